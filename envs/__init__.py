@@ -1,0 +1,33 @@
+"""Worlds.
+
+    make, spec, ids          build a world by id, describe it, list all            (registry)
+    VectorEnv, Chunk, ...    the contract that worlds and engines share            (api)
+    TextTable                texts as integers                                     (text)
+    SingleEnv                one env behind Gymnasium's `Env`                      (single)
+
+Worlds, one module or package each: `toy`, `babyai`, `gym` (any registered Gymnasium env).
+"""
+
+from envs.api import HELD_OUT_FIRST, Chunk, Episodes, EnvSpec, Field, Transition, VectorEnv, episode_seed
+from envs.registry import UnknownEnv, families, ids, make, register_all, spec
+from envs.text import TextTable, UnknownText, text_hash
+
+__all__ = [
+    "HELD_OUT_FIRST",
+    "Chunk",
+    "EnvSpec",
+    "Episodes",
+    "Field",
+    "TextTable",
+    "Transition",
+    "UnknownEnv",
+    "UnknownText",
+    "VectorEnv",
+    "episode_seed",
+    "families",
+    "ids",
+    "make",
+    "register_all",
+    "spec",
+    "text_hash",
+]

@@ -1,0 +1,9 @@
+"""The base of every configuration part: strict, frozen, no unknown keys, every field documented by the text below it."""
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Part(BaseModel):
+    """One part of the configuration tree. Subclasses declare fields, each with a default and a docstring."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)

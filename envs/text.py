@@ -1,0 +1,92 @@
+"""Texts as integers.
+
+Inside one process a text is an `int32` id: its row in a `TextTable`. On the wire and on disk it is its 64-bit content
+hash, which is the same in every process and on every machine. Hot paths carry ids; strings are made when read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class UnknownText(KeyError):
+    """A hash arrived for which this process has never received the text."""
+
+
+def text_hash(text: str) -> int:
+    """64-bit content hash of a text (BLAKE2b), as a signed integer so that it fits `int64` arrays and Arrow."""
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
+
+
+class TextTable:
+    """Interns texts to consecutive `int32` ids, and translates ids to hashes and back.
+
+    Ids are given in order of first appearance, so they differ between processes; never store or send one.
+    """
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._id_of_text: dict[str, int] = {}
+        self._id_of_hash: dict[int, int] = {}
+        self._hashes = np.empty(64, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def __getitem__(self, text_id: int) -> str:
+        return self._texts[text_id]
+
+    def intern(self, text: str) -> int:
+        """The id of `text`, a new one if it has not been seen."""
+        known = self._id_of_text.get(text)
+        if known is not None:
+            return known
+        new = len(self._texts)
+        if new == len(self._hashes):
+            self._hashes = np.concatenate([self._hashes, np.empty_like(self._hashes)])
+        self._hashes[new] = text_hash(text)
+        self._id_of_hash[int(self._hashes[new])] = new
+        self._id_of_text[text] = new
+        self._texts.append(text)
+        return new
+
+    def texts(self, ids: Iterable[int] | NDArray[np.integer]) -> list[str]:
+        """The strings of `ids`, in order."""
+        return [self._texts[int(i)] for i in ids]
+
+    def hashes(self, ids: NDArray[np.integer]) -> NDArray[np.int64]:
+        """`ids` of any shape -> `int64` content hashes of the same shape."""
+        return self._hashes[ids]
+
+    def ids(self, hashes: NDArray[np.int64]) -> NDArray[np.int32]:
+        """`int64` hashes of any shape -> `int32` ids of this table.
+
+        Raises:
+            UnknownText: a hash whose text was never interned or received here.
+        """
+        unique, inverse = np.unique(hashes, return_inverse=True)
+        try:
+            known = np.array([self._id_of_hash[int(h)] for h in unique], np.int32)
+        except KeyError as missing:
+            raise UnknownText(f"text {missing} was not sent to this process; {len(self)} texts are known") from None
+        return known[inverse].reshape(hashes.shape)
+
+    def export(self, ids: NDArray[np.integer], already_sent: set[int]) -> dict[int, str]:
+        """Texts among `ids` that a receiver lacks, as {hash: text}; marks them as sent."""
+        new: dict[int, str] = {}
+        for text_id in np.unique(ids):
+            key = int(self._hashes[text_id])
+            if key not in already_sent:
+                already_sent.add(key)
+                new[key] = self._texts[text_id]
+        return new
+
+    def receive(self, texts: Mapping[int, str]) -> None:
+        """Intern texts that came with a chunk."""
+        for text in texts.values():
+            self.intern(text)

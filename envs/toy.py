@@ -1,0 +1,86 @@
+"""Toy: three states in a row, for tests and for reading first.
+
+Mission: "go left" or "go right", drawn per episode. The agent starts in the middle of three cells.
+Actions: 0 left, 1 stay, 2 right.
+Observation: `position` category in [0, 3), `mission` text.
+Reward: 1 at the end that the mission names, 0 at the other end.
+Termination: at either end. Truncation: after 8 steps.
+Ids: toy/Line
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.api import EnvSpec, Field, Observation, VectorEnv
+from envs.config import Part
+
+MISSIONS = ("go left", "go right")
+MAX_STEPS = 8
+
+
+class Config(Part):
+    """Toy has no options."""
+
+
+def names() -> list[str]:
+    return ["Line"]
+
+
+def has(name: str) -> bool:
+    return name in names()
+
+
+def spec(name: str, config: Config) -> EnvSpec:
+    return EnvSpec(
+        id=f"toy/{name}",
+        fields={"position": Field("category", size=3), "mission": Field("text")},
+        action_names=("left", "stay", "right"),
+        words=("go", "left", "right"),
+        task_kinds=MISSIONS,
+    )
+
+
+def make(name: str, num_envs: int, seed: int, first_index: int, config: Config) -> VectorEnv:
+    return Line(spec(name, config), num_envs, seed, first_index)
+
+
+class Line(VectorEnv):
+    """The whole world as three arrays."""
+
+    def __init__(self, env_spec: EnvSpec, num_envs: int, seed: int = 0, first_index: int = 0) -> None:
+        super().__init__(env_spec, num_envs, seed, first_index)
+        for mission in MISSIONS:
+            self.texts.intern(mission)  # so that text id == task kind
+        self.position = np.ones(num_envs, np.int64)
+        self.mission = np.zeros(num_envs, np.int32)
+        self.clock = np.zeros(num_envs, np.int32)
+
+    def _start_one(self, i: int, seed: int) -> None:
+        self.position[i], self.clock[i] = 1, 0
+        self.mission[i] = np.random.default_rng(seed).integers(2)
+
+    def _step_one(self, i: int, action: int) -> tuple[float, bool, bool]:
+        self.position[i] = min(max(self.position[i] + int(action) - 1, 0), 2)
+        self.clock[i] += 1
+        at_end = self.position[i] != 1
+        goal = 2 * self.mission[i]
+        return float(self.position[i] == goal), bool(at_end), bool(not at_end and self.clock[i] >= MAX_STEPS)
+
+    def _observe(self, index: NDArray[np.intp] | slice) -> Observation:
+        return {"position": self.position[index].copy(), "mission": self.mission[index].copy()}
+
+    def _kinds(self) -> NDArray[np.int16]:
+        return self.mission.astype(np.int16)
+
+    def captions(self, obs: Observation) -> list[list[str]]:
+        """One sentence: where the agent stands."""
+        return [[f"You stand {('on the left', 'in the middle', 'on the right')[p]}"] for p in obs["position"]]
+
+    def frame(self, i: int) -> NDArray[np.uint8]:
+        """RGB picture of env i, uint8 [32, 96, 3]: three cells, the agent's filled."""
+        picture = np.full((32, 96, 3), 235, np.uint8)
+        left = 32 * int(self.position[i])
+        picture[4:28, left + 4 : left + 28] = (40, 90, 200)
+        return picture

@@ -1,7 +1,18 @@
-"""placeholder body follows"""
+"""Evaluation: whole episodes on named seeds, each counted once, by a policy, a random player or the world's expert."""
 
 from __future__ import annotations
 
+import io
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import envs
+from actors.acting import ActingPolicy, sample
+from envs.api import Episodes, VectorEnv
 from envs.config import Part
 
 
@@ -18,3 +29,134 @@ class EvaluateConfig(Part):
     """Episodes of each evaluation during training."""
     videos: int = 6
     """Episodes of the final evaluation that are recorded as animations."""
+
+
+VALIDATION_FIRST = envs.HELD_OUT_FIRST + 100_000_000
+"""Seeds of evaluations during training: neither training's nor the final evaluation's."""
+
+
+@dataclass
+class Recording:
+    """One animated episode."""
+
+    seed: int
+    mission: str
+    success: bool
+    total: float
+    length: int
+    gif: bytes
+
+
+@dataclass
+class Played:
+    """What `play` yields: one row a seed, in the order of the seeds; recordings of the first few."""
+
+    episodes: Episodes
+    recordings: list[Recording] = field(default_factory=list)
+
+
+class PolicyPlayer:
+    """Acts by a policy, greedily or by sampling with numbers that follow from the first seed."""
+
+    def __init__(self, acting: ActingPolicy, greedy: bool) -> None:
+        self.acting, self.greedy = acting, greedy
+
+    def begin(self, env: VectorEnv, seeds: NDArray[np.int64]) -> None:
+        self.acting = self.acting.play_in(env) if self.acting.env is not env else self.acting
+        self.memory = self.acting.policy.initial_state(env.num_envs)
+        self.random = np.random.default_rng(int(seeds[0]))
+
+    def act(self, env: VectorEnv, obs: envs.api.Observation) -> NDArray[Any]:
+        logits, _, self.memory = self.acting.step(obs, self.memory)
+        if self.greedy:
+            return logits.argmax(-1).numpy()
+        return sample(logits, self.random.random(len(logits), np.float32))[0]
+
+    def forget(self, index: NDArray[np.int32]) -> None:
+        if self.memory is not None:
+            self.memory[torch.from_numpy(index).long()] = 0.0
+
+
+class RandomPlayer:
+    """Acts uniformly."""
+
+    def begin(self, env: VectorEnv, seeds: NDArray[np.int64]) -> None:
+        self.random = np.random.default_rng(int(seeds[0]))
+
+    def act(self, env: VectorEnv, obs: envs.api.Observation) -> NDArray[Any]:
+        return self.random.integers(len(env.env_spec.action_names), size=env.num_envs)
+
+    def forget(self, index: NDArray[np.int32]) -> None:
+        """Nothing is remembered."""
+
+
+class ExpertPlayer:
+    """Acts by the world's own planner."""
+
+    def __init__(self, expert: Any) -> None:
+        self.expert = expert
+
+    def begin(self, env: VectorEnv, seeds: NDArray[np.int64]) -> None:
+        """The expert looks at the env itself."""
+
+    def act(self, env: VectorEnv, obs: envs.api.Observation) -> NDArray[Any]:
+        actions: NDArray[Any] = self.expert.act(env)
+        return actions
+
+    def forget(self, index: NDArray[np.int32]) -> None:
+        """The expert notices new episodes by itself."""
+
+
+Player = PolicyPlayer | RandomPlayer | ExpertPlayer
+
+
+def play(env: VectorEnv, player: Player, seeds: NDArray[np.int64], record: int = 0) -> Played:
+    """Play the episodes of `seeds` [N] in the N envs, one each, and record the first `record` of them."""
+    obs = env.begin(seeds)
+    player.begin(env, seeds)
+    running = np.ones(env.num_envs, np.bool_)
+    finished: list[Episodes] = []
+    frames: list[list[NDArray[np.uint8]]] = [[env.frame(i)] for i in range(record)]
+    missions = [_mission(env, obs, i) for i in range(record)]
+    while running.any():
+        t = env.advance(player.act(env, obs))
+        obs = t.obs
+        first = running[t.final_index]  # later episodes of an env that is through do not count
+        rows = {name: getattr(t.episodes, name)[first] for name in Episodes.__annotations__}
+        finished.append(Episodes(**rows))
+        running[t.final_index] = False
+        player.forget(t.final_index)
+        for i in np.flatnonzero(running[:record]):
+            frames[i].append(env.frame(int(i)))
+    episodes = Episodes.concatenate(finished)
+    order = np.argsort(episodes.env, kind="stable")
+    episodes = Episodes(**{name: getattr(episodes, name)[order] for name in Episodes.__annotations__})
+    recordings = [
+        Recording(
+            seed=int(seeds[i]),
+            mission=missions[i],
+            success=bool(episodes.success[i]),
+            total=float(episodes.total[i]),
+            length=int(episodes.length[i]),
+            gif=animate(frames[i]),
+        )
+        for i in range(record)
+    ]
+    return Played(episodes, recordings)
+
+
+def _mission(env: VectorEnv, obs: envs.api.Observation, i: int) -> str:
+    return env.texts[int(obs["mission"][i])] if "mission" in obs else env.env_spec.id
+
+
+def animate(frames: list[NDArray[np.uint8]], width: int = 192, milliseconds: int = 180) -> bytes:
+    """Frames uint8 [H, W, 3] -> an endless GIF that rests on its last frame."""
+    from PIL import Image
+
+    pictures = [Image.fromarray(f) for f in frames]
+    size = (width, max(1, round(width * pictures[0].height / pictures[0].width)))
+    small = [p.resize(size, Image.Resampling.LANCZOS).quantize(64) for p in pictures]
+    buffer = io.BytesIO()
+    durations = [milliseconds] * (len(small) - 1) + [1500]
+    small[0].save(buffer, "GIF", save_all=True, append_images=small[1:], duration=durations, loop=0, optimize=True)
+    return buffer.getvalue()

@@ -1,8 +1,30 @@
-"""placeholder body follows"""
+"""The rollout actor: its own batch of envs, a copy of the policy, T-step chunks.
+
+    rollout(weights, version) ──> Summary (small, for the controller) + Chunk (large, for the learner)
+
+The actor is restorable at every chunk border: the summary carries the state of its envs and policy, and the random
+numbers of a chunk follow from (seed, actor, sequence). A successor that restores the last summary continues with the
+very chunk that was lost.
+"""
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+import envs
+from actors.acting import ActingPolicy, sample
+from actors.evaluate import ExpertPlayer, Played, Player, PolicyPlayer, RandomPlayer, play
+from envs.api import Chunk, EnvSpec, Episodes, Observation, Summary
 from envs.config import Part
+from learner.group import Weights, build_policy
+from learner.models.policy import PolicyConfig
 
 
 class ActorsConfig(Part):
@@ -22,3 +44,208 @@ class ActorsConfig(Part):
     """Wait before the first restart; doubles with each further one in the window, at most 30 s."""
     timeout_s: float = 300.0
     """A rollout that takes longer is taken for hung: the actor is killed and restarted."""
+
+
+@dataclass(frozen=True)
+class ActorSetup:
+    """All that an actor needs to build itself anew."""
+
+    env_id: str
+    env_options: dict[str, Any]
+    spec: EnvSpec
+    actors: ActorsConfig
+    policy: PolicyConfig
+    seed: int
+    sync: bool
+
+
+class RolloutActor:
+    """A role. `rollout` and `evaluate` are called one at a time; `phase` may be read from another thread."""
+
+    def __init__(
+        self, setup: ActorSetup, index: int, incarnation: int = 0, state: dict[str, NDArray[Any]] | None = None
+    ) -> None:
+        torch.set_num_threads(1)
+        self._began = time.time()
+        self.phase = "start"
+        self.setup, self.index, self.incarnation = setup, index, incarnation
+        config = setup.actors
+        self.env = envs.make(setup.env_id, config.envs, setup.seed, index * config.envs, **setup.env_options)
+        policy = build_policy(setup.policy, setup.spec, setup.seed)
+        self.acting = ActingPolicy(policy, self.env, alone=setup.sync)
+        self.memory = policy.initial_state(config.envs)
+        self.sequence = 0
+        self._receiver = ""
+        self._sent: set[int] = set()
+        if state is None:
+            self.obs = self.env.begin()
+        else:
+            self.obs = self.env.restore({n.removeprefix("env."): v for n, v in state.items() if n.startswith("env.")})
+            self.sequence = int(state["sequence"])
+            if self.memory is not None:
+                self.memory = torch.from_numpy(state["memory"].copy())
+
+    def ready(self) -> bool:
+        """True once the constructor is through."""
+        return True
+
+    def heartbeat(self) -> dict[str, Any]:
+        """What the actor is doing and since when; answered by a thread of its own while a rollout runs."""
+        return {"phase": self.phase, "seconds": time.time() - self._began, "sequence": self.sequence}
+
+    def _enter(self, phase: str) -> None:
+        self.phase, self._began = phase, time.time()
+
+    def rollout(self, weights: Weights, version: int, receiver: str) -> tuple[Summary, Chunk]:
+        """Play T steps with these weights.
+
+        Args:
+            weights, version: the policy; equal versions are not loaded again.
+            receiver: names the learner rank and its incarnation. Texts it has been sent are not sent again.
+        """
+        self._enter("rollout")
+        began = time.perf_counter()
+        self.acting.load(weights, version)
+        if receiver != self._receiver:
+            self._receiver, self._sent = receiver, set()
+        length, n = self.setup.actors.steps, self.env.num_envs
+        random = np.random.default_rng([self.setup.seed, self.index, self.sequence]).random((length, n), np.float32)
+        first_memory = None if self.memory is None else self.memory.numpy().copy()
+        record = _Record(length, n, self.obs)
+        policy_seconds = 0.0
+        for t in range(length):
+            clock = time.perf_counter()
+            logits, value, memory = self.acting.step(self.obs, self.memory)
+            action, log_prob = sample(logits, random[t])
+            policy_seconds += time.perf_counter() - clock
+            episode = self.env.episode
+            transition = self.env.advance(action)
+            record.add(t, action, log_prob, value.numpy(), episode, transition, memory)
+            self.obs = transition.obs
+            self.memory = memory
+            if memory is not None and len(transition.final_index):
+                self.memory = memory.clone()
+                self.memory[torch.from_numpy(transition.final_index).long()] = 0.0
+        self._enter("pack")
+        record.value[length] = self.acting.step(self.obs, self.memory)[1].numpy()
+        chunk = self._pack(record, version, first_memory)
+        self.sequence += 1
+        seconds = {"rollout": time.perf_counter() - began, "policy": policy_seconds}
+        episodes = Episodes.concatenate(record.episodes)
+        summary = Summary(self.index, self.sequence - 1, version, chunk.steps, episodes, self._state(), seconds)
+        self._enter("idle")
+        return summary, chunk
+
+    def evaluate(
+        self, weights: Weights | None, version: int, seeds: NDArray[np.int64], who: str, greedy: bool, record: int
+    ) -> Played:
+        """Play the episodes of `seeds` once each in envs of their own; training envs are not touched.
+
+        Args:
+            weights, version: the policy, for `who == "policy"`.
+            seeds: int64 [n] episode seeds.
+            who: `policy`, `random` or `expert`.
+            greedy: the policy takes its most probable action.
+            record: how many of the first episodes to animate.
+        """
+        self._enter("evaluate")
+        env = envs.make(self.setup.env_id, len(seeds), **self.setup.env_options)
+        player: Player = RandomPlayer()
+        if who == "policy":
+            assert weights is not None
+            self.acting.load(weights, version)
+            player = PolicyPlayer(self.acting, greedy)
+        elif who == "expert":
+            player = ExpertPlayer(envs.registry.family(self.setup.env_id.partition("/")[0]).Expert())
+        played = play(env, player, seeds, record)
+        self._enter("idle")
+        return played
+
+    def _pack(self, record: _Record, version: int, first_memory: NDArray[np.float32] | None) -> Chunk:
+        final_obs = record.final_observations(self.obs)
+        final_value = np.zeros(0, np.float32)
+        if len(record.final_index):
+            final_memory = torch.stack(record.final_memory) if record.final_memory else None
+            final_value = self.acting.step(final_obs, final_memory)[1].numpy()
+        table, texts = self.env.texts, {}
+        for obs in (record.obs, final_obs):
+            for name in self.acting.policy.text_fields:
+                texts |= table.export(obs[name], self._sent)
+                obs[name] = table.hashes(obs[name])
+        return Chunk(
+            actor=self.index,
+            incarnation=self.incarnation,
+            sequence=self.sequence,
+            version=version,
+            env_index=self.env.env_index,
+            obs={n: record.obs[n] for n in self.acting.policy.fields},
+            final_obs={n: final_obs[n] for n in self.acting.policy.fields},
+            final_index=np.array(record.final_index, np.int32).reshape(-1, 2),
+            action=record.action,
+            action_mask=None,
+            log_prob=record.log_prob,
+            value=record.value,
+            final_value=final_value,
+            rewards={"env": record.reward},
+            terminated=record.terminated,
+            truncated=record.truncated,
+            policy_state=first_memory,
+            episode=record.episode,
+            texts=texts,
+            llm_status=np.zeros(record.reward.shape, np.uint8),
+        )
+
+    def _state(self) -> dict[str, NDArray[Any]]:
+        state = {f"env.{name}": value for name, value in self.env.state().items()}
+        state["sequence"] = np.array(self.sequence)
+        if self.memory is not None:
+            state["memory"] = self.memory.numpy().copy()
+        return state
+
+
+class _Record:
+    """The columns of a chunk while it is being played."""
+
+    def __init__(self, length: int, n: int, obs: Observation) -> None:
+        self.obs = {name: np.empty((length + 1, *value.shape), value.dtype) for name, value in obs.items()}
+        for name, value in obs.items():
+            self.obs[name][0] = value
+        self.action = np.empty((length, n), np.int64)
+        self.log_prob = np.empty((length, n), np.float32)
+        self.value = np.empty((length + 1, n), np.float32)
+        self.reward = np.empty((length, n), np.float32)
+        self.terminated = np.empty((length, n), np.bool_)
+        self.truncated = np.empty((length, n), np.bool_)
+        self.episode = np.empty((length, n), np.int64)
+        self.final_index: list[tuple[int, int]] = []
+        self.final_memory: list[Tensor] = []
+        self.final_obs: list[Observation] = []
+        self.episodes: list[Episodes] = []
+
+    def add(
+        self,
+        t: int,
+        action: NDArray[np.int64],
+        log_prob: NDArray[np.float32],
+        value: NDArray[np.float32],
+        episode: NDArray[np.int64],
+        transition: envs.Transition,
+        memory: Tensor | None,
+    ) -> None:
+        self.action[t], self.log_prob[t], self.value[t], self.episode[t] = action, log_prob, value, episode
+        self.reward[t], self.terminated[t] = transition.reward, transition.terminated
+        self.truncated[t] = transition.truncated
+        for name, column in transition.obs.items():
+            self.obs[name][t + 1] = column
+        if len(transition.final_index):
+            self.final_index += [(t, int(i)) for i in transition.final_index]
+            self.final_obs.append(transition.final_obs)
+            self.episodes.append(transition.episodes)
+            if memory is not None:
+                self.final_memory += [memory[i] for i in transition.final_index]
+
+    def final_observations(self, like: Observation) -> Observation:
+        """All last observations of ended episodes, [D, ...]."""
+        return {
+            name: np.concatenate([value[:0], *[part[name] for part in self.final_obs]]) for name, value in like.items()
+        }

@@ -8,7 +8,7 @@
 Worlds, one module or package each: `toy`, `babyai`, `gym` (any registered Gymnasium env).
 """
 
-from envs.api import HELD_OUT_FIRST, Chunk, Episodes, EnvSpec, Field, Transition, VectorEnv, episode_seed
+from envs.api import HELD_OUT_FIRST, Chunk, EnvSpec, Episodes, Field, Summary, Transition, VectorEnv, episode_seed
 from envs.registry import UnknownEnv, families, ids, make, register_all, spec
 from envs.text import TextTable, UnknownText, text_hash
 
@@ -18,6 +18,7 @@ __all__ = [
     "EnvSpec",
     "Episodes",
     "Field",
+    "Summary",
     "TextTable",
     "Transition",
     "UnknownEnv",

@@ -1,4 +1,4 @@
-"""The contract between worlds and everything else: `VectorEnv`, `Transition`, `Chunk`.
+"""The contract between worlds and everything else: `VectorEnv`, `Transition`, `Chunk`, `Summary`.
 
     seed ──> VectorEnv.begin ──> obs ──> policy ──> actions ──> VectorEnv.advance ──> Transition ──> ... ──> Chunk
 
@@ -84,6 +84,7 @@ class EnvSpec:
     action_shape: tuple[int, ...] = ()  # () for Discrete, (D,) for Box
     words: tuple[str, ...] = ()  # every word that missions and captions may hold, sorted
     task_kinds: tuple[str, ...] = ("task",)
+    expert: bool = False  # the family module publishes `Expert`, with `act(env) -> int[N]`
 
     @property
     def discrete(self) -> bool:
@@ -176,15 +177,24 @@ class Chunk:
     # language
     texts: dict[int, str]  # hash -> text, those that are new to the receiver
     llm_status: NDArray[np.uint8]  # [T, N] how a language model's answer was had; 0: none was asked for
-    # bookkeeping
-    episodes: Episodes  # finished within the chunk
-    state: dict[str, NDArray[Any]]  # envs and policy after the chunk: what a successor restores
-    seconds: dict[str, float] = field(default_factory=dict)  # time spent in env and policy, wall
 
     @property
     def steps(self) -> int:
         """Env steps in this chunk, T * N."""
         return int(self.terminated.size)
+
+
+@dataclass
+class Summary:
+    """The small part of a delivery, for whoever schedules: it travels beside the chunk and is read without it."""
+
+    actor: int
+    sequence: int
+    version: int
+    steps: int
+    episodes: Episodes  # finished within the chunk
+    state: dict[str, NDArray[Any]]  # envs and policy after the chunk: what a successor of this actor restores
+    seconds: dict[str, float] = field(default_factory=dict)  # wall time spent in env, policy, and the whole
 
 
 class VectorEnv(gymnasium.vector.VectorEnv):

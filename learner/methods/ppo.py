@@ -1,10 +1,17 @@
-"""placeholder body follows"""
+"""PPO: train by the asynchronous actor-learner loop, then evaluate on held-out seeds (Schulman et al. 2017).
+
+    train ──> evaluate
+
+The losses, corrections and hyperparameters are the learner's (`learner/ppo.py`).
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
+from envs.api import EnvSpec
 from envs.config import Part
+from learner.methods import Stage
 
 
 class Config(Part):
@@ -12,3 +19,15 @@ class Config(Part):
 
     name: Literal["ppo"] = "ppo"
     """The module of `learner/methods`."""
+
+
+def stages(config: Any) -> list[Stage]:
+    return [Stage("train", "train"), Stage("evaluate", "evaluate")]
+
+
+def check(config: Any, spec: EnvSpec) -> None:
+    """PPO here needs a discrete action space and a network that can read the world."""
+    if not spec.discrete:
+        raise ValueError(
+            f"method ppo needs a discrete action space, but {spec.id} takes vectors of {spec.action_shape}"
+        )

@@ -1,10 +1,31 @@
-"""placeholder body follows"""
+"""The policy: an encoder found by name, an optional recurrent memory, an actor head and a critic head.
+
+    obs ──> Network (film | mlp | yours) ──> features ──> [GRU] ──> logits [A], value
+
+A network is a module of this folder that publishes `Network(config, spec)`: an `nn.Module` with attribute `width` whose
+`forward(obs, codes)` returns the features of the actor and of the critic, each [B, width] (they may be one tensor).
+`obs` holds tensors [B, ...] by field; a text field holds row indices into `codes` [U, hidden], the encoded texts.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
+import pkgutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Literal
 
+import torch
+from torch import Tensor, nn
+
+from envs.api import EnvSpec
 from envs.config import Part
+from learner.models.text import FrozenMiniLM, LearnedText
+
+Observations = Mapping[str, Tensor]
+
+_NOT_NETWORKS = {"policy", "text"}
 
 
 class PolicyConfig(Part):
@@ -12,9 +33,111 @@ class PolicyConfig(Part):
 
     network: str = "film"
     """Module of `learner/models` that encodes observations: `film` (grid + mission), `mlp` (everything flattened)."""
+    reads: list[str] = []
+    """Observation fields that the policy sees; empty means all. `[mission,caption]` makes a text-only policy."""
     memory: Literal["none", "gru"] = "none"
     """`gru` gives the policy a recurrent state; `none` reacts to the current observation only."""
     hidden: int = 128
     """Width of the features, and of the recurrent state."""
     text: Literal["learned", "minilm"] = "learned"
     """How texts are encoded: tokens + GRU trained with the policy, or frozen MiniLM sentence embeddings + a projection."""
+
+
+def networks() -> list[str]:
+    """Names that `policy.network` may have."""
+    found = (module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]))
+    return sorted(name for name in found if name not in _NOT_NETWORKS)
+
+
+def visible(config: PolicyConfig, spec: EnvSpec) -> EnvSpec:
+    """`spec` with only the fields that the policy reads.
+
+    Raises:
+        ValueError: a field that the world does not have.
+    """
+    missing = [name for name in config.reads if name not in spec.fields]
+    if missing:
+        raise ValueError(
+            f"policy.reads names {missing[0]!r}, but {spec.id} observes {', '.join(spec.fields)}"
+            + (" (env.captions=true adds caption)" if missing[0] == "caption" else "")
+        )
+    fields = {n: f for n, f in spec.fields.items() if not config.reads or n in config.reads}
+    return dataclasses.replace(spec, fields=fields)
+
+
+class Policy(nn.Module):
+    """Actor and critic for a discrete action space of A actions."""
+
+    def __init__(self, config: PolicyConfig, spec: EnvSpec) -> None:
+        super().__init__()
+        spec = visible(config, spec)
+        self.fields = spec.fields
+        self.text_fields = [name for name, field in spec.fields.items() if field.kind == "text"]
+        self.hidden = config.hidden
+        self.text: LearnedText | FrozenMiniLM | None = None
+        if self.text_fields:
+            learned = config.text == "learned"
+            self.text = LearnedText(spec.words, config.hidden) if learned else FrozenMiniLM(config.hidden)
+        self.network = importlib.import_module(f"learner.models.{config.network}").Network(config, spec)
+        self.memory = nn.GRUCell(self.network.width, config.hidden) if config.memory == "gru" else None
+        width = config.hidden if self.memory else self.network.width
+        self.actor = nn.Linear(width, len(spec.action_names))
+        self.critic = nn.Linear(width, 1)
+        for head, gain in ((self.actor, 0.01), (self.critic, 1.0)):
+            nn.init.orthogonal_(head.weight, gain)
+            nn.init.zeros_(head.bias)
+
+    def prepare(self, texts: Sequence[str]) -> Tensor | None:
+        """Strings -> what `codes` takes, one row a text; None if the policy reads no text."""
+        return self.text.prepare(texts) if self.text is not None and texts else None
+
+    def codes(self, prepared: Tensor | None) -> Tensor:
+        """Prepared texts [U, ...] -> codes [U, hidden]."""
+        if self.text is None or prepared is None:
+            return torch.zeros(0, self.hidden)
+        result: Tensor = self.text(prepared)
+        return result
+
+    def initial_state(self, n: int) -> Tensor | None:
+        """Recurrent state [n, hidden] at the start of an episode, or None."""
+        return torch.zeros(n, self.hidden) if self.memory is not None else None
+
+    def step(self, obs: Observations, codes: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """One step of B envs: logits [B, A], value [B], next state [B, hidden] or None."""
+        actor, critic = self.network(obs, codes)
+        if self.memory is not None:
+            actor = critic = state = self.memory(actor, state)
+        return self.actor(actor), self.critic(critic).squeeze(-1), state
+
+    def unroll(
+        self, obs: Observations, codes: Tensor, state: Tensor | None, done: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """T steps of N envs in one go.
+
+        Args:
+            obs: [T, N, ...].
+            codes: [U, hidden].
+            state: [N, hidden] before the first observation, or None.
+            done: bool [T, N]: an episode ended right before this observation (row 0 is already in `state`).
+
+        Returns:
+            logits [T, N, A], values [T, N], states [T, N, hidden] after each observation (None without memory).
+        """
+        length, envs = done.shape
+        flat = {name: value.flatten(0, 1) for name, value in obs.items()}
+        actor, critic = self.network(flat, codes)
+        states = None
+        if self.memory is not None:
+            assert state is not None
+            rows = actor.unflatten(0, (length, envs))
+            steps = []
+            for t in range(length):
+                if t:
+                    state = state * (~done[t]).unsqueeze(-1)
+                state = self.memory(rows[t], state)
+                steps.append(state)
+            states = torch.stack(steps)
+            actor = critic = states.flatten(0, 1)
+        logits = self.actor(actor).unflatten(0, (length, envs))
+        values = self.critic(critic).squeeze(-1).unflatten(0, (length, envs))
+        return logits, values, states

@@ -1,0 +1,68 @@
+"""Advantages and value targets from chunks, as pure functions on arrays [T, N].
+
+One recursion serves both: V-trace's corrected returns (Espeholt et al. 2018, eq. 1, with lambda as in remark 2) with an
+advantage that, at importance ratio 1, is GAE (Schulman et al. 2016, eq. 16) exactly.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float32]
+
+
+def next_values(
+    value: Array,
+    terminated: NDArray[np.bool_],
+    truncated: NDArray[np.bool_],
+    final_index: NDArray[np.int32],
+    final_value: Array,
+) -> Array:
+    """The value of what followed each step, [T, N].
+
+    `value` [T+1, N] holds, after an episode's end, the first state of the next one; there the last state of the ended
+    one counts instead: its own value `final_value` [D] at `final_index` [D, 2] if truncated, 0 if terminated.
+    """
+    following = value[1:].copy()
+    if len(final_index):
+        following[final_index[:, 0], final_index[:, 1]] = final_value
+    following[terminated] = 0.0
+    return following
+
+
+def vtrace(
+    reward: Array,
+    value: Array,
+    following: Array,
+    done: NDArray[np.bool_],
+    rho: Array,
+    discount: float,
+    gae_lambda: float,
+    rho_bar: float = 1.0,
+) -> tuple[Array, Array]:
+    """Advantages and value targets, each [T, N].
+
+    Args:
+        reward: [T, N].
+        value: [T, N] of the current policy.
+        following: [T, N] from `next_values`.
+        done: [T, N] an episode ended with this step (terminated or truncated).
+        rho: [T, N] probability of the action under the current policy over that under the behaviour policy.
+        discount: gamma.
+        gae_lambda: lambda; scales the trace.
+        rho_bar: ratios are clipped here from above, in the correction and in the trace.
+
+    With rho = 1 everywhere the advantage is GAE and the target is advantage + value.
+    """
+    clipped = np.minimum(rho, np.float32(rho_bar))
+    correction = np.zeros_like(reward[0])  # v_{t+1} - V(s_{t+1}), 0 across an episode's end
+    advantage = np.empty_like(reward)
+    target = np.empty_like(reward)
+    for t in range(len(reward) - 1, -1, -1):
+        goes_on = np.where(done[t], np.float32(0), np.float32(discount * gae_lambda))
+        error = reward[t] + np.float32(discount) * following[t] - value[t]
+        advantage[t] = error + goes_on * correction
+        correction = clipped[t] * advantage[t]
+        target[t] = value[t] + correction
+    return advantage, target

@@ -1,0 +1,25 @@
+"""Expert: no training, the world's own planner acts. The ceiling over every table, where a world has one."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from envs.api import EnvSpec
+from envs.config import Part
+from learner.methods import Stage
+
+
+class Config(Part):
+    """Nothing to set."""
+
+    name: Literal["expert"] = "expert"
+    """The module of `learner/methods`."""
+
+
+def stages(config: Any) -> list[Stage]:
+    return [Stage("evaluate", "evaluate", player="expert")]
+
+
+def check(config: Any, spec: EnvSpec) -> None:
+    if not spec.expert:
+        raise ValueError(f"method expert needs a world with a planner, such as babyai/..., but {spec.id} has none")

@@ -1,0 +1,64 @@
+"""Text encoders: what a policy makes of a mission or a caption.
+
+Texts are prepared once per unique text (`prepare`: strings to a tensor row) and encoded once per unique text of a
+batch (`forward`); the caller gathers rows by index. Rows are prepared alone, so that a text's row does not depend on
+its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from llm_service.embedding import MINILM_WIDTH, embed_one
+
+PADDING = 0
+UNKNOWN = 1
+
+
+class LearnedText(nn.Module):
+    """Word embeddings + GRU, trained with the policy. An unknown word has an embedding of its own.
+
+    Args:
+        words: the world's vocabulary.
+        width: size of the code.
+    """
+
+    def __init__(self, words: Sequence[str], width: int) -> None:
+        super().__init__()
+        self.row_of_word = {word: row for row, word in enumerate(sorted(words), start=2)}
+        self.embedding = nn.Embedding(len(self.row_of_word) + 2, 32, padding_idx=PADDING)
+        self.gru = nn.GRU(32, width, batch_first=True)
+
+    def prepare(self, texts: Sequence[str]) -> Tensor:
+        """Texts -> int64 tokens [U, L], padded on the right to the longest of them."""
+        rows = [
+            [self.row_of_word.get(word, UNKNOWN) for word in text.lower().replace(",", " ").replace(".", " ").split()]
+            for text in texts
+        ]
+        longest = max([1, *map(len, rows)])
+        return torch.tensor([row + [PADDING] * (longest - len(row)) for row in rows], dtype=torch.int64)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """int64 tokens [U, L] -> codes [U, width]: the GRU's state after each text's last word."""
+        states, _ = self.gru(self.embedding(tokens))
+        last = (tokens != PADDING).sum(1).clamp(min=1) - 1
+        return states[torch.arange(len(tokens)), last]
+
+
+class FrozenMiniLM(nn.Module):
+    """MiniLM sentence embeddings (384, unit length, never trained) + a trained projection."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.projection = nn.Linear(MINILM_WIDTH, width)
+
+    def prepare(self, texts: Sequence[str]) -> Tensor:
+        """Texts -> float32 embeddings [U, 384], each computed once per process and alone."""
+        return torch.stack([torch.from_numpy(embed_one(text).copy()) for text in texts])
+
+    def forward(self, embeddings: Tensor) -> Tensor:
+        """float32 [U, 384] -> codes [U, width]."""
+        return torch.tanh(self.projection(embeddings))

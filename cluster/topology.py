@@ -1,10 +1,17 @@
-"""placeholder body follows"""
+"""The drawing of the system: which roles run, how many of each, and what flows between them.
+
+`run.py` starts what this says, and `--dry-run` prints it.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from envs.config import Part
+
+if TYPE_CHECKING:
+    from cluster.config import Config
 
 
 class ClusterConfig(Part):
@@ -16,3 +23,67 @@ class ClusterConfig(Part):
     """Start Ray's dashboard and the Prometheus endpoint, on loopback, behind the run's token."""
     start_timeout_s: float = 120.0
     """How long a role may take to start."""
+
+
+@dataclass(frozen=True)
+class Role:
+    """A kind of process."""
+
+    name: str
+    count: int
+    threads: int
+    does: str
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Roles, and what flows from one to another."""
+
+    roles: tuple[Role, ...]
+    edges: tuple[tuple[str, str, str], ...]  # from, to, what
+
+    @property
+    def processes(self) -> int:
+        """Started processes, without the controller's own."""
+        return sum(role.count for role in self.roles if role.name != "controller")
+
+
+def topology(config: Config) -> Topology:
+    """What a configuration asks for."""
+    actors, learner = config.actors, config.learner
+    controller = Role("controller", 1, 1, "starts roles, moves references, restarts what dies, saves, reports")
+    rollout = Role("actor", actors.n, 1, f"{actors.envs} envs of {config.env.id}, chunks of {actors.steps} steps")
+    roles: tuple[Role, ...] = (controller, rollout)
+    edges: tuple[tuple[str, str, str], ...] = (("actor", "controller", "summary and heartbeat"),)
+    if trains(config):
+        does = f"{config.method.model_dump()['name']}: {learner.epochs} epochs of minibatches of {learner.minibatch}"
+        roles = (*roles, Role("learner", learner.n, learner.threads, does))
+        chunk = f"chunks [{actors.steps}, {actors.envs}, ...] by reference"
+        edges = (
+            *edges,
+            ("actor", "learner", chunk),
+            ("learner", "actor", "weights by argument, one version at a time"),
+        )
+    return Topology(roles, edges)
+
+
+def trains(config: Config) -> bool:
+    """Whether any selected stage trains."""
+    from cluster.config import method_module
+
+    stages = method_module(config.method.model_dump()["name"]).stages(config)
+    return any(s.kind == "train" for s in stages if not config.stages or s.name in config.stages)
+
+
+def draw(config: Config) -> str:
+    """The topology as text."""
+    drawn = topology(config)
+    place = "one Ray process each, on this machine" if config.cluster.name == "local" else "all in this process"
+    pace = "in turns (sync)" if config.sync else "at the same time (async)"
+    lines = [f"cluster {config.cluster.name}: {place}; acting and learning {pace}", ""]
+    for role in drawn.roles:
+        threads = "1 thread" if role.threads == 1 else f"{role.threads} threads"
+        lines.append(f"  {role.name:<11} x {role.count:<3} {threads:<10}  {role.does}")
+    lines.append("")
+    lines += [f"  {a:<8} --> {b:<11} {what}" for a, b, what in drawn.edges]
+    return "\n".join(lines)

@@ -1,0 +1,93 @@
+"""Sample Factory APPO (asynchronous) on GoToLocal: steady-state speed.
+
+Limit: two rollout workers, an inference worker and the learner share the cores; the stock env takes most of the
+workers' time. Its Gymnasium is older than same-step auto-reset, so it cannot be run on our env.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from typing import Any
+
+import gymnasium
+from common import ENVS, EPOCHS, HIDDEN, MINIBATCH, ROLLOUT, Flat, Meter, arguments, one_thread, report, stock_env
+from sample_factory.algo.runners.runner import AlgoObserver, Runner
+from sample_factory.algo.utils.misc import ExperimentStatus
+from sample_factory.cfg.arguments import parse_full_cfg, parse_sf_args
+from sample_factory.envs.env_utils import register_env
+from sample_factory.train import make_runner
+
+WORKERS = 2
+
+
+def make_env(name: str, config: Any, env_config: Any, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
+    """One env of a rollout worker, by the signature that Sample Factory wants."""
+    return Flat(stock_env())
+
+
+class Measure(AlgoObserver):
+    """Ticks the meter after each training step; ends the run when enough was measured."""
+
+    def __init__(self, meter: Meter) -> None:
+        self.meter = meter
+
+    def on_training_step(self, runner: Runner, training_iteration_since_resume: int) -> None:
+        env_steps = runner.total_env_steps_since_resume
+        print("TICK", training_iteration_since_resume, env_steps, flush=True)
+        if env_steps and self.meter.tick(env_steps):
+            runner.cfg.train_for_seconds = 0
+
+
+def command_line(folder: str, seed: int) -> list[str]:
+    """The common batch and network in Sample Factory's words."""
+    values = {
+        "env": "goto_local",
+        "experiment": "bench",
+        "train_dir": folder,
+        "seed": seed,
+        "device": "cpu",
+        "num_workers": WORKERS,
+        "num_envs_per_worker": ENVS // WORKERS,
+        "worker_num_splits": 2,
+        "rollout": ROLLOUT,
+        "batch_size": MINIBATCH,
+        "num_batches_per_epoch": ENVS * ROLLOUT // MINIBATCH,
+        "num_epochs": EPOCHS,
+        "async_rl": True,
+        "use_rnn": False,
+        "encoder_mlp_layers": [HIDDEN, HIDDEN],
+        "nonlinearity": "tanh",
+        "actor_critic_share_weights": False,
+        "normalize_input": False,
+        "normalize_returns": False,
+        "learning_rate": 3e-4,
+        "train_for_seconds": 10**9,
+        "train_for_env_steps": 10**12,
+        "experiment_summaries_interval": 10**6,
+        "save_every_sec": 10**6,
+    }
+    words = []
+    for key, value in values.items():
+        words += [f"--{key}", *map(str, value)] if isinstance(value, list) else [f"--{key}={value}"]
+    return words
+
+
+def main() -> None:
+    options = arguments(__doc__ or "").parse_args()
+    if options.env == "ours":
+        sys.exit("needs gymnasium below 1.0, which our env cannot use")
+    one_thread()
+    register_env("goto_local", make_env)
+    meter = Meter(options.seconds)
+    with tempfile.TemporaryDirectory() as folder:
+        parser, _ = parse_sf_args(command_line(folder, options.seed))
+        _, runner = make_runner(parse_full_cfg(parser, command_line(folder, options.seed)))
+        runner.register_observer(Measure(meter))
+        if runner.init() == ExperimentStatus.SUCCESS:
+            runner.run()
+    report(meter.result())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Where roles run: one small interface, two backends.
+
+    start(name, cls, ...) ──> Handle        submit(handle, method, ...) ──> Ticket
+    wait(tickets, timeout) ──> done         result(ticket, part)        ──> value, or RoleDied
+
+A ticket's parts can be handed to another role's method without reading them: on Ray they are object references, so the
+controller moves references and never tensors. `Inline` runs every call at once in this process, without Ray.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+class RoleDied(RuntimeError):
+    """A role's process is gone, or a call in it raised. The message holds the cause, a traceback where there is one."""
+
+
+@dataclass
+class Handle:
+    """A started role."""
+
+    name: str
+    target: Any
+
+
+@dataclass
+class Ticket:
+    """A call in flight. `parts` are its results, unread: pass them on, or read them with `Backend.result`."""
+
+    handle: Handle
+    method: str
+    parts: tuple[Any, ...]
+    submitted: float = field(default_factory=time.monotonic)
+
+
+class Backend(Protocol):
+    """What the controller needs of a cluster."""
+
+    links: dict[str, str]  # addresses worth showing: dashboard, metrics
+
+    def start(self, name: str, cls: type, *args: Any) -> Handle:
+        """Begin to start a role; its constructor may still run when this returns."""
+
+    def submit(self, handle: Handle, method: str, *args: Any, returns: int = 1) -> Ticket:
+        """Call a method; arguments may be parts of other tickets."""
+
+    def wait(self, tickets: Sequence[Ticket], timeout: float) -> list[Ticket]:
+        """Those that are done, or failed, once at least one is; empty after `timeout` seconds."""
+
+    def result(self, ticket: Ticket, part: int = 0, timeout: float = 60.0) -> Any:
+        """Read one result. Raises RoleDied."""
+
+    def heartbeats(self, handles: Sequence[Handle], timeout: float = 0.5) -> dict[str, dict[str, Any]]:
+        """What each role that answers in time is doing, by name."""
+
+    def kill(self, handle: Handle) -> None:
+        """End a role at once."""
+
+    def shutdown(self) -> None:
+        """End everything."""
+
+
+@dataclass(frozen=True)
+class _Failed:
+    cause: str
+
+
+class Inline:
+    """All roles in this process; a call runs when it is submitted."""
+
+    def __init__(self) -> None:
+        self.links: dict[str, str] = {}
+
+    def start(self, name: str, cls: type, *args: Any) -> Handle:
+        return Handle(name, cls(*args))
+
+    def submit(self, handle: Handle, method: str, *args: Any, returns: int = 1) -> Ticket:
+        submitted = time.monotonic()
+        try:
+            value = getattr(handle.target, method)(*args)
+            parts = tuple(value) if returns > 1 else (value,)
+        except Exception:  # a role's failure is its caller's to handle, whatever it is: as on Ray
+            parts = (_Failed(traceback.format_exc()),) * returns
+        return Ticket(handle, method, parts, submitted)
+
+    def wait(self, tickets: Sequence[Ticket], timeout: float) -> list[Ticket]:
+        return list(tickets)
+
+    def result(self, ticket: Ticket, part: int = 0, timeout: float = 60.0) -> Any:
+        value = ticket.parts[part]
+        if isinstance(value, _Failed):
+            raise RoleDied(f"{ticket.handle.name}: {value.cause}")
+        return value
+
+    def heartbeats(self, handles: Sequence[Handle], timeout: float = 0.5) -> dict[str, dict[str, Any]]:
+        return {h.name: h.target.heartbeat() for h in handles}
+
+    def kill(self, handle: Handle) -> None:
+        handle.target = None
+
+    def shutdown(self) -> None:
+        """Nothing runs."""

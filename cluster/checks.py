@@ -1,0 +1,101 @@
+"""What is wrong with a configuration, in words: bounds of values, unknown keys, wrong types."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from cluster.overrides import COMMAND_LINE, suggestion
+
+DEFAULT = "default"
+
+BOUNDS = (  # dotted keys, what their values must be, and the test
+    (
+        r"actors\.(n|envs|steps)|learner\.(n|threads|env_steps|epochs|minibatch)|policy\.hidden"
+        r"|evaluate\.(episodes|validation_episodes)|run\.keep_checkpoints",
+        "at least 1",
+        lambda value: value >= 1,
+    ),
+    (
+        r"seed|actors\.(restarts|backoff_s)|learner\.(chunks|max_lag|value_coefficient|entropy_coefficient)"
+        r"|evaluate\.(every|videos)",
+        "at least 0",
+        lambda value: value >= 0,
+    ),
+    (
+        r"learner\.(learning_rate|clip|value_clip|gradient_clip|target_kl|reward_scale)"
+        r"|actors\.(timeout_s|restart_window_s)|cluster\.start_timeout_s"
+        r"|run\.(max_wall_seconds|checkpoint_every_s|log_every_s)",
+        "greater than 0",
+        lambda value: value > 0,
+    ),
+    (r"learner\.(discount|gae_lambda)", "between 0 and 1", lambda value: 0 <= value <= 1),
+    (r"run\.name", "made of letters, digits and . _ - + =", re.compile(r"(\w[\w.+=-]*)?").fullmatch),
+)
+
+EXPECTED = {
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "a text",
+    "list": "a list such as [a,b]",
+}
+
+
+def out_of_bounds(key: str, value: Any) -> str:
+    """What the value of `key` must be and is not; "" if all is well."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "a finite number"
+    for keys, must_be, holds in BOUNDS:
+        if value is not None and re.fullmatch(keys, key) and not holds(value):
+            return must_be
+    return ""
+
+
+def unknown_key(key: str, origin: str, known: list[str]) -> str:
+    """The sentence about a key that is not among the `known` dotted keys."""
+    where = "on the command line" if origin == COMMAND_LINE else f"in {origin}"
+    inside = [k for k in known if k.startswith(f"{key}.")]
+    if inside:
+        return f"{key} {where} is a section: set one of its keys, for example {inside[0]}"
+    near = suggestion(key, known)
+    section = key.partition(".")[0]
+    siblings = [k.partition(".")[2] for k in known if k.startswith(f"{section}.")]
+    if near:
+        hint = f"did you mean {near}?"
+    elif siblings:
+        hint = f"{section} has {', '.join(siblings)}"
+    else:
+        hint = "python launch.py run --cfg prints every key"
+    return f"unknown key {key} {where}: {hint}"
+
+
+def wrong_value(error: ValidationError, origins: Mapping[str, str], prefix: tuple[int | str, ...] = ()) -> str:
+    """The sentence about the first thing that pydantic rejects."""
+    first = error.errors(include_url=False)[0]
+    place = (*prefix, *first["loc"])
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, ValidationError):  # from a part that a validator built
+        return wrong_value(cause, origins, place)
+    key = ".".join(part for part in place if isinstance(part, str))
+    if isinstance(cause, Exception):  # raised by a validator: a sentence already, which begins with the key
+        key = str(cause).partition(":")[0]
+        what = str(cause)
+    else:
+        what = f"{key}: {_rejected(first['type'], first['msg'], first.get('ctx', {}), first['input'])}"
+    origin = origins.get(key, DEFAULT)
+    return what if origin in (DEFAULT, COMMAND_LINE) else f"{what} (in {origin})"
+
+
+def _rejected(kind: str, message: str, context: Mapping[str, Any], value: Any) -> str:
+    if kind == "literal_error":
+        near = suggestion(str(value), re.findall(r"'(\w+)'", context["expected"]))
+        return f"expected {context['expected']}, got {value!r}" + (f"; did you mean {near}?" if near else "")
+    if kind == "extra_forbidden":
+        return "there is no such key"
+    expected = EXPECTED.get(kind.partition("_")[0])
+    return f"expected {expected}, got {value!r}" if expected else f"{message.lower()}, got {value!r}"

@@ -1,0 +1,333 @@
+"""The configuration of a run: one frozen tree of parts, and the ways in and out of it.
+
+    compose(["env=babyai/GoToLocal", "actors.n=4"]) -> Config        what `launch.py run` builds
+    update(config, ["cluster=inline"]) -> Config                     what `launch.py resume` builds
+    save(config, path), load(path)                                   `config.yaml` in the run's folder
+
+Defaults live in the parts and nowhere else; files and words state differences (`overrides.layers`). Everything that is
+wrong raises `ConfigError`, before anything is written.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import yaml
+from pydantic import BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
+
+from actors.evaluate import EvaluateConfig
+from actors.rollout import ActorsConfig
+from cluster.checks import DEFAULT, out_of_bounds, unknown_key, wrong_value
+from cluster.overrides import ConfigError, Layer, UsageError, flatten, layers, nest, suggestion
+from cluster.topology import ClusterConfig
+from envs import registry
+from envs.config import Part
+from learner import methods
+from learner.models.policy import PolicyConfig, networks, visible
+from learner.ppo import LearnerConfig
+
+__all__ = [
+    "Config",
+    "ConfigError",
+    "UsageError",
+    "alters_meaning",
+    "compose",
+    "difference",
+    "explain",
+    "load",
+    "method_module",
+    "named",
+    "render",
+    "save",
+    "source",
+    "update",
+]
+
+
+class RunConfig(Part):
+    """Where a run lives, and what it writes."""
+
+    name: str = ""
+    """Folder of the run inside `folder`; empty: the experiment (else method and env) and the time."""
+    folder: str = "runs"
+    """Where run folders are made."""
+    max_wall_seconds: float | None = None
+    """Stop, resumable, after this many seconds; none never stops."""
+    checkpoint_every_s: float = 60.0
+    """Seconds between checkpoints."""
+    log_every_s: float = 10.0
+    """Seconds between lines of progress."""
+    keep_checkpoints: int = 3
+    """How many of the latest checkpoints stay on disk."""
+    tensorboard: bool = False
+    """Write TensorBoard events beside `metrics.jsonl`."""
+
+
+class EnvConfig(Part):
+    """The world, and its family's own options as further fields (their defaults are the family's)."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str = "toy/Line"
+    """`family/Name`."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The family's options: keyword arguments of `envs.make`."""
+        return dict(self.__pydantic_extra__ or {})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_the_family(cls, tree: dict[str, Any]) -> dict[str, Any]:
+        """Checks the options against the family's own part, and adds the defaults."""
+        options = dict(tree)
+        env_id = options.pop("id", cls.model_fields["id"].default)
+        try:
+            module, _ = registry.resolve(str(env_id))
+        except registry.UnknownEnv as unknown:
+            raise ValueError(f"env.id: {unknown.args[0]}") from None
+        return {"id": env_id, **module.Config(**options).model_dump()}
+
+
+def method_module(name: str) -> Any:
+    """The module of a method: it publishes `Config`, `stages(config)` and `check(config, env_spec)`."""
+    if name not in methods.names():
+        raise ConfigError(f"method.name: unknown method {name!r}: choose one of {', '.join(methods.names())}")
+    return methods.method(name)
+
+
+def _of_the_method(tree: Any) -> Any:
+    return method_module(tree["name"]).Config(**tree) if isinstance(tree, Mapping) else tree
+
+
+class Config(Part):
+    """Everything that determines a run."""
+
+    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
+
+    experiment: str = ""
+    """The file of `configs/experiment` that this run began from; a label."""
+    method: Annotated[SerializeAsAny[Part], BeforeValidator(_of_the_method)] = Field(
+        default_factory=lambda: method_module("ppo").Config()
+    )
+    """The method, and its own fields."""
+    env: EnvConfig = Field(default_factory=EnvConfig)
+    """The world, and its family's own fields."""
+    policy: PolicyConfig = PolicyConfig()
+    """What the policy network looks like."""
+    actors: ActorsConfig = ActorsConfig()
+    """The rollout actors."""
+    learner: LearnerConfig = LearnerConfig()
+    """The learner group."""
+    evaluate: EvaluateConfig = EvaluateConfig()
+    """Evaluation on held-out seeds."""
+    cluster: ClusterConfig = ClusterConfig()
+    """Where the roles run."""
+    stages: list[str] = Field(default=[])
+    """Run only these stages of the method; empty runs all."""
+    from_: str = Field(default="", alias="from")
+    """Another run's artifact to begin from: `run:NAME/stage` or a path."""
+    seed: int = 0
+    """Root of every random number."""
+    sync: bool = False
+    """Bitwise reproducible: chunks and batches in a fixed order, acting and learning by turns."""
+    run: RunConfig = RunConfig()
+    """Where the run lives, and what it writes."""
+
+    @model_validator(mode="after")
+    def _within_bounds(self) -> Self:
+        for key, value in flatten(self.model_dump()).items():
+            must_be = out_of_bounds(key, value)
+            if must_be:
+                raise ValueError(f"{key}: must be {must_be}, got {value!r}")
+        return self
+
+
+# ---- from words to a tree -------------------------------------------------------------------------------------------
+
+
+def compose(words: list[str]) -> Config:
+    """The configuration that `group=name` and `key=value` words ask for.
+
+    Raises:
+        ConfigError: with one sentence.
+    """
+    return explain(words)[0]
+
+
+def explain(words: list[str]) -> tuple[Config, dict[str, str]]:
+    """`compose`, and where each value comes from: dotted key -> `default`, a file, or `command line`."""
+    config, origins = _merge({}, layers(words))
+    _check(config)
+    source(config)
+    return config, origins
+
+
+def update(config: Config, words: list[str]) -> Config:
+    """`config` with further words; a group's file is merged only where a word chooses the group.
+
+    Raises:
+        ConfigError: with one sentence.
+    """
+    changed, _ = _merge(flatten(config.model_dump()), layers(words, only_chosen=True))
+    _check(changed)
+    return changed
+
+
+def source(config: Config) -> Path | None:
+    """The folder or file that `from` names, None if it names none.
+
+    Raises:
+        ConfigError: it does not exist.
+    """
+    if not config.from_:
+        return None
+    run, slash, stage = config.from_.removeprefix("run:").partition("/")
+    path = Path(config.from_)
+    if config.from_.startswith("run:"):
+        if not (run and slash and stage):
+            raise ConfigError(f"from: expected run:NAME/stage or a path, got {config.from_!r}")
+        path = Path(config.run.folder) / run / "stages" / stage
+    if not path.exists():
+        raise ConfigError(f"from: {config.from_} is not there: {path} does not exist")
+    return path
+
+
+def _check(config: Config) -> None:
+    """Do policy and method work on this env, and does the method have these stages?"""
+    _known("policy.network", config.policy.network, networks())
+    name = config.method.model_dump()["name"]
+    module = method_module(name)
+    spec = registry.spec(config.env.id, **config.env.options)
+    try:
+        visible(config.policy, spec)
+        module.check(config, spec)
+    except ValueError as reason:
+        raise ConfigError(f"impossible combination: {reason}") from None
+    for stage in config.stages:
+        _known(f"stages of method {name}", stage, [s.name for s in module.stages(config)])
+
+
+def _known(key: str, name: str, known: list[str]) -> None:
+    if name not in known:
+        near = suggestion(name, known, cutoff=0.6)
+        hint = f"did you mean {near}?" if near else f"choose from {', '.join(known)}"
+        raise ConfigError(f"{key}: there is no {name!r}: {hint}")
+
+
+def _merge(base: dict[str, Any], stack: list[Layer]) -> tuple[Config, dict[str, str]]:
+    """`base` and the layers over the defaults; the origin of every value."""
+    chosen = {key: value for values in (base, *(layer.values for layer in stack)) for key, value in values.items()}
+    defaults = _defaults(chosen)
+    # Options of an env or method that the new words replace are unknown to the new one: they fall away.
+    values = {**defaults, **{key: value for key, value in base.items() if key in defaults}}
+    origins = dict.fromkeys(defaults, DEFAULT)
+    for layer in stack:
+        for key, value in layer.values.items():
+            if key not in defaults:
+                raise ConfigError(unknown_key(key, layer.origin, list(defaults)))
+            values[key] = _meant(value, defaults[key], layer.raw.get(key))
+            origins[key] = layer.origin
+    return _build(nest(values), origins), origins
+
+
+def _defaults(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Every key with its default, for the chosen method and env."""
+    selectors = {key: chosen[key] for key in ("method.name", "env.id") if key in chosen}
+    return flatten(_build(nest(selectors), {}).model_dump())
+
+
+def _meant(value: Any, default: Any, typed: str | None) -> Any:
+    """What people write for what they mean: 1e6 for an integer, none for nothing, 007 for a name."""
+    if isinstance(default, str):
+        return typed if typed is not None and isinstance(value, int | float) else value
+    if value in ("none", "None"):
+        return None
+    whole = isinstance(value, float) and value.is_integer()
+    return int(value) if whole and isinstance(default, int) and not isinstance(default, bool) else value
+
+
+def _build(tree: dict[str, Any], origins: Mapping[str, str]) -> Config:
+    try:
+        return Config(**tree)
+    except ValidationError as error:
+        raise ConfigError(wrong_value(error, origins)) from None
+
+
+# ---- a tree at rest -------------------------------------------------------------------------------------------------
+
+HARMLESS = re.compile(
+    r"run\..*|cluster\..*|experiment|stages|evaluate\.videos|learner\.threads"
+    r"|actors\.(restarts|restart_window_s|backoff_s|timeout_s)"
+)
+
+
+def alters_meaning(key: str) -> bool:
+    """Whether changing `key` in mid-run makes it another experiment (then resume wants `--allow-change`)."""
+    return HARMLESS.fullmatch(key) is None
+
+
+def difference(old: Config, new: Config) -> list[tuple[str, Any, Any]]:
+    """Dotted keys whose values differ, with both values; None where one has no such key."""
+    before, after = flatten(old.model_dump()), flatten(new.model_dump())
+    keys = list(dict.fromkeys([*before, *after]))
+    return [(key, before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)]
+
+
+def named(config: Config, now: datetime | None = None) -> Config:
+    """`config` with `run.name` filled in, if it was empty."""
+    if config.run.name:
+        return config
+    env = config.env.id.rpartition("/")[2].lower()
+    what = config.experiment or f"{config.method.model_dump()['name']}-{env}"
+    name = f"{re.sub(r'[^A-Za-z0-9_.-]', '-', what)}-{now or datetime.now():%Y%m%d-%H%M%S}"
+    return config.model_copy(update={"run": config.run.model_copy(update={"name": name})})
+
+
+def save(config: Config, path: Path) -> None:
+    """Write the whole tree as YAML: complete or absent."""
+    text = yaml.safe_dump(config.model_dump(), sort_keys=False)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+def load(path: Path) -> Config:
+    """Read what `save` wrote; keys that are newer than the file take their defaults.
+
+    Raises:
+        ConfigError: there is no such file, or it is not a configuration.
+    """
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise ConfigError(f"{path} is damaged: it is not YAML") from None
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{path} is damaged: it holds no keys")
+    return _merge({}, [Layer(str(path), flatten(tree))])[0]
+
+
+def render(config: Config, origins: Mapping[str, str]) -> str:
+    """The tree as YAML, each value with its origin as a comment."""
+    lines: list[tuple[str, str]] = []
+    _render(config.model_dump(), "", origins, lines)
+    width = min(44, max(len(text) for text, _ in lines))
+    return "\n".join(f"{text:<{width}}  # {origin}" if origin else text for text, origin in lines)
+
+
+def _render(tree: Mapping[str, Any], prefix: str, origins: Mapping[str, str], lines: list[tuple[str, str]]) -> None:
+    for name, value in tree.items():
+        indent = "  " * prefix.count(".")
+        if isinstance(value, Mapping):
+            lines.append((f"{indent}{name}:", ""))
+            _render(value, f"{prefix}{name}.", origins, lines)
+        else:
+            text = yaml.safe_dump({name: value}, default_flow_style=True, width=10**6).strip()[1:-1]
+            lines.append((indent + text, origins.get(prefix + name, DEFAULT)))

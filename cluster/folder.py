@@ -1,0 +1,212 @@
+"""The run folder: what is in it, who may write it, and what its files mean.
+
+runs/<name>/  config.yaml  manifest.json  status.json  metrics.jsonl  run.log  error.txt (after a crash)
+              checkpoints/  stages/<stage>/  videos/  report.html  STOP (a request)  lock
+"""
+
+from __future__ import annotations
+
+import datetime
+import fcntl
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from cluster.config import UsageError
+from learner.checkpoint import replace_file
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class RunError(UsageError):
+    """A run folder cannot be used as asked. The message is one sentence that says what to do."""
+
+
+class RunFolder:
+    """One run on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.name = path.name
+
+    @staticmethod
+    def create(path: Path) -> RunFolder:
+        """Make a new run folder.
+
+        Raises:
+            RunError: the name is taken, or the place cannot be written.
+        """
+        if path.exists():
+            raise RunError(
+                f"run {path.name!r} exists in {path.parent}: continue it with 'python launch.py resume {path.name}', "
+                "or choose another run.name"
+            )
+        try:
+            path.mkdir(parents=True)
+            for name in ("checkpoints", "stages", "videos"):
+                (path / name).mkdir()
+        except OSError as error:
+            raise RunError(f"cannot write the run folder {path}: {error.strerror}; choose another run.folder") from None
+        return RunFolder(path)
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the folder while a controller writes it; a second controller is refused."""
+        with open(self.path / "lock", "w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise RunError(f"run {self.name!r} is being written by another process; stop that one first") from None
+            yield
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def stop_file(self) -> Path:
+        return self.path / "STOP"
+
+    def stage(self, name: str) -> Path:
+        """Folder of a stage's artifact, made if needed."""
+        folder = self.path / "stages" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def stage_done(self, name: str) -> bool:
+        return (self.path / "stages" / name / "manifest.json").exists()
+
+    def write_manifest(self, command: list[str]) -> None:
+        write_json(
+            self.path / "manifest.json",
+            provenance() | {"command": " ".join(command), "host": platform.node(), "cores": os.cpu_count()},
+        )
+
+    def write_status(self, **values: Any) -> None:
+        """Replace status.json, keeping what earlier calls of this process said."""
+        status = self.read_status() | values | {"pid": os.getpid(), "updated": time.time()}
+        write_json(self.path / "status.json", status)
+
+    def read_status(self) -> dict[str, Any]:
+        try:
+            result: dict[str, Any] = json.loads((self.path / "status.json").read_bytes())
+            return result
+        except (OSError, ValueError):
+            return {}
+
+    def log(self, line: str) -> None:
+        """Append a line with the time to run.log."""
+        with open(self.path / "run.log", "a") as file:
+            file.write(f"{datetime.datetime.now():%H:%M:%S} {line}\n")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON so that a reader never sees a part of it."""
+    replace_file(path, json.dumps(value, indent=1, default=str).encode())
+
+
+def provenance() -> dict[str, Any]:
+    """Which code made an artifact, and with which libraries."""
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
+    names = ("torch", "ray", "numpy", "gymnasium", "minigrid")
+    return {
+        "commit": commit.stdout.strip() or "unknown",
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in names},
+    }
+
+
+def find(name_or_path: str, runs: Path = Path("runs")) -> Path:
+    """The folder of a run by name (in `runs/`) or path.
+
+    Raises:
+        RunError: there is none.
+    """
+    for path in (Path(name_or_path), runs / name_or_path):
+        if (path / "config.yaml").exists() or (path / "sweep.json").exists():
+            return path
+    known = sorted(p.parent.name for p in runs.glob("*/config.yaml"))
+    hint = f"runs here: {', '.join(known[-5:])}" if known else f"there are no runs in {runs.resolve()}"
+    raise RunError(f"no run {name_or_path!r}; {hint}")
+
+
+def is_running(status: dict[str, Any]) -> bool:
+    """Whether the process that wrote this status is alive on this machine."""
+    if status.get("state") != "running" or status.get("host", platform.node()) != platform.node():
+        return bool(status.get("state") == "running")
+    try:
+        os.kill(int(status["pid"]), 0)
+    except (KeyError, ProcessLookupError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def print_status(runs: Path, name: str | None) -> None:
+    """Print one run's status, or a table of all."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    paths = [find(name, runs)] if name else sorted(p.parent for p in runs.glob("*/config.yaml"))
+    if not paths:
+        console.print(f"no runs in {runs}; start one with: python launch.py run experiment=babyai_gotolocal")
+        return
+    table = Table(
+        "run", "state", "env steps", "success", "actors", "restarts", "updated", box=None, header_style="bold"
+    )
+    for path in paths:
+        status = RunFolder(path).read_status()
+        state = str(status.get("state", "unknown"))
+        if state == "running" and not is_running(status):
+            state = "died (resumable)"
+        success = status.get("success_rate")
+        age = time.time() - float(status.get("updated", 0.0))
+        table.add_row(
+            path.name,
+            state,
+            f"{status.get('env_steps', 0):,}",
+            "-" if success is None else f"{success:.1%}",
+            f"{status.get('actors_alive', 0)}/{status.get('actors', 0)}",
+            str(status.get("restarts", 0)),
+            f"{age:.0f} s ago" if age < 3600 else f"{age / 3600:.1f} h ago",
+        )
+    console.print(table)
+    if name:
+        status = RunFolder(paths[0]).read_status()
+        for key in ("phase", "reason", "dashboard", "metrics", "report"):
+            if status.get(key):
+                console.print(f"{key}: {status[key]}", highlight=False)
+
+
+def request_stop(path: Path) -> None:
+    """Ask a run to save and stop."""
+    if not is_running(RunFolder(path).read_status()):
+        raise RunError(f"run {path.name!r} is not running; continue it with 'python launch.py resume {path.name}'")
+    (path / "STOP").touch()
+    print(
+        f"asked {path.name} to stop: it saves after the current update; 'python launch.py status {path.name}' shows when"
+    )
+
+
+def print_logs(path: Path, follow: bool) -> None:
+    """Print run.log, and with `follow` what is added to it until the run ends."""
+    log = path / "run.log"
+    if not log.exists():
+        raise RunError(f"run {path.name!r} has written no log yet")
+    with open(log) as file:
+        while True:
+            sys.stdout.write(file.read())
+            sys.stdout.flush()
+            if not follow or not is_running(RunFolder(path).read_status()):
+                return
+            time.sleep(0.5)

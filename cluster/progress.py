@@ -1,0 +1,113 @@
+"""What a person sees while a run is on: a panel on a terminal, a line every few seconds in a batch log.
+
+Both name the bottleneck: `env` when the learner waits for actors, `learner` when actors wait for it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from cluster.folder import RunFolder
+
+
+class Progress:
+    """Context manager; `update` as often as you like.
+
+    Args:
+        folder: every line also goes to its run.log.
+        total: env steps of the run.
+        every_s: seconds between two lines.
+    """
+
+    def __init__(self, folder: RunFolder, total: int, every_s: float) -> None:
+        self._folder, self._total, self._every_s = folder, total, every_s
+        self._console = Console()
+        self._live = Live(console=self._console, refresh_per_second=4, transient=True) if sys.stdout.isatty() else None
+        self._last_line = 0.0
+        self._notes: list[str] = []
+
+    def __enter__(self) -> Progress:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def note(self, text: str) -> None:
+        """Say something that happened, once."""
+        self._folder.log(text)
+        self._notes = [*self._notes[-3:], text]
+        if self._live is None:
+            print(text, flush=True)
+
+    def update(self, row: dict[str, Any], force: bool = False) -> None:
+        """Show a metrics row (see `train.py`)."""
+        if self._live is not None:
+            self._live.update(self._panel(row))
+        now = time.monotonic()
+        if force or now - self._last_line >= self._every_s:
+            self._last_line = now
+            line = self._line(row)
+            self._folder.log(line)
+            if self._live is None:
+                print(line, flush=True)
+
+    def _line(self, row: dict[str, Any]) -> str:
+        success = row.get("charts/success_rate")
+        parts = [
+            f"steps {row['env_steps']:,}/{self._total:,}",
+            f"{row.get('charts/SPS', 0):,.0f}/s",
+            "success -" if success is None else f"success {success:.1%}",
+            f"lag {row.get('policy/lag_mean', 0):.1f}",
+            f"actors {row.get('actors_alive', 0)}/{row.get('actors', 0)}",
+            f"bottleneck {row.get('bottleneck', '-')}",
+            f"left {_duration(row.get('seconds_left', 0.0))}",
+        ]
+        return "  ".join(parts)
+
+    def _panel(self, row: dict[str, Any]) -> Panel:
+        table = Table.grid(padding=(0, 2))
+        success, held_out = row.get("charts/success_rate"), row.get("validation")
+        table.add_row("env steps", ProgressBar(self._total, row["env_steps"], width=32), f"{row['env_steps']:,}")
+        table.add_row(
+            "success",
+            "-" if success is None else ProgressBar(1.0, success, width=32),
+            ("-" if success is None else f"{success:.1%} training")
+            + ("" if held_out is None else f", {held_out:.1%} validation"),
+        )
+        table.add_row(
+            "speed",
+            f"{row.get('charts/SPS', 0):,.0f} steps/s",
+            f"env {row.get('time/env', 0):.0%}  learner {row.get('time/learner', 0):.0%} busy, "
+            f"bottleneck: {row.get('bottleneck', '-')}",
+        )
+        table.add_row(
+            "policy",
+            f"version {row['version']}",
+            f"lag {row.get('policy/lag_mean', 0):.1f}, "
+            f"entropy {row.get('losses/entropy', 0):.2f}, kl {row.get('losses/approx_kl', 0):.3f}",
+        )
+        table.add_row(
+            "actors",
+            f"{row.get('actors_alive', 0)} of {row.get('actors', 0)} alive",
+            f"{row.get('restarts', 0)} restarts, {row.get('dropped_chunks', 0)} chunks dropped, "
+            f"left {_duration(row.get('seconds_left', 0.0))}",
+        )
+        for note in self._notes:
+            table.add_row("", "", f"[dim]{note.splitlines()[0][:90]}[/dim]")
+        return Panel(table, title=self._folder.name, title_align="left", expand=False)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -1,0 +1,294 @@
+"""The single controller: makes the run folder, starts the cluster, runs the stages in order, leaves a report.
+
+configuration ──> stages ──> train ──> stages/train/weights.safetensors
+                         └─> evaluate ──> stages/evaluate/results.json, videos/
+                 each with a manifest; a stage that has one is skipped, a half-done one resumes
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+
+import envs
+from actors import ActorSetup
+from cluster import config as configuration
+from cluster.backend import Backend, Inline
+from cluster.config import Config, UsageError
+from cluster.evaluation import Evaluation, results
+from cluster.folder import RunError, RunFolder, provenance, write_json
+from cluster.metrics import Metrics, prometheus, tensorboard
+from cluster.progress import Progress
+from cluster.stop import STOPPED, Stop
+from cluster.supervisor import Crew
+from cluster.topology import topology
+from cluster.train import Training
+from learner import checkpoint as checkpoints
+from learner.checkpoint import Checkpoint, CheckpointError, replace_file
+from learner.group import Weights, build_policy, set_weights
+from learner.methods import Stage
+
+DONE = 0
+
+
+def run(config: Config) -> int:
+    """Run a new experiment. Returns the exit code: 0 done, 3 stopped and resumable.
+
+    Raises:
+        UsageError: nothing was started and nothing written.
+    """
+    initial = _initial_weights(config)
+    folder = RunFolder.create(Path(config.run.folder) / config.run.name)
+    configuration.save(config, folder.path / "config.yaml")
+    folder.write_manifest(sys.argv)
+    return _Controller(config, folder, None, initial).run()
+
+
+def resume(path: Path, words: list[str], allow_change: bool) -> int:
+    """Continue a run with every counter. Returns the exit code.
+
+    Raises:
+        UsageError: the run is done, no checkpoint is good, or a changed key alters what the run means.
+    """
+    before = configuration.load(path / "config.yaml")
+    config = configuration.update(before, words)
+    changed = [key for key, _, _ in configuration.difference(before, config) if configuration.alters_meaning(key)]
+    if changed and not allow_change:
+        raise RunError(
+            f"{', '.join(changed)} would make {path.name!r} another experiment; add --allow-change if that is meant"
+        )
+    folder = RunFolder(path)
+    found = _read_checkpoint(folder)
+    initial = _initial_weights(config) if found is None else None
+    if words:
+        configuration.save(config, path / "config.yaml")
+    return _Controller(config, folder, found, initial).run()
+
+
+def evaluate(path: Path, words: list[str]) -> int:
+    """Evaluate a run's policy again, with other words if given, into `stages/evaluate-<n>`. Returns the exit code."""
+    config = configuration.update(configuration.load(path / "config.yaml"), words)
+    folder = RunFolder(path)
+    weights = _trained(folder) or _initial_weights(config)
+    n = len(list((path / "stages").glob("evaluate*")))
+    stage = Stage(f"evaluate-{n}" if n else "evaluate", "evaluate")
+    if weights is None:
+        found = _read_checkpoint(folder)
+        if found is None:
+            raise RunError(f"run {path.name!r} has no weights yet: no checkpoint was written")
+        weights = found.arrays["model"]
+    _assert_fits(config, weights, str(path))
+    return _Controller(config, folder, None, weights, [stage]).run()
+
+
+def _read_checkpoint(folder: RunFolder) -> Checkpoint | None:
+    try:
+        return checkpoints.latest(folder.checkpoints)
+    except CheckpointError as error:
+        raise RunError(f"cannot resume {folder.name!r}: {error}") from None
+
+
+def _trained(folder: RunFolder) -> Weights | None:
+    """Weights of this run's finished train stage."""
+    file = folder.path / "stages" / "train" / "weights.safetensors"
+    return safetensors.numpy.load_file(file) if file.exists() else None
+
+
+def _initial_weights(config: Config) -> Weights | None:
+    """Weights that `from` names, checked against the policy."""
+    path = configuration.source(config)
+    if path is None:
+        return None
+    file = path / "weights.safetensors" if path.is_dir() else path
+    if not file.exists():
+        raise RunError(f"from: {path} holds no weights.safetensors; name a finished train stage, as in run:NAME/train")
+    try:
+        weights = safetensors.numpy.load_file(file)
+    except Exception as error:  # the library raises its own kinds for every way a file can be damaged
+        raise RunError(f"from: {file} is damaged: {error}") from None
+    _assert_fits(config, weights, str(file))
+    return weights
+
+
+def _assert_fits(config: Config, weights: Weights, source: str) -> None:
+    policy = build_policy(config.policy, envs.spec(config.env.id, **config.env.options), config.seed)
+    try:
+        set_weights(policy, weights)
+    except ValueError as error:
+        raise RunError(f"{source}: {error}; use the policy and env settings it was trained with") from None
+
+
+@dataclass
+class _Controller:
+    """One process's work on one run folder."""
+
+    config: Config
+    folder: RunFolder
+    checkpoint: Checkpoint | None
+    initial: Weights | None
+    only: list[Stage] | None = None
+
+    def run(self) -> int:
+        with self.folder.lock():
+            began = time.time()
+            (self.folder.path / "error.txt").unlink(missing_ok=True)
+            self.folder.write_status(state="running", phase="start", reason="", host=platform.node())
+            try:
+                code = self._run_stages()
+            except UsageError:
+                raise
+            except BaseException as error:
+                (self.folder.path / "error.txt").write_text(traceback.format_exc())
+                self.folder.write_status(
+                    state="crashed", reason=str(error).splitlines()[0] if str(error) else repr(error)
+                )
+                raise
+            report = self._report()
+            state = "done" if code == DONE else "stopped"
+            self.folder.write_status(state=state, phase="", report=str(report))
+            minutes = (time.time() - began) / 60
+            if code == DONE:
+                print(f"done in {minutes:.1f} min; report: {report}")
+            else:
+                print(f"stopped and saved; continue with: python launch.py resume {self.folder.name}")
+            return code
+
+    def _run_stages(self) -> int:
+        stages = self.only or [
+            stage
+            for stage in configuration.method_module(self.config.method.model_dump()["name"]).stages(self.config)
+            if not self.config.stages or stage.name in self.config.stages
+        ]
+        todo = [stage for stage in stages if not self.folder.stage_done(stage.name)]
+        if not todo:
+            print(f"{self.folder.name} is complete: nothing left to do")
+            return DONE
+        run = self.config.run
+        version = self.checkpoint.record["counters"]["version"] if self.checkpoint else 0
+        metrics = Metrics(self.folder.path / "metrics.jsonl", None if self.only else version)
+        with Stop(self.folder.stop_file, run.max_wall_seconds) as stop:
+            backend = self._backend()
+            try:
+                if run.tensorboard:
+                    metrics.sinks.append(tensorboard(self.folder.path / "tensorboard"))
+                if backend.links:
+                    metrics.sinks.append(prometheus(self.folder.name))
+                    self.folder.write_status(**backend.links)
+                with Progress(self.folder, self.config.learner.env_steps, run.log_every_s) as progress:
+                    for skipped in self.checkpoint.skipped if self.checkpoint else ():
+                        progress.note(f"skipped a damaged checkpoint: {skipped}")
+                    for stage in todo:
+                        engine = self._train if stage.kind == "train" else self._evaluate
+                        if not engine(stage, backend, metrics, progress, stop):
+                            self.folder.write_status(reason=stop.reason)
+                            return STOPPED
+            finally:
+                backend.shutdown()
+                metrics.close()
+        return DONE
+
+    def _backend(self) -> Backend:
+        if self.config.cluster.name == "inline":
+            return Inline()
+        from cluster.local import Local
+
+        return Local(topology(self.config).processes, self.folder.path / "token", self.config.cluster.dashboard)
+
+    def _actor_setup(self) -> ActorSetup:
+        config = self.config
+        spec = envs.spec(config.env.id, **config.env.options)
+        return ActorSetup(
+            config.env.id, config.env.options, spec, config.actors, config.policy, config.seed, config.sync
+        )
+
+    # ---- engines ------------------------------------------------------------------------------------------------
+
+    def _train(self, stage: Stage, backend: Backend, metrics: Metrics, progress: Progress, stop: Stop) -> bool:
+        setup = self._actor_setup()
+        training = Training(self.config, setup.spec, self.folder, backend, metrics, progress, stop, setup)
+        if self.checkpoint is not None:
+            training.resume_from(self.checkpoint)
+            progress.note(f"resumed at {training.counters.env_steps:,} env steps, version {training.counters.version}")
+        finished = training.run(self.checkpoint, self.initial)
+        if finished:
+            found = checkpoints.latest(self.folder.checkpoints)
+            assert found is not None, "training saves before it returns"
+            folder = self.folder.stage(stage.name)
+            replace_file(folder / "weights.safetensors", safetensors.numpy.save(found.arrays["model"]))
+            self._finish(stage, folder, found.record["counters"])
+            training.crew.kill()
+            training.learner.kill()
+        return finished
+
+    def _evaluate(self, stage: Stage, backend: Backend, metrics: Metrics, progress: Progress, stop: Stop) -> bool:
+        config, setup = self.config, self._actor_setup()
+        self.folder.write_status(phase=stage.name)
+        weights = None
+        if stage.player == "policy":
+            weights = self.initial if self.only else _trained(self.folder) or self.initial
+            if weights is None:
+                raise RunError(f"stage {stage.name} needs weights: run the train stage, or set from=run:NAME/train")
+        seeds = envs.HELD_OUT_FIRST + np.arange(config.evaluate.episodes)
+        greedy, videos = config.evaluate.greedy, min(config.evaluate.videos, config.evaluate.episodes)
+        evaluation = Evaluation(weights, 0, 0, seeds, greedy, stage.player, videos)
+        crew = Crew(
+            backend, config.actors, setup, {}, config.cluster.start_timeout_s, lambda i, cause: progress.note(cause)
+        )
+        while not evaluation.done:
+            if stop.reason:
+                return False
+            for actor in crew.idle():
+                evaluation.give(crew, actor)
+            for _, job, _, played in crew.collect([], timeout=0.5)[0]:
+                job.evaluation.take(job, played)
+        crew.kill()
+        table = {"env": config.env.id, "greedy": greedy, "player": stage.player}
+        table |= results(evaluation.episodes, setup.spec.task_kinds)
+        table["videos"] = []
+        for i, recording in enumerate(evaluation.recordings):
+            name = f"videos/{stage.name}-{i}.gif"
+            replace_file(self.folder.path / name, recording.gif)
+            table["videos"].append(
+                {
+                    "file": name,
+                    "mission": recording.mission,
+                    "success": recording.success,
+                    "return": recording.total,
+                    "length": recording.length,
+                    "seed": recording.seed,
+                }
+            )
+        folder = self.folder.stage(stage.name)
+        write_json(folder / "results.json", table)
+        self._finish(stage, folder, {"episodes": len(evaluation.episodes)})
+        rate = table["success"]
+        progress.note(
+            f"{stage.name}: success {rate['rate']:.1%} [{rate['low']:.1%}, {rate['high']:.1%}] "
+            f"on {rate['n']} held-out episodes of {config.env.id}"
+        )
+        return True
+
+    def _finish(self, stage: Stage, folder: Path, counts: dict[str, Any]) -> None:
+        """Write a stage's manifest: with it, the stage is done."""
+        files = sorted(p for p in folder.iterdir() if p.is_file() and p.name != "manifest.json")
+        hashes = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+        write_json(
+            folder / "manifest.json",
+            provenance()
+            | {"stage": stage.name, "kind": stage.kind, "counts": counts, "files": hashes, "from": self.config.from_},
+        )
+
+    def _report(self) -> Path:
+        from cluster.report import write
+
+        return Path(os.path.relpath(write([self.folder.path])))

@@ -1,0 +1,181 @@
+"""Intervals: how sure a number is. Rates, means, differences, and bands over training seeds.
+
+Every function takes plain numbers or arrays and needs numpy only. A rate is in [0, 1]; `confidence` is the coverage
+that an interval aims at over repetitions, 0.95 unless told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FEWEST_FOR_BOOTSTRAP = 5
+"""Below this many seeds a percentile bootstrap is far too narrow; the range from lowest to highest is shown instead."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its interval, all three in the unit of the number; `n` is how many episodes it rests on."""
+
+    value: float
+    low: float
+    high: float
+    n: int = 0
+
+
+def wilson(successes: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Interval of a rate from `successes` out of `n` trials; (0, 1) when there were none.
+
+    The score interval of Wilson (1927), "Probable inference, the law of succession, and statistical inference",
+    JASA 22; unlike rate +- z * deviation it stays inside [0, 1] and is usable for few trials and for rates near 1.
+    """
+    if not 0 <= successes <= n:
+        raise ValueError(f"successes must be in [0, {n}], got {successes}")
+    if n == 0:
+        return 0.0, 1.0
+    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    rate = successes / n
+    centre = rate + z * z / (2 * n)
+    half = z * np.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
+    scale = 1 + z * z / n
+    # The ends are exact at rates 0 and 1, where rounding would leave 1e-17 or 0.9999...
+    low = 0.0 if successes == 0 else float((centre - half) / scale)
+    high = 1.0 if successes == n else float((centre + half) / scale)
+    return low, high
+
+
+def bootstrap_mean(
+    values: ArrayLike, confidence: float = 0.95, samples: int = 2000, seed: int = 0
+) -> tuple[float, float]:
+    """Interval of the mean of `values`, in their unit: the percentile bootstrap.
+
+    Efron (1979), "Bootstrap methods: another look at the jackknife", Annals of Statistics 7. The same
+    values and seed give the same interval. One value gives (value, value), none gives (nan, nan).
+    """
+    data = np.asarray(values, np.float64).ravel()
+    if data.size == 0:
+        return float("nan"), float("nan")
+    generator = np.random.default_rng(seed)
+    block = max(1, 1_000_000 // data.size)  # resamples drawn at once: bounds the memory, 8 MB of indices
+    means = [
+        data[generator.integers(0, data.size, (min(block, samples - done), data.size))].mean(axis=1)
+        for done in range(0, samples, block)
+    ]
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(np.concatenate(means), [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def difference(a: Estimate, b: Estimate) -> Estimate:
+    """`b - a` of two independent estimates, from their own intervals.
+
+    Squares of the distances from value to end add up, side by side: the method of variance estimates recovery, Zou and
+    Donner (2008), Statistics in Medicine 27. On Wilson intervals it is Newcombe's interval; on symmetric intervals of
+    means it is the usual one.
+    """
+    value = b.value - a.value
+    below = np.hypot(b.value - b.low, a.high - a.value)
+    above = np.hypot(b.high - b.value, a.value - a.low)
+    return Estimate(value, float(value - below), float(value + above), a.n + b.n)
+
+
+def newcombe(
+    successes_a: float, n_a: int, successes_b: float, n_b: int, confidence: float = 0.95
+) -> tuple[float, float]:
+    """Interval of `rate_b - rate_a`, two independent rates; in [-1, 1].
+
+    Method 10 of Newcombe (1998), "Interval estimation for the difference between independent proportions: comparison
+    of eleven methods", Statistics in Medicine 17.
+    """
+    if n_a == 0 or n_b == 0:
+        return -1.0, 1.0
+    a = Estimate(successes_a / n_a, *wilson(successes_a, n_a, confidence), n_a)
+    b = Estimate(successes_b / n_b, *wilson(successes_b, n_b, confidence), n_b)
+    result = difference(a, b)
+    return result.low, result.high
+
+
+def student_quantile(probability: float, degrees: float) -> float:
+    """Quantile of Student's t, `probability` in (0.5, 1).
+
+    With t = sqrt(degrees) * tan(angle) the density is proportional to cos(angle) ** (degrees - 1), which is bounded:
+    one cumulative sum over the angle is accurate to about 1e-5, also for one degree of freedom.
+    """
+    angle = np.linspace(0.0, np.pi / 2, 200_001)
+    density = np.cos(angle) ** (degrees - 1)
+    mass = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
+    found = np.interp(2 * probability - 1, mass / mass[-1], angle)
+    return float(np.sqrt(degrees) * np.tan(found))
+
+
+def welch(a: ArrayLike, b: ArrayLike, confidence: float = 0.95) -> Estimate:
+    """`mean(b) - mean(a)` of two independent groups of at least two values, one value a training seed.
+
+    Welch (1947), "The generalization of Student's problem when several different population variances are involved",
+    Biometrika 34. Between-seed variance is in it, which an interval over pooled episodes leaves out.
+    """
+    first, second = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    if min(first.size, second.size) < 2:
+        raise ValueError("each group needs at least two values")
+    parts = np.array([first.var(ddof=1) / first.size, second.var(ddof=1) / second.size])
+    value, total = float(second.mean() - first.mean()), float(parts.sum())
+    if total == 0:
+        return Estimate(value, value, value)
+    degrees = total**2 / float((parts**2 / [first.size - 1, second.size - 1]).sum())
+    half = student_quantile(0.5 + confidence / 2, degrees) * total**0.5
+    return Estimate(value, value - half, value + half)
+
+
+def over_seeds(estimates: Sequence[Estimate]) -> Estimate:
+    """One estimate from one per training seed: their mean, with the spread between seeds (see `spread_name`)."""
+    if len(estimates) == 1:
+        return estimates[0]
+    values = [e.value for e in estimates]
+    low, high = _spread(np.array(values))
+    return Estimate(float(np.mean(values)), low, high, sum(e.n for e in estimates))
+
+
+def spread_name(seeds: int, single: str = "95 % Wilson interval") -> str:
+    """What the interval of `over_seeds` and `band` is, in words; `single`: what it is for one seed."""
+    if seeds == 1:
+        return single
+    if seeds < FEWEST_FOR_BOOTSTRAP:
+        return f"lowest to highest of {seeds} seeds"
+    return f"95 % bootstrap over {seeds} seeds"
+
+
+def _spread(values: NDArray[np.float64]) -> tuple[float, float]:
+    if len(values) < FEWEST_FOR_BOOTSTRAP:
+        return float(values.min()), float(values.max())
+    return bootstrap_mean(values)
+
+
+Curve = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+def band(curves: Sequence[Curve], points: int = 100) -> tuple[NDArray[np.float64], ...]:
+    """Mean and spread over seeds of the curves (x, y), x increasing: arrays (x, mean, low, high), each [points].
+
+    Curves are interpolated linearly onto the part of x that all of them cover; nothing is extrapolated, and all four
+    arrays are empty where there is no common part.
+    """
+    start, end = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
+    if end < start:
+        return (np.zeros(0),) * 4
+    grid = np.linspace(start, end, points if end > start else 1)
+    values = np.stack([np.interp(grid, x, y) for x, y in curves])
+    low, high = np.array([_spread(column) for column in values.T]).T
+    return grid, values.mean(axis=0), low, high
+
+
+def binned(x: NDArray[np.float64], y: NDArray[np.float64], bins: int = 120) -> Curve:
+    """Means over at most `bins` runs of neighbouring rows, so that a long curve stays readable and small."""
+    if len(x) <= bins:
+        return x, y
+    starts = np.linspace(0, len(x), bins, endpoint=False).astype(np.intp)
+    counts = np.diff(np.append(starts, len(x)))
+    return np.add.reduceat(x, starts) / counts, np.add.reduceat(y, starts) / counts

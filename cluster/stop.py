@@ -1,0 +1,59 @@
+"""One flag for every way a run is asked to stop: a STOP file, SIGTERM, SIGINT, SIGUSR2, or the wall clock.
+
+The flag is looked at between two updates: the run saves and leaves with exit code 3. A second signal leaves at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+STOPPED = 3  # exit code of a run that can be resumed
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
+
+
+class Stop:
+    """Context manager that listens while a run is on.
+
+    Args:
+        file: the STOP file; a stale one is removed at the start.
+        max_wall_seconds: stop after this long; None never.
+    """
+
+    def __init__(self, file: Path, max_wall_seconds: float | None) -> None:
+        self._file = file
+        self._deadline = None if max_wall_seconds is None else time.monotonic() + max_wall_seconds
+        self._signal = ""
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Stop:
+        self._file.unlink(missing_ok=True)
+        for number in SIGNALS:
+            self._previous[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        self._file.unlink(missing_ok=True)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._signal:
+            os._exit(STOPPED)
+        self._signal = signal.Signals(number).name
+
+    @property
+    def reason(self) -> str:
+        """Why the run should stop, empty while it should not."""
+        if self._signal:
+            return self._signal
+        if self._file.exists():
+            return "STOP file"
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            return "max_wall_seconds"
+        return ""

@@ -1,0 +1,185 @@
+"""Keeps the rollout actors at work: gives them jobs, notices the dead and the hung, restarts with a budget.
+
+    starting ──> idle <──> busy
+        ^                   │ died, raised, or took too long
+        └── waiting <───────┤
+            (back-off)      └──> quarantined (budget spent)
+
+An actor is rebuilt from its setup and the state of its last delivered chunk: it loses the chunk in flight, no more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from actors import ActorsConfig, RolloutActor
+from cluster.backend import Backend, Handle, RoleDied, Ticket
+
+START = "start"  # the job of an actor whose constructor runs
+
+
+class AllQuarantined(RuntimeError):
+    """No actor is left. The message holds the first cause."""
+
+
+@dataclass
+class _Member:
+    state: str = "waiting"
+    handle: Handle | None = None
+    job: Any = None
+    ticket: Ticket | None = None
+    incarnation: int = -1
+    start_at: float = 0.0
+    failures: deque[float] = field(default_factory=deque)
+    saved: dict[str, Any] | None = None  # state of the last delivered chunk
+
+
+class Crew:
+    """The rollout actors.
+
+    Args:
+        backend: where they run.
+        config: their number and restart budget.
+        setup: first argument of every `RolloutActor`.
+        states: what each restores, from a checkpoint; missing ones start new.
+        start_timeout_s: bound on a constructor.
+        on_failure: called with (actor, cause) at every death.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        config: ActorsConfig,
+        setup: Any,
+        states: dict[int, dict[str, Any]],
+        start_timeout_s: float,
+        on_failure: Callable[[int, str], None],
+    ) -> None:
+        self._backend, self._config, self._setup = backend, config, setup
+        self._start_timeout_s, self._on_failure = start_timeout_s, on_failure
+        self._members = [_Member(saved=states.get(i)) for i in range(config.n)]
+        self.restarts = 0
+        self.first_cause = ""
+        self._revive()
+
+    def idle(self) -> list[int]:
+        """Actors that wait for a job."""
+        return [i for i, m in enumerate(self._members) if m.state == "idle"]
+
+    @property
+    def alive(self) -> int:
+        return sum(m.state in ("idle", "busy") for m in self._members)
+
+    @property
+    def quarantined(self) -> list[int]:
+        return [i for i, m in enumerate(self._members) if m.state == "quarantined"]
+
+    def busy_with(self, kind: type) -> int:
+        """How many actors work on a job of this kind."""
+        return sum(m.state == "busy" and isinstance(m.job, kind) for m in self._members)
+
+    def give(self, i: int, job: Any, method: str, *args: Any, returns: int = 1) -> None:
+        """Let idle actor i work on `job` by calling `method`."""
+        member = self._members[i]
+        assert member.state == "idle" and member.handle is not None
+        member.state, member.job = "busy", job
+        member.ticket = self._backend.submit(member.handle, method, *args, returns=returns)
+
+    def delivered(self, i: int, state: dict[str, Any]) -> None:
+        """Remember what a successor of actor i would restore."""
+        self._members[i].saved = state
+
+    def collect(self, also: list[Ticket], timeout: float) -> tuple[list[tuple[int, Any, Ticket, Any]], list[Ticket]]:
+        """Wait for something to happen.
+
+        Args:
+            also: other tickets worth waking for.
+            timeout: seconds.
+
+        Returns:
+            Finished jobs as (actor, job, ticket, first result), result None for a job that was lost with its actor;
+            and those of `also` that are done.
+
+        Raises:
+            AllQuarantined: no actor is left to work.
+        """
+        self._revive()
+        working = {id(m.ticket): i for i, m in enumerate(self._members) if m.ticket is not None}
+        tickets = [m.ticket for m in self._members if m.ticket is not None]
+        done = self._backend.wait([*tickets, *also], timeout)
+        finished = []
+        for ticket in done:
+            if id(ticket) not in working:
+                continue
+            i = working[id(ticket)]
+            member = self._members[i]
+            job = member.job
+            try:
+                result = self._backend.result(ticket)
+            except RoleDied as death:
+                self._failed(i, str(death))
+                finished.append((i, job, ticket, None))
+                continue
+            member.state, member.job, member.ticket = "idle", None, None
+            if job is not START:
+                finished.append((i, job, ticket, result))
+        finished += self._overdue()
+        return [f for f in finished if f[1] is not START], [t for t in also if t in done]
+
+    def heartbeats(self) -> dict[str, dict[str, Any]]:
+        """What each living actor is doing."""
+        return self._backend.heartbeats([m.handle for m in self._members if m.handle is not None])
+
+    def kill(self) -> None:
+        """End all actors."""
+        for member in self._members:
+            if member.handle is not None:
+                self._backend.kill(member.handle)
+
+    def _overdue(self) -> list[tuple[int, Any, Ticket, Any]]:
+        lost = []
+        for i, member in enumerate(self._members):
+            limit = self._start_timeout_s if member.job is START else self._config.timeout_s
+            if member.ticket is not None and time.monotonic() - member.ticket.submitted > limit:
+                lost.append((i, member.job, member.ticket, None))
+                assert member.handle is not None
+                phase = self._backend.heartbeats([member.handle]).get(member.handle.name, {}).get("phase", "unknown")
+                self._failed(i, f"actor-{i} took more than {limit:.0f} s; its phase is {phase!r}")
+        return lost
+
+    def _failed(self, i: int, cause: str) -> None:
+        member = self._members[i]
+        if member.handle is not None:
+            self._backend.kill(member.handle)
+        member.handle = member.job = member.ticket = None
+        self.first_cause = self.first_cause or cause
+        now = time.monotonic()
+        member.failures.append(now)
+        while now - member.failures[0] > self._config.restart_window_s:
+            member.failures.popleft()
+        if len(member.failures) > self._config.restarts:
+            member.state = "quarantined"
+        else:
+            member.state = "waiting"
+            member.start_at = now + min(30.0, self._config.backoff_s * 2 ** (len(member.failures) - 1))
+            self.restarts += 1
+        self._on_failure(i, cause)
+        if len(self.quarantined) == len(self._members):
+            raise AllQuarantined(
+                f"every actor failed more than {self._config.restarts} times; first:\n{self.first_cause}"
+            )
+
+    def _revive(self) -> None:
+        for i, member in enumerate(self._members):
+            if member.state == "waiting" and time.monotonic() >= member.start_at:
+                member.incarnation += 1
+                name = f"actor-{i}" + (f".{member.incarnation}" if member.incarnation else "")
+                member.handle = self._backend.start(
+                    name, RolloutActor, self._setup, i, member.incarnation, member.saved
+                )
+                member.state, member.job = "starting", START
+                member.ticket = self._backend.submit(member.handle, "ready")

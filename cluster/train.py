@@ -1,0 +1,420 @@
+"""The single controller's loop: rollouts in flight, chunks to the learner, weights back.
+
+    idle actor ── rollout(weights, version) ──> chunk ──> ready ── update(chunks) ──> weights of version + 1
+                                                              └─ full: actors wait (back-pressure)
+
+Asynchronous: actors start the next chunk with the newest weights at once, while the learner learns. `sync=true`: all
+actors roll out, then the learner learns, in a fixed order, so that a run is bitwise reproducible and resumable.
+The controller moves references only; it reads the small summaries.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from actors import VALIDATION_FIRST
+from cluster.backend import Backend, Handle, RoleDied, Ticket
+from cluster.config import Config
+from cluster.evaluation import Batch, Evaluation, success
+from cluster.folder import RunFolder
+from cluster.metrics import Metrics
+from cluster.progress import Progress
+from cluster.stop import Stop
+from cluster.supervisor import Crew
+from envs.api import EnvSpec, Summary
+from learner import Learner, LearnerSetup
+from learner.checkpoint import Arrays, Checkpoint, latest
+from learner.collective import free_address
+
+WINDOW = 256  # latest finished episodes that training statistics are about
+
+
+@dataclass
+class Counters:
+    """Everything that counts, as it is in a checkpoint."""
+
+    version: int = 0
+    env_steps: int = 0
+    episodes: int = 0
+    chunks: int = 0
+    dropped_chunks: int = 0
+    restarts: int = 0
+    learner_restarts: int = 0
+    resumes: int = 0
+    wall_seconds: float = 0.0
+    next_evaluation: int = 0
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """A job: one chunk, by the weights of `version`."""
+
+    version: int
+
+
+@dataclass
+class Ready:
+    """A chunk that waits for the learner."""
+
+    summary: Summary
+    chunk: Any  # a reference
+
+
+class LearnerDied(RuntimeError):
+    """A rank of the learner group is gone."""
+
+
+class LearnerGroup:
+    """The learner's ranks as one."""
+
+    def __init__(self, backend: Backend, config: Config, spec: EnvSpec, incarnation: int) -> None:
+        self.backend, self.size = backend, config.learner.n
+        self.receiver = f"learner-{incarnation}"
+        setup = LearnerSetup(config.learner, config.policy, spec, config.seed)
+        address = free_address() if self.size > 1 else None
+        suffix = f".{incarnation}" if incarnation else ""
+        self.ranks: list[Handle] = [
+            backend.start(f"learner-{rank}{suffix}", Learner, setup, rank, address) for rank in range(self.size)
+        ]
+        self.tickets: list[Ticket] = []
+        self._timeout_s = config.cluster.start_timeout_s
+
+    def call(self, method: str, *args: Any) -> Any:
+        """Call all ranks and wait; the unread result of rank 0."""
+        tickets = [self.backend.submit(rank, method, *args) for rank in self.ranks]
+        try:
+            for ticket in tickets[1:]:
+                self.backend.result(ticket, timeout=self._timeout_s)
+            self.backend.result(tickets[0], timeout=self._timeout_s)
+        except RoleDied as death:
+            raise LearnerDied(str(death)) from None
+        return tickets[0].parts[0]
+
+    def save(self, *args: Any) -> None:
+        """Let rank 0 write a checkpoint; see `Learner.save`."""
+        try:
+            self.backend.result(self.backend.submit(self.ranks[0], "save", *args), timeout=self._timeout_s)
+        except RoleDied as death:
+            raise LearnerDied(str(death)) from None
+
+    def begin(self, version: int, env_steps: int, chunks: list[Ready]) -> None:
+        """Start an update; the chunks of actor a go to rank a % n."""
+        for rank, handle in enumerate(self.ranks):
+            own = [ready.chunk for ready in chunks if ready.summary.actor % self.size == rank]
+            self.tickets.append(self.backend.submit(handle, "update", version, env_steps, *own, returns=2))
+
+    def take(self, done: list[Ticket]) -> tuple[dict[str, Any], Any] | None:
+        """The report (summed or averaged over ranks) and the weights, once every rank is through."""
+        if not self.tickets or not all(t in done or t in self.backend.wait([t], 0) for t in self.tickets):
+            return None
+        try:
+            reports = [self.backend.result(ticket) for ticket in self.tickets]
+        except RoleDied as death:
+            raise LearnerDied(str(death)) from None
+        weights = self.tickets[0].parts[1]
+        self.tickets = []
+        report = reports[0] | {
+            "learned": sum(r["learned"] for r in reports),
+            "dropped": sum(len(r["dropped"]) for r in reports),
+            "policy/lag_max": max(r["policy/lag_max"] for r in reports),
+            "seconds": max(r["seconds"] for r in reports),
+        }
+        return report, weights
+
+    def kill(self) -> None:
+        for rank in self.ranks:
+            self.backend.kill(rank)
+
+
+class Training:
+    """One `train` stage from its start, or from a checkpoint, to its budget or a stop."""
+
+    def __init__(
+        self,
+        config: Config,
+        spec: EnvSpec,
+        folder: RunFolder,
+        backend: Backend,
+        metrics: Metrics,
+        progress: Progress,
+        stop: Stop,
+        actor_setup: Any,
+    ) -> None:
+        self.config, self.spec, self.folder, self.backend = config, spec, folder, backend
+        self.metrics, self.progress, self.stop = metrics, progress, stop
+        self.actor_setup = actor_setup
+        self.counters = Counters(next_evaluation=config.evaluate.every)
+        self.states: dict[int, dict[str, Any]] = {}  # of every actor after its last learned chunk
+        self.recent: deque[tuple[float, bool, int, int]] = deque(maxlen=WINDOW)
+        self.evaluations: list[Evaluation] = []
+        self.row: dict[str, Any] = {}
+        self.weights: Any = None
+        self.learner: LearnerGroup
+        self.crew: Crew
+
+    # ---- start and end ------------------------------------------------------------------------------------------
+
+    def run(self, checkpoint: Checkpoint | None, initial: dict[str, Any] | None) -> bool:
+        """Train. True if the budget was reached, False if the run was asked to stop.
+
+        A learner that dies is rebuilt from the last checkpoint, as often as an actor may be.
+        """
+        failures: deque[float] = deque()
+        while True:
+            try:
+                self._start(checkpoint, initial)
+                finished = self._loop()
+                self._save()
+                return finished
+            except LearnerDied as death:
+                failures.append(time.monotonic())
+                while failures[-1] - failures[0] > self.config.actors.restart_window_s:
+                    failures.popleft()
+                if len(failures) > self.config.actors.restarts:
+                    raise
+                self.progress.note(f"learner died, restarting from the last checkpoint: {_last_line(str(death))}")
+                self._end_roles()
+                lost = self.counters
+                checkpoint = latest(self.folder.checkpoints)
+                self.counters = Counters(next_evaluation=self.config.evaluate.every)
+                self.states, self.evaluations = {}, []
+                if checkpoint is not None:
+                    self._restore_counters(checkpoint)
+                self.counters.learner_restarts = lost.learner_restarts + 1
+                self.counters.restarts = lost.restarts
+
+    def resume_from(self, checkpoint: Checkpoint) -> None:
+        """Take the counters of a checkpoint before `run`."""
+        self._restore_counters(checkpoint)
+        self.counters.resumes += 1
+
+    def _restore_counters(self, checkpoint: Checkpoint) -> None:
+        self.counters = Counters(**checkpoint.record["counters"])
+        self.recent.extend(tuple(row) for row in checkpoint.record["recent"])
+        for name, value in checkpoint.arrays["actors"].items():
+            actor, _, key = name.partition("/")
+            self.states.setdefault(int(actor), {})[key] = value
+
+    def _start(self, checkpoint: Checkpoint | None, initial: dict[str, Any] | None) -> None:
+        incarnation = self.counters.learner_restarts + 1000 * self.counters.resumes
+        self.learner = LearnerGroup(self.backend, self.config, self.spec, incarnation)
+        cluster = self.config.cluster
+        if not hasattr(self, "crew"):
+            self.crew = Crew(
+                self.backend,
+                self.config.actors,
+                self.actor_setup,
+                self.states,
+                cluster.start_timeout_s,
+                self._actor_failed,
+            )
+            self._restarts_before = self.counters.restarts
+        if checkpoint is not None:
+            self.weights = self.learner.call("restore", checkpoint.path)
+        elif initial is not None:
+            self.weights = self.learner.call("load_weights", initial)
+        else:
+            self.weights = self.learner.call("ready")
+        self.ready: list[Ready] = []
+        self._clock = time.monotonic()
+        self._wall_before = self.counters.wall_seconds
+        self._saved_at = time.monotonic()
+        self._busy = {"learner": 0.0, "env": 0.0, "policy": 0.0}
+        self._row_at, self._row_steps = time.monotonic(), self.counters.env_steps
+        self._learning: list[Ready] = []
+
+    def _end_roles(self) -> None:
+        self.learner.kill()
+        self.crew.kill()
+        del self.crew
+
+    def _actor_failed(self, actor: int, cause: str) -> None:
+        self.progress.note(f"actor-{actor} failed: {_last_line(cause)}")
+        with open(self.folder.path / "run.log", "a") as log:
+            log.write(cause + "\n")
+
+    # ---- the loop -----------------------------------------------------------------------------------------------
+
+    def _loop(self) -> bool:
+        while True:
+            learning = bool(self.learner.tickets)
+            finished = self.counters.env_steps >= self.config.learner.env_steps
+            if not learning and ((finished and not self.evaluations) or self.stop.reason):
+                return finished
+            self._dispatch(rollouts=not finished)
+            jobs, done = self.crew.collect(self.learner.tickets, timeout=0.5)
+            for actor, job, ticket, result in jobs:
+                self._take(actor, job, ticket, result)
+            outcome = self.learner.take(done)
+            if outcome is not None:
+                self._learned(*outcome)
+            if not self.learner.tickets and not finished and not self.stop.reason:
+                self._learn()
+            self._look_around()
+
+    def _dispatch(self, rollouts: bool) -> None:
+        """Give every idle actor a job: an evaluation's batch first, else the next chunk."""
+        per_update = self.config.learner.chunks or self.config.actors.n
+        if self.config.sync:
+            # The next round begins when the last is learned, with all actors, whatever came between.
+            turn = not self.learner.tickets and not self.ready and self.crew.busy_with(Rollout) == 0
+            rollouts = rollouts and turn and len(self.crew.idle()) == self.config.actors.n
+        for actor in self.crew.idle():
+            if any(evaluation.give(self.crew, actor) for evaluation in self.evaluations):
+                continue
+            waiting = len(self.ready) + self.crew.busy_with(Rollout)
+            if rollouts and (self.config.sync or waiting < 2 * per_update) and not self.stop.reason:
+                version = self.counters.version
+                self.crew.give(
+                    actor, Rollout(version), "rollout", self.weights, version, self.learner.receiver, returns=2
+                )
+
+    def _take(self, actor: int, job: Any, ticket: Ticket, result: Any) -> None:
+        if isinstance(job, Batch):
+            job.evaluation.take(job, result)
+            if job.evaluation.done:
+                self.evaluations.remove(job.evaluation)
+                self._evaluated(job.evaluation)
+        elif result is not None:
+            self.crew.delivered(actor, result.state)
+            self._busy["env"] += result.seconds["rollout"] - result.seconds["policy"]
+            self._busy["policy"] += result.seconds["policy"]
+            self.ready.append(Ready(result, ticket.parts[1]))
+
+    def _learn(self) -> None:
+        """Start an update if enough chunks are there; every rank gets equally many."""
+        size, total = self.learner.size, self.config.learner.chunks or self.config.actors.n
+        if self.config.sync:
+            self.ready.sort(key=lambda ready: ready.summary.actor)
+        queues = [[r for r in self.ready if r.summary.actor % size == rank][: total // size] for rank in range(size)]
+        if any(len(queue) < total // size for queue in queues):
+            return
+        self._learning = [ready for queue in queues for ready in queue]
+        self.ready = [ready for ready in self.ready if ready not in self._learning]
+        self.learner.begin(self.counters.version, self.counters.env_steps, self._learning)
+
+    def _learned(self, report: dict[str, Any], weights: Any) -> None:
+        counters = self.counters
+        for ready in self._learning:
+            self.states[ready.summary.actor] = ready.summary.state
+            episodes = ready.summary.episodes
+            counters.episodes += len(episodes)
+            self.recent.extend(
+                zip(
+                    episodes.total.tolist(),
+                    episodes.success.tolist(),
+                    episodes.length.tolist(),
+                    episodes.kind.tolist(),
+                    strict=True,
+                )
+            )
+        counters.chunks += len(self._learning)
+        counters.dropped_chunks += report.pop("dropped")
+        learned = report.pop("learned")
+        self._busy["learner"] += report.pop("seconds")
+        self._learning = []
+        if not learned:
+            return
+        counters.version += 1
+        counters.env_steps += learned
+        counters.restarts = self._restarts_before + self.crew.restarts
+        self.weights = weights
+        counters.wall_seconds = self._wall_before + time.monotonic() - self._clock
+        self._write_row(report)
+        every = self.config.evaluate.every
+        if every and counters.env_steps >= counters.next_evaluation:
+            counters.next_evaluation += every * (1 + (counters.env_steps - counters.next_evaluation) // every)
+            seeds = VALIDATION_FIRST + np.arange(self.config.evaluate.validation_episodes)
+            greedy = self.config.evaluate.greedy
+            self.evaluations.append(Evaluation(weights, counters.version, counters.env_steps, seeds, greedy))
+        if time.monotonic() - self._saved_at > self.config.run.checkpoint_every_s:
+            self._save()
+
+    # ---- reporting and saving -----------------------------------------------------------------------------------
+
+    def _write_row(self, report: dict[str, Any]) -> None:
+        counters, now = self.counters, time.monotonic()
+        seconds = max(now - self._row_at, 1e-6)
+        actors = self.config.actors.n
+        shares = {
+            "time/env": self._busy["env"] / seconds / actors,
+            "time/policy": self._busy["policy"] / seconds / actors,
+            "time/learner": self._busy["learner"] / seconds,
+        }
+        speed = (counters.env_steps - self._row_steps) / seconds
+        learned = (counters.env_steps - self._row_steps) / max(self._busy["learner"], 1e-6)
+        sampled = (counters.env_steps - self._row_steps) / max(self._busy["env"] + self._busy["policy"], 1e-6) * actors
+        acting = shares["time/env"] + shares["time/policy"]
+        row: dict[str, Any] = {"kind": "train"} | asdict(counters)
+        row |= {"actors": actors, "actors_alive": self.crew.alive}
+        if self.recent:
+            total, solved, length, kind = (np.array(column) for column in zip(*self.recent, strict=True))
+            row |= {
+                "charts/episodic_return": float(total.mean()),
+                "charts/success_rate": float(solved.mean()),
+                "charts/episodic_length": float(length.mean()),
+            }
+            names = self.spec.task_kinds
+            row |= {f"success/{names[k]}": float(solved[kind == k].mean()) for k in np.unique(kind)}
+        row |= {"charts/SPS": speed, "charts/SPS_sampling": sampled, "charts/SPS_learning": learned}
+        row |= report | shares
+        row["bottleneck"] = "learner" if shares["time/learner"] > acting else "env"
+        self.metrics.write(row)
+        left = (self.config.learner.env_steps - counters.env_steps) * counters.wall_seconds / max(counters.env_steps, 1)
+        self.row = self.row | row | {"seconds_left": max(0.0, left)}
+        self._row_at, self._row_steps = now, counters.env_steps
+        self._busy = dict.fromkeys(self._busy, 0.0)
+
+    def _evaluated(self, evaluation: Evaluation) -> None:
+        episodes = evaluation.episodes
+        rate = success(episodes)
+        self.metrics.write(
+            {
+                "kind": "evaluate",
+                "env_steps": evaluation.env_steps,
+                "version": evaluation.version,
+                "wall_seconds": self.counters.wall_seconds,
+                "episodes": rate["n"],
+                "success_rate": rate["rate"],
+                "success_low": rate["low"],
+                "success_high": rate["high"],
+                "episodic_return": float(episodes.total.mean()),
+            }
+        )
+        self.row["validation"] = rate["rate"]
+
+    def _look_around(self) -> None:
+        """What is due by the clock: the panel, status.json."""
+        if self.row:
+            self.row["actors_alive"] = self.crew.alive
+            self.progress.update(self.row)
+        if time.monotonic() - getattr(self, "_status_at", 0.0) > 2.0:
+            self._status_at = time.monotonic()
+            self.folder.write_status(
+                phase="train",
+                actors=self.config.actors.n,
+                actors_alive=self.crew.alive,
+                quarantined=self.crew.quarantined,
+                heartbeats=self.crew.heartbeats(),
+                success_rate=self.row.get("charts/success_rate"),
+                **asdict(replace(self.counters, restarts=self._restarts_before + self.crew.restarts)),
+            )
+
+    def _save(self) -> None:
+        """A checkpoint of learner, actors and counters, as of the last update."""
+        arrays: Arrays = {f"{i}/{key}": np.asarray(v) for i, state in self.states.items() for key, v in state.items()}
+        self.counters.wall_seconds = self._wall_before + time.monotonic() - self._clock
+        record = {"counters": asdict(self.counters), "recent": list(self.recent)}
+        keep = self.config.run.keep_checkpoints
+        self.learner.save(self.folder.checkpoints, self.counters.version, arrays, record, keep)
+        self._saved_at = time.monotonic()
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    return lines[-1].strip() if lines else "no cause given"

@@ -1,0 +1,205 @@
+"""Any registered Gymnasium env, by its id: `gym/CartPole-v1`.
+
+Mission: none, unless the env's observation holds a text.
+Actions: the env's own. Discrete(n): 0 ... n-1, whatever the env starts to count from. Box: float32 [D], flattened and
+clipped to the env's bounds.
+Observation: a Box becomes `observation`, a float32 vector (flattened); Discrete a category; Text a text. A Dict of
+these becomes one field per key. Other spaces are refused with the reason.
+Reward: the env's own.
+Termination, truncation: the env's own; the time limit of its registration truncates.
+Success: what the env says in `info["is_success"]` or `info["success"]` at the end of an episode, else false.
+Ids: `gym/<id>` for every registered id; `gym/<module>:<id>` imports a module first, as `gymnasium.make` does.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import re
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+from pydantic import Field as Option
+
+from envs.api import EnvSpec, Field, Observation, VectorEnv
+from envs.config import Part
+from envs.registry import UnknownEnv
+
+ALWAYS_AVAILABLE = (
+    "Acrobot-v1",
+    "CartPole-v1",
+    "MountainCar-v0",
+    "MountainCarContinuous-v0",
+    "Pendulum-v1",
+)
+
+
+class Config(Part):
+    """Options of the adapter."""
+
+    module: str = ""
+    """A module to import first, which registers the env. Every process that builds the env imports it."""
+    arguments: dict[str, Any] = Option(default_factory=dict)
+    """Keyword arguments for `gymnasium.make`."""
+
+
+def names() -> list[str]:
+    """Envs that need nothing but Gymnasium; any other registered id works as well."""
+    return list(ALWAYS_AVAILABLE)
+
+
+def has(name: str) -> bool:
+    """Is the id registered, or written like one that `Config.module` may yet register?"""
+    return name in gymnasium.registry or re.fullmatch(r"([\w.]+:)?([\w.-]+/)?[\w.-]+-v\d+", name) is not None
+
+
+def spec(name: str, config: Config) -> EnvSpec:
+    """What a policy must know of the env; builds one to see its spaces.
+
+    Raises:
+        UnknownEnv: Gymnasium has no such id.
+        ValueError: a space that the adapter cannot express.
+    """
+    env = _build(name, config)
+    try:
+        return _spec(name, env)
+    finally:
+        env.close()
+
+
+def make(name: str, num_envs: int, seed: int, first_index: int, config: Config) -> VectorEnv:
+    """Build N of the env."""
+    return Adapter(spec(name, config), num_envs, seed, first_index, name=name, config=config)
+
+
+class Adapter(VectorEnv):
+    """N single envs, stepped one after another.
+
+    Pictures come from another env, made to draw: it replays the episode with the same seed and actions up to now.
+    """
+
+    def __init__(
+        self, env_spec: EnvSpec, num_envs: int, seed: int = 0, first_index: int = 0, *, name: str, config: Config
+    ) -> None:
+        super().__init__(env_spec, num_envs, seed, first_index)
+        self._name, self._config = name, config
+        self._envs = [_build(name, config) for _ in range(num_envs)]
+        self._latest: list[Any] = [None] * num_envs
+        self._succeeded = np.zeros(num_envs, np.bool_)
+        self._painter: gymnasium.Env[Any, Any] | None = None
+        self._painted = (-1, -1, -1, 0)  # env, episode, seed, steps that the painter has taken of it
+
+    def _start_one(self, i: int, seed: int) -> None:
+        self._latest[i], _ = self._envs[i].reset(seed=seed)
+
+    def _step_one(self, i: int, action: Any) -> tuple[float, bool, bool]:
+        self._latest[i], reward, terminated, truncated, info = self._envs[i].step(self._native(action))
+        self._succeeded[i] = bool(info.get("is_success", info.get("success", False)))
+        return float(reward), bool(terminated), bool(truncated)
+
+    def _native(self, action: Any) -> Any:
+        """Our action -> the env's own."""
+        space = self._envs[0].action_space
+        if isinstance(space, spaces.Discrete):
+            if not 0 <= int(action) < int(space.n):
+                raise ValueError(f"actions of {self.env_spec.id} are 0 to {space.n - 1}: {action}")
+            return int(action) + int(space.start)
+        assert isinstance(space, spaces.Box)
+        shaped = np.asarray(action, np.float64).reshape(space.shape)
+        return np.clip(shaped, space.low, space.high).astype(space.dtype)
+
+    def _observe(self, index: NDArray[np.intp] | slice) -> Observation:
+        rows = np.arange(self.num_envs)[index]
+        return {name: self._column(name, rows) for name in self.env_spec.fields}
+
+    def _column(self, name: str, rows: NDArray[np.intp]) -> NDArray[Any]:
+        space = self._envs[0].observation_space
+        entries = [self._latest[i] for i in rows]
+        if isinstance(space, spaces.Dict):
+            entries, space = [entry[name] for entry in entries], space[name]
+        field = self.env_spec.fields[name]
+        column = np.zeros((len(rows), *field.shape), field.dtype)
+        for row, entry in enumerate(entries):
+            if field.kind == "text":
+                column[row] = self.texts.intern(str(entry))
+            elif isinstance(space, spaces.Discrete):
+                column[row] = int(entry) - int(space.start)
+            else:
+                column[row] = np.asarray(entry).ravel()
+        return column
+
+    def _success(self, reward: NDArray[np.float32], terminated: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        # A reward at the end means nothing in general: CartPole pays for the step in which the pole falls.
+        return self._succeeded.copy()
+
+    def frame(self, i: int) -> NDArray[np.uint8]:
+        """RGB picture of env i, uint8 [H, W, 3].
+
+        Raises:
+            LookupError: the env cannot draw.
+        """
+        if self._painter is None:
+            if "rgb_array" not in self._envs[0].metadata.get("render_modes", []):
+                raise LookupError(f"{self.env_spec.id} cannot be drawn: it has no render mode rgb_array")
+            self._painter = _build(self._name, self._config, render_mode="rgb_array")
+        now = int(self._length[i])
+        *episode, done = self._painted
+        if episode != [i, self._episode[i], self._seed[i]] or done > now:
+            self._painter.reset(seed=int(self._seed[i]))
+            done = 0
+        for step in range(done, now):
+            self._painter.step(self._native(self._log[i, step]))
+        self._painted = (i, int(self._episode[i]), int(self._seed[i]), now)
+        return np.array(self._painter.render(), np.uint8)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close all envs."""
+        for env in [*self._envs, *([self._painter] if self._painter else [])]:
+            env.close()
+
+
+def _build(name: str, config: Config, **options: Any) -> gymnasium.Env[Any, Any]:
+    if config.module:
+        importlib.import_module(config.module)
+    try:
+        return gymnasium.make(name, disable_env_checker=True, **config.arguments, **options)
+    except (gymnasium.error.UnregisteredEnv, gymnasium.error.NamespaceNotFound) as reason:
+        near = difflib.get_close_matches(name, list(gymnasium.registry), 1)
+        hint = f"did you mean gym/{near[0]}?" if near else "import its module with the option `module`"
+        raise UnknownEnv(f"Gymnasium has no env {name!r} ({reason}): {hint}") from None
+
+
+def _spec(name: str, env: gymnasium.Env[Any, Any]) -> EnvSpec:
+    space = env.observation_space
+    parts = dict(space.spaces) if isinstance(space, spaces.Dict) else {"observation": space}
+    action_names: tuple[str, ...] = ()
+    action_shape: tuple[int, ...] = ()
+    if isinstance(env.action_space, spaces.Discrete):
+        action_names = tuple(f"action {i}" for i in range(int(env.action_space.n)))
+    elif isinstance(env.action_space, spaces.Box):
+        action_shape = (int(np.prod(env.action_space.shape)),)
+    else:
+        raise ValueError(f"gym/{name}: actions must be Discrete or Box, not {env.action_space}")
+    return EnvSpec(
+        id=f"gym/{name}",
+        fields={key: _field(name, key, part) for key, part in parts.items()},
+        action_names=action_names,
+        action_shape=action_shape,
+    )
+
+
+def _field(name: str, key: str, space: spaces.Space[Any]) -> Field:
+    if isinstance(space, spaces.Box):
+        return Field("vector", (int(np.prod(space.shape)),))
+    if isinstance(space, spaces.Discrete):
+        return Field("category", size=int(space.n))
+    # Some envs have a space of their own for texts, Minigrid's missions for example.
+    foreign = type(space).__module__.split(".")[0] != "gymnasium"
+    if isinstance(space, spaces.Text) or (foreign and isinstance(space.sample(), str)):
+        return Field("text")
+    raise ValueError(
+        f"gym/{name}: cannot express {key!r}, a {space}; known are Box, Discrete, Text, and a Dict of them"
+    )

@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, NoReturn
-
-import typer
+from typing import Annotated
 
 ROOT = Path(__file__).resolve().parent
+try:
+    import typer
+
+    from cluster.terminal import finish, guard, print_overview, print_tree, run_folder
+except ImportError as missing:
+    print(f"error: {missing}: install requirements.txt, and keep {ROOT} first on PYTHONPATH", file=sys.stderr)
+    sys.exit(2)
+
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 Words = Annotated[list[str] | None, typer.Argument(metavar="[GROUP=NAME|KEY=VALUE]", show_default=False)]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="Name of a run, or the path of its folder.")]
+AnyRun = Annotated[str | None, typer.Argument(metavar="RUN", show_default=False)]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Members of a sweep that run at once.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be started, and stop.")]
 
 
 @app.callback(invoke_without_command=True)
 def overview(context: typer.Context) -> None:
     """Cairn: language-guided reinforcement learning on Ray and PyTorch."""
     if context.invoked_subcommand is None:
-        from cluster.terminal import print_overview
-
-        print_overview([(c.name or c.callback.__name__, c.callback.__doc__ or "") for c in app.registered_commands])  # type: ignore[union-attr]
+        print_overview(app.registered_commands)
 
 
 @app.command()
 def run(
     words: Words = None,
     cfg: Annotated[bool, typer.Option("--cfg", help="Print the configuration with origins, and stop.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be started, and stop.")] = False,
+    dry_run: DryRun = False,
     list_envs: Annotated[bool, typer.Option("--list-envs", help="Print the id of every env, and stop.")] = False,
     multirun: Annotated[bool, typer.Option("--multirun", "-m", help="The same as the verb sweep.")] = False,
     jobs: Jobs = 1,
@@ -44,7 +48,6 @@ def run(
     if multirun:
         return sweep(words, jobs, dry_run or cfg)
     from cluster.config import explain, named, render
-    from cluster.terminal import print_tree
 
     config, origins = explain(words or [])
     if cfg:
@@ -56,7 +59,7 @@ def run(
     from cluster.run import run as run_config
 
     config = named(config)
-    _finish(lambda _: run_config(config), Path(config.run.folder) / config.run.name)
+    finish(lambda _: run_config(config), Path(config.run.folder) / config.run.name)
 
 
 @app.command()
@@ -68,7 +71,7 @@ def resume(
     """Continue a run from its last checkpoint, counters included."""
     from cluster.run import resume as resume_run
 
-    _finish(lambda folder: resume_run(folder, words or [], allow_change), _find(run))
+    finish(lambda folder: resume_run(folder, words or [], allow_change), run_folder(run))
 
 
 @app.command(name="eval")
@@ -76,13 +79,11 @@ def evaluate(run: Run, words: Words = None) -> None:
     """Evaluate a run again on held-out seeds."""
     from cluster.run import evaluate as evaluate_run
 
-    _finish(lambda folder: evaluate_run(folder, words or []), _find(run))
+    finish(lambda folder: evaluate_run(folder, words or []), run_folder(run))
 
 
 @app.command()
-def status(
-    run: Annotated[str | None, typer.Argument(metavar="[RUN]", show_default=False)] = None, folder: str = "runs"
-) -> None:
+def status(run: AnyRun = None, folder: str = "runs") -> None:
     """Show all runs, or one."""
     from cluster.folder import print_status
 
@@ -94,7 +95,7 @@ def stop(run: Run) -> None:
     """Ask a run to stop at a checkpoint; it can be resumed."""
     from cluster.folder import request_stop
 
-    request_stop(_find(run))
+    request_stop(run_folder(run))
 
 
 @app.command()
@@ -102,7 +103,7 @@ def logs(run: Run, follow: Annotated[bool, typer.Option("--follow", "-f", help="
     """Print what a run has logged."""
     from cluster.folder import print_logs
 
-    print_logs(_find(run), follow)
+    print_logs(run_folder(run), follow)
 
 
 @app.command()
@@ -110,7 +111,7 @@ def compare(first: Run, second: Run) -> None:
     """Set two runs side by side: configuration and results."""
     from cluster.compare import compare as compare_runs
 
-    compare_runs(_find(first), _find(second))
+    compare_runs(run_folder(first), run_folder(second))
 
 
 @app.command()
@@ -118,7 +119,7 @@ def report(runs: Annotated[list[str], typer.Argument(metavar="RUN...")]) -> None
     """Write one self-contained HTML page about runs."""
     from cluster.report import write
 
-    print(write([_find(run) for run in runs]))
+    print(write([run_folder(run) for run in runs]))
 
 
 @app.command()
@@ -130,38 +131,12 @@ def doctor(folder: Annotated[str, typer.Option(help="Where runs will be written.
 
 
 @app.command()
-def sweep(
-    words: Words = None,
-    jobs: Jobs = 1,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the members, and stop.")] = False,
-) -> None:
+def sweep(words: Words = None, jobs: Jobs = 1, dry_run: DryRun = False) -> None:
     """Run each combination of values, as in seed=0..4 actors.n=2,4."""
     from cluster.sweep import sweep as run_sweep
 
     raise typer.Exit(run_sweep(words or [], jobs, dry_run))
 
 
-def _find(run: str) -> Path:
-    from cluster.folder import find
-
-    return find(run)
-
-
-def _finish(engine: Callable[[Path], int], folder: Path) -> NoReturn:
-    """Exit with the engine's code; if it crashes, the run's folder takes the traceback."""
-    from cluster.terminal import guard
-
-    raise typer.Exit(guard(lambda: engine(folder), folder))
-
-
 if __name__ == "__main__":
-    # Our folders have names that anyone may own: a package from elsewhere would give wrong results, silently.
-    for package in ("envs", "actors", "learner", "llm_service", "cluster"):
-        spec = importlib.util.find_spec(package)
-        origin = Path(spec.origin).resolve() if spec and spec.origin else Path("nowhere")
-        if ROOT not in origin.parents:
-            print(f"error: package {package} comes from {origin}, not from {ROOT}: fix PYTHONPATH", file=sys.stderr)
-            sys.exit(2)
-    from cluster.terminal import guard
-
-    guard(app)
+    guard(app, checkout=ROOT)

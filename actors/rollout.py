@@ -167,7 +167,8 @@ class RolloutActor:
         if len(record.final_index):
             final_memory = torch.stack(record.final_memory) if record.final_memory else None
             final_value = self.acting.step(final_obs, final_memory)[1].numpy()
-        table, texts = self.env.texts, {}
+        table = self.env.texts
+        texts: dict[int, str] = {}
         for obs in (record.obs, final_obs):
             for name in self.acting.policy.text_fields:
                 texts |= table.export(obs[name], self._sent)

@@ -18,6 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from cluster import plots, report
+from cluster.overrides import UsageError
 from cluster.report import Run
 from cluster.statistics import Estimate, difference, over_seeds, spread_name, welch, wilson
 
@@ -55,7 +56,7 @@ def compare(a: Path, b: Path) -> Path:
         Path of `compare-<a>-vs-<b>.html`.
 
     Raises:
-        FileNotFoundError: a folder is not a run folder.
+        UsageError: a folder is not a run folder, or a sweep over more than seeds.
     """
     sides = _side(a), _side(b)
     first, second = sides
@@ -75,7 +76,7 @@ def _side(folder: Path) -> Side:
     arms = report.arms(runs)
     if len(arms) > 1:
         settings = "; ".join(arms)
-        raise ValueError(f"{folder} mixes settings ({settings}): compare two of its runs, or sweeps over seeds alone")
+        raise UsageError(f"{folder} mixes settings ({settings}): compare two of its runs, or sweeps over seeds alone")
     return Side(folder.resolve().name, runs)
 
 
@@ -288,7 +289,7 @@ def _page(
     columns = ["", "A", "B", "B − A"]
     parts = [
         head,
-        f'<p class="verdict">{html.escape(outcome.sentence)}</p>',
+        f'<p class="verdict">{report.unbroken(html.escape(outcome.sentence))}</p>',
         report.text(outcome.basis),
         report.section("Results", report.table(columns, results), report.text(_basis(sides))),
         report.section("Curves", _curves(sides)),

@@ -161,7 +161,7 @@ def compose(words: list[str]) -> Config:
 
 
 def explain(words: list[str]) -> tuple[Config, dict[str, str]]:
-    """`compose`, and where each value comes from: dotted key -> `default`, a file, or `command line`."""
+    """`compose`, and the source of each value that is not a default: dotted key -> a file, or `command line`."""
     config, origins = _merge({}, layers(words))
     _check(config)
     source(config)
@@ -203,10 +203,12 @@ def _check(config: Config) -> None:
     _known("policy.network", config.policy.network, networks())
     name = config.method.model_dump()["name"]
     module = method_module(name)
-    spec = registry.spec(config.env.id, **config.env.options)
     try:
+        spec = registry.spec(config.env.id, **config.env.options)
         visible(config.policy, spec)
         module.check(config, spec)
+    except registry.UnknownEnv as unknown:
+        raise ConfigError(f"env.id: {unknown.args[0]}") from None
     except ValueError as reason:
         raise ConfigError(f"impossible combination: {reason}") from None
     for stage in config.stages:
@@ -222,24 +224,30 @@ def _known(key: str, name: str, known: list[str]) -> None:
 
 def _merge(base: dict[str, Any], stack: list[Layer]) -> tuple[Config, dict[str, str]]:
     """`base` and the layers over the defaults; the origin of every value."""
+    origins = {key: layer.origin for layer in stack for key in layer.values}
     chosen = {key: value for values in (base, *(layer.values for layer in stack)) for key, value in values.items()}
-    defaults = _defaults(chosen)
+    defaults = _defaults(chosen, origins)
     # Options of an env or method that the new words replace are unknown to the new one: they fall away.
-    values = {**defaults, **{key: value for key, value in base.items() if key in defaults}}
-    origins = dict.fromkeys(defaults, DEFAULT)
+    values = {**defaults, **{key: value for key, value in base.items() if _belongs(key, defaults)}}
     for layer in stack:
         for key, value in layer.values.items():
-            if key not in defaults:
+            if not _belongs(key, defaults):
                 raise ConfigError(unknown_key(key, layer.origin, list(defaults)))
-            values[key] = _meant(value, defaults[key], layer.raw.get(key))
-            origins[key] = layer.origin
+            values[key] = _meant(value, defaults.get(key), layer.raw.get(key))
     return _build(nest(values), origins), origins
 
 
-def _defaults(chosen: Mapping[str, Any]) -> dict[str, Any]:
+def _defaults(chosen: Mapping[str, Any], origins: Mapping[str, str]) -> dict[str, Any]:
     """Every key with its default, for the chosen method and env."""
     selectors = {key: chosen[key] for key in ("method.name", "env.id") if key in chosen}
-    return flatten(_build(nest(selectors), {}).model_dump())
+    return flatten(_build(nest(selectors), origins).model_dump())
+
+
+def _belongs(key: str, defaults: Mapping[str, Any]) -> bool:
+    """Whether the tree has this key, or a mapping above it that takes any key (such as `env.arguments`)."""
+    sections = key.split(".")
+    above = (".".join(sections[:depth]) for depth in range(1, len(sections)))
+    return key in defaults or any(isinstance(defaults.get(section), Mapping) for section in above)
 
 
 def _meant(value: Any, default: Any, typed: str | None) -> Any:
@@ -325,7 +333,7 @@ def render(config: Config, origins: Mapping[str, str]) -> str:
 def _render(tree: Mapping[str, Any], prefix: str, origins: Mapping[str, str], lines: list[tuple[str, str]]) -> None:
     for name, value in tree.items():
         indent = "  " * prefix.count(".")
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and value:
             lines.append((f"{indent}{name}:", ""))
             _render(value, f"{prefix}{name}.", origins, lines)
         else:

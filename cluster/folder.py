@@ -193,9 +193,7 @@ def request_stop(path: Path) -> None:
     if not is_running(RunFolder(path).read_status()):
         raise RunError(f"run {path.name!r} is not running; continue it with 'python launch.py resume {path.name}'")
     (path / "STOP").touch()
-    print(
-        f"asked {path.name} to stop: it saves after the current update; 'python launch.py status {path.name}' shows when"
-    )
+    print(f"asked {path.name} to stop: it saves after this update; see 'python launch.py status {path.name}'")
 
 
 def print_logs(path: Path, follow: bool) -> None:

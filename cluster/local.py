@@ -1,19 +1,49 @@
-"""Ray on this machine: one process a role, everything on loopback, the dashboard behind a token of this run."""
+"""Ray on this machine: one process a role, everything on loopback, the dashboard behind a token of this process.
+
+Ray reads how to authenticate once, when it is imported: the token is made before that, here and nowhere else.
+"""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import logging
 import os
 import secrets
+import shutil
 import socket
-import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import ray
-
 from cluster.backend import Handle, RoleDied, Ticket
+
+
+def write_secret(path: Path, secret: str) -> None:
+    """Write a file that only its owner can read, from its first byte on."""
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(secret)
+
+
+def _make_token() -> str:
+    token = secrets.token_hex(32)
+    folder = Path(tempfile.mkdtemp(prefix="cairn-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    write_secret(folder / "token", token)
+    os.environ |= {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(folder / "token"),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    }
+    return token
+
+
+TOKEN = _make_token()
+
+import ray  # noqa: E402 - after the token
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("envs", "llm_service", "learner", "actors", "cluster")
@@ -42,24 +72,14 @@ class Local:
     Args:
         roles: how many roles will be started; each asks for one CPU, and Ray is told of as many, since roles that wait
             for each other may share a core.
-        token_file: where this run's Ray token is written, mode 0600.
+        token_file: where the token is written for people, mode 0600: the dashboard asks for it.
         dashboard: start Ray's dashboard and metrics endpoint.
-        start_timeout_s: bound on reading a first result.
     """
 
     def __init__(self, roles: int, token_file: Path, dashboard: bool) -> None:
-        token_file.unlink(missing_ok=True)
-        descriptor = os.open(token_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(descriptor, "w") as file:
-            file.write(secrets.token_hex(32))
         self._token_file = token_file
+        write_secret(token_file, TOKEN)
         threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        os.environ |= {
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN_PATH": str(token_file.resolve()),
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-        }
         metrics_port = _free_port()
         path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         context = ray.init(
@@ -71,7 +91,7 @@ class Local:
             _metrics_export_port=metrics_port,
             object_store_memory=1_000_000_000,
             log_to_driver=False,
-            logging_level="ERROR",
+            logging_level=logging.ERROR,
             runtime_env={"env_vars": threads | {"PYTHONPATH": path}, "worker_process_setup_hook": assert_own_packages},
         )
         self.links: dict[str, str] = {}
@@ -82,12 +102,10 @@ class Local:
             }
 
     def start(self, name: str, cls: type, *args: Any) -> Handle:
-        options: dict[str, Any] = {"num_cpus": 1, "name": name, "max_restarts": 0}
-        remote: Any = ray.remote(cls)
-        if hasattr(cls, "heartbeat"):
-            # A plain actor is deaf while a long call runs: heartbeats have a thread of their own.
-            options["concurrency_groups"] = {"heartbeat": 1}
-        return Handle(name, remote.options(**options).remote(*args))
+        # A plain actor is deaf while a long call runs: heartbeats have a thread of their own.
+        groups: dict[str, Any] = {"concurrency_groups": {"heartbeat": 1}} if hasattr(cls, "heartbeat") else {}
+        remote: Any = ray.remote(num_cpus=1, max_restarts=0, **groups)(cls)
+        return Handle(name, remote.options(name=name).remote(*args))
 
     def submit(self, handle: Handle, method: str, *args: Any, returns: int = 1) -> Ticket:
         refs = getattr(handle.target, method).options(num_returns=returns).remote(*args)
@@ -125,4 +143,3 @@ class Local:
     def shutdown(self) -> None:
         ray.shutdown()
         self._token_file.unlink(missing_ok=True)
-        sys.stdout.flush()

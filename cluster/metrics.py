@@ -67,15 +67,13 @@ def tensorboard(folder: Path) -> Sink:
     """A sink that writes TensorBoard event files."""
     from torch.utils.tensorboard import SummaryWriter
 
-    writer = SummaryWriter(str(folder))  # type: ignore[no-untyped-call]
+    writer = SummaryWriter(str(folder))
 
     def write(row: dict[str, Any]) -> None:
         for key, value in row.items():
-            if "/" in key or row["kind"] == "evaluate":
-                if isinstance(value, int | float):
-                    tag = key if "/" in key else f"evaluate/{key}"
-                    writer.add_scalar(tag, value, row["env_steps"])  # type: ignore[no-untyped-call]
-        writer.flush()  # type: ignore[no-untyped-call]
+            if ("/" in key or row["kind"] == "evaluate") and isinstance(value, int | float):
+                writer.add_scalar(key if "/" in key else f"evaluate/{key}", value, row["env_steps"])
+        writer.flush()
 
     return write
 

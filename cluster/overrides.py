@@ -45,10 +45,10 @@ class Layer:
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}} -> {"a.b": 1}; an empty mapping disappears."""
+    """{"a": {"b": 1}, "c": {}} -> {"a.b": 1, "c": {}}."""
     flat: dict[str, Any] = {}
     for key, value in tree.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and value:
             flat.update(flatten(value, f"{prefix}{key}."))
         else:
             flat[f"{prefix}{key}"] = value
@@ -63,7 +63,7 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
         node = tree
         for section in sections:
             node = node.setdefault(section, {})
-        node[leaf] = value
+        node[leaf] = {} if isinstance(value, Mapping) else value
     return tree
 
 
@@ -100,13 +100,15 @@ def parse(word: str) -> Any:
         override = OverridesParser.create().parse_override(word)
     except HydraException:
         raise ConfigError(_unreadable(word)) from None
+    if not override.key_or_group:
+        raise ConfigError(_unreadable(word))
     if override.type is not OverrideType.CHANGE or override.package is not None:
         raise ConfigError(f"cannot read {word!r} on the command line: only key=value is known, without + ~ or @")
     return override
 
 
 def _unreadable(word: str) -> str:
-    if "=" in word:
+    if "=" in word.lstrip("="):
         return f"cannot read {word!r} on the command line: quote what is special, as in 'run.name=\"a(b)\"'"
     for group in GROUPS:
         if word.partition("/")[0] in options(group):
@@ -125,6 +127,8 @@ def layers(words: list[str], only_chosen: bool = False) -> list[Layer]:
         ConfigError: a word cannot be read, a group has no such option, a file is not a configuration.
     """
     chosen, command = _split(words)
+    if only_chosen and "experiment" in chosen:  # half of it would be merged over what the run has become since
+        raise ConfigError("experiment: a run keeps the one it began from: change single values instead")
     files, choices = _files(chosen)
     own = _files({k: v for k, v in chosen.items() if k == "experiment"})[1]  # what the experiment would choose
     result = []
@@ -133,7 +137,7 @@ def layers(words: list[str], only_chosen: bool = False) -> list[Layer]:
         if group == "experiment":  # its options of an env do not fit the env that the command line chose instead
             values = {k: v for k, v in values.items() if choices.get(_section(k)) == own.get(_section(k))}
         if not only_chosen or group in chosen:
-            result.append(Layer(str(path.relative_to(ROOT)), values))
+            result.append(Layer(_short(path), values))
     if "experiment" in chosen:
         command.values.setdefault("experiment", chosen["experiment"])
     return [*result, command]
@@ -209,8 +213,13 @@ def _files(chosen: dict[str, str]) -> tuple[list[tuple[str, Path]], dict[str, st
 
 def _broken(error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
-    where = f"{mark.name}, line {mark.line + 1}," if mark else "a file of configs/"
+    where = f"{_short(Path(mark.name))}, line {mark.line + 1}," if mark else "a file of configs/"
     return f"{where} is not YAML: {getattr(error, 'problem', None) or error}"
+
+
+def _short(path: Path) -> str:
+    """A file of `configs/` as people know it."""
+    return str(path.relative_to(CONFIGS.parent))
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -219,7 +228,7 @@ def _read(path: Path) -> dict[str, Any]:
 
     tree = OmegaConf.load(path)  # OmegaConf's YAML reads 1e-4 as a number, plain YAML 1.1 as a text
     if not isinstance(tree, DictConfig):
-        raise ConfigError(f"{path} holds a list: write keys and values")
+        raise ConfigError(f"{_short(path)} holds a list: write keys and values")
     plain: dict[str, Any] = OmegaConf.to_container(tree, resolve=False)  # type: ignore[assignment]
     plain.pop("defaults", None)
     return flatten(plain)

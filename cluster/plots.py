@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 import io
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -168,10 +169,12 @@ def _figure(size: tuple[float, float]) -> tuple[Figure, Axes]:
 
 
 def _legend(axes: Axes) -> None:
-    """Above the axes, so that it never covers a curve."""
-    count = len(axes.get_legend_handles_labels()[1])
-    longest = max(len(label) for label in axes.get_legend_handles_labels()[1])
-    columns = max(1, min(count, 54 // (longest + 8)))
+    """Above the axes, so that it never covers a curve; the figure grows by the rows that it needs."""
+    labels = axes.get_legend_handles_labels()[1]
+    columns = max(1, min(len(labels), 54 // (max(map(len, labels)) + 8)))
+    figure = axes.get_figure(root=True)
+    if figure is not None:
+        figure.set_figheight(figure.get_figheight() + 0.16 * (math.ceil(len(labels) / columns) - 1))
     axes.legend(
         loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, frameon=False, fontsize=8.5, borderaxespad=0.1,
         columnspacing=1.2, handlelength=2.2, handletextpad=0.5,

@@ -13,6 +13,7 @@ import io
 import json
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,10 +25,13 @@ import numpy as np
 import yaml
 
 from cluster import plots
+from cluster.overrides import UsageError
 from cluster.statistics import Curve, Estimate, band, binned, over_seeds, spread_name, wilson
 
 MOST_ANIMATIONS = 12
 """More make the file too large to send."""
+MOST_HEADLINES = 3
+"""More settings than this are a table."""
 
 Row = dict[str, Any]
 
@@ -70,11 +74,11 @@ def load(folder: Path) -> Run:
     """Read one run folder.
 
     Raises:
-        FileNotFoundError: it is not a run folder.
+        UsageError: it is not a run folder.
     """
     folder = Path(folder)
     if not any((folder / name).is_file() for name in ("config.yaml", "status.json", "metrics.jsonl")):
-        raise FileNotFoundError(f"{folder} is not a run folder: it holds no config.yaml, status.json or metrics.jsonl")
+        raise UsageError(f"{folder} is not a run folder: it holds no config.yaml, status.json or metrics.jsonl")
     rows = _rows(folder / "metrics.jsonl")
     return Run(
         folder=folder,
@@ -94,13 +98,14 @@ def expand(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
         if not (folder / "sweep.json").is_file():
             runs.append(load(folder))
             continue
-        for member in map(str, _json(folder / "sweep.json").get("members") or []):
+        for entry in _json(folder / "sweep.json").get("members") or []:
+            member = _named(entry, "name")
             try:
                 runs.append(load(folder.parent / member))
-            except FileNotFoundError:  # not started yet
+            except UsageError:  # not started yet
                 missing.append(member)
     if not runs:
-        raise FileNotFoundError(f"no run to report on in {', '.join(map(str, folders)) or 'an empty list'}")
+        raise UsageError(f"no run to report on in {', '.join(map(str, folders)) or 'an empty list'}")
     return runs, missing
 
 
@@ -160,8 +165,14 @@ def arms(runs: Sequence[Run]) -> dict[str, list[Run]]:
     keys = sorted({k for config in configs for k in config if any(c.get(k) != config[k] for c in configs)})
     out: dict[str, list[Run]] = {}
     for run, config in zip(runs, configs, strict=True):
-        out.setdefault(", ".join(f"{k}={config.get(k)}" for k in keys), []).append(run)
+        out.setdefault(", ".join(f"{_short(k, keys)}={config.get(k)}" for k in keys), []).append(run)
     return out
+
+
+def _short(key: str, keys: Sequence[str]) -> str:
+    """Last part of a dotted key, where that is enough to tell it from the others."""
+    last = key.rpartition(".")[2]
+    return last if sum(k.rpartition(".")[2] == last for k in keys) == 1 else key
 
 
 def world(run: Run) -> str:
@@ -257,15 +268,28 @@ def span(values: Iterable[float | None], form: str = ",.0f") -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """An HTML table; the first cell of a row names it. Cells are escaped."""
+    """An HTML table; the first cell of a row names it. Cells are escaped.
+
+    On a phone a table with a head is stacked, each cell behind the name of its column.
+    """
     cells = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
-    body = "".join(
-        f'<tr><th scope="row">{escape(str(row[0]))}</th>'
-        + "".join(f"<td>{escape(str(cell))}</td>" for cell in row[1:])
-        + "</tr>"
-        for row in rows
-    )
-    return f"<table>{f'<thead><tr>{cells}</tr></thead>' if head else ''}<tbody>{body}</tbody></table>"
+    top = f"<thead><tr>{cells}</tr></thead>" if head else ""
+    body = "".join(f"<tr>{_cells(head, row)}</tr>" for row in rows)
+    return f'<table class="{"stacked" if head else "facts"}">{top}<tbody>{body}</tbody></table>'
+
+
+def _cells(head: Sequence[str], row: Sequence[object]) -> str:
+    columns = head[1:] or [""] * (len(row) - 1)
+    cells = [
+        f'<td data-column="{escape(column)}">{unbroken(escape(str(cell)))}</td>'
+        for column, cell in zip(columns, row[1:], strict=True)
+    ]
+    return f'<th scope="row">{escape(str(row[0]))}</th>{"".join(cells)}'
+
+
+def unbroken(cell: str) -> str:
+    """`cell` with intervals that stay on one line, where a narrow page would part their ends."""
+    return re.sub(r"\[[-+.,\d ]*\]| %", lambda match: match.group().replace(" ", "\N{NO-BREAK SPACE}"), cell)
 
 
 def section(title: str, *parts: str) -> str:
@@ -315,7 +339,7 @@ def write(run_folders: list[Path]) -> Path:
         Path of the page.
 
     Raises:
-        FileNotFoundError: a folder is not a run folder, or a sweep has no run yet.
+        UsageError: a folder is not a run folder, or a sweep has no run yet.
     """
     runs, missing = expand(run_folders)
     groups = arms(runs)
@@ -349,24 +373,41 @@ def _header(title: str, runs: Sequence[Run], missing: Sequence[str]) -> str:
 
 
 def _headline(groups: Mapping[str, Sequence[Run]]) -> str:
-    parts = []
-    for label, runs in groups.items():
-        found = [s for r in runs if (s := r.success())]
-        parts.append(f"<h3>{escape(label)}</h3>" if label else "")
-        if found:
-            total = over_seeds(found)
-            parts.append(f'<p class="headline">{percent(total.value)}</p>')
-            parts.append(text(f"of held-out episodes solved, {_interval(total, found)}{_acting(runs)}."))
-        else:
-            parts.append(text("Held-out success was not measured: there is no finished evaluate stage."))
-        facts = {
-            "held-out episodes": count(sum(s.n for s in found)) if found else "–",
-            "env steps" + (" a seed" if len(runs) > 1 else ""): span(r.total("env_steps") for r in runs),
-            "wall minutes" + (" a seed" if len(runs) > 1 else ""): span((minutes(r) for r in runs), ",.1f"),
-            "training seeds": str(len(runs)),
-        }
-        parts.append(tiles(facts))
-    return f"<section>{''.join(parts)}</section>"
+    if len(groups) > MOST_HEADLINES:
+        rows = [
+            (arm, rate(_over(runs)), len(runs), span(r.total("env_steps") for r in runs))
+            for arm, runs in groups.items()
+        ]
+        words = f"Brackets: {spread_name(max(map(len, groups.values())))}."
+        return section(
+            "Held-out success", table(["settings", "success", "seeds", "env steps a seed"], rows), text(words)
+        )
+    return f"<section>{''.join(_headline_of(arm, runs) for arm, runs in groups.items())}</section>"
+
+
+def _headline_of(label: str, runs: Sequence[Run]) -> str:
+    found = [s for r in runs if (s := r.success())]
+    parts = [f"<h3>{escape(label)}</h3>" if label else ""]
+    if total := _over(runs):
+        parts.append(f'<p class="headline">{percent(total.value)}</p>')
+        parts.append(text(f"of held-out episodes solved, {_interval(total, found)}{_acting(runs)}."))
+        if len(found) < len(runs):
+            parts.append(text(f"{len(found)} of {len(runs)} runs are evaluated."))
+    else:
+        parts.append(text("Held-out success was not measured: there is no finished evaluate stage."))
+    each = " a seed" if len(runs) > 1 else ""
+    facts = {
+        "held-out episodes": count(total.n) if total else "–",
+        f"env steps{each}": span(r.total("env_steps") for r in runs),
+        f"wall minutes{each}": span((minutes(r) for r in runs), ",.1f"),
+        "training seeds": str(len(runs)),
+    }
+    return "".join([*parts, tiles(facts)])
+
+
+def _over(runs: Sequence[Run]) -> Estimate | None:
+    found = [s for r in runs if (s := r.success())]
+    return over_seeds(found) if found else None
 
 
 def _interval(total: Estimate, found: Sequence[Estimate]) -> str:
@@ -374,6 +415,9 @@ def _interval(total: Estimate, found: Sequence[Estimate]) -> str:
 
 
 def _acting(runs: Sequence[Run]) -> str:
+    players = {str(r.results.get("player") or "policy") for r in runs}
+    if players != {"policy"}:
+        return f", played by {' and '.join(sorted(players))}"
     greedy = {r.results.get("greedy") for r in runs} - {None}
     if len(greedy) != 1:
         return ""
@@ -381,21 +425,25 @@ def _acting(runs: Sequence[Run]) -> str:
 
 
 def _animations(runs: Sequence[Run]) -> str:
-    videos = [(r, v) for r in runs for v in r.results.get("videos") or [] if isinstance(v, Mapping)]
-    drawn = [item for r, v in videos[:MOST_ANIMATIONS] if (item := _animation(r, v))]
+    each = max(1, MOST_ANIMATIONS // len(runs))
+    videos = [[(r, v) for v in r.results.get("videos") or [] if isinstance(v, Mapping)] for r in runs]
+    chosen = [item for of_run in videos for item in of_run[:each]][:MOST_ANIMATIONS]
+    drawn = [item for r, v in chosen if (item := _animation(r, v, r.name if len(runs) > 1 else ""))]
     if not drawn:
         return section("Episodes", text("No animations were recorded."))
-    note = f"{len(drawn)} of {len(videos)} recorded episodes are shown." if len(drawn) < len(videos) else ""
-    return section("Episodes", f'<div class="animations">{"".join(drawn)}</div>', text(note) if note else "")
+    total = sum(map(len, videos))
+    note = text(f"{len(drawn)} of {total} recorded episodes are shown.") if len(drawn) < total else ""
+    return section("Episodes", f'<div class="animations">{"".join(drawn)}</div>', note)
 
 
-def _animation(run: Run, video: Mapping[str, Any]) -> str:
+def _animation(run: Run, video: Mapping[str, Any], whose: str) -> str:
     path = (run.folder / str(video.get("file", ""))).resolve()
     if path.suffix != ".gif" or not path.is_file() or not path.is_relative_to(run.folder.resolve()):
         return ""
     solved = bool(video.get("success"))
     mission = escape(str(video.get("mission") or "no mission"))
-    facts = [f"return {value:.2f}"] if (value := number(video.get("return"))) is not None else []
+    facts = [escape(whose)] if whose else []
+    facts += [f"return {value:.2f}"] if (value := number(video.get("return"))) is not None else []
     facts += [f"{count(number(video['length']))} steps"] if "length" in video else []
     facts += [f"seed {escape(str(video['seed']))}"] if "seed" in video else []
     mark = '<b class="solved">✓ solved</b>' if solved else '<b class="failed">✗ not solved</b>'
@@ -426,21 +474,22 @@ def success_lines(label: str, runs: Sequence[Run], x: str, colour: int = 0, alon
 
     alone: the only arm of the figure; then the two kinds of success get a colour each, else the dash tells them apart.
     """
-    lines: list[plots.Line] = []
     prefix = f"{label}: " if label else ""
-    validation = [c for r in runs if len((c := series(r.evaluations, "success_rate", x))[0])]
+    validated = [r for r in runs if len(series(r.evaluations, "success_rate", x)[0])]
+    validation = [series(r.evaluations, "success_rate", x) for r in validated]
     training = [binned(*c) for r in runs if len((c := series(r.train, "charts/success_rate", x))[0])]
-    for words, found, dash in (("validation", validation, 0), ("training", training, 1)):
-        hue = colour + dash if alone else colour
-        if len(found) == 1:
-            low = high = None
-            if not dash:
-                low, high = _wilson_band(next(r for r in runs if r.evaluations), x)
-            lines.append(plots.Line(prefix + words, *found[0], low, high, hue, dash, "" if dash else "o"))
-        elif found:
-            at, mean, low, high = band(found)
-            lines.append(plots.Line(prefix + words, at, mean, low, high, hue, dash))
-            lines += [plots.Line("", *curve, colour=hue, faint=True) for curve in found if not dash]
+    lines: list[plots.Line] = []
+    if len(validation) == 1:
+        lines.append(
+            plots.Line(f"{prefix}validation", *validation[0], *_wilson_band(validated[0], x), colour, marker="o")
+        )
+    elif validation:
+        lines.append(plots.Line(f"{prefix}validation", *band(validation), colour))
+        lines += [plots.Line("", *curve, colour=colour, faint=True) for curve in validation]
+    if training:
+        at, mean, *ends = band(training) if len(training) > 1 else training[0]
+        low, high = ends or (None, None)
+        lines.append(plots.Line(f"{prefix}training", at, mean, low, high, colour + alone, dash=1))
     return lines
 
 
@@ -470,6 +519,8 @@ def _learning(groups: Mapping[str, Sequence[Run]]) -> str:
     drawn = []
     for x, label in (("env_steps", "env steps"), ("wall_seconds", "minutes")):
         lines = [line for i, (arm, runs) in enumerate(groups.items()) for line in success_lines(arm, runs, x, i, alone)]
+        if len(groups) > MOST_HEADLINES:
+            lines = [line for line in lines if not line.label.endswith(": training")] or lines
         if not lines:
             return section("Learning curve", text("No success rate was recorded while training."))
         if alone and len(runs := next(iter(groups.values()))) == 1:
@@ -504,23 +555,27 @@ def _kinds(groups: Mapping[str, Sequence[Run]]) -> str:
     svg = plots.bars(
         "kinds", kinds, [(arm, [e.get(k) for k in kinds]) for arm, e in found.items()], title="Success by task kind"
     )
-    rows = [(kind, *(f"{rate(e.get(kind))}" for e in found.values()), _episodes(kind, found)) for kind in kinds]
-    head = ["task kind", *(f"success {arm}".strip() for arm in found), "episodes"]
+    rows = [
+        (kind, *([arm] if len(groups) > 1 else []), rate(entries.get(kind)), _episodes(entries.get(kind)))
+        for kind in kinds
+        for arm, entries in found.items()
+    ]
+    head = ["task kind", *(["settings"] if len(groups) > 1 else []), "success", "episodes"]
     words = f"Whiskers and brackets: {spread_name(max(map(len, groups.values())))}."
     return section(
         "Success by task kind", figure(svg, "Held-out success by task kind."), table(head, rows), text(words)
     )
 
 
-def _episodes(kind: str, found: Mapping[str, Mapping[str, Estimate]]) -> str:
-    return span(float(e[kind].n) for e in found.values() if kind in e)
+def _episodes(found: Estimate | None) -> str:
+    return count(found.n) if found else "–"
 
 
 def _plot(run: Run, name: str, keys: Mapping[str, str], caption: str, **style: Any) -> str:
     """One figure of training metrics, empty when the run has none of them."""
     lines = []
     for i, (key, label) in enumerate(keys.items()):
-        x, y = binned(*series(run.train, key))
+        x, y = binned(*series(run.train, key), largest=key.endswith("_max"))
         if len(x):
             lines.append(plots.Line(label, x, y, colour=i, dash=i))
     return figure(plots.curves(name, lines, title=caption, x_label="env steps", **style), caption) if lines else ""
@@ -572,13 +627,14 @@ def _facts(runs: Sequence[Run]) -> str:
         key: run.manifest[key] for key in ("command", "commit", "created", "host") if key in run.manifest
     }
     versions = run.manifest.get("versions")
-    for name, version in versions.items() if isinstance(versions, Mapping) else ():
-        facts[f"version of {name}"] = version
+    if isinstance(versions, Mapping):
+        facts["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items())
     if len(runs) == 1:
         facts["state"] = ", ".join(str(run.status[key]) for key in ("state", "phase") if run.status.get(key)) or "–"
-    for key in ("updates", "version", "episodes", "restarts", "dropped_chunks"):
+    for key in ("updates", "version", "episodes", "resumes", "restarts", "learner_restarts", "dropped_chunks"):
         words = {"version": "policy version", "episodes": "training episodes"}.get(key, key.replace("_", " "))
-        facts[words] = span(number(r.status.get(key)) for r in runs)
+        if any(key in r.status for r in runs):
+            facts[words] = span(number(r.status.get(key)) for r in runs)
     parts = [table([], facts.items())]
     if len(runs) > 1:
         rows = [
@@ -615,7 +671,7 @@ def _commands(runs: Sequence[Run]) -> str:
         "compare it": f"python launch.py compare {name} {other}",
         "write this page again": f"python launch.py report {name}",
     }
-    return section("Next", table([], lines.items()).replace("<table>", '<table class="commands">'))
+    return section("Next", table([], lines.items()).replace('class="facts"', 'class="commands"'))
 
 
 STYLE = """
@@ -634,7 +690,8 @@ p { margin: .4rem 0; max-width: 44rem; }
 .tiles div { display: flex; flex-direction: column-reverse; padding: .5rem .7rem; background: #f3f5f7;
   border-radius: .4rem; }
 .tiles dt { color: #555; font-size: .85rem; } .tiles dd { margin: 0; font-size: 1.2rem; font-weight: 600; }
-figure { margin: 0; break-inside: avoid; } figcaption { font-size: .88rem; line-height: 1.4; }
+figure { margin: 0; break-inside: avoid; } section > figure { max-width: 36rem; }
+figcaption { font-size: .88rem; line-height: 1.4; }
 svg { display: block; width: 100%; max-width: 100%; height: auto; }
 svg text { font-family: system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", Arial, sans-serif !important; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 1.2rem; }
@@ -644,8 +701,14 @@ svg text { font-family: system-ui, -apple-system, "Segoe UI", Roboto, "Liberatio
 .still { display: none; } .solved { color: #00664c; } .failed { color: #a33c00; }
 table { border-collapse: collapse; width: 100%; margin: .6rem 0; font-size: .92rem; }
 th, td { text-align: left; vertical-align: top; padding: .3rem .6rem .3rem 0; border-bottom: 1px solid #ddd; }
-thead th { color: #555; font-weight: 600; } tbody th { font-weight: 500; }
+thead th { color: #555; font-weight: 600; overflow-wrap: normal; } tbody th { font-weight: 500; }
 td { font-variant-numeric: tabular-nums; }
+@media screen and (max-width: 36rem) {
+  .stacked thead { display: none; } .stacked tr, .stacked th, .stacked td { display: block; border: 0; padding: 0; }
+  .stacked tr { padding: .4rem 0; border-bottom: 1px solid #ddd; } .stacked tbody th { font-weight: 600; }
+  .stacked td { display: grid; grid-template-columns: 6.5rem 1fr; }
+  .stacked td::before { content: attr(data-column); color: #555; }
+}
 .commands td { font-family: ui-monospace, "Liberation Mono", Menlo, Consolas, monospace; }
 .tree { columns: 20rem auto; font-size: .88rem; } .tree > ul { padding: 0; }
 .tree ul { list-style: none; margin: 0; padding-left: 1.1rem; } .tree b { font-weight: 600; }

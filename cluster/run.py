@@ -178,6 +178,7 @@ class _Controller:
         metrics = Metrics(self.folder.path / "metrics.jsonl", None if self.only else version)
         with Stop(self.folder.stop_file, run.max_wall_seconds) as stop:
             backend = self._backend()
+            stop.listen()
             try:
                 if run.tensorboard:
                     metrics.sinks.append(tensorboard(self.folder.path / "tensorboard"))
@@ -252,9 +253,8 @@ class _Controller:
             for _, job, _, played in crew.collect([], timeout=0.5)[0]:
                 job.evaluation.take(job, played)
         crew.kill()
-        table = {"env": config.env.id, "greedy": greedy, "player": stage.player}
+        table: dict[str, Any] = {"env": config.env.id, "greedy": greedy, "player": stage.player, "videos": []}
         table |= results(evaluation.episodes, setup.spec.task_kinds)
-        table["videos"] = []
         for i, recording in enumerate(evaluation.recordings):
             name = f"videos/{stage.name}-{i}.gif"
             replace_file(self.folder.path / name, recording.gif)

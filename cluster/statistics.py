@@ -154,10 +154,11 @@ def _spread(values: NDArray[np.float64]) -> tuple[float, float]:
     return bootstrap_mean(values)
 
 
-Curve = tuple[NDArray[np.float64], NDArray[np.float64]]
+Array = NDArray[np.float64]
+Curve = tuple[Array, Array]
 
 
-def band(curves: Sequence[Curve], points: int = 100) -> tuple[NDArray[np.float64], ...]:
+def band(curves: Sequence[Curve], points: int = 100) -> tuple[Array, Array, Array, Array]:
     """Mean and spread over seeds of the curves (x, y), x increasing: arrays (x, mean, low, high), each [points].
 
     Curves are interpolated linearly onto the part of x that all of them cover; nothing is extrapolated, and all four
@@ -165,17 +166,21 @@ def band(curves: Sequence[Curve], points: int = 100) -> tuple[NDArray[np.float64
     """
     start, end = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
     if end < start:
-        return (np.zeros(0),) * 4
+        return np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0)
     grid = np.linspace(start, end, points if end > start else 1)
     values = np.stack([np.interp(grid, x, y) for x, y in curves])
     low, high = np.array([_spread(column) for column in values.T]).T
     return grid, values.mean(axis=0), low, high
 
 
-def binned(x: NDArray[np.float64], y: NDArray[np.float64], bins: int = 120) -> Curve:
-    """Means over at most `bins` runs of neighbouring rows, so that a long curve stays readable and small."""
+def binned(x: NDArray[np.float64], y: NDArray[np.float64], bins: int = 120, largest: bool = False) -> Curve:
+    """At most `bins` points, each of a stretch of neighbouring rows, so that a long curve stays readable and small.
+
+    A point is the mean of its rows, or the largest y where `largest` (a maximum is not to be averaged away).
+    """
     if len(x) <= bins:
         return x, y
     starts = np.linspace(0, len(x), bins, endpoint=False).astype(np.intp)
     counts = np.diff(np.append(starts, len(x)))
-    return np.add.reduceat(x, starts) / counts, np.add.reduceat(y, starts) / counts
+    heights = np.maximum.reduceat(y, starts) if largest else np.add.reduceat(y, starts) / counts
+    return np.add.reduceat(x, starts) / counts, heights

@@ -33,9 +33,13 @@ class Stop:
 
     def __enter__(self) -> Stop:
         self._file.unlink(missing_ok=True)
-        for number in SIGNALS:
-            self._previous[number] = signal.signal(number, self._handle)
+        self._previous = {number: signal.signal(number, self._handle) for number in SIGNALS}
         return self
+
+    def listen(self) -> None:
+        """Put the handlers in place again: Ray installs its own when it starts."""
+        for number in SIGNALS:
+            signal.signal(number, self._handle)
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._previous.items():

@@ -85,7 +85,8 @@ class Crew:
     def give(self, i: int, job: Any, method: str, *args: Any, returns: int = 1) -> None:
         """Let idle actor i work on `job` by calling `method`."""
         member = self._members[i]
-        assert member.state == "idle" and member.handle is not None
+        assert member.state == "idle"
+        assert member.handle is not None
         member.state, member.job = "busy", job
         member.ticket = self._backend.submit(member.handle, method, *args, returns=returns)
 

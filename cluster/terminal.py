@@ -5,12 +5,13 @@ Nothing here imports torch or Ray, so that `python launch.py` answers at once.
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from rich.console import Console
 from rich.markup import escape
@@ -24,13 +25,15 @@ from envs import registry
 T = TypeVar("T")
 COPY = "python launch.py run experiment=toy"
 """One line that works on any machine, without network or key."""
+PACKAGES = ("envs", "actors", "learner", "llm_service", "cluster")
 
 
-def print_overview(verbs: Iterable[tuple[str, str]]) -> None:
-    """The help of `python launch.py`: verbs (name, one sentence), methods, envs, experiments, one line to copy."""
+def print_overview(commands: Iterable[Any]) -> None:
+    """The help of `python launch.py`: verbs (typer's commands), methods, envs, experiments, one line to copy."""
     console = Console(highlight=False)
     console.print("[bold]Cairn[/]: language-guided reinforcement learning on Ray and PyTorch\n")
     console.print(f"Try   [bold green]{COPY}[/]\n")
+    verbs = [(c.name or c.callback.__name__, c.callback.__doc__) for c in commands]
     _section(console, "Verbs", "python launch.py VERB --help explains one", verbs)
     _section(console, "Methods", "method=NAME", options("method").items())
     _section(console, "Envs", "env=FAMILY/NAME; all of them: python launch.py run --list-envs", _families())
@@ -54,25 +57,40 @@ def _section(console: Console, title: str, hint: str, rows: Iterable[tuple[str, 
     table.add_column()
     for name, text in rows:
         table.add_row(name, text.strip().rstrip("."))
-    console.print(Padding(table, (0, 0, 1, 2)))
+    console.print(Padding(table, (0, 0, 1, 2), expand=False))
 
 
 def print_tree(text: str) -> None:
     """A rendered configuration; what is not a default stands out."""
     tree = Text(text)
-    tree.highlight_regex(r"# default$", "dim")
-    tree.highlight_regex(r"# (?!default$).*$", "cyan")
+    tree.highlight_regex(r"(?m)# default$", "dim")
+    tree.highlight_regex(r"(?m)# (?!default$).*$", "cyan")
     Console(soft_wrap=True, highlight=False).print(tree)
 
 
-def guard(action: Callable[[], T], folder: Path | None = None) -> T:
+def run_folder(name_or_path: str) -> Path:
+    """The folder of a run."""
+    from cluster.folder import find
+
+    return find(name_or_path)
+
+
+def finish(engine: Callable[[Path], int], folder: Path) -> NoReturn:
+    """Exit with the engine's code; if it crashes, the run's folder takes the traceback."""
+    sys.exit(guard(lambda: engine(folder), folder))
+
+
+def guard(action: Callable[[], T], folder: Path | None = None, checkout: Path | None = None) -> T:
     """Do it; what goes wrong ends the process with one sentence on stderr and an exit code.
 
     Args:
         action: what to do.
         folder: the run folder, which takes the traceback of a crash if it exists by then.
+        checkout: refuse to begin if a package of ours would be imported from elsewhere.
     """
     try:
+        if checkout:
+            refuse_foreign_packages(checkout)
         return action()
     except UsageError as error:
         sentence, code = str(error), 2
@@ -84,3 +102,17 @@ def guard(action: Callable[[], T], folder: Path | None = None) -> T:
         sentence, code = f"{type(error).__name__}: {what}; the traceback is in {note}", 1
     Console(stderr=True, soft_wrap=True, highlight=False).print(f"[bold red]error:[/] {escape(sentence)}")
     sys.exit(code)
+
+
+def refuse_foreign_packages(checkout: Path) -> None:
+    """Our folders have names that anyone may own: a package from elsewhere would give wrong results, silently.
+
+    Raises:
+        UsageError: a package is not imported from `checkout`.
+    """
+    for name in PACKAGES:
+        spec = importlib.util.find_spec(name)
+        origin = Path(spec.origin).resolve() if spec and spec.origin else None
+        if origin is None or checkout.resolve() not in origin.parents:
+            found = origin or "nowhere"
+            raise UsageError(f"package {name} comes from {found}, not from {checkout}: take the other off PYTHONPATH")

@@ -154,6 +154,7 @@ class Training:
         self.evaluations: list[Evaluation] = []
         self.row: dict[str, Any] = {}
         self.weights: Any = None
+        self._status_at = 0.0
         self.learner: LearnerGroup
         self.crew: Crew
 
@@ -170,6 +171,7 @@ class Training:
                 self._start(checkpoint, initial)
                 finished = self._loop()
                 self._save()
+                self._write_status()
                 return finished
             except LearnerDied as death:
                 failures.append(time.monotonic())
@@ -268,7 +270,9 @@ class Training:
             if any(evaluation.give(self.crew, actor) for evaluation in self.evaluations):
                 continue
             waiting = len(self.ready) + self.crew.busy_with(Rollout)
-            if rollouts and (self.config.sync or waiting < 2 * per_update) and not self.stop.reason:
+            # One update's worth may wait while the learner is busy: more would only grow stale.
+            full = waiting >= per_update * (1 if self.learner.tickets else 2)
+            if rollouts and not self.stop.reason and (self.config.sync or not full):
                 version = self.counters.version
                 self.crew.give(
                     actor, Rollout(version), "rollout", self.weights, version, self.learner.receiver, returns=2
@@ -346,9 +350,7 @@ class Training:
             "time/policy": self._busy["policy"] / seconds / actors,
             "time/learner": self._busy["learner"] / seconds,
         }
-        speed = (counters.env_steps - self._row_steps) / seconds
-        learned = (counters.env_steps - self._row_steps) / max(self._busy["learner"], 1e-6)
-        sampled = (counters.env_steps - self._row_steps) / max(self._busy["env"] + self._busy["policy"], 1e-6) * actors
+        learned = counters.env_steps - self._row_steps
         acting = shares["time/env"] + shares["time/policy"]
         row: dict[str, Any] = {"kind": "train"} | asdict(counters)
         row |= {"actors": actors, "actors_alive": self.crew.alive}
@@ -361,7 +363,10 @@ class Training:
             }
             names = self.spec.task_kinds
             row |= {f"success/{names[k]}": float(solved[kind == k].mean()) for k in np.unique(kind)}
-        row |= {"charts/SPS": speed, "charts/SPS_sampling": sampled, "charts/SPS_learning": learned}
+        row["charts/SPS"] = learned / seconds
+        if acting > 0:  # no chunk may have come since the last row
+            row["charts/SPS_sampling"] = learned / (acting * seconds)
+        row["charts/SPS_learning"] = learned / max(self._busy["learner"], 1e-6)
         row |= report | shares
         row["bottleneck"] = "learner" if shares["time/learner"] > acting else "env"
         self.metrics.write(row)
@@ -393,17 +398,20 @@ class Training:
         if self.row:
             self.row["actors_alive"] = self.crew.alive
             self.progress.update(self.row)
-        if time.monotonic() - getattr(self, "_status_at", 0.0) > 2.0:
-            self._status_at = time.monotonic()
-            self.folder.write_status(
-                phase="train",
-                actors=self.config.actors.n,
-                actors_alive=self.crew.alive,
-                quarantined=self.crew.quarantined,
-                heartbeats=self.crew.heartbeats(),
-                success_rate=self.row.get("charts/success_rate"),
-                **asdict(replace(self.counters, restarts=self._restarts_before + self.crew.restarts)),
-            )
+        if time.monotonic() - self._status_at > 2.0:
+            self._write_status()
+
+    def _write_status(self) -> None:
+        self._status_at = time.monotonic()
+        self.folder.write_status(
+            phase="train",
+            actors=self.config.actors.n,
+            actors_alive=self.crew.alive,
+            quarantined=self.crew.quarantined,
+            heartbeats=self.crew.heartbeats(),
+            success_rate=self.row.get("charts/success_rate"),
+            **asdict(replace(self.counters, restarts=self._restarts_before + self.crew.restarts)),
+        )
 
     def _save(self) -> None:
         """A checkpoint of learner, actors and counters, as of the last update."""

@@ -3,7 +3,8 @@
     seed ──> VectorEnv.begin ──> obs ──> policy ──> actions ──> VectorEnv.advance ──> Transition ──> ... ──> Chunk
 
 A world subclasses `VectorEnv` and writes `_start_one`, `_step_one` and `_observe`; a batch engine overrides `_start`,
-`_advance` and `_replay` instead of the first two; `_kinds` tells task kinds apart where there are several. A world keeps N episodes as arrays and never builds a string per step: texts are ids in `self.texts`.
+`_advance` and `_replay` instead of the first two; `_kinds` tells task kinds apart where there are several. A world
+keeps N episodes as arrays and never builds a string per step: texts are ids in `self.texts`.
 
 Two faces:
 
@@ -369,7 +370,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
 
     # ---- Gymnasium face -----------------------------------------------------------------------------------------
 
-    def reset(  # type: ignore[override]
+    def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
         """Start new episodes. An integer seed s names episodes s, s+1, ...; without one, make's seed decides."""
@@ -380,7 +381,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
             raise ValueError(f"reset needs one seed for each of {self.num_envs} envs, got {seeds}")
         return self._public(self.begin(np.array(seeds, np.int64))), {}
 
-    def step(  # type: ignore[override]
+    def step(
         self, actions: NDArray[Any]
     ) -> tuple[Observation, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """Gymnasium's vector step with same-step auto-reset: `info['final_obs'][i]` where `info['_final_obs'][i]`."""

@@ -1,4 +1,4 @@
-"""The base of every configuration part: strict, frozen, no unknown keys, every field documented by the text below it."""
+"""The base of every configuration part: strict, frozen, no unknown keys, fields documented by the text below them."""
 
 from pydantic import BaseModel, ConfigDict
 

@@ -90,7 +90,8 @@ class Adapter(VectorEnv):
         self._latest: list[Any] = [None] * num_envs
         self._succeeded = np.zeros(num_envs, np.bool_)
         self._painter: gymnasium.Env[Any, Any] | None = None
-        self._painted = (-1, -1, -1, 0)  # env, episode, seed, steps that the painter has taken of it
+        self._painted: tuple[int, int] = (-1, -1)  # env and seed of the episode that the painter is in
+        self._painted_log: NDArray[Any] = self._log[0, :0]  # the actions that it has taken there
 
     def _start_one(self, i: int, seed: int) -> None:
         self._latest[i], _ = self._envs[i].reset(seed=seed)
@@ -145,14 +146,14 @@ class Adapter(VectorEnv):
             if "rgb_array" not in self._envs[0].metadata.get("render_modes", []):
                 raise LookupError(f"{self.env_spec.id} cannot be drawn: it has no render mode rgb_array")
             self._painter = _build(self._name, self._config, render_mode="rgb_array")
-        now = int(self._length[i])
-        *episode, done = self._painted
-        if episode != [i, self._episode[i], self._seed[i]] or done > now:
-            self._painter.reset(seed=int(self._seed[i]))
+        episode, log = (i, int(self._seed[i])), self._log[i, : self._length[i]].copy()
+        done = len(self._painted_log)
+        if episode != self._painted or not np.array_equal(self._painted_log, log[:done]):
+            self._painter.reset(seed=episode[1])
             done = 0
-        for step in range(done, now):
-            self._painter.step(self._native(self._log[i, step]))
-        self._painted = (i, int(self._episode[i]), int(self._seed[i]), now)
+        for action in log[done:]:
+            self._painter.step(self._native(action))
+        self._painted, self._painted_log = episode, log
         return np.array(self._painter.render(), np.uint8)
 
     def close_extras(self, **kwargs: Any) -> None:

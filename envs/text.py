@@ -61,7 +61,8 @@ class TextTable:
 
     def hashes(self, ids: NDArray[np.integer]) -> NDArray[np.int64]:
         """`ids` of any shape -> `int64` content hashes of the same shape."""
-        return self._hashes[ids]
+        result: NDArray[np.int64] = self._hashes[ids]
+        return result
 
     def ids(self, hashes: NDArray[np.int64]) -> NDArray[np.int32]:
         """`int64` hashes of any shape -> `int32` ids of this table.

@@ -1,7 +1,8 @@
 """A checkpoint is complete or absent.
 
     checkpoints/
-      v00000120/  model.safetensors  optimiser.safetensors  actors.safetensors  record.json  manifest.json (sha256 of each)
+      v00000120/  model.safetensors  optimiser.safetensors  actors.safetensors  record.json
+                  manifest.json   sha256 of each
       LATEST      the name of the newest, written last
 
 A checkpoint is written under a temporary name, every file is synced, then the folder is renamed and `LATEST` replaced.

@@ -50,5 +50,6 @@ class Group:
         flat = torch.cat([g.flatten() for g in gradients])
         torch.distributed.all_reduce(flat)
         flat /= self.size
-        for parameter, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
+        parts = torch.split(flat, [p.numel() for p in parameters])
+        for parameter, part in zip(parameters, parts, strict=True):
             parameter.grad = part.view_as(parameter)

@@ -118,7 +118,8 @@ def collate(chunks: Sequence[Chunk], policy: Policy, table: TextTable, version: 
     obs = {n: np.concatenate([c.obs[n] for c in chunks], 1) for n in policy.fields}
     final_obs = {n: np.concatenate([c.final_obs[n] for c in chunks]) for n in policy.fields}
     # Rows are ordered by hash: the order in which texts arrived must not reach the arithmetic.
-    hashes = np.unique(np.concatenate([o[n].ravel() for o in (obs, final_obs) for n in policy.text_fields] or [[]]))
+    named = [part[n].ravel() for part in (obs, final_obs) for n in policy.text_fields]
+    hashes = np.unique(np.concatenate([np.zeros(0, np.int64), *named]))
     for part in (obs, final_obs):
         part.update({n: np.searchsorted(hashes, part[n]) for n in policy.text_fields})
     masks = [c.action_mask for c in chunks if c.action_mask is not None]

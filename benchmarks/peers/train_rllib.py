@@ -4,6 +4,9 @@ Limit: RLlib keeps episodes as Python objects and passes them through connectors
 own 0.1 ms; a faster env gains little.
 """
 
+# Peers' libraries are not installed where types are checked: what comes from them has no type.
+# mypy: allow-subclassing-any, allow-untyped-calls, no-warn-return-any, disable-error-code="import-not-found"
+
 from __future__ import annotations
 
 import logging
@@ -11,19 +14,33 @@ from typing import Any
 
 import gymnasium
 import ray
-from common import ENVS, EPOCHS, HIDDEN, MINIBATCH, ROLLOUT, Flat, Meter, arguments, one_thread, our_env, report, stock_env
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.algorithms.impala import IMPALAConfig
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.tune.registry import register_env
 
+from benchmarks.peers.common import (
+    ENVS,
+    EPOCHS,
+    HIDDEN,
+    MINIBATCH,
+    ROLLOUT,
+    Flat,
+    Meter,
+    arguments,
+    one_thread,
+    our_env,
+    report,
+    stock_env,
+)
+
 RUNNERS = 2
 
 
-def make_env(context: dict[str, Any]) -> gymnasium.Env[Any, Any]:
+def make_env(context: Any) -> gymnasium.Env[Any, Any]:
     """One env of a runner. RLlib's loop wants next-step auto-reset, so our batch cannot be handed over as a batch."""
-    return Flat(our_env(seed=context.worker_index) if context["whose"] == "ours" else stock_env())  # type: ignore[attr-defined]
+    return Flat(our_env(seed=context.worker_index) if context["whose"] == "ours" else stock_env())
 
 
 def configure(algorithm: str, whose: str, seed: int) -> AlgorithmConfig:

@@ -4,6 +4,9 @@ Limit: two rollout workers, an inference worker and the learner share the cores;
 workers' time. Its Gymnasium is older than same-step auto-reset, so it cannot be run on our env.
 """
 
+# Peers' libraries are not installed where types are checked: what comes from them has no type.
+# mypy: allow-subclassing-any, allow-untyped-calls, no-warn-return-any, disable-error-code="import-not-found"
+
 from __future__ import annotations
 
 import sys
@@ -11,12 +14,25 @@ import tempfile
 from typing import Any
 
 import gymnasium
-from common import ENVS, EPOCHS, HIDDEN, MINIBATCH, ROLLOUT, Flat, Meter, arguments, one_thread, report, stock_env
 from sample_factory.algo.runners.runner import AlgoObserver, Runner
 from sample_factory.algo.utils.misc import ExperimentStatus
 from sample_factory.cfg.arguments import parse_full_cfg, parse_sf_args
 from sample_factory.envs.env_utils import register_env
 from sample_factory.train import make_runner
+
+from benchmarks.peers.common import (
+    ENVS,
+    EPOCHS,
+    HIDDEN,
+    MINIBATCH,
+    ROLLOUT,
+    Flat,
+    Meter,
+    arguments,
+    one_thread,
+    report,
+    stock_env,
+)
 
 WORKERS = 2
 
@@ -34,9 +50,8 @@ class Measure(AlgoObserver):
 
     def on_training_step(self, runner: Runner, training_iteration_since_resume: int) -> None:
         env_steps = runner.total_env_steps_since_resume
-        print("TICK", training_iteration_since_resume, env_steps, flush=True)
         if env_steps and self.meter.tick(env_steps):
-            runner.cfg.train_for_seconds = 0
+            runner.cfg.train_for_env_steps = 0  # ends the run after this step
 
 
 def command_line(folder: str, seed: int) -> list[str]:
@@ -62,10 +77,10 @@ def command_line(folder: str, seed: int) -> list[str]:
         "normalize_input": False,
         "normalize_returns": False,
         "learning_rate": 3e-4,
-        "train_for_seconds": 10**9,
         "train_for_env_steps": 10**12,
         "experiment_summaries_interval": 10**6,
         "save_every_sec": 10**6,
+        "save_best_every_sec": 10**6,
     }
     words = []
     for key, value in values.items():

@@ -1,15 +1,32 @@
-"""Stable-Baselines3 PPO on GoToLocal: steady-state speed.
+"""Stable-Baselines3 PPO on GoToLocal: steady-state speed, or with `--until` the wall time to a success rate.
+
+For the second, it gets our FiLM network and our hyperparameters, so that what differs is the system and the env.
 
 Limit: one process collects and learns in turn. With the stock env the env takes most of the time, with ours the four
 epochs of forward and backward do.
 """
 
+# Peers' libraries are not installed where types are checked: what comes from them has no type.
+# mypy: allow-subclassing-any, allow-untyped-calls, no-warn-return-any, disable-error-code="import-not-found"
+
 from __future__ import annotations
 
+import time
+from collections import deque
 from typing import Any
 
+import gymnasium
 import numpy as np
-from common import (
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
+from torch import Tensor, nn
+
+from benchmarks.peers.common import (
     ENVS,
     EPOCHS,
     FLAT,
@@ -17,20 +34,20 @@ from common import (
     MINIBATCH,
     OUR_ID,
     ROLLOUT,
+    WIDTH,
     Flat,
     Meter,
     arguments,
     flat,
     one_thread,
     report,
+    silence,
     stock_env,
 )
-from gymnasium import spaces
-from numpy.typing import NDArray
-from stable_baselines3 import PPO
-from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv
-from torch import nn
+
+FILM_HIDDEN = 128
+WORDS = 8  # longest mission of GoToLocal is shorter
+PACKED = spaces.Box(0.0, 255.0, (WIDTH + 1 + WORDS,), np.float32)
 
 
 class OurVecEnv(VecEnv):
@@ -92,6 +109,100 @@ class Measure(BaseCallback):
         return not self.done
 
 
+class Packed(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """View, direction and the mission's tokens side by side: one array is what SB3 stores and moves fastest."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], text: Any) -> None:
+        super().__init__(env)
+        self.observation_space = PACKED
+        self.text = text
+        self.tokens: dict[str, NDArray[np.float32]] = {}
+
+    def pack(self, obs: dict[str, Any]) -> NDArray[np.float32]:
+        mission = obs["mission"]
+        if mission not in self.tokens:
+            row = self.text.prepare([mission]).numpy()[0]
+            self.tokens[mission] = np.pad(row, (0, WORDS - len(row))).astype(np.float32)
+        return np.concatenate([obs["image"].reshape(-1), [obs["direction"]], self.tokens[mission]], dtype=np.float32)
+
+    def reset(self, **keywords: Any) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        with silence():
+            obs, info = self.env.reset(**keywords)
+        return self.pack(obs), info
+
+    def step(self, action: Any) -> tuple[NDArray[np.float32], Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return self.pack(obs), reward, terminated, truncated, info
+
+
+class Film(BaseFeaturesExtractor):
+    """Our text encoder and FiLM network. Equal missions of a batch are encoded once, as we do."""
+
+    def __init__(self, observation_space: spaces.Box) -> None:
+        import envs
+        from learner.models.film import Network
+        from learner.models.policy import PolicyConfig
+
+        super().__init__(observation_space, FILM_HIDDEN)
+        self.text = text_encoder()
+        self.network = Network(PolicyConfig(hidden=FILM_HIDDEN), envs.spec(OUR_ID))
+
+    def forward(self, packed: Tensor) -> Tensor:
+        numbers = packed.long()
+        tokens, row = torch.unique(numbers[:, WIDTH + 1 :], dim=0, return_inverse=True)
+        obs = {
+            "image": numbers[:, :WIDTH].unflatten(1, (7, 7, 3)),
+            "direction": numbers[:, WIDTH],
+            "mission": row,
+        }
+        features: Tensor = self.network(obs, self.text(tokens))[0]
+        return features
+
+
+def text_encoder() -> Any:
+    import envs
+    from learner.models.text import LearnedText
+
+    return LearnedText(envs.spec(OUR_ID).words, FILM_HIDDEN)
+
+
+class Until(BaseCallback):
+    """Ends training when enough of the latest episodes were solved, or at the cap. Looks once an update, as ours."""
+
+    def __init__(self, success: float, window: int, started: float, cap: float) -> None:
+        super().__init__()
+        self.success, self.started, self.cap = success, started, cap
+        self.solved: deque[bool] = deque(maxlen=window)
+        self.reached = self.over = False
+        self.first_step: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        return time.time() - self.started
+
+    def _on_rollout_start(self) -> None:
+        self.first_step = self.first_step or self.seconds
+        full = len(self.solved) == self.solved.maxlen
+        self.reached = full and sum(self.solved) >= self.success * len(self.solved)
+        self.over = self.reached or self.seconds > self.cap
+
+    def _on_step(self) -> bool:
+        if not self.over:  # otherwise this is a step beyond the last update
+            ended = np.flatnonzero(self.locals["dones"])
+            self.solved.extend((self.locals["rewards"][ended] > 0).tolist())
+        return not self.over
+
+    def result(self) -> dict[str, Any]:
+        rate = sum(self.solved) / max(1, len(self.solved))
+        return {
+            "seconds": self.seconds,
+            "reached": self.reached,
+            "start_seconds": self.first_step,
+            "env_steps": self.num_timesteps,
+            "success": rate,
+        }
+
+
 def make_envs(whose: str, vector: str, seed: int) -> VecEnv:
     """16 envs: ours as one batch, or the stock ones in this process (dummy) or in one process each (subproc)."""
     if whose == "ours":
@@ -102,13 +213,9 @@ def make_envs(whose: str, vector: str, seed: int) -> VecEnv:
     return envs
 
 
-def main() -> None:
-    parser = arguments(__doc__ or "")
-    parser.add_argument("--vector", choices=["dummy", "subproc"], default="dummy", help="how the stock env is batched")
-    options = parser.parse_args()
-    one_thread()
+def measure_speed(options: Any) -> dict[str, Any]:
+    """Two MLPs of 64 x 64 on the flattened view."""
     envs = make_envs(options.env, options.vector, options.seed)
-    assert isinstance(envs.observation_space, spaces.Box)
     model = PPO(
         "MlpPolicy",
         envs,
@@ -122,7 +229,50 @@ def main() -> None:
     meter = Meter(options.seconds)
     model.learn(10**12, callback=Measure(meter))
     envs.close()
-    report(meter.result())
+    return meter.result()
+
+
+def measure_learning(options: Any) -> dict[str, Any]:
+    """Our FiLM network and hyperparameters on the stock env, until the training success is reached."""
+    text = text_encoder()
+    envs = DummyVecEnv([lambda: Packed(stock_env(), text) for _ in range(ENVS)])
+    envs.seed(options.seed)
+    model = PPO(
+        "MlpPolicy",
+        envs,
+        n_steps=ROLLOUT,
+        batch_size=MINIBATCH,
+        n_epochs=EPOCHS,
+        learning_rate=3e-4,
+        gamma=0.99,
+        gae_lambda=0.95,
+        clip_range=0.2,
+        clip_range_vf=0.2,
+        ent_coef=0.01,
+        vf_coef=0.5,
+        max_grad_norm=0.5,
+        policy_kwargs={"features_extractor_class": Film, "net_arch": [], "ortho_init": False},
+        device="cpu",
+        seed=options.seed,
+    )
+    for head, gain in ((model.policy.action_net, 0.01), (model.policy.value_net, 1.0)):  # as ours begins
+        nn.init.orthogonal_(head.weight, gain)
+        nn.init.zeros_(head.bias)
+    until = Until(options.until, options.window, options.started, options.cap)
+    model.learn(10**12, callback=until)
+    return until.result()
+
+
+def main() -> None:
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--vector", choices=["dummy", "subproc"], default="dummy", help="how the stock env is batched")
+    parser.add_argument("--until", type=float, help="train until this share of the latest episodes is solved")
+    parser.add_argument("--window", type=int, default=256, help="how many are the latest episodes")
+    parser.add_argument("--cap", type=float, default=600.0, help="give up after so many seconds")
+    parser.add_argument("--started", type=float, default=time.time(), help="when the clock began, seconds since 1970")
+    options = parser.parse_args()
+    one_thread()
+    report(measure_learning(options) if options.until else measure_speed(options))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,6 @@ os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # Minigrid imports pyg
 
 import gymnasium
 import minigrid  # noqa: F401  (registers its levels)
-from minigrid.envs.babyai.goto import GoToLocal
 from minigrid.envs.babyai.core import roomgrid_level
 from minigrid.envs.babyai.core.levelgen import LevelGen
 from minigrid.envs.babyai.core.roomgrid_level import RejectSampling, RoomGridLevel
@@ -39,6 +38,7 @@ from minigrid.envs.babyai.core.verifier import (
     PickupInstr,
     PutNextInstr,
 )
+from minigrid.envs.babyai.goto import GoToLocal
 
 # It reports every rejected draw on stdout, about one per two resets. A name of its own hides the builtin from that
 # module alone; redirecting stdout around a reset would swallow what other threads print.

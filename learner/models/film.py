@@ -30,7 +30,7 @@ class Network(nn.Module):
         self.vectors = {n: f.shape[0] for n, f in spec.fields.items() if f.kind == "vector"}
         cells = sum(spec.fields[n].shape[0] * spec.fields[n].shape[1] for n in self.grids)
         if cells:
-            self.symbols = nn.ModuleList(nn.Embedding(size, CHANNELS) for size in SYMBOLS)
+            self.symbols = nn.ParameterList(torch.randn(size, CHANNELS) for size in SYMBOLS)
             self.film = nn.ModuleList(
                 nn.Linear(config.hidden * max(1, len(self.texts)), 2 * CHANNELS) for _ in range(2)
             )
@@ -60,7 +60,7 @@ class Network(nn.Module):
 
     def _embed(self, grid: Tensor) -> Tensor:
         """uint8 [B, H, W, 3] -> [B, H*W, C]."""
-        objects, colours, states = (e.weight for e in self.symbols)
+        objects, colours, states = self.symbols
         table = objects[:, None, None] + colours[None, :, None] + states[None, None, :]  # [16, 8, 4, C]
         o, c, s = grid.long().unbind(-1)
         return nn.functional.embedding((o * SYMBOLS[1] + c) * SYMBOLS[2] + s, table.flatten(0, 2)).flatten(1, 2)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from envs.api import EnvSpec
@@ -33,14 +34,14 @@ class PolicyConfig(Part):
 
     network: str = "film"
     """Module of `learner/models` that encodes observations: `film` (grid + mission), `mlp` (everything flattened)."""
-    reads: list[str] = []
+    reads: list[str] = Field(default=[])
     """Observation fields that the policy sees; empty means all. `[mission,caption]` makes a text-only policy."""
     memory: Literal["none", "gru"] = "none"
     """`gru` gives the policy a recurrent state; `none` reacts to the current observation only."""
     hidden: int = 128
     """Width of the features, and of the recurrent state."""
     text: Literal["learned", "minilm"] = "learned"
-    """How texts are encoded: tokens + GRU trained with the policy, or frozen MiniLM sentence embeddings + a projection."""
+    """How texts are encoded: tokens + GRU trained with the policy, or frozen MiniLM embeddings + a projection."""
 
 
 def networks() -> list[str]:

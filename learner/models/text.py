@@ -45,7 +45,8 @@ class LearnedText(nn.Module):
         """int64 tokens [U, L] -> codes [U, width]: the GRU's state after each text's last word."""
         states, _ = self.gru(self.embedding(tokens))
         last = (tokens != PADDING).sum(1).clamp(min=1) - 1
-        return states[torch.arange(len(tokens)), last]
+        codes: Tensor = states[torch.arange(len(tokens)), last]
+        return codes
 
 
 class FrozenMiniLM(nn.Module):

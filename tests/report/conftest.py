@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +71,8 @@ def metrics(seed: int, rows: int, best: float) -> list[dict[str, Any]]:
     return lines
 
 
-MakeRun = Callable[..., Path]
-
-
 @pytest.fixture
-def make_run(tmp_path: Path) -> MakeRun:
+def make_run(tmp_path: Path) -> Callable[..., Path]:
     return lambda name, **facts: write_run(tmp_path / "runs" / name, **facts)
 
 
@@ -136,3 +135,60 @@ def _evaluate(folder: Path, env: str, solved: int, episodes: int, mission: str) 
     }  # fmt: skip
     (folder / "stages" / "evaluate").mkdir(parents=True)
     (folder / "stages" / "evaluate" / "results.json").write_text(json.dumps(results))
+
+
+VOID = {"meta", "img", "br", "use"}
+
+
+class Page(HTMLParser):
+    """Checks that elements nest, and gathers text, tags and attributes."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.words: list[str] = []
+        self._open: list[str] = []
+        self.feed(source)
+        self.close()
+        assert not self._open, f"never closed: {self._open}"
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.words))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+@pytest.fixture
+def read() -> Callable[[Path], tuple[str, Page]]:
+    """Source and parsed page of an HTML file."""
+    return lambda path: (source := path.read_text(encoding="utf-8"), Page(source))
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Callable[[str, list[Any]], Path]:
+    """Makes the base folder of a sweep beside the runs."""
+
+    def make(name: str, members: list[Any]) -> Path:
+        folder = tmp_path / "runs" / name
+        folder.mkdir(parents=True)
+        (folder / "sweep.json").write_text(json.dumps({"members": members}))
+        return folder
+
+    return make

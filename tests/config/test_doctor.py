@@ -1,0 +1,65 @@
+"""The doctor: every finding is a line, a failure has a fix and decides the exit code."""
+
+import importlib.metadata
+import re
+
+import pytest
+
+from cluster import doctor
+from cluster.doctor import CHECKS, Finding, examine
+
+
+def test_this_machine_is_ready(tmp_path, capsys):
+    """The tests run on it, so nothing may fail here."""
+    assert examine(tmp_path / "runs") == 0
+    printed = capsys.readouterr().out
+    for title in CHECKS:
+        assert title in printed
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_missing_package_fails_with_the_command_that_installs_it(monkeypatch, tmp_path):
+    def version(name):
+        if name == "ray":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return "0.0.1" if name == "numpy" else importlib.metadata.version(name)
+
+    monkeypatch.setattr(doctor, "version", version)
+    finding = CHECKS["packages"](tmp_path)
+    assert (finding.state, finding.text) == ("fail", "missing: ray")
+    assert re.search(r"-m pip install -r .*requirements\.txt$", finding.fix)
+
+
+def test_another_version_is_a_warning(monkeypatch, tmp_path):
+    pinned = importlib.metadata.version
+    monkeypatch.setattr(doctor, "version", lambda name: "0.0.1" if name == "numpy" else pinned(name))
+    finding = CHECKS["packages"](tmp_path)
+    assert finding.state == "warn"
+    assert finding.text.startswith("numpy 0.0.1 (tested with ")
+
+
+def test_a_runs_folder_that_cannot_be_made_is_found(tmp_path, monkeypatch):
+    def refuse(**_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(doctor.tempfile, "TemporaryFile", refuse)
+    finding = CHECKS["runs folder"](tmp_path / "a" / "b")
+    assert finding == Finding(
+        "fail", f"{tmp_path}: Permission denied", "choose another run.folder, or correct its permissions"
+    )
+
+
+def test_a_check_that_breaks_is_a_finding_too(tmp_path, monkeypatch, capsys):
+    def broken(runs):
+        raise RuntimeError("no such thing")
+
+    monkeypatch.setattr(doctor, "CHECKS", {"thing": broken})
+    assert examine(tmp_path) == 1
+    assert "RuntimeError: no such thing" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("title", CHECKS)
+def test_a_finding_that_is_not_ok_says_its_fix(title, tmp_path):
+    finding = CHECKS[title](tmp_path)
+    assert finding.text
+    assert finding.state == "ok" or finding.fix

@@ -1,0 +1,180 @@
+"""The page says what the files say, stands alone, and survives what killed runs leave behind."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster import report
+from cluster.overrides import UsageError
+
+MakeRun = Callable[..., Path]
+Read = Callable[[Path], tuple[str, Any]]
+Sweep = Callable[[str, list[Any]], Path]
+
+
+def test_numbers_are_those_of_the_files(make_run: MakeRun, read: Read) -> None:
+    folder = make_run("ppo-a", solved=497, episodes=512, rows=40)
+    path = report.write([folder])
+    assert path == folder / "report.html"
+    _, page = read(path)
+    results = json.loads((folder / "stages/evaluate/results.json").read_text())["success"]
+    assert f"{100 * results['rate']:.1f} %" in page.text
+    assert f"95 % Wilson interval {100 * results['low']:.1f} to {100 * results['high']:.1f} %" in page.text
+    for shown in ("ppo on babyai/GoToLocal", "512", "819,200", "1.4", "node-7", "0123456789abcdef", "torch 2.13.0"):
+        assert shown in page.text
+    assert "go to a door 95.3 % [90.2, 97.8] 128" in page.text
+    assert "learner 75 %, env 25 %" in page.text
+    assert "learning_rate 0.0003" in page.text
+    assert "python launch.py resume ppo-a" in page.text
+
+
+def test_page_stands_alone(make_run: MakeRun, read: Read) -> None:
+    source, page = read(report.write([make_run("ppo-a")]))
+    assert "script" not in page.tags
+    assert "<script" not in source
+    for name, value in page.attributes:
+        if name in ("src", "href", "xlink:href", "data", "srcset", "action"):
+            assert value.startswith(("data:", "#")), (name, value[:60])
+    assert "@import" not in source
+    assert not re.search(r"url\(\s*['\"]?(?!#)", source)
+    ids = [value for name, value in page.attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+    targets = [value[1:] for name, value in page.attributes if name == "href"]
+    targets += re.findall(r"url\(#([^)]*)\)", source)
+    assert set(targets) <= set(ids)
+
+
+def test_text_of_users_is_escaped(make_run: MakeRun, read: Read) -> None:
+    folder = make_run(
+        "ppo-a", rows=0, mission='pick up <b>&</b> <script>alert(1)</script> "ball"', learning_rate="<i>fast</i>"
+    )
+    source, page = read(report.write([folder]))
+    assert "pick up &lt;b&gt;&amp;&lt;/b&gt; &lt;script&gt;" in source
+    assert "<i>" not in source
+    assert "script" not in page.tags
+    assert "<i>fast</i>" in page.text
+
+
+def test_animations_move_on_screen_and_stand_still_in_print(make_run: MakeRun, read: Read) -> None:
+    source, page = read(report.write([make_run("ppo-a", rows=0)]))
+    assert source.count("data:image/gif;base64,") == source.count("data:image/png;base64,") == 4
+    assert page.text.count("✓ solved") == 3
+    assert page.text.count("✗ not solved") == 1
+
+
+@pytest.mark.parametrize("file", ["../secret.gif", "/etc/passwd", "videos/absent.gif", "", "status.json"])
+def test_only_animations_of_the_run_are_embedded(make_run: MakeRun, file: str, read: Read) -> None:
+    folder = make_run("ppo-a", rows=0)
+    (folder.parent / "secret.gif").write_bytes((folder / "videos/evaluate-0.gif").read_bytes())
+    path = folder / "stages/evaluate/results.json"
+    results = json.loads(path.read_text())
+    results["videos"] = [{"file": file, "mission": "m", "success": True}]
+    path.write_text(json.dumps(results))
+    source, page = read(report.write([folder]))
+    assert "data:image" not in source
+    assert "No animations were recorded." in page.text
+
+
+def test_damaged_animation_is_still_embedded_once(make_run: MakeRun, read: Read) -> None:
+    folder = make_run("ppo-a", rows=0)
+    (folder / "videos/evaluate-0.gif").write_bytes(b"GIF89a")
+    source, _ = read(report.write([folder]))
+    assert source.count("data:image/png;base64,") == 3
+
+
+def test_truncated_and_strange_metrics(make_run: MakeRun, read: Read) -> None:
+    folder = make_run("ppo-a", rows=20)
+    path = folder / "metrics.jsonl"
+    strange = (
+        '{"kind": "train", "env_steps": 450000, "charts/SPS": NaN, "losses/policy": "?"}\n[1]\n\n{"kind": "train"}\n'
+    )
+    path.write_text(path.read_text() + strange + '{"kind": "train", "env_steps": 46')
+    run = report.load(folder)
+    assert run.train[-1]["env_steps"] == 450_000
+    read(report.write([folder]))
+
+
+def test_rows_repeated_after_a_resume_count_once(make_run: MakeRun) -> None:
+    folder = make_run("ppo-a", rows=20)
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "train", "env_steps": 307200, "wall_seconds": 60, "charts/SPS": 5}\n')
+    steps, values = report.series(report.load(folder).train, "charts/SPS")
+    assert steps[-1] == 307_200
+    assert values[-1] == 5
+    assert len(steps) == 15
+
+
+def test_run_without_evaluation(make_run: MakeRun, read: Read) -> None:
+    _, page = read(report.write([make_run("ppo-a", evaluated=False, state="crashed")]))
+    assert "Held-out success was not measured" in page.text
+    assert "No results by task kind" in page.text
+    assert "ppo-a is crashed" in page.text
+    assert "Success rate against env steps." in page.text
+
+
+@pytest.mark.parametrize("kept", ["config.yaml", "status.json", "metrics.jsonl"])
+@pytest.mark.parametrize("content", [None, "", "{", "\x00", "- 1"])
+def test_any_one_file_is_enough(tmp_path: Path, make_run: MakeRun, kept: str, content: str | None, read: Read) -> None:
+    whole = make_run("whole", rows=5, evaluated=False)
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    (bare / kept).write_text((whole / kept).read_text() if content is None else content)
+    _, page = read(report.write([bare]))
+    assert "No animations were recorded." in page.text
+    if kept != "metrics.jsonl" or content is not None:
+        assert "<svg" not in (bare / "report.html").read_text()
+        for sentence in ("No success rate was recorded", "No throughput was recorded", "No losses were recorded"):
+            assert sentence in page.text
+
+
+def test_not_a_run_folder_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is not a run folder"):
+        report.write([tmp_path])
+
+
+def test_seeds_are_averaged(make_run: MakeRun, read: Read, sweep: Sweep) -> None:
+    runs = [make_run(f"s{seed}", seed=seed, solved=solved, rows=20) for seed, solved in enumerate((460, 480, 500))]
+    base = sweep("base", ["s0", "s1", {"name": "s2", "words": ["seed=2"]}, "s3"])
+    path = report.write([base])
+    assert path == base / "report.html"
+    _, page = read(path)
+    assert "93.8 % of held-out episodes solved, lowest to highest of 3 seeds 89.8 to 97.7 %" in page.text
+    assert "1,536 held-out episodes" in page.text.replace("held-out episodes 1,536", "1,536 held-out episodes")
+    assert "s3 belongs to the sweep and has no run folder yet." in page.text
+    assert "bands: lowest to highest of 3 seeds" in page.text
+    assert read(report.write(runs))[1].text.count("93.8 %") == page.text.count("93.8 %")
+
+
+def test_settings_are_not_averaged(make_run: MakeRun, read: Read) -> None:
+    runs = [make_run(f"s{i}", seed=i % 2, rows=20, learning_rate=(1e-4, 1e-3)[i // 2]) for i in range(4)]
+    groups = report.arms([report.load(run) for run in runs])
+    assert {arm: [r.name for r in found] for arm, found in groups.items()} == {
+        "learning_rate=0.0001": ["s0", "s1"],
+        "learning_rate=0.001": ["s2", "s3"],
+    }
+    _, page = read(report.write(runs))
+    assert page.text.count("of held-out episodes solved") == 2
+    assert "the runs differ in learning_rate=0.0001; learning_rate=0.001" in page.text
+
+
+def test_many_settings_are_a_table(make_run: MakeRun, read: Read) -> None:
+    runs = [make_run(f"s{i}", rows=12, solved=400 + i, learning_rate=i * 1e-4) for i in range(5)]
+    _, page = read(report.write(runs))
+    assert "of held-out episodes solved" not in page.text
+    assert "78.9 % [75.2, 82.2]" in page.text
+
+
+def test_only_a_policy_takes_the_most_likely_action(make_run: MakeRun, read: Read) -> None:
+    folder = make_run("ppo-a", rows=0)
+    assert "taking the most likely action" in read(report.write([folder]))[1].text
+    path = folder / "stages/evaluate/results.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"player": "expert"}))
+    text = read(report.write([folder]))[1].text
+    assert "played by expert" in text
+    assert "most likely" not in text

@@ -119,7 +119,7 @@ def report(runs: Annotated[list[str], typer.Argument(metavar="RUN...")]) -> None
     """Write one self-contained HTML page about runs."""
     from cluster.report import write
 
-    print(write([run_folder(run) for run in runs]))
+    print(write([run_folder(run, sweeps=True) for run in runs]))
 
 
 @app.command()

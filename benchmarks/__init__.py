@@ -5,5 +5,6 @@
     peers/                              scripts that run in a peer's own environment
     setup                               builds those environments
 
-Every other module of this folder is a benchmark, found by its name. It publishes `run(options) -> Report`.
+Every other module of this folder is a benchmark, found by its name. It publishes `CASES`
+and `run(options) -> Report`.
 """

@@ -51,6 +51,19 @@ def select(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
     return {name: () if "" in cases else tuple(cases) for name, cases in selected.items()}
 
 
+def load(name: str, cases: tuple[str, ...]) -> Any:
+    """The module of a benchmark.
+
+    Raises:
+        LookupError: it does not have one of the cases.
+    """
+    module = importlib.import_module(f"benchmarks.{name}")
+    for case in cases:
+        if case not in module.CASES:
+            raise LookupError(f"no case {case!r} in {name}: there are {', '.join(module.CASES)}")
+    return module
+
+
 def options_of(module: Any, quick: bool, rounds: int | None, cases: tuple[str, ...]) -> Options:
     """How much of a benchmark to run: what the user says, else its own numbers."""
     deadline = time.monotonic() + getattr(module, "QUICK_SECONDS", QUICK_SECONDS) if quick else float("inf")
@@ -100,15 +113,15 @@ def main(words: Sequence[str] | None = None) -> int:
         parser.error("--rounds must be at least 1")
     try:
         selected = select(arguments.names)
+        modules = {name: load(name, cases) for name, cases in selected.items()}
     except LookupError as unknown:
         parser.error(str(unknown))
 
     total, failed = Report(), False
-    for name, cases in selected.items():
-        module = importlib.import_module(f"benchmarks.{name}")
+    for name, module in modules.items():
         print(f"{name}: running, load {os.getloadavg()[0]:.1f}, 1 thread a process", flush=True)
         try:
-            report = module.run(options_of(module, arguments.quick, arguments.rounds, cases))
+            report = module.run(options_of(module, arguments.quick, arguments.rounds, selected[name]))
         except Exception:
             traceback.print_exc()
             failed = True
@@ -125,5 +138,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    os.environ.update(ONE_THREAD)  # before any benchmark imports a library that reads it
+    if any(os.environ.get(name) != value for name, value in ONE_THREAD.items()):
+        # Libraries read these when they are loaded, and some are by now.
+        os.execve(sys.executable, [sys.executable, "-m", "benchmarks", *sys.argv[1:]], {**os.environ, **ONE_THREAD})
     sys.exit(main())

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 import envs
 from benchmarks.measure import Case, Options, Report, assert_equal, compare
 
+CASES = ("GoToLocal", "GoToLocal/dense")
 STOCK_ID = "BabyAI-GoToLocal-v0"
 OUR_ID = "babyai/GoToLocal"
 ENVS = 16

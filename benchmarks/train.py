@@ -37,9 +37,10 @@ from benchmarks.measure import (
     run_peer,
 )
 
+CASES = ("stock", "our_env", "to_90_percent")
 QUICK_SECONDS = 220.0
 QUICK_ROUNDS = 1
-WARM_UP_UPDATES = 3  # as in peers/common.py
+WARM_UP_UPDATES, LEAST_UPDATES = 3, 3  # as in peers/common.py
 SUCCESS, WINDOW = 0.9, 256  # of the latest finished episodes; 256 is the window of our own metrics
 CAP = 1200.0  # seconds after which a system counts as not having learned
 PATIENCE = 120.0  # seconds that a system may take besides its measured window
@@ -59,7 +60,7 @@ def train_rows(metrics: Path) -> Rows:
 
 def steady(rows: Rows, seconds: float) -> float | None:
     """Env steps per second after the warm-up, None before enough of them were measured."""
-    if len(rows) < WARM_UP_UPDATES + 2:
+    if len(rows) <= WARM_UP_UPDATES + LEAST_UPDATES:
         return None
     first, last = rows[WARM_UP_UPDATES], rows[-1]
     elapsed = last["wall_seconds"] - first["wall_seconds"]

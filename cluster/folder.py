@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from cluster.config import UsageError
+from cluster.overrides import UsageError
 from learner.checkpoint import replace_file
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -124,15 +124,17 @@ def provenance() -> dict[str, Any]:
     }
 
 
-def find(name_or_path: str, runs: Path = Path("runs")) -> Path:
-    """The folder of a run by name (in `runs/`) or path.
+def find(name_or_path: str, runs: Path = Path("runs"), sweeps: bool = False) -> Path:
+    """The folder of a run by name (in `runs/`) or path; with `sweeps`, that of a sweep too.
 
     Raises:
         RunError: there is none.
     """
     for path in (Path(name_or_path), runs / name_or_path):
-        if (path / "config.yaml").exists() or (path / "sweep.json").exists():
+        if (path / "config.yaml").exists() or (sweeps and (path / "sweep.json").exists()):
             return path
+        if (path / "sweep.json").exists():
+            raise RunError(f"{name_or_path!r} is a sweep: name one of its members, or start the same sweep again")
     known = sorted(p.parent.name for p in runs.glob("*/config.yaml"))
     hint = f"runs here: {', '.join(known[-5:])}" if known else f"there are no runs in {runs.resolve()}"
     raise RunError(f"no run {name_or_path!r}; {hint}")

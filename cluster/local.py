@@ -46,18 +46,13 @@ TOKEN = _make_token()
 import ray  # noqa: E402 - after the token
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("envs", "llm_service", "learner", "actors", "cluster")
 
 
 def assert_own_packages() -> None:
-    """Fail if any of our packages was imported from elsewhere: their names are common, and an installed package that
-    shadows one would give wrong results instead of an error. Also runs in every Ray worker."""
-    import importlib
+    """Runs in every worker as it starts: a foreign package of one of our names would give wrong results, silently."""
+    from cluster.terminal import refuse_foreign_packages
 
-    for name in PACKAGES:
-        origin = Path(str(importlib.import_module(name).__file__)).resolve()
-        if not origin.is_relative_to(ROOT):
-            raise ImportError(f"package {name!r} was imported from {origin}, not from {ROOT}: remove it from sys.path")
+    refuse_foreign_packages(ROOT)
 
 
 def _free_port() -> int:

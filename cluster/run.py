@@ -24,10 +24,11 @@ import envs
 from actors import ActorSetup
 from cluster import config as configuration
 from cluster.backend import Backend, Inline
-from cluster.config import Config, UsageError
+from cluster.config import Config
 from cluster.evaluation import Evaluation, results
 from cluster.folder import RunError, RunFolder, provenance, write_json
 from cluster.metrics import Metrics, prometheus, tensorboard
+from cluster.overrides import UsageError
 from cluster.progress import Progress
 from cluster.stop import STOPPED, Stop
 from cluster.supervisor import Crew
@@ -145,7 +146,8 @@ class _Controller:
             self.folder.write_status(state="running", phase="start", reason="", host=platform.node())
             try:
                 code = self._run_stages()
-            except UsageError:
+            except UsageError as error:
+                self.folder.write_status(state="stopped", reason=str(error))
                 raise
             except BaseException as error:
                 (self.folder.path / "error.txt").write_text(traceback.format_exc())

@@ -68,11 +68,11 @@ def print_tree(text: str) -> None:
     Console(soft_wrap=True, highlight=False).print(tree)
 
 
-def run_folder(name_or_path: str) -> Path:
-    """The folder of a run."""
+def run_folder(name_or_path: str, sweeps: bool = False) -> Path:
+    """The folder of a run; with `sweeps`, that of a sweep too."""
     from cluster.folder import find
 
-    return find(name_or_path)
+    return find(name_or_path, sweeps=sweeps)
 
 
 def finish(engine: Callable[[Path], int], folder: Path) -> NoReturn:

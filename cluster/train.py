@@ -27,9 +27,9 @@ from cluster.progress import Progress
 from cluster.stop import Stop
 from cluster.supervisor import Crew
 from envs.api import EnvSpec, Summary
-from learner import Learner, LearnerSetup
 from learner.checkpoint import Arrays, Checkpoint, latest
 from learner.collective import free_address
+from learner.group import Learner, LearnerSetup
 
 WINDOW = 256  # latest finished episodes that training statistics are about
 

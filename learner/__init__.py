@@ -1,15 +1,11 @@
 """The learner: turns chunks into better weights.
 
-Learner, LearnerSetup    one rank of the learner group, a role                 (group)
-PPO, LearnerConfig       the update                                            (ppo)
-vtrace, next_values      advantages and value targets                          (advantages)
-losses                   pure functions of tensors                             (losses)
-models                   policies and networks                                 (models/)
-methods                  what is trained, as data                              (methods/)
-checkpoint               complete or absent                                    (checkpoint)
+    group          Learner, one rank of the learner group: a role; weights in and out
+    ppo            PPO, the update, and LearnerConfig
+    advantages     V-trace and GAE in one recursion
+    losses         pure functions of tensors
+    collective     averages over the ranks
+    models/        policies and networks
+    methods/       what is trained, as data
+    checkpoint     complete or absent
 """
-
-from learner.group import Learner, LearnerSetup, Weights
-from learner.ppo import PPO, LearnerConfig
-
-__all__ = ["PPO", "Learner", "LearnerConfig", "LearnerSetup", "Weights"]

@@ -30,6 +30,7 @@ MINIBATCH = 256
 EPOCHS = 4
 HIDDEN = 64
 WARM_UP_UPDATES = 3
+LEAST_UPDATES = 3  # in a measured window, however slow the system is
 FLAT = spaces.Box(0.0, 25.5, (WIDTH,), np.float32)
 
 
@@ -97,7 +98,7 @@ class Meter:
             return False
         self.last = (env_steps, now)
         self.updates += 1
-        return now - self.first[1] >= self.seconds
+        return self.updates >= LEAST_UPDATES and now - self.first[1] >= self.seconds
 
     def result(self) -> dict[str, Any]:
         if self.first is None or self.last is None:

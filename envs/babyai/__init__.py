@@ -64,6 +64,7 @@ def spec(name: str, config: Config) -> EnvSpec:
         action_names=ACTION_NAMES[language][: config.actions] + tuple(config.idle_actions),
         words=tuple(sorted(mission_words(language) | caption_words(language))),
         task_kinds=TASK_KINDS,
+        expert=True,
     )
 
 

@@ -7,7 +7,7 @@ sides it rests on the spread between seeds; otherwise on episodes, and then it i
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cluster import plots, report
-from cluster.overrides import UsageError
-from cluster.report import Run
-from cluster.statistics import Estimate, difference, over_seeds, spread_name, welch, wilson
+from cluster import page
+from cluster.overrides import UsageError, flatten
+from cluster.run_data import Run, arms, estimate, expand, series
+from cluster.statistics import Estimate, difference, spread_name, welch, wilson
+from cluster.success import by_kind, kinds_figure, kinds_of, learning_figures, overall, successes
 
 ENOUGH = 0.9
 """Validation success that counts as having learnt the task, for "how long did it take"."""
@@ -34,10 +35,6 @@ class Side:
 
     name: str
     runs: list[Run]
-
-    def successes(self) -> list[Estimate]:
-        """Held-out success of each evaluated run."""
-        return [s for run in self.runs if (s := run.success())]
 
 
 @dataclass(frozen=True)
@@ -58,24 +55,18 @@ def compare(a: Path, b: Path) -> Path:
     Raises:
         UsageError: a folder is not a run folder, or a sweep over more than seeds.
     """
-    sides = _side(a), _side(b)
-    first, second = sides
-    outcome = verdict(first, second)
-    settings = changed(first.runs[0], second.runs[0])
-    results = final(first, second)
-    kinds = by_kind(first, second)
+    first, second = _side(a), _side(b)
     path = Path(a) / f"compare-{first.name}-vs-{second.name}.html"
-    path = report.save(path, f"{first.name} vs {second.name}", _page(sides, outcome, settings, results, kinds))
-    _print(sides, outcome, settings, [*results, *kinds], path)
+    page.save(path, f"{first.name} vs {second.name}", _page(first, second))
+    _print(first, second, path)
     return path
 
 
 def _side(folder: Path) -> Side:
     folder = Path(folder)
-    runs, _ = report.expand([folder])
-    arms = report.arms(runs)
-    if len(arms) > 1:
-        settings = "; ".join(arms)
+    runs, _ = expand([folder])
+    if len(found := arms(runs)) > 1:
+        settings = "; ".join(found)
         raise UsageError(f"{folder} mixes settings ({settings}): compare two of its runs, or sweeps over seeds alone")
     return Side(folder.resolve().name, runs)
 
@@ -85,7 +76,7 @@ def _side(folder: Path) -> Side:
 
 def changed(a: Run, b: Run) -> list[tuple[str, str, str]]:
     """Dotted keys with unequal values, and both values; "(absent)" where one has no such key."""
-    before, after = report.flat(a.config), report.flat(b.config)
+    before, after = flatten(a.config), flatten(b.config)
     keys = list(dict.fromkeys([*before, *after]))
     rows = [(key, _shown(before, key), _shown(after, key)) for key in keys if key != "run.name"]
     return [row for row in rows if row[1] != row[2]]
@@ -97,11 +88,11 @@ def _shown(config: dict[str, Any], key: str) -> str:
 
 def verdict(a: Side, b: Side) -> Verdict:
     """Which side solves more held-out episodes, in plain words."""
-    first, second = a.successes(), b.successes()
+    first, second = successes(a.runs), successes(b.runs)
     if not first or not second:
         without = " and ".join(name for name, found in (("A", first), ("B", second)) if not found)
         return Verdict(f"no verdict: {without} has no held-out evaluation", "Run the evaluate stage first.")
-    worlds = [{report.world(run) for run in side.runs} for side in (a, b)]
+    worlds = [{run.world for run in side.runs} for side in (a, b)]
     if worlds[0] != worlds[1]:
         names = [", ".join(sorted(w)) for w in worlds]
         return Verdict(
@@ -163,54 +154,58 @@ def points(gap: Estimate) -> str:
 
 def final(a: Side, b: Side) -> list[Cells]:
     """Rows (what, A, B, B - A): results with intervals, and what they cost."""
-    first, second = a.successes(), b.successes()
+    costs = [_cost(words, *(_mean(side, value) for side in (a, b))) for words, value in _COSTS.items()]
+    return [_success("held-out success", successes(a.runs), successes(b.runs)), _returns(a, b), *costs]
+
+
+def kinds(a: Side, b: Side) -> list[Cells]:
+    """Rows (kind, A, B, B - A) of held-out success by task kind; empty without results."""
+    found = _by_kind(a, b)
+    return [_success(kind, *(entries.get(kind, []) for entries in found.values())) for kind in kinds_of(found)]
+
+
+def _by_kind(a: Side, b: Side) -> dict[str, dict[str, list[Estimate]]]:
+    return {"A": by_kind(a.runs), "B": by_kind(b.runs)}
+
+
+def _success(words: str, first: Sequence[Estimate], second: Sequence[Estimate]) -> Cells:
     gap = points(success_difference(first, second)) if first and second else "–"
-    rows: list[Cells] = [("held-out success", _over(first), _over(second), gap), _returns(a, b)]
-    return rows + [_cost(words, *(_mean(side, value) for side in (a, b))) for words, value in _COSTS.items()]
-
-
-def _over(found: Sequence[Estimate]) -> str:
-    return report.rate(over_seeds(found)) if found else "–"
+    return words, page.rate(overall(first)), page.rate(overall(second)), gap
 
 
 def _returns(a: Side, b: Side) -> Cells:
-    found = [[e for run in s.runs if (e := report.estimate(run.results.get("return")))] for s in (a, b)]
-    if not all(found):
-        return ("return", *(_interval(over_seeds(f)) if f else "–" for f in found), "–")  # type: ignore[return-value]
-    if min(map(len, found)) >= 2:
-        gap = welch([e.value for e in found[0]], [e.value for e in found[1]])
-    else:
-        gap = difference(over_seeds(found[0]), over_seeds(found[1]))
-    return "return", _interval(over_seeds(found[0])), _interval(over_seeds(found[1])), _interval(gap, "+")
+    first, second = ([e for run in side.runs if (e := estimate(run.results.get("return")))] for side in (a, b))
+    totals = overall(first), overall(second)
+    gap = None
+    if min(len(first), len(second)) >= 2:
+        gap = welch([e.value for e in first], [e.value for e in second])
+    elif totals[0] and totals[1]:
+        gap = difference(totals[0], totals[1])
+    return "return", _interval(totals[0]), _interval(totals[1]), _interval(gap, "+")
 
 
-def _interval(e: Estimate, sign: str = "") -> str:
-    return f"{e.value:{sign}.3f} [{e.low:.3f}, {e.high:.3f}]"
-
-
-def _speed(run: Run) -> float | None:
-    steps, seconds = run.total("env_steps"), run.total("wall_seconds")
-    return steps / seconds if steps and seconds else None
+def _interval(e: Estimate | None, sign: str = "") -> str:
+    return f"{e.value:{sign}.3f} [{e.low:.3f}, {e.high:.3f}]" if e else "–"
 
 
 def _learnt(run: Run) -> float | None:
-    steps, success = report.series(run.evaluations, "success_rate")
+    steps, success = series(run.evaluations, "success_rate")
     reached = np.flatnonzero(success >= ENOUGH)
     return float(steps[reached[0]]) if len(reached) else None
 
 
-_COSTS = {
-    "env steps": lambda run: run.total("env_steps"),
+_COSTS: dict[str, Callable[[Run], float | None]] = {
+    "env steps": lambda run: run.env_steps,
     f"env steps to {100 * ENOUGH:.0f} % validation success": _learnt,
-    "wall minutes": report.minutes,
-    "env steps a second": _speed,
+    "wall minutes": lambda run: run.minutes,
+    "env steps a second": lambda run: run.speed,
 }
 
 
-def _mean(side: Side, value: Any) -> float | None:
-    """Mean over the runs that have it; None where a run lacks it, for a mean of the fast ones would flatter."""
-    found = [value(run) for run in side.runs]
-    return None if any(v is None for v in found) else float(np.mean(found))
+def _mean(side: Side, value: Callable[[Run], float | None]) -> float | None:
+    """Mean over the runs; None where a run has no such number, for a mean of the fast ones would flatter."""
+    found = [v for run in side.runs if (v := value(run)) is not None]
+    return float(np.mean(found)) if len(found) == len(side.runs) else None
 
 
 def _cost(words: str, a: float | None, b: float | None) -> Cells:
@@ -220,109 +215,49 @@ def _cost(words: str, a: float | None, b: float | None) -> Cells:
     return words, shown[0], shown[1], ratio
 
 
-def by_kind(a: Side, b: Side) -> list[Cells]:
-    """Rows (kind, A, B, B - A) of held-out success by task kind; empty without results."""
-    found = [_kinds(side) for side in (a, b)]
-    rows: list[Cells] = []
-    for kind in dict.fromkeys([*found[0], *found[1]]):
-        first, second = found[0].get(kind, []), found[1].get(kind, [])
-        gap = points(success_difference(first, second)) if first and second else "–"
-        rows.append((kind, _over(first), _over(second), gap))
-    return rows
-
-
-def _kinds(side: Side) -> dict[str, list[Estimate]]:
-    found: dict[str, list[Estimate]] = {}
-    for run in side.runs:
-        for kind, value in report.by_kind([run]).items():
-            found.setdefault(kind, []).append(value)
-    return found
-
-
 # ---- terminal and page ----------------------------------------------------------------------------------------------
 
 
-def _basis(sides: tuple[Side, Side]) -> str:
-    names = dict.fromkeys(spread_name(len(side.runs)) for side in sides)
-    return (
-        f"Brackets of A and B: {', '.join(names)}. Among twenty lines without a real difference, about one excludes 0."
-    )
-
-
-def _print(
-    sides: tuple[Side, Side],
-    outcome: Verdict,
-    settings: Sequence[tuple[str, str, str]],
-    results: Sequence[Cells],
-    path: Path,
-) -> None:
-    console = Console()
-    console.print(f"A: [bold]{escape(sides[0].name)}[/]   B: [bold]{escape(sides[1].name)}[/]")
-    _print_table(console, ["setting", "A", "B"], settings, "The settings are equal.")
-    _print_table(console, ["result", "A", "B", "B - A"], results, "")
+def _print(a: Side, b: Side, path: Path) -> None:
+    console, outcome = Console(), verdict(a, b)
+    console.print(f"A: [bold]{escape(a.name)}[/]   B: [bold]{escape(b.name)}[/]")
+    if settings := changed(a.runs[0], b.runs[0]):
+        _print_table(console, ["setting", "A", "B"], settings)
+    else:
+        console.print("The settings are equal.")
+    _print_table(console, ["result", "A", "B", "B - A"], [*final(a, b), *kinds(a, b)])
     console.print(f"[bold]{escape(outcome.sentence)}[/]")
     console.print(escape(outcome.basis), style="dim")
     console.print(escape(str(path)), soft_wrap=True)
 
 
-def _print_table(console: Console, head: Sequence[str], rows: Sequence[Sequence[str]], empty: str) -> None:
-    if not rows:
-        console.print(empty)
-        return
+def _print_table(console: Console, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     table = Table(*head)
     for row in rows:
         table.add_row(*map(escape, row))
     console.print(table)
 
 
-def _page(
-    sides: tuple[Side, Side],
-    outcome: Verdict,
-    settings: Sequence[tuple[str, str, str]],
-    results: Sequence[Cells],
-    kinds: Sequence[Cells],
-) -> str:
-    a, b = sides
-    head = f"<header><h1>{html.escape(a.name)} vs {html.escape(b.name)}</h1>"
-    head += f'<p class="quiet">{html.escape(_whose("A", a))}<br>{html.escape(_whose("B", b))}</p></header>'
-    differing = report.table(["setting", "A", "B"], settings) if settings else report.text("The settings are equal.")
-    columns = ["", "A", "B", "B − A"]
+def _page(a: Side, b: Side) -> str:
+    outcome, columns = verdict(a, b), ["", "A", "B", "B − A"]
+    spreads = ", ".join(dict.fromkeys(spread_name(len(side.runs)) for side in (a, b)))
+    brackets = f"Brackets of A and B: {spreads}. Among twenty lines without a real difference, about one excludes 0."
+    curves = learning_figures({"A": a.runs, "B": b.runs}) or page.text("No success rate was recorded while training.")
     parts = [
-        head,
-        f'<p class="verdict">{report.unbroken(html.escape(outcome.sentence))}</p>',
-        report.text(outcome.basis),
-        report.section("Results", report.table(columns, results), report.text(_basis(sides))),
-        report.section("Curves", _curves(sides)),
+        page.header(f"{a.name} vs {b.name}", [_whose("A", a), _whose("B", b)]),
+        f'<p class="verdict">{page.unbroken(html.escape(outcome.sentence))}</p>',
+        page.text(outcome.basis),
+        page.section("Results", page.table(columns, final(a, b)), page.text(brackets)),
+        page.section("Curves", curves),
     ]
-    if kinds:
-        parts.append(report.section("Success by task kind", _bars(sides, kinds), report.table(columns, kinds)))
-    return "\n".join([*parts, report.section("Settings that differ", differing)])
+    if rows := kinds(a, b):
+        parts.append(page.section("Success by task kind", kinds_figure(_by_kind(a, b)), page.table(columns, rows)))
+    settings = changed(a.runs[0], b.runs[0])
+    differing = page.table(["setting", "A", "B"], settings) if settings else page.text("The settings are equal.")
+    return "\n".join([*parts, page.section("Settings that differ", differing)])
 
 
 def _whose(letter: str, side: Side) -> str:
     run = side.runs[0]
     seeds = f", {len(side.runs)} seeds" if len(side.runs) > 1 else f", seed {run.seed}"
-    return f"{letter}: {side.name}, {report.method(run)} on {report.world(run)}{seeds}"
-
-
-def _bars(sides: tuple[Side, Side], kinds: Sequence[Cells]) -> str:
-    found = [report.by_kind(side.runs) for side in sides]
-    names = [row[0] for row in kinds]
-    groups = [(letter, [entries.get(n) for n in names]) for letter, entries in zip("AB", found, strict=True)]
-    svg = plots.bars("kinds", names, groups, title="Success by task kind")
-    return report.figure(svg, "Held-out success by task kind.")
-
-
-def _curves(sides: tuple[Side, Side]) -> str:
-    drawn = []
-    for x, label in (("env_steps", "env steps"), ("wall_seconds", "minutes")):
-        lines = [
-            line
-            for i, (letter, side) in enumerate(zip("AB", sides, strict=True))
-            for line in report.success_lines(letter, side.runs, x, i, alone=False)
-        ]
-        if not lines:
-            return report.text("No success rate was recorded while training.")
-        svg = plots.curves(f"success-{x}", lines, title=f"Success rate over {label}", x_label=label, percent=True)
-        drawn.append(report.figure(svg, f"Success rate against {label}."))
-    return f'<div class="plots">{"".join(drawn)}</div>'
+    return f"{letter}: {side.name}, {run.method} on {run.world}{seeds}"

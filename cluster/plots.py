@@ -61,7 +61,6 @@ def curves(
     *,
     title: str,
     x_label: str,
-    y_label: str = "",
     percent: bool = False,
     zero: bool = False,
     size: tuple[float, float] = WIDE,
@@ -79,7 +78,6 @@ def curves(
     for line in lines:
         _draw(axes, line)
     axes.set_xlabel(x_label)
-    axes.set_ylabel(y_label)
     axes.xaxis.set_major_formatter(_steps)
     if percent:
         axes.set_ylim(-0.02, 1.02)
@@ -90,7 +88,7 @@ def curves(
     if size == SMALL:
         axes.locator_params(nbins=4)
     if len({line.label for line in lines if not line.faint}) > 1:
-        _legend(axes)
+        _legend(figure, axes)
     return _svg(figure, name, title)
 
 
@@ -121,7 +119,7 @@ def bars(
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
     axes.grid(visible=False, axis="y")
     if len(groups) > 1:
-        _legend(axes)
+        _legend(figure, axes)
     return _svg(figure, name, title)
 
 
@@ -168,13 +166,11 @@ def _figure(size: tuple[float, float]) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _legend(axes: Axes) -> None:
+def _legend(figure: Figure, axes: Axes) -> None:
     """Above the axes, so that it never covers a curve; the figure grows by the rows that it needs."""
     labels = axes.get_legend_handles_labels()[1]
     columns = max(1, min(len(labels), 54 // (max(map(len, labels)) + 8)))
-    figure = axes.get_figure(root=True)
-    if figure is not None:
-        figure.set_figheight(figure.get_figheight() + 0.16 * (math.ceil(len(labels) / columns) - 1))
+    figure.set_figheight(figure.get_figheight() + 0.16 * (math.ceil(len(labels) / columns) - 1))
     axes.legend(
         loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, frameon=False, fontsize=8.5, borderaxespad=0.1,
         columnspacing=1.2, handlelength=2.2, handletextpad=0.5,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Callable
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 import yaml
 from PIL import Image, ImageDraw
 
+from cluster import plots, report
 from cluster.statistics import wilson
 
 KINDS = {"go to the red ball": 0.99, "go to a door": 0.95, "pick up a key": 0.9, "put next to": 0.82}
@@ -24,8 +27,9 @@ def rate(successes: int, n: int) -> dict[str, float]:
     return {"n": n, "rate": successes / n, "low": low, "high": high}
 
 
-def animation(path: Path, size: int = 7) -> None:
-    """A red dot that walks over a grid."""
+@cache
+def animation(size: int = 7) -> bytes:
+    """GIF of a red dot that walks over a grid."""
     frames = []
     for step in range(size):
         image = Image.new("RGB", (size * 16, size * 16), "black")
@@ -35,8 +39,9 @@ def animation(path: Path, size: int = 7) -> None:
             draw.line([(0, line), (size * 16, line)], fill="#444444")
         draw.ellipse([step * 16 + 3, 51, step * 16 + 13, 61], fill="red")
         frames.append(image)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    frames[0].save(path, save_all=True, append_images=frames[1:], duration=200, loop=0)
+    out = io.BytesIO()
+    frames[0].save(out, "GIF", save_all=True, append_images=frames[1:], duration=200, loop=0)
+    return out.getvalue()
 
 
 def metrics(seed: int, rows: int, best: float) -> list[dict[str, Any]]:
@@ -120,8 +125,9 @@ def write_run(
 
 def _evaluate(folder: Path, env: str, solved: int, episodes: int, mission: str) -> None:
     videos = []
+    (folder / "videos").mkdir()
     for i in range(4):
-        animation(folder / "videos" / f"evaluate-{i}.gif")
+        (folder / "videos" / f"evaluate-{i}.gif").write_bytes(animation())
         videos.append({
             "file": f"videos/evaluate-{i}.gif", "mission": mission, "success": i != 2, "return": 0.9 - 0.1 * i,
             "length": 7 + i, "seed": 1_000_000_000 + i,
@@ -135,6 +141,13 @@ def _evaluate(folder: Path, env: str, solved: int, episodes: int, mission: str) 
     }  # fmt: skip
     (folder / "stages" / "evaluate").mkdir(parents=True)
     (folder / "stages" / "evaluate" / "results.json").write_text(json.dumps(results))
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures take most of the time of a page: tests of its words do without."""
+    for name in ("curves", "bars"):
+        monkeypatch.setattr(plots, name, lambda *_, title, **__: f"<svg aria-label={title!r}></svg>")
 
 
 VOID = {"meta", "img", "br", "use"}
@@ -179,6 +192,16 @@ class Page(HTMLParser):
 def read() -> Callable[[Path], tuple[str, Page]]:
     """Source and parsed page of an HTML file."""
     return lambda path: (source := path.read_text(encoding="utf-8"), Page(source))
+
+
+@pytest.fixture(scope="session")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, Page]:
+    """Folder, source and parsed page of one whole run, drawn once for all tests."""
+    folder = write_run(tmp_path_factory.mktemp("runs") / "ppo-a")
+    path = report.write([folder])
+    assert path == folder / "report.html"
+    source = path.read_text(encoding="utf-8")
+    return folder, source, Page(source)
 
 
 @pytest.fixture

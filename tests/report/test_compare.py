@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cluster import report
+from cluster import run_data
 from cluster.compare import Side, changed, compare, final, verdict
 from cluster.overrides import UsageError
 from cluster.statistics import newcombe
@@ -20,7 +20,7 @@ Sweep = Callable[[str, list[str]], Path]
 
 
 def side(*folders: Path) -> Side:
-    return Side(folders[0].name, [report.load(folder) for folder in folders])
+    return Side(folders[0].name, [run_data.load(folder) for folder in folders])
 
 
 def test_better_and_worse(make_run: MakeRun) -> None:
@@ -72,7 +72,7 @@ def test_only_differing_settings_are_listed(make_run: MakeRun) -> None:
     a, b = make_run("a"), make_run("b", learning_rate=1e-3)
     text = (b / "config.yaml").read_text().replace("max_steps: 64", "size: 8")
     (b / "config.yaml").write_text(text)
-    assert changed(report.load(a), report.load(b)) == [
+    assert changed(run_data.load(a), run_data.load(b)) == [
         ("env.max_steps", "64", "(absent)"),
         ("learner.learning_rate", "0.0003", "0.001"),
         ("env.size", "(absent)", "8"),

@@ -1,0 +1,198 @@
+"""The loop, in one process without Ray: learning, determinism, resuming, artifacts."""
+
+import json
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import envs
+from cluster import run as controller
+from cluster.config import compose
+from cluster.overrides import UsageError
+from learner import checkpoint
+
+SMALL = ["cluster=inline", "policy.hidden=16", "actors.envs=4", "actors.steps=8", "evaluate.episodes=8"]
+
+
+def config(folder, name, *words):
+    return compose([*SMALL, f"run.folder={folder}", f"run.name={name}", *words])
+
+
+def rows(path, kind="train"):
+    return [r for r in map(json.loads, (path / "metrics.jsonl").read_text().splitlines()) if r["kind"] == kind]
+
+
+def stop_after(path: Path, updates: int) -> threading.Thread:
+    """Ask the run in `path` to stop once it has reported `updates` updates, as a person would: by the STOP file."""
+
+    def watch():
+        for _ in range(6000):
+            metrics = path / "metrics.jsonl"
+            if metrics.exists() and metrics.read_text().count("\n") >= updates:
+                return (path / "STOP").touch()
+            time.sleep(0.005)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.fixture
+def timeless(monkeypatch):
+    """Slow the loop a little so that the watcher can stop it in the middle."""
+    from cluster.train import Training
+
+    real = Training._learned
+
+    def learned(self, *args):
+        real(self, *args)
+        time.sleep(0.03)
+
+    monkeypatch.setattr(Training, "_learned", learned)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["env=toy/Line", "policy.memory=none"],
+        ["env=toy/Line", "policy.memory=gru", "learner.target_kl=0.05"],
+        ["env=babyai/GoToLocal", "policy.memory=gru"],
+        ["env=babyai/GoToLocal", "env.captions=true", "policy.reads=[mission,caption]"],
+        ["env=gym/CartPole-v1", "policy.network=mlp"],
+    ],
+    ids=["toy", "toy-gru-kl", "babyai-gru", "babyai-text", "cartpole"],
+)
+def test_stop_and_resume_is_bitwise_the_run_without_a_stop(tmp_path, words, timeless):
+    words = [*words, "sync=true", "learner.env_steps=768", "learner.minibatch=32", "evaluate.every=256"]
+    words += ["evaluate.validation_episodes=4", "stages=[train]"]
+    assert controller.run(config(tmp_path, "whole", *words)) == 0
+    stop_after(tmp_path / "parts", 5)
+    assert controller.run(config(tmp_path, "parts", *words)) == 3
+    stopped = checkpoint.latest(tmp_path / "parts" / "checkpoints").record["counters"]["version"]
+    assert 0 < stopped < 12
+    assert controller.resume(tmp_path / "parts", [], False) == 0
+    whole, parts = (checkpoint.latest(tmp_path / n / "checkpoints") for n in ("whole", "parts"))
+    for stem in ("model", "optimiser", "actors"):
+        assert whole.arrays[stem].keys() == parts.arrays[stem].keys()
+        for name, value in whole.arrays[stem].items():
+            np.testing.assert_array_equal(value, parts.arrays[stem][name], err_msg=f"{stem} {name}")
+    timed = {"wall_seconds", "resumes"}
+    assert {k: v for k, v in whole.record["counters"].items() if k not in timed} == {
+        k: v for k, v in parts.record["counters"].items() if k not in timed
+    }
+    keys = ("version", "env_steps", "episodes", "losses/policy", "charts/episodic_return")
+    for kind in ("train", "evaluate"):
+        one, two = (rows(tmp_path / n, kind) for n in ("whole", "parts"))
+        assert [[r.get(k) for k in keys] for r in one] == [[r.get(k) for k in keys] for r in two]
+        assert one
+
+
+@pytest.mark.parametrize("memory", ["none", "gru"])
+def test_learns_the_sentence_and_beats_random_play(tmp_path, memory):
+    words = ["env=toy/Line", f"policy.memory={memory}", "learner.learning_rate=3e-3", "learner.env_steps=12000"]
+    words += ["actors.envs=16", "actors.steps=16", "evaluate.episodes=64", "evaluate.every=0"]
+    assert controller.run(config(tmp_path, "ppo", *words)) == 0
+    assert controller.run(config(tmp_path, "floor", "env=toy/Line", "method=random", "evaluate.episodes=64")) == 0
+    ppo, floor = (json.loads((tmp_path / n / "stages/evaluate/results.json").read_text()) for n in ("ppo", "floor"))
+    assert ppo["success"]["low"] > 0.9 > floor["success"]["high"]
+    assert ppo["seeds"][0] == envs.HELD_OUT_FIRST
+    assert set(ppo["by_kind"]) == {"go left", "go right"}
+    for video in ppo["videos"]:
+        assert (tmp_path / "ppo" / video["file"]).read_bytes()[:6] == b"GIF89a"
+    page = (tmp_path / "ppo" / "report.html").read_text()
+    assert "go left" in page
+    assert "data:image/gif" in page
+
+
+def test_expert_and_random_bracket_a_babyai_level(tmp_path):
+    rates = {}
+    for method in ("expert", "random"):
+        words = ["env=babyai/GoToLocal", f"method={method}", "evaluate.episodes=24", "evaluate.videos=0"]
+        assert controller.run(config(tmp_path, method, *words)) == 0
+        rates[method] = json.loads((tmp_path / method / "stages/evaluate/results.json").read_text())["success"]["rate"]
+    assert rates["expert"] == 1.0
+    assert rates["random"] < 0.8
+
+
+def test_stale_chunks_are_corrected_and_too_old_ones_dropped(tmp_path):
+    """Chunks of one actor an update, two actors: the other's chunk waits and is stale when its turn comes."""
+    words = ["env=toy/Line", "learner.chunks=1", "learner.env_steps=640", "stages=[train]", "evaluate.every=0"]
+    assert controller.run(config(tmp_path, "lag", *words)) == 0
+    lagging = rows(tmp_path / "lag")
+    assert max(r["policy/lag_max"] for r in lagging) >= 1
+    assert any(abs(r["policy/rho"] - 1) > 1e-7 for r in lagging if r["policy/lag_max"])
+    assert controller.run(config(tmp_path, "strict", *words, "learner.max_lag=0")) == 0
+    strict = rows(tmp_path / "strict")
+    assert all(r["policy/lag_max"] == 0 for r in strict)
+    assert strict[-1]["dropped_chunks"] > 0
+    assert strict[-1]["env_steps"] == 640  # dropped steps do not count as learned
+
+
+def test_from_feeds_another_runs_weights(tmp_path):
+    words = ["env=toy/Line", "learner.learning_rate=3e-3", "learner.env_steps=12000", "evaluate.every=0"]
+    words += ["actors.envs=16", "actors.steps=16"]
+    assert controller.run(config(tmp_path, "teacher", *words, "stages=[train]")) == 0
+    for source in ("run:teacher/train", str(tmp_path / "teacher/stages/train")):
+        name = f"pupil{len(source)}"
+        assert controller.run(config(tmp_path, name, "env=toy/Line", "stages=[evaluate]", f"from={source}")) == 0
+        result = json.loads((tmp_path / name / "stages/evaluate/results.json").read_text())
+        assert result["success"]["rate"] == 1.0
+    manifest = json.loads((tmp_path / "teacher/stages/train/manifest.json").read_text())
+    assert manifest["counts"]["env_steps"] == 12032
+    assert len(manifest["files"]["weights.safetensors"]) == 64
+
+
+def test_a_policy_of_another_shape_is_refused_before_anything_is_written(tmp_path):
+    assert controller.run(config(tmp_path, "a", "env=toy/Line", "learner.env_steps=64", "stages=[train]")) == 0
+    with pytest.raises(UsageError, match="do not fit"):
+        controller.run(config(tmp_path, "b", "env=babyai/GoToLocal", "stages=[evaluate]", "from=run:a/train"))
+    assert not (tmp_path / "b").exists()
+
+
+def test_resume_refuses_what_would_make_it_another_experiment(tmp_path, timeless):
+    words = ["env=toy/Line", "learner.env_steps=640", "stages=[train]", "evaluate.every=0"]
+    stop_after(tmp_path / "a", 3)
+    assert controller.run(config(tmp_path, "a", *words)) == 3
+    before = (tmp_path / "a" / "config.yaml").read_bytes()
+    with pytest.raises(UsageError, match=r"learner\.discount.*--allow-change"):
+        controller.resume(tmp_path / "a", ["learner.discount=0.5"], False)
+    assert (tmp_path / "a" / "config.yaml").read_bytes() == before
+    assert controller.resume(tmp_path / "a", ["learner.discount=0.5"], True) == 0
+    assert "discount: 0.5" in (tmp_path / "a" / "config.yaml").read_text()
+
+
+def test_a_damaged_checkpoint_is_one_sentence_and_an_older_one_is_used(tmp_path, timeless):
+    words = ["env=toy/Line", "learner.env_steps=640", "stages=[train]", "run.checkpoint_every_s=0.01"]
+    stop_after(tmp_path / "a", 4)
+    assert controller.run(config(tmp_path, "a", *words)) == 3
+    folders = sorted((tmp_path / "a" / "checkpoints").glob("v*"))
+    assert len(folders) > 1
+    (folders[-1] / "model.safetensors").write_bytes(b"garbage")
+    assert controller.resume(tmp_path / "a", ["run.max_wall_seconds=0.001"], False) == 3
+    assert "skipped a damaged checkpoint" in (tmp_path / "a" / "run.log").read_text()
+    for folder in (tmp_path / "a" / "checkpoints").glob("v*"):
+        (folder / "model.safetensors").write_bytes(b"garbage")
+    with pytest.raises(UsageError, match="no good checkpoint"):
+        controller.resume(tmp_path / "a", [], False)
+
+
+def test_a_taken_name_and_an_unwritable_place_are_refused(tmp_path):
+    words = ["env=toy/Line", "learner.env_steps=64", "stages=[train]"]
+    assert controller.run(config(tmp_path, "a", *words)) == 0
+    with pytest.raises(UsageError, match="resume a"):
+        controller.run(config(tmp_path, "a", *words))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot write the run folder"):
+        controller.run(config(tmp_path / "file", "b", *words))
+
+
+def test_a_second_controller_of_the_same_run_is_refused(tmp_path):
+    assert controller.run(config(tmp_path, "a", "env=toy/Line", "learner.env_steps=64", "stages=[train]")) == 0
+    with (
+        controller.RunFolder(tmp_path / "a").lock(),
+        pytest.raises(UsageError, match="another process"),
+    ):
+        controller.resume(tmp_path / "a", [], False)

@@ -242,20 +242,28 @@ class Training:
 
     # ---- the loop -----------------------------------------------------------------------------------------------
 
+    @property
+    def finished(self) -> bool:
+        """The budget of env steps is used."""
+        return self.counters.env_steps >= self.config.learner.env_steps
+
+    @property
+    def ending(self) -> bool:
+        """No new chunk and no new update should begin."""
+        return self.finished or bool(self.stop.reason)
+
     def _loop(self) -> bool:
         while True:
-            learning = bool(self.learner.tickets)
-            finished = self.counters.env_steps >= self.config.learner.env_steps
-            if not learning and ((finished and not self.evaluations) or self.stop.reason):
-                return finished
-            self._dispatch(rollouts=not finished)
+            if not self.learner.tickets and (self.stop.reason or (self.finished and not self.evaluations)):
+                return self.finished
+            self._dispatch(rollouts=not self.ending)
             jobs, done = self.crew.collect(self.learner.tickets, timeout=0.5)
             for actor, job, ticket, result in jobs:
                 self._take(actor, job, ticket, result)
             outcome = self.learner.take(done)
             if outcome is not None:
                 self._learned(*outcome)
-            if not self.learner.tickets and not finished and not self.stop.reason:
+            if not self.learner.tickets and not self.ending:
                 self._learn()
             self._look_around()
 
@@ -263,8 +271,8 @@ class Training:
         """Give every idle actor a job: an evaluation's batch first, else the next chunk."""
         per_update = self.config.learner.chunks or self.config.actors.n
         if self.config.sync:
-            # The next round begins when the last is learned, with all actors, whatever came between.
-            turn = not self.learner.tickets and not self.ready and self.crew.busy_with(Rollout) == 0
+            # The next round begins with all actors at once, when the last one is learned and no evaluation waits.
+            turn = not (self.learner.tickets or self.ready or any(e.waiting for e in self.evaluations))
             rollouts = rollouts and turn and len(self.crew.idle()) == self.config.actors.n
         for actor in self.crew.idle():
             if any(evaluation.give(self.crew, actor) for evaluation in self.evaluations):
@@ -272,7 +280,7 @@ class Training:
             waiting = len(self.ready) + self.crew.busy_with(Rollout)
             # One update's worth may wait while the learner is busy: more would only grow stale.
             full = waiting >= per_update * (1 if self.learner.tickets else 2)
-            if rollouts and not self.stop.reason and (self.config.sync or not full):
+            if rollouts and (self.config.sync or not full):
                 version = self.counters.version
                 self.crew.give(
                     actor, Rollout(version), "rollout", self.weights, version, self.learner.receiver, returns=2

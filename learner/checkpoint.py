@@ -62,7 +62,7 @@ def write(folder: Path, version: int, arrays: Mapping[str, Arrays], record: dict
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     for stem, group in arrays.items():
-        content = {key: np.ascontiguousarray(value) for key, value in group.items()}
+        content = {key: np.asarray(value, order="C") for key, value in group.items()}
         _write(temporary / f"{stem}.safetensors", safetensors.numpy.save(content))
     _write(temporary / "record.json", json.dumps(record, indent=1).encode())
     hashes = {file.name: _sha256(file) for file in sorted(temporary.iterdir())}

@@ -141,7 +141,7 @@ def test_from_feeds_another_runs_weights(tmp_path):
         result = json.loads((tmp_path / name / "stages/evaluate/results.json").read_text())
         assert result["success"]["rate"] == 1.0
     manifest = json.loads((tmp_path / "teacher/stages/train/manifest.json").read_text())
-    assert manifest["counts"]["env_steps"] == 12032
+    assert manifest["counts"]["env_steps"] == 12288
     assert len(manifest["files"]["weights.safetensors"]) == 64
 
 

@@ -92,7 +92,12 @@ class RolloutActor:
 
     def heartbeat(self) -> dict[str, Any]:
         """What the actor is doing and since when; answered by a thread of its own while a rollout runs."""
-        return {"phase": self.phase, "seconds": time.time() - self._began, "sequence": self.sequence, "pid": os.getpid()}
+        return {
+            "phase": self.phase,
+            "seconds": time.time() - self._began,
+            "sequence": self.sequence,
+            "pid": os.getpid(),
+        }
 
     def _enter(self, phase: str) -> None:
         self.phase, self._began = phase, time.time()

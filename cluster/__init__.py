@@ -1,17 +1,18 @@
 """Running the system: what is started where, who watches it, what it leaves.
 
-    topology       the drawing: roles, counts, what flows between them
-    run            the single controller: stages in order, artifacts, exit codes
-    train          the loop of a train stage          evaluation   an evaluation as a queue of seed batches
-    supervisor     keeps the actors at work           stop         one flag for every way to stop
-    backend        where roles run: the interface, and all in this process
-    local          Ray on this machine
-    folder         the run folder                     metrics      where numbers go
-    progress       what a person sees meanwhile
-    config         the configuration tree             overrides    words of the command line
-    checks         what is wrong, in words            terminal     overview, errors, exit codes
-    sweep          every combination of values        doctor       is this machine fit
-    report         one self-contained page            compare      two runs side by side
-    run_data       reading run folders                page, plots  the pieces of a page
-    statistics     intervals
+topology       the drawing: roles, counts, what flows between them
+run            the single controller: stages in order, artifacts, exit codes
+train          the loop of a train stage          evaluation   an evaluation as a queue of seed batches
+learners       the learner's ranks as one         tally        episodes, speed and bottleneck of a row
+supervisor     keeps the actors at work           stop         one flag for every way to stop
+backend        where roles run: the interface, and all in this process
+local          Ray on this machine
+folder         the run folder                     metrics      where numbers go
+progress       what a person sees meanwhile
+config         the configuration tree             overrides    words of the command line
+checks         what is wrong, in words            terminal     overview, errors, exit codes
+sweep          every combination of values        doctor       is this machine fit
+report         one self-contained page            compare      two runs side by side
+run_data       reading run folders                page, plots, success   the pieces of a page
+statistics     intervals
 """

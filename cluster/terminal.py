@@ -20,7 +20,6 @@ from rich.table import Table
 from rich.text import Text
 
 from cluster.overrides import UsageError, options
-from envs import registry
 
 T = TypeVar("T")
 COPY = "python launch.py run experiment=toy"
@@ -43,6 +42,8 @@ def print_overview(commands: Iterable[Any]) -> None:
 
 
 def _families() -> Iterable[tuple[str, str]]:
+    from envs import registry  # after `refuse_foreign_packages` has looked
+
     described = options("env")
     for family in registry.families():
         names = registry.family(family).names()

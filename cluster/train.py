@@ -18,20 +18,18 @@ from typing import Any
 import numpy as np
 
 from actors import VALIDATION_FIRST
-from cluster.backend import Backend, Handle, RoleDied, Ticket
+from cluster.backend import Backend, Ticket
 from cluster.config import Config
 from cluster.evaluation import Batch, Evaluation, success
 from cluster.folder import RunFolder
+from cluster.learners import LearnerDied, LearnerGroup, Ready
 from cluster.metrics import Metrics
 from cluster.progress import Progress
 from cluster.stop import Stop
 from cluster.supervisor import Crew
-from envs.api import EnvSpec, Summary
+from cluster.tally import Tally
+from envs.api import EnvSpec
 from learner.checkpoint import Arrays, Checkpoint, latest
-from learner.collective import free_address
-from learner.group import Learner, LearnerSetup
-
-WINDOW = 256  # latest finished episodes that training statistics are about
 
 
 @dataclass
@@ -57,80 +55,6 @@ class Rollout:
     version: int
 
 
-@dataclass
-class Ready:
-    """A chunk that waits for the learner."""
-
-    summary: Summary
-    chunk: Any  # a reference
-
-
-class LearnerDied(RuntimeError):
-    """A rank of the learner group is gone."""
-
-
-class LearnerGroup:
-    """The learner's ranks as one."""
-
-    def __init__(self, backend: Backend, config: Config, spec: EnvSpec, incarnation: int) -> None:
-        self.backend, self.size = backend, config.learner.n
-        self.receiver = f"learner-{incarnation}"
-        setup = LearnerSetup(config.learner, config.policy, spec, config.seed)
-        address = free_address() if self.size > 1 else None
-        suffix = f".{incarnation}" if incarnation else ""
-        self.ranks: list[Handle] = [
-            backend.start(f"learner-{rank}{suffix}", Learner, setup, rank, address) for rank in range(self.size)
-        ]
-        self.tickets: list[Ticket] = []
-        self._timeout_s = config.cluster.start_timeout_s
-
-    def call(self, method: str, *args: Any) -> Any:
-        """Call all ranks and wait; the unread result of rank 0."""
-        tickets = [self.backend.submit(rank, method, *args) for rank in self.ranks]
-        try:
-            for ticket in tickets[1:]:
-                self.backend.result(ticket, timeout=self._timeout_s)
-            self.backend.result(tickets[0], timeout=self._timeout_s)
-        except RoleDied as death:
-            raise LearnerDied(str(death)) from None
-        return tickets[0].parts[0]
-
-    def save(self, *args: Any) -> None:
-        """Let rank 0 write a checkpoint; see `Learner.save`."""
-        try:
-            self.backend.result(self.backend.submit(self.ranks[0], "save", *args), timeout=self._timeout_s)
-        except RoleDied as death:
-            raise LearnerDied(str(death)) from None
-
-    def begin(self, version: int, env_steps: int, chunks: list[Ready]) -> None:
-        """Start an update; the chunks of actor a go to rank a % n."""
-        for rank, handle in enumerate(self.ranks):
-            own = [ready.chunk for ready in chunks if ready.summary.actor % self.size == rank]
-            self.tickets.append(self.backend.submit(handle, "update", version, env_steps, *own, returns=2))
-
-    def take(self, done: list[Ticket]) -> tuple[dict[str, Any], Any] | None:
-        """The report (summed or averaged over ranks) and the weights, once every rank is through."""
-        if not self.tickets or not all(t in done or t in self.backend.wait([t], 0) for t in self.tickets):
-            return None
-        try:
-            reports = [self.backend.result(ticket) for ticket in self.tickets]
-        except RoleDied as death:
-            raise LearnerDied(str(death)) from None
-        weights = self.tickets[0].parts[1]
-        self.tickets = []
-        report = reports[0] | {
-            "learned": sum(r["learned"] for r in reports),
-            "dropped": sum(len(r["dropped"]) for r in reports),
-            "policy/lag_max": max(r["policy/lag_max"] for r in reports),
-            "seconds": max(r["seconds"] for r in reports),
-        }
-        return report, weights
-
-    def kill(self) -> None:
-        for rank in self.ranks:
-            self.backend.kill(rank)
-
-
 class Training:
     """One `train` stage from its start, or from a checkpoint, to its budget or a stop."""
 
@@ -150,7 +74,7 @@ class Training:
         self.actor_setup = actor_setup
         self.counters = Counters(next_evaluation=config.evaluate.every)
         self.states: dict[int, dict[str, Any]] = {}  # of every actor after its last learned chunk
-        self.recent: deque[tuple[float, bool, int, int]] = deque(maxlen=WINDOW)
+        self.tally = Tally()
         self.evaluations: list[Evaluation] = []
         self.row: dict[str, Any] = {}
         self.weights: Any = None
@@ -184,7 +108,7 @@ class Training:
                 lost = self.counters
                 checkpoint = latest(self.folder.checkpoints)
                 self.counters = Counters(next_evaluation=self.config.evaluate.every)
-                self.states, self.evaluations = {}, []
+                self.states, self.evaluations, self.tally = {}, [], Tally()
                 if checkpoint is not None:
                     self._restore_counters(checkpoint)
                 self.counters.learner_restarts = lost.learner_restarts + 1
@@ -197,7 +121,7 @@ class Training:
 
     def _restore_counters(self, checkpoint: Checkpoint) -> None:
         self.counters = Counters(**checkpoint.record["counters"])
-        self.recent.extend(tuple(row) for row in checkpoint.record["recent"])
+        self.tally.recent.extend(tuple(row) for row in checkpoint.record["recent"])
         for name, value in checkpoint.arrays["actors"].items():
             actor, _, key = name.partition("/")
             self.states.setdefault(int(actor), {})[key] = value
@@ -226,8 +150,7 @@ class Training:
         self._clock = time.monotonic()
         self._wall_before = self.counters.wall_seconds
         self._saved_at = time.monotonic()
-        self._busy = {"learner": 0.0, "env": 0.0, "policy": 0.0}
-        self._row_at, self._row_steps = time.monotonic(), self.counters.env_steps
+        self.tally.begin(self.counters.env_steps)
         self._learning: list[Ready] = []
 
     def _end_roles(self) -> None:
@@ -294,8 +217,8 @@ class Training:
                 self._evaluated(job.evaluation)
         elif result is not None:
             self.crew.delivered(actor, result.state)
-            self._busy["env"] += result.seconds["rollout"] - result.seconds["policy"]
-            self._busy["policy"] += result.seconds["policy"]
+            self.tally.busy["env"] += result.seconds["rollout"] - result.seconds["policy"]
+            self.tally.busy["policy"] += result.seconds["policy"]
             self.ready.append(Ready(result, ticket.parts[1]))
 
     def _learn(self) -> None:
@@ -314,21 +237,12 @@ class Training:
         counters = self.counters
         for ready in self._learning:
             self.states[ready.summary.actor] = ready.summary.state
-            episodes = ready.summary.episodes
-            counters.episodes += len(episodes)
-            self.recent.extend(
-                zip(
-                    episodes.total.tolist(),
-                    episodes.success.tolist(),
-                    episodes.length.tolist(),
-                    episodes.kind.tolist(),
-                    strict=True,
-                )
-            )
+            counters.episodes += len(ready.summary.episodes)
+            self.tally.add(ready.summary.episodes)
         counters.chunks += len(self._learning)
         counters.dropped_chunks += report.pop("dropped")
         learned = report.pop("learned")
-        self._busy["learner"] += report.pop("seconds")
+        self.tally.busy["learner"] += report.pop("seconds")
         self._learning = []
         if not learned:
             return
@@ -350,38 +264,13 @@ class Training:
     # ---- reporting and saving -----------------------------------------------------------------------------------
 
     def _write_row(self, report: dict[str, Any]) -> None:
-        counters, now = self.counters, time.monotonic()
-        seconds = max(now - self._row_at, 1e-6)
-        actors = self.config.actors.n
-        shares = {
-            "time/env": self._busy["env"] / seconds / actors,
-            "time/policy": self._busy["policy"] / seconds / actors,
-            "time/learner": self._busy["learner"] / seconds,
-        }
-        learned = counters.env_steps - self._row_steps
-        acting = shares["time/env"] + shares["time/policy"]
+        counters, actors = self.counters, self.config.actors.n
         row: dict[str, Any] = {"kind": "train"} | asdict(counters)
-        row |= {"actors": actors, "actors_alive": self.crew.alive}
-        if self.recent:
-            total, solved, length, kind = (np.array(column) for column in zip(*self.recent, strict=True))
-            row |= {
-                "charts/episodic_return": float(total.mean()),
-                "charts/success_rate": float(solved.mean()),
-                "charts/episodic_length": float(length.mean()),
-            }
-            names = self.spec.task_kinds
-            row |= {f"success/{names[k]}": float(solved[kind == k].mean()) for k in np.unique(kind)}
-        row["charts/SPS"] = learned / seconds
-        if acting > 0:  # no chunk may have come since the last row
-            row["charts/SPS_sampling"] = learned / (acting * seconds)
-        row["charts/SPS_learning"] = learned / max(self._busy["learner"], 1e-6)
-        row |= report | shares
-        row["bottleneck"] = "learner" if shares["time/learner"] > acting else "env"
+        row |= {"actors": actors, "actors_alive": self.crew.alive} | self.tally.episodes(self.spec.task_kinds)
+        row |= report | self.tally.speed(counters.env_steps, actors)
         self.metrics.write(row)
         left = (self.config.learner.env_steps - counters.env_steps) * counters.wall_seconds / max(counters.env_steps, 1)
         self.row = self.row | row | {"seconds_left": max(0.0, left)}
-        self._row_at, self._row_steps = now, counters.env_steps
-        self._busy = dict.fromkeys(self._busy, 0.0)
 
     def _evaluated(self, evaluation: Evaluation) -> None:
         episodes = evaluation.episodes
@@ -425,7 +314,7 @@ class Training:
         """A checkpoint of learner, actors and counters, as of the last update."""
         arrays: Arrays = {f"{i}/{key}": np.asarray(v) for i, state in self.states.items() for key, v in state.items()}
         self.counters.wall_seconds = self._wall_before + time.monotonic() - self._clock
-        record = {"counters": asdict(self.counters), "recent": list(self.recent)}
+        record = {"counters": asdict(self.counters), "recent": list(self.tally.recent)}
         keep = self.config.run.keep_checkpoints
         self.learner.save(self.folder.checkpoints, self.counters.version, arrays, record, keep)
         self._saved_at = time.monotonic()

@@ -20,7 +20,15 @@ import gymnasium
 
 from envs.api import EnvSpec, VectorEnv
 
-_CONTRACT = {"api", "config", "registry", "single", "text", "native"}  # modules of this folder that are not worlds
+_CONTRACT = {
+    "api",
+    "config",
+    "records",
+    "registry",
+    "single",
+    "text",
+    "native",
+}  # modules of this folder that are not worlds
 
 
 class UnknownEnv(LookupError):

@@ -1,0 +1,87 @@
+"""The learner's ranks as one: started together, fed by rank, waited for together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cluster.backend import Backend, Handle, RoleDied, Ticket
+from cluster.config import Config
+from envs.api import EnvSpec, Summary
+from learner.collective import free_address
+from learner.group import Learner, LearnerSetup
+
+
+@dataclass
+class Ready:
+    """A chunk that waits for the learner."""
+
+    summary: Summary
+    chunk: Any  # a reference
+
+
+class LearnerDied(RuntimeError):
+    """A rank of the learner group is gone."""
+
+
+class LearnerGroup:
+    """The learner's ranks as one."""
+
+    def __init__(self, backend: Backend, config: Config, spec: EnvSpec, incarnation: int) -> None:
+        self.backend, self.size = backend, config.learner.n
+        self.receiver = f"learner-{incarnation}"
+        setup = LearnerSetup(config.learner, config.policy, spec, config.seed)
+        address = free_address() if self.size > 1 else None
+        suffix = f".{incarnation}" if incarnation else ""
+        self.ranks: list[Handle] = [
+            backend.start(f"learner-{rank}{suffix}", Learner, setup, rank, address) for rank in range(self.size)
+        ]
+        self.tickets: list[Ticket] = []
+        self._timeout_s = config.cluster.start_timeout_s
+
+    def call(self, method: str, *args: Any) -> Any:
+        """Call all ranks and wait; the unread result of rank 0."""
+        tickets = [self.backend.submit(rank, method, *args) for rank in self.ranks]
+        try:
+            for ticket in tickets[1:]:
+                self.backend.result(ticket, timeout=self._timeout_s)
+            self.backend.result(tickets[0], timeout=self._timeout_s)
+        except RoleDied as death:
+            raise LearnerDied(str(death)) from None
+        return tickets[0].parts[0]
+
+    def save(self, *args: Any) -> None:
+        """Let rank 0 write a checkpoint; see `Learner.save`."""
+        try:
+            self.backend.result(self.backend.submit(self.ranks[0], "save", *args), timeout=self._timeout_s)
+        except RoleDied as death:
+            raise LearnerDied(str(death)) from None
+
+    def begin(self, version: int, env_steps: int, chunks: Sequence[Ready]) -> None:
+        """Start an update; the chunks of actor a go to rank a % n."""
+        for rank, handle in enumerate(self.ranks):
+            own = [ready.chunk for ready in chunks if ready.summary.actor % self.size == rank]
+            self.tickets.append(self.backend.submit(handle, "update", version, env_steps, *own, returns=2))
+
+    def take(self, done: list[Ticket]) -> tuple[dict[str, Any], Any] | None:
+        """The report (summed or averaged over ranks) and the weights, once every rank is through."""
+        if not self.tickets or not all(t in done or t in self.backend.wait([t], 0) for t in self.tickets):
+            return None
+        try:
+            reports = [self.backend.result(ticket) for ticket in self.tickets]
+        except RoleDied as death:
+            raise LearnerDied(str(death)) from None
+        weights = self.tickets[0].parts[1]
+        self.tickets = []
+        report = reports[0] | {
+            "learned": sum(r["learned"] for r in reports),
+            "dropped": sum(len(r["dropped"]) for r in reports),
+            "policy/lag_max": max(r["policy/lag_max"] for r in reports),
+            "seconds": max(r["seconds"] for r in reports),
+        }
+        return report, weights
+
+    def kill(self) -> None:
+        for rank in self.ranks:
+            self.backend.kill(rank)

@@ -1,0 +1,182 @@
+"""The data of the contract: what a world says of itself, and what flows from it to a learner. Plain dataclasses.
+
+EnvSpec, Field          what a policy must know of a world
+Transition, Episodes    what a step yields
+Chunk, Summary          what an actor delivers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+Observation = dict[str, NDArray[Any]]
+
+HELD_OUT_FIRST = 1_000_000_000
+"""Seeds from here on are never drawn by `episode_seed`: training cannot see an evaluation level."""
+
+
+def episode_seed(seed: int, env_index: int, episode: int) -> int:
+    """Seed of one training episode, in [0, HELD_OUT_FIRST), from (seed, env, episode) alone."""
+    words = np.random.SeedSequence([seed, env_index, episode]).generate_state(1)
+    return int(words[0]) % HELD_OUT_FIRST
+
+
+TEXT_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 ,.;:'-_()àâçéèêëîïôûùœ")
+
+
+@dataclass(frozen=True)
+class Field:
+    """One entry of an observation.
+
+    kind: `grid` (uint8 symbols [H, W, 3]: object, colour, state), `category` (integer in [0, size)),
+          `vector` (float32 [D]), `text` (int32 id in `VectorEnv.texts`).
+    shape: of one env's entry, without the batch axis.
+    size: number of categories for `category`; per-channel numbers of symbols are the encoder's business for `grid`.
+    """
+
+    kind: Literal["grid", "category", "vector", "text"]
+    shape: tuple[int, ...] = ()
+    size: int = 0
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype({"grid": np.uint8, "category": np.int64, "vector": np.float32, "text": np.int32}[self.kind])
+
+    def space(self) -> spaces.Space[Any]:
+        """The Gymnasium space of one env's entry, as users see it (texts are strings there)."""
+        if self.kind == "text":
+            return spaces.Text(max_length=4096, charset=TEXT_CHARACTERS)
+        if self.kind == "category":
+            return spaces.Discrete(self.size)
+        if self.kind == "grid":
+            return spaces.Box(0, 255, self.shape, np.uint8)
+        return spaces.Box(-np.inf, np.inf, self.shape, np.float32)
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """What a policy must know of a world to be built, without building the world. Plain data, cheap to send."""
+
+    id: str
+    fields: dict[str, Field]
+    action_names: tuple[str, ...]  # empty for a continuous action space
+    action_shape: tuple[int, ...] = ()  # () for Discrete, (D,) for Box
+    words: tuple[str, ...] = ()  # every word that missions and captions may hold, sorted
+    task_kinds: tuple[str, ...] = ("task",)
+    expert: bool = False  # the family module publishes `Expert`, with `act(env) -> int[N]`
+
+    @property
+    def discrete(self) -> bool:
+        return bool(self.action_names)
+
+    def observation_space(self) -> spaces.Dict:
+        return spaces.Dict({name: entry.space() for name, entry in self.fields.items()})
+
+    def action_space(self) -> spaces.Space[Any]:
+        if self.discrete:
+            return spaces.Discrete(len(self.action_names))
+        return spaces.Box(-np.inf, np.inf, self.action_shape, np.float32)
+
+
+@dataclass
+class Episodes:
+    """Finished episodes, one row each ([D])."""
+
+    env: NDArray[np.int32]  # global env index
+    episode: NDArray[np.int64]  # k: counts the episodes of that env
+    seed: NDArray[np.int64]  # what the world was reset with
+    length: NDArray[np.int32]  # steps
+    total: NDArray[np.float32]  # undiscounted return, `env` column
+    success: NDArray[np.bool_]
+    kind: NDArray[np.int16]  # index into EnvSpec.task_kinds
+
+    @staticmethod
+    def concatenate(parts: Sequence[Episodes]) -> Episodes:
+        """All rows of `parts`, in order; `parts` may be empty."""
+        parts = [Episodes.empty(), *parts]
+        return Episodes(**{n: np.concatenate([getattr(p, n) for p in parts]) for n in Episodes.__annotations__})
+
+    @staticmethod
+    def empty() -> Episodes:
+        return Episodes(
+            env=np.zeros(0, np.int32),
+            episode=np.zeros(0, np.int64),
+            seed=np.zeros(0, np.int64),
+            length=np.zeros(0, np.int32),
+            total=np.zeros(0, np.float32),
+            success=np.zeros(0, np.bool_),
+            kind=np.zeros(0, np.int16),
+        )
+
+    def __len__(self) -> int:
+        return len(self.env)
+
+
+@dataclass
+class Transition:
+    """What one `advance` yields. Arrays may be reused by the next call: copy what you keep."""
+
+    obs: Observation  # [N, ...], already of the next episode where one ended
+    reward: NDArray[np.float32]  # [N]
+    terminated: NDArray[np.bool_]  # [N]
+    truncated: NDArray[np.bool_]  # [N]
+    final_index: NDArray[np.int32]  # [D] envs whose episode ended in this step
+    final_obs: Observation  # [D, ...] their last observation
+    episodes: Episodes  # [D]
+
+
+@dataclass
+class Chunk:
+    """T steps of N envs: the only thing an actor hands to a learner. Text entries hold 64-bit hashes, not ids.
+
+    Exactly-once insertion is by (actor, sequence): a restarted actor continues the count of the last chunk that was
+    taken, and `incarnation` tells its chunks from those of its predecessor.
+    """
+
+    # who made it, and with which weights
+    actor: int
+    incarnation: int
+    sequence: int
+    version: int
+    env_index: NDArray[np.int32]  # [N] global env indices
+    # what happened
+    obs: Observation  # [T+1, N, ...]
+    final_obs: Observation  # [D, ...] last observations of episodes that ended in this chunk
+    final_index: NDArray[np.int32]  # [D, 2] their (t, n)
+    action: NDArray[Any]  # [T, N] or [T, N, A]
+    action_mask: NDArray[np.bool_] | None  # [T+1, N, A] allowed actions, None when all are
+    log_prob: NDArray[np.float32]  # [T, N] of the behaviour policy
+    value: NDArray[np.float32]  # [T+1, N] the behaviour policy's own estimate
+    final_value: NDArray[np.float32]  # [D] the same at final_obs
+    rewards: dict[str, NDArray[np.float32]]  # named columns [T, N]: env, goal, intrinsic, shaping
+    terminated: NDArray[np.bool_]  # [T, N]
+    truncated: NDArray[np.bool_]  # [T, N]
+    policy_state: NDArray[np.float32] | None  # [N, H] recurrent state at t = 0, None without memory
+    episode: NDArray[np.int64]  # [T, N] episode counter k of the env
+    # language
+    texts: dict[int, str]  # hash -> text, those that are new to the receiver
+    llm_status: NDArray[np.uint8]  # [T, N] how a language model's answer was had; 0: none was asked for
+
+    @property
+    def steps(self) -> int:
+        """Env steps in this chunk, T * N."""
+        return int(self.terminated.size)
+
+
+@dataclass
+class Summary:
+    """The small part of a delivery, for whoever schedules: it travels beside the chunk and is read without it."""
+
+    actor: int
+    sequence: int
+    version: int
+    steps: int
+    episodes: Episodes  # finished within the chunk
+    state: dict[str, NDArray[Any]]  # envs and policy after the chunk: what a successor of this actor restores
+    seconds: dict[str, float] = field(default_factory=dict)  # wall time spent in env, policy, and the whole

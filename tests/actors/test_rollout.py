@@ -1,0 +1,137 @@
+"""Actors: what a chunk holds, what a successor restores, and that the world does not depend on who steps it."""
+
+import numpy as np
+import pytest
+import torch
+
+import envs
+from actors import ActorsConfig, ActorSetup, RolloutActor, sample
+from envs.text import TextTable, UnknownText
+from learner.group import build_policy, get_weights
+from learner.models import PolicyConfig
+from learner.ppo import collate
+
+
+def setup(env, n=1, size=4, steps=8, memory="none", **options):
+    spec = envs.spec(env, **options)
+    policy = PolicyConfig(hidden=16, memory=memory)
+    return ActorSetup(env, options, spec, ActorsConfig(n=n, envs=size, steps=steps), policy, 5, True)
+
+
+def weights(made, seed=1):
+    policy = build_policy(made.policy, made.spec, seed)
+    torch.nn.init.normal_(policy.actor.weight)
+    return get_weights(policy)
+
+
+@pytest.mark.parametrize("env", ["toy/Line", "babyai/GoToLocal", "babyai/MixedTrainLocal", "gym/CartPole-v1"])
+def test_a_fixed_action_table_gives_equal_transitions_with_1_and_4_actors_and_any_batch_size(env):
+    """Env i over 1,000 steps: one actor of 8 envs, four actors of 2, eight actors of 1."""
+    steps = 1000
+    actions = len(envs.spec(env).action_names)
+    table = np.random.default_rng(0).integers(actions, size=(steps, 8))
+    histories = []
+    for n in (1, 4, 8):
+        size = 8 // n
+        actors = [RolloutActor(setup(env, n, size), index) for index in range(n)]
+        history = {}
+        for t in range(steps):
+            parts = [a.env.advance(table[t, i * size : (i + 1) * size]) for i, a in enumerate(actors)]
+            rows = {"reward": [p.reward for p in parts], "terminated": [p.terminated for p in parts]}
+            rows |= {"truncated": [p.truncated for p in parts], "episode": [a.env.episode for a in actors]}
+            for name, field in actors[0].setup.spec.fields.items():
+                text = field.kind == "text"
+                rows[name] = [
+                    a.env.texts.hashes(p.obs[name]) if text else p.obs[name].copy()
+                    for a, p in zip(actors, parts, strict=True)
+                ]
+            for name, columns in rows.items():
+                history.setdefault(name, []).append(np.concatenate(columns))
+        histories.append({name: np.stack(rows) for name, rows in history.items()})
+    for other in histories[1:]:
+        for name, rows in histories[0].items():
+            np.testing.assert_array_equal(rows, other[name], err_msg=name)
+    assert histories[0]["episode"][-1].min() > 0  # the table crossed the end of episodes
+
+
+@pytest.mark.parametrize("memory", ["none", "gru"])
+@pytest.mark.parametrize("env", ["toy/Line", "babyai/GoToLocal"])
+def test_a_successor_continues_with_the_very_chunk_that_was_lost(env, memory):
+    made = setup(env, memory=memory)
+    policy = weights(made)
+    actor = RolloutActor(made, 0)
+    summary, _ = actor.rollout(policy, 0, "r")
+    lost_summary, lost = actor.rollout(policy, 0, "r")
+    successor = RolloutActor(made, 0, 1, summary.state)
+    summary, again = successor.rollout(policy, 0, "r")
+    assert (again.sequence, again.incarnation) == (lost.sequence, 1)
+    for name in ("action", "log_prob", "value", "terminated", "truncated", "final_index", "final_value", "episode"):
+        np.testing.assert_array_equal(getattr(lost, name), getattr(again, name), err_msg=name)
+    for name, value in lost.obs.items():
+        np.testing.assert_array_equal(value, again.obs[name])
+    np.testing.assert_array_equal(lost.rewards["env"], again.rewards["env"])
+    for name, value in lost_summary.state.items():
+        np.testing.assert_array_equal(value, summary.state[name])
+
+
+@pytest.mark.parametrize("memory", ["none", "gru"])
+def test_the_learner_recomputes_what_the_actor_computed(memory):
+    """Ratio 1 on fresh data: log-probabilities and values of a chunk, by the learner's unrolled pass."""
+    made = setup("babyai/GoToLocal", size=6, steps=40, memory=memory)
+    policy = build_policy(made.policy, made.spec, 1)
+    torch.nn.init.normal_(policy.actor.weight)
+    actor, table = RolloutActor(made, 0), TextTable()
+    for _ in range(2):  # the second chunk begins in the middle of episodes
+        _, chunk = actor.rollout(get_weights(policy), 0, "r")
+        table.receive(chunk.texts)
+    batch = collate([chunk], policy, table, 0, 1.0)
+    with torch.no_grad():
+        codes = policy.codes(batch.texts)
+        logits, values, states = policy.unroll(batch.obs, codes, batch.state, batch.episode_starts)
+        log_prob = torch.log_softmax(logits[:-1], -1).gather(-1, batch.action[..., None])[..., 0]
+        at = torch.from_numpy(chunk.final_index).long()
+        state = None if states is None else states[at[:, 0], at[:, 1]]
+        final = policy.step(batch.final_obs, codes, state)[1]
+    assert len(chunk.final_index) > 0
+    np.testing.assert_allclose(log_prob, chunk.log_prob, atol=2e-5)
+    np.testing.assert_allclose(values, chunk.value, atol=2e-5)
+    np.testing.assert_allclose(final, chunk.final_value, atol=2e-5)
+
+
+def test_texts_travel_once_to_each_receiver():
+    made = setup("toy/Line", size=8, steps=16)
+    actor, policy = RolloutActor(made, 0), weights(made)
+    _, first = actor.rollout(policy, 0, "learner-0")
+    _, second = actor.rollout(policy, 0, "learner-0")
+    _, third = actor.rollout(policy, 0, "learner-1")
+    assert set(first.texts.values()) == {"go left", "go right"}
+    assert second.texts == {}
+    assert third.texts == first.texts
+    with pytest.raises(UnknownText):
+        collate([second], build_policy(made.policy, made.spec, 0), TextTable(), 0, 1.0)
+
+
+def test_chunk_shapes_are_as_documented():
+    made = setup("babyai/GoToLocal", size=3, steps=5, captions=True)
+    _, chunk = RolloutActor(made, 2).rollout(weights(made), 7, "r")
+    assert chunk.obs["image"].shape == (6, 3, 7, 7, 3)
+    assert chunk.obs["caption"].dtype == np.int64
+    assert chunk.version == 7
+    assert chunk.env_index.tolist() == [6, 7, 8]
+    assert chunk.value.shape == (6, 3)
+    for name in ("action", "log_prob", "terminated", "truncated", "episode", "llm_status"):
+        assert getattr(chunk, name).shape == (5, 3), name
+    assert chunk.steps == 15
+
+
+def test_sampling_follows_the_probabilities():
+    logits = torch.log(torch.tensor([[0.1, 0.2, 0.7]])).expand(20_000, 3)
+    action, log_prob = sample(logits, np.random.default_rng(0).random(20_000, np.float32))
+    np.testing.assert_allclose(np.bincount(action, minlength=3) / 20_000, [0.1, 0.2, 0.7], atol=0.015)
+    np.testing.assert_allclose(np.exp(log_prob), np.array([0.1, 0.2, 0.7])[action], rtol=1e-5)
+
+
+def test_sampling_never_leaves_the_action_space():
+    logits = torch.randn(1000, 5)
+    assert sample(logits, np.full(1000, np.nextafter(np.float32(1), np.float32(0))))[0].max() <= 4
+    assert sample(logits, np.zeros(1000, np.float32))[0].min() >= 0

@@ -13,7 +13,7 @@ import secrets
 import shutil
 import socket
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ def _make_token() -> str:
 TOKEN = _make_token()
 
 import ray  # noqa: E402 - after the token
+from ray._private import services  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -59,6 +60,18 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def _stay_on_loopback() -> Iterator[None]:
+    """Ray replaces a loopback node address by the machine's public one, and then its servers bind every interface;
+    with the loopback address they bind loopback. A test looks at what listens."""
+    real = services.resolve_ip_for_localhost
+    services.resolve_ip_for_localhost = lambda host: host
+    try:
+        yield
+    finally:
+        services.resolve_ip_for_localhost = real
 
 
 class Local:
@@ -77,18 +90,22 @@ class Local:
         threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         metrics_port = _free_port()
         path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-        context = ray.init(
-            num_cpus=roles,
-            include_dashboard=dashboard,
-            dashboard_host="127.0.0.1",
-            dashboard_port=_free_port(),
-            _node_ip_address="127.0.0.1",
-            _metrics_export_port=metrics_port,
-            object_store_memory=1_000_000_000,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            runtime_env={"env_vars": threads | {"PYTHONPATH": path}, "worker_process_setup_hook": assert_own_packages},
-        )
+        with _stay_on_loopback():
+            context = ray.init(
+                num_cpus=roles,
+                include_dashboard=dashboard,
+                dashboard_host="127.0.0.1",
+                dashboard_port=_free_port(),
+                _node_ip_address="127.0.0.1",
+                _metrics_export_port=metrics_port,
+                object_store_memory=1_000_000_000,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                runtime_env={
+                    "env_vars": threads | {"PYTHONPATH": path},
+                    "worker_process_setup_hook": assert_own_packages,
+                },
+            )
         self.links: dict[str, str] = {}
         if dashboard:
             self.links = {

@@ -35,15 +35,23 @@ class Metrics:
 
     Args:
         path: metrics.jsonl.
-        after: drop rows written after this policy version: a resumed run writes them again. None keeps all.
+        after: the policy version that a resumed run continues from, see `rewind`. None keeps all rows.
     """
 
     def __init__(self, path: Path, after: int | None = None) -> None:
         self._path = path
-        if after is not None and path.exists():
-            replace_file(path, b"".join(row for row in _rows(path) if json.loads(row)["version"] <= after))
         self._file = open(path, "ab")  # noqa: SIM115 - open as long as the run
         self.sinks: list[Sink] = []
+        if after is not None:
+            self.rewind(after)
+
+    def rewind(self, after: int) -> None:
+        """Drop rows of versions beyond `after`, which will be learned, and written, again."""
+        self._file.close()
+        rows = self._path.read_bytes().splitlines(keepends=True)
+        whole = (row for row in rows if row.endswith(b"\n"))  # a crash may have cut the last one
+        replace_file(self._path, b"".join(row for row in whole if json.loads(row)["version"] <= after))
+        self._file = open(self._path, "ab")  # noqa: SIM115
 
     def write(self, row: dict[str, Any]) -> None:
         """Append one row; it is on disk, whole, when this returns."""
@@ -56,11 +64,6 @@ class Metrics:
 
     def close(self) -> None:
         self._file.close()
-
-
-def _rows(path: Path) -> list[bytes]:
-    """Complete rows of a file whose last line a crash may have cut."""
-    return [row for row in path.read_bytes().splitlines(keepends=True) if row.endswith(b"\n")]
 
 
 def tensorboard(folder: Path) -> Sink:

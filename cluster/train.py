@@ -111,6 +111,7 @@ class Training:
                 self.states, self.evaluations, self.tally = {}, [], Tally()
                 if checkpoint is not None:
                     self._restore_counters(checkpoint)
+                self.metrics.rewind(self.counters.version)
                 self.counters.learner_restarts = lost.learner_restarts + 1
                 self.counters.restarts = lost.restarts
 

@@ -51,7 +51,7 @@ def run(config: Config) -> int:
     initial = _initial_weights(config)
     folder = RunFolder.create(Path(config.run.folder) / config.run.name)
     configuration.save(config, folder.path / "config.yaml")
-    folder.write_manifest(sys.argv)
+    folder.write_manifest(["python", "launch.py", *sys.argv[1:]])
     return _Controller(config, folder, None, initial).run()
 
 
@@ -155,9 +155,9 @@ class _Controller:
                     state="crashed", reason=str(error).splitlines()[0] if str(error) else repr(error)
                 )
                 raise
+            self.folder.write_status(state="done" if code == DONE else "stopped", phase="")
             report = self._report()
-            state = "done" if code == DONE else "stopped"
-            self.folder.write_status(state=state, phase="", report=str(report))
+            self.folder.write_status(report=str(report))
             minutes = (time.time() - began) / 60
             if code == DONE:
                 print(f"done in {minutes:.1f} min; report: {report}")

@@ -17,6 +17,7 @@ from learner import checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
 TOY = ["env=toy/Line", "policy.hidden=16", "actors.envs=8", "actors.steps=16", "evaluate.episodes=16"]
+DEMO = ["experiment=babyai_gotolocal"]  # what `make demo` runs
 ENDLESS = ["learner.env_steps=1000000000", "evaluate.every=0", "run.checkpoint_every_s=0.5", "run.log_every_s=1"]
 
 
@@ -69,10 +70,10 @@ def alive(pid):
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory):
-    """One endless run on Ray, shared by the tests below, which read and hurt it in order."""
+    """The demo without its end, on Ray, shared by the tests below, which read and hurt it in order."""
     folder = tmp_path_factory.mktemp("runs")
     path = folder / "story"
-    process = launch("run", *TOY, *ENDLESS, f"run.folder={folder}", "run.name=story")
+    process = launch("run", *DEMO, *ENDLESS, f"run.folder={folder}", "run.name=story")
     wait_for(lambda: status(path).get("env_steps", 0) > 1000, "the first updates")
     yield path, process
     if process.poll() is None:
@@ -88,7 +89,7 @@ def test_actors_and_metrics_are_found_over_http(story):
     actors = json.loads(fetch(links["dashboard"] + "/api/v0/actors", token))["data"]["result"]["result"]
     living = sorted(a["class_name"] for a in actors if a["state"] == "ALIVE")
     assert living == ["Learner", "RolloutActor", "RolloutActor"]
-    with pytest.raises(urllib.error.HTTPError, match="40[13]"):
+    with pytest.raises(urllib.error.HTTPError, match=r"40[13]"):
         fetch(links["dashboard"] + "/api/v0/actors", "wrong")
 
     def exported():
@@ -123,7 +124,7 @@ def test_a_killed_actor_costs_only_its_chunk(story):
     versions = [r["version"] for r in history]
     assert versions == list(range(1, len(versions) + 1))
     steps = [r["env_steps"] for r in history]
-    assert steps == [256 * v for v in versions]  # every update had all its chunks: none lost, none counted twice
+    assert steps == [4096 * v for v in versions]  # every update had all its chunks: none lost, none counted twice
     assert history[-1]["dropped_chunks"] == 0
 
 

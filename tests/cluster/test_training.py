@@ -196,3 +196,53 @@ def test_a_second_controller_of_the_same_run_is_refused(tmp_path):
         pytest.raises(UsageError, match="another process"),
     ):
         controller.resume(tmp_path / "a", [], False)
+
+
+def test_eval_adds_a_stage_and_leaves_the_training_alone(tmp_path):
+    words = ["env=toy/Line", "learner.env_steps=640", "evaluate.every=0"]
+    assert controller.run(config(tmp_path, "a", *words)) == 0
+    before = (tmp_path / "a" / "metrics.jsonl").read_bytes()
+    assert controller.evaluate(tmp_path / "a", ["evaluate.episodes=20", "evaluate.greedy=false"]) == 0
+    first, again = (
+        json.loads((tmp_path / "a" / "stages" / s / "results.json").read_text()) for s in ("evaluate", "evaluate-1")
+    )
+    assert (first["episodes"], again["episodes"]) == (8, 20)
+    assert (first["greedy"], again["greedy"]) == (True, False)
+    assert (tmp_path / "a" / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_finished_run_has_nothing_left_to_do(tmp_path, capsys):
+    words = ["env=toy/Line", "learner.env_steps=64", "evaluate.every=0"]
+    assert controller.run(config(tmp_path, "a", *words)) == 0
+    manifest = (tmp_path / "a/stages/train/manifest.json").read_bytes()
+    assert controller.resume(tmp_path / "a", [], False) == 0
+    assert "nothing left to do" in capsys.readouterr().out
+    assert (tmp_path / "a/stages/train/manifest.json").read_bytes() == manifest
+
+
+def test_a_crash_leaves_its_traceback_and_the_state(tmp_path, monkeypatch):
+    from cluster.train import Training
+
+    def explode(self, *args):
+        raise ZeroDivisionError("in the loop")
+
+    monkeypatch.setattr(Training, "_learned", explode)
+    with pytest.raises(ZeroDivisionError):
+        controller.run(config(tmp_path, "a", "env=toy/Line", "learner.env_steps=64"))
+    assert "ZeroDivisionError: in the loop" in (tmp_path / "a" / "error.txt").read_text()
+    status = json.loads((tmp_path / "a" / "status.json").read_text())
+    assert (status["state"], status["reason"]) == ("crashed", "in the loop")
+
+
+def test_an_actor_that_always_fails_ends_the_run_with_its_traceback(tmp_path, monkeypatch):
+    import actors.rollout
+    from cluster.supervisor import AllQuarantined
+
+    def broken(self, *args):
+        raise ValueError("no such luck")
+
+    monkeypatch.setattr(actors.rollout.RolloutActor, "rollout", broken)
+    with pytest.raises(AllQuarantined, match="no such luck"):
+        controller.run(config(tmp_path, "a", "env=toy/Line", "actors.restarts=2", "actors.backoff_s=0"))
+    log = (tmp_path / "a" / "run.log").read_text()
+    assert log.count("failed: ValueError: no such luck") == 6

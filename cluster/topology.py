@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from envs.config import Part
+from learner import methods
 
 if TYPE_CHECKING:
     from cluster.config import Config
@@ -69,9 +70,7 @@ def topology(config: Config) -> Topology:
 
 def trains(config: Config) -> bool:
     """Whether any selected stage trains."""
-    from cluster.config import method_module
-
-    stages = method_module(config.method.model_dump()["name"]).stages(config)
+    stages = methods.method(config.method.model_dump()["name"]).stages(config)
     return any(s.kind == "train" for s in stages if not config.stages or s.name in config.stages)
 
 

@@ -29,7 +29,7 @@ class Group:
     def __init__(self, rank: int = 0, size: int = 1, address: str | None = None, timeout_s: float = 300.0) -> None:
         self.rank, self.size = rank, size
         if size > 1:
-            backend = "nccl" if torch.cuda.is_available() else "gloo"
+            backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
             timeout = datetime.timedelta(seconds=timeout_s)
             torch.distributed.init_process_group(backend, address, timeout, size, rank)
 

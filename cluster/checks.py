@@ -28,7 +28,7 @@ BOUNDS = (  # dotted keys, what their values must be, and the test
     ),
     (
         r"learner\.(learning_rate|clip|value_clip|gradient_clip|target_kl|reward_scale)"
-        r"|actors\.(timeout_s|restart_window_s)|cluster\.start_timeout_s"
+        r"|(actors|learner)\.timeout_s|actors\.restart_window_s|cluster\.start_timeout_s"
         r"|run\.(max_wall_seconds|checkpoint_every_s|log_every_s)",
         "greater than 0",
         lambda value: value > 0,

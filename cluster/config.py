@@ -211,6 +211,16 @@ def _check(config: Config) -> None:
         raise ConfigError(f"env.id: {unknown.args[0]}") from None
     except ValueError as reason:
         raise ConfigError(f"impossible combination: {reason}") from None
+    actors, learner = config.actors, config.learner
+    if actors.n % learner.n or learner.chunks % learner.n:
+        raise ConfigError(
+            f"impossible combination: chunks are dealt to learner.n={learner.n} ranks by actor, so actors.n={actors.n} "
+            f"and learner.chunks={learner.chunks} must be multiples of it"
+        )
+    if config.sync and learner.chunks:
+        raise ConfigError(
+            "impossible combination: sync=true learns one chunk of each actor, so learner.chunks must be 0"
+        )
     for stage in config.stages:
         _known(f"stages of method {name}", stage, [s.name for s in module.stages(config)])
 
@@ -271,7 +281,7 @@ def _build(tree: dict[str, Any], origins: Mapping[str, str]) -> Config:
 
 HARMLESS = re.compile(
     r"run\..*|cluster\..*|experiment|stages|evaluate\.videos|learner\.threads"
-    r"|actors\.(restarts|restart_window_s|backoff_s|timeout_s)"
+    r"|(actors|learner)\.timeout_s|actors\.(restarts|restart_window_s|backoff_s)"
 )
 
 

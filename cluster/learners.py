@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +40,7 @@ class LearnerGroup:
         ]
         self.tickets: list[Ticket] = []
         self._timeout_s = config.cluster.start_timeout_s
+        self._update_timeout_s = config.learner.timeout_s
 
     def call(self, method: str, *args: Any) -> Any:
         """Call all ranks and wait; the unread result of rank 0."""
@@ -67,6 +69,8 @@ class LearnerGroup:
     def take(self, done: list[Ticket]) -> tuple[dict[str, Any], Any] | None:
         """The report (summed or averaged over ranks) and the weights, once every rank is through."""
         if not self.tickets or not all(t in done or t in self.backend.wait([t], 0) for t in self.tickets):
+            if self.tickets and time.monotonic() - self.tickets[0].submitted > self._update_timeout_s:
+                raise LearnerDied(f"an update took more than {self._update_timeout_s:.0f} s")
             return None
         try:
             reports = [self.backend.result(ticket) for ticket in self.tickets]

@@ -129,6 +129,10 @@ def _assert_fits(config: Config, weights: Weights, source: str) -> None:
         raise RunError(f"{source}: {error}; use the policy and env settings it was trained with") from None
 
 
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
 @dataclass
 class _Controller:
     """One process's work on one run folder."""
@@ -228,7 +232,7 @@ class _Controller:
             assert found is not None, "training saves before it returns"
             folder = self.folder.stage(stage.name)
             replace_file(folder / "weights.safetensors", safetensors.numpy.save(found.arrays["model"]))
-            self._finish(stage, folder, found.record["counters"])
+            self._finish(stage, folder, found.record["counters"], self.initial)
             training.crew.kill()
             training.learner.kill()
         return finished
@@ -272,7 +276,7 @@ class _Controller:
             )
         folder = self.folder.stage(stage.name)
         write_json(folder / "results.json", table)
-        self._finish(stage, folder, {"episodes": len(evaluation.episodes)})
+        self._finish(stage, folder, {"episodes": len(evaluation.episodes)}, weights)
         rate = table["success"]
         progress.note(
             f"{stage.name}: success {rate['rate']:.1%} [{rate['low']:.1%}, {rate['high']:.1%}] "
@@ -280,14 +284,20 @@ class _Controller:
         )
         return True
 
-    def _finish(self, stage: Stage, folder: Path, counts: dict[str, Any]) -> None:
-        """Write a stage's manifest: with it, the stage is done."""
+    def _finish(self, stage: Stage, folder: Path, counts: dict[str, Any], weights: Weights | None) -> None:
+        """Write a stage's manifest: with it, the stage is done.
+
+        weights: what the stage began from, None if from nothing.
+        """
         files = sorted(p for p in folder.iterdir() if p.is_file() and p.name != "manifest.json")
-        hashes = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+        inputs = {"config.yaml": _sha256((self.folder.path / "config.yaml").read_bytes())}
+        if weights is not None:
+            inputs["weights"] = _sha256(safetensors.numpy.save(weights))
         write_json(
             folder / "manifest.json",
             provenance()
-            | {"stage": stage.name, "kind": stage.kind, "counts": counts, "files": hashes, "from": self.config.from_},
+            | {"stage": stage.name, "kind": stage.kind, "counts": counts, "from": self.config.from_}
+            | {"inputs": inputs, "files": {p.name: _sha256(p.read_bytes()) for p in files}},
         )
 
     def _report(self) -> Path:

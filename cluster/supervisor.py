@@ -78,9 +78,9 @@ class Crew:
     def quarantined(self) -> list[int]:
         return [i for i, m in enumerate(self._members) if m.state == "quarantined"]
 
-    def busy_with(self, kind: type) -> int:
-        """How many actors work on a job of this kind."""
-        return sum(m.state == "busy" and isinstance(m.job, kind) for m in self._members)
+    def busy_with(self, kind: type) -> list[int]:
+        """Actors that work on a job of this kind."""
+        return [i for i, m in enumerate(self._members) if m.state == "busy" and isinstance(m.job, kind)]
 
     def give(self, i: int, job: Any, method: str, *args: Any, returns: int = 1) -> None:
         """Let idle actor i work on `job` by calling `method`."""

@@ -26,7 +26,7 @@ from cluster.learners import LearnerDied, LearnerGroup, Ready
 from cluster.metrics import Metrics
 from cluster.progress import Progress
 from cluster.stop import Stop
-from cluster.supervisor import Crew
+from cluster.supervisor import AllQuarantined, Crew
 from cluster.tally import Tally
 from envs.api import EnvSpec
 from learner.checkpoint import Arrays, Checkpoint, latest
@@ -193,22 +193,33 @@ class Training:
 
     def _dispatch(self, rollouts: bool) -> None:
         """Give every idle actor a job: an evaluation's batch first, else the next chunk."""
-        per_update = self.config.learner.chunks or self.config.actors.n
-        if self.config.sync:
-            # The next round begins with all actors at once, when the last one is learned and no evaluation waits.
-            turn = not (self.learner.tickets or self.ready or any(e.waiting for e in self.evaluations))
-            rollouts = rollouts and turn and len(self.crew.idle()) == self.config.actors.n
+        self._assert_enough_actors()
         for actor in self.crew.idle():
             if any(evaluation.give(self.crew, actor) for evaluation in self.evaluations):
                 continue
-            waiting = len(self.ready) + self.crew.busy_with(Rollout)
-            # One update's worth may wait while the learner is busy: more would only grow stale.
-            full = waiting >= per_update * (1 if self.learner.tickets else 2)
-            if rollouts and (self.config.sync or not full):
+            if rollouts and self._may_roll(actor):
                 version = self.counters.version
                 self.crew.give(
                     actor, Rollout(version), "rollout", self.weights, version, self.learner.receiver, returns=2
                 )
+
+    def _may_roll(self, actor: int) -> bool:
+        """Whether a further chunk of this actor is wanted now."""
+        if self.config.sync:  # one chunk of each actor a round, and no round while the learner learns
+            return not self.learner.tickets and actor not in [ready.summary.actor for ready in self.ready]
+        size = self.learner.size
+        per_update = (self.config.learner.chunks or self.config.actors.n) // size
+        makers = [ready.summary.actor for ready in self.ready] + self.crew.busy_with(Rollout)
+        waiting = sum(maker % size == actor % size for maker in makers)
+        # One update's worth may wait while the learner is busy: more would only grow stale.
+        return waiting < per_update * (1 if self.learner.tickets else 2)
+
+    def _assert_enough_actors(self) -> None:
+        """With its actors all in quarantine a learner rank would wait for ever; in sync mode one is enough."""
+        n, out = self.config.actors.n, set(self.crew.quarantined)
+        ranks = range(n if self.config.sync else self.learner.size)
+        if any(set(range(rank, n, len(ranks))) <= out for rank in ranks):
+            raise AllQuarantined(f"actors {sorted(out)} are quarantined and cannot be spared; {self.crew.first_cause}")
 
     def _take(self, actor: int, job: Any, ticket: Ticket, result: Any) -> None:
         if isinstance(job, Batch):

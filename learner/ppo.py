@@ -71,6 +71,8 @@ class LearnerConfig(Part):
     """Zero mean and unit variance over each batch (over all ranks)."""
     max_lag: int = 4
     """Chunks made more than this many versions ago are dropped; younger stale ones are corrected by V-trace."""
+    timeout_s: float = 600.0
+    """An update that takes longer is taken for hung: the learner is restarted from the last checkpoint."""
     reward_scale: float = 1.0
     """Every reward is multiplied by this before learning; reported returns are not."""
 

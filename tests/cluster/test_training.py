@@ -142,7 +142,8 @@ def test_from_feeds_another_runs_weights(tmp_path):
         assert result["success"]["rate"] == 1.0
     manifest = json.loads((tmp_path / "teacher/stages/train/manifest.json").read_text())
     assert manifest["counts"]["env_steps"] == 12288
-    assert len(manifest["files"]["weights.safetensors"]) == 64
+    used = json.loads((tmp_path / name / "stages/evaluate/manifest.json").read_text())["inputs"]["weights"]
+    assert used == manifest["files"]["weights.safetensors"]
 
 
 def test_a_policy_of_another_shape_is_refused_before_anything_is_written(tmp_path):
@@ -246,3 +247,55 @@ def test_an_actor_that_always_fails_ends_the_run_with_its_traceback(tmp_path, mo
         controller.run(config(tmp_path, "a", "env=toy/Line", "actors.restarts=2", "actors.backoff_s=0"))
     log = (tmp_path / "a" / "run.log").read_text()
     assert log.count("failed: ValueError: no such luck") == 6
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["actors.n=3", "learner.n=2"], "must be multiples"),
+        (["actors.n=2", "learner.n=2", "learner.chunks=3"], "must be multiples"),
+        (["sync=true", "learner.chunks=1"], "one chunk of each actor"),
+        (["env=gym/Pendulum-v1"], "discrete action space"),
+        (["method=expert"], "world with a planner"),
+    ],
+)
+def test_what_could_never_run_is_refused_with_the_reason(tmp_path, words, reason):
+    with pytest.raises(UsageError, match=reason):
+        config(tmp_path, "a", *([] if words[0].startswith("env=") else ["env=toy/Line"]), *words)
+
+
+def test_quarantine_of_an_actor_that_cannot_be_spared_ends_the_run(tmp_path, monkeypatch):
+    """In sync mode every actor is needed: the run ends with the cause instead of waiting for ever."""
+    import actors.rollout
+    from cluster.supervisor import AllQuarantined
+
+    real = actors.rollout.RolloutActor.rollout
+
+    def broken(self, *args):
+        if self.index == 1:
+            raise ValueError("no such luck")
+        return real(self, *args)
+
+    monkeypatch.setattr(actors.rollout.RolloutActor, "rollout", broken)
+    with pytest.raises(AllQuarantined, match=r"\[1\] are quarantined"):
+        controller.run(config(tmp_path, "a", "env=toy/Line", "sync=true", "actors.restarts=1", "actors.backoff_s=0"))
+
+
+def test_an_actor_that_dies_in_a_sync_round_plays_its_chunk_again_and_nothing_else_changes(tmp_path, monkeypatch):
+    import actors.rollout
+
+    words = ["env=toy/Line", "sync=true", "learner.env_steps=768", "stages=[train]", "evaluate.every=0"]
+    assert controller.run(config(tmp_path, "whole", *words)) == 0
+    real = actors.rollout.RolloutActor.rollout
+
+    def fragile(self, *args):
+        if self.index == 1 and self.sequence in (2, 5) and self.incarnation < self.sequence // 2:
+            raise ValueError("once")
+        return real(self, *args)
+
+    monkeypatch.setattr(actors.rollout.RolloutActor, "rollout", fragile)
+    assert controller.run(config(tmp_path, "hurt", *words, "actors.backoff_s=0")) == 0
+    whole, hurt = (checkpoint.latest(tmp_path / n / "checkpoints") for n in ("whole", "hurt"))
+    assert hurt.record["counters"]["restarts"] == 2
+    for name, value in whole.arrays["model"].items():
+        np.testing.assert_array_equal(value, hurt.arrays["model"][name])

@@ -111,9 +111,10 @@ Player = PolicyPlayer | RandomPlayer | ExpertPlayer
 
 
 def play(env: VectorEnv, player: Player, seeds: NDArray[np.int64], record: int = 0) -> Played:
-    """Play the episodes of `seeds` [N] in the N envs, one each, and record the first `record` of them."""
+    """Play the episodes of `seeds` [N] in the N envs, one each, and record the first `record`, if the world draws."""
     obs = env.begin(seeds)
     player.begin(env, seeds)
+    record = record if _can_be_drawn(env) else 0
     running = np.ones(env.num_envs, np.bool_)
     finished: list[Episodes] = []
     frames: list[list[NDArray[np.uint8]]] = [[env.frame(i)] for i in range(record)]
@@ -143,6 +144,14 @@ def play(env: VectorEnv, player: Player, seeds: NDArray[np.int64], record: int =
         for i in range(record)
     ]
     return Played(episodes, recordings)
+
+
+def _can_be_drawn(env: VectorEnv) -> bool:
+    try:
+        env.frame(0)
+    except LookupError:
+        return False
+    return True
 
 
 def _mission(env: VectorEnv, obs: envs.api.Observation, i: int) -> str:

@@ -22,10 +22,12 @@ from torch import Tensor
 import envs
 from actors.acting import ActingPolicy, sample
 from actors.evaluate import ExpertPlayer, Played, Player, PolicyPlayer, RandomPlayer, play
-from envs.api import Chunk, EnvSpec, Episodes, Observation, Summary
+from envs.api import Chunk, EnvSpec, Episodes, Observation, Summary, VectorEnv
 from envs.config import Part
 from learner.group import Weights, build_policy
 from learner.models.policy import PolicyConfig
+
+MOST_TEXTS = 200_000  # an actor's table of texts is begun anew beyond this, about 0.3 GB with their codes
 
 
 class ActorsConfig(Part):
@@ -71,13 +73,11 @@ class RolloutActor:
         self.phase = "start"
         self.setup, self.index, self.incarnation = setup, index, incarnation
         config = setup.actors
-        self.env = envs.make(setup.env_id, config.envs, setup.seed, index * config.envs, **setup.env_options)
+        self.env = self._make_env()
         policy = build_policy(setup.policy, setup.spec, setup.seed)
         self.acting = ActingPolicy(policy, self.env, alone=setup.sync)
         self.memory = policy.initial_state(config.envs)
         self.sequence = 0
-        self._receiver = ""
-        self._sent: set[int] = set()
         if state is None:
             self.obs = self.env.begin()
         else:
@@ -85,6 +85,10 @@ class RolloutActor:
             self.sequence = int(state["sequence"])
             if self.memory is not None:
                 self.memory = torch.from_numpy(state["memory"].copy())
+
+    def _make_env(self) -> VectorEnv:
+        setup, n = self.setup, self.setup.actors.envs
+        return envs.make(setup.env_id, n, setup.seed, self.index * n, **setup.env_options)
 
     def ready(self) -> bool:
         """True once the constructor is through."""
@@ -102,18 +106,13 @@ class RolloutActor:
     def _enter(self, phase: str) -> None:
         self.phase, self._began = phase, time.time()
 
-    def rollout(self, weights: Weights, version: int, receiver: str) -> tuple[Summary, Chunk]:
-        """Play T steps with these weights.
-
-        Args:
-            weights, version: the policy; equal versions are not loaded again.
-            receiver: names the learner rank and its incarnation. Texts it has been sent are not sent again.
-        """
+    def rollout(self, weights: Weights, version: int) -> tuple[Summary, Chunk]:
+        """Play T steps with these weights; equal versions are not loaded again."""
         self._enter("rollout")
         began = time.perf_counter()
         self.acting.load(weights, version)
-        if receiver != self._receiver:
-            self._receiver, self._sent = receiver, set()
+        if len(self.env.texts) > MOST_TEXTS:
+            self._forget_texts()
         length, n = self.setup.actors.steps, self.env.num_envs
         random = np.random.default_rng([self.setup.seed, self.index, self.sequence]).random((length, n), np.float32)
         first_memory = None if self.memory is None else self.memory.numpy().copy()
@@ -167,6 +166,13 @@ class RolloutActor:
         self._enter("idle")
         return played
 
+    def _forget_texts(self) -> None:
+        """Continue in an equal env whose table is empty: captions are without number, and a run may last for days."""
+        state = self.env.state()
+        self.env = self._make_env()
+        self.obs = self.env.restore(state)
+        self.acting = self.acting.play_in(self.env)
+
     def _pack(self, record: _Record, version: int, first_memory: NDArray[np.float32] | None) -> Chunk:
         final_obs = record.final_observations(self.obs)
         final_value = np.zeros(0, np.float32)
@@ -177,7 +183,7 @@ class RolloutActor:
         texts: dict[int, str] = {}
         for obs in (record.obs, final_obs):
             for name in self.acting.policy.text_fields:
-                texts |= table.export(obs[name], self._sent)
+                texts |= table.export(obs[name])
                 obs[name] = table.hashes(obs[name])
         return Chunk(
             actor=self.index,

@@ -205,8 +205,10 @@ def _check(config: Config) -> None:
     module = method_module(name)
     try:
         spec = registry.spec(config.env.id, **config.env.options)
-        visible(config.policy, spec)
+        seen = visible(config.policy, spec)
         module.check(config, spec)
+        if config.policy.text == "learned" and not spec.words and any(f.kind == "text" for f in seen.fields.values()):
+            raise ValueError(f"{spec.id} publishes no vocabulary for policy.text=learned: choose policy.text=minilm")
     except registry.UnknownEnv as unknown:
         raise ConfigError(f"env.id: {unknown.args[0]}") from None
     except ValueError as reason:
@@ -217,6 +219,8 @@ def _check(config: Config) -> None:
             f"impossible combination: chunks are dealt to learner.n={learner.n} ranks by actor, so actors.n={actors.n} "
             f"and learner.chunks={learner.chunks} must be multiples of it"
         )
+    if config.cluster.name == "inline" and learner.n > 1:
+        raise ConfigError("impossible combination: learner ranks wait for each other, so cluster=inline has one only")
     if config.sync and learner.chunks:
         raise ConfigError(
             "impossible combination: sync=true learns one chunk of each actor, so learner.chunks must be 0"

@@ -91,7 +91,7 @@ class RunFolder:
         )
 
     def write_status(self, **values: Any) -> None:
-        """Replace status.json, keeping what earlier calls of this process said."""
+        """Replace status.json, keeping the keys that are not named."""
         status = self.read_status() | values | {"pid": os.getpid(), "updated": time.time()}
         write_json(self.path / "status.json", status)
 
@@ -115,10 +115,14 @@ def write_json(path: Path, value: Any) -> None:
 
 def provenance() -> dict[str, Any]:
     """Which code made an artifact, and with which libraries."""
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
+    try:
+        words = ["git", "describe", "--always", "--dirty"]
+        commit = subprocess.run(words, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    except OSError:  # no git in this image
+        commit = ""
     names = ("torch", "ray", "numpy", "gymnasium", "minigrid")
     return {
-        "commit": commit.stdout.strip() or "unknown",
+        "commit": commit or "unknown",
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "versions": {"python": platform.python_version()} | {name: version(name) for name in names},
     }

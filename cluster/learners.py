@@ -31,7 +31,6 @@ class LearnerGroup:
 
     def __init__(self, backend: Backend, config: Config, spec: EnvSpec, incarnation: int) -> None:
         self.backend, self.size = backend, config.learner.n
-        self.receiver = f"learner-{incarnation}"
         setup = LearnerSetup(config.learner, config.policy, spec, config.seed)
         address = free_address() if self.size > 1 else None
         suffix = f".{incarnation}" if incarnation else ""
@@ -68,23 +67,29 @@ class LearnerGroup:
 
     def take(self, done: list[Ticket]) -> tuple[dict[str, Any], Any] | None:
         """The report (summed or averaged over ranks) and the weights, once every rank is through."""
-        if not self.tickets or not all(t in done or t in self.backend.wait([t], 0) for t in self.tickets):
+        finished = [t for t in self.tickets if t in done or t in self.backend.wait([t], 0)]
+        for ticket in finished:  # one that raised is told before its peers, which wait for it, time out
+            self._read(ticket)
+        if not self.tickets or len(finished) < len(self.tickets):
             if self.tickets and time.monotonic() - self.tickets[0].submitted > self._update_timeout_s:
                 raise LearnerDied(f"an update took more than {self._update_timeout_s:.0f} s")
             return None
-        try:
-            reports = [self.backend.result(ticket) for ticket in self.tickets]
-        except RoleDied as death:
-            raise LearnerDied(str(death)) from None
+        reports = [self._read(ticket) for ticket in self.tickets]
         weights = self.tickets[0].parts[1]
         self.tickets = []
         report = reports[0] | {
             "learned": sum(r["learned"] for r in reports),
-            "dropped": sum(len(r["dropped"]) for r in reports),
+            "dropped": sum(r["dropped"] for r in reports),
             "policy/lag_max": max(r["policy/lag_max"] for r in reports),
             "seconds": max(r["seconds"] for r in reports),
         }
         return report, weights
+
+    def _read(self, ticket: Ticket) -> Any:
+        try:
+            return self.backend.result(ticket)
+        except RoleDied as death:
+            raise LearnerDied(str(death)) from None
 
     def kill(self) -> None:
         for rank in self.ranks:

@@ -13,11 +13,13 @@ import secrets
 import shutil
 import socket
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from cluster.backend import Handle, RoleDied, Ticket
+from cluster.terminal import refuse_shadowed_workers
 
 
 def write_secret(path: Path, secret: str) -> None:
@@ -47,13 +49,6 @@ import ray  # noqa: E402 - after the token
 from ray._private import services  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
-
-
-def assert_own_packages() -> None:
-    """Runs in every worker as it starts: a foreign package of one of our names would give wrong results, silently."""
-    from cluster.terminal import refuse_foreign_packages
-
-    refuse_foreign_packages(ROOT)
 
 
 def _free_port() -> int:
@@ -103,7 +98,7 @@ class Local:
                 logging_level=logging.ERROR,
                 runtime_env={
                     "env_vars": threads | {"PYTHONPATH": path},
-                    "worker_process_setup_hook": assert_own_packages,
+                    "worker_process_setup_hook": refuse_shadowed_workers,
                 },
             )
         self.links: dict[str, str] = {}
@@ -125,6 +120,7 @@ class Local:
 
     def wait(self, tickets: Sequence[Ticket], timeout: float) -> list[Ticket]:
         if not tickets:
+            time.sleep(timeout)
             return []
         by_ref = {ticket.parts[0]: ticket for ticket in tickets}
         done, _ = ray.wait(list(by_ref), num_returns=1, timeout=timeout, fetch_local=False)

@@ -88,6 +88,8 @@ def prometheus(run: str) -> Sink:
     gauges = {key: Gauge(name, description=text, tag_keys=("run",)) for name, (key, text) in GAUGES.items()}
 
     def write(row: dict[str, Any]) -> None:
+        if row["kind"] != "train":
+            return
         for key, gauge in gauges.items():
             if key in row:
                 gauge.set(float(row[key]), tags={"run": run})

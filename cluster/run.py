@@ -32,12 +32,12 @@ from cluster.overrides import UsageError
 from cluster.progress import Progress
 from cluster.stop import STOPPED, Stop
 from cluster.supervisor import Crew
-from cluster.topology import topology
+from cluster.topology import topology, trains
 from cluster.train import Training
 from learner import checkpoint as checkpoints
 from learner.checkpoint import Checkpoint, CheckpointError, replace_file
 from learner.group import Weights, build_policy, set_weights
-from learner.methods import Stage
+from learner.methods import Player, Stage
 
 DONE = 0
 
@@ -49,6 +49,9 @@ def run(config: Config) -> int:
         UsageError: nothing was started and nothing written.
     """
     initial = _initial_weights(config)
+    for stage in _stages(config):
+        if stage.kind == "evaluate" and stage.player == "policy" and initial is None and not trains(config):
+            raise RunError(f"stage {stage.name} needs weights: run the train stage too, or set from=run:NAME/train")
     folder = RunFolder.create(Path(config.run.folder) / config.run.name)
     configuration.save(config, folder.path / "config.yaml")
     folder.write_manifest(["python", "launch.py", *sys.argv[1:]])
@@ -70,24 +73,27 @@ def resume(path: Path, words: list[str], allow_change: bool) -> int:
         )
     folder = RunFolder(path)
     found = _read_checkpoint(folder)
-    initial = _initial_weights(config) if found is None else None
-    if words:
-        configuration.save(config, path / "config.yaml")
-    return _Controller(config, folder, found, initial).run()
+    if found is not None:
+        _assert_resumable(config, found)
+    elif not trains(config) and not folder.stage_done("train"):
+        raise RunError(f"run {path.name!r} has no checkpoint and would not train: leave stages as they were")
+    return _Controller(config, folder, found, _initial_weights(config) if found is None else None).run()
 
 
 def evaluate(path: Path, words: list[str]) -> int:
     """Evaluate a run's policy again, with other words if given, into `stages/evaluate-<n>`. Returns the exit code."""
     config = configuration.update(configuration.load(path / "config.yaml"), words)
     folder = RunFolder(path)
-    weights = _trained(folder) or _initial_weights(config)
-    n = len(list((path / "stages").glob("evaluate*")))
-    stage = Stage(f"evaluate-{n}" if n else "evaluate", "evaluate")
+    player: Player = next((s.player for s in _stages(config) if s.kind == "evaluate"), "policy")
+    # Never the bare name: that is the run's own last stage, which it may not have come to yet.
+    n = 1 + len(list((path / "stages").glob("evaluate-*")))
+    stage = Stage(f"evaluate-{n}", "evaluate", player)
+    if player != "policy":
+        return _Controller(config, folder, None, None, [stage]).run()
+    found = _read_checkpoint(folder)
+    weights = _trained(folder) or (found.arrays["model"] if found else _initial_weights(config))
     if weights is None:
-        found = _read_checkpoint(folder)
-        if found is None:
-            raise RunError(f"run {path.name!r} has no weights yet: no checkpoint was written")
-        weights = found.arrays["model"]
+        raise RunError(f"run {path.name!r} has no weights yet: no checkpoint was written")
     _assert_fits(config, weights, str(path))
     return _Controller(config, folder, None, weights, [stage]).run()
 
@@ -121,6 +127,21 @@ def _initial_weights(config: Config) -> Weights | None:
     return weights
 
 
+def _stages(config: Config) -> list[Stage]:
+    """The stages of the method that are selected."""
+    name = config.method.model_dump()["name"]
+    every: list[Stage] = configuration.method_module(name).stages(config)
+    return [stage for stage in every if not config.stages or stage.name in config.stages]
+
+
+def _assert_resumable(config: Config, found: Checkpoint) -> None:
+    """A checkpoint continues only with the policy and the envs that it was made with."""
+    _assert_fits(config, found.arrays["model"], str(found.path))
+    for name, value in found.arrays["actors"].items():
+        if name.endswith("/env.episode") and len(value) != config.actors.envs:
+            raise RunError(f"the checkpoint is of actors.envs={len(value)}: it cannot go on with {config.actors.envs}")
+
+
 def _assert_fits(config: Config, weights: Weights, source: str) -> None:
     policy = build_policy(config.policy, envs.spec(config.env.id, **config.env.options), config.seed)
     try:
@@ -142,24 +163,31 @@ class _Controller:
     checkpoint: Checkpoint | None
     initial: Weights | None
     only: list[Stage] | None = None
+    _stopped_by: str = ""
 
     def run(self) -> int:
         with self.folder.lock():
             began = time.time()
+            before = self.folder.read_status()
             (self.folder.path / "error.txt").unlink(missing_ok=True)
+            if not self.only:
+                configuration.save(self.config, self.folder.path / "config.yaml")
             self.folder.write_status(state="running", phase="start", reason="", host=platform.node())
             try:
                 code = self._run_stages()
-            except UsageError as error:
-                self.folder.write_status(state="stopped", reason=str(error))
-                raise
             except BaseException as error:
-                (self.folder.path / "error.txt").write_text(traceback.format_exc())
-                self.folder.write_status(
-                    state="crashed", reason=str(error).splitlines()[0] if str(error) else repr(error)
-                )
+                if not isinstance(error, UsageError):
+                    (self.folder.path / "error.txt").write_text(traceback.format_exc())
+                reason = (str(error) or repr(error)).splitlines()[0]
+                if self.only:
+                    self.folder.write_status(**{"state": "stopped"} | before)
+                else:
+                    self.folder.write_status(state="crashed", reason=reason)
                 raise
-            self.folder.write_status(state="done" if code == DONE else "stopped", phase="")
+            state, reason = "done" if code == DONE else "stopped", self._stopped_by
+            if self.only:  # a further evaluation does not change how the run itself ended
+                state, reason = before.get("state", state), before.get("reason", "")
+            self.folder.write_status(state=state, phase="", reason=reason)
             report = self._report()
             self.folder.write_status(report=str(report))
             minutes = (time.time() - began) / 60
@@ -170,12 +198,7 @@ class _Controller:
             return code
 
     def _run_stages(self) -> int:
-        stages = self.only or [
-            stage
-            for stage in configuration.method_module(self.config.method.model_dump()["name"]).stages(self.config)
-            if not self.config.stages or stage.name in self.config.stages
-        ]
-        todo = [stage for stage in stages if not self.folder.stage_done(stage.name)]
+        todo = [s for s in self.only or _stages(self.config) if not self.folder.stage_done(s.name)]
         if not todo:
             print(f"{self.folder.name} is complete: nothing left to do")
             return DONE
@@ -197,7 +220,7 @@ class _Controller:
                     for stage in todo:
                         engine = self._train if stage.kind == "train" else self._evaluate
                         if not engine(stage, backend, metrics, progress, stop):
-                            self.folder.write_status(reason=stop.reason)
+                            self._stopped_by = stop.reason
                             return STOPPED
             finally:
                 backend.shutdown()

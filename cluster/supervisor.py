@@ -23,7 +23,13 @@ START = "start"  # the job of an actor whose constructor runs
 
 
 class AllQuarantined(RuntimeError):
-    """No actor is left. The message holds the first cause."""
+    """Too few actors are left. The message's first line names the first cause."""
+
+
+def last_line(text: str) -> str:
+    """The last line that says something: of a traceback, the error itself."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "no cause given"
 
 
 @dataclass
@@ -170,9 +176,8 @@ class Crew:
             self.restarts += 1
         self._on_failure(i, cause)
         if len(self.quarantined) == len(self._members):
-            raise AllQuarantined(
-                f"every actor failed more than {self._config.restarts} times; first:\n{self.first_cause}"
-            )
+            first = f"{last_line(self.first_cause)}\n{self.first_cause}"
+            raise AllQuarantined(f"every actor failed more than {self._config.restarts} times: {first}")
 
     def _revive(self) -> None:
         for i, member in enumerate(self._members):

@@ -105,6 +105,11 @@ def guard(action: Callable[[], T], folder: Path | None = None, checkout: Path | 
     sys.exit(code)
 
 
+def refuse_shadowed_workers() -> None:
+    """Runs in every worker process as it starts: `refuse_foreign_packages` of this checkout."""
+    refuse_foreign_packages(Path(__file__).resolve().parent.parent)
+
+
 def refuse_foreign_packages(checkout: Path) -> None:
     """Our folders have names that anyone may own: a package from elsewhere would give wrong results, silently.
 

@@ -26,7 +26,7 @@ from cluster.learners import LearnerDied, LearnerGroup, Ready
 from cluster.metrics import Metrics
 from cluster.progress import Progress
 from cluster.stop import Stop
-from cluster.supervisor import AllQuarantined, Crew
+from cluster.supervisor import AllQuarantined, Crew, last_line
 from cluster.tally import Tally
 from envs.api import EnvSpec
 from learner.checkpoint import Arrays, Checkpoint, latest
@@ -79,6 +79,7 @@ class Training:
         self.row: dict[str, Any] = {}
         self.weights: Any = None
         self._status_at = 0.0
+        self._rolled, self._last_rolled = 0, dict[int, int]()
         self.learner: LearnerGroup
         self.crew: Crew
 
@@ -97,15 +98,18 @@ class Training:
                 self._save()
                 self._write_status()
                 return finished
+            except AllQuarantined:
+                self._save()  # the learner is well: only acting is over
+                raise
             except LearnerDied as death:
                 failures.append(time.monotonic())
                 while failures[-1] - failures[0] > self.config.actors.restart_window_s:
                     failures.popleft()
                 if len(failures) > self.config.actors.restarts:
                     raise
-                self.progress.note(f"learner died, restarting from the last checkpoint: {_last_line(str(death))}")
+                self.progress.note(f"learner died, restarting from the last checkpoint: {last_line(str(death))}")
+                lost = replace(self.counters, restarts=self._restarts_before + self.crew.restarts)
                 self._end_roles()
-                lost = self.counters
                 checkpoint = latest(self.folder.checkpoints)
                 self.counters = Counters(next_evaluation=self.config.evaluate.every)
                 self.states, self.evaluations, self.tally = {}, [], Tally()
@@ -113,7 +117,7 @@ class Training:
                     self._restore_counters(checkpoint)
                 self.metrics.rewind(self.counters.version)
                 self.counters.learner_restarts = lost.learner_restarts + 1
-                self.counters.restarts = lost.restarts
+                self.counters.restarts, self.counters.resumes = lost.restarts, lost.resumes
 
     def resume_from(self, checkpoint: Checkpoint) -> None:
         """Take the counters of a checkpoint before `run`."""
@@ -128,8 +132,7 @@ class Training:
             self.states.setdefault(int(actor), {})[key] = value
 
     def _start(self, checkpoint: Checkpoint | None, initial: dict[str, Any] | None) -> None:
-        incarnation = self.counters.learner_restarts + 1000 * self.counters.resumes
-        self.learner = LearnerGroup(self.backend, self.config, self.spec, incarnation)
+        self.learner = LearnerGroup(self.backend, self.config, self.spec, self.counters.learner_restarts)
         cluster = self.config.cluster
         if not hasattr(self, "crew"):
             self.crew = Crew(
@@ -160,7 +163,8 @@ class Training:
         del self.crew
 
     def _actor_failed(self, actor: int, cause: str) -> None:
-        self.progress.note(f"actor-{actor} failed: {_last_line(cause)}")
+        quarantined = " and is quarantined" if actor in self.crew.quarantined else ""
+        self.progress.note(f"actor-{actor} failed{quarantined}: {last_line(cause)}")
         with open(self.folder.path / "run.log", "a") as log:
             log.write(cause + "\n")
 
@@ -178,7 +182,7 @@ class Training:
 
     def _loop(self) -> bool:
         while True:
-            if not self.learner.tickets and (self.stop.reason or (self.finished and not self.evaluations)):
+            if not self.learner.tickets and self.ending and not self.evaluations:
                 return self.finished
             self._dispatch(rollouts=not self.ending)
             jobs, done = self.crew.collect(self.learner.tickets, timeout=0.5)
@@ -194,14 +198,15 @@ class Training:
     def _dispatch(self, rollouts: bool) -> None:
         """Give every idle actor a job: an evaluation's batch first, else the next chunk."""
         self._assert_enough_actors()
-        for actor in self.crew.idle():
+        # Those that waited longest first: with fewer chunks an update than actors, all must have their turn.
+        for actor in sorted(self.crew.idle(), key=lambda i: self._last_rolled.get(i, 0)):
             if any(evaluation.give(self.crew, actor) for evaluation in self.evaluations):
                 continue
             if rollouts and self._may_roll(actor):
                 version = self.counters.version
-                self.crew.give(
-                    actor, Rollout(version), "rollout", self.weights, version, self.learner.receiver, returns=2
-                )
+                self.crew.give(actor, Rollout(version), "rollout", self.weights, version, returns=2)
+                self._rolled += 1
+                self._last_rolled[actor] = self._rolled
 
     def _may_roll(self, actor: int) -> bool:
         """Whether a further chunk of this actor is wanted now."""
@@ -219,7 +224,9 @@ class Training:
         n, out = self.config.actors.n, set(self.crew.quarantined)
         ranks = range(n if self.config.sync else self.learner.size)
         if any(set(range(rank, n, len(ranks))) <= out for rank in ranks):
-            raise AllQuarantined(f"actors {sorted(out)} are quarantined and cannot be spared; {self.crew.first_cause}")
+            raise AllQuarantined(
+                f"actors {sorted(out)} are quarantined and cannot be spared: {last_line(self.crew.first_cause)}"
+            )
 
     def _take(self, actor: int, job: Any, ticket: Ticket, result: Any) -> None:
         if isinstance(job, Batch):
@@ -326,12 +333,10 @@ class Training:
         """A checkpoint of learner, actors and counters, as of the last update."""
         arrays: Arrays = {f"{i}/{key}": np.asarray(v) for i, state in self.states.items() for key, v in state.items()}
         self.counters.wall_seconds = self._wall_before + time.monotonic() - self._clock
-        record = {"counters": asdict(self.counters), "recent": list(self.tally.recent)}
+        counters = asdict(self.counters)
+        for pending in self.evaluations:  # would be lost: to be done again after a resume
+            counters["next_evaluation"] = min(counters["next_evaluation"], pending.env_steps)
+        record = {"counters": counters, "recent": list(self.tally.recent)}
         keep = self.config.run.keep_checkpoints
         self.learner.save(self.folder.checkpoints, self.counters.version, arrays, record, keep)
         self._saved_at = time.monotonic()
-
-
-def _last_line(text: str) -> str:
-    lines = [line for line in text.strip().splitlines() if line.strip()]
-    return lines[-1].strip() if lines else "no cause given"

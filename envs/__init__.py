@@ -10,7 +10,7 @@ Worlds, one module or package each: `toy`, `babyai`, `gym` (any registered Gymna
 
 from envs.api import HELD_OUT_FIRST, Chunk, EnvSpec, Episodes, Field, Summary, Transition, VectorEnv, episode_seed
 from envs.registry import UnknownEnv, families, ids, make, register_all, spec
-from envs.text import TextTable, UnknownText, text_hash
+from envs.text import TextTable, text_hash
 
 __all__ = [
     "HELD_OUT_FIRST",
@@ -22,7 +22,6 @@ __all__ = [
     "TextTable",
     "Transition",
     "UnknownEnv",
-    "UnknownText",
     "VectorEnv",
     "episode_seed",
     "families",

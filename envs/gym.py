@@ -164,7 +164,10 @@ class Adapter(VectorEnv):
 
 def _build(name: str, config: Config, **options: Any) -> gymnasium.Env[Any, Any]:
     if config.module:
-        importlib.import_module(config.module)
+        try:
+            importlib.import_module(config.module)
+        except ImportError as error:
+            raise UnknownEnv(f"env.module={config.module} cannot be imported: {error}") from None
     try:
         return gymnasium.make(name, disable_env_checker=True, **config.arguments, **options)
     except (gymnasium.error.UnregisteredEnv, gymnasium.error.NamespaceNotFound) as reason:

@@ -135,8 +135,8 @@ class Transition:
 class Chunk:
     """T steps of N envs: the only thing an actor hands to a learner. Text entries hold 64-bit hashes, not ids.
 
-    Exactly-once insertion is by (actor, sequence): a restarted actor continues the count of the last chunk that was
-    taken, and `incarnation` tells its chunks from those of its predecessor.
+    (actor, sequence) names a chunk: a restarted actor continues the count after the last delivered one, and makes the
+    chunk that was lost again. `incarnation` tells its chunks from those of its predecessor.
     """
 
     # who made it, and with which weights
@@ -160,7 +160,7 @@ class Chunk:
     policy_state: NDArray[np.float32] | None  # [N, H] recurrent state at t = 0, None without memory
     episode: NDArray[np.int64]  # [T, N] episode counter k of the env
     # language
-    texts: dict[int, str]  # hash -> text, those that are new to the receiver
+    texts: dict[int, str]  # hash -> text, every one that obs and final_obs name
     llm_status: NDArray[np.uint8]  # [T, N] how a language model's answer was had; 0: none was asked for
 
     @property

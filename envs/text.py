@@ -7,14 +7,10 @@ hash, which is the same in every process and on every machine. Hot paths carry i
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
-
-
-class UnknownText(KeyError):
-    """A hash arrived for which this process has never received the text."""
 
 
 def text_hash(text: str) -> int:
@@ -24,7 +20,7 @@ def text_hash(text: str) -> int:
 
 
 class TextTable:
-    """Interns texts to consecutive `int32` ids, and translates ids to hashes and back.
+    """Interns texts to consecutive `int32` ids, and translates ids to texts and hashes.
 
     Ids are given in order of first appearance, so they differ between processes; never store or send one.
     """
@@ -32,7 +28,6 @@ class TextTable:
     def __init__(self) -> None:
         self._texts: list[str] = []
         self._id_of_text: dict[str, int] = {}
-        self._id_of_hash: dict[int, int] = {}
         self._hashes = np.empty(64, np.int64)
 
     def __len__(self) -> int:
@@ -50,7 +45,6 @@ class TextTable:
         if new == len(self._hashes):
             self._hashes = np.concatenate([self._hashes, np.empty_like(self._hashes)])
         self._hashes[new] = text_hash(text)
-        self._id_of_hash[int(self._hashes[new])] = new
         self._id_of_text[text] = new
         self._texts.append(text)
         return new
@@ -64,30 +58,6 @@ class TextTable:
         result: NDArray[np.int64] = self._hashes[ids]
         return result
 
-    def ids(self, hashes: NDArray[np.int64]) -> NDArray[np.int32]:
-        """`int64` hashes of any shape -> `int32` ids of this table.
-
-        Raises:
-            UnknownText: a hash whose text was never interned or received here.
-        """
-        unique, inverse = np.unique(hashes, return_inverse=True)
-        try:
-            known = np.array([self._id_of_hash[int(h)] for h in unique], np.int32)
-        except KeyError as missing:
-            raise UnknownText(f"text {missing} was not sent to this process; {len(self)} texts are known") from None
-        return known[inverse].reshape(hashes.shape)
-
-    def export(self, ids: NDArray[np.integer], already_sent: set[int]) -> dict[int, str]:
-        """Texts among `ids` that a receiver lacks, as {hash: text}; marks them as sent."""
-        new: dict[int, str] = {}
-        for text_id in np.unique(ids):
-            key = int(self._hashes[text_id])
-            if key not in already_sent:
-                already_sent.add(key)
-                new[key] = self._texts[text_id]
-        return new
-
-    def receive(self, texts: Mapping[int, str]) -> None:
-        """Intern texts that came with a chunk."""
-        for text in texts.values():
-            self.intern(text)
+    def export(self, ids: NDArray[np.integer]) -> dict[int, str]:
+        """The texts among `ids`, as {hash: text}."""
+        return {int(self._hashes[text_id]): self._texts[text_id] for text_id in np.unique(ids)}

@@ -57,9 +57,11 @@ def replace_file(path: Path, content: bytes) -> None:
 def write(folder: Path, version: int, arrays: Mapping[str, Arrays], record: dict[str, Any], keep: int = 3) -> Path:
     """Write checkpoint `version` into `folder` and prune all but the newest `keep`. Returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
-    name = f"v{version:08d}"
-    temporary = folder / f".{name}.{os.getpid()}"
-    shutil.rmtree(temporary, ignore_errors=True)
+    again = len(list(folder.glob(f"v{version:08d}*")))  # the same version a second time: after a resume, say
+    name = f"v{version:08d}" + (f"-{again:03d}" if again else "")
+    for leftover in folder.glob(".v*"):  # of a save that was killed
+        shutil.rmtree(leftover)
+    temporary = folder / f".{name}"
     temporary.mkdir()
     for stem, group in arrays.items():
         content = {key: np.asarray(value, order="C") for key, value in group.items()}
@@ -69,7 +71,6 @@ def write(folder: Path, version: int, arrays: Mapping[str, Arrays], record: dict
     _write(temporary / "manifest.json", json.dumps({"format": FORMAT, "sha256": hashes}, indent=1).encode())
     _sync_folder(temporary)
     final = folder / name
-    shutil.rmtree(final, ignore_errors=True)  # the same version again, after a resume
     temporary.rename(final)
     _sync_folder(folder)
     replace_file(folder / "LATEST", name.encode())

@@ -41,6 +41,14 @@ class Group:
         torch.distributed.all_reduce(values)
         return (values / self.size).tolist()
 
+    def minimum(self, number: int) -> int:
+        """The smallest `number` of any rank."""
+        if self.size == 1:
+            return number
+        value = torch.tensor(number)
+        torch.distributed.all_reduce(value, torch.distributed.ReduceOp.MIN)
+        return int(value)
+
     def average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Replace every gradient by its mean over the ranks, in one message. A missing gradient counts as zero."""
         if self.size == 1:

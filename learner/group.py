@@ -1,7 +1,7 @@
 """One rank of the learner group: takes chunks, returns a report and new weights.
 
-Rank 0 alone returns weights and saves. The role owns what came to it (texts, optimiser) and keeps no clock and no
-random state: (seed, version) give every random choice, so a checkpoint is arrays and counters.
+Rank 0 alone returns weights and saves. The role owns the optimiser and keeps no clock and no random
+state: (seed, version) give every random choice, so a checkpoint is arrays and counters.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 
 from envs.api import Chunk, EnvSpec
-from envs.text import TextTable
 from learner import checkpoint
 from learner.collective import Group
 from learner.models.policy import Policy, PolicyConfig
@@ -69,7 +68,6 @@ class Learner:
         self.config = setup.learner
         self.policy = build_policy(setup.policy, setup.spec, setup.seed)
         self.ppo = PPO(setup.learner, self.policy, Group(rank, setup.learner.n, address), setup.seed)
-        self.texts = TextTable()
         self.rank = rank
 
     def ready(self) -> Weights | None:
@@ -84,22 +82,20 @@ class Learner:
     def update(self, version: int, env_steps: int, *chunks: Chunk) -> tuple[dict[str, Any], Weights | None]:
         """Learn from chunks of equal T; the policy has `version` before the call.
 
-        Chunks older than `max_lag` versions are dropped after their texts are kept: a later chunk may use them.
-        Returns the report (`dropped`: indices of dropped chunks; `learned`: env steps used, 0 if nothing was left) and,
-        from rank 0, the weights of version + 1.
+        Chunks older than `max_lag` versions are dropped. Returns the report (`dropped`: how many; `learned`: env steps
+        used, 0 if nothing was left) and, from rank 0, the weights of version + 1.
+
+        Raises:
+            FloatingPointError: not one gradient was finite.
         """
         began = time.perf_counter()
-        for chunk in chunks:
-            self.texts.receive(chunk.texts)
         lags = [version - chunk.version for chunk in chunks]
-        dropped = [i for i, lag in enumerate(lags) if lag > self.config.max_lag]
-        kept = [chunk for i, chunk in enumerate(chunks) if i not in dropped]
-        report: dict[str, Any] = {"dropped": dropped, "learned": sum(c.steps for c in kept)}
-        # All ranks must agree to skip, or the others would wait for this one's gradients for ever.
-        if self.ppo.group.mean([float(not kept)])[0] > 0:
-            report["learned"] = 0
-        else:
-            batch = collate(kept, self.policy, self.texts, version, self.config.reward_scale)
+        young = sorted((lag, i) for i, lag in enumerate(lags) if lag <= self.config.max_lag)
+        # Every rank must learn from equally many, or some would wait for the others' gradients for ever.
+        used = sorted(i for _, i in young[: self.ppo.group.minimum(len(young))])
+        report: dict[str, Any] = {"dropped": len(chunks) - len(used), "learned": sum(chunks[i].steps for i in used)}
+        if used:
+            batch = collate([chunks[i] for i in used], self.policy, version, self.config.reward_scale)
             report |= self.ppo.update(batch, version, env_steps)
         report |= {"policy/lag_mean": float(np.mean(lags)), "policy/lag_max": max(lags)}
         report["seconds"] = time.perf_counter() - began

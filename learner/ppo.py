@@ -25,7 +25,6 @@ from torch import Tensor
 
 from envs.api import Chunk
 from envs.config import Part
-from envs.text import TextTable
 from learner import losses
 from learner.advantages import next_values, vtrace
 from learner.collective import Group
@@ -107,12 +106,8 @@ class Batch:
         return torch.from_numpy(np.concatenate([first, self.done]))
 
 
-def collate(chunks: Sequence[Chunk], policy: Policy, table: TextTable, version: int, reward_scale: float) -> Batch:
-    """Lay chunks side by side and turn text hashes into rows of prepared texts.
-
-    Raises:
-        UnknownText: a chunk names a text that was never sent here.
-    """
+def collate(chunks: Sequence[Chunk], policy: Policy, version: int, reward_scale: float) -> Batch:
+    """Lay chunks side by side and turn text hashes into rows of prepared texts."""
     starts = np.cumsum([0, *[len(c.env_index) for c in chunks]])
     final_index = np.concatenate(
         [c.final_index + np.array([0, start], np.int32) for c, start in zip(chunks, starts, strict=False)]
@@ -124,13 +119,14 @@ def collate(chunks: Sequence[Chunk], policy: Policy, table: TextTable, version: 
     hashes = np.unique(np.concatenate([np.zeros(0, np.int64), *named]))
     for part in (obs, final_obs):
         part.update({n: np.searchsorted(hashes, part[n]) for n in policy.text_fields})
+    texts = {key: text for c in chunks for key, text in c.texts.items()}
     masks = [c.action_mask for c in chunks if c.action_mask is not None]
     states = [c.policy_state for c in chunks if c.policy_state is not None]
     columns = [sum(c.rewards.values()) for c in chunks]
     return Batch(
         obs=_tensors(obs),
         final_obs=_tensors(final_obs),
-        texts=policy.prepare(table.texts(table.ids(hashes))) if policy.text_fields else None,
+        texts=policy.prepare([texts[h] for h in hashes.tolist()]) if policy.text_fields else None,
         final_index=final_index,
         action=torch.from_numpy(np.concatenate([c.action for c in chunks], 1).astype(np.int64)),
         mask=torch.from_numpy(np.concatenate(masks, 1)) if masks else None,
@@ -191,6 +187,8 @@ class PPO:
                     totals[name] = totals.get(name, 0.0) + number
             if config.target_kl is not None and self.group.mean([kl])[0] > config.target_kl:
                 break
+        if totals["losses/skipped"] == count:
+            raise FloatingPointError("no gradient of this update was finite; rewards or observations may not be")
         unexplained = float(np.var(target - value[:-1])) / max(float(np.var(target)), 1e-8)
         return {name: number / count for name, number in totals.items()} | {
             "losses/explained_variance": 1 - unexplained,
@@ -247,7 +245,9 @@ class PPO:
         loss.backward()  # type: ignore[no-untyped-call]
         self.group.average_gradients(self.policy.parameters())
         norm = torch.nn.utils.clip_grad_norm_(self.policy.parameters(), config.gradient_clip)
-        self.optimiser.step()
+        usable = bool(torch.isfinite(norm))  # equal on all ranks, since the gradients are
+        if usable:
+            self.optimiser.step()
         with torch.no_grad():
             return {
                 "losses/policy": float(policy_loss),
@@ -256,6 +256,7 @@ class PPO:
                 "losses/approx_kl": float(losses.approximate_kl(log_prob, old)),
                 "losses/clip_fraction": float(losses.clip_fraction(log_prob, old, config.clip)),
                 "losses/gradient_norm": float(norm),
+                "losses/skipped": float(not usable),
             }
 
     def _encode(self, texts: Tensor | None, obs: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+Player = Literal["policy", "random", "expert"]
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -24,7 +26,7 @@ class Stage:
 
     name: str
     kind: Literal["train", "evaluate"]
-    player: Literal["policy", "random", "expert"] = "policy"  # who acts in an `evaluate` stage
+    player: Player = "policy"  # who acts in an `evaluate` stage
 
 
 def names() -> list[str]:

@@ -6,7 +6,6 @@ import torch
 
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor, sample
-from envs.text import TextTable, UnknownText
 from learner.group import build_policy, get_weights
 from learner.models import PolicyConfig
 from learner.ppo import collate
@@ -60,10 +59,10 @@ def test_a_successor_continues_with_the_very_chunk_that_was_lost(env, memory):
     made = setup(env, memory=memory)
     policy = weights(made)
     actor = RolloutActor(made, 0)
-    summary, _ = actor.rollout(policy, 0, "r")
-    lost_summary, lost = actor.rollout(policy, 0, "r")
+    summary, _ = actor.rollout(policy, 0)
+    lost_summary, lost = actor.rollout(policy, 0)
     successor = RolloutActor(made, 0, 1, summary.state)
-    summary, again = successor.rollout(policy, 0, "r")
+    summary, again = successor.rollout(policy, 0)
     assert (again.sequence, again.incarnation) == (lost.sequence, 1)
     for name in ("action", "log_prob", "value", "terminated", "truncated", "final_index", "final_value", "episode"):
         np.testing.assert_array_equal(getattr(lost, name), getattr(again, name), err_msg=name)
@@ -80,11 +79,10 @@ def test_the_learner_recomputes_what_the_actor_computed(memory):
     made = setup("babyai/GoToLocal", size=6, steps=40, memory=memory)
     policy = build_policy(made.policy, made.spec, 1)
     torch.nn.init.normal_(policy.actor.weight)
-    actor, table = RolloutActor(made, 0), TextTable()
+    actor = RolloutActor(made, 0)
     for _ in range(2):  # the second chunk begins in the middle of episodes
-        _, chunk = actor.rollout(get_weights(policy), 0, "r")
-        table.receive(chunk.texts)
-    batch = collate([chunk], policy, table, 0, 1.0)
+        _, chunk = actor.rollout(get_weights(policy), 0)
+    batch = collate([chunk], policy, 0, 1.0)
     with torch.no_grad():
         codes = policy.codes(batch.texts)
         logits, values, states = policy.unroll(batch.obs, codes, batch.state, batch.episode_starts)
@@ -98,22 +96,33 @@ def test_the_learner_recomputes_what_the_actor_computed(memory):
     np.testing.assert_allclose(final, chunk.final_value, atol=2e-5)
 
 
-def test_texts_travel_once_to_each_receiver():
-    made = setup("toy/Line", size=8, steps=16)
-    actor, policy = RolloutActor(made, 0), weights(made)
-    _, first = actor.rollout(policy, 0, "learner-0")
-    _, second = actor.rollout(policy, 0, "learner-0")
-    _, third = actor.rollout(policy, 0, "learner-1")
-    assert set(first.texts.values()) == {"go left", "go right"}
-    assert second.texts == {}
-    assert third.texts == first.texts
-    with pytest.raises(UnknownText):
-        collate([second], build_policy(made.policy, made.spec, 0), TextTable(), 0, 1.0)
+def test_a_chunk_carries_every_text_it_names():
+    made = setup("babyai/GoToLocal", size=4, steps=64, captions=True)
+    _, chunk = RolloutActor(made, 0).rollout(weights(made), 0)
+    named = {int(h) for obs in (chunk.obs, chunk.final_obs) for n in ("mission", "caption") for h in np.unique(obs[n])}
+    assert named == set(chunk.texts)
+    assert all(envs.text_hash(text) == key for key, text in chunk.texts.items())
+
+
+def test_an_actor_that_forgets_its_texts_makes_the_same_chunks(monkeypatch):
+    made = setup("babyai/GoToLocal", memory="gru", captions=True)
+    policy = weights(made)
+    chunks = []
+    for limit in (10**9, 0):
+        monkeypatch.setattr("actors.rollout.MOST_TEXTS", limit)
+        actor = RolloutActor(made, 0)
+        chunks.append([actor.rollout(policy, 0)[1] for _ in range(3)])
+        known = len(actor.env.texts)
+    assert known < len({text for chunk in chunks[1] for text in chunk.texts})
+    for one, other in zip(*chunks, strict=True):
+        np.testing.assert_array_equal(one.action, other.action)
+        np.testing.assert_array_equal(one.obs["caption"], other.obs["caption"])
+        np.testing.assert_array_equal(one.value, other.value)
 
 
 def test_chunk_shapes_are_as_documented():
     made = setup("babyai/GoToLocal", size=3, steps=5, captions=True)
-    _, chunk = RolloutActor(made, 2).rollout(weights(made), 7, "r")
+    _, chunk = RolloutActor(made, 2).rollout(weights(made), 7)
     assert chunk.obs["image"].shape == (6, 3, 7, 7, 3)
     assert chunk.obs["caption"].dtype == np.int64
     assert chunk.version == 7

@@ -174,9 +174,9 @@ def test_inline_reports_failures_as_a_cluster_would():
 
 
 def test_the_drawing_names_roles_and_flows():
-    config = compose(["env=toy/Line", "actors.n=3", "learner.n=2"])
-    assert topology(config).processes == 5
+    config = compose(["env=toy/Line", "actors.n=4", "learner.n=2"])
+    assert topology(config).processes == 6
     text = draw(config)
-    for word in ("actor       x 3", "learner     x 2", "chunks [64, 32, ...]", "weights by argument"):
+    for word in ("actor       x 4", "learner     x 2", "chunks [64, 32, ...]", "weights by argument"):
         assert word in text
     assert "learner" not in draw(compose(["env=babyai/GoToLocal", "method=expert"])).split("\n", 1)[1]

@@ -9,6 +9,7 @@ from typing import Any
 
 from cluster.backend import Backend, Handle, RoleDied, Ticket
 from cluster.config import Config
+from cluster.supervisor import last_line
 from envs.api import EnvSpec, Summary
 from learner.collective import free_address
 from learner.group import Learner, LearnerSetup
@@ -49,7 +50,7 @@ class LearnerGroup:
                 self.backend.result(ticket, timeout=self._timeout_s)
             self.backend.result(tickets[0], timeout=self._timeout_s)
         except RoleDied as death:
-            raise LearnerDied(str(death)) from None
+            raise LearnerDied(f"{last_line(str(death))}\n{death}") from None
         return tickets[0].parts[0]
 
     def save(self, *args: Any) -> None:
@@ -57,7 +58,7 @@ class LearnerGroup:
         try:
             self.backend.result(self.backend.submit(self.ranks[0], "save", *args), timeout=self._timeout_s)
         except RoleDied as death:
-            raise LearnerDied(str(death)) from None
+            raise LearnerDied(f"{last_line(str(death))}\n{death}") from None
 
     def begin(self, version: int, env_steps: int, chunks: Sequence[Ready]) -> None:
         """Start an update; the chunks of actor a go to rank a % n."""
@@ -89,7 +90,7 @@ class LearnerGroup:
         try:
             return self.backend.result(ticket)
         except RoleDied as death:
-            raise LearnerDied(str(death)) from None
+            raise LearnerDied(f"{last_line(str(death))}\n{death}") from None
 
     def kill(self) -> None:
         for rank in self.ranks:

@@ -246,7 +246,8 @@ def test_an_actor_that_always_fails_ends_the_run_with_its_traceback(tmp_path, mo
     with pytest.raises(AllQuarantined, match="no such luck"):
         controller.run(config(tmp_path, "a", "env=toy/Line", "actors.restarts=2", "actors.backoff_s=0"))
     log = (tmp_path / "a" / "run.log").read_text()
-    assert log.count("failed: ValueError: no such luck") == 6
+    assert log.count("failed: ValueError: no such luck") == 4
+    assert log.count("failed and is quarantined: ValueError: no such luck") == 2
 
 
 @pytest.mark.parametrize(
@@ -299,3 +300,81 @@ def test_an_actor_that_dies_in_a_sync_round_plays_its_chunk_again_and_nothing_el
     assert hurt.record["counters"]["restarts"] == 2
     for name, value in whole.arrays["model"].items():
         np.testing.assert_array_equal(value, hurt.arrays["model"][name])
+
+
+def test_a_world_that_cannot_be_drawn_is_evaluated_without_animations(tmp_path, monkeypatch):
+    from envs.toy import Line
+
+    monkeypatch.delattr(Line, "frame")
+    assert controller.run(config(tmp_path, "a", "env=toy/Line", "learner.env_steps=64")) == 0
+    result = json.loads((tmp_path / "a/stages/evaluate/results.json").read_text())
+    assert (result["episodes"], result["videos"]) == (8, [])
+
+
+def test_eval_of_a_stopped_run_leaves_its_state_and_its_last_stage_to_it(tmp_path, timeless):
+    stop_after(tmp_path / "a", 2)
+    assert controller.run(config(tmp_path, "a", "env=toy/Line", "learner.env_steps=640", "evaluate.every=0")) == 3
+    assert controller.evaluate(tmp_path / "a", []) == 0
+    assert json.loads((tmp_path / "a/status.json").read_text())["state"] == "stopped"
+    assert not (tmp_path / "a/stages/evaluate").exists()
+    assert controller.resume(tmp_path / "a", [], False) == 0
+    assert (tmp_path / "a/stages/evaluate/results.json").exists()
+    assert json.loads((tmp_path / "a/status.json").read_text())["state"] == "done"
+
+
+def test_eval_scores_the_checkpoint_of_a_stopped_run_not_what_it_began_from(tmp_path, timeless):
+    words = ["env=toy/Line", "learner.env_steps=640", "evaluate.every=0"]
+    assert controller.run(config(tmp_path, "teacher", *words, "stages=[train]")) == 0
+    stop_after(tmp_path / "pupil", 2)
+    assert controller.run(config(tmp_path, "pupil", *words, "from=run:teacher/train", "learner.learning_rate=0.1")) == 3
+    assert controller.evaluate(tmp_path / "pupil", []) == 0
+    used = json.loads((tmp_path / "pupil/stages/evaluate-1/manifest.json").read_text())["inputs"]["weights"]
+    began = json.loads((tmp_path / "teacher/stages/train/manifest.json").read_text())["files"]["weights.safetensors"]
+    assert used != began
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [(["policy.hidden=8"], "do not fit"), (["actors.envs=5"], "actors.envs=4"), (["env=toy/Nothing"], "unknown env")],
+)
+def test_resume_checks_everything_before_it_writes(tmp_path, timeless, words, reason):
+    stop_after(tmp_path / "a", 2)
+    assert controller.run(config(tmp_path, "a", "env=toy/Line", "learner.env_steps=640", "stages=[train]")) == 3
+    before = {p: p.read_bytes() for p in (tmp_path / "a").rglob("*") if p.is_file()}
+    with pytest.raises(UsageError, match=reason):
+        controller.resume(tmp_path / "a", words, True)
+    assert before == {p: p.read_bytes() for p in (tmp_path / "a").rglob("*") if p.is_file()}
+
+
+def test_evaluating_a_policy_that_is_nowhere_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(UsageError, match="needs weights"):
+        controller.run(config(tmp_path, "a", "env=toy/Line", "stages=[evaluate]"))
+    assert not (tmp_path / "a").exists()
+
+
+def test_all_actors_have_their_turn_when_an_update_takes_fewer_chunks(tmp_path):
+    words = ["env=toy/Line", "actors.n=4", "learner.chunks=1", "learner.env_steps=1280", "stages=[train]"]
+    assert controller.run(config(tmp_path, "a", *words, "evaluate.every=0")) == 0
+    actors = checkpoint.latest(tmp_path / "a" / "checkpoints").arrays["actors"]
+    assert [int(actors[f"{i}/sequence"]) for i in range(4)] == [10, 10, 10, 10]
+
+
+def test_rewards_that_are_not_finite_never_reach_the_weights(tmp_path, monkeypatch):
+    """One bad chunk is skipped; nothing but bad chunks ends the run, with the last good checkpoint in place."""
+    import actors.rollout
+    from cluster.learners import LearnerDied
+
+    real = actors.rollout.RolloutActor.rollout
+
+    def poisoned(self, *args):
+        summary, chunk = real(self, *args)
+        if summary.sequence >= 3:
+            chunk.rewards["env"][:] = np.nan
+        return summary, chunk
+
+    monkeypatch.setattr(actors.rollout.RolloutActor, "rollout", poisoned)
+    words = ["env=toy/Line", "learner.env_steps=6400", "actors.restarts=1", "run.checkpoint_every_s=0.001"]
+    with pytest.raises(LearnerDied, match="finite"):
+        controller.run(config(tmp_path, "a", *words, "evaluate.every=0"))
+    model = checkpoint.latest(tmp_path / "a" / "checkpoints").arrays["model"]
+    assert all(np.isfinite(value).all() for value in model.values())

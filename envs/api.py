@@ -192,12 +192,14 @@ class VectorEnv(gymnasium.vector.VectorEnv):
     def state(self) -> dict[str, NDArray[Any]]:
         """Everything needed to continue: seeds, counters, and the actions of the running episodes."""
         longest = int(self._length.max())
+        log = self._log[:, :longest].copy()
+        log[np.arange(longest) >= self._length[:, None]] = 0  # what earlier, longer episodes left there
         return {
             "root": self._root.copy(),
             "first": self._first.copy(),
             "episode": self._episode.copy(),
             "length": self._length.copy(),
-            "log": self._log[:, :longest].copy(),
+            "log": log,
         }
 
     def restore(self, state: dict[str, NDArray[Any]]) -> Observation:

@@ -251,3 +251,21 @@ def test_restore_refuses_another_number_of_envs():
     state = envs.make("toy/Line", 3).state()
     with pytest.raises(ValueError, match="of 3 envs, this env has 2"):
         envs.make("toy/Line", 2).restore(state)
+
+
+def test_the_state_of_equal_moments_is_equal_whatever_came_before():
+    """A long first episode must not show in the state of a short second one."""
+    env = envs.make("toy/Line", 2, seed=0)
+    env.begin()
+    for action in (1, 1, 1, 1, 0):  # env 0 and 1 stay four steps, then end on the left
+        env.advance(np.full(2, action))
+    env.advance(np.array([1, 1]))
+    env.advance(np.array([0, 1]))  # env 0 begins anew, env 1 goes on
+    env.advance(np.array([1, 1]))
+    state = env.state()
+    again = envs.make("toy/Line", 2, seed=0)
+    again.restore(state)
+    for name, value in state.items():
+        np.testing.assert_array_equal(value, again.state()[name], err_msg=name)
+    assert state["log"].shape == (2, 3)
+    assert state["log"][0].tolist() == [1, 0, 0]

@@ -10,12 +10,14 @@ ROOT = Path(__file__).resolve().parent
 try:
     import typer
 
+    from cluster.llm_verbs import llm
     from cluster.terminal import finish, guard, print_overview, print_tree, run_folder
 except ImportError as missing:
     print(f"error: {missing}: install requirements.txt, and keep {ROOT} first on PYTHONPATH", file=sys.stderr)
     sys.exit(2)
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app.add_typer(llm, name="llm")
 
 Words = Annotated[list[str] | None, typer.Argument(metavar="[GROUP=NAME|KEY=VALUE]", show_default=False)]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="Name of a run, or the path of its folder.")]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import envs
 from actors.acting import ActingPolicy, sample
+from actors.language import LanguagePlayer
 from envs.api import Episodes, VectorEnv
 from envs.config import Part
 
@@ -107,7 +108,7 @@ class ExpertPlayer:
         """The expert notices new episodes by itself."""
 
 
-Player = PolicyPlayer | RandomPlayer | ExpertPlayer
+Player = PolicyPlayer | RandomPlayer | ExpertPlayer | LanguagePlayer
 
 
 def play(env: VectorEnv, player: Player, seeds: NDArray[np.int64], record: int = 0) -> Played:

@@ -22,6 +22,7 @@ from torch import Tensor
 import envs
 from actors.acting import ActingPolicy, sample
 from actors.evaluate import ExpertPlayer, Played, Player, PolicyPlayer, RandomPlayer, play
+from actors.language import LanguagePlayer, LanguageSetup
 from envs.api import Chunk, EnvSpec, Episodes, Observation, Summary, VectorEnv
 from envs.config import Part
 from learner.group import Weights, build_policy
@@ -60,6 +61,7 @@ class ActorSetup:
     policy: PolicyConfig
     seed: int
     sync: bool
+    language: LanguageSetup | None = None  # where the LLM service is, if the method needs it
 
 
 class RolloutActor:
@@ -149,7 +151,7 @@ class RolloutActor:
         Args:
             weights, version: the policy, for `who == "policy"`.
             seeds: int64 [n] episode seeds.
-            who: `policy`, `random` or `expert`.
+            who: `policy`, `random`, `expert` or `language_model`.
             greedy: the policy takes its most probable action.
             record: how many of the first episodes to animate.
         """
@@ -162,6 +164,9 @@ class RolloutActor:
             player = PolicyPlayer(self.acting, greedy)
         elif who == "expert":
             player = ExpertPlayer(envs.registry.family(self.setup.env_id.partition("/")[0]).Expert())
+        elif who == "language_model":
+            assert self.setup.language is not None, "the controller starts the service for stages that ask it"
+            player = LanguagePlayer(self.setup.language.door(f"actor-{self.index}"), greedy)
         played = play(env, player, seeds, record)
         self._enter("idle")
         return played

@@ -30,6 +30,7 @@ from envs.config import Part
 from learner import methods
 from learner.models.policy import PolicyConfig, networks, visible
 from learner.ppo import LearnerConfig
+from llm_service.settings import LLMConfig
 
 __all__ = [
     "Config",
@@ -126,6 +127,8 @@ class Config(Part):
     """The learner group."""
     evaluate: EvaluateConfig = EvaluateConfig()
     """Evaluation on held-out seeds."""
+    llm: LLMConfig = LLMConfig()
+    """The language model service; it runs when the method needs it."""
     cluster: ClusterConfig = ClusterConfig()
     """Where the roles run."""
     stages: list[str] = Field(default=[])
@@ -253,7 +256,7 @@ def _merge(base: dict[str, Any], stack: list[Layer]) -> tuple[Config, dict[str, 
 
 def _defaults(chosen: Mapping[str, Any], origins: Mapping[str, str]) -> dict[str, Any]:
     """Every key with its default, for the chosen method and env."""
-    selectors = {key: chosen[key] for key in ("method.name", "env.id") if key in chosen}
+    selectors = {key: chosen[key] for key in ("method.name", "env.id", "llm.name") if key in chosen}
     return flatten(_build(nest(selectors), origins).model_dump())
 
 
@@ -286,6 +289,8 @@ def _build(tree: dict[str, Any], origins: Mapping[str, str]) -> Config:
 HARMLESS = re.compile(
     r"run\..*|cluster\..*|experiment|stages|evaluate\.videos|learner\.threads"
     r"|(actors|learner)\.timeout_s|actors\.(restarts|restart_window_s|backoff_s)"
+    r"|llm\.(address|when_away|record|fsync|memory_mb|consumers|replicas|gpus|probe_s|concurrency|timeout_s)"
+    r"|llm\.(batch|retry|limits|redis|durable|server)\..*"
 )
 
 

@@ -1,10 +1,10 @@
 """From the words of a command line to layers of values.
 
     ["experiment=toy", "env=babyai/GoToDoor", "actors.n=4"]
-        ──> configs/method/ppo.yaml  <  configs/env/babyai.yaml  <  configs/cluster/local.yaml
-            <  configs/experiment/toy.yaml  <  command line
+        ──> configs/method/ppo.yaml  <  configs/env/babyai.yaml  <  configs/llm/scripted.yaml
+            <  configs/cluster/local.yaml  <  configs/experiment/toy.yaml  <  command line
 
-Hydra parses every word and resolves the groups `method`, `env`, `cluster` and `experiment` to files; the values are
+Hydra parses every word and resolves the groups `method`, `env`, `llm`, `cluster` and `experiment` to files; the values are
 read from those files and from the words, without a change of working directory or of logging. A later layer wins.
 """
 
@@ -19,16 +19,20 @@ from typing import Any
 
 import yaml
 
+from llm_service.errors import UsageError
+
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / "configs"
-GROUPS = ("method", "env", "cluster", "experiment")
-SELECTORS = {"method.name": "method", "env.id": "env", "cluster.name": "cluster", "experiment": "experiment"}
+GROUPS = ("method", "env", "llm", "cluster", "experiment")
+SELECTORS = {
+    "method.name": "method",
+    "env.id": "env",
+    "llm.name": "llm",
+    "cluster.name": "cluster",
+    "experiment": "experiment",
+}
 """The key that names a group's choice: setting it on the command line is choosing the group."""
 COMMAND_LINE = "command line"
-
-
-class UsageError(Exception):
-    """The user asked for something that cannot be: one sentence on stderr, exit code 2, nothing written."""
 
 
 class ConfigError(UsageError):

@@ -22,11 +22,13 @@ import safetensors.numpy
 
 import envs
 from actors import ActorSetup
+from actors.language import LanguageSetup
 from cluster import config as configuration
 from cluster.backend import Backend, Inline
 from cluster.config import Config
 from cluster.evaluation import Evaluation, results
 from cluster.folder import RunError, RunFolder, provenance, write_json
+from cluster.language import LanguageService
 from cluster.metrics import Metrics, prometheus, tensorboard
 from cluster.overrides import UsageError
 from cluster.progress import Progress
@@ -164,6 +166,8 @@ class _Controller:
     initial: Weights | None
     only: list[Stage] | None = None
     _stopped_by: str = ""
+    _language: LanguageService | None = None
+    _language_setup: LanguageSetup | None = None
 
     def run(self) -> int:
         with self.folder.lock():
@@ -215,6 +219,9 @@ class _Controller:
                     metrics.sinks.append(prometheus(self.folder.name))
                     self.folder.write_status(**backend.links)
                 with Progress(self.folder, self.config.learner.env_steps, run.log_every_s) as progress:
+                    if any(stage.asks_a_language_model for stage in todo):
+                        self._language = LanguageService(backend, self.config, self.folder.path, progress.note)
+                        self._language_setup = self._language.start()
                     for skipped in self.checkpoint.skipped if self.checkpoint else ():
                         progress.note(f"skipped a damaged checkpoint: {skipped}")
                     for stage in todo:
@@ -223,6 +230,8 @@ class _Controller:
                             self._stopped_by = stop.reason
                             return STOPPED
             finally:
+                if self._language:
+                    self._language.stop()
                 backend.shutdown()
                 metrics.close()
         return DONE
@@ -238,7 +247,14 @@ class _Controller:
         config = self.config
         spec = envs.spec(config.env.id, **config.env.options)
         return ActorSetup(
-            config.env.id, config.env.options, spec, config.actors, config.policy, config.seed, config.sync
+            config.env.id,
+            config.env.options,
+            spec,
+            config.actors,
+            config.policy,
+            config.seed,
+            config.sync,
+            self._language_setup,
         )
 
     # ---- engines ------------------------------------------------------------------------------------------------
@@ -277,6 +293,8 @@ class _Controller:
         while not evaluation.done:
             if stop.reason:
                 return False
+            if self._language:
+                self._language.look_after()
             for actor in crew.idle():
                 evaluation.give(crew, actor)
             for _, job, _, played in crew.collect([], timeout=0.5)[0]:

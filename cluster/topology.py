@@ -65,13 +65,30 @@ def topology(config: Config) -> Topology:
             ("actor", "learner", chunk),
             ("learner", "actor", "weights by argument, one version at a time"),
         )
+    if asks_a_language_model(config):
+        llm = config.llm
+        where = f"at {llm.address}" if llm.address else f"{llm.replicas or 'no'} replicas, journal, Redis"
+        roles = (*roles, Role("llm", int(not llm.address), 1, f"LLM service, backend {llm.name}: {where}"))
+        if llm.replicas and not llm.address:
+            roles = (*roles, Role("replica", llm.replicas, 1, "holds the model"))
+            edges = (*edges, ("llm", "replica", "batches of calls"))
+        edges = (*edges, ("actor", "llm", "batches of questions over gRPC"))
     return Topology(roles, edges)
 
 
 def trains(config: Config) -> bool:
     """Whether any selected stage trains."""
+    return any(stage.kind == "train" for stage in _stages(config))
+
+
+def asks_a_language_model(config: Config) -> bool:
+    """Whether any selected stage needs the LLM service."""
+    return any(stage.asks_a_language_model for stage in _stages(config))
+
+
+def _stages(config: Config) -> list[methods.Stage]:
     stages = methods.method(config.method.model_dump()["name"]).stages(config)
-    return any(s.kind == "train" for s in stages if not config.stages or s.name in config.stages)
+    return [s for s in stages if not config.stages or s.name in config.stages]
 
 
 def draw(config: Config) -> str:

@@ -2,6 +2,7 @@
 
     make, spec, ids          build a world by id, describe it, list all            (registry)
     VectorEnv, Chunk, ...    the contract that worlds and engines share            (api)
+    knowledge                what a language model may know of a world             (knowledge)
     TextTable                texts as integers                                     (text)
     SingleEnv                one env behind Gymnasium's `Env`                      (single)
 
@@ -9,6 +10,7 @@ Worlds, one module or package each: `toy`, `babyai`, `gym` (any registered Gymna
 """
 
 from envs.api import HELD_OUT_FIRST, Chunk, EnvSpec, Episodes, Field, Summary, Transition, VectorEnv, episode_seed
+from envs.knowledge import knowledge
 from envs.registry import UnknownEnv, families, ids, make, register_all, spec
 from envs.text import TextTable, text_hash
 
@@ -26,6 +28,7 @@ __all__ = [
     "episode_seed",
     "families",
     "ids",
+    "knowledge",
     "make",
     "register_all",
     "spec",

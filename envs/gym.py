@@ -26,6 +26,7 @@ from pydantic import Field as Option
 
 from envs.api import EnvSpec, Field, Observation, VectorEnv
 from envs.config import Part
+from envs.knowledge import Knowledge
 from envs.registry import UnknownEnv
 
 ALWAYS_AVAILABLE = (
@@ -73,6 +74,12 @@ def spec(name: str, config: Config) -> EnvSpec:
 def make(name: str, num_envs: int, seed: int, first_index: int, config: Config) -> VectorEnv:
     """Build N of the env."""
     return Adapter(spec(name, config), num_envs, seed, first_index, name=name, config=config)
+
+
+def knowledge(name: str = "") -> Knowledge:
+    """Little: the env's id and the names of its actions, none for the family as a whole."""
+    about = f"{name}, an environment of the Gymnasium library." if name else "An environment of the Gymnasium library."
+    return {"name": "gym", "about": about, "actions": list(spec(name, Config()).action_names) if name else []}
 
 
 class Adapter(VectorEnv):

@@ -69,6 +69,7 @@ class EnvSpec:
     action_shape: tuple[int, ...] = ()  # () for Discrete, (D,) for Box
     words: tuple[str, ...] = ()  # every word that missions and captions may hold, sorted
     task_kinds: tuple[str, ...] = ("task",)
+    captioned: bool = False  # the world has sentences for what an observation shows
     expert: bool = False  # the family module publishes `Expert`, with `act(env) -> int[N]`
 
     @property

@@ -6,6 +6,7 @@ A family module publishes
     names() -> list[str]         the names after the slash
     spec(name, config) -> EnvSpec
     make(name, num_envs, seed, first_index, config) -> VectorEnv
+    knowledge(name) -> Knowledge what a language model may know of it; name "" for the family as a whole
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from envs.api import EnvSpec, VectorEnv
 _CONTRACT = {
     "api",
     "config",
+    "knowledge",
     "records",
     "registry",
     "single",

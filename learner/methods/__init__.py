@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-Player = Literal["policy", "random", "expert"]
+Player = Literal["policy", "random", "expert", "language_model"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,11 @@ class Stage:
     name: str
     kind: Literal["train", "evaluate"]
     player: Player = "policy"  # who acts in an `evaluate` stage
+
+    @property
+    def asks_a_language_model(self) -> bool:
+        """Whether the LLM service must run for it."""
+        return self.player == "language_model"
 
 
 def names() -> list[str]:

@@ -1,0 +1,100 @@
+"""A language model as a player: it reads the goal and what is seen, and scores the names of the actions.
+
+    captions, mission ──> prompt ──> LLM service: score ──> log-probability of each action name ──> action
+
+One request for the whole batch of envs; equal prompts are one call, and known ones none. Envs whose episode is over
+are not asked about.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.api import Observation, VectorEnv
+from llm_service.door import Door
+from llm_service.records import Answer, Parameters
+
+MEMORY = 3
+"""How many of the last observations a prompt shows."""
+DEADLINE_S = 300.0
+"""How long a step may wait for its scores."""
+
+
+class LanguageModelAway(RuntimeError):
+    """The model gave no score. The message says why."""
+
+
+@dataclass(frozen=True)
+class LanguageSetup:
+    """How a player finds the service. Plain data, sent to actors."""
+
+    service: str  # its address, or its folder, which holds address and token
+    when_away: Literal["none", "wait", "stop"]
+
+    def door(self, caller: str) -> Door:
+        """A connection of its own."""
+        from llm_service.client import connect  # needs gRPC, which other players do without
+
+        return connect(self.service, caller=caller, when_away=self.when_away, deadline=DEADLINE_S)
+
+
+class LanguagePlayer:
+    """Acts by a language model's scores of the action names.
+
+    Args:
+        door: to the service.
+        greedy: take the most probable action; else sample.
+    """
+
+    def __init__(self, door: Door, greedy: bool) -> None:
+        self.door, self.greedy = door, greedy
+
+    def begin(self, env: VectorEnv, seeds: NDArray[np.int64]) -> None:
+        self.random = np.random.default_rng(int(seeds[0]))
+        self.playing = np.ones(env.num_envs, np.bool_)
+        self.past: list[deque[tuple[str, str]]] = [deque(maxlen=MEMORY - 1) for _ in range(env.num_envs)]
+
+    def act(self, env: VectorEnv, obs: Observation) -> NDArray[np.int64]:
+        names = env.env_spec.action_names
+        index = np.flatnonzero(self.playing)
+        captions = env.captions({name: value[index] for name, value in obs.items()})
+        seen = [". ".join(sentences) or "nothing of note" for sentences in captions]
+        goals = env.texts.texts(obs["mission"][index])
+        prompts = [prompt(names, g, list(self.past[i]), s) for i, g, s in zip(index, goals, seen, strict=True)]
+        answers = self.door.score(prompts, names, Parameters(normalise="tokens"))
+        actions = np.zeros(env.num_envs, np.int64)
+        draws = self.random.random(env.num_envs)
+        for i, sentence, answer in zip(index, seen, answers, strict=True):
+            actions[i] = self._choose(answer, draws[i])
+            self.past[i].append((sentence, names[actions[i]]))
+        return actions
+
+    def _choose(self, answer: Answer, draw: float) -> int:
+        if not answer.ok:
+            raise LanguageModelAway(
+                f"the language model gave no scores ({answer.status.name.lower()}): {answer.reason}"
+            )
+        scores = answer.scores
+        if self.greedy:
+            return int(scores.argmax())
+        share = np.exp(scores - scores.max()).cumsum()
+        return int(np.searchsorted(share, draw * share[-1], side="right"))
+
+    def forget(self, index: NDArray[np.int32]) -> None:
+        """Only an env's first episode counts: it is through."""
+        self.playing[index] = False
+
+
+def prompt(actions: Sequence[str], goal: str, past: Sequence[tuple[str, str]], seen: str) -> str:
+    """What the model continues with an action name. What changes least comes first, so that prefixes are shared."""
+    lines = [f"Actions you can take: {', '.join(actions)}.", f"Goal: {goal}."]
+    for sentence, action in past:
+        lines += [f"You saw: {sentence}.", f"You chose: {action}."]
+    lines += [f"You see: {seen}.", "You choose:"]
+    return "\n".join(lines)

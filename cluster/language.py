@@ -1,0 +1,236 @@
+"""The LLM service as a role of a run: started when a stage asks a language model, watched, and revived if it dies.
+
+    controller ── LanguageService ──> LanguageRole (gRPC server, journal, Redis)  ──> its own backend
+         looks after it                  ^                                        └─> Replicas: Replica x n (Ray actors)
+                                         └── doors of the actors: they find it by its folder, also after a restart
+
+Everything that must not be lost is on disk in `runs/<name>/llm/`; a successor continues from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import envs
+from actors.language import LanguageSetup
+from cluster.backend import Backend, Handle, RoleDied, Ticket
+from cluster.config import Config
+from cluster.overrides import UsageError
+from llm_service import assembly
+from llm_service.errors import BackendError, Unreachable
+from llm_service.records import Call, Reply, Verb
+from llm_service.server import Server
+from llm_service.settings import LLMConfig
+
+LOOK_S = 1.0
+"""How often the service is looked after."""
+HUNG_S = 60.0
+"""Without a sign of life for so long, it is killed."""
+RESTARTS = 5
+"""So often in a run it is started again."""
+
+
+class LanguageRole:
+    """A service with its server, on an event loop in a thread of its own.
+
+    Args:
+        config: the dumped `LLMConfig`.
+        folder: of the service.
+    """
+
+    def __init__(self, config: dict[str, Any], folder: str) -> None:
+        self._config, self._folder = LLMConfig(**config), Path(folder)
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="llm-service", daemon=True).start()
+        self._server = self._run(self._start())
+
+    async def _start(self) -> Server:
+        config = self._config
+        backend = Replicas(config) if config.replicas else None
+        service = await assembly.start(config, self._folder, backend)
+        server = Server(service, config.server, self._folder, config.name)
+        try:
+            await server.start()
+        except BaseException:
+            await service.close()
+            raise
+        return server
+
+    def _run(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def ready(self) -> str:
+        """The address; the constructor is through."""
+        return self._server.address
+
+    def heartbeat(self) -> dict[str, Any]:
+        """A sign of life from the event loop."""
+
+        async def alive() -> dict[str, Any]:
+            return {"phase": "serve", "pid": os.getpid(), "address": self._server.address}
+
+        beat: dict[str, Any] = self._run(alive())
+        return beat
+
+    def drain(self) -> bool:
+        """End what is under way, and close."""
+        done: bool = self._run(self._server.drain())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        return done
+
+
+class Replica:
+    """A process that holds the model."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._backend = assembly.make_backend(LLMConfig(**config))
+
+    def about(self) -> tuple[str, frozenset[Verb], int, float | None]:
+        backend = self._backend
+        return backend.model, backend.verbs, backend.max_batch, backend.bucket_ratio
+
+    def answer(self, calls: Sequence[Call]) -> list[Reply | BackendError]:
+        return self._loop.run_until_complete(self._backend.answer(calls))
+
+
+class Replicas:
+    """A backend that spreads batches over replicas on Ray. Ray starts dead ones again; what they held is tried again."""
+
+    paid = False
+
+    def __init__(self, config: LLMConfig) -> None:
+        import ray  # of the worker process that this runs in
+
+        remote = ray.remote(num_cpus=1, num_gpus=config.gpus, max_restarts=-1, max_task_retries=0)(Replica)
+        self._failures: tuple[type[Exception], ...] = (ray.exceptions.RayError,)
+        self._handles = [remote.remote(config.model_dump()) for _ in range(config.replicas)]
+        self.model, self.verbs, self.max_batch, self.bucket_ratio = ray.get(self._handles[0].about.remote())
+        self.concurrency = config.replicas
+        self._idle: asyncio.Queue[Any] = asyncio.Queue()
+        for handle in self._handles:
+            self._idle.put_nowait(handle)
+
+    async def answer(self, calls: Sequence[Call]) -> list[Reply | BackendError]:
+        handle = await self._idle.get()
+        try:
+            replies: list[Reply | BackendError] = await handle.answer.remote(list(calls))
+            return replies
+        except self._failures as error:
+            cause = getattr(error, "cause", None)
+            if isinstance(cause, BackendError):
+                raise cause from None
+            raise Unreachable(f"a replica of the model died: {type(error).__name__}; Ray starts it again") from None
+        finally:
+            self._idle.put_nowait(handle)
+
+    def estimate(self, call: Call) -> tuple[int, int]:
+        return call.characters // 3 + 8 * len(call.turns), call.parameters.max_tokens
+
+    def price(self, prompt_tokens: int, completion_tokens: int) -> float:
+        return 0.0
+
+    async def probe(self) -> None:
+        handle = await self._idle.get()
+        try:
+            await handle.about.remote()
+        except self._failures as error:
+            raise Unreachable(f"a replica of the model does not answer: {type(error).__name__}") from None
+        finally:
+            self._idle.put_nowait(handle)
+
+    async def close(self) -> None:
+        """The replicas belong to this process, and end with it."""
+
+
+class LanguageService:
+    """The controller's side.
+
+    Args:
+        note: takes a line for the log.
+    """
+
+    def __init__(self, backend: Backend, config: Config, folder: Path, note: Callable[[str], None]) -> None:
+        self._backend, self._config, self._note = backend, config, note
+        self._folder = folder / "llm"
+        self._handle: Handle | None = None
+        self._beat: Ticket | None = None
+        self._looked = 0.0
+        self._restarts = 0
+
+    def start(self) -> LanguageSetup:
+        """Have a service that answers, and say how to find it.
+
+        Raises:
+            UsageError: it does not start.
+        """
+        llm = self._config.llm
+        if llm.address:
+            return LanguageSetup(llm.address, llm.when_away)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if not llm.world:
+            family = self._config.env.id.partition("/")[0]
+            world = self._folder / "world.json"
+            world.write_text(json.dumps(envs.knowledge(family), indent=1), encoding="utf-8")
+            llm = llm.model_copy(update={"world": str(world)})
+        self._launch(llm)
+        return LanguageSetup(str(self._folder), llm.when_away)
+
+    def _launch(self, llm: LLMConfig) -> None:
+        self._llm = llm
+        name = "llm" + (f".{self._restarts}" if self._restarts else "")
+        self._handle = self._backend.start(name, LanguageRole, llm.model_dump(), str(self._folder))
+        ready = self._backend.submit(self._handle, "ready")
+        try:
+            address = self._backend.result(ready, timeout=self._config.cluster.start_timeout_s)
+        except RoleDied as death:
+            raise UsageError(f"the LLM service does not start: {str(death).strip().splitlines()[-1]}") from None
+        self._beat, self._looked = None, time.monotonic()
+        self._note(f"LLM service {self._llm.name} is ready on {address}")
+
+    def look_after(self) -> None:
+        """Notice a service that died or hangs, and start another. To be called often; it rarely does anything.
+
+        Raises:
+            UsageError: it has died too often, or does not start any more.
+        """
+        now = time.monotonic()
+        if self._handle is None or now - self._looked < LOOK_S:
+            return
+        if self._beat is None:
+            self._beat = self._backend.submit(self._handle, "heartbeat")
+        elif self._backend.wait([self._beat], 0):
+            self._looked, beat, self._beat = now, self._beat, None
+            try:
+                self._backend.result(beat)
+            except RoleDied as death:
+                self._restart(str(death).strip().splitlines()[-1])
+        elif now - self._beat.submitted > HUNG_S:
+            self._backend.kill(self._handle)
+            self._restart(f"no sign of life for {HUNG_S:.0f} s")
+
+    def _restart(self, cause: str) -> None:
+        self._restarts += 1
+        if self._restarts > RESTARTS:
+            raise UsageError(f"the LLM service died {self._restarts} times, the last time: {cause}")
+        self._note(f"the LLM service died ({cause}); starting it again on its files")
+        self._launch(self._llm)
+
+    def stop(self) -> None:
+        """End it after what is under way."""
+        if self._handle is None:
+            return
+        drained = self._backend.submit(self._handle, "drain")
+        try:
+            self._backend.result(drained, timeout=self._llm.server.drain_s + 10)
+        except RoleDied as death:
+            self._note(f"the LLM service did not end well: {str(death).strip().splitlines()[-1]}")
+        self._backend.kill(self._handle)
+        self._handle = None

@@ -1,0 +1,122 @@
+"""Puts a service together from its configuration, and checks everything that can be checked before the first call."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import platform
+from pathlib import Path
+
+from llm_service import backends
+from llm_service.backends import Backend
+from llm_service.cache import Shared
+from llm_service.clock import Clock
+from llm_service.consumer import Consumer
+from llm_service.durable import Queue
+from llm_service.embedding import EmbeddingBackend
+from llm_service.errors import Unreachable, UsageError
+from llm_service.journal import Journal
+from llm_service.limits import Ledger
+from llm_service.path import Service
+from llm_service.redis_server import RedisServer
+from llm_service.settings import LLMConfig
+from llm_service.world import NOWHERE, load
+
+log = logging.getLogger(__name__)
+
+CONSUMER_PAUSE_S = 1.0
+"""Before a failed consumer begins again."""
+REDIS_WATCH_S = 0.5
+"""How often a Redis of our own is looked after."""
+
+
+def make_backend(config: LLMConfig) -> Backend:
+    """The backend, checked, with what it knows of the world.
+
+    Raises:
+        UsageError: it cannot work as configured, or a cap could not be held.
+    """
+    world = load(config.world) if config.world else NOWHERE
+    backend: Backend = backends.module(config.name).make(config.options, world)
+    limits = config.limits
+    if any(cap is not None and cap <= 0 for cap in (limits.tokens, limits.dollars)):
+        raise UsageError("llm.limits: the budget is 0, so that no call could ever be made: raise it, or leave it out")
+    if backend.paid and backend.price(1000, 1000) <= 0 and (limits.dollars or limits.dollars_per_hour):
+        raise UsageError(
+            "llm.limits.dollars cannot be held without prices: set llm.dollars_per_million_prompt_tokens and "
+            "llm.dollars_per_million_completion_tokens, or cap tokens instead"
+        )
+    return backend
+
+
+async def start(config: LLMConfig, folder: Path, backend: Backend | None = None, clock: Clock | None = None) -> Service:
+    """A service at work: journal and ledger in `folder`, a real Redis, consumers of the durable lane.
+
+    Args:
+        backend: answers instead of the configured one (replicas on Ray).
+
+    Raises:
+        UsageError: with one sentence, before any call is made.
+    """
+    clock = clock or Clock()
+    world = load(config.world) if config.world else NOWHERE
+    backend = backend or make_backend(config)
+    embedder = None if config.embedding.folder == "backend" else EmbeddingBackend(config.embedding)
+    folder.mkdir(parents=True, exist_ok=True)
+    journal = Journal(folder / "journal.jsonl", config.fsync)
+    ledger = Ledger(config.limits, folder / "ledger.jsonl", clock, config.fsync)
+    server = RedisServer(config.redis.model_copy(update={"folder": config.redis.folder or str(folder / "redis")}))
+    for warning in await server.start():
+        log.warning("%s", warning)
+    redis = server.connect()
+    queue = Queue(redis, config.durable, clock)
+    service = Service(
+        config,
+        backend,
+        embedder,
+        world,
+        journal,
+        ledger,
+        queue,
+        Shared(redis, config.redis.cache_ttl_s, clock),
+        clock,
+    )
+    stop = asyncio.Event()
+    me = f"{platform.node()}-{os.getpid()}"
+    service.consumers = [
+        Consumer(queue, service.ask, f"{me}-{n}", config.durable, clock) for n in range(config.consumers)
+    ]
+    workers = [asyncio.ensure_future(_consume(consumer, stop, clock)) for consumer in service.consumers]
+    watch = asyncio.ensure_future(_keep(server, stop, clock))
+
+    async def close() -> None:
+        stop.set()
+        await asyncio.gather(*workers, return_exceptions=True)
+        watch.cancel()
+        await redis.aclose()
+        await server.stop()
+
+    service.closers.append(close)
+    return service
+
+
+async def _consume(consumer: Consumer, stop: asyncio.Event, clock: Clock) -> None:
+    """A defect ends a consumer; its jobs are delivered again, and are buried if they do it every time."""
+    while not stop.is_set():
+        try:
+            await consumer.run(stop)
+        except Exception:
+            log.exception("a consumer of the durable lane failed, and begins again")
+            await clock.sleep(CONSUMER_PAUSE_S)
+
+
+async def _keep(server: RedisServer, stop: asyncio.Event, clock: Clock) -> None:
+    """A Redis of our own that dies is started again, on the same files."""
+    while not stop.is_set():
+        await clock.sleep(REDIS_WATCH_S)
+        try:
+            if await server.ensure():
+                log.warning("Redis had died, and was started again on its files")
+        except (UsageError, Unreachable) as error:
+            log.error("%s", error)

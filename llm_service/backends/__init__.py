@@ -1,0 +1,68 @@
+"""What answers: one module each, found by name.
+
+A backend module publishes
+
+    Config                             a `Part`: its own options, with defaults
+    make(config, world) -> Backend     raises `UsageError` with one sentence if it cannot work as configured
+
+and its `Backend` answers batches. `llm.name=NAME` chooses one; its options stand beside it (`llm.model=...`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from llm_service.errors import BackendError
+from llm_service.records import Call, Reply, Verb
+
+
+class Backend(Protocol):
+    """Answers batches of calls."""
+
+    model: str
+    """Which model with which weights answers: part of every key. New weights, new name."""
+    verbs: frozenset[Verb]
+    """What it can do; the service refuses the rest before any call."""
+    max_batch: int
+    """Most calls in one batch."""
+    concurrency: int
+    """Batches that it serves at once: 1 for a model in this process, many for a hosted one."""
+    bucket_ratio: float | None
+    """In one batch the longest prompt is at most this many times the shortest; None: lengths do not matter."""
+    paid: bool
+    """Whether calls cost money: then they are priced, and embeddings are journalled too."""
+
+    async def answer(self, calls: Sequence[Call]) -> list[Reply | BackendError]:
+        """One reply or error for each call, in order. All calls have the same verb and parameters.
+
+        Raises:
+            BackendError: the whole batch failed.
+        """
+
+    def estimate(self, call: Call) -> tuple[int, int]:
+        """(prompt tokens, most completion tokens) that the call would use; an estimate, rather too high."""
+
+    def price(self, prompt_tokens: int, completion_tokens: int) -> float:
+        """Dollars."""
+
+    async def probe(self) -> None:
+        """Do a smallest piece of real work, free if there is a free way. Raises BackendError if it does not work."""
+
+    async def close(self) -> None:
+        """Let go of connections and memory."""
+
+
+def names() -> list[str]:
+    """Names of all backend modules, sorted."""
+    return sorted(m.name for m in pkgutil.iter_modules([str(Path(__file__).parent)]))
+
+
+def module(name: str) -> Any:
+    """The module of a backend; KeyError if there is none."""
+    if name not in names():
+        raise KeyError(name)
+    return importlib.import_module(f"llm_service.backends.{name}")

@@ -1,0 +1,379 @@
+"""Any server that speaks the OpenAI protocol: OpenAI's own, Azure's, vLLM, SGLang, llama.cpp, Ollama, a proxy.
+
+    generate   chat completions, or plain completions with `api: completions`
+    score      completions: the prompt with each candidate is echoed with log-probabilities, and those of the
+               candidate's tokens are added up; chat: the candidate's first token only, where the first tokens differ
+    embed      one request for a whole batch
+
+Retries belong to `llm_service/retry.py`: here a call is one request, and the key of a call is its Idempotency-Key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal
+from urllib.parse import SplitResult, urlsplit
+
+import numpy as np
+from pydantic import Field
+
+from llm_service.config import Part
+from llm_service.errors import (
+    BackendError,
+    ContextTooLong,
+    Garbled,
+    Refused,
+    TimedOut,
+    Unreachable,
+    Unsupported,
+    UsageError,
+)
+from llm_service.openai_protocol import count, document, first_tokens, number, pick, plain, refusal, tail, usage
+from llm_service.records import Call, Parameters, Reply, Verb, canonical, digest
+from llm_service.world import World
+
+OPENAI = "https://api.openai.com/v1"
+TURN_TOKENS = 8
+"""What a chat template adds to a turn, rather too many."""
+TOP = 20
+"""Most probable first tokens that a chat server can be asked for."""
+SECRET_HEADERS = {"authorization", "proxy-authorization", "api-key", "x-api-key", "cookie"}
+
+
+class Config(Part):
+    """Which server and model, and what it costs."""
+
+    model: str = ""
+    """Name of the model, as the server knows it."""
+    base_url: str = ""
+    """Address up to and including the version, such as http://127.0.0.1:8000/v1; empty: OpenAI's."""
+    api: Literal["chat", "completions"] = "chat"
+    """Which endpoint: conversations, or plain prompts (needed to score candidates of several tokens)."""
+    api_key_env: str = "OPENAI_API_KEY"
+    """Environment variable that holds the key; a server on loopback needs none."""
+    headers: dict[str, str] = Field(default={})
+    """Further headers; no secrets, since a run's configuration is written down."""
+    header_env: dict[str, str] = Field(default={})
+    """Further headers with secrets: name of the header -> environment variable that holds it (Azure: `api-key`)."""
+    query: dict[str, str] = Field(default={})
+    """Further fields of every address (Azure: `api-version`)."""
+    body: dict[str, Any] = Field(default={})
+    """Further fields of every request but embeddings; null leaves out one that the server does not take."""
+    embedding_model: str = ""
+    """Model for `embed`; empty: the server is not asked for embeddings."""
+    dollars_per_million_prompt_tokens: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """Price; none: unknown, and no cap of money can be held."""
+    dollars_per_million_completion_tokens: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """Price; none: unknown, and no cap of money can be held."""
+    concurrency: int = Field(default=32, ge=1)
+    """Most requests at once."""
+    max_batch: int = Field(default=1, ge=1)
+    """Most calls in one batch. Only embeddings share a request: raise it for them; generated calls would wait for the
+    slowest of their batch."""
+    timeout_s: float = Field(default=60.0, gt=0)
+    """Most time for one request, from connecting to the last byte; seconds."""
+    context: int | None = Field(default=None, ge=1)
+    """Tokens that the model reads and writes; calls that by estimate do not fit are not sent. None: the server says."""
+    max_reply_bytes: int = Field(default=4_000_000, ge=1000)
+    """A longer reply is not an honest one."""
+    allow_plain_http: bool = False
+    """Send the key over plain http to a host that is not this one."""
+
+
+class OpenAI:
+    """One server and model. Belongs to one event loop."""
+
+    bucket_ratio = None
+
+    def __init__(self, config: Config, url: SplitResult, key: str | None, secret_headers: Mapping[str, str]) -> None:
+        import openai
+
+        self._config = config
+        self._server = url.netloc
+        self._local = _loopback(url.hostname or "")
+        # Whatever changes the answers is part of the name, since the name is part of every key.
+        extra = {"api": config.api, "body": config.body, "embedding_model": config.embedding_model}
+        usual = {"api": "chat", "body": {}, "embedding_model": ""}
+        self.model = config.model if extra == usual else f"{config.model}+{digest(canonical(extra))[:8]}"
+        self.verbs: frozenset[Verb] = frozenset(
+            ("generate", "score", "embed") if config.embedding_model else ("generate", "score")
+        )
+        self.max_batch = config.max_batch
+        self.concurrency = max(1, config.concurrency // config.max_batch)
+        prices = (config.dollars_per_million_prompt_tokens, config.dollars_per_million_completion_tokens)
+        self.paid = not self._local or any(prices)
+        self.priced = not self.paid or None not in prices
+        """Whether `price` is known; where it is not, it says 0."""
+        self._prices = (prices[0] or 0.0, prices[1] or 0.0)
+        self._headers: dict[str, Any] = {} if key else {"Authorization": openai.Omit()}
+        self._client: Any = openai.AsyncOpenAI(
+            api_key=key or "none",
+            base_url=url.geturl(),
+            max_retries=0,
+            default_headers={**config.headers, **secret_headers},
+            default_query=config.query,
+            http_client=openai.DefaultAsyncHttpxClient(
+                timeout=openai.Timeout(config.timeout_s, connect=min(config.timeout_s, 10.0)),
+                follow_redirects=False,  # the key and the prompts go where they were meant to go
+                trust_env=not self._local,  # a proxy has no business with loopback
+            ),
+        )
+
+    async def answer(self, calls: Sequence[Call]) -> list[Reply | BackendError]:
+        """See `Backend`. Generated and scored calls are sent at once, each on its own."""
+        if calls[0].verb == "embed":
+            return await self._embed(calls)
+        one = self._generate if calls[0].verb == "generate" else self._score
+        return list(await asyncio.gather(*(_caught(one, call) for call in calls)))
+
+    def estimate(self, call: Call) -> tuple[int, int]:
+        prompt = sum(count(text) + TURN_TOKENS for _, text in call.turns)
+        if call.verb == "embed":
+            return prompt, 0
+        if call.verb == "generate":
+            return prompt, call.parameters.max_tokens
+        if self._config.api == "chat":
+            return prompt, 1
+        return sum(prompt + count(candidate) for candidate in call.candidates), 0
+
+    def price(self, prompt_tokens: int, completion_tokens: int) -> float:
+        return (prompt_tokens * self._prices[0] + completion_tokens * self._prices[1]) / 1e6
+
+    async def probe(self) -> None:
+        """List the models, which is free; where that is not served, ask for one token."""
+        try:
+            await self._request(self._client.models, "list", {}, None)
+        except Refused:
+            await self._generate(Call("generate", (("user", "."),), parameters=Parameters(max_tokens=1)))
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    # ---- verbs ------------------------------------------------------------------------------------------------------
+
+    async def _generate(self, call: Call) -> Reply:
+        p, prompt = call.parameters, self.estimate(call)[0]
+        if self._config.context is not None and prompt + p.max_tokens > self._config.context:
+            raise ContextTooLong(
+                f"the prompt of about {prompt} tokens and a reply of {p.max_tokens} do not fit llm.context="
+                f"{self._config.context}"
+            )
+        fields: dict[str, Any] = {"temperature": p.temperature, self._longest: p.max_tokens, "stop": p.stop or None}
+        if p.temperature > 0:  # equal questions with different sample numbers must not be drawn alike
+            fields["seed"] = int(digest(str(p.seed), str(call.sample))[:7], 16)
+        record = await self._complete(call, fields)
+        choice = pick(record, "choices", 0, kind=dict)
+        if choice.get("finish_reason") == "content_filter":
+            raise Refused(f"{self._server}'s content filter stopped the reply")
+        if self._config.api == "completions":
+            text = pick(choice, "text", kind=str)
+        else:
+            message = pick(choice, "message", kind=dict)
+            if message.get("refusal") and not message.get("content"):
+                raise Refused(f"{self._server}'s model refuses to answer")
+            text = pick(message, "content", kind=(str, type(None))) or ""
+        text = text.encode("utf-8", "replace").decode()  # JSON can hold half a surrogate pair, UTF-8 cannot
+        written = usage(record, "completion_tokens", min(count(text), p.max_tokens))
+        return Reply(text=text, prompt_tokens=usage(record, "prompt_tokens", prompt), completion_tokens=written)
+
+    async def _score(self, call: Call) -> Reply:
+        if self._config.api == "chat":
+            return await self._score_first_tokens(call)
+        prompt = plain(call.turns)
+        fields = {"max_tokens": 0, "echo": True, "logprobs": 1, "temperature": 0.0}
+        record = await self._complete(call, fields, [prompt + candidate for candidate in call.candidates])
+        choices = _in_order(pick(record, "choices", kind=list), len(call.candidates))
+        scores = []
+        for choice, candidate in zip(choices, call.candidates, strict=True):
+            if not isinstance(choice.get("logprobs"), dict):
+                raise Unsupported(f"{self._server} tells no log-probabilities of the prompt, so it cannot score")
+            tokens = [pick(token, kind=str) for token in pick(choice, "logprobs", "tokens", kind=list)]
+            total, used = tail(tokens, pick(choice, "logprobs", "token_logprobs", kind=list), candidate)
+            scores.append(total / max(used, 1) if call.parameters.normalise == "tokens" else total)
+        return self._scored(call, record, scores)
+
+    async def _score_first_tokens(self, call: Call) -> Reply:
+        fields = {"temperature": 0.0, self._longest: 1, "logprobs": True, "top_logprobs": TOP}
+        record = await self._complete(call, fields)
+        choice = pick(record, "choices", 0, kind=dict)
+        told = choice.get("logprobs")
+        if not (isinstance(told, dict) and told.get("content")):
+            raise Unsupported(f"{self._server} tells no log-probabilities, so it cannot score")
+        listed = pick(told, "content", 0, "top_logprobs", kind=list)
+        ranked = [(pick(t, "token", kind=str), number(pick(t, "logprob", kind=(int, float)))) for t in listed]
+        return self._scored(call, record, first_tokens(ranked, call.candidates))
+
+    def _scored(self, call: Call, record: dict[str, Any], scores: Sequence[float]) -> Reply:
+        prompt, completion = self.estimate(call)
+        return Reply(
+            scores=tuple(scores),
+            prompt_tokens=usage(record, "prompt_tokens", prompt),
+            completion_tokens=usage(record, "completion_tokens", completion),
+        )
+
+    async def _embed(self, calls: Sequence[Call]) -> list[Reply | BackendError]:
+        fields = {
+            "model": self._config.embedding_model,
+            "input": [plain(call.turns) for call in calls],
+            "encoding_format": "float",
+        }
+        key = digest(*(call.key(self.model) for call in calls))
+        try:
+            record = await self._request(self._client.embeddings, "create", fields, key)
+        except Refused as error:
+            if len(calls) == 1:
+                return [error]
+            # One text may be to blame: the others shall not suffer for it.
+            return [(await self._embed([call]))[0] for call in calls]
+        rows = _in_order(pick(record, "data", kind=list), len(calls))
+        total = usage(record, "prompt_tokens", sum(self.estimate(call)[0] for call in calls))
+        shares = [total * (i + 1) // len(calls) - total * i // len(calls) for i in range(len(calls))]
+        return [
+            Reply(vector=_unit(pick(row, "embedding", kind=list)), prompt_tokens=share)
+            for row, share in zip(rows, shares, strict=True)
+        ]
+
+    # ---- requests ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _longest(self) -> str:
+        """The field for the longest reply: OpenAI renamed it for conversations, other servers know the first name."""
+        renamed = self._config.api == "chat" and self._config.base_url in ("", OPENAI)
+        return "max_completion_tokens" if renamed else "max_tokens"
+
+    async def _complete(self, call: Call, fields: dict[str, Any], prompts: list[str] | None = None) -> dict[str, Any]:
+        chat = self._config.api == "chat"
+        resource = self._client.chat.completions if chat else self._client.completions
+        asked: dict[str, Any] = {"model": self._config.model}
+        if chat:
+            asked["messages"] = [{"role": role, "content": text} for role, text in call.turns]
+        else:
+            asked["prompt"] = prompts or plain(call.turns)
+        extra = {name: value for name, value in {**fields, **self._config.body}.items() if value is not None}
+        return await self._request(resource, "create", {**asked, "extra_body": extra}, call.key(self.model))
+
+    async def _request(self, resource: Any, name: str, fields: dict[str, Any], key: str | None) -> dict[str, Any]:
+        """Send one request and read its reply, within the limits of time and size.
+
+        Raises:
+            BackendError: each in its own class.
+        """
+        import httpx2
+        import openai
+
+        headers = self._headers | ({"Idempotency-Key": key} if key else {})
+        send = getattr(resource.with_streaming_response, name)
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self._config.timeout_s), send(**fields, extra_headers=headers) as response:
+                async for piece in response.iter_bytes():
+                    body += piece
+                    if len(body) > self._config.max_reply_bytes:
+                        raise Garbled(f"{self._server} sent more than {self._config.max_reply_bytes} bytes")
+        except openai.APIStatusError as error:
+            raise refusal(error.status_code, error.response.headers, error.response.text, self._server) from None
+        except openai.APIConnectionError as error:
+            raise self._not_connected(error) from None
+        except (TimeoutError, httpx2.TimeoutException):
+            raise TimedOut(f"{self._server} did not answer in {self._config.timeout_s:g} s") from None
+        except (httpx2.HTTPError, httpx2.StreamError, OSError):
+            raise Garbled(f"{self._server} cut its reply after {len(body)} bytes") from None
+        except UnicodeEncodeError:
+            raise Refused("the prompt holds half a surrogate pair, which cannot be sent as UTF-8") from None
+        return document(body, self._server)
+
+    def _not_connected(self, error: Exception) -> BackendError:
+        cause = type(error.__cause__).__name__
+        failure: BackendError
+        if "Timeout" in cause:
+            failure = TimedOut(f"{self._server} did not answer in {self._config.timeout_s:g} s")
+        elif cause == "ConnectError":
+            failure = Unreachable(f"no connection to {self._server}: is the server running, and llm.base_url right?")
+        else:
+            failure = Unreachable(f"{self._server} cut the connection before it answered")
+        failure.maybe_billed = cause not in ("ConnectError", "ConnectTimeout", "PoolTimeout")  # then nothing was sent
+        return failure
+
+
+def make(config: Config, world: World) -> OpenAI:
+    """See `llm_service.backends`.
+
+    Raises:
+        UsageError: no model, no key, or an address that a key must not be sent to.
+    """
+    if not config.model:
+        raise UsageError("llm.model is missing: name the model that the server shall use")
+    if (config.dollars_per_million_prompt_tokens is None) != (config.dollars_per_million_completion_tokens is None):
+        raise UsageError("llm: one price is missing: set dollars_per_million_prompt_tokens and ..._completion_tokens")
+    url = _address(config.base_url or OPENAI)
+    local = _loopback(url.hostname or "")
+    for name in config.headers:
+        if name.lower() in SECRET_HEADERS:
+            raise UsageError(f"llm.headers: {name} holds a secret: name its environment variable in llm.header_env")
+    secrets = {name: _secret(variable, f"llm.header_env.{name}") for name, variable in config.header_env.items()}
+    key = None
+    if os.environ.get(config.api_key_env) or not (local or secrets):
+        key = _secret(config.api_key_env, "llm.api_key_env")
+    if url.scheme == "http" and not local and not config.allow_plain_http:
+        raise UsageError(
+            f"llm.base_url: http://{url.netloc} would carry the key and the prompts in clear: use https, or set "
+            "llm.allow_plain_http=true in a network that you trust"
+        )
+    return OpenAI(config, url, key, secrets)
+
+
+def _address(text: str) -> SplitResult:
+    try:
+        url = urlsplit(text)
+        bad = url.scheme not in ("http", "https") or not url.hostname or url.port == 0
+    except ValueError:
+        bad = True
+    if bad or any(c.isspace() for c in text):
+        raise UsageError("llm.base_url is not an address such as https://host/v1")
+    if url.username is not None or url.query or url.fragment:
+        raise UsageError("llm.base_url: leave out user, password and query: a key belongs into the environment")
+    return url
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _secret(variable: str, option: str) -> str:
+    value = os.environ.get(variable, "").strip()
+    if not value:
+        raise UsageError(f"{option}: the environment variable {variable} is not set: it should hold the server's key")
+    if not (value.isascii() and value.isprintable()):
+        raise UsageError(f"{option}: the environment variable {variable} holds what cannot stand in a header")
+    return value
+
+
+async def _caught(one: Callable[[Call], Awaitable[Reply]], call: Call) -> Reply | BackendError:
+    try:
+        return await one(call)
+    except BackendError as error:
+        return error
+
+
+def _in_order(rows: list[Any], expected: int) -> list[dict[str, Any]]:
+    """Rows by their `index`: servers may send them in any order."""
+    if sorted(pick(row, "index", kind=int) for row in rows) != list(range(expected)):
+        raise Garbled(f"the reply has {len(rows)} entries for {expected} questions")
+    return sorted(rows, key=lambda row: int(row["index"]))
+
+
+def _unit(values: list[Any]) -> np.ndarray[Any, np.dtype[np.float32]]:
+    try:
+        vector = np.array(values, np.float64)
+    except (ValueError, TypeError, OverflowError):
+        raise Garbled("an embedding is not a list of numbers") from None
+    length = float(np.linalg.norm(vector)) if vector.ndim == 1 else 0.0
+    if not (np.isfinite(length) and length > 0):
+        raise Garbled("an embedding has no direction")
+    return (vector / length).astype(np.float32)

@@ -1,0 +1,146 @@
+"""Answers by rules from what the world publishes: the backend that is always there, and a model whose errors are known.
+
+It reads what a prompt was rendered from (`Call.task`, `Call.inputs`), not the prompt; a raw prompt gets a sentence of
+the world's corpus. It is as good as the rules (`llm_service.sense`), but errs at the rates of its configuration:
+
+    wrong        plausible but false: a goal that is not in view, the worse of two
+    mistimed     a goal that is reached already or lacks a prerequisite
+    senseless    the world's words in an order that means nothing: "open the ball"
+    malformed    text outside the task's grammar
+
+Errors are a function of (seed, question): an equal question gets an equal answer in any process and any batch, and
+with higher rates it errs wherever it did with lower ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from llm_service.config import Part
+from llm_service.errors import BackendError, Unsupported
+from llm_service.records import Call, Reply, Verb, digest
+from llm_service.script import Chance, Script
+from llm_service.world import World
+
+RATES = ("wrong", "mistimed", "senseless", "malformed")
+
+
+class Config(Part):
+    """Options of the scripted model."""
+
+    seed: int = 0
+    """Of its errors."""
+    wrong: float = Field(default=0.03, ge=0.0, le=1.0)
+    """Share of answers, and of goals, that are plausible but false."""
+    mistimed: float = Field(default=0.02, ge=0.0, le=1.0)
+    """Share of goals whose prerequisites are not met, or that are reached already."""
+    senseless: float = Field(default=0.02, ge=0.0, le=1.0)
+    """Share of goals and answers that mean nothing."""
+    malformed: float = Field(default=0.02, ge=0.0, le=1.0)
+    """Share of replies that no parser should accept."""
+    latency_s: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
+    """Seconds that a batch takes, however small."""
+    latency_per_item_s: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
+    """Seconds that each call of a batch adds."""
+    max_batch: int = Field(default=64, ge=1)
+    """Most calls in one batch."""
+    concurrency: int = Field(default=8, ge=1)
+    """Batches that it answers at once."""
+    dollars_per_million_prompt_tokens: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
+    """As if it were a hosted model."""
+    dollars_per_million_completion_tokens: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
+    """As if it were a hosted model."""
+
+    @model_validator(mode="after")
+    def _shares(self) -> Self:
+        if self.wrong + self.mistimed + self.senseless > 1:
+            raise ValueError("wrong, mistimed and senseless are shares of the same answers: together at most 1")
+        return self
+
+
+class Scripted:
+    """A `Backend` that needs nothing but the world's description."""
+
+    verbs: frozenset[Verb] = frozenset({"generate", "score"})
+    bucket_ratio: float | None = None
+
+    def __init__(self, config: Config, world: World) -> None:
+        said = config.model_dump_json(include={"seed", *RATES})
+        self.model = f"scripted-{digest(said, world.model_dump_json())[:12]}"
+        self.max_batch, self.concurrency = config.max_batch, config.concurrency
+        self.paid = config.dollars_per_million_prompt_tokens + config.dollars_per_million_completion_tokens > 0
+        self._config = config
+        self._rates = {name: float(getattr(config, name)) for name in RATES}
+        self._script = Script(world)
+
+    async def answer(self, calls: Sequence[Call]) -> list[Reply | BackendError]:
+        """See `Backend`."""
+        seconds = self._config.latency_s + self._config.latency_per_item_s * len(calls)
+        if seconds > 0:
+            await asyncio.sleep(seconds)
+        replies: list[Reply | BackendError] = []
+        for call in calls:
+            replies.append(self._reply(call))
+            await asyncio.sleep(0)  # a large batch does not keep the loop from its other work
+        return replies
+
+    def _reply(self, call: Call) -> Reply | BackendError:
+        # Not by `self.model`: the same questions shall go wrong first whatever the rates are.
+        chance = Chance(f"{self._config.seed} {call.key('scripted')}", self._rates)
+        prompt = sum(tokens(text) for _, text in call.turns)
+        if call.verb == "score":
+            scores = self._script.score(call, chance)
+            lengths = [tokens(text) for text in call.candidates]
+            if call.parameters.normalise == "tokens":
+                scores = [score / length for score, length in zip(scores, lengths, strict=True)]
+            return Reply(scores=tuple(scores), prompt_tokens=prompt, completion_tokens=sum(lengths))
+        if call.verb == "generate":
+            text = _ended(self._script.reply(call, chance), call)
+            return Reply(text=text, prompt_tokens=prompt, completion_tokens=tokens(text))
+        return Unsupported(f"the scripted backend does not {call.verb}: choose another with llm=NAME")
+
+    def estimate(self, call: Call) -> tuple[int, int]:
+        """See `Backend`."""
+        prompt = sum(tokens(text) for _, text in call.turns)
+        if call.verb == "score":
+            return prompt, sum(map(tokens, call.candidates))
+        return prompt, call.parameters.max_tokens
+
+    def price(self, prompt_tokens: int, completion_tokens: int) -> float:
+        """Dollars."""
+        config = self._config
+        prompts = prompt_tokens * config.dollars_per_million_prompt_tokens
+        return (prompts + completion_tokens * config.dollars_per_million_completion_tokens) / 1e6
+
+    async def probe(self) -> None:
+        """One answer, without its latency."""
+        self._reply(Call("generate", (("user", "What do you see?"),)))
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def make(config: Config, world: World) -> Scripted:
+    """The backend.
+
+    Raises:
+        UsageError: a pattern of the world names a slot without words.
+    """
+    return Scripted(config, world)
+
+
+def tokens(text: str) -> int:
+    """About as many as a usual tokenizer makes of English: one for four characters."""
+    return math.ceil(len(text) / 4)
+
+
+def _ended(text: str, call: Call) -> str:
+    """A reply as a model would end it: before a stop text, or at its longest."""
+    for stop in call.parameters.stop:
+        text = text.split(stop, 1)[0] if stop else text
+    return text[: 4 * call.parameters.max_tokens]

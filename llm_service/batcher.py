@@ -1,0 +1,231 @@
+"""Makes batches out of calls that come one by one, from many callers, in two lanes.
+
+    submit(call, lane, caller) ──> queues by (caller, kind) in each lane ──> batch ──> backend ──> reply or error
+
+While the backend is busy, calls gather by themselves. When it has room, a batch goes out as soon as it is full, or nothing
+came for `wait_s`, or its oldest call has waited a fair share of the time that a batch takes. A batch holds one kind: the
+same verb, parameters and bucket of length.
+
+Fairness: lanes take turns by weight, so that a flood of labelling jobs slows an episode down by a known factor and
+never stops it; inside a lane callers take turns, one call each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import OrderedDict, deque
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+
+from llm_service.backends import Backend
+from llm_service.clock import Clock
+from llm_service.config import Part
+from llm_service.errors import BackendError, Busy, Garbled, ServiceError, TimedOut
+from llm_service.records import Call, Lane, Reply
+from llm_service.retry import Breaker
+
+
+class BatchConfig(Part):
+    """How calls become batches."""
+
+    wait_s: float = 0.002
+    """A batch goes to an idle backend when no further call came for so long; seconds."""
+    patience: float = 0.25
+    """Or when its oldest call has waited this share of what the last batch took (and at least `wait_s`)."""
+    size: int | None = None
+    """Most calls in a batch; none takes the backend's own number."""
+    waiting: int = 20_000
+    """Most calls that wait; more are refused as busy."""
+    durable_share: float = 0.2
+    """Share of batches that the durable lane gets while both lanes wait, in (0, 1)."""
+    timeout_s: float = 120.0
+    """A batch without an answer for so long has failed; seconds."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    call: Call
+    since: float
+    reply: asyncio.Future[Reply]
+
+
+class Batcher:
+    """In front of one backend. Belongs to one event loop."""
+
+    def __init__(self, backend: Backend, config: BatchConfig, breaker: Breaker, clock: Clock) -> None:
+        self._backend, self._config, self._breaker, self._clock = backend, config, breaker, clock
+        self._size = min(config.size or backend.max_batch, backend.max_batch)
+        self._lanes: dict[Lane, OrderedDict[Hashable, deque[_Waiting]]] = {
+            "interactive": OrderedDict(),
+            "durable": OrderedDict(),
+        }
+        self._credit = 0.0  # of the durable lane: it goes next when it has saved up a whole batch
+        self.waiting = 0
+        self.batches = 0
+        self.calls = 0
+        self.in_flight = 0
+        self._batch_s = 0.0  # what the last batch took
+        self._changed = asyncio.Event()
+        self._serving: set[asyncio.Task[None]] = set()
+        self._dispatcher: asyncio.Task[None] | None = None
+
+    async def submit(self, call: Call, lane: Lane, caller: str) -> Reply:
+        """Wait for the reply to one call.
+
+        Raises:
+            Busy: too many wait.
+            BackendError, Away: as the backend or the breaker say.
+        """
+        if self.waiting >= self._config.waiting:
+            raise Busy(
+                f"{self.waiting} calls wait for the model already: ask fewer at once, or raise llm.batch.waiting"
+            )
+        if self._dispatcher is None:
+            self._dispatcher = asyncio.ensure_future(self._dispatch())
+        waiting = _Waiting(call, self._clock.now(), asyncio.get_running_loop().create_future())
+        self._lanes[lane].setdefault((caller, self._kind(call)), deque()).append(waiting)
+        self.waiting += 1
+        self._changed.set()
+        return await waiting.reply
+
+    async def close(self) -> None:
+        """Stop serving; what waits is cancelled."""
+        tasks = [*self._serving, *([self._dispatcher] if self._dispatcher else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for lane in self._lanes.values():
+            for queue in lane.values():
+                for waiting in queue:
+                    waiting.reply.cancel()
+
+    def _kind(self, call: Call) -> Hashable:
+        ratio = self._backend.bucket_ratio
+        bucket = 0 if ratio is None else int(math.log(max(call.characters, 1)) / math.log(ratio))
+        return (call.verb, call.parameters, bucket)
+
+    async def _dispatch(self) -> None:
+        while True:
+            await self._until(lambda: self.waiting > 0 and self.in_flight < self._backend.concurrency)
+            await self._gather()
+            batch = self._take()
+            self.in_flight += 1
+            task = asyncio.ensure_future(self._serve(batch))
+            self._serving.add(task)
+            task.add_done_callback(self._served)
+
+    async def _gather(self) -> None:
+        """Wait for a fuller batch, as long as calls keep coming and patience lasts."""
+        wait_s = self._config.wait_s
+        oldest = min(queue[0].since for lane in self._lanes.values() for queue in lane.values())
+        latest = oldest + max(wait_s, self._config.patience * self._batch_s)
+        while self.waiting < self._size:
+            before, left = self.waiting, latest - self._clock.now()
+            if left <= 0:
+                return
+            await self._until(lambda: self.waiting >= self._size, min(wait_s, left))
+            if self.waiting == before:
+                return
+
+    async def _until(self, condition: object, seconds: float | None = None) -> None:
+        """Wait for a condition on the queues, at most some time."""
+        assert callable(condition)
+        timer = None if seconds is None else asyncio.ensure_future(self._clock.sleep(seconds))
+        change: asyncio.Future[bool] | None = None
+        try:
+            while not condition() and not (timer and timer.done()):
+                self._changed.clear()
+                change = asyncio.ensure_future(self._changed.wait())
+                await asyncio.wait({change, timer} if timer else {change}, return_when=asyncio.FIRST_COMPLETED)
+                change.cancel()
+        finally:
+            for task in (timer, change):
+                if task is not None:
+                    task.cancel()
+
+    def _served(self, task: asyncio.Task[None]) -> None:
+        self._serving.discard(task)
+        self.in_flight -= 1
+        self._changed.set()
+
+    def _take(self) -> list[_Waiting]:
+        """The next batch: one kind, lanes by weight, callers in turn."""
+        order = self._lane_order()
+        kind = next(iter(self._lanes[order[0]]))[1]  # type: ignore[index]
+        batch: list[_Waiting] = []
+        for lane in order:
+            batch.extend(self._drain(self._lanes[lane], kind, self._size - len(batch)))
+        self.waiting -= len(batch)
+        return batch
+
+    def _lane_order(self) -> list[Lane]:
+        """The lane whose turn it is first; the other fills what room is left."""
+        interactive, durable = self._lanes["interactive"], self._lanes["durable"]
+        if not (interactive and durable):
+            return ["interactive", "durable"] if interactive else ["durable", "interactive"]
+        self._credit += self._config.durable_share
+        if self._credit < 1:
+            return ["interactive", "durable"]
+        self._credit -= 1
+        return ["durable", "interactive"]
+
+    @staticmethod
+    def _drain(lane: OrderedDict[Hashable, deque[_Waiting]], kind: Hashable, most: int) -> Iterator[_Waiting]:
+        """At most so many calls of a kind, one from each caller in turn."""
+        names = deque(name for name in lane if name[1] == kind)  # type: ignore[index]
+        while names and most > 0:
+            name = names.popleft()
+            queue = lane[name]
+            yield queue.popleft()
+            most -= 1
+            if queue:
+                lane.move_to_end(name)
+                names.append(name)
+            else:
+                del lane[name]
+
+    async def _serve(self, batch: list[_Waiting]) -> None:
+        calls = [waiting.call for waiting in batch]
+        try:
+            self._breaker.admit()
+            replies = await self._answer(calls)
+        except ServiceError as error:
+            if isinstance(error, BackendError):
+                self._breaker.failed(error)
+            replies = [error] * len(batch)  # type: ignore[list-item]
+        except Exception as error:  # a backend's own defect: its callers must hear of it, and none may wait for ever
+            failure = Garbled(f"the {type(self._backend).__name__} backend raised {type(error).__name__}: {error}")
+            self._breaker.failed(failure)
+            replies = [failure] * len(batch)
+        for waiting, reply in zip(batch, replies, strict=True):
+            if waiting.reply.done():
+                continue
+            if isinstance(reply, Exception):
+                waiting.reply.set_exception(reply)
+            else:
+                waiting.reply.set_result(reply)
+
+    async def _answer(self, calls: list[Call]) -> list[Reply | BackendError]:
+        self.batches += 1
+        self.calls += len(calls)
+        began = self._clock.now()
+        answer = asyncio.ensure_future(self._backend.answer(calls))
+        timer = asyncio.ensure_future(self._clock.sleep(self._config.timeout_s))
+        try:
+            await asyncio.wait({answer, timer}, return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                raise TimedOut(f"the backend did not answer a batch of {len(calls)} in {self._config.timeout_s:.0f} s")
+            replies = answer.result()
+            self._batch_s = self._clock.now() - began
+        finally:
+            answer.cancel()
+            timer.cancel()
+        if len(replies) != len(calls):
+            raise Garbled(f"the backend gave {len(replies)} replies to {len(calls)} calls")
+        failures = [r for r in replies if isinstance(r, BackendError)]
+        if len(failures) < len(replies):
+            self._breaker.succeeded()
+        else:
+            self._breaker.failed(failures[0])
+        return replies

@@ -1,0 +1,193 @@
+"""Answers that are known already: a dictionary in memory before Redis, and one call for equal questions in flight.
+
+Memory   microseconds, this process, bounded by bytes, the least recently used goes first
+Shared   one MGET for all who ask at one moment, all processes that share the Redis, entries expire
+Flight   equal keys that are being answered right now wait for the same answer
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from llm_service.clock import Clock
+from llm_service.records import Answer, Source, Status
+
+T = TypeVar("T")
+
+ENTRY_BYTES = 300
+"""What an entry costs beside its payload: key, record, table; measured, rounded up."""
+REMEMBERED = (Status.OK, Status.MALFORMED)
+"""Answers that were paid for, and would be the same again."""
+
+
+class Memory:
+    """The least recently used goes first. Reading is safe from other threads while the event loop writes.
+
+    Args:
+        megabytes: bound on payloads and bookkeeping.
+    """
+
+    def __init__(self, megabytes: float) -> None:
+        self._bound = int(megabytes * 2**20)
+        self._answers: OrderedDict[bytes, Answer] = OrderedDict()
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    def get(self, key: bytes) -> Answer | None:
+        """The answer, as one that cost nothing."""
+        answer = self._answers.get(key)
+        if answer is not None:
+            try:
+                self._answers.move_to_end(key)
+            except KeyError:  # another thread has evicted it since; it is still right
+                pass
+        return answer
+
+    def put(self, key: bytes, answer: Answer) -> None:
+        """Keep an answer that was paid for; others are not kept."""
+        if answer.status not in REMEMBERED:
+            return
+        known = self._answers.pop(key, None)
+        self.bytes += _size(answer) - (_size(known) if known else 0)
+        self._answers[key] = Answer(answer.status, answer.payload, answer.reason, Source.MEMORY)
+        while self.bytes > self._bound and self._answers:
+            _, oldest = self._answers.popitem(last=False)
+            self.bytes -= _size(oldest)
+
+
+def _size(answer: Answer) -> int:
+    return ENTRY_BYTES + len(answer.payload) + len(answer.reason)
+
+
+class Shared:
+    """The same answers in Redis, for other processes and later runs. A Redis that is away or full is a miss.
+
+    Args:
+        redis: a `redis.asyncio.Redis`.
+        seconds: how long an entry lives; entries with a time to live are what Redis evicts when its memory is full.
+    """
+
+    RETRY_S = 1.0
+    """After an error, Redis is not asked for this long: a cache must not slow down what it should speed up."""
+
+    def __init__(self, redis: Any, seconds: float, clock: Clock) -> None:
+        self._redis, self._seconds, self._clock = redis, max(1, int(seconds)), clock
+        self._away_until = float("-inf")
+        self._wanted: dict[bytes, asyncio.Future[bytes | None]] = {}  # keys of the next MGET
+        self._unwritten: dict[bytes, bytes] = {}
+        self._reading: set[asyncio.Task[None]] = set()
+        self._writing: asyncio.Task[None] | None = None
+        self.errors = 0
+
+    async def get(self, keys: Sequence[bytes]) -> list[Answer | None]:
+        """One answer or None for each key. Whoever asks at the same moment shares one MGET."""
+        if not self._wanted:
+            task = asyncio.ensure_future(self._read())
+            self._reading.add(task)
+            task.add_done_callback(self._reading.discard)
+        futures = []
+        for key in keys:
+            if key not in self._wanted:
+                self._wanted[key] = asyncio.get_running_loop().create_future()
+            futures.append(self._wanted[key])
+        values = [await future for future in futures]
+        return [None if value is None else _decode(value) for value in values]
+
+    def put(self, key: bytes, answer: Answer) -> None:
+        """Keep an answer that was paid for; it is written behind the caller's back, many at once."""
+        if answer.status not in REMEMBERED:
+            return
+        self._unwritten[key] = _encode(answer)
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.ensure_future(self._write())
+
+    async def flush(self) -> None:
+        """Wait until what was put is written, or given up."""
+        if self._writing is not None:
+            await self._writing
+
+    async def _read(self) -> None:
+        await asyncio.sleep(0)  # all who are about to ask
+        wanted, self._wanted = self._wanted, {}
+        names = [_name(key) for key in wanted]
+        values = await self._try(lambda: self._redis.mget(names)) or [None] * len(names)
+        for future, value in zip(wanted.values(), values, strict=True):
+            if not future.done():
+                future.set_result(value)
+
+    async def _write(self) -> None:
+        while self._unwritten:
+            entries, self._unwritten = self._unwritten, {}
+            pipeline = self._redis.pipeline(transaction=False)
+            for key, value in entries.items():
+                pipeline.set(_name(key), value, ex=self._seconds)
+            await self._try(pipeline.execute)
+
+    async def _try(self, operation: Callable[[], Awaitable[T]]) -> T | None:
+        from redis.exceptions import RedisError
+
+        if self._clock.now() < self._away_until:
+            return None
+        try:
+            return await operation()
+        except (RedisError, OSError, TimeoutError):
+            self.errors += 1
+            self._away_until = self._clock.now() + self.RETRY_S
+            return None
+
+
+def _name(key: bytes) -> bytes:
+    return b"cairn:answer:" + key
+
+
+def _encode(answer: Answer) -> bytes:
+    return bytes([answer.status]) + (answer.payload or answer.reason.encode("utf-8", "replace"))
+
+
+def _decode(value: bytes) -> Answer | None:
+    if not value or value[0] not in REMEMBERED:
+        return None
+    if value[0] == Status.OK:
+        return Answer(Status.OK, value[1:], source=Source.REDIS)
+    return Answer(Status.MALFORMED, reason=value[1:].decode("utf-8", "replace"), source=Source.REDIS)
+
+
+class Flight(Generic[T]):
+    """Work by key: who asks for a key that is being worked on gets the same future.
+
+    The work goes on when those who wait give up: it is paid for, and its answer is kept for who asks again.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: dict[bytes, asyncio.Task[T]] = {}
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def join(self, key: bytes, work: Callable[[], Awaitable[T]]) -> tuple[asyncio.Task[T], bool]:
+        """The task of this key, and whether it began with this call. Await it through `asyncio.shield` or `wait`."""
+        known = self._tasks.get(key)
+        if known is not None:
+            return known, False
+        task = asyncio.ensure_future(work())
+        assert isinstance(task, asyncio.Task)
+        self._tasks[key] = task
+        task.add_done_callback(lambda done: self._landed(key, done))
+        return task, True
+
+    def _landed(self, key: bytes, task: asyncio.Task[T]) -> None:
+        del self._tasks[key]
+        if not task.cancelled():
+            task.exception()  # whoever waits sees it; without this line, asyncio warns when nobody waits any more
+
+    async def close(self) -> None:
+        """Cancel what is in flight."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,177 @@
+"""From a call to a reply that is paid for once: journal, flight, budget, rate, retries, batch, parse, journal.
+
+    call ──> journal? ──> in flight? ──> reserve money ──> rate ──> [retry: batcher ──> backend] ──> settle
+         ──> parse (one repair turn if the reply is outside the grammar) ──> journal ──> value
+
+Money is reserved before a call is sent and settled when its reply is there, so that a cap holds whatever happens between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from llm_service.backends import Backend
+from llm_service.batcher import Batcher
+from llm_service.cache import Flight
+from llm_service.clock import Clock
+from llm_service.errors import BackendError, Malformed, ServiceError, Unsupported
+from llm_service.journal import Journal
+from llm_service.limits import Ledger, Rate
+from llm_service.records import Call, Lane, Reply, Source
+from llm_service.retry import Breaker, RetryBudget, RetryConfig, retried
+
+Parse = Callable[[Reply], Any]
+"""A reply's JSON value; raises `Malformed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paid:
+    """A reply, and what it cost this time."""
+
+    reply: Reply
+    source: Source
+    tokens: int = 0
+    dollars: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """Who asks, and until when it is worth trying."""
+
+    lane: Lane
+    caller: str
+    until: float  # clock.now() seconds
+
+
+@dataclass(slots=True)
+class Spent:
+    """What the calls of one item cost."""
+
+    source: Source = Source.JOURNAL
+    tokens: int = 0
+    dollars: float = 0.0
+
+    def add(self, paid: Paid) -> None:
+        self.tokens += paid.tokens
+        self.dollars += paid.dollars
+        if paid.source is not Source.JOURNAL:  # the dearest source of all calls is the answer's
+            self.source = paid.source if self.source is not Source.BACKEND else self.source
+
+
+class Calls:
+    """The paid side of one backend. Belongs to one event loop.
+
+    Args:
+        record: which verbs' replies are journalled.
+        random: uniform in [0, 1), for the jitter of retries.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        batcher: Batcher,
+        breaker: Breaker,
+        journal: Journal,
+        ledger: Ledger,
+        rate: Rate,
+        retry: RetryConfig,
+        clock: Clock,
+        random: Callable[[], float],
+        record: frozenset[str],
+    ) -> None:
+        self.backend, self.batcher, self.breaker = backend, batcher, breaker
+        self._journal, self._ledger, self._rate = journal, ledger, rate
+        self._retry, self._budget = retry, RetryBudget(retry)
+        self._clock, self._random, self._record = clock, random, record
+        self._flight: Flight[Paid] = Flight()
+        self.last_success = float("-inf")
+        self.retries = 0
+
+    async def value(self, call: Call, parse: Parse, waiter: Waiter, spent: Spent) -> Any:
+        """The parsed value of a call; a reply outside the grammar gets one repair turn.
+
+        Raises:
+            ServiceError: of any kind.
+        """
+        reply = await self.reply(call, parse, waiter, spent)
+        try:
+            return parse(reply)
+        except Malformed as unlike:
+            again = replace(call, turns=(*call.turns, ("assistant", reply.text[:4000]), ("user", repair(unlike))))
+            return parse(await self.reply(again, parse, waiter, spent))
+
+    async def reply(self, call: Call, parse: Parse, waiter: Waiter, spent: Spent) -> Reply:
+        """The reply to a call, from the journal if it was ever paid for."""
+        if call.verb not in self.backend.verbs:
+            raise Unsupported(
+                f"the {self.backend.model} backend cannot {call.verb}: it can {', '.join(sorted(self.backend.verbs))}; "
+                "choose another with llm=NAME"
+            )
+        key = call.key(self.backend.model)
+        known = self._journal.find(key)
+        if known is not None:
+            return known
+        task, first = self._flight.join(bytes.fromhex(key), lambda: self._pay(key, call, parse, waiter))
+        paid = await asyncio.shield(task)
+        spent.add(paid if first else Paid(paid.reply, Source.FLIGHT))
+        return paid.reply
+
+    async def close(self) -> None:
+        await self._flight.close()
+        await self.batcher.close()
+        await self.backend.close()
+
+    async def _pay(self, key: str, call: Call, parse: Parse, waiter: Waiter) -> Paid:
+        prompt, completion = self.backend.estimate(call)
+        self._budget.earn()
+        began = self._clock.now()
+        tries = 0
+
+        async def attempt() -> tuple[Reply, float]:
+            nonlocal tries
+            self.retries += tries > 0
+            tries += 1
+            # Each try is money of its own: a reply that was cut on its way may have been billed.
+            entry = self._ledger.reserve(prompt + completion, self.backend.price(prompt, completion))
+            try:
+                await self._rate.admit(prompt + completion)
+                reply = await self.batcher.submit(call, waiter.lane, waiter.caller)
+            except ServiceError as error:
+                # What may have been billed counts as spent. So does what a cancelled call left open, at the next start.
+                if not (isinstance(error, BackendError) and error.maybe_billed):
+                    self._ledger.release(entry)
+                raise
+            dollars = self.backend.price(reply.prompt_tokens, reply.completion_tokens)
+            self._ledger.settle(entry, reply.prompt_tokens + reply.completion_tokens, dollars)
+            return reply, dollars
+
+        reply, dollars = await retried(
+            attempt, self._retry, self._budget, self._clock, self._random, deadline=waiter.until
+        )
+        self.last_success = self._clock.now()
+        if call.verb in self._record:
+            parsed, error = None, ""
+            try:
+                parsed = parse(reply)
+            except Malformed as unlike:
+                error = str(unlike)
+            self._journal.append(
+                key,
+                self.backend.model,
+                call,
+                reply,
+                parsed=parsed,
+                error=error,
+                dollars=dollars,
+                latency_s=round(self._clock.now() - began, 4),
+                at=round(self._clock.wall(), 3),
+            )
+        return Paid(reply, Source.BACKEND, reply.prompt_tokens + reply.completion_tokens, dollars)
+
+
+def repair(unlike: Malformed) -> str:
+    """The turn that asks a model to say it again, in form."""
+    return f"That reply could not be read: {unlike}. Answer again, in exactly the form that was asked for."

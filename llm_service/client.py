@@ -1,0 +1,298 @@
+"""A door to a service in another process, over gRPC.
+
+    connect(ADDRESS or FOLDER) -> Client
+
+The client splits what is too large, tries again where its policy says so, finds a successor that listens elsewhere, and
+turns every failure on the way into answers with a status: an actor goes on with its episode.
+
+Questions are keyed by content, so asking twice is safe and costs nothing: that is what makes it free to retry.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import grpc
+
+from llm_service import guard, wire
+from llm_service.door import Door
+from llm_service.errors import Away, Busy, Expired, Refused, ServiceError, UsageError
+from llm_service.proto import llm_pb2, llm_pb2_grpc
+from llm_service.records import Answer, Ask, Status
+
+T = TypeVar("T")
+WhenAway = Literal["none", "wait", "stop"]
+_RPCS = {"generate": "Generate", "score": "Score", "embed": "Embed"}
+
+
+class ServiceAway(Away):
+    """The service cannot be reached, and the policy says to stop then."""
+
+
+class _TooLarge(Refused):
+    """Smaller requests may pass."""
+
+
+@dataclass(frozen=True)
+class Tls:
+    """How to trust the service and be trusted by it: PEM files; empty: the system's authorities, no certificate."""
+
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class _Link:
+    """One connection, and what it was made with."""
+
+    address: str
+    token: str = field(repr=False)
+    channel: Any
+    rpcs: Any
+    metadata: tuple[tuple[str, str], ...] = field(repr=False)
+
+
+class Client(Door):
+    """A door to a service at an address.
+
+    Without `tls`, an address beyond loopback is trusted by the system's authorities: the token never travels in clear.
+
+    Args:
+        address: HOST:PORT or unix:PATH.
+        token: what the service wants to see.
+        caller, deadline: as for every `Door`.
+        tls: for TLS; also on loopback, if given.
+        when_away: what to do while the service cannot be reached or is full. `none`: answer AWAY or BUSY at once;
+            `wait`: try again until the deadline; `stop`: raise `ServiceAway` if it cannot be reached.
+        max_items: most items in one request; more are split. What the service still finds too large is halved.
+        max_message_mb: largest request and reply, MiB.
+        look: gives address and token again after a failure, as a service that was restarted may listen elsewhere.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        token: str,
+        caller: str = "",
+        deadline: float = 60.0,
+        tls: Tls | None = None,
+        when_away: WhenAway = "none",
+        max_items: int = 4096,
+        max_message_mb: int = 64,
+        look: Callable[[], tuple[str, str]] | None = None,
+    ) -> None:
+        super().__init__(caller, deadline)
+        self._tls, self._when_away, self._look = tls, when_away, look
+        self._max_items, self._max_bytes = max_items, max_message_mb << 20
+        self._closed, self._lock = threading.Event(), threading.Lock()
+        self._link = self._connected(address, token)
+
+    def answer(self, ask: Ask) -> list[Answer]:
+        def send(part: Ask, until: float) -> list[Answer]:
+            message = self._call(_RPCS[part.verb], wire.request(part), until)
+            return wire.read_answers(message, len(part.contents))
+
+        return self._in_parts(ask, time.monotonic() + ask.deadline, send, _failed)
+
+    def accept(self, ask: Ask) -> tuple[list[str], list[Status]]:
+        def send(part: Ask, until: float) -> list[tuple[str, Status]]:
+            message = self._call("Submit", wire.job(part), until)
+            return wire.read_accepted(message, len(part.contents))
+
+        until = time.monotonic() + ask.deadline
+        pairs = self._in_parts(ask, until, send, lambda error: ("", error.status))
+        return [key for key, _ in pairs], [status for _, status in pairs]
+
+    def fetch(self, keys: Sequence[str], wait_s: float = 0.0) -> list[Answer]:
+        begun = time.monotonic()
+        answers: list[Answer] = []
+        for start in range(0, len(keys), self._max_items):
+            part = list(keys[start : start + self._max_items])
+            left = max(begun + wait_s - time.monotonic(), 0.0)
+            try:
+                request = llm_pb2.Keys(keys=part, wait_s=left)
+                message = self._call("Fetch", request, begun + wait_s + self.deadline)
+                answers += wire.read_answers(message, len(part))
+            except ServiceAway:
+                raise
+            except ServiceError as error:
+                answers += [_failed(error)] * len(part)
+        return answers
+
+    def health(self) -> tuple[bool, str]:
+        try:
+            state = self._call("Health", llm_pb2.Empty(), time.monotonic() + self.deadline)
+        except ServiceError as error:
+            return False, str(error)
+        return state.ok, state.reason
+
+    def stats(self) -> dict[str, float]:
+        return dict(self._call("Stats", llm_pb2.Empty(), time.monotonic() + self.deadline).values)
+
+    def close(self) -> None:
+        self._closed.set()
+        super().close()
+        self._link.channel.close()
+
+    def _in_parts(
+        self, ask: Ask, until: float, send: Callable[[Ask, float], list[T]], failed: Callable[[ServiceError], T]
+    ) -> list[T]:
+        """Send an ask, halved where it is too large or holds a text that cannot travel, until only that item fails."""
+        n = len(ask.contents)
+        try:
+            if n <= self._max_items:
+                return send(ask, until)
+            trouble: ServiceError = _TooLarge("too many items")
+        except ServiceAway:
+            raise
+        except UnicodeEncodeError:
+            trouble = _TooLarge("the text holds half a surrogate pair, which is no character: remove it")
+        except ServiceError as error:
+            trouble = error
+        if not isinstance(trouble, _TooLarge) or n <= 1:
+            return [failed(trouble)] * n
+        left, right = _halves(ask)
+        return self._in_parts(left, until, send, failed) + self._in_parts(right, until, send, failed)
+
+    def _call(self, rpc: str, request: Any, until: float) -> Any:
+        """Call, and try again as the policy says. Raises ServiceError or UsageError."""
+        size = request.ByteSize()
+        if size > self._max_bytes:
+            raise _TooLarge(f"the request has {size} bytes, the limit is {self._max_bytes}")
+        for attempt in itertools.count():
+            link, left = self._link, until - time.monotonic()
+            if left <= 0:
+                raise Expired("the deadline passed before the service answered")
+            try:
+                return getattr(link.rpcs, rpc)(request, timeout=left, metadata=link.metadata)
+            except grpc.RpcError as error:
+                trouble = _trouble(error, link.address)
+            except ValueError:  # what gRPC raises on a closed channel
+                trouble = Away("this door to the service was closed")
+            if self._closed.is_set() or not isinstance(trouble, Away | Busy | UsageError):
+                raise trouble
+            if self._moved(link):
+                continue
+            if isinstance(trouble, UsageError):
+                raise trouble
+            pause = min(0.05 * 2**attempt, 2.0) * random.uniform(0.5, 1.5)  # not all callers at the same moment
+            if self._when_away != "wait" or time.monotonic() + pause >= until:
+                raise ServiceAway(str(trouble)) if self._when_away == "stop" and isinstance(trouble, Away) else trouble
+            self._closed.wait(pause)
+        raise AssertionError
+
+    def _moved(self, link: _Link) -> bool:
+        """Whether there is another connection now than the one that failed."""
+        with self._lock:
+            if self._link is not link:
+                return True
+            if self._look is None:
+                return False
+            try:
+                address, token = self._look()
+            except UsageError:  # no server is ready there now
+                return False
+            if (address, token) == (link.address, link.token):
+                return False
+            self._link = self._connected(address, token)
+            link.channel.close()
+            return True
+
+    def _connected(self, address: str, token: str) -> _Link:
+        options = [
+            ("grpc.max_receive_message_length", self._max_bytes),
+            ("grpc.max_send_message_length", self._max_bytes),
+            ("grpc.enable_http_proxy", 0),
+            ("grpc.enable_retries", 0),  # retries are ours, where a policy bounds them
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.min_reconnect_backoff_ms", 2_000),
+            ("grpc.max_reconnect_backoff_ms", 2_000),
+            ("grpc.keepalive_time_ms", 20_000),  # a line that is cut silently is noticed after 25 s
+            ("grpc.keepalive_timeout_ms", 5_000),
+            ("grpc.http2.ping_timeout_ms", 5_000),
+            ("grpc.http2.max_pings_without_data", 0),
+        ]
+        if self._tls is None and guard.loopback(address):
+            channel = grpc.insecure_channel(address, options)
+        else:
+            channel = grpc.secure_channel(address, _credentials(self._tls or Tls()), options)
+        metadata = [("authorization", f"Bearer {token}")]
+        if self.caller:
+            metadata.append((wire.CALLER, self.caller))
+        rpcs = llm_pb2_grpc.LLMStub(channel)  # type: ignore[no-untyped-call]
+        return _Link(address, token, channel, rpcs, tuple(metadata))
+
+
+def connect(where: str | Path, token: str = "", token_env: str = "CAIRN_LLM_TOKEN", **options: Any) -> Client:
+    """A client of the service at an address, or of the one whose folder this is.
+
+    Args:
+        where: HOST:PORT, unix:PATH, or a folder, whose service is found again wherever it starts next.
+        token: "" takes that of the environment, else that of the folder.
+        token_env: variable that holds the token.
+        options: further arguments of `Client`.
+
+    Raises:
+        UsageError: no service is ready in the folder, or there is no token.
+    """
+    folder = Path(where)
+    if not folder.is_dir():
+        token = token or guard.chosen_token(token_env, "")
+        if not token:
+            raise UsageError(f"no token for the LLM service at {where}: set {token_env}, or name the service's folder")
+        return Client(str(where), token, **options)
+
+    def look() -> tuple[str, str]:
+        try:
+            address = (folder / "address").read_text(encoding="utf-8").strip()
+        except OSError:
+            raise UsageError(f"no LLM service is ready in {folder}: it has no file `address`") from None
+        return address, token or guard.chosen_token(token_env, "") or guard.read_token(folder / "token")
+
+    return Client(*look(), look=look, **options)
+
+
+def _credentials(tls: Tls) -> Any:
+    try:
+        ca, key, certificate = (Path(p).read_bytes() if p else None for p in (tls.ca, tls.key, tls.certificate))
+    except OSError as error:
+        raise UsageError(f"tls: cannot read {error.filename}: {error.strerror}") from None
+    return grpc.ssl_channel_credentials(ca, key, certificate)
+
+
+def _halves(ask: Ask) -> tuple[Ask, Ask]:
+    middle = len(ask.contents) // 2
+    sets = ask.candidates
+    first, second = (sets, sets) if len(sets) <= 1 else (sets[:middle], sets[middle:])
+    left = replace(ask, contents=ask.contents[:middle], candidates=first)
+    return left, replace(ask, contents=ask.contents[middle:], candidates=second)
+
+
+def _failed(error: ServiceError) -> Answer:
+    return Answer(error.status, reason=str(error))
+
+
+def _trouble(error: Any, address: str) -> ServiceError | UsageError:
+    """What a failed call means."""
+    code, details = error.code(), (error.details() or "").splitlines()[:1]
+    sentence = details[0] if details else "no reason given"
+    codes = grpc.StatusCode
+    if code is codes.DEADLINE_EXCEEDED:
+        return Expired(f"the deadline passed before the LLM service at {address} answered")
+    if code is codes.RESOURCE_EXHAUSTED:
+        trailers = dict(error.trailing_metadata() or ())
+        return Busy(sentence) if trailers.get(wire.STATUS) == str(int(Status.BUSY)) else _TooLarge(sentence)
+    if code in (codes.INVALID_ARGUMENT, codes.UNIMPLEMENTED):
+        return UsageError(f"the LLM service at {address} does not take the request: {sentence}")
+    if code in (codes.UNAUTHENTICATED, codes.PERMISSION_DENIED):
+        return UsageError(f"the LLM service at {address} does not let this caller in: {sentence}")
+    return Away(f"the LLM service at {address} is away: {sentence}")

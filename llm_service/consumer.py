@@ -1,0 +1,211 @@
+"""Answers durable jobs: takes some, asks the model for them, stores what it says, until told to stop.
+
+    take ──> group ──> ask ──┬─ OK, MALFORMED        finish: the answer is stored
+      ^                      ├─ AWAY, BUSY, EXPIRED  not the job's fault: kept, and asked again after a pause
+      │                      ├─ BUDGET               all handed back; nothing is taken for a while
+      │                      └─ REFUSED, the rest    bury: a dead letter with the reason
+      └── all settled
+
+One consumer holds at most `batch` jobs and takes none while it holds some, so that what waits in its memory is bounded;
+more consumers answer more at once. A job that was delivered too often has killed those who took it, and is buried.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+from llm_service.clock import Clock
+from llm_service.durable import DurableConfig, Job, Queue
+from llm_service.errors import ServiceError, Unreachable
+from llm_service.records import Answer, Ask, Status
+
+_DEADLINE_S = 600.0  # of one ask: nobody waits for it
+_PAUSE_S = (0.2, 30.0)  # first and longest pause after a failure
+_BUDGET_PAUSE_S = 60.0  # to the next look whether the budget allows more; looking costs nothing
+
+_KEPT = {Status.AWAY, Status.BUSY, Status.EXPIRED}
+
+
+class Consumer:
+    """One consumer of a queue.
+
+    Args:
+        queue: its jobs.
+        ask: answers an ask, one answer for each item. Raising a `ServiceError` is the same as answering with its
+            status for every item.
+        name: of this consumer, unlike any other's.
+        config: the queue's.
+        clock: for pauses.
+        grace_s: seconds that what is in hand may take after a stop.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        ask: Callable[[Ask], Awaitable[list[Answer]]],
+        name: str,
+        config: DurableConfig,
+        clock: Clock,
+        grace_s: float = 10.0,
+    ) -> None:
+        self._queue, self._ask, self._name, self._config, self._clock = queue, ask, name, config, clock
+        self._grace_s = grace_s
+        self._hand: dict[str, Job] = {}  # what is taken and not settled, by entry
+        self._out_of_budget = False
+        self.paused = ""
+        """Why nothing is answered at the moment, one sentence; "" while all is well."""
+        self.finished = 0
+        self.buried = 0
+
+    def stats(self) -> dict[str, float]:
+        """held, finished, buried: numbers of jobs; paused: 1 while nothing can be answered."""
+        numbers = {"held": len(self._hand), "finished": self.finished, "buried": self.buried}
+        return {name: float(value) for name, value in (numbers | {"paused": bool(self.paused)}).items()}
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Consume until `stop` is set; then end what is in hand within the grace, and hand the rest back.
+
+        Raises:
+            Exception: whatever `ask` raises beside `ServiceError`. Its jobs are delivered again later, as if this
+                process had died, and are buried if that goes on.
+        """
+        pause, longest = _PAUSE_S
+        while not stop.is_set():
+            try:
+                jobs = await self._queue.take(self._name, self._config.batch, self._config.block_s)
+            except Unreachable as error:
+                self.paused = str(error)
+                await self._pause(pause, stop)
+                pause = min(2 * pause, longest)
+                continue
+            pause, self.paused = _PAUSE_S[0], ""
+            if jobs:
+                await self._settle(jobs, stop)
+            if self._out_of_budget:
+                await self._pause(_BUDGET_PAUSE_S, stop)
+                self._out_of_budget = False
+
+    async def _settle(self, jobs: Sequence[Job], stop: asyncio.Event) -> None:
+        """Work on jobs until each has ended or, after a stop, the grace has."""
+        self._hand = {job.entry: job for job in jobs}
+        work = asyncio.create_task(self._work(stop))
+        refresh = asyncio.create_task(self._refresh())
+        stopped = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({work, refresh, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if stopped.done():
+                await asyncio.wait({work, refresh}, timeout=self._grace_s, return_when=asyncio.FIRST_COMPLETED)
+            for task in (work, refresh):
+                if task.done():
+                    task.result()
+        finally:
+            await _end(work, refresh, stopped)
+        if self._hand:
+            await self._release()
+
+    async def _work(self, stop: asyncio.Event) -> None:
+        for job in [job for job in self._hand.values() if job.deliveries > self._config.deliveries]:
+            await self._bury(job, f"gave up after {job.deliveries - 1} deliveries: its consumers died or went silent")
+        pause, longest = _PAUSE_S
+        while True:
+            for group in _groups(list(self._hand.values())):
+                await self._ask_for(group)
+                if self._out_of_budget:
+                    return
+            if not self._hand:
+                self.paused = ""
+                return
+            await self._pause(pause, stop)
+            if stop.is_set():
+                return
+            pause = min(2 * pause, longest)
+
+    async def _ask_for(self, jobs: Sequence[Job]) -> None:
+        first = jobs[0]
+        ask = Ask(
+            verb=first.verb,
+            contents=tuple(job.content for job in jobs),
+            task=first.task,
+            candidates=tuple(job.candidates for job in jobs) if first.verb == "score" else (),
+            parameters=first.parameters,
+            sample=first.sample,
+            lane="durable",
+            caller=first.caller,
+            deadline=_DEADLINE_S,
+        )
+        try:
+            answers = await self._ask(ask)
+        except ServiceError as error:
+            answers = [Answer(error.status, reason=str(error))] * len(jobs)
+        for job, answer in zip(jobs, answers, strict=True):
+            if answer.status in (Status.OK, Status.MALFORMED):
+                await self._insist(job, partial(self._queue.finish, job, answer))
+                self.finished += 1
+            elif answer.status is Status.BUDGET:
+                self._out_of_budget, self.paused = True, answer.reason
+            elif answer.status in _KEPT:
+                self.paused = answer.reason
+            else:
+                await self._bury(job, answer.reason)
+
+    async def _bury(self, job: Job, reason: str) -> None:
+        await self._insist(job, partial(self._queue.bury, job, reason))
+        self.buried += 1
+
+    async def _insist(self, job: Job, end: Callable[[], Awaitable[bool]]) -> None:
+        """End a job in Redis, however long that is away: what is in hand has been paid for."""
+        pause, longest = _PAUSE_S
+        while True:
+            try:
+                await end()
+            except Unreachable as error:
+                self.paused = str(error)
+                await self._clock.sleep(pause)
+                pause = min(2 * pause, longest)
+            else:
+                del self._hand[job.entry]
+                return
+
+    async def _refresh(self) -> None:
+        """Keep others from taking what is in hand."""
+        while True:
+            await self._clock.sleep(self._config.claim_idle_s / 3)
+            try:
+                await self._queue.refresh(self._name, list(self._hand.values()))
+            except Unreachable as error:
+                self.paused = str(error)
+
+    async def _release(self) -> None:
+        try:
+            await self._queue.release(self._hand.values())
+        except Unreachable as error:  # then others take them when they have been silent long enough
+            self.paused = str(error)
+        self._hand = {}
+
+    async def _pause(self, seconds: float, stop: asyncio.Event) -> None:
+        """Sleep, but wake at a stop."""
+        sleep = asyncio.ensure_future(self._clock.sleep(seconds))
+        stopped = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({sleep, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await _end(sleep, stopped)
+
+
+def _groups(jobs: Sequence[Job]) -> list[list[Job]]:
+    """Jobs that one ask can carry: they share everything but content and candidates."""
+
+    def shared(job: Job) -> str:
+        return repr((job.verb, job.task, job.parameters, job.sample, job.caller))
+
+    return [list(group) for _, group in groupby(sorted(jobs, key=shared), key=shared)]
+
+
+async def _end(*tasks: asyncio.Future[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)

@@ -1,0 +1,338 @@
+"""Jobs that outlive processes: asked now, answered when a model can, each exactly once in the books.
+
+    submit ──> waiting ──> taken ──> answers   (finish: exactly one answer for each key)
+                  ^          │  └──> dead      (bury: with the reason; revive puts it back)
+                  └──────────┘ released, or its consumer went silent for `claim_idle_s`
+
+A job's key is its identity: equal keys are one job for ever. Delivery is at least once, so a question may be put to the
+model twice; its answer is stored once. Every step is one Lua script or one command, so that it happens or does not,
+and it bears being sent twice, as a client does whose connection was cut.
+
+Six keys of Redis with a common prefix, `{jobs}:waiting` for one; none has a time to live, so none is ever evicted:
+
+    waiting   stream    all jobs without an answer, one consumer group; fields key, job
+    dead      stream    jobs given up: reason, at, deliveries, then the fields as they were
+    answers   hash      key -> answer as JSON
+    pending   hash      key -> its entry in waiting
+    buried    hash      key -> its entry in dead, and the reason
+    expiry    sorted    key -> when its answer may go (only with `keep_s`)
+
+When memory is full a new job is refused. What is accepted can still end: an ending first gives back the job's memory,
+and Redis lets a script go on that has begun to write; so answers may pass the limit by those of the waiting jobs.
+What Redis itself can lose stands in `redis_server`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field, TypeAdapter
+
+from llm_service.clock import Clock
+from llm_service.config import Part
+from llm_service.durable_scripts import BURY, FETCH, FINISH, GROUP, REVIVE, SUBMIT
+from llm_service.errors import Unreachable
+from llm_service.records import Answer, Ask, Parameters, Source, Status, Verb
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+RELEASED = "released"  # owner of jobs that were handed back
+_FETCH = 500  # keys that are looked up in one step; others wait meanwhile
+_POLL_S = (0.02, 0.5)  # first and longest pause between two looks of `wait`
+
+
+class DurableConfig(Part):
+    """Jobs that are answered later and survive restarts."""
+
+    name: str = Field(default="jobs", pattern=r"^[\w.-]+$")
+    """Prefix of the keys in Redis; services with equal names share their jobs."""
+    length: int = Field(default=100_000, ge=1)
+    """Most jobs without an answer; more are refused as busy."""
+    claim_idle_s: float = Field(default=30.0, gt=0)
+    """Seconds of silence after which a consumer counts as dead, and its jobs are given to others."""
+    deliveries: int = Field(default=5, ge=2)
+    """How often a job is given to a consumer, the last time alone, before it is given up: it may kill who takes it."""
+    batch: int = Field(default=64, ge=1)
+    """Most jobs that a consumer holds."""
+    block_s: float = Field(default=1.0, gt=0, le=5)
+    """Seconds that a consumer waits for new jobs before it looks for released ones."""
+    keep_s: float | None = Field(default=None, gt=0)
+    """Seconds that answers are kept; null keeps them for ever. A job asked again after that is a new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One item of an ask, as it is stored; `entry` and `deliveries` say where it stands now."""
+
+    key: str
+    verb: Verb
+    task: str
+    content: str
+    candidates: tuple[str, ...]
+    parameters: Parameters | None
+    sample: int
+    caller: str
+    submitted: float  # seconds since the epoch
+    entry: str = ""  # of the stream
+    deliveries: int = 0  # how often it was taken, this time included
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A job that was given up."""
+
+    key: str  # "" if it was not readable
+    reason: str
+    at: float  # seconds since the epoch
+    deliveries: int
+    fields: dict[bytes, bytes]  # of the stream's entry, as they were
+
+
+_JOB = TypeAdapter(Job)
+_CODE = re.compile(r"\b(OOM|MISCONF|READONLY|NOPERM|NOAUTH|WRONGTYPE)\b")
+
+
+class Queue:
+    """The jobs of one name in one Redis.
+
+    All methods raise `Unreachable` when Redis cannot be reached or refuses to work, after the retries of its client;
+    what was asked for then happened or not, for each job by itself, and the same call again does no harm.
+    """
+
+    def __init__(self, redis: Redis, config: DurableConfig, clock: Clock) -> None:
+        self._redis: Any = redis  # its stubs leave open whether a reply must be awaited
+        self._config, self._clock = config, clock
+        names = ("waiting", "answers", "pending", "buried", "dead", "expiry")
+        self._keys = {name: f"{{{config.name}}}:{name}" for name in names}
+        self._stream = self._keys["waiting"]
+
+    async def submit(self, ask: Ask, keys: Sequence[str]) -> list[Status]:
+        """Accept the items of an ask, each by itself.
+
+        Args:
+            keys: one for each item: the identity of its question.
+
+        Returns:
+            For each item PENDING (accepted now or before), OK (its answer can be fetched), DEAD (given up before: see
+            `fetch`), BUSY (too many wait, or memory is full) or REFUSED (its text is not valid Unicode).
+        """
+        sets = ask.candidates if len(ask.candidates) == len(keys) else (ask.candidates or ((),)) * len(keys)
+        result = [Status.REFUSED] * len(keys)
+        named = self._named("waiting", "answers", "pending", "buried")
+        sent = []
+        async with self._reached(), self._redis.pipeline(transaction=False) as pipe:
+            for i, (key, content, candidates) in enumerate(zip(keys, ask.contents, sets, strict=True)):
+                shared = (ask.parameters, ask.sample, ask.caller, self._clock.wall())
+                job = Job(key, ask.verb, ask.task, content, candidates, *shared)
+                try:
+                    stored = json.dumps(asdict(job), ensure_ascii=False).encode()
+                except UnicodeEncodeError:
+                    continue
+                pipe.eval(SUBMIT, len(named), *named, key, stored, self._config.length)
+                sent.append(i)
+            for i, status in zip(sent, await pipe.execute(), strict=True):
+                result[i] = Status(status)
+        return result
+
+    async def fetch(self, keys: Sequence[str]) -> list[Answer]:
+        """What is known of each key: its answer as it was stored, or PENDING, DEAD with the reason, or MISSING."""
+        named = self._named("answers", "buried", "pending")
+        async with self._reached(), self._redis.pipeline(transaction=False) as pipe:
+            for start in range(0, len(keys), _FETCH):
+                pipe.eval(FETCH, len(named), *named, *keys[start : start + _FETCH])
+            return [_outcome(*row) for rows in await pipe.execute() for row in rows]
+
+    async def wait(self, keys: Sequence[str], timeout: float) -> list[Answer]:
+        """Like `fetch`, but after none is PENDING any more, or `timeout` seconds."""
+        end = self._clock.now() + timeout
+        pause, longest = _POLL_S
+        answers = dict(zip(keys, await self.fetch(keys), strict=True))
+        while pending := [key for key, answer in answers.items() if answer.status is Status.PENDING]:
+            left = end - self._clock.now()
+            if left <= 0:
+                break
+            await self._clock.sleep(min(pause, left))
+            pause = min(pause * 1.5, longest)
+            answers.update(zip(pending, await self.fetch(pending), strict=True))
+        return [answers[key] for key in keys]
+
+    async def take(self, consumer: str, count: int, block_s: float) -> list[Job]:
+        """Jobs for a consumer: those that were released or whose consumer went silent, else new ones.
+
+        A job that was taken before may have killed who took it, and others with it. So jobs come with others that were
+        taken as often, in batches of count / 4, count / 16, ... down to 1: the guilty ends alone.
+
+        Args:
+            consumer: name of who takes; it must `refresh` what it holds.
+            count: most jobs.
+            block_s: seconds to wait for a new job; at most 5.
+
+        Returns:
+            Jobs, oldest first. Entries that cannot be read are buried and not returned.
+        """
+        async with self._reached():
+            entries = await self._claim(consumer, count)
+            if not entries:
+                entries = await self._read(consumer, count, block_s)
+            jobs = []
+            for entry, fields, deliveries in entries:
+                try:
+                    job = _JOB.validate_python(json.loads(fields[b"job"]))
+                    if job.key.encode() != fields[b"key"]:
+                        raise ValueError("its keys differ")
+                except (KeyError, ValueError, RecursionError) as error:
+                    cause = "it lacks a field" if isinstance(error, KeyError) else type(error).__name__
+                    key = fields.get(b"key", b"")
+                    await self._bury(key, entry, f"the job cannot be read ({cause})", deliveries)
+                else:
+                    jobs.append(replace(job, entry=entry, deliveries=deliveries))
+        return jobs
+
+    async def refresh(self, consumer: str, jobs: Iterable[Job]) -> None:
+        """Say that `consumer` still works on these, so that nobody else takes them."""
+        if entries := [job.entry for job in jobs]:
+            async with self._reached():
+                await self._redis.xclaim(self._stream, GROUP, consumer, 0, entries, idle=0, justid=True)
+
+    async def finish(self, job: Job, answer: Answer) -> bool:
+        """Store the answer and end the job, also one that was buried meanwhile.
+
+        Returns:
+            False if it had an answer already; that one stays.
+        """
+        fields = asdict(answer) | {"payload": base64.b64encode(answer.payload).decode()}
+        now = self._clock.wall()
+        keep = "" if self._config.keep_s is None else repr(now + self._config.keep_s)
+        named = self._named("waiting", "answers", "pending", "buried", "dead", "expiry")
+        async with self._reached():
+            arguments = (job.key, job.entry, json.dumps(fields), repr(now), keep)
+            return bool(await self._redis.eval(FINISH, len(named), *named, *arguments))
+
+    async def bury(self, job: Job, reason: str) -> bool:
+        """Give a job up: it goes to the dead letters with the reason, one sentence.
+
+        Returns:
+            False if it has ended already.
+        """
+        async with self._reached():
+            return await self._bury(job.key.encode(), job.entry, reason, job.deliveries)
+
+    async def release(self, jobs: Iterable[Job]) -> None:
+        """Hand jobs back unanswered, so that others take them at once; this delivery does not count."""
+        async with self._reached(), self._redis.pipeline(transaction=False) as pipe:
+            for job in jobs:
+                past = {"idle": int(self._config.claim_idle_s * 1000) + 1, "retrycount": job.deliveries - 1}
+                pipe.xclaim(self._stream, GROUP, RELEASED, 0, [job.entry], justid=True, **past)
+            await pipe.execute()
+
+    async def stats(self) -> dict[str, float]:
+        """waiting, taken (not answered yet), dead, answers: numbers; oldest: seconds that the oldest has waited."""
+        async with self._reached(), self._redis.pipeline(transaction=False) as pipe:
+            pipe.exists(self._stream)
+            pipe.xlen(self._stream)
+            pipe.xrange(self._stream, count=1)
+            pipe.time()
+            pipe.xlen(self._keys["dead"])
+            pipe.hlen(self._keys["answers"])
+            there, total, first, (seconds, micros), dead, answers = await pipe.execute()
+            taken = (await self._redis.xpending(self._stream, GROUP))["pending"] if there else 0
+        oldest = seconds + micros / 1e6 - int(first[0][0].split(b"-")[0]) / 1e3 if first else 0.0
+        numbers = {"waiting": max(0, total - taken), "taken": taken, "oldest": max(0.0, oldest)}
+        return {name: float(value) for name, value in (numbers | {"dead": dead, "answers": answers}).items()}
+
+    async def dead_letters(self, count: int = 100) -> list[DeadLetter]:
+        """The newest dead letters, newest first."""
+        async with self._reached():
+            found = await self._redis.xrevrange(self._keys["dead"], count=count)
+        return [_letter(fields) for _, fields in found]
+
+    async def revive(self, keys: Sequence[str]) -> list[Status]:
+        """Put dead jobs back: PENDING, or BUSY (too many wait), or MISSING (not among the dead)."""
+        named = self._named("waiting", "pending", "buried", "dead")
+        async with self._reached(), self._redis.pipeline(transaction=False) as pipe:
+            for key in keys:
+                pipe.eval(REVIVE, len(named), *named, key, self._config.length)
+            return [Status(status) for status in await pipe.execute()]
+
+    def _named(self, *names: str) -> list[str]:
+        return [self._keys[name] for name in names]
+
+    async def _bury(self, key: bytes, entry: str, reason: str, deliveries: int) -> bool:
+        named = self._named("waiting", "answers", "pending", "buried", "dead")
+        arguments = (key, entry, reason, repr(self._clock.wall()), deliveries)
+        return bool(await self._redis.eval(BURY, len(named), *named, *arguments))
+
+    async def _claim(self, consumer: str, count: int) -> list[tuple[str, dict[bytes, bytes], int]]:
+        """Entries of silent consumers as (entry, fields, deliveries)."""
+        from redis.exceptions import ResponseError
+
+        idle = int(self._config.claim_idle_s * 1000)
+        try:
+            found = await self._redis.xpending_range(self._stream, GROUP, "-", "+", count, idle=idle)
+        except ResponseError as error:
+            if not str(error).startswith("NOGROUP"):
+                raise
+            await self._make_group()  # nothing was submitted yet, or Redis came back empty
+            return []
+        if not found:
+            return []
+        fewest = min(row["times_delivered"] for row in found)
+        ids = [row["message_id"] for row in found if row["times_delivered"] == fewest]
+        last = fewest + 1 >= self._config.deliveries
+        ids = ids[: 1 if last else max(1, count // 4**fewest)]
+        claimed = await self._redis.xclaim(self._stream, GROUP, consumer, idle, ids)  # fewer if others were faster
+        return [(entry.decode(), fields, fewest + 1) for entry, fields in claimed if entry is not None]
+
+    async def _make_group(self) -> None:
+        from redis.exceptions import ResponseError
+
+        try:
+            await self._redis.xgroup_create(self._stream, GROUP, "0", mkstream=True)
+        except ResponseError as error:
+            if not str(error).startswith("BUSYGROUP"):  # somebody else was faster
+                raise
+
+    async def _read(self, consumer: str, count: int, block_s: float) -> list[tuple[str, dict[bytes, bytes], int]]:
+        """New entries as (entry, fields, deliveries)."""
+        block = max(1, int(block_s * 1000))
+        reply = await self._redis.xreadgroup(GROUP, consumer, {self._stream: ">"}, count=count, block=block)
+        streams = reply.values() if isinstance(reply, dict) else [entries for _, entries in reply or ()]
+        return [(entry.decode(), fields, 1) for entries in streams for entry, fields in entries]
+
+    @asynccontextmanager
+    async def _reached(self) -> AsyncIterator[None]:
+        from redis.exceptions import RedisError
+
+        try:
+            yield
+        except RedisError as error:  # its text may quote the command with its prompt: only known words of it are shown
+            code = _CODE.search(str(error))
+            cause = code[0] if code else type(error).__name__
+            raise Unreachable(f"the job queue {self._config.name!r} cannot be used ({cause}): see to Redis") from None
+
+
+def _outcome(answer: bytes | None, grave: bytes | None, pending: bytes | None) -> Answer:
+    """What the three hashes say of one key."""
+    if answer is not None:
+        fields = json.loads(answer)
+        enums = {"status": Status(fields["status"]), "source": Source(fields["source"])}
+        return Answer(**fields | enums | {"payload": base64.b64decode(fields["payload"])})
+    if grave is not None:
+        return Answer(Status.DEAD, reason=grave.partition(b" ")[2].decode("utf-8", "replace"))
+    if pending is not None:
+        return Answer(Status.PENDING, reason="accepted, not answered yet")
+    return Answer(Status.MISSING, reason="no job has this key")
+
+
+def _letter(fields: dict[bytes, bytes]) -> DeadLetter:
+    ours = {name: fields[name] for name in (b"reason", b"at", b"deliveries")}
+    rest = {name: value for name, value in fields.items() if name not in ours}
+    key, reason = (value.decode("utf-8", "replace") for value in (rest.get(b"key", b""), ours[b"reason"]))
+    return DeadLetter(key, reason, float(ours[b"at"]), int(ours[b"deliveries"]), rest)

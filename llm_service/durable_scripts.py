@@ -1,0 +1,104 @@
+"""What the durable queue does in one step: Lua scripts that run inside Redis, where nothing happens between two lines.
+
+Those that change something are about one job and bear being run twice. Redis 6.2 has all their commands.
+"""
+
+from __future__ import annotations
+
+from llm_service.records import Status
+
+GROUP = "consumers"
+"""Name of the one consumer group."""
+
+SUBMIT = f"""
+local waiting, answers, pending, buried = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local key, job, length = ARGV[1], ARGV[2], tonumber(ARGV[3])
+if redis.call('HEXISTS', answers, key) == 1 then return {Status.OK} end
+if redis.call('HEXISTS', buried, key) == 1 then return {Status.DEAD} end
+if redis.call('HEXISTS', pending, key) == 1 then return {Status.PENDING} end
+if redis.call('XLEN', waiting) >= length then return {Status.BUSY} end
+if redis.call('EXISTS', waiting) == 0 then
+  local made = redis.pcall('XGROUP', 'CREATE', waiting, '{GROUP}', '0', 'MKSTREAM')
+  if made.err then return string.find(made.err, 'OOM') and {Status.BUSY} or made end
+end
+local entry = redis.pcall('XADD', waiting, '*', 'key', key, 'job', job)
+if type(entry) == 'table' then return string.find(entry.err, 'OOM') and {Status.BUSY} or entry end
+redis.call('HSET', pending, key, entry)
+return {Status.PENDING}
+"""
+"""Accept one job, unless it is known or there is no room. Returns a Status."""
+
+FETCH = """
+local answers, buried, pending = unpack(KEYS)
+local rows = {}
+for i, key in ipairs(ARGV) do
+  rows[i] = {redis.call('HGET', answers, key), redis.call('HGET', buried, key), redis.call('HGET', pending, key)}
+end
+return rows
+"""
+"""What is known of some keys: (answer, grave, entry) of each. Unlike MULTI, a script can read when memory is full."""
+
+FINISH = f"""
+local waiting, answers, pending, buried, dead, expiry = unpack(KEYS)
+local key, entry, answer, now, keep = unpack(ARGV)
+local function settle(id)
+  redis.call('XACK', waiting, '{GROUP}', id)
+  redis.call('XDEL', waiting, id)
+end
+settle(entry)
+local again = redis.call('HGET', pending, key)
+if again and again ~= entry then settle(again) end
+redis.call('HDEL', pending, key)
+local grave = redis.call('HGET', buried, key)
+if grave then
+  redis.call('XDEL', dead, string.match(grave, '^%S+'))
+  redis.call('HDEL', buried, key)
+end
+for _, old in ipairs(redis.call('ZRANGEBYSCORE', expiry, '-inf', now, 'LIMIT', 0, 16)) do
+  redis.call('HDEL', answers, old)
+  redis.call('ZREM', expiry, old)
+end
+local stored = redis.call('HSETNX', answers, key, answer)
+if stored == 1 and keep ~= '' then redis.call('ZADD', expiry, keep, key) end
+return stored
+"""
+"""Store the answer of one job unless it has one, forget the job, and let go of a few expired answers.
+
+Returns 1 if stored. It gives memory back before it takes some: see `durable`.
+"""
+
+BURY = f"""
+local waiting, answers, pending, buried, dead = unpack(KEYS)
+local key, entry, reason, at, deliveries = unpack(ARGV)
+local found = redis.call('XRANGE', waiting, entry, entry)[1]
+redis.call('XACK', waiting, '{GROUP}', entry)
+redis.call('XDEL', waiting, entry)
+if not found then return 0 end
+if key ~= '' then
+  local current = redis.call('HGET', pending, key)
+  if current and current ~= entry then return 0 end
+  redis.call('HDEL', pending, key)
+  if redis.call('HEXISTS', answers, key) == 1 then return 0 end
+end
+local fields = found[2]
+local grave = redis.call('XADD', dead, '*', 'reason', reason, 'at', at, 'deliveries', deliveries,
+  unpack(fields, 1, math.min(#fields, 1000)))
+if key ~= '' then redis.call('HSET', buried, key, grave .. ' ' .. reason) end
+return 1
+"""
+"""Move one entry to the dead letters, unless its job has ended or was put back meanwhile. Returns 1 if moved."""
+
+REVIVE = f"""
+local waiting, pending, buried, dead = unpack(KEYS)
+local key, length = ARGV[1], tonumber(ARGV[2])
+local grave = redis.call('HGET', buried, key)
+if not grave then return {Status.MISSING} end
+if redis.call('XLEN', waiting) >= length then return {Status.BUSY} end
+grave = string.match(grave, '^%S+')
+local fields = redis.call('XRANGE', dead, grave, grave)[1][2]
+redis.call('XDEL', dead, grave)
+redis.call('HDEL', buried, key)
+redis.call('HSET', pending, key, redis.call('XADD', waiting, '*', unpack(fields, 7)))
+return {Status.PENDING}
+"""
+"""Put one dead job back, as it was. Returns a Status."""

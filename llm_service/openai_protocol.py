@@ -1,0 +1,234 @@
+"""Reading what servers of the OpenAI protocol say: which error an HTTP answer is, and what stands in a reply.
+
+Pure functions over status, headers and text, so that every branch can be tested without a network. Nothing a server
+wrote gets into a message except error codes that look like identifiers: its texts may hold the prompt or the key.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from llm_service.errors import (
+    BackendError,
+    ContextTooLong,
+    Garbled,
+    Overloaded,
+    QuotaExhausted,
+    RateLimited,
+    Refused,
+    Unauthorized,
+    Unsupported,
+)
+from llm_service.records import Turn
+
+QUOTA_CODES = {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "insufficient_balance"}
+QUOTA_WORDS = (
+    *QUOTA_CODES,
+    "exceeded your current quota",
+    "billing hard limit",
+    "insufficient balance",
+    "credit balance",
+)
+CONTEXT_CODES = {"context_length_exceeded", "exceed_context_size_error"}
+CONTEXT_WORDS = (
+    *CONTEXT_CODES,
+    "maximum context length",
+    "maximum model length",
+    "max_model_len",
+    "context length is only",
+    "context size",
+    "context window",
+    "exceeds the context length",
+    "prompt is too long",
+)
+"""Phrases of OpenAI, vLLM, llama.cpp, Ollama and proxies, in lower case."""
+
+
+def refusal(status: int, headers: Mapping[str, str], text: str, server: str) -> BackendError:
+    """The error that an answer with an HTTP status of 300 or more stands for.
+
+    Args:
+        headers: names in any case if the mapping does not care about case, else in lower case.
+        text: the body, whatever it is.
+        server: its name, for the message.
+    """
+    codes = _codes(text)
+    said = text[:10_000].lower()
+    wait = retry_after(headers)
+    known = sorted(code for code in codes if re.fullmatch(r"[a-z][a-z_]{2,40}", code))
+    where = f"{server} answers {status}" + (f" ({', '.join(known)})" if known else "")
+    # Some send the same words with a wait for a limit that is over in a minute: then it is not the quota.
+    spent = status in (403, 429) and wait is None and any(words in said for words in QUOTA_WORDS)
+    if status == 402 or codes & QUOTA_CODES or spent:
+        return QuotaExhausted(f"{where}: the account is out of credit; top it up, or raise its limit")
+    if status in (401, 403):
+        return Unauthorized(f"{where}: the key is missing or wrong, or may not use this model; check llm.api_key_env")
+    if status == 429:
+        return RateLimited(f"{where}: too many requests", wait)
+    if status in (400, 413, 422, 500) and (codes & CONTEXT_CODES or any(words in said for words in CONTEXT_WORDS)):
+        return ContextTooLong(f"{where}: prompt and reply do not fit the model's context; ask for less")
+    if status in (408, 409, 425) or status >= 500:
+        return Overloaded(f"{where}: it cannot answer now", wait)
+    if 300 <= status < 400:
+        return Refused(f"{where}: it sends callers elsewhere, which is not followed; correct llm.base_url")
+    hint = "; check llm.model and llm.base_url" if status == 404 else "; check llm.model and llm.body"
+    return Refused(f"{where}: it does not take this request{hint}")
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that a server asks to wait: `retry-after-ms`, or `retry-after` in seconds or as a date; None if neither.
+
+    A date counts from the server's own `date` where it has one, so that a wrong clock does not matter.
+    """
+    for name, scale in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        try:
+            seconds = float(headers[name]) / scale
+        except (KeyError, ValueError):
+            continue
+        if math.isfinite(seconds):
+            return max(0.0, seconds)
+    try:
+        until = email.utils.parsedate_to_datetime(headers["retry-after"])
+        sent = headers.get("date")
+        now = email.utils.parsedate_to_datetime(sent) if sent else datetime.now(UTC)
+        return max(0.0, (until - now).total_seconds())
+    except (KeyError, ValueError, TypeError):
+        return None
+
+
+def document(body: bytes | bytearray, server: str) -> dict[str, Any]:
+    """The JSON object of a successful answer.
+
+    Raises:
+        Garbled: it is none, or holds NaN or infinity.
+        BackendError: it is an error in disguise: some proxies send those with status 200.
+    """
+    try:
+        record = json.loads(body, parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        raise Garbled(f"{server} sent {len(body)} bytes that are not JSON") from None
+    if not isinstance(record, dict):
+        raise Garbled(f"{server} sent JSON that is not an object")
+    error = record.get("error")
+    if error and "choices" not in record:
+        code = error.get("code") if isinstance(error, dict) else None
+        status = code if isinstance(code, int) and 400 <= code < 600 else 500
+        raise refusal(status, {}, json.dumps(record), server)
+    return record
+
+
+def pick(record: Any, *path: str | int, kind: type | tuple[type, ...]) -> Any:
+    """What stands at a place of a reply.
+
+    Raises:
+        Garbled: nothing does, or something of another kind.
+    """
+    value = record
+    for step in path:
+        try:
+            value = value[step]
+        except (KeyError, IndexError, TypeError):
+            raise Garbled(f"the reply has no {'.'.join(map(str, path))}") from None
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise Garbled(f"the reply's {'.'.join(map(str, path))} is of the wrong kind")
+    return value
+
+
+def number(value: Any) -> float:
+    """A finite number of a reply.
+
+    Raises:
+        Garbled: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -1e9 < value < 1e9:
+        raise Garbled("the reply holds something else where a number should be")
+    return float(value)
+
+
+def usage(record: dict[str, Any], name: str, estimate: int) -> int:
+    """A count of tokens; the estimate where the server does not say."""
+    counts = record.get("usage")
+    said = counts.get(name) if isinstance(counts, dict) else None
+    return said if type(said) is int and 0 <= said < 2**40 else estimate
+
+
+def tail(tokens: Sequence[str], logprobs: Sequence[Any], candidate: str) -> tuple[float, int]:
+    """Sum of the log-probabilities of the last tokens, those that hold the candidate's characters, and their number.
+
+    Counted from the end, so that what a server puts before the prompt (a token for its beginning) does not matter. A
+    token that holds the end of the prompt and the beginning of the candidate counts as the candidate's.
+
+    Raises:
+        Unsupported: the tokens do not end in the candidate: the server does not echo.
+        Garbled: a probability is missing.
+    """
+    if len(tokens) != len(logprobs):
+        raise Garbled(f"the reply has {len(tokens)} tokens and {len(logprobs)} log-probabilities")
+    text, used = "", 0
+    while len(text) < len(candidate) and used < len(tokens):
+        used += 1
+        text = tokens[-used] + text
+    if not text.endswith(candidate):
+        raise Unsupported("the server does not echo the prompt as it was sent, so that candidates cannot be scored")
+    return sum(number(logprob) for logprob in logprobs[len(logprobs) - used :]), used
+
+
+def first_tokens(ranked: Sequence[tuple[str, float]], candidates: Sequence[str]) -> tuple[float, ...]:
+    """Log-probability of the first token of each candidate, from the most probable first tokens of a reply.
+
+    The first token is the longest listed one that the candidate begins with, its variants with a space before it added
+    up. A candidate without any gets the lowest listed log-probability: an upper bound.
+
+    Raises:
+        Unsupported: two candidates have the same first token, or none of them is listed.
+    """
+    variants: dict[str, float] = {}
+    for token, logprob in ranked:
+        if word := token.strip():
+            variants[word] = float(np.logaddexp(variants.get(word, -np.inf), min(logprob, 0.0)))
+    starts = [candidate.lstrip() for candidate in candidates]
+    found = [max((w for w in variants if start.startswith(w)), key=len, default=None) for start in starts]
+    if not any(found):
+        raise Unsupported(f"none of the candidates begins with one of the {len(ranked)} most probable tokens")
+    if any(word and sum(start.startswith(word) for start in starts) > 1 for word in found):
+        raise Unsupported(
+            "two candidates begin with the same token, and a chat server tells only the first one's probability: let "
+            "them differ in their first letters, or use llm.api=completions"
+        )
+    return tuple(variants[word] if word else min(variants.values()) for word in found)
+
+
+def plain(turns: Sequence[Turn]) -> str:
+    """A conversation as one text, for completions: a single turn as it is, several with their roles."""
+    if len(turns) == 1:
+        return turns[0][1]
+    return "".join(f"{role.capitalize()}: {text}\n\n" for role, text in turns) + "Assistant:"
+
+
+def count(text: str) -> int:
+    """Tokens of a text, an estimate that is rather too high: a third of its characters, more for those beyond ASCII."""
+    return math.ceil(len(text) / 3) + len(text.encode("utf-8", "surrogatepass")) - len(text)
+
+
+def _codes(text: str) -> set[str]:
+    """Values of `code` and `type` in an error's JSON, in lower case."""
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError):
+        return set()
+    record = record[0] if isinstance(record, list) and record else record
+    error = record.get("error", record) if isinstance(record, dict) else None
+    values = [error.get("code"), error.get("type")] if isinstance(error, dict) else []
+    return {value.lower() for value in values if isinstance(value, str)}
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")

@@ -1,0 +1,465 @@
+"""The service: one path from a question to its answer, whoever asks and however it came.
+
+    ask ──> memory ──> Redis ──> in flight? ──> task: calls ──> `calls.Calls` ──> combine ──> memory, Redis ──> answer
+
+Items are answered independently: one that fails has a status and a reason, the others their answers. What a caller no
+longer waits for goes on, since it is paid for, and is there when someone asks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import json
+import logging
+import random
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from llm_service import tasks
+from llm_service.backends import Backend
+from llm_service.batcher import Batcher
+from llm_service.cache import Flight, Memory, Shared
+from llm_service.calls import Calls, Spent, Waiter
+from llm_service.clock import Clock
+from llm_service.consumer import Consumer
+from llm_service.durable import Queue
+from llm_service.errors import Busy, Malformed, ServiceError, UsageError
+from llm_service.journal import Journal
+from llm_service.limits import Ledger, Rate
+from llm_service.records import Answer, Ask, Call, Parameters, Reply, Source, Status, canonical
+from llm_service.retry import Breaker
+from llm_service.settings import LLMConfig
+from llm_service.world import World
+
+log = logging.getLogger(__name__)
+
+FRESH_S = 30.0
+"""A success so recent is health enough; otherwise health does a piece of real work."""
+LATENCIES = 1000
+"""How many recent answers the latency quantiles are taken over."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a set of questions would cost, before any is sent."""
+
+    items: int
+    unique: int
+    known: int  # in memory, Redis or the journal: free
+    calls: int  # that would be sent, without repair turns and retries
+    prompt_tokens: int
+    completion_tokens: int  # at most
+    dollars: float  # at most
+
+
+class Service:
+    """Belongs to one event loop; `peek` and `stats` may be called from any thread.
+
+    Args:
+        backend: answers `generate` and `score`.
+        embedder: answers `embed`; None lets the backend do it.
+        world: what prompts know of the world.
+        queue: the durable lane; None refuses `submit`.
+        shared: the second cache; None has the first only.
+    """
+
+    def __init__(
+        self,
+        config: LLMConfig,
+        backend: Backend,
+        embedder: Backend | None,
+        world: World,
+        journal: Journal,
+        ledger: Ledger,
+        queue: Queue | None = None,
+        shared: Shared | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.config, self.backend, self.world = config, backend, world
+        self.journal, self.ledger, self.queue = journal, ledger, queue
+        self._embedder = embedder or backend
+        self._clock = clock or Clock()
+        rate = Rate(config.limits, self._clock)
+        self._calls = self._line(backend, rate)
+        self._embeddings = self._calls if embedder is None else self._line(embedder, rate)
+        self._memory = Memory(config.memory_mb)
+        self._shared = shared
+        self._flight: Flight[Answer] = Flight()
+        self._counts: Counter[str] = Counter()
+        self._latencies: deque[float] = deque(maxlen=LATENCIES)
+        self._probed = (float("-inf"), True, "")
+        self.consumers: list[Consumer] = []
+        """Those of the durable lane that ask this service."""
+        self.closers: list[Callable[[], Awaitable[None]]] = []
+        """What else ends with the service: consumers, connections, a Redis of its own; called in this order, first."""
+
+    def _line(self, backend: Backend, rate: Rate) -> Calls:
+        config, breaker = self.config, Breaker(self.config.retry, self._clock)
+        record = {"generate", "score"} if config.record == "all" else set()
+        if backend.paid:
+            record = {"generate", "score", "embed"}  # what costs money is always written down
+        batcher = Batcher(backend, config.batch, breaker, self._clock)
+        return Calls(
+            backend,
+            batcher,
+            breaker,
+            self.journal,
+            self.ledger,
+            rate,
+            config.retry,
+            self._clock,
+            random.random,
+            frozenset(record),
+        )
+
+    # ---- keys -------------------------------------------------------------------------------------------------------
+
+    def _heads(self, ask: Ask) -> list[Any]:
+        """For each item a hasher of everything but its content."""
+        model = self._embedder.model if ask.verb == "embed" else self.backend.model
+        if len(ask.candidates) > 1:
+            return [_head(self._about(ask), model, ask.verb, c, ask.parameters, ask.sample) for c in ask.candidates]
+        shared = ask.candidates[0] if ask.candidates else ()
+        return [_head(self._about(ask), model, ask.verb, shared, ask.parameters, ask.sample)] * len(ask.contents)
+
+    def _about(self, ask: Ask) -> str:
+        """The task with the version of its prompt, and the world that the prompt shows."""
+        return f"{ask.task}/{tasks.task(ask.task).VERSION}/{self._world_digest}" if ask.task else ""
+
+    @functools.cached_property
+    def _world_digest(self) -> str:
+        return self.world.digest
+
+    def _keys(self, ask: Ask) -> list[bytes]:
+        keys = []
+        for head, content in zip(self._heads(ask), ask.contents, strict=True):
+            hasher = head.copy()
+            hasher.update(content.encode("utf-8", "surrogatepass"))
+            keys.append(hasher.digest())
+        return keys
+
+    def keys(self, ask: Ask) -> list[str]:
+        """Content hash of each item: the name of its answer, and of its job in the durable lane."""
+        return [key.hex() for key in self._keys(ask)]
+
+    # ---- asking -----------------------------------------------------------------------------------------------------
+
+    def peek(self, ask: Ask) -> list[Answer] | None:
+        """All answers from memory, None if one is missing. Any thread may call it.
+
+        Raises:
+            UsageError: unknown task.
+        """
+        answers = []
+        get = self._memory.get
+        for key in self._keys(ask):
+            answer = get(key)
+            if answer is None:
+                return None
+            answers.append(answer)
+        self._counts["memory"] += len(answers)
+        return answers
+
+    async def ask(self, ask: Ask) -> list[Answer]:
+        """One answer for each item, in order; at the latest at the deadline.
+
+        Raises:
+            UsageError: unknown task, or candidates that do not fit the items.
+        """
+        check(ask)
+        began = self._clock.now()
+        keys = self._keys(ask)
+        answers: dict[int, Answer] = {}
+        for i, key in enumerate(keys):
+            known = self._memory.get(key)
+            if known is not None:
+                answers[i] = known
+        missing = [i for i in range(len(keys)) if i not in answers]
+        if missing and self._shared is not None:
+            found = await self._shared.get([keys[i] for i in missing])
+            for i, shared in zip(missing, found, strict=True):
+                if shared is not None:
+                    self._memory.put(keys[i], shared)
+                    answers[i] = shared
+            missing = [i for i in missing if i not in answers]
+        if missing:
+            answers |= await self._work(ask, keys, missing, began)
+        self._latencies.append(self._clock.now() - began)
+        for answer in answers.values():
+            self._counts[answer.status.name.lower() if not answer.ok else answer.source.name.lower()] += 1
+        return [answers[i] for i in range(len(keys))]
+
+    async def _work(self, ask: Ask, keys: list[bytes], missing: list[int], began: float) -> dict[int, Answer]:
+        """Answer the items that no cache knows."""
+        waiter = Waiter(ask.lane, ask.caller, began + ask.deadline)
+        answers: dict[int, Answer] = {}
+        # Who joined a flight may have more time than who began it: such a one tries once more, for itself.
+        for last in (False, True):
+            leads, work = self._join(ask, keys, [i for i in missing if i not in answers], waiter, answers)
+            if work:
+                await self._until_done(work.values(), waiter.until)
+            for i, task in work.items():
+                if not task.done() or task.cancelled():
+                    reason = f"no answer in {ask.deadline:.1f} s; the question goes on: ask again"
+                    answers[i] = Answer(Status.EXPIRED, reason=reason)
+                elif i in leads:
+                    answers[i] = task.result()
+                elif last or task.result().status is not Status.AWAY:
+                    answers[i] = _followed(task.result())
+        return answers
+
+    def _join(
+        self, ask: Ask, keys: list[bytes], items: list[int], waiter: Waiter, refused: dict[int, Answer]
+    ) -> tuple[set[int], dict[int, asyncio.Task[Answer]]]:
+        """Begin or join the work on items: those that it began for, and the task of each."""
+        leads: set[int] = set()
+        work: dict[int, asyncio.Task[Answer]] = {}
+        for i in items:
+            if len(self._flight) >= self.config.limits.waiting:
+                refused[i] = _refusal(Busy(f"{len(self._flight)} questions are in flight already: ask again later"))
+                continue
+            work[i], first = self._flight.join(keys[i], functools.partial(self._item, ask, i, keys[i], waiter))
+            if first:
+                leads.add(i)
+        return leads, work
+
+    async def _until_done(self, work: Iterable[asyncio.Task[Answer]], until: float) -> None:
+        timer = asyncio.ensure_future(self._clock.sleep(max(0.0, until - self._clock.now())))
+        everything = asyncio.ensure_future(asyncio.wait(set(work)))
+        try:
+            await asyncio.wait({timer, everything}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+            everything.cancel()
+
+    async def _item(self, ask: Ask, i: int, key: bytes, waiter: Waiter) -> Answer:
+        """One item, from its content to its answer."""
+        spent = Spent()
+        try:
+            payload = await self._payload(ask, i, waiter, spent)
+            answer = Answer(Status.OK, payload, "", spent.source, spent.tokens, spent.dollars)
+        except ServiceError as error:
+            answer = _refusal(error, spent)
+        except UsageError as error:
+            answer = Answer(Status.REFUSED, reason=str(error))
+        except Exception as defect:  # of a task: this item is refused, the others and the service go on
+            log.exception("task %s raised", ask.task)
+            answer = Answer(
+                Status.REFUSED, reason=f"a defect of task {ask.task!r}: {type(defect).__name__}; see the log"
+            )
+        self._memory.put(key, answer)
+        if self._shared is not None:
+            self._shared.put(key, answer)
+        return answer
+
+    async def _payload(self, ask: Ask, i: int, waiter: Waiter, spent: Spent) -> bytes:
+        content = ask.contents[i]
+        if ask.task:
+            module = tasks.task(ask.task)
+            inputs = _inputs(module, content)
+            calls = [self._asked(ask, call) for call in module.calls(inputs, self.world)]
+            values = await asyncio.gather(
+                *[
+                    self._calls.value(
+                        call, functools.partial(module.parse, inputs=inputs, index=n, world=self.world), waiter, spent
+                    )
+                    for n, call in enumerate(calls)
+                ]
+            )
+            return canonical(module.combine(list(values), inputs)).encode("utf-8", "surrogatepass")
+        call = self._raw(ask, i)
+        line = self._embeddings if ask.verb == "embed" else self._calls
+        reply = await line.reply(call, _as_it_is, waiter, spent)
+        return encode(reply, call)
+
+    @staticmethod
+    def _asked(ask: Ask, call: Call) -> Call:
+        """A task's call, with the caller's parameters if there are any."""
+        return replace(call, parameters=ask.parameters or call.parameters, sample=ask.sample)
+
+    @staticmethod
+    def _raw(ask: Ask, i: int) -> Call:
+        candidates = ask.candidates[i if len(ask.candidates) > 1 else 0] if ask.candidates else ()
+        turns = (("user", ask.contents[i]),)
+        return Call(ask.verb, turns, candidates, ask.parameters or Parameters(), ask.sample)
+
+    # ---- the durable lane -------------------------------------------------------------------------------------------
+
+    async def submit(self, ask: Ask) -> tuple[list[str], list[Status]]:
+        """Accept items that may be answered late and must not be lost: their keys, and how each stands.
+
+        Raises:
+            UsageError: there is no durable lane here, or the request is wrong.
+        """
+        check(ask)
+        for content in ask.contents if ask.task else ():
+            _inputs(tasks.task(ask.task), content)  # what can never be answered is refused now, not buried later
+        keys = self.keys(ask)
+        return keys, await self._durable().submit(ask, keys)
+
+    async def fetch(self, keys: Sequence[str], wait_s: float = 0.0) -> list[Answer]:
+        """How submitted items stand; waits until none is pending, or some seconds.
+
+        Raises:
+            UsageError: there is no durable lane here.
+        """
+        queue = self._durable()
+        return await (queue.wait(list(keys), wait_s) if wait_s > 0 else queue.fetch(list(keys)))
+
+    def _durable(self) -> Queue:
+        if self.queue is None:
+            raise UsageError("this service has no durable lane: it was started without Redis")
+        return self.queue
+
+    # ---- looking ----------------------------------------------------------------------------------------------------
+
+    async def estimate(self, ask: Ask) -> Estimate:
+        """What `ask` would cost. Nothing is sent.
+
+        Raises:
+            UsageError: as `ask`.
+        """
+        check(ask)
+        keys = self._keys(ask)
+        unique = {key: i for i, key in reversed(list(enumerate(keys)))}
+        unknown = [key for key in unique if self._memory.get(key) is None]
+        if unknown and self._shared is not None:
+            found = await self._shared.get(unknown)
+            unknown = [key for key, answer in zip(unknown, found, strict=True) if answer is None]
+        known, sent, prompt, completion, dollars = len(unique) - len(unknown), 0, 0, 0, 0.0
+        for key in unknown:
+            calls = self._would_call(ask, unique[key])
+            backend = self._embedder if ask.verb == "embed" else self.backend
+            new = [call for call in calls if self.journal.find(call.key(backend.model)) is None]
+            known += not new
+            for call in new:
+                tokens = backend.estimate(call)
+                sent += 1
+                prompt += tokens[0]
+                completion += tokens[1]
+                dollars += backend.price(*tokens)
+        return Estimate(len(keys), len(unique), known, sent, prompt, completion, dollars)
+
+    def _would_call(self, ask: Ask, i: int) -> list[Call]:
+        if not ask.task:
+            return [self._raw(ask, i)]
+        module = tasks.task(ask.task)
+        return [self._asked(ask, call) for call in module.calls(_inputs(module, ask.contents[i]), self.world)]
+
+    async def health(self) -> tuple[bool, str]:
+        """Whether questions get answers, by a recent success or by a piece of real work; and why not."""
+        now = self._clock.now()
+        if self._calls.breaker.state == "closed" and now - self._calls.last_success < FRESH_S:
+            return True, f"answered {now - self._calls.last_success:.0f} s ago"
+        if now - self._probed[0] > self.config.probe_s:
+            try:
+                await asyncio.wait_for(self.backend.probe(), self.config.retry.seconds)
+                self._probed = (now, True, f"{self.backend.model} works")
+            except (ServiceError, TimeoutError) as error:
+                self._probed = (now, False, str(error) or "the probe got no answer in time")
+        return self._probed[1], self._probed[2]
+
+    def stats(self) -> dict[str, float]:
+        """Counters and gauges by name; `docs/llm_service.md` explains each."""
+        batcher, ledger = self._calls.batcher, self.ledger
+        ordered = sorted(self._latencies.copy())
+        stats = {f"answers_{name}": float(count) for name, count in self._counts.copy().items()}
+        return stats | {
+            "waiting": float(batcher.waiting + self._embeddings.batcher.waiting),
+            "in_flight": float(len(self._flight)),
+            "calls": float(batcher.calls),
+            "batches": float(batcher.batches),
+            "batch_fill": batcher.calls / max(batcher.batches, 1),
+            "retries": float(self._calls.retries),
+            "breaker_open": float(self._calls.breaker.state != "closed"),
+            "tokens": float(ledger.tokens),
+            "dollars": float(ledger.dollars),
+            "memory_answers": float(len(self._memory)),
+            "memory_bytes": float(self._memory.bytes),
+            "journal_lines": float(len(self.journal)),
+            "redis_errors": float(self._shared.errors if self._shared else 0),
+            "jobs_finished": float(sum(consumer.finished for consumer in self.consumers)),
+            "jobs_buried": float(sum(consumer.buried for consumer in self.consumers)),
+            "jobs_paused": float(any(consumer.paused for consumer in self.consumers)),
+            "latency_p50_s": ordered[len(ordered) // 2] if ordered else 0.0,
+            "latency_p95_s": ordered[len(ordered) * 95 // 100] if ordered else 0.0,
+        }
+
+    async def close(self) -> None:
+        """Cancel what is in flight, and let go of files."""
+        if self._shared is not None:
+            await self._shared.flush()
+        for close in self.closers:
+            await close()
+        await self._flight.close()
+        await self._calls.close()
+        if self._embeddings is not self._calls:
+            await self._embeddings.close()
+        self.journal.close()
+        self.ledger.close()
+
+
+@functools.lru_cache(maxsize=4096)
+def _head(
+    about: str, model: str, verb: str, candidates: tuple[str, ...], parameters: Parameters | None, sample: int
+) -> Any:
+    hasher = hashlib.blake2b(digest_size=16)
+    asked = [about, model, verb, candidates, asdict(parameters) if parameters else None, sample]
+    hasher.update(canonical(asked).encode("utf-8", "surrogatepass") + b"\0")
+    return hasher
+
+
+def _inputs(module: Any, content: str) -> Any:
+    try:
+        return module.Inputs(**json.loads(content))
+    except (ValueError, TypeError) as error:  # pydantic's own is a ValueError
+        raise UsageError(f"not what this task takes: {str(error).splitlines()[0]}") from None
+
+
+def check(ask: Ask) -> None:
+    """Is the request one that can be answered at all?
+
+    Raises:
+        UsageError: it is not.
+    """
+    if ask.task:
+        tasks.task(ask.task)
+        if ask.verb != "generate":
+            raise UsageError(f"task {ask.task} is asked for by generate, not by {ask.verb}")
+    if ask.verb == "score":
+        if len(ask.candidates) not in (1, len(ask.contents)) or not all(ask.candidates):
+            raise UsageError(f"score needs one set of candidates, or one for each of {len(ask.contents)} prompts")
+    elif ask.candidates:
+        raise UsageError(f"{ask.verb} takes no candidates")
+
+
+def encode(reply: Reply, call: Call) -> bytes:
+    """A reply's payload, as `Answer` says."""
+    import numpy as np
+
+    if call.verb == "score":
+        return np.asarray(reply.scores, "<f8").tobytes()
+    if call.verb == "embed":
+        assert reply.vector is not None
+        return reply.vector.astype("<f4").tobytes()
+    return canonical(reply.text).encode("utf-8", "surrogatepass")
+
+
+def _as_it_is(reply: Reply) -> Any:
+    """The parser of raw prompts: any reply will do."""
+    return reply.text or list(reply.scores) or None
+
+
+def _refusal(error: ServiceError, spent: Spent | None = None) -> Answer:
+    spent = spent or Spent()
+    status = Status.MALFORMED if isinstance(error, Malformed) else error.status
+    return Answer(status, reason=str(error), source=spent.source, tokens=spent.tokens, dollars=spent.dollars)
+
+
+def _followed(answer: Answer) -> Answer:
+    """What one who joined a flight gets: the same answer, paid for by another."""
+    return Answer(answer.status, answer.payload, answer.reason, Source.FLIGHT if answer.ok else answer.source)

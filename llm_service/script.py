@@ -1,0 +1,287 @@
+"""What the scripted backend says: one method for each task, from the world's rules and a throw of the dice.
+
+A reply has the form that the task's parser reads, unless the dice say `malformed`. What else they may spoil stands at
+each method.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from llm_service.patterns import Pattern
+from llm_service.records import Call, digest
+from llm_service.sense import Choice, Sense, Situation, Verdict, bare
+from llm_service.world import World
+
+MALFORMED = "Let me think about that for a while and come back to you later"
+_SENTENCE_END = re.compile(r"[\n;|]+|[.!?]\s")
+_WORD = re.compile(r"[^\W_]+")
+_SMALL = frozenset(
+    _WORD.findall("a an the is are am was were be do does did you your it its there of in on at to and or any")
+)
+_REACHED = frozenset(("already", "reached", "done", "achieved", "completed", "finished"))
+
+
+class Chance:
+    """Random numbers that are a function of a question: the same wherever and whenever it is asked."""
+
+    def __init__(self, question: str, rates: Mapping[str, float]) -> None:
+        self._question = question
+        self.rates = rates
+        self._picks = 0
+
+    def share(self, purpose: str) -> float:
+        """Uniform in [0, 1), for one purpose."""
+        return int(digest(self._question, purpose)[:13], 16) / 16**13
+
+    def malformed(self) -> bool:
+        """Is the whole reply outside the grammar?"""
+        return self.share("malformed") < self.rates["malformed"]
+
+    def mistake(self, purpose: str, kinds: Sequence[str] = ("wrong", "mistimed", "senseless")) -> str:
+        """Which of these kinds of mistake is made; "" if none."""
+        left = self.share(purpose)
+        for kind in kinds:
+            if left < self.rates[kind]:
+                return kind
+            left -= self.rates[kind]
+        return ""
+
+    def pick(self, options: Sequence[str]) -> str:
+        """One of some texts; the next pick is another throw."""
+        self._picks += 1
+        return options[int(self.share(f"pick {self._picks}") * len(options))]
+
+
+class Script:
+    """Answers in one world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._sense = Sense(world)
+        self._corpus = [(sentence, frozenset(_WORD.findall(sentence.lower()))) for sentence in world.corpus]
+        self._vocabulary = frozenset().union(*(words for _, words in self._corpus))
+        self._channels = [
+            [(Pattern(name, {}), number) for name, number in names.items()] for names in world.symbols.values()
+        ]
+        self._say: dict[str, Callable[[Mapping[str, Any], Chance], str]] = {
+            "suggest_goals": self._suggest_goals,
+            "label_preference": self._label_preference,
+            "caption_trajectory": self._caption_trajectory,
+            "judge_trajectory": self._judge_trajectory,
+            "write_potential": self._write_potential,
+        }
+
+    def reply(self, call: Call, chance: Chance) -> str:
+        """Text for a `generate` call; for one of no task that is known here, a sentence of the corpus that fits."""
+        say = self._say.get(call.task)
+        if say is None:
+            return self._continuation(call.turns[-1][1] if call.turns else "", chance)
+        return MALFORMED if chance.malformed() else say(call.inputs, chance)
+
+    def score(self, call: Call, chance: Chance) -> list[float]:
+        """Log-probability of each candidate."""
+        if call.task == "yes_no":
+            return self._yes_no(call.inputs, chance)
+        return self._likely(call, chance)
+
+    # ---- generate ------------------------------------------------------------------------------------------------
+
+    def _suggest_goals(self, inputs: Mapping[str, Any], chance: Chance) -> str:
+        """The best goals, a line each; every line may be wrong, mistimed or senseless."""
+        situation = Situation(inputs["observation"], inputs["inventory"], inputs["achieved"])
+        given: list[str] = inputs["candidates"]
+        if given:
+            choices = [self._choice(text, situation) for text in given]
+            choices.sort(key=lambda choice: -choice.worth)
+        else:
+            choices = self._sense.goals(situation)
+        goals = [choice.text for choice in choices if choice.verdict is Verdict.SENSIBLE][: inputs["limit"]]
+        for i, goal in enumerate(goals):
+            kind = chance.mistake(f"goal {i}")
+            if given:
+                false = [choice.text for choice in choices if kind in _KINDS.get(choice.verdict, ())]
+                goals[i] = chance.pick(false) if false else goal
+            elif kind:
+                goals[i] = self._mistaken(kind, situation, chance) or goal
+        return "\n".join(f"- {goal}" for goal in goals or ["nothing"])
+
+    def _choice(self, text: str, situation: Situation) -> Choice:
+        """A given goal; in a world that publishes none, all are as good."""
+        if not self._world.goals:
+            return Choice(text, Verdict.SENSIBLE, 1.0)
+        return Choice(text, self._sense.verdict(text, situation), self._sense.worth(text))
+
+    def _mistaken(self, kind: str, situation: Situation, chance: Chance) -> str | None:
+        if kind == "wrong":
+            return self._sense.unseen(situation, chance.pick)
+        if kind == "mistimed":
+            return self._sense.mistimed(situation, chance.pick)
+        return self._sense.nonsense(chance.pick)
+
+    def _label_preference(self, inputs: Mapping[str, Any], chance: Chance) -> str:
+        """The one with the better events, or that does what the criteria name. Wrong: the other; senseless: unsure."""
+        wanted = [goal for text in inputs.get("criteria", []) for goal in self._sense.named(text)]
+        merits = []
+        for lines in (inputs["first"], inputs["second"]):
+            merit, done = self._sense.merit(lines), sum(self._sense.shown(goal, lines) for goal in wanted)
+            merits.append(None if merit is None and not done else (merit or 0.0) + 2.0 * done)
+        if merits == [None, None]:
+            return "Neither shows anything that matters here.\nverdict: unsure"
+        first, second = (merit or 0.0 for merit in merits)
+        verdict = "tie" if math.isclose(first, second, abs_tol=1e-6) else "first" if first > second else "second"
+        kind = chance.mistake("verdict", ("wrong", "senseless"))
+        if kind == "wrong":
+            verdict = "second" if verdict == "first" else "first"
+        elif kind == "senseless":
+            verdict = "unsure"
+        return f"The first is worth {first:.1f} to me and the second {second:.1f}.\nverdict: {verdict}"
+
+    def _caption_trajectory(self, inputs: Mapping[str, Any], chance: Chance) -> str:
+        """What was reached. Wrong: something else; mistimed: one thing that was not; senseless: no goal at all."""
+        observations: list[list[str]] = inputs["observations"]
+        goals = [names[0] for names in self._sense.reached(observations)][-4:]
+        end = Situation(observations[-1])
+        kind = chance.mistake("caption")
+        if kind and (false := self._mistaken(kind, end, chance)):
+            goals = [*goals[:-1], false]
+        if not goals:
+            goals = [choice.text for choice in self._sense.goals(end) if choice.verdict is Verdict.SENSIBLE][-1:]
+            goals = [f"look for a way to {goal}" for goal in goals] or ["look around"]
+        if inputs["style"] == "request":
+            return f"caption: Please {', then '.join(goals)}."
+        if inputs["style"] == "narrative":
+            return f"caption: The player set out to {', then to '.join(goals)}, and did."
+        told = ", then ".join(goals)
+        return f"caption: {told[0].upper()}{told[1:]}."
+
+    def _judge_trajectory(self, inputs: Mapping[str, Any], chance: Chance) -> str:
+        """Points for how far each goal of the instruction was brought. Wrong: upside down; senseless: any points."""
+        observations: list[list[str]] = inputs["observations"]
+        wanted = self._sense.named(inputs["instruction"])
+        reached = {name for names in self._sense.reached(observations) for name in names}
+        shares = [1.0 if goal in reached else 0.6 * self._approached(goal, observations) for goal in wanted]
+        share = sum(shares) / len(shares) if shares else 0.5
+        kind = chance.mistake("judgement", ("wrong", "senseless"))
+        share = {"wrong": 1 - share, "senseless": chance.share("any points")}.get(kind, share)
+        points = {}
+        for name in inputs["rubric"]:
+            points[name] = max(0, min(10, round(10 * share + 2 * chance.share(f"points {name}") - 1)))
+        reason = f"{len(reached & set(wanted))} of {len(wanted)} things that were asked for were reached."
+        return json.dumps({"scores": points, "overall": round(10 * share), "reason": reason})
+
+    def _approached(self, goal: str, observations: Sequence[Sequence[str]]) -> float:
+        """1: could have been done at some time; a half: lacked something; 0: never in view."""
+        best = min(self._sense.verdict(goal, Situation(seen)) for seen in observations)
+        return {Verdict.SENSIBLE: 1.0, Verdict.EARLY: 0.5}.get(best, 0.0)
+
+    def _write_potential(self, inputs: Mapping[str, Any], chance: Chance) -> str:
+        """How near the named cell is, in a view with the player in the middle of the last row.
+
+        Wrong: of another goal; mistimed: how far instead of how near; senseless: always zero.
+        """
+        kind = chance.mistake("potential")
+        goal: str = inputs["goal"]
+        if kind == "wrong":
+            goal = self._sense.unseen(Situation(()), chance.pick) or goal
+        elif kind == "senseless":
+            goal = ""
+        tests = []
+        for index, names in enumerate(self._channels):
+            named = {goal.lower().rfind(name.text): number for name, number in names if name.in_text(goal)}
+            tests += [f"cell[{index}] == {named[max(named)]}"] if named else []  # of several, the last is the target
+        view = "observation" if inputs["history"] == 1 else "observation[-1]"
+        if not tests:
+            return _fenced("return 0.0")
+        return _fenced(
+            f"view = {view}",
+            "best = 0.0",
+            "for x, column in enumerate(view):",
+            "    for y, cell in enumerate(column):",
+            f"        if {' and '.join(tests)}:",
+            "            steps = abs(x - len(view) // 2) + abs(len(column) - 1 - y)",
+            f"            best = max(best, {'steps' if kind == 'mistimed' else '1'} / (steps + 1))",
+            "return best",
+        )
+
+    def _continuation(self, prompt: str, chance: Chance) -> str:
+        """The sentence of the corpus that shares most with the prompt."""
+        said = set(_WORD.findall(prompt.lower()))
+        most = max((len(words & said) / len(words | said) for _, words in self._corpus), default=0.0)
+        best = [sentence for sentence, words in self._corpus if len(words & said) / len(words | said) >= most]
+        return chance.pick(best) if best else "I do not know."
+
+    # ---- score ---------------------------------------------------------------------------------------------------
+
+    def _yes_no(self, inputs: Mapping[str, Any], chance: Chance) -> list[float]:
+        """By facts, goals and context. It is right as often as it says, as long as `wrong` is at most a half."""
+        answer = self._known(inputs["question"], inputs["context"])
+        if answer is None:
+            return [math.log(0.5)] * 2
+        rate = self._rate_of_error(chance)
+        says_yes = answer != (chance.share("wrong") < rate)
+        sure = min(max(rate, 1 - rate), 1 - 1e-6)
+        yes = sure if says_yes else 1 - sure
+        return [math.log(yes), math.log1p(-yes)]
+
+    def _rate_of_error(self, chance: Chance) -> float:
+        """Of this very question: they differ, and their mean is the rate `wrong`."""
+        wrong = chance.rates["wrong"]
+        spread = min(wrong, 1 - wrong, abs(0.5 - wrong))
+        return wrong + spread * (2 * chance.share("doubt") - 1)
+
+    def _known(self, question: str, context: Sequence[str]) -> bool | None:
+        fact = self._sense.fact(question)
+        if fact is not None:
+            return fact
+        goals = self._sense.named(question)
+        words = _words(question)
+        if goals:
+            right = Verdict.DONE if _REACHED & set(words) else Verdict.SENSIBLE
+            return all(self._sense.verdict(goal, Situation(context)) is right for goal in goals)
+        wanted = {word for word in words if word not in _SMALL}
+        if not context or not wanted & self._vocabulary:
+            return None
+        return any(wanted <= set(_words(sentence)) for sentence in context)
+
+    def _likely(self, call: Call, chance: Chance) -> list[float]:
+        """By the words of the prompt and the goals that make sense after it. Wrong: the other way round."""
+        prompt = " \n".join(text for _, text in call.turns)
+        sentences = [piece.strip() for piece in _SENTENCE_END.split(prompt) if piece.strip()]
+        goals = [c for c in self._sense.goals(Situation(sentences)) if c.verdict is Verdict.SENSIBLE]
+        said = set(_words(prompt))
+        sign = -1.0 if chance.mistake("candidates", ("wrong",)) else 1.0
+        heights = []
+        for candidate in call.candidates:
+            words = set(_words(candidate))
+            fits = (3.0 * goal.worth * _likeness(words, set(_words(goal.text))) for goal in goals)
+            height = max(fits, default=0.0) + len(words & said) / max(1, len(words))
+            heights.append(sign * height + 0.2 * chance.share(f"noise {candidate}"))
+        total = math.log(sum(map(math.exp, heights)) or 1.0)
+        cost = 0.05  # for each token: longer texts are less likely
+        return [h - total - cost * len(c) / 4 for h, c in zip(heights, call.candidates, strict=True)]
+
+
+_KINDS = {
+    Verdict.UNSEEN: ("wrong",),
+    Verdict.EARLY: ("mistimed",),
+    Verdict.DONE: ("mistimed",),
+    Verdict.UNKNOWN: ("senseless",),
+}
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(bare(text).lower())
+
+
+def _likeness(one: set[str], other: set[str]) -> float:
+    return len(one & other) / max(1, len(one | other))
+
+
+def _fenced(*body: str) -> str:
+    lines = "\n".join(f"    {line}" for line in body)
+    return f"Here it is:\n```python\ndef potential(observation):\n{lines}\n```"

@@ -1,0 +1,200 @@
+"""What makes sense in a world: its description, read as rules.
+
+Sense(world).goals(observation, inventory, achieved)   goals of which there is something to see, with a verdict each
+Sense(world).verdict("open the red door", ...)         SENSIBLE, EARLY (a prerequisite lacks), DONE, UNSEEN, UNKNOWN
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from enum import IntEnum
+from itertools import islice, pairwise, product
+from typing import NamedTuple
+
+from llm_service.patterns import Binding, Pattern, joined
+from llm_service.world import World
+
+MAX_FREE = 64  # words of slots that nothing in view binds, tried for one goal
+_ARTICLE = re.compile(r"\b(?:an?|the)\s+", re.IGNORECASE)
+
+
+class Verdict(IntEnum):
+    """Of a goal, here and now; the better, the smaller."""
+
+    SENSIBLE = 0
+    EARLY = 1  # right thing, wrong time: a prerequisite is not met
+    DONE = 2  # reached already, or impossible now
+    UNSEEN = 3  # a goal of this world, but nothing of it is in view
+    UNKNOWN = 4  # not a goal of this world
+
+
+class Choice(NamedTuple):
+    """A goal that one could set out for."""
+
+    text: str  # if it is EARLY, slots that nothing binds may stand open
+    verdict: Verdict
+    worth: float
+
+
+class Situation(NamedTuple):
+    """What a player knows when it chooses a goal."""
+
+    observation: Sequence[str]
+    inventory: Sequence[str] = ()
+    achieved: Sequence[str] = ()  # goals
+
+    @property
+    def sentences(self) -> list[str]:
+        return [*self.observation, *self.inventory]
+
+
+class _Form:
+    """One kind of goal, its patterns compiled."""
+
+    def __init__(self, world: World, index: int) -> None:
+        goal = world.goals[index]
+        self.worth = goal.worth
+        self.name = Pattern(goal.goal, world.slots)
+        self.bare = Pattern(bare(goal.goal), world.slots)
+        self.seen, self.needs, self.unless = (
+            [Pattern(text, world.slots) for text in texts] for texts in (goal.seen, goal.needs, goal.unless)
+        )
+        # Of what forbids the goal, what names all that it is about: that is how it looks when it is reached.
+        self.reached = [pattern for pattern in self.unless if set(pattern.slots) >= set(self.name.slots)]
+
+    def part(self, binding: Binding) -> dict[str, str]:
+        """What of a binding is about the goal's own slots."""
+        return {slot: binding[slot] for slot in self.name.slots if slot in binding}
+
+    def own(self, bindings: Sequence[Binding]) -> Iterator[dict[str, str]]:
+        """Bindings of the goal's own slots; a slot that nothing binds takes each of its words."""
+        for given in map(self.part, bindings):
+            free = [slot for slot in self.name.slots if slot not in given]
+            for words in islice(product(*(self.name.words(slot) for slot in free)), MAX_FREE):
+                yield given | dict(zip(free, words, strict=True))
+
+    def verdict(self, binding: Binding, situation: Situation) -> Verdict:
+        """`binding` holds the words of the goal's own slots."""
+        sentences = situation.sentences
+        name = self.name.fill(binding)
+        if any(_alike(name, goal) for goal in situation.achieved):
+            return Verdict.DONE
+        visible = joined(self.seen, situation.observation, binding)
+        if any(joined([pattern], sentences, binding) for pattern in self.unless):
+            return Verdict.DONE
+        if not visible:
+            return Verdict.UNSEEN
+        return Verdict.SENSIBLE if any(joined(self.needs, sentences, one) for one in visible) else Verdict.EARLY
+
+
+class Sense:
+    """The rules of one world.
+
+    Raises:
+        UsageError: a pattern of the world names a slot without words.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._forms = [_Form(world, i) for i in range(len(world.goals))]
+        self._progress = [(Pattern(event.seen, world.slots), event.worth) for event in world.progress]
+        self._facts = [(Pattern(question, world.slots), answer) for question, answer in world.facts.items()]
+
+    # ---- goals ---------------------------------------------------------------------------------------------------
+
+    def goals(self, situation: Situation) -> list[Choice]:
+        """Every goal of which there is something to see, the best first."""
+        found: dict[str, Choice] = {}
+        for form in self._forms:
+            for visible in joined(form.seen, situation.observation):
+                ready = joined(form.needs, situation.sentences, visible)
+                for own in form.own(ready) if ready else [form.part(visible)]:
+                    choice = Choice(form.name.fill(own), form.verdict(own, situation), form.worth)
+                    if choice.text not in found or choice.verdict < found[choice.text].verdict:
+                        found[choice.text] = choice
+        return sorted(found.values(), key=lambda choice: (choice.verdict, -choice.worth))
+
+    def verdict(self, text: str, situation: Situation) -> Verdict:
+        """Of one goal, whatever its articles and case."""
+        bindings = [(form, form.bare.whole(bare(text))) for form in self._forms]
+        verdicts = [form.verdict(binding, situation) for form, binding in bindings if binding is not None]
+        return min(verdicts, default=Verdict.UNKNOWN)
+
+    def worth(self, text: str) -> float:
+        """Of a goal beside others; 0 if it is none of this world."""
+        return max((form.worth for form in self._forms if form.bare.whole(bare(text)) is not None), default=0.0)
+
+    def named(self, text: str) -> list[str]:
+        """Goals that a longer text names, such as the parts of an instruction."""
+        found = [form.name.fill(b) for form in self._forms for b in form.bare.find([bare(text)])]
+        return list(dict.fromkeys(found))
+
+    def reached(self, observations: Sequence[Sequence[str]]) -> list[list[str]]:
+        """What was reached from one observation to the next, in order of time; each by all names of the goal."""
+        found: dict[tuple[str, ...], list[str]] = {}
+        for before, now in pairwise(observations):
+            for form in self._forms:
+                for pattern in form.reached:
+                    for own in map(form.part, joined([pattern], now)):
+                        if not joined([pattern], before, own) and joined(form.seen, before, own):
+                            names = found.setdefault((pattern.text, *own.values()), [])
+                            names += [] if (name := form.name.fill(own)) in names else [name]
+        return list(found.values())
+
+    def shown(self, goal: str, sentences: Sequence[str]) -> bool:
+        """Does a goal look reached in these sentences?"""
+        for form in self._forms:
+            binding = form.bare.whole(bare(goal))
+            if binding is not None and any(joined([pattern], sentences, binding) for pattern in form.reached):
+                return True
+        return False
+
+    # ---- what is false, in three ways ----------------------------------------------------------------------------
+
+    def filled(self, text: str, pick: Callable[[Sequence[str]], str]) -> str:
+        """A goal with a picked word in every slot that is still open."""
+        pattern = Pattern(text, self.world.slots)
+        return pattern.fill({slot: pick(self.world.slots[slot]) for slot in pattern.slots})
+
+    def unseen(self, situation: Situation, pick: Callable[[Sequence[str]], str]) -> str | None:
+        """A goal of this world of which nothing is in view; None if none is found soon."""
+        names = [form.name.text for form in self._forms]
+        tries = (self.filled(pick(names), pick) for _ in range(32 if names else 0))
+        return next((goal for goal in tries if self.verdict(goal, situation) is Verdict.UNSEEN), None)
+
+    def mistimed(self, situation: Situation, pick: Callable[[Sequence[str]], str]) -> str | None:
+        """A goal whose time has not come, or is over; None if there is none."""
+        pool = [c.text for c in self.goals(situation) if c.verdict in (Verdict.EARLY, Verdict.DONE)]
+        return self.filled(pick(pool), pick) if pool else None
+
+    def nonsense(self, pick: Callable[[Sequence[str]], str]) -> str | None:
+        """The verb of one goal with the object of another, which is no goal; None if none is found soon."""
+        names = [form.name.text for form in self._forms]
+        for _ in range(32 if names else 0):
+            verb, thing = pick(names).split("{")[0], pick(names)
+            thing = thing[thing.find("{") :] if "{" in thing else thing.partition(" ")[2]
+            text = self.filled(f"{verb if verb.endswith(' ') else verb.partition(' ')[0] + ' '}{thing}", pick)
+            if self.verdict(text, Situation(())) is Verdict.UNKNOWN:
+                return text
+        return None
+
+    # ---- questions and behaviour ---------------------------------------------------------------------------------
+
+    def fact(self, question: str) -> bool | None:
+        """What the world says of a question; None if it says nothing."""
+        return next((answer for pattern, answer in self._facts if pattern.find([question])), None)
+
+    def merit(self, sentences: Collection[str]) -> float | None:
+        """How good a piece of behaviour is by the events in its sentences, each counted once; None: there are none."""
+        events = [worth for pattern, worth in self._progress for _ in pattern.find(sentences)]
+        return sum(events) if events else None
+
+
+def bare(text: str) -> str:
+    """Without articles."""
+    return _ARTICLE.sub("", text)
+
+
+def _alike(one: str, other: str) -> bool:
+    return bare(one).lower().split() == bare(other).lower().split()

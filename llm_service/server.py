@@ -1,0 +1,259 @@
+"""The LLM service as a process that others call over gRPC.
+
+    python -m llm_service.server [KEY=VALUE ...] [--config FILE.yaml] [--folder DIR]
+
+    FOLDER/address   where it listens, there while it is ready
+    FOLDER/token     the token that it made, unless one was given
+
+SIGTERM or SIGINT: it takes no more work, ends what it has within `server.drain_s`, and closes. A second: at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from llm_service import guard
+from llm_service.config import Part
+from llm_service.errors import UsageError
+
+if TYPE_CHECKING:
+    from llm_service.door import Service
+    from llm_service.servicer import Servicer
+
+
+class ServerConfig(Part):
+    """Where and for whom the service listens."""
+
+    listen: str = "127.0.0.1:0"
+    """HOST:PORT, port 0: the system chooses one; or unix:PATH. Beyond loopback: only with a given token and TLS."""
+    token_env: str = "CAIRN_LLM_TOKEN"
+    """Environment variable that holds the callers' token."""
+    token_file: str = ""
+    """File that holds the token, if the variable is not set; if neither is, one is made in the service's folder."""
+    tls_certificate: str = ""
+    """File with the server's certificate chain, PEM."""
+    tls_key: str = ""
+    """File with its private key, PEM."""
+    tls_client_ca: str = ""
+    """File with the authority whose certificates callers must show, PEM; empty: they need show none."""
+    max_message_mb: int = Field(default=64, ge=1, le=1024)
+    """Largest request and largest reply, MiB."""
+    max_items: int = Field(default=4096, ge=1)
+    """Most items of one request."""
+    max_characters: int = Field(default=200_000, ge=1)
+    """Longest text of an item."""
+    per_caller: int = Field(default=256, ge=1)
+    """Most requests of one caller that may wait at once; answers in memory do not count."""
+    in_all: int = Field(default=2048, ge=1)
+    """Most requests of all callers that may wait at once."""
+    max_deadline_s: float = Field(default=600.0, gt=0)
+    """Longest time for a request, whatever its caller allows; seconds."""
+    drain_s: float = Field(default=20.0, ge=0)
+    """Time for requests under way when the server is told to end, seconds."""
+    metrics_port: int | None = Field(default=None, ge=0, le=65535)
+    """Port on loopback for Prometheus, 0 for one that the system chooses; null: none."""
+
+
+class Server:
+    """A service behind gRPC. All methods belong to the event loop that `service` runs on.
+
+    Args:
+        service: what answers; closed at the end, and if the start fails.
+        config: where and for whom.
+        folder: takes `address`, and `token` if one is made.
+        backend: name to show.
+    """
+
+    def __init__(self, service: Service, config: ServerConfig, folder: Path, backend: str = "") -> None:
+        self._service, self._config, self._folder, self._backend = service, config, folder, backend
+        self._grpc: Any = None
+        self._servicer: Servicer | None = None
+        self._end_metrics: Callable[[], None] = lambda: None
+        self.address = ""
+        self.metrics_port: int | None = None
+
+    async def start(self) -> str:
+        """Listen. Returns the address.
+
+        Raises:
+            UsageError: it may not listen there, cannot, or lacks a file that the configuration names.
+        """
+        try:
+            return await self._start()
+        except BaseException:
+            if self._grpc is not None:
+                await self._grpc.stop(0)
+            await self._service.close()
+            raise
+
+    async def _start(self) -> str:
+        import grpc
+
+        from llm_service.proto import llm_pb2_grpc
+        from llm_service.servicer import Guard, Servicer
+
+        config = self._config
+        guards = [Guard(self._token())]
+        credentials = self._credentials() if config.tls_certificate else None
+        self._servicer = Servicer(self._service, config, self._backend)
+        self._grpc = grpc.aio.server(interceptors=guards, options=self._options())
+        llm_pb2_grpc.add_LLMServicer_to_server(self._servicer, self._grpc)  # type: ignore[no-untyped-call]
+        try:
+            if credentials is not None:
+                port = self._grpc.add_secure_port(config.listen, credentials)
+            else:
+                port = self._grpc.add_insecure_port(config.listen)
+        except RuntimeError:
+            raise UsageError(f"server.listen: cannot listen at {config.listen}; is another server there?") from None
+        if config.metrics_port is not None:
+            self.metrics_port, self._end_metrics = _serve_metrics(self._servicer, config.metrics_port)
+        await self._grpc.start()
+        unix = config.listen.startswith("unix:")
+        self.address = config.listen if unix else f"{config.listen.rpartition(':')[0]}:{port}"
+        temporary = self._folder / f".address.{os.getpid()}"
+        temporary.write_text(self.address, encoding="utf-8")
+        temporary.replace(self._folder / "address")
+        return self.address
+
+    async def drain(self) -> bool:
+        """Take no more work, let what is under way end within `drain_s`, close. Returns whether all of it did."""
+        assert self._servicer is not None, "started first"
+        done = await self._servicer.finish(self._config.drain_s)
+        await self._grpc.stop(1.0 if done else 0.0)  # what is done is on its way: a moment for it to leave
+        self._end_metrics()
+        await self._service.close()
+        self.forget_address()
+        return done
+
+    def forget_address(self) -> None:
+        """Remove `address` from the folder, unless a successor has written its own."""
+        path = self._folder / "address"
+        if path.exists() and path.read_text(encoding="utf-8") == self.address:
+            path.unlink()
+
+    def _token(self) -> str:
+        config = self._config
+        token = guard.chosen_token(config.token_env, config.token_file)
+        if bool(config.tls_certificate) != bool(config.tls_key) or (config.tls_client_ca and not config.tls_key):
+            raise UsageError("server: TLS needs both tls_certificate and tls_key")
+        if not guard.loopback(config.listen) and not (token and config.tls_certificate):
+            raise UsageError(
+                f"server.listen: {config.listen} can be reached by others: set a token in {config.token_env} "
+                "and server.tls_certificate and server.tls_key, or listen at 127.0.0.1"
+            )
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return token or guard.folder_token(self._folder)
+
+    def _credentials(self) -> Any:
+        import grpc
+
+        config = self._config
+        try:
+            pair = (Path(config.tls_key).read_bytes(), Path(config.tls_certificate).read_bytes())
+            callers = Path(config.tls_client_ca).read_bytes() if config.tls_client_ca else None
+        except OSError as error:
+            raise UsageError(f"server: cannot read {error.filename}: {error.strerror}") from None
+        return grpc.ssl_server_credentials([pair], callers, require_client_auth=callers is not None)
+
+    def _options(self) -> list[tuple[str, int]]:
+        limit = self._config.max_message_mb << 20
+        return [
+            ("grpc.max_receive_message_length", limit),
+            ("grpc.max_send_message_length", limit),
+            ("grpc.so_reuseport", 0),  # a second server at the same port is an error, not half of the requests
+            ("grpc.server_handshake_timeout_ms", 10_000),
+            ("grpc.keepalive_time_ms", 30_000),  # a caller that is cut off silently is noticed
+            ("grpc.keepalive_timeout_ms", 10_000),
+            ("grpc.http2.ping_timeout_ms", 10_000),
+            ("grpc.http2.min_ping_interval_without_data_ms", 5_000),  # callers may look so often, too
+        ]
+
+
+class _Numbers:
+    """Reads the numbers when Prometheus asks for them."""
+
+    def __init__(self, servicer: Servicer) -> None:
+        self._servicer = servicer
+
+    def collect(self) -> Iterator[Any]:
+        from prometheus_client.core import GaugeMetricFamily
+
+        for name, value in sorted(self._servicer.stats().items()):
+            yield GaugeMetricFamily("cairn_llm_" + re.sub(r"\W", "_", name, flags=re.ASCII), name, value=value)
+
+
+def _serve_metrics(servicer: Servicer, port: int) -> tuple[int, Callable[[], None]]:
+    from prometheus_client import CollectorRegistry, start_http_server
+
+    registry = CollectorRegistry()
+    registry.register(_Numbers(servicer))
+    try:
+        http, thread = start_http_server(port, addr="127.0.0.1", registry=registry)
+    except OSError as error:
+        raise UsageError(f"server.metrics_port: cannot listen at port {port}: {error.strerror}") from None
+
+    def end() -> None:
+        http.shutdown()
+        http.server_close()
+        thread.join()
+
+    return http.server_port, end
+
+
+async def serve(server: Server, ready: Callable[[str], None]) -> bool:
+    """Start, call `ready` with the address, and serve until a signal. Returns whether all work ended in time."""
+    told = asyncio.Event()
+
+    def signalled() -> None:
+        if told.is_set():
+            server.forget_address()
+            os._exit(1)
+        told.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, signalled)
+    ready(await server.start())
+    await told.wait()
+    return await server.drain()
+
+
+async def _run(words: list[str], file: str | None, folder: Path) -> None:
+    from llm_service import assembly, settings
+
+    config = settings.parse(words, file)
+    server = Server(await assembly.start(config, folder), config.server, folder, config.name)
+    done = await serve(server, lambda at: print(f"ready on {at}, backend {config.name}", flush=True))
+    print("ended" if done else f"ended; some requests were cut after {config.server.drain_s:g} s", flush=True)
+
+
+def main() -> int:
+    """The command. Returns the exit code: 0, 1 for a failure, 2 for a wrong setup."""
+    parser = argparse.ArgumentParser("python -m llm_service.server", description="Serve language models over gRPC.")
+    parser.add_argument("words", nargs="*", metavar="KEY=VALUE", help="configuration, as in name=heuristic")
+    parser.add_argument("--config", metavar="FILE.yaml", help="configuration to start from")
+    parser.add_argument("--folder", type=Path, default=Path("runs/llm_service"), help="for address, token and journal")
+    given = parser.parse_args()
+    try:
+        asyncio.run(_run(given.words, given.config, given.folder))
+    except UsageError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"the service ended: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,193 @@
+# ruff: noqa: N802 - the names of rpcs are those of `llm.proto`
+"""What the server does with a request: token, limits, the service, and failures as gRPC knows them.
+
+    Guard       before the body is parsed: the token; around the call: exceptions become codes with one sentence
+    Servicer    messages to records, limits, answers from memory at once, the rest as admitted work
+
+Admitted work runs to its end even if its caller goes away: others may wait for the same answer, and it is paid for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from llm_service import guard, wire
+from llm_service.door import Service
+from llm_service.errors import Away, Busy, Refused, ServiceError, UsageError
+from llm_service.proto import llm_pb2, llm_pb2_grpc
+from llm_service.records import Ask, Lane, Status, Verb
+
+if TYPE_CHECKING:
+    from llm_service.server import ServerConfig
+
+T = TypeVar("T")
+_log = logging.getLogger("llm_service")
+_CODES = {Status.BUSY: grpc.StatusCode.RESOURCE_EXHAUSTED, Status.REFUSED: grpc.StatusCode.RESOURCE_EXHAUSTED}
+
+
+class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc] # gRPC has no types
+    """Lets through who has the token, and lets out no exception."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+        self._handlers: dict[str, Any] = {}
+        self._denied = grpc.unary_unary_rpc_method_handler(self._deny)  # no deserialiser: the body stays bytes
+        self.denied = 0
+
+    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
+        if not guard.matches(self._token, details.invocation_metadata):
+            return self._denied
+        if details.method not in self._handlers:
+            handler = await continuation(details)
+            if handler is None:  # not a method of ours: gRPC says so
+                return None
+            self._handlers[details.method] = self._wrapped(handler)
+        return self._handlers[details.method]
+
+    async def _deny(self, request: bytes, context: Any) -> None:
+        self.denied += 1
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is missing or wrong")
+
+    def _wrapped(self, handler: Any) -> Any:
+        behaviour, parse = handler.unary_unary, handler.request_deserializer
+
+        async def guarded(body: bytes, context: Any) -> Any:
+            trailers: tuple[tuple[str, str], ...] = ()
+            try:
+                return await behaviour(parse(body), context)
+            except UsageError as error:
+                code, sentence = grpc.StatusCode.INVALID_ARGUMENT, str(error)
+            except DecodeError:  # its message may hold a piece of the body
+                code, sentence = grpc.StatusCode.INVALID_ARGUMENT, "the body is not cairn.llm.v1"
+            except ServiceError as error:
+                code = _CODES.get(error.status, grpc.StatusCode.UNAVAILABLE)
+                sentence, trailers = str(error), ((wire.STATUS, str(int(error.status))),)
+            except Exception as error:  # the caller learns only the kind: the message may hold a prompt
+                last = traceback.extract_tb(error.__traceback__)[-1]
+                _log.error("%s at %s:%s", type(error).__name__, last.filename, last.lineno)
+                code, sentence = grpc.StatusCode.INTERNAL, f"the service failed: {type(error).__name__}"
+            await context.abort(code, sentence, trailers)
+
+        return grpc.unary_unary_rpc_method_handler(guarded, response_serializer=handler.response_serializer)
+
+
+class Servicer(llm_pb2_grpc.LLMServicer):
+    """The rpcs of `llm.proto`."""
+
+    def __init__(self, service: Service, config: ServerConfig, backend: str) -> None:
+        self._service, self._config, self._backend = service, config, backend
+        self._running: set[asyncio.Task[Any]] = set()
+        self._of: Counter[str] = Counter()  # admitted and not ended, by caller
+        self._counts: Counter[str] = Counter()
+        self.ending = False
+
+    async def Generate(self, request: llm_pb2.Ask, context: Any) -> llm_pb2.Answers:
+        return await self._answers("generate", request, context)
+
+    async def Score(self, request: llm_pb2.Ask, context: Any) -> llm_pb2.Answers:
+        return await self._answers("score", request, context)
+
+    async def Embed(self, request: llm_pb2.Ask, context: Any) -> llm_pb2.Answers:
+        return await self._answers("embed", request, context)
+
+    async def _answers(self, verb: Verb, request: llm_pb2.Ask, context: Any) -> llm_pb2.Answers:
+        ask = self._read(verb, "interactive", request, context)
+        found = self._service.peek(ask)
+        if found is None:
+            found = await self._admitted(ask.caller, lambda: self._service.ask(ask))
+        return wire.answers(found)
+
+    async def Submit(self, request: llm_pb2.Job, context: Any) -> llm_pb2.Accepted:
+        ask = self._read(wire.verb_of(request), "durable", request.ask, context)
+        keys, status = await self._admitted(ask.caller, lambda: self._service.submit(ask))
+        return wire.accepted(keys, status)
+
+    async def Fetch(self, request: llm_pb2.Keys, context: Any) -> llm_pb2.Answers:
+        self._limit(len(request.keys), 0)
+        keys, wait_s = list(request.keys), min(max(request.wait_s, 0.0), self._deadline(context))
+        return wire.answers(await self._admitted(_caller(context), lambda: self._service.fetch(keys, wait_s)))
+
+    async def Health(self, request: llm_pb2.Empty, context: Any) -> llm_pb2.State:
+        ok, reason = (False, "the service is ending") if self.ending else await self._service.health()
+        limits = self._config
+        return llm_pb2.State(
+            ok=ok,
+            reason=reason,
+            backend=self._backend,
+            max_items=limits.max_items,
+            max_characters=limits.max_characters,
+        )
+
+    async def Stats(self, request: llm_pb2.Empty, context: Any) -> llm_pb2.Numbers:
+        return llm_pb2.Numbers(values=self.stats())
+
+    def stats(self) -> dict[str, float]:
+        """The service's numbers and the server's own."""
+        own = {f"server/{name}": float(count) for name, count in self._counts.items()}
+        return {**self._service.stats(), **own, "server/running": float(len(self._running))}
+
+    async def finish(self, seconds: float) -> bool:
+        """Take no more work, and wait for what was admitted. Returns whether all of it ended in time."""
+        self.ending = True
+        if self._running:
+            await asyncio.wait(self._running, timeout=seconds)
+        return not self._running
+
+    def _read(self, verb: Verb, lane: Lane, message: llm_pb2.Ask, context: Any) -> Ask:
+        if self.ending:
+            raise Away("the service is ending; its successor will answer")
+        ask = wire.read_request(message, verb, lane, _caller(context), self._deadline(context))
+        texts = [*ask.contents, *[text for entry in ask.candidates for text in entry]]
+        self._limit(max([len(ask.contents), *map(len, ask.candidates)]), max(map(len, texts), default=0))
+        self._counts["requests"] += 1
+        self._counts["items"] += len(ask.contents)
+        return ask
+
+    def _limit(self, items: int, characters: int) -> None:
+        config = self._config
+        if items > config.max_items:
+            raise Refused(f"the request has {items} items, the limit is {config.max_items}: send several requests")
+        if characters > config.max_characters:
+            raise Refused(f"a text has {characters} characters, the limit is {config.max_characters}")
+
+    def _deadline(self, context: Any) -> float:
+        """Seconds: a little less than the caller's, so that the answers there are by then still reach it."""
+        remaining: float | None = context.time_remaining()
+        if remaining is None:
+            return self._config.max_deadline_s
+        return min(max(remaining - min(0.1 * remaining, 0.2), 0.0), self._config.max_deadline_s)
+
+    async def _admitted(self, caller: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        if self.ending:
+            raise Away("the service is ending; its successor will answer")
+        if self._of[caller] >= self._config.per_caller or len(self._running) >= self._config.in_all:
+            self._counts["busy"] += 1
+            raise Busy(f"{self._of[caller]} requests of this caller wait already; ask again a little later")
+        task = asyncio.ensure_future(work())
+        self._of[caller] += 1
+        self._running.add(task)
+        task.add_done_callback(lambda task: self._ended(caller, task))
+        return await asyncio.shield(task)
+
+    def _ended(self, caller: str, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        self._of[caller] -= 1
+        if not self._of[caller]:
+            del self._of[caller]  # names are the callers' choice: remember only those at work
+        if not task.cancelled() and task.exception() is not None:
+            self._counts["failed"] += 1  # the exception itself goes to the caller, if it is still there
+
+
+def _caller(context: Any) -> str:
+    for name, value in context.invocation_metadata():
+        if name == wire.CALLER and isinstance(value, str):
+            return value[:64]
+    return ""

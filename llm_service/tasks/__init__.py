@@ -1,0 +1,64 @@
+"""Tasks: a prompt, a parser and a validator over the three verbs. One module each, found by name.
+
+A task module publishes
+
+    Inputs                        a pydantic model: what a caller asks with; sizes are bounded, texts are untrusted
+    VERSION                       of the prompt; a change is a new version, since it is part of the key
+    calls(inputs, world)          -> list[Call], usually one; two where order matters
+    parse(reply, inputs, index, world)   -> the JSON value of call `index`; raises `Malformed` with what was expected
+    combine(values, inputs)       -> the answer's JSON value, from the values of all calls
+
+`parse` is total: whatever the reply holds, it returns a value of the grammar or raises `Malformed`, in linear time. An
+answer can name only what the inputs or the world's vocabulary name: never a path, an address, a class or a setting.
+`world` is what the world publishes of itself (`llm_service.world.World`).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from llm_service.errors import UsageError
+from llm_service.records import canonical
+
+
+@functools.cache
+def names() -> list[str]:
+    """Names of all task modules, sorted."""
+    return sorted(m.name for m in pkgutil.iter_modules([str(Path(__file__).parent)]) if not m.name.startswith("_"))
+
+
+@functools.cache
+def task(name: str) -> Any:
+    """The module of a task.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if name not in names():
+        raise UsageError(f"unknown task {name!r}: there are {', '.join(names())}")
+    return importlib.import_module(f"llm_service.tasks.{name}")
+
+
+def contents(name: str, items: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Inputs of a task as the canonical JSON that requests carry.
+
+    Raises:
+        UsageError: an item is not what the task takes.
+    """
+    module = task(name)
+    result = []
+    for i, item in enumerate(items):
+        try:
+            result.append(canonical(module.Inputs(**item).model_dump()))
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise UsageError(f"task {name}, item {i}: {where}: {first['msg'].lower()}") from None
+    return tuple(result)

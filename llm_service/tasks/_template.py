@@ -1,0 +1,51 @@
+"""Prompts: a file of two turns with $names, filled once.
+
+    === system ===        constant for a world: role, world, reply form, examples; servers cache it as a prefix
+    === user ===          the question and, last, its data
+
+Data is quoted line by line: a text is one line, and every line of data begins with "| ", so no text can end the data.
+The brackets from which chat formats build their control tokens become round ones.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterable
+from pathlib import Path
+
+from llm_service.records import Turn, digest
+from llm_service.tasks._inputs import tidy
+from llm_service.world import World
+
+FOLDER = Path(__file__).parent / "prompts"
+STOP = ("[data]",)
+"""A model that runs on writes the next question itself: its reply ends there."""
+
+_ROUND = str.maketrans("<>[]{}`", "()()()'")
+
+
+def quote(texts: Iterable[str]) -> str:
+    """Untrusted texts as lines of data."""
+    return "\n".join(f"| {tidy(text).translate(_ROUND)}" for text in texts) or "| (nothing)"
+
+
+def about(world: World) -> str:
+    """What a prompt tells of a world."""
+    told = [world.about.strip() or "Nothing more is known of this world."]
+    if world.actions:
+        told.append(f"Actions: {', '.join(world.actions)}.")
+    return "\n".join(told)
+
+
+class Template:
+    """One prompt file, `prompts/NAME.txt` where NAME ends in its number, such as `yes_no.v1`."""
+
+    def __init__(self, name: str) -> None:
+        text = (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
+        self.version = f"{name}-{digest(text)[:12]}"
+        system, user = text.removeprefix("=== system ===\n").split("\n=== user ===\n")
+        self._turns = (("system", string.Template(system.strip())), ("user", string.Template(user.strip())))
+
+    def turns(self, **values: str) -> tuple[Turn, ...]:
+        """The conversation; what stands in `values` is not looked into again."""
+        return tuple((role, template.substitute(values)) for role, template in self._turns)

@@ -1,0 +1,83 @@
+"""What a piece of behaviour does, in one or two sentences: as a request for it, as an instruction, or as a story.
+
+Value: {"caption": 1 to 60 words of letters, digits and plain punctuation}
+
+A caption names nobody and nothing by a name that neither the inputs nor the world know, and holds no address or path.
+Requests and narratives hold no digits: they speak of things, not of steps and coordinates.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Literal
+
+from llm_service.errors import Malformed
+from llm_service.records import Call, Parameters, Reply
+from llm_service.tasks._grammar import PUNCTUATION, after
+from llm_service.tasks._inputs import TrajectoryInputs
+from llm_service.tasks._template import STOP, Template, about, quote
+from llm_service.world import World
+
+_TEMPLATE = Template("caption_trajectory.v1")
+VERSION = _TEMPLATE.version
+
+MAX_WORDS = 60
+MAX_CHARACTERS = 600
+STYLES = {
+    "request": "a request for this behaviour by somebody who wants it, without any numbers",
+    "instruction": "an instruction to the player, in the imperative",
+    "narrative": "a short story of what the player did, in the past tense, without any numbers",
+}
+_WITH_NUMBERS = ("instruction",)
+_GLUED = re.compile(r"[.:][^\W_]")  # a mark inside a word: an address or a path
+
+
+class Inputs(TrajectoryInputs):
+    """Behaviour, and how to speak of it."""
+
+    style: Literal["request", "instruction", "narrative"] = "instruction"
+    """What the caption is."""
+
+
+def calls(inputs: Inputs, world: World) -> list[Call]:
+    """One question."""
+    turns = _TEMPLATE.turns(about=about(world), style=STYLES[inputs.style], steps=quote(inputs.steps()))
+    parameters = Parameters(temperature=0.7, max_tokens=160, stop=STOP)
+    return [Call("generate", turns, parameters=parameters, task="caption_trajectory", inputs=inputs.model_dump())]
+
+
+def parse(reply: Reply, inputs: Inputs, index: int, world: World) -> dict[str, Any]:
+    """The last caption line."""
+    caption = (after("caption", reply) or "").strip(" \"'")
+    wrong = _wrong(caption, inputs, world)
+    if wrong:
+        raise Malformed(f'expected one line "caption: " and 1 to {MAX_WORDS} words, but {wrong}')
+    return {"caption": caption}
+
+
+def combine(values: Sequence[Any], inputs: Inputs) -> Any:
+    """The only value."""
+    return values[0]
+
+
+def _wrong(caption: str, inputs: Inputs, world: World) -> str:
+    """Why it is not a caption; empty if it is one."""
+    words = caption.split()
+    if not any(map(str.isalpha, caption)):
+        return "there is none"
+    if len(words) > MAX_WORDS or len(caption) > MAX_CHARACTERS:
+        return "it is longer"
+    if not all(c.isalpha() or c in "0123456789 " or c in PUNCTUATION for c in caption) or _GLUED.search(caption):
+        return "it holds more than letters, digits and plain punctuation"
+    if inputs.style not in _WITH_NUMBERS and any(c in "0123456789" for c in caption):
+        return "it holds digits"
+    told = [*inputs.steps(), *(text for words in world.slots.values() for text in words), "I"]
+    known = {word.strip(PUNCTUATION) for text in told for word in text.split()}
+    for before, word in pairwise(words):
+        name = word.strip(PUNCTUATION)
+        begins = before.rstrip("\"')").endswith((".", "!", "?", ":"))
+        if name[:1].isupper() and not begins and name.split("'")[0] not in known:
+            return "it holds a name that the data does not hold"
+    return ""

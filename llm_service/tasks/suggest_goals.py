@@ -1,0 +1,114 @@
+"""Which goals make sense now: a list of goals in the world's own words, or a choice among given ones.
+
+Open form: every goal must be of the world's goal grammar; a world that publishes no goals leaves short plain phrases.
+Closed form (`candidates`): only those. Goals that are achieved already are left out of the answer.
+
+Value: {"goals": [up to `limit`, each once, in the model's order], "dropped": lines that named no such goal}
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+from llm_service.errors import Malformed
+from llm_service.records import Call, Parameters, Reply
+from llm_service.tasks._grammar import bare, fold, goals_of, lines
+from llm_service.tasks._inputs import Bag, Phrase, TaskInputs, is_phrase
+from llm_service.tasks._template import STOP, Template, about, quote
+from llm_service.world import World
+
+_TEMPLATE = Template("suggest_goals.v1")
+VERSION = _TEMPLATE.version
+
+MAX_LINES = 200  # of a reply that are read
+
+_BULLET = re.compile(r"(?:[-*+•–]+|\d{1,3}[.)])\s*")
+_NONE = ("nothing", "none")
+
+
+class Inputs(TaskInputs):
+    """A situation in which to choose goals."""
+
+    observation: Bag
+    """Sentences of what is seen."""
+    inventory: Bag = Field(default=[])
+    """Sentences or names of what is held."""
+    achieved: Bag = Field(default=[])
+    """Goals reached already."""
+    candidates: Annotated[list[Phrase], Field(max_length=64), AfterValidator(lambda c: sorted(set(c)))] = Field(
+        default=[]
+    )
+    """The only goals to choose from; empty: any goal of the world."""
+    limit: int = Field(default=5, ge=1, le=20)
+    """Most goals."""
+
+
+def calls(inputs: Inputs, world: World) -> list[Call]:
+    """One question.
+
+    Raises:
+        UsageError: a goal of the world names a slot that has no words.
+    """
+    goals_of(world)  # raises here, before anything is paid
+    forms = [goal.goal for goal in world.goals]
+    turns = _TEMPLATE.turns(
+        about=about(world),
+        forms="\n".join(f"  {form}" for form in forms) or "  a few plain words that begin with a verb",
+        slots="\n".join(f"  {{{name}}}: {', '.join(words)}" for name, words in world.slots.items()) or "  (none)",
+        observation=quote(inputs.observation),
+        inventory=quote(inputs.inventory),
+        achieved=quote(inputs.achieved),
+        candidates=quote(inputs.candidates or ["(any)"]),
+        limit=str(inputs.limit),
+    )
+    parameters = Parameters(temperature=0.2, max_tokens=24 * inputs.limit, stop=STOP)
+    return [Call("generate", turns, parameters=parameters, task="suggest_goals", inputs=inputs.model_dump())]
+
+
+def parse(reply: Reply, inputs: Inputs, index: int, world: World) -> dict[str, Any]:
+    """Goals from lines; a line that names none costs only itself."""
+    accept, every_line = _acceptor(inputs, world)
+    reached = {bare(goal) for goal in inputs.achieved}
+    goals: list[str] = []
+    dropped, understood = 0, False
+    for line in islice(lines(reply), MAX_LINES):
+        bullet = _BULLET.match(line)
+        text = line[bullet.end() :] if bullet else line
+        if fold(text) in _NONE:
+            understood = True
+            continue
+        goal = accept(text) if bullet or every_line else None
+        if goal is None:
+            dropped += bullet is not None
+        elif bare(goal) in reached:
+            dropped, understood = dropped + 1, True
+        else:
+            understood = True
+            goals += [goal] if goal not in goals else []
+    if not understood:
+        known = (
+            "one of the candidates" if inputs.candidates else "of a known form" if world.goals else "a few plain words"
+        )
+        raise Malformed(f'expected one line for each goal, "- " and a goal that is {known}, or the line "- nothing"')
+    return {"goals": goals[: inputs.limit], "dropped": dropped}
+
+
+def combine(values: Sequence[Any], inputs: Inputs) -> Any:
+    """The only value."""
+    return values[0]
+
+
+def _acceptor(inputs: Inputs, world: World) -> tuple[Callable[[str], str | None], bool]:
+    """What turns a line into a goal or None, and whether lines without a bullet may be tried."""
+    if inputs.candidates:
+        exact = {fold(goal): goal for goal in inputs.candidates}
+        loose = {bare(goal): goal for goal in inputs.candidates}
+        return lambda text: exact.get(fold(text)) or loose.get(bare(text)), True
+    if known := goals_of(world):
+        return known.match, True
+    return lambda text: goal if is_phrase(goal := fold(text)) else None, False

@@ -1,0 +1,255 @@
+"""Two tiny real models, made here in seconds: a T5 and a Llama-like one, with a tokenizer of their own.
+
+    python -m llm_service.tiny OUT [--corpus FILE]     ->  OUT/t5  OUT/llama     Hugging Face folders, safetensors
+
+Both are trained for a hundred steps on the sentences of the worlds, the Llama to say the next token and the T5 to
+finish a sentence that it was given the first words of: scores of true sentences are better than those of shuffled ones,
+and no more than that may be expected. The same corpus gives the same bytes on the same machine and library versions.
+"""
+
+# mypy: allow-untyped-calls
+# Transformers says that it is typed; some of its functions are not.
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+from llm_service.errors import UsageError
+
+CORPUS = Path(__file__).parent / "corpus" / "worlds.txt"
+PAD, START, END = "<pad>", "<s>", "</s>"  # token ids 0, 1, 2
+SPECIAL: dict[str, Any] = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+VOCABULARY = 1024
+WIDTH = 64
+STEPS = 120
+BATCH = 32
+RATE = 3e-3
+
+
+def build(out: Path, corpus: Path | None = None) -> None:
+    """Make `out/t5` and `out/llama`, which take the place of what is there.
+
+    Args:
+        out: folder; made if it does not exist.
+        corpus: a sentence a line; None: those of all worlds.
+
+    Raises:
+        UsageError: the corpus cannot be read or holds no sentences, or `out` cannot be written.
+    """
+    sentences = _sentences(corpus or CORPUS)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=".tiny.", dir=out))
+    except OSError as error:
+        raise UsageError(f"cannot write to {out}: {error.strerror}") from None
+    try:
+        with _reproducible():
+            tokens = _tokenizer(sentences)
+            for name, make in (("llama", _llama), ("t5", _t5)):
+                model, tokenizer = make(tokens, sentences)
+                model.save_pretrained(work / name)
+                tokenizer.save_pretrained(work / name)
+        for name in ("llama", "t5"):
+            _take_the_place(work / name, out / name)
+    except OSError as error:
+        raise UsageError(f"cannot write to {out}: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _sentences(path: Path) -> list[str]:
+    try:
+        found = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except OSError as error:
+        raise UsageError(f"cannot read the corpus {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"the corpus {path} is not UTF-8 text") from None
+    if not any(" " in sentence for sentence in found):
+        raise UsageError(f"the corpus {path} holds no sentence of two words or more")
+    return found
+
+
+def _take_the_place(new: Path, old: Path) -> None:
+    """Rename over a folder that may exist; the old one is gone only when the new one stands."""
+    aside = new.with_name(f"{new.name}.old")
+    if old.exists():
+        old.rename(aside)
+    new.rename(old)
+
+
+@contextmanager
+def _reproducible() -> Iterator[None]:
+    """One thread and a random state of our own; what the caller had comes back."""
+    import torch
+    from transformers.utils import logging
+
+    threads, parallel = torch.get_num_threads(), os.environ.get("TOKENIZERS_PARALLELISM")
+    shows_bars = logging.is_progress_bar_enabled()
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    torch.set_num_threads(1)
+    logging.disable_progress_bar()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            yield
+    finally:
+        torch.set_num_threads(threads)
+        if shows_bars:
+            logging.enable_progress_bar()
+        if parallel is None:
+            del os.environ["TOKENIZERS_PARALLELISM"]
+        else:
+            os.environ["TOKENIZERS_PARALLELISM"] = parallel
+
+
+def _tokenizer(sentences: list[str]) -> Any:
+    """Byte-level byte-pair encoding: any text has an encoding, and decodes to itself."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=[PAD, START, END],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    # A word stands at the start of a text or after a blank; both are learned.
+    tokenizer.train_from_iterator([*sentences, *(f" {sentence}" for sentence in sentences)], trainer)
+    return tokenizer
+
+
+def _wrapped(tokenizer: Any, single: str) -> Any:
+    """The tokenizer as `transformers` knows it, with the special tokens around one text as in `single`."""
+    from tokenizers import Tokenizer, processors
+    from transformers import PreTrainedTokenizerFast
+
+    own = Tokenizer.from_str(tokenizer.to_str())
+    own.post_processor = processors.TemplateProcessing(single=single, special_tokens=[(START, 1), (END, 2)])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=own,
+        pad_token=PAD,
+        bos_token=START,
+        eos_token=END,
+        model_max_length=1024,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def _llama(tokens: Any, sentences: list[str]) -> tuple[Any, Any]:
+    """Two layers, four query heads on two key-value heads; tokens <s> text, and </s> where it ends."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=tokens.get_vocab_size(),
+        hidden_size=WIDTH,
+        intermediate_size=2 * WIDTH,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=1024,
+        tie_word_embeddings=True,
+        **SPECIAL,
+    )
+    model = LlamaForCausalLM(config)
+
+    def batch(chosen: list[str]) -> dict[str, Any]:
+        ids, mask = _padded([[1, *tokens.encode(sentence).ids, 2] for sentence in chosen])
+        return {"input_ids": ids, "attention_mask": mask, "labels": torch.where(mask == 1, ids, -100)}
+
+    _train(model, sentences, batch)
+    return model, _wrapped(tokens, f"{START} $A")
+
+
+def _t5(tokens: Any, sentences: list[str]) -> tuple[Any, Any]:
+    """Two encoder and two decoder layers; tokens text </s>, answers begin with <pad> and end with </s>."""
+    import torch
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    config = T5Config(
+        vocab_size=tokens.get_vocab_size(),
+        d_model=WIDTH,
+        d_kv=16,
+        d_ff=2 * WIDTH,
+        num_layers=2,
+        num_decoder_layers=2,
+        num_heads=4,
+        dropout_rate=0.0,
+        feed_forward_proj="gated-gelu",
+        **SPECIAL | {"decoder_start_token_id": 0},
+    )
+    model = T5ForConditionalGeneration(config)
+    generator = random.Random(0)
+
+    def batch(chosen: list[str]) -> dict[str, Any]:
+        halves = []
+        for words in (sentence.split() for sentence in chosen):
+            cut = generator.randint(1, max(1, len(words) - 1))
+            halves.append((" ".join(words[:cut]), " ".join(words[cut:])))
+        ids, mask = _padded([[*tokens.encode(given).ids, 2] for given, _ in halves])
+        answers, answered = _padded([[*tokens.encode(rest).ids, 2] for _, rest in halves])
+        return {"input_ids": ids, "attention_mask": mask, "labels": torch.where(answered == 1, answers, -100)}
+
+    _train(model, sentences, batch)
+    return model, _wrapped(tokens, f"$A {END}")
+
+
+def _padded(rows: list[list[int]]) -> tuple[Any, Any]:
+    """Rows of ids -> ids and mask, int64 [N, longest], padded on the right with 0."""
+    import torch
+
+    longest = max(map(len, rows))
+    ids = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
+    return ids, torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
+
+
+def _train(model: Any, sentences: list[str], batch: Any) -> None:
+    """Some steps of AdamW with a rate that falls to zero."""
+    import torch
+
+    generator = random.Random(0)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=RATE)
+    model.train()
+    for step in range(STEPS):
+        for group in optimiser.param_groups:
+            group["lr"] = RATE * (1 - step / STEPS)
+        loss = model(**batch(generator.choices(sentences, k=BATCH))).loss
+        optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+    model.eval()
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message}\n")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command. Exit code 2 and one sentence if it cannot be done."""
+    parser = _Parser(prog="python -m llm_service.tiny", description="Make two tiny real models.")
+    parser.add_argument("out", type=Path, help="folder for t5/ and llama/")
+    parser.add_argument("--corpus", type=Path, help="a sentence a line; default: those of all worlds")
+    chosen = parser.parse_args(arguments)
+    try:
+        build(chosen.out, chosen.corpus)
+    except UsageError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""What worlds publish for language models is plain, whole and in their own words."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+import envs
+from envs.babyai import parse
+from envs.babyai.grammar import caption_words, words_of
+from envs.babyai.symbols import COLOURS, OBJECTS
+
+FAMILIES = envs.families()
+
+
+def patterns(known):
+    for goal in known.get("goals", []):
+        yield from (goal["goal"], *goal.get("seen", []), *goal.get("needs", []), *goal.get("unless", []))
+    yield from (event["seen"] for event in known.get("progress", []))
+    yield from known.get("facts", {})
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_it_is_plain_data_with_every_slot_defined(family):
+    known = envs.knowledge(family)
+    assert json.loads(json.dumps(known)) == known
+    assert known["name"] == family
+    assert known["about"]
+    for pattern in patterns(known):
+        for slot in re.findall(r"\{(.*?)\}", pattern):
+            assert re.fullmatch(r"\w+", slot)
+            assert known["slots"][slot], pattern
+    corpus = known.get("corpus", [])
+    assert len(set(corpus)) == len(corpus)
+    assert all(sentence == " ".join(sentence.split()) for sentence in corpus)
+
+
+@pytest.mark.parametrize("env_id", ["toy/Line", "babyai/GoToLocal", "gym/CartPole-v1"])
+def test_an_id_is_known_with_the_actions_of_its_world(env_id):
+    assert envs.knowledge(env_id)["actions"] == list(envs.spec(env_id).action_names)
+
+
+def test_unknown_worlds_are_refused():
+    with pytest.raises(envs.UnknownEnv):
+        envs.knowledge("babyay")
+    with pytest.raises(envs.UnknownEnv):
+        envs.knowledge("babyai/GoToNowhere")
+
+
+def test_the_corpus_of_babyai_is_made_of_captions_and_missions():
+    corpus = envs.knowledge("babyai")["corpus"]
+    captions = [s for s in corpus if s.startswith("You ")]
+    missions = [s for s in corpus if not s.startswith("You ")]
+    assert 300 <= len(captions) <= 1000
+    assert 300 <= len(missions) <= 1000
+    assert {word for s in captions for word in words_of(s)} <= caption_words("en")
+    assert all(parse(mission).english() == mission for mission in missions)
+    for colour in COLOURS:
+        for thing in ("key", "ball", "box", "door"):
+            assert any(f"{colour} {thing}" in s for s in captions)
+            assert f"go to the {colour} {thing}" in missions
+
+
+def test_the_symbols_of_babyai_are_the_numbers_of_its_images():
+    env = envs.make("babyai/GoToLocal", 4, captions=True)
+    obs = env.begin()
+    symbols = envs.knowledge("babyai")["symbols"]
+    assert list(symbols) == ["object", "colour", "state"]
+    assert [symbols["object"][name] for name in OBJECTS] == list(range(len(OBJECTS)))
+    checked = 0
+    for image, sentences in zip(obs["image"], env.captions(obs), strict=True):
+        for colour, thing in (m.groups() for s in sentences if (m := re.match(r"You see a (\w+) (\w+) \d", s))):
+            wanted = [symbols["object"][thing], symbols["colour"][colour]]
+            assert (image[..., :2] == wanted).all(axis=-1).any()
+            checked += 1
+    assert checked > 4
+
+
+def test_it_is_the_same_in_every_process():
+    code = "import envs, json; print(json.dumps([envs.knowledge(f) for f in envs.families()]))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120).stdout
+    assert json.loads(found) == [envs.knowledge(family) for family in FAMILIES]

@@ -1,0 +1,105 @@
+"""The journal keeps every finished line, whatever kills its writer."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llm_service.errors import UsageError
+from llm_service.journal import Journal, decode, encode
+from llm_service.records import Call, Reply
+
+ROOT = Path(__file__).resolve().parents[2]
+OUTCOME = {"parsed": None, "error": "", "dollars": 0.0, "latency_s": 0.0, "at": 0.0}
+
+
+def call(text):
+    return Call("generate", (("user", text),))
+
+
+def test_replies_are_found_again_after_a_restart(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    for i in range(20):
+        journal.append(call(f"q{i}").key("m"), "m", call(f"q{i}"), Reply(f"a{i}\n\ud800"), **OUTCOME)
+    journal.close()
+    journal = Journal(path)
+    assert len(journal) == 20
+    assert [journal.find(call(f"q{i}").key("m")).text for i in range(20)] == [f"a{i}\n\ud800" for i in range(20)]
+    assert journal.find(call("q").key("m")) is None
+    journal.close()
+
+
+@given(st.lists(st.text(st.characters()), max_size=8), st.binary(max_size=40))
+def test_a_torn_last_line_is_dropped_and_the_rest_stays(tmp_path_factory, texts, torn):
+    path = tmp_path_factory.mktemp("journal") / "journal.jsonl"
+    journal = Journal(path)
+    for text in texts:
+        journal.append(call(text).key("m"), "m", call(text), Reply(text), **OUTCOME)
+    journal.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole + torn.replace(b"\n", b""))
+    journal = Journal(path)
+    assert {journal.find(call(t).key("m")).text for t in texts} == set(texts)
+    journal.close()
+    assert path.read_bytes() == whole
+
+
+def test_a_damaged_line_is_named(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    path.write_text('{"key": "a", "reply": {"text": ""}}\nnonsense\n')
+    with pytest.raises(UsageError, match="line 2 is damaged"):
+        Journal(path)
+
+
+def test_two_writers_are_refused(tmp_path):
+    journal = Journal(tmp_path / "journal.jsonl")
+    with pytest.raises(UsageError, match="another service"):
+        Journal(tmp_path / "journal.jsonl")
+    journal.close()
+
+
+def test_scores_and_vectors_are_kept_exactly():
+    scores = Reply(scores=(-1.0 / 3, -2e-17, -700.123456789))
+    assert decode(json.loads(json.dumps(encode(scores)))).scores == scores.scores
+    vector = np.random.default_rng(0).normal(size=384).astype(np.float32)
+    assert np.array_equal(decode(json.loads(json.dumps(encode(Reply(vector=vector))))).vector, vector)
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from llm_service.journal import Journal
+from llm_service.records import Call, Reply
+journal = Journal(Path(sys.argv[1]))
+i = len(journal)
+while True:
+    call = Call("generate", (("user", f"q{i}"),))
+    journal.append(call.key("m"), "m", call, Reply("x" * 3000), parsed=None, error="", dollars=0.0, latency_s=0.0, at=0.0)
+    print(i, flush=True)
+    i += 1
+"""
+
+
+def test_kill_9_loses_no_line_that_was_appended(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    appended = 0
+    for _ in range(3):
+        command = [sys.executable, "-c", WRITER, str(path)]
+        writer = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
+        for _ in range(200):
+            appended = int(writer.stdout.readline()) + 1
+        writer.send_signal(signal.SIGKILL)
+        rest = writer.communicate()[0].split()
+        appended = int(rest[-1]) + 1 if rest and rest[-1].isdigit() else appended
+    journal = Journal(path)
+    assert len(journal) >= appended - 1  # the number's own line may have been cut in the pipe
+    assert all(journal.find(call(f"q{i}").key("m")).text == "x" * 3000 for i in range(appended - 1))
+    journal.close()

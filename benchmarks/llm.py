@@ -71,7 +71,7 @@ def modelled(folder: Path) -> LLMConfig:
     """The scripted backend with a model's latency."""
     world = folder / "world.json"
     world.write_text(json.dumps(envs.knowledge("babyai")))
-    own = {"latency_s": LATENCY_S, "latency_per_item_s": PER_ITEM_S, "concurrency": 1, "max_batch": CLIENTS}
+    own: dict[str, Any] = {"latency_s": LATENCY_S, "latency_per_item_s": PER_ITEM_S, "concurrency": 1, "max_batch": CLIENTS}
     return LLMConfig(world=str(world), malformed=0.0, consumers=0, **own)
 
 
@@ -101,7 +101,7 @@ class Match:
     """Three ways to answer the same stream."""
 
     def __init__(self, steps: int, window_s: float) -> None:
-        self.world = World(**envs.knowledge("babyai"))
+        self.world = World.model_validate(envs.knowledge("babyai"))
         self.stream, self.window_s = replayed(steps), window_s
         self.answers: Answers = {}
 

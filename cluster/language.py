@@ -68,7 +68,8 @@ class LanguageRole:
 
     def ready(self) -> str:
         """The address; the constructor is through."""
-        return self._server.address
+        address: str = self._server.address
+        return address
 
     def heartbeat(self) -> dict[str, Any]:
         """A sign of life from the event loop."""
@@ -102,14 +103,14 @@ class Replica:
 
 
 class Replicas:
-    """A backend that spreads batches over replicas on Ray. Ray starts dead ones again; what they held is tried again."""
+    """A backend that spreads batches over replicas on Ray. Ray revives dead ones; what they held is tried again."""
 
     paid = False
 
     def __init__(self, config: LLMConfig) -> None:
         import ray  # of the worker process that this runs in
 
-        remote = ray.remote(num_cpus=1, num_gpus=config.gpus, max_restarts=-1, max_task_retries=0)(Replica)
+        remote: Any = ray.remote(num_cpus=1, num_gpus=config.gpus, max_restarts=-1, max_task_retries=0)(Replica)
         self._failures: tuple[type[Exception], ...] = (ray.exceptions.RayError,)
         self._handles = [remote.remote(config.model_dump()) for _ in range(config.replicas)]
         self.model, self.verbs, self.max_batch, self.bucket_ratio = ray.get(self._handles[0].about.remote())

@@ -187,7 +187,7 @@ async def _label(llm: Any, task: str, contents: tuple[str, ...], outputs: Path, 
         replace_file(outputs, "".join(json.dumps(line) + "\n" for line in written).encode())
         failed = sum(not a.ok for a in answers)
         print(
-            f"{len(answers) - failed:,} answers and {failed:,} failures in {outputs}; {service.ledger.dollars:.4f} dollars"
+            f"{len(answers) - failed:,} answers, {failed:,} failures in {outputs}; {service.ledger.dollars:.4f} dollars"
         )
         return 1 if failed else 0
     finally:

@@ -4,8 +4,8 @@
         ──> configs/method/ppo.yaml  <  configs/env/babyai.yaml  <  configs/llm/scripted.yaml
             <  configs/cluster/local.yaml  <  configs/experiment/toy.yaml  <  command line
 
-Hydra parses every word and resolves the groups `method`, `env`, `llm`, `cluster` and `experiment` to files; the values are
-read from those files and from the words, without a change of working directory or of logging. A later layer wins.
+Hydra parses every word and resolves the groups `method`, `env`, `llm`, `cluster` and `experiment` to files; the values
+are read from those files and from the words, without a change of working directory or of logging. A later layer wins.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from llm_service.errors import UsageError
+from llm_service.errors import UsageError as UsageError  # one class for all that a user can get wrong
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / "configs"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import platform
@@ -64,11 +65,15 @@ async def start(config: LLMConfig, folder: Path, backend: Backend | None = None,
     backend = backend or make_backend(config)
     embedder = None if config.embedding.folder == "backend" else EmbeddingBackend(config.embedding)
     folder.mkdir(parents=True, exist_ok=True)
-    journal = Journal(folder / "journal.jsonl", config.fsync)
-    ledger = Ledger(config.limits, folder / "ledger.jsonl", clock, config.fsync)
-    server = RedisServer(config.redis.model_copy(update={"folder": config.redis.folder or str(folder / "redis")}))
-    for warning in await server.start():
-        log.warning("%s", warning)
+    with contextlib.ExitStack() as undo:  # what was opened is closed again if the rest cannot start
+        journal = Journal(folder / "journal.jsonl", config.fsync)
+        undo.callback(journal.close)
+        ledger = Ledger(config.limits, folder / "ledger.jsonl", clock, config.fsync)
+        undo.callback(ledger.close)
+        server = RedisServer(config.redis.model_copy(update={"folder": config.redis.folder or str(folder / "redis")}))
+        for warning in await server.start():
+            log.warning("%s", warning)
+        undo.pop_all()
     redis = server.connect()
     queue = Queue(redis, config.durable, clock)
     service = Service(
@@ -88,7 +93,7 @@ async def start(config: LLMConfig, folder: Path, backend: Backend | None = None,
         Consumer(queue, service.ask, f"{me}-{n}", config.durable, clock) for n in range(config.consumers)
     ]
     workers = [asyncio.ensure_future(_consume(consumer, stop, clock)) for consumer in service.consumers]
-    watch = asyncio.ensure_future(_keep(server, stop, clock))
+    watch = asyncio.ensure_future(_keep(server, service, stop, clock))
 
     async def close() -> None:
         stop.set()
@@ -111,12 +116,14 @@ async def _consume(consumer: Consumer, stop: asyncio.Event, clock: Clock) -> Non
             await clock.sleep(CONSUMER_PAUSE_S)
 
 
-async def _keep(server: RedisServer, stop: asyncio.Event, clock: Clock) -> None:
-    """A Redis of our own that dies is started again, on the same files."""
+async def _keep(server: RedisServer, service: Service, stop: asyncio.Event, clock: Clock) -> None:
+    """A Redis of our own that dies is started again, on the same files; how the durable lane stands is noted."""
     while not stop.is_set():
         await clock.sleep(REDIS_WATCH_S)
         try:
             if await server.ensure():
                 log.warning("Redis had died, and was started again on its files")
+            if service.queue is not None:
+                service.queue_stats = await service.queue.stats()
         except (UsageError, Unreachable) as error:
             log.error("%s", error)

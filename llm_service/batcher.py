@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 
 from llm_service.backends import Backend
@@ -128,21 +128,23 @@ class Batcher:
             if self.waiting == before:
                 return
 
-    async def _until(self, condition: object, seconds: float | None = None) -> None:
+    async def _until(self, condition: Callable[[], bool], seconds: float | None = None) -> None:
         """Wait for a condition on the queues, at most some time."""
-        assert callable(condition)
-        timer = None if seconds is None else asyncio.ensure_future(self._clock.sleep(seconds))
-        change: asyncio.Future[bool] | None = None
+        timers = set() if seconds is None else {asyncio.ensure_future(self._clock.sleep(seconds))}
         try:
-            while not condition() and not (timer and timer.done()):
+            while not condition() and not any(timer.done() for timer in timers):
                 self._changed.clear()
-                change = asyncio.ensure_future(self._changed.wait())
-                await asyncio.wait({change, timer} if timer else {change}, return_when=asyncio.FIRST_COMPLETED)
-                change.cancel()
+                change = asyncio.ensure_future(self._wait())
+                try:
+                    await asyncio.wait({change, *timers}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    change.cancel()
         finally:
-            for task in (timer, change):
-                if task is not None:
-                    task.cancel()
+            for timer in timers:
+                timer.cancel()
+
+    async def _wait(self) -> None:
+        await self._changed.wait()
 
     def _served(self, task: asyncio.Task[None]) -> None:
         self._serving.discard(task)

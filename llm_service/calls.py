@@ -3,7 +3,7 @@
     call ──> journal? ──> in flight? ──> reserve money ──> rate ──> [retry: batcher ──> backend] ──> settle
          ──> parse (one repair turn if the reply is outside the grammar) ──> journal ──> value
 
-Money is reserved before a call is sent and settled when its reply is there, so that a cap holds whatever happens between.
+Money is reserved before a call is sent and settled when its reply is there: a cap holds whatever happens between.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ class Calls:
     """The paid side of one backend. Belongs to one event loop.
 
     Args:
+        ledger: takes what calls cost; None for those that cost nothing, of which there may be thousands a second.
         record: which verbs' replies are journalled.
         random: uniform in [0, 1), for the jitter of retries.
     """
@@ -75,7 +76,7 @@ class Calls:
         batcher: Batcher,
         breaker: Breaker,
         journal: Journal,
-        ledger: Ledger,
+        ledger: Ledger | None,
         rate: Rate,
         retry: RetryConfig,
         clock: Clock,
@@ -129,28 +130,29 @@ class Calls:
         self._budget.earn()
         began = self._clock.now()
         tries = 0
+        ledger, price = self._ledger, self.backend.price
 
-        async def attempt() -> tuple[Reply, float]:
+        async def attempt() -> Reply:
             nonlocal tries
             self.retries += tries > 0
             tries += 1
             # Each try is money of its own: a reply that was cut on its way may have been billed.
-            entry = self._ledger.reserve(prompt + completion, self.backend.price(prompt, completion))
+            entry = ledger.reserve(prompt + completion, price(prompt, completion)) if ledger else None
             try:
                 await self._rate.admit(prompt + completion)
                 reply = await self.batcher.submit(call, waiter.lane, waiter.caller)
             except ServiceError as error:
                 # What may have been billed counts as spent. So does what a cancelled call left open, at the next start.
-                if not (isinstance(error, BackendError) and error.maybe_billed):
-                    self._ledger.release(entry)
+                if ledger and entry and not (isinstance(error, BackendError) and error.maybe_billed):
+                    ledger.release(entry)
                 raise
-            dollars = self.backend.price(reply.prompt_tokens, reply.completion_tokens)
-            self._ledger.settle(entry, reply.prompt_tokens + reply.completion_tokens, dollars)
-            return reply, dollars
+            if ledger and entry:
+                dollars = price(reply.prompt_tokens, reply.completion_tokens)
+                ledger.settle(entry, reply.prompt_tokens + reply.completion_tokens, dollars)
+            return reply
 
-        reply, dollars = await retried(
-            attempt, self._retry, self._budget, self._clock, self._random, deadline=waiter.until
-        )
+        reply = await retried(attempt, self._retry, self._budget, self._clock, self._random, deadline=waiter.until)
+        dollars = price(reply.prompt_tokens, reply.completion_tokens)
         self.last_success = self._clock.now()
         if call.verb in self._record:
             parsed, error = None, ""

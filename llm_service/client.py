@@ -29,6 +29,7 @@ from llm_service.records import Answer, Ask, Status
 
 T = TypeVar("T")
 WhenAway = Literal["none", "wait", "stop"]
+_generated: Any = llm_pb2_grpc  # it has no types
 _RPCS = {"generate": "Generate", "score": "Score", "embed": "Embed"}
 
 
@@ -140,7 +141,7 @@ class Client(Door):
     def close(self) -> None:
         self._closed.set()
         super().close()
-        self._link.channel.close()
+        _let_go(self._link.channel)
 
     def _in_parts(
         self, ask: Ask, until: float, send: Callable[[Ask, float], list[T]], failed: Callable[[ServiceError], T]
@@ -169,12 +170,18 @@ class Client(Door):
             raise _TooLarge(f"the request has {size} bytes, the limit is {self._max_bytes}")
         for attempt in itertools.count():
             link, left = self._link, until - time.monotonic()
+            if self._closed.is_set():
+                raise Away("this door to the service was closed")
             if left <= 0:
                 raise Expired("the deadline passed before the service answered")
             try:
-                return getattr(link.rpcs, rpc)(request, timeout=left, metadata=link.metadata)
-            except grpc.RpcError as error:
-                trouble = _trouble(error, link.address)
+                call = getattr(link.rpcs, rpc).future(request, timeout=left, metadata=link.metadata)
+                return call.result(left + 0.1)  # a blocking call outlasts its deadline while its bytes cannot leave
+            except grpc.FutureTimeoutError:
+                call.cancel()
+                raise Expired(f"the deadline passed before the LLM service at {link.address} answered") from None
+            except (grpc.RpcError, grpc.FutureCancelledError):
+                trouble = _trouble(call, link.address)
             except ValueError:  # what gRPC raises on a closed channel
                 trouble = Away("this door to the service was closed")
             if self._closed.is_set() or not isinstance(trouble, Away | Busy | UsageError):
@@ -203,7 +210,7 @@ class Client(Door):
             if (address, token) == (link.address, link.token):
                 return False
             self._link = self._connected(address, token)
-            link.channel.close()
+            _let_go(link.channel)
             return True
 
     def _connected(self, address: str, token: str) -> _Link:
@@ -216,9 +223,9 @@ class Client(Door):
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.min_reconnect_backoff_ms", 2_000),
             ("grpc.max_reconnect_backoff_ms", 2_000),
-            ("grpc.keepalive_time_ms", 20_000),  # a line that is cut silently is noticed after 25 s
-            ("grpc.keepalive_timeout_ms", 5_000),
-            ("grpc.http2.ping_timeout_ms", 5_000),
+            ("grpc.keepalive_time_ms", 20_000),  # a line that is cut silently is noticed within 30 s
+            ("grpc.keepalive_timeout_ms", 10_000),
+            ("grpc.http2.ping_timeout_ms", 10_000),
             ("grpc.http2.max_pings_without_data", 0),
         ]
         if self._tls is None and guard.loopback(address):
@@ -228,7 +235,7 @@ class Client(Door):
         metadata = [("authorization", f"Bearer {token}")]
         if self.caller:
             metadata.append((wire.CALLER, self.caller))
-        rpcs = llm_pb2_grpc.LLMStub(channel)  # type: ignore[no-untyped-call]
+        rpcs = _generated.LLMStub(channel)
         return _Link(address, token, channel, rpcs, tuple(metadata))
 
 
@@ -259,6 +266,11 @@ def connect(where: str | Path, token: str = "", token_env: str = "CAIRN_LLM_TOKE
         return address, token or guard.chosen_token(token_env, "") or guard.read_token(folder / "token")
 
     return Client(*look(), look=look, **options)
+
+
+def _let_go(channel: Any) -> None:
+    """Close a connection without waiting for what it still has to send: the line may be dead."""
+    threading.Thread(target=channel.close, name="llm-channel", daemon=True).start()
 
 
 def _credentials(tls: Tls) -> Any:

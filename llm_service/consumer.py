@@ -206,6 +206,9 @@ def _groups(jobs: Sequence[Job]) -> list[list[Job]]:
 
 
 async def _end(*tasks: asyncio.Future[Any]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
+    """Cancel until it works: `asyncio.wait_for`, which the client of Redis uses, may lose one in Python 3.11."""
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=0.5)

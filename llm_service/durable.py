@@ -266,7 +266,7 @@ class Queue:
 
     async def _bury(self, key: bytes, entry: str, reason: str, deliveries: int) -> bool:
         named = self._named("waiting", "answers", "pending", "buried", "dead")
-        arguments = (key, entry, reason, repr(self._clock.wall()), deliveries)
+        arguments = (key, entry, reason.encode(errors="replace"), repr(self._clock.wall()), deliveries)
         return bool(await self._redis.eval(BURY, len(named), *named, *arguments))
 
     async def _claim(self, consumer: str, count: int) -> list[tuple[str, dict[bytes, bytes], int]]:

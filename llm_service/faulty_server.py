@@ -2,8 +2,8 @@
 
     POST /v1/chat/completions, /v1/completions (echo and logprobs too), /v1/embeddings     take one step of the script
     GET  /v1/models                                                                         always answers
-    GET  /billed     {"total": 3, "calls": {KEY: TIMES}}: every reply that a provider would have charged for, by its
-                     Idempotency-Key; one that was cut on its way is charged too
+    GET  /billed     {"requests": 4, "total": 3, "calls": {KEY: TIMES}}: how many asked, and every reply that a provider
+                     would have charged for, by its Idempotency-Key; one that was cut on its way is charged too
 
 Its model is that of `llm_service/backends/faulty.py`, where the grammar of scripts is explained. Refusals repeat the
 key and the prompt, as some real servers do, so that tests can see that a client does not pass them on.
@@ -69,6 +69,7 @@ class FaultyServer:
         self._latency_s, self._per_item_s = latency_s, per_item_s
         self._gpu = asyncio.Semaphore(1 if serial else 1_000_000)
         self._server: asyncio.Server | None = None
+        self.requests = 0
         self.billed: Counter[str] = Counter()
         self.seen: deque[Request] = deque(maxlen=1000)
 
@@ -102,6 +103,7 @@ class FaultyServer:
         )
         if answer is None or not isinstance(request.body, dict):
             return _send(writer, 404, {"error": {"message": "there is nothing here", "code": "not_found"}})
+        self.requests += 1
         step = next(self._steps)
         if step.status is not None:
             return _send(writer, step.status, _refusal(step, request), step.headers)
@@ -133,7 +135,7 @@ class FaultyServer:
         if path == "/v1/models":
             return 200, {"object": "list", "data": [{"id": "faulty", "object": "model"}]}
         if path == "/billed":
-            return 200, {"total": self.billed.total(), "calls": dict(self.billed)}
+            return 200, {"requests": self.requests, "total": self.billed.total(), "calls": dict(self.billed)}
         return 404, {"error": {"message": "there is nothing here", "code": "not_found"}}
 
 

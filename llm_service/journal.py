@@ -21,6 +21,9 @@ import numpy as np
 from llm_service.errors import UsageError
 from llm_service.records import Call, Reply
 
+READ_BYTES = 16_384
+"""Read at once; most lines are shorter."""
+
 
 class Journal:
     """One writer, one file.
@@ -35,7 +38,7 @@ class Journal:
 
     def __init__(self, path: Path | None, fsync: bool = False) -> None:
         self.path, self._fsync = path, fsync
-        self._place: dict[str, tuple[int, int]] = {}  # key -> offset, length
+        self._place: dict[bytes, int] = {}  # key -> where its line begins; small, since it grows with every call
         self._file: int | None = None
         if path is None:
             return
@@ -54,10 +57,14 @@ class Journal:
 
     def find(self, key: str) -> Reply | None:
         """The reply to a call that was paid for."""
-        place = self._place.get(key)
+        place = self._place.get(bytes.fromhex(key))
         if place is None or self._file is None:
             return None
-        return decode(json.loads(os.pread(self._file, place[1], place[0]))["reply"])
+        line = b""
+        while not line.endswith(b"\n"):
+            part = os.pread(self._file, READ_BYTES, place + len(line))
+            line += part[: part.find(b"\n") + 1] if b"\n" in part else part
+        return decode(json.loads(line)["reply"])
 
     def append(self, key: str, model: str, call: Call, reply: Reply, **outcome: Any) -> None:
         """Write a line.
@@ -90,7 +97,7 @@ class Journal:
             done += os.write(self._file, written[done:])
         if self._fsync:
             os.fsync(self._file)
-        self._place[key] = (self._end, len(written))
+        self._place[bytes.fromhex(key)] = self._end
         self._end += len(written)
 
     def close(self) -> None:
@@ -107,7 +114,7 @@ class Journal:
             for number, line in enumerate(file, 1):
                 if not line.endswith(b"\n"):
                     break
-                self._place[parse(line, path, number)["key"]] = (end, len(line))
+                self._place[bytes.fromhex(parse(line, path, number)["key"])] = end
                 end += len(line)
         return end
 
@@ -120,7 +127,7 @@ def parse(line: bytes, path: Path, number: int) -> dict[str, Any]:
     """
     try:
         record = json.loads(line)
-        record["key"], record["reply"]
+        bytes.fromhex(record["key"]), record["reply"]
     except (ValueError, TypeError, KeyError):
         raise UsageError(
             f"{path}, line {number} is damaged: take the line out (its answer would be paid for again), or the file away"

@@ -52,8 +52,10 @@ class LimitsConfig(Part):
     """Hard cap of the last 60 minutes, at any moment."""
     waiting: int = Field(default=10_000, ge=1)
     """Most questions in flight at once; more are refused as busy."""
-    per_caller: int = Field(default=256, ge=1)
-    """Most requests of one caller at once."""
+
+    def meters(self, paid: bool) -> bool:
+        """Whether calls must be entered in the ledger: they cost money, or a cap counts their tokens."""
+        return paid or self.tokens is not None or self.tokens_per_hour is not None
 
 
 class _Bucket:
@@ -214,7 +216,8 @@ class Ledger:
             if cap is not None and spent + wanted > round(cap * unit):
                 raise OutOfBudget(
                     f"limits.{name} is {cap:,.10g}, of which {spent / unit:,.10g} are spent or reserved: a call that "
-                    f"may need {wanted / unit:,.10g} is not sent; raise the cap" + (" or wait" if "hour" in name else "")
+                    f"may need {wanted / unit:,.10g} is not sent; raise the cap"
+                    + (" or wait" if "hour" in name else "")
                 )
         id = book.last + 1
         line = {"reserve": id, "at": round(at, 3), "tokens": tokens, "dollars": nano / NANO}

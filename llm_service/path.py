@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import hashlib
-import json
 import logging
 import random
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from llm_service import tasks
@@ -30,7 +28,8 @@ from llm_service.durable import Queue
 from llm_service.errors import Busy, Malformed, ServiceError, UsageError
 from llm_service.journal import Journal
 from llm_service.limits import Ledger, Rate
-from llm_service.records import Answer, Ask, Call, Parameters, Reply, Source, Status, canonical
+from llm_service.questions import Questions, check, payload, read
+from llm_service.records import Answer, Ask, Reply, Source, Status, canonical
 from llm_service.retry import Breaker
 from llm_service.settings import LLMConfig
 from llm_service.world import World
@@ -86,12 +85,15 @@ class Service:
         rate = Rate(config.limits, self._clock)
         self._calls = self._line(backend, rate)
         self._embeddings = self._calls if embedder is None else self._line(embedder, rate)
+        self._questions = Questions(backend, self._embedder, world)
         self._memory = Memory(config.memory_mb)
         self._shared = shared
         self._flight: Flight[Answer] = Flight()
         self._counts: Counter[str] = Counter()
         self._latencies: deque[float] = deque(maxlen=LATENCIES)
         self._probed = (float("-inf"), True, "")
+        self.queue_stats: dict[str, float] = {}
+        """How the durable lane stood a moment ago."""
         self.consumers: list[Consumer] = []
         """Those of the durable lane that ask this service."""
         self.closers: list[Callable[[], Awaitable[None]]] = []
@@ -108,7 +110,7 @@ class Service:
             batcher,
             breaker,
             self.journal,
-            self.ledger,
+            self.ledger if config.limits.meters(backend.paid) else None,
             rate,
             config.retry,
             self._clock,
@@ -116,35 +118,9 @@ class Service:
             frozenset(record),
         )
 
-    # ---- keys -------------------------------------------------------------------------------------------------------
-
-    def _heads(self, ask: Ask) -> list[Any]:
-        """For each item a hasher of everything but its content."""
-        model = self._embedder.model if ask.verb == "embed" else self.backend.model
-        if len(ask.candidates) > 1:
-            return [_head(self._about(ask), model, ask.verb, c, ask.parameters, ask.sample) for c in ask.candidates]
-        shared = ask.candidates[0] if ask.candidates else ()
-        return [_head(self._about(ask), model, ask.verb, shared, ask.parameters, ask.sample)] * len(ask.contents)
-
-    def _about(self, ask: Ask) -> str:
-        """The task with the version of its prompt, and the world that the prompt shows."""
-        return f"{ask.task}/{tasks.task(ask.task).VERSION}/{self._world_digest}" if ask.task else ""
-
-    @functools.cached_property
-    def _world_digest(self) -> str:
-        return self.world.digest
-
-    def _keys(self, ask: Ask) -> list[bytes]:
-        keys = []
-        for head, content in zip(self._heads(ask), ask.contents, strict=True):
-            hasher = head.copy()
-            hasher.update(content.encode("utf-8", "surrogatepass"))
-            keys.append(hasher.digest())
-        return keys
-
     def keys(self, ask: Ask) -> list[str]:
         """Content hash of each item: the name of its answer, and of its job in the durable lane."""
-        return [key.hex() for key in self._keys(ask)]
+        return [key.hex() for key in self._questions.keys(ask)]
 
     # ---- asking -----------------------------------------------------------------------------------------------------
 
@@ -156,7 +132,7 @@ class Service:
         """
         answers = []
         get = self._memory.get
-        for key in self._keys(ask):
+        for key in self._questions.keys(ask):
             answer = get(key)
             if answer is None:
                 return None
@@ -172,7 +148,7 @@ class Service:
         """
         check(ask)
         began = self._clock.now()
-        keys = self._keys(ask)
+        keys = self._questions.keys(ask)
         answers: dict[int, Answer] = {}
         for i, key in enumerate(keys):
             known = self._memory.get(key)
@@ -257,35 +233,15 @@ class Service:
         return answer
 
     async def _payload(self, ask: Ask, i: int, waiter: Waiter, spent: Spent) -> bytes:
-        content = ask.contents[i]
-        if ask.task:
-            module = tasks.task(ask.task)
-            inputs = _inputs(module, content)
-            calls = [self._asked(ask, call) for call in module.calls(inputs, self.world)]
-            values = await asyncio.gather(
-                *[
-                    self._calls.value(
-                        call, functools.partial(module.parse, inputs=inputs, index=n, world=self.world), waiter, spent
-                    )
-                    for n, call in enumerate(calls)
-                ]
-            )
-            return canonical(module.combine(list(values), inputs)).encode("utf-8", "surrogatepass")
-        call = self._raw(ask, i)
-        line = self._embeddings if ask.verb == "embed" else self._calls
-        reply = await line.reply(call, _as_it_is, waiter, spent)
-        return encode(reply, call)
-
-    @staticmethod
-    def _asked(ask: Ask, call: Call) -> Call:
-        """A task's call, with the caller's parameters if there are any."""
-        return replace(call, parameters=ask.parameters or call.parameters, sample=ask.sample)
-
-    @staticmethod
-    def _raw(ask: Ask, i: int) -> Call:
-        candidates = ask.candidates[i if len(ask.candidates) > 1 else 0] if ask.candidates else ()
-        turns = (("user", ask.contents[i]),)
-        return Call(ask.verb, turns, candidates, ask.parameters or Parameters(), ask.sample)
+        calls, inputs = self._questions.calls(ask, i)
+        if not ask.task:
+            line = self._embeddings if ask.verb == "embed" else self._calls
+            return payload(await line.reply(calls[0], _as_it_is, waiter, spent), calls[0])
+        module = tasks.task(ask.task)
+        parsers = [functools.partial(module.parse, inputs=inputs, index=n, world=self.world) for n in range(len(calls))]
+        values = [self._calls.value(c, parse, waiter, spent) for c, parse in zip(calls, parsers, strict=True)]
+        combined = module.combine(list(await asyncio.gather(*values)), inputs)
+        return canonical(combined).encode("utf-8", "surrogatepass")
 
     # ---- the durable lane -------------------------------------------------------------------------------------------
 
@@ -297,7 +253,7 @@ class Service:
         """
         check(ask)
         for content in ask.contents if ask.task else ():
-            _inputs(tasks.task(ask.task), content)  # what can never be answered is refused now, not buried later
+            read(tasks.task(ask.task), content)  # what can never be answered is refused now, not buried later
         keys = self.keys(ask)
         return keys, await self._durable().submit(ask, keys)
 
@@ -324,7 +280,7 @@ class Service:
             UsageError: as `ask`.
         """
         check(ask)
-        keys = self._keys(ask)
+        keys = self._questions.keys(ask)
         unique = {key: i for i, key in reversed(list(enumerate(keys)))}
         unknown = [key for key in unique if self._memory.get(key) is None]
         if unknown and self._shared is not None:
@@ -332,7 +288,7 @@ class Service:
             unknown = [key for key, answer in zip(unknown, found, strict=True) if answer is None]
         known, sent, prompt, completion, dollars = len(unique) - len(unknown), 0, 0, 0, 0.0
         for key in unknown:
-            calls = self._would_call(ask, unique[key])
+            calls, _ = self._questions.calls(ask, unique[key])
             backend = self._embedder if ask.verb == "embed" else self.backend
             new = [call for call in calls if self.journal.find(call.key(backend.model)) is None]
             known += not new
@@ -343,12 +299,6 @@ class Service:
                 completion += tokens[1]
                 dollars += backend.price(*tokens)
         return Estimate(len(keys), len(unique), known, sent, prompt, completion, dollars)
-
-    def _would_call(self, ask: Ask, i: int) -> list[Call]:
-        if not ask.task:
-            return [self._raw(ask, i)]
-        module = tasks.task(ask.task)
-        return [self._asked(ask, call) for call in module.calls(_inputs(module, ask.contents[i]), self.world)]
 
     async def health(self) -> tuple[bool, str]:
         """Whether questions get answers, by a recent success or by a piece of real work; and why not."""
@@ -368,6 +318,7 @@ class Service:
         batcher, ledger = self._calls.batcher, self.ledger
         ordered = sorted(self._latencies.copy())
         stats = {f"answers_{name}": float(count) for name, count in self._counts.copy().items()}
+        stats |= {f"jobs_{name}": value for name, value in self.queue_stats.items()}
         return stats | {
             "waiting": float(batcher.waiting + self._embeddings.batcher.waiting),
             "in_flight": float(len(self._flight)),
@@ -401,52 +352,6 @@ class Service:
             await self._embeddings.close()
         self.journal.close()
         self.ledger.close()
-
-
-@functools.lru_cache(maxsize=4096)
-def _head(
-    about: str, model: str, verb: str, candidates: tuple[str, ...], parameters: Parameters | None, sample: int
-) -> Any:
-    hasher = hashlib.blake2b(digest_size=16)
-    asked = [about, model, verb, candidates, asdict(parameters) if parameters else None, sample]
-    hasher.update(canonical(asked).encode("utf-8", "surrogatepass") + b"\0")
-    return hasher
-
-
-def _inputs(module: Any, content: str) -> Any:
-    try:
-        return module.Inputs(**json.loads(content))
-    except (ValueError, TypeError) as error:  # pydantic's own is a ValueError
-        raise UsageError(f"not what this task takes: {str(error).splitlines()[0]}") from None
-
-
-def check(ask: Ask) -> None:
-    """Is the request one that can be answered at all?
-
-    Raises:
-        UsageError: it is not.
-    """
-    if ask.task:
-        tasks.task(ask.task)
-        if ask.verb != "generate":
-            raise UsageError(f"task {ask.task} is asked for by generate, not by {ask.verb}")
-    if ask.verb == "score":
-        if len(ask.candidates) not in (1, len(ask.contents)) or not all(ask.candidates):
-            raise UsageError(f"score needs one set of candidates, or one for each of {len(ask.contents)} prompts")
-    elif ask.candidates:
-        raise UsageError(f"{ask.verb} takes no candidates")
-
-
-def encode(reply: Reply, call: Call) -> bytes:
-    """A reply's payload, as `Answer` says."""
-    import numpy as np
-
-    if call.verb == "score":
-        return np.asarray(reply.scores, "<f8").tobytes()
-    if call.verb == "embed":
-        assert reply.vector is not None
-        return reply.vector.astype("<f4").tobytes()
-    return canonical(reply.text).encode("utf-8", "surrogatepass")
 
 
 def _as_it_is(reply: Reply) -> Any:

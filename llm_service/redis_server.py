@@ -24,6 +24,7 @@ import filecmp
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -239,6 +240,10 @@ class RedisServer:
             self._process.kill()  # loses nothing: see the top
             await asyncio.to_thread(self._process.wait)
         self._process = None
+        lock = self._lock()
+        if lock is not None:  # else another service has started it again
+            shutil.rmtree(self._socket.parent)
+            os.close(lock)
 
     async def _answers(self) -> bool:
         from redis.exceptions import BusyLoadingError, ConnectionError, TimeoutError
@@ -252,18 +257,12 @@ class RedisServer:
             return False
 
     def _spawn(self) -> bool:
-        """Start Redis, unless another one has the folder.
-
-        The lock is a file that Redis inherits open: it is held exactly as long as a Redis on this folder lives, also if
-        it outlives its owner for a moment.
-        """
+        """Start Redis, unless another one has the folder."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = os.open(self._folder / "redis.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        lock = self._lock()
+        if lock is None:
+            return False
         try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
             binary = find_binary()
             if (self._folder / "appendonlydir").exists() and version(binary) < (7, 0):
                 raise UsageError(f"{self._folder} was written by Redis 7, which {binary} cannot read: install Redis 7")
@@ -295,6 +294,20 @@ class RedisServer:
             return True
         finally:
             os.close(lock)
+
+    def _lock(self) -> int | None:
+        """The right to this folder, as an open file; None if another has it.
+
+        Redis inherits it: so it is held exactly as long as a Redis on this folder lives, also if that outlives its
+        owner for a moment.
+        """
+        lock = os.open(self._folder / "redis.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return None
+        return lock
 
     def _make_room(self) -> None:
         """The socket's folder, ours alone: its name can be guessed, so somebody may have been there first."""

@@ -240,9 +240,10 @@ class Script:
             return fact
         goals = self._sense.named(question)
         words = _words(question)
+        if goals and _REACHED & set(words):
+            return all(self._sense.shown(goal, context) for goal in goals)
         if goals:
-            right = Verdict.DONE if _REACHED & set(words) else Verdict.SENSIBLE
-            return all(self._sense.verdict(goal, Situation(context)) is right for goal in goals)
+            return all(self._sense.verdict(goal, Situation(context)) is Verdict.SENSIBLE for goal in goals)
         wanted = {word for word in words if word not in _SMALL}
         if not context or not wanted & self._vocabulary:
             return None

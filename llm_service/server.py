@@ -24,7 +24,7 @@ from pydantic import Field
 
 from llm_service import guard
 from llm_service.config import Part
-from llm_service.errors import UsageError
+from llm_service.errors import ServiceError, UsageError
 
 if TYPE_CHECKING:
     from llm_service.door import Service
@@ -103,11 +103,12 @@ class Server:
         from llm_service.servicer import Guard, Servicer
 
         config = self._config
+        generated: Any = llm_pb2_grpc  # it has no types
         guards = [Guard(self._token())]
         credentials = self._credentials() if config.tls_certificate else None
         self._servicer = Servicer(self._service, config, self._backend)
         self._grpc = grpc.aio.server(interceptors=guards, options=self._options())
-        llm_pb2_grpc.add_LLMServicer_to_server(self._servicer, self._grpc)  # type: ignore[no-untyped-call]
+        generated.add_LLMServicer_to_server(self._servicer, self._grpc)
         try:
             if credentials is not None:
                 port = self._grpc.add_secure_port(config.listen, credentials)
@@ -240,7 +241,7 @@ async def _run(words: list[str], file: str | None, folder: Path) -> None:
 def main() -> int:
     """The command. Returns the exit code: 0, 1 for a failure, 2 for a wrong setup."""
     parser = argparse.ArgumentParser("python -m llm_service.server", description="Serve language models over gRPC.")
-    parser.add_argument("words", nargs="*", metavar="KEY=VALUE", help="configuration, as in name=heuristic")
+    parser.add_argument("words", nargs="*", metavar="KEY=VALUE", help="configuration, as in name=scripted")
     parser.add_argument("--config", metavar="FILE.yaml", help="configuration to start from")
     parser.add_argument("--folder", type=Path, default=Path("runs/llm_service"), help="for address, token and journal")
     given = parser.parse_args()
@@ -249,7 +250,7 @@ def main() -> int:
     except UsageError as error:
         print(error, file=sys.stderr)
         return 2
-    except OSError as error:
+    except (OSError, ServiceError) as error:
         print(f"the service ended: {error}", file=sys.stderr)
         return 1
     return 0

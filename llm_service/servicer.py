@@ -22,7 +22,7 @@ from google.protobuf.message import DecodeError
 from llm_service import guard, wire
 from llm_service.door import Service
 from llm_service.errors import Away, Busy, Refused, ServiceError, UsageError
-from llm_service.proto import llm_pb2, llm_pb2_grpc
+from llm_service.proto import llm_pb2
 from llm_service.records import Ask, Lane, Status, Verb
 
 if TYPE_CHECKING:
@@ -33,13 +33,13 @@ _log = logging.getLogger("llm_service")
 _CODES = {Status.BUSY: grpc.StatusCode.RESOURCE_EXHAUSTED, Status.REFUSED: grpc.StatusCode.RESOURCE_EXHAUSTED}
 
 
-class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc] # gRPC has no types
+class Guard(grpc.aio.ServerInterceptor):
     """Lets through who has the token, and lets out no exception."""
 
     def __init__(self, token: str) -> None:
         self._token = token
         self._handlers: dict[str, Any] = {}
-        self._denied = grpc.unary_unary_rpc_method_handler(self._deny)  # no deserialiser: the body stays bytes
+        self._denied: Any = grpc.unary_unary_rpc_method_handler(self._deny)  # no deserialiser: the body stays bytes
         self.denied = 0
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
@@ -79,7 +79,7 @@ class Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc] # gRPC has no typ
         return grpc.unary_unary_rpc_method_handler(guarded, response_serializer=handler.response_serializer)
 
 
-class Servicer(llm_pb2_grpc.LLMServicer):
+class Servicer:
     """The rpcs of `llm.proto`."""
 
     def __init__(self, service: Service, config: ServerConfig, backend: str) -> None:

@@ -110,9 +110,9 @@ def read_answers(message: llm_pb2.Answers, n: int) -> list[Answer]:
     Raises:
         Garbled: it is not a reply to n items, or has a status that this side does not know.
     """
-    columns = [message.status, message.payload, message.source]
-    columns += [column for column in (message.tokens, message.dollars) if column]
-    if any(len(column) != n for column in columns):
+    lengths = {len(message.status), len(message.payload), len(message.source)}
+    lengths |= {len(column) for column in (message.tokens, message.dollars) if column}
+    if lengths != {n}:
         raise Garbled(f"the service's reply does not fit a request of {n} items")
     reasons = [message.reason.get(i, "") for i in range(n)] if message.reason else [""] * n
     tokens, dollars = message.tokens or [0] * n, message.dollars or [0.0] * n

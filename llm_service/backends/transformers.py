@@ -2,11 +2,11 @@
 
 generate   greedy, or sampled with noise that follows from the call alone, so that it does not depend on its batch
 score      by `llm_service/scoring`, where the architecture can be; else the verb is missing and the log says why
-embed      mean of the last hidden states over the text's tokens, unit length: the encoder's (seq2seq), or the last layer's
+embed      mean over the text's tokens of the encoder's (seq2seq) or the last layer's states, unit length
 
 Turns are rendered by the tokenizer's chat template if it has one (and no special tokens are added to that), else their
-texts are joined by blank lines, without the roles. `embed` joins them always. Nothing is downloaded, weights are read from
-safetensors only, and a model's own code is never run.
+texts are joined by blank lines, without the roles. `embed` joins them always. Nothing is downloaded, weights are read
+from safetensors only, and a model's own code is never run.
 
 All work is done in one thread of its own: calls wait for each other, the event loop for none of them.
 """
@@ -17,8 +17,6 @@ All work is done in one thread of its own: calls wait for each other, the event 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,14 +29,11 @@ from pydantic import Field
 
 from llm_service.config import Part
 from llm_service.errors import BackendError, ContextTooLong, Overloaded, Refused, UsageError
+from llm_service.model_folder import fingerprint, padding_token, read
 from llm_service.records import Call, Reply, Verb
 from llm_service.world import World
 
 log = logging.getLogger(__name__)
-
-SAMPLES = 256
-"""Blocks of each weights file that its fingerprint reads."""
-BLOCK = 4096
 
 
 class Config(Part):
@@ -64,6 +59,8 @@ def make(config: Config, world: World) -> LocalModel:
     Raises:
         UsageError: the folder is missing or is not a model that can be run here.
     """
+    if not config.folder:
+        raise UsageError("llm.folder is empty: name the folder of a model (config.json, tokenizer, *.safetensors)")
     return LocalModel(config)
 
 
@@ -81,7 +78,7 @@ class LocalModel:
         from llm_service.scoring.scorer import Scorer
 
         folder = Path(config.folder).expanduser()
-        self._network, self._tokenizer = _read(folder, config)
+        self._network, self._tokenizer = read(folder, config.dtype, config.device)
         self.max_batch = config.max_batch
         self._seq2seq = bool(self._network.config.is_encoder_decoder)
         self._name = f"{folder.resolve().name}-{fingerprint(folder)}-{str(self._network.dtype).removeprefix('torch.')}"
@@ -100,7 +97,8 @@ class LocalModel:
     async def answer(self, calls: Sequence[Call]) -> list[Reply | BackendError]:
         work: dict[Verb, Callable[[Sequence[Call]], list[Reply | BackendError]]]
         work = {"generate": self._generate, "score": self._score, "embed": self._embed}
-        return await self._do(work[calls[0].verb], calls)
+        replies: list[Reply | BackendError] = await self._do(work[calls[0].verb], calls)
+        return replies
 
     def estimate(self, call: Call) -> tuple[int, int]:
         characters = call.characters + sum(map(len, call.candidates))
@@ -162,18 +160,22 @@ class LocalModel:
         import torch
         from transformers import LogitsProcessorList, StoppingCriteriaList
 
+        from llm_service.generation import End, Noise, cut
+
         parameters = calls[0].parameters
         replies: list[Reply | BackendError | None] = [None] * len(calls)
         prompts: dict[int, tuple[int, ...]] = {}
         for index, call in enumerate(calls):
             try:
-                prompts[index] = self._fitting(self._prompt(call), parameters.max_tokens)
+                text, special = self._rendered(call)
+                tokens = tuple(self._tokenizer(text, add_special_tokens=special).input_ids)
+                prompts[index] = self._fitting(tokens, parameters.max_tokens)
             except BackendError as error:
                 replies[index] = error
         if prompts:
             ids, mask = self._padded(list(prompts.values()), left=True)
-            end = _End(self._tokenizer, self._network, 1 if self._seq2seq else ids.shape[1], len(ids), parameters.stop)
-            noise = [_Noise([calls[i] for i in prompts])] if parameters.temperature > 0 else []
+            end = End(self._tokenizer, self._network, 1 if self._seq2seq else ids.shape[1], len(ids), parameters.stop)
+            noise = [Noise([calls[i] for i in prompts])] if parameters.temperature > 0 else []
             found = self._network.generate(
                 input_ids=ids,
                 attention_mask=mask,
@@ -185,7 +187,7 @@ class LocalModel:
             assert isinstance(found, torch.Tensor)
             for row, (index, prompt) in enumerate(prompts.items()):
                 count = end.count(row, found.shape[1])
-                text = _cut(end.text(found[row], count), parameters.stop)
+                text = cut(end.text(found[row], count), parameters.stop)
                 replies[index] = Reply(text=text, prompt_tokens=len(prompt), completion_tokens=count)
         return [reply for reply in replies if reply is not None]
 
@@ -194,8 +196,8 @@ class LocalModel:
         replies: list[Reply | BackendError | None] = [None] * len(calls)
         questions = {}
         for index, call in enumerate(calls):
-            text, special = self._rendered(call)
             try:
+                text, special = self._rendered(call)
                 question = self._scorer.tokenise(text, call.candidates, special)
                 self._scorer.refuse(question)
                 questions[index] = question
@@ -230,17 +232,15 @@ class LocalModel:
         """The prompt's text, and whether its special tokens are still to be added."""
         if not self._tokenizer.chat_template:
             return _joined(call), True
-        messages = [{"role": role, "content": text} for role, text in call.turns]
-        return str(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)), False
-
-    def _prompt(self, call: Call) -> tuple[int, ...]:
         from jinja2 import TemplateError
 
+        messages = [{"role": role, "content": text} for role, text in call.turns]
         try:
-            text, special = self._rendered(call)
-        except TemplateError as error:
-            raise Refused(f"the model's chat template does not take these turns: {error}") from None
-        return tuple(self._tokenizer(text, add_special_tokens=special).input_ids)
+            text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        except TemplateError:  # its message may quote the prompt
+            roles = ", ".join(role for role, _ in call.turns)
+            raise Refused(f"the model's chat template does not take the turns {roles}") from None
+        return str(text), False
 
     def _fitting(self, tokens: tuple[int, ...], reply: int) -> tuple[int, ...]:
         if not tokens:
@@ -258,7 +258,7 @@ class LocalModel:
         import torch
 
         longest = max(map(len, rows))
-        ids = torch.full((len(rows), longest), _pad(self._tokenizer))
+        ids = torch.full((len(rows), longest), padding_token(self._tokenizer))
         mask = torch.zeros_like(ids)
         for i, row in enumerate(rows):
             place = slice(longest - len(row), longest) if left else slice(0, len(row))
@@ -266,145 +266,5 @@ class LocalModel:
         return ids.to(self._network.device), mask.to(self._network.device)
 
 
-class _Noise:
-    """Adds to each row the noise that makes its most probable token a sample (Gumbel's trick), from the call's key.
-
-    argmax(logits / T + g) with g standard Gumbel is distributed as softmax(logits / T).
-    """
-
-    def __init__(self, calls: Sequence[Call]) -> None:
-        import torch
-
-        self._temperature = calls[0].parameters.temperature
-        self._generators = [torch.Generator().manual_seed(int(call.key("")[:15], 16)) for call in calls]
-
-    def __call__(self, ids: Any, logits: Any) -> Any:
-        import torch
-
-        uniform = torch.stack([torch.rand(logits.shape[1], generator=g) for g in self._generators])
-        gumbel = -torch.log(-torch.log(uniform.clamp(1e-20, 1 - 1e-7)))
-        return logits.float() / self._temperature + gumbel.to(logits.device)
-
-
-class _End:
-    """Ends a row at an end token or when its text holds a stop text, and remembers where."""
-
-    def __init__(self, tokenizer: Any, network: Any, begin: int, rows: int, stop: tuple[str, ...]) -> None:
-        ends = network.generation_config.eos_token_id
-        self._ends = set(ends) if isinstance(ends, list) else {ends}
-        self._tokenizer, self._begin, self._stop = tokenizer, begin, stop
-        self._lengths: list[int | None] = [None] * rows
-
-    def __call__(self, ids: Any, logits: Any, **_: Any) -> Any:
-        import torch
-
-        for row, length in enumerate(self._lengths):
-            if length is None:
-                count = ids.shape[1] - self._begin
-                stopped = self._stop and any(stop in self.text(ids[row], count) for stop in self._stop)
-                if stopped or int(ids[row, -1]) in self._ends:
-                    self._lengths[row] = count
-        return torch.tensor([length is not None for length in self._lengths], device=ids.device)
-
-    def count(self, row: int, length: int) -> int:
-        """Tokens that were generated in a row of this length, the end token included."""
-        known = self._lengths[row]
-        return length - self._begin if known is None else known
-
-    def text(self, ids: Any, count: int) -> str:
-        generated = ids[self._begin : self._begin + count].tolist()
-        return str(self._tokenizer.decode(generated, skip_special_tokens=True))
-
-
-def _cut(text: str, stop: tuple[str, ...]) -> str:
-    return text[: min((at for at in map(text.find, stop) if at >= 0), default=len(text))]
-
-
 def _joined(call: Call) -> str:
     return "\n\n".join(text for _, text in call.turns)
-
-
-def _pad(tokenizer: Any) -> int:
-    """What stands where the mask says that nothing is: any token will do."""
-    return int(tokenizer.pad_token_id or tokenizer.eos_token_id or 0)
-
-
-# ---- the folder ------------------------------------------------------------------------------------------------------
-
-
-def fingerprint(folder: Path) -> str:
-    """12 hexadecimal digits of what a model's answers depend on: its configuration, tokenizer and weights.
-
-    JSON and template files are read whole. Of each weights file the size, the head (names, types, shapes) and blocks
-    spread evenly over it are read, 1 MB at most: training changes nearly all numbers, so it is seen, in little time.
-    """
-    hasher = hashlib.blake2b(digest_size=6)
-    for path in sorted(
-        p for p in folder.iterdir() if p.suffix in (".json", ".jinja", ".model", ".txt", ".safetensors")
-    ):
-        size = path.stat().st_size
-        hasher.update(f"{path.name}:{size};".encode())
-        with open(path, "rb") as file:
-            if path.suffix != ".safetensors":
-                hasher.update(file.read())
-                continue
-            head = int.from_bytes(file.read(8), "little")
-            hasher.update(file.read(min(head, size)))
-            for at in np.linspace(0, max(0, size - BLOCK), SAMPLES).astype(int).tolist():
-                file.seek(at)
-                hasher.update(file.read(BLOCK))
-    return hasher.hexdigest()
-
-
-def _read(folder: Path, config: Config) -> tuple[Any, Any]:
-    """Model in evaluation mode on its device, and tokenizer.
-
-    Raises:
-        UsageError: with what is missing or cannot be run.
-    """
-    if not config.folder:
-        raise UsageError("llm.folder is empty: name the folder of a model (config.json, tokenizer, *.safetensors)")
-    if not folder.is_dir():
-        raise UsageError(f"llm.folder: there is no folder {folder}")
-    if not (folder / "config.json").is_file():
-        raise UsageError(f"llm.folder: {folder} is not a model: it has no config.json")
-    if not any(folder.glob("*.safetensors")):
-        raise UsageError(f"llm.folder: {folder} has no weights: *.safetensors is the only format that is read")
-    try:
-        kind = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
-    except (ValueError, KeyError, TypeError):
-        raise UsageError(f"llm.folder: {folder}/config.json does not say its model_type") from None
-
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
-    from transformers.utils import logging as library_logging
-
-    if config.device == "cuda" and not torch.cuda.is_available():
-        raise UsageError("llm.device: there is no GPU that PyTorch can use: set llm.device=cpu")
-    library_logging.disable_progress_bar()
-    local = {"local_files_only": True, "trust_remote_code": False}
-    try:
-        shape = AutoConfig.from_pretrained(folder, **local)
-        auto = AutoModelForSeq2SeqLM if shape.is_encoder_decoder else AutoModelForCausalLM
-        network = auto.from_pretrained(folder, dtype=config.dtype, use_safetensors=True, **local).eval()
-    except (ValueError, KeyError, OSError, ImportError, RuntimeError) as error:
-        raise UsageError(
-            f"llm.folder: {folder} is a {kind} model that cannot be run here: {_first_line(error)}"
-        ) from None
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, **local)
-    except (ValueError, KeyError, OSError, ImportError, RuntimeError) as error:
-        raise UsageError(f"llm.folder: {folder} has no tokenizer that can be read: {_first_line(error)}") from None
-    old = network.generation_config  # what a publisher recommends (penalties, sampling) is not what a call asks for
-    network.generation_config = GenerationConfig(
-        eos_token_id=old.eos_token_id if old.eos_token_id is not None else tokenizer.eos_token_id,
-        bos_token_id=old.bos_token_id,
-        pad_token_id=_pad(tokenizer),
-        decoder_start_token_id=old.decoder_start_token_id,
-    )
-    on_gpu = config.device == "cuda" or (config.device == "auto" and torch.cuda.is_available())
-    return network.to("cuda" if on_gpu else "cpu"), tokenizer
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

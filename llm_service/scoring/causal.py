@@ -35,9 +35,9 @@ class Causal:
         limits = [getattr(config, "max_position_embeddings", None), sliding or None]
         return min((limit for limit in limits if limit is not None), default=None)
 
-    def row(self, prompt: Tokens, trie: Trie) -> int:
-        """Length of a prompt's row in tokens: what is padded."""
-        return len(prompt) + len(trie.tokens) - 1
+    def row(self, prompt: int, nodes: int) -> int:
+        """Length of the row of a prompt of so many tokens and a trie of so many nodes: what is padded."""
+        return prompt + nodes - 1
 
     def forward(self, prompts: Sequence[Tokens], tries: Sequence[Trie]) -> tuple[Tensor, Tensor]:
         """Distributions after each node.

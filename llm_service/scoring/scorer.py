@@ -28,7 +28,7 @@ from llm_service.scoring.buckets import buckets
 from llm_service.scoring.causal import Causal
 from llm_service.scoring.seq2seq import FAMILY, Seq2Seq
 from llm_service.scoring.tokens import Boundary
-from llm_service.scoring.trie import Tokens, grow
+from llm_service.scoring.trie import Tokens, Trie, grow
 
 Question = tuple[Tokens, tuple[Tokens, ...]]
 """A prompt and its candidates, as token ids."""
@@ -57,6 +57,10 @@ class _Work:
     prompt: Tokens
     candidates: dict[Tokens, int] = field(default_factory=dict)
     asked: list[tuple[int, list[int]]] = field(default_factory=list)
+
+    @property
+    def trie(self) -> Trie:
+        return grow(tuple(self.candidates))
 
 
 class Scorer:
@@ -198,16 +202,15 @@ class Scorer:
 
     def _batches(self, works: list[_Work]) -> Iterator[list[_Work]]:
         """Works of like length together, within the budget of tokens and of logits."""
-        tries = [grow(tuple(work.candidates)) for work in works]
-        lengths = [self._network.row(work.prompt, trie) for work, trie in zip(works, tries, strict=True)]
-        nodes = [len(trie.tokens) for trie in tries]
+        nodes = [len(work.trie.tokens) for work in works]
+        lengths = [self._network.row(len(work.prompt), n) for work, n in zip(works, nodes, strict=True)]
         most = LOGITS // self.model.config.get_text_config().vocab_size
         for group in buckets(lengths, self._network.budget, self._network.padding, nodes, most):
             yield [works[index] for index in group]
 
     def _compute(self, batch: list[_Work], normalise: Normalisation) -> tuple[list[Tensor], Tensor]:
         """Scores [K] of each work's candidates, and states [B, D]."""
-        tries = [grow(tuple(work.candidates)) for work in batch]
+        tries = [work.trie for work in batch]
         logits, states = self._network.forward([work.prompt for work in batch], tries)
         rows = np.repeat(np.arange(len(tries)), [len(trie.nodes) for trie in tries])
         where = np.stack([rows, np.concatenate([t.nodes for t in tries]), np.concatenate([t.labels for t in tries])])

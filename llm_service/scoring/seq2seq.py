@@ -25,8 +25,8 @@ from llm_service.scoring.trie import Tokens, Trie
 
 FAMILY = ("t5", "mt5")
 TOGETHER = 8
-"""Decoder rows are so short that reading the weights is most of their time: a micro-batch may be so much larger than what
-is encoded at once, and half of it padding, which costs its cross-attention only."""
+"""Decoder rows are so short that reading the weights is most of their time: a micro-batch may be so much larger than
+what is encoded at once, and half of it padding, which costs its cross-attention only."""
 
 
 class Seq2Seq:
@@ -42,9 +42,9 @@ class Seq2Seq:
         """Longest row in tokens; None: T5 has no table of positions and so no end."""
         return None
 
-    def row(self, prompt: Tokens, trie: Trie) -> int:
-        """Length of a prompt's row in tokens: what is padded."""
-        return len(prompt)
+    def row(self, prompt: int, nodes: int) -> int:
+        """Length of the row of a prompt of so many tokens: what is padded."""
+        return prompt
 
     def forward(self, prompts: Sequence[Tokens], tries: Sequence[Trie]) -> tuple[Tensor, Tensor]:
         """Distributions after each node.

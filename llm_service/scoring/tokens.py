@@ -15,6 +15,7 @@ A prompt should not end with a space: the candidate brings its own.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ class Boundary:
 
     def __init__(self, tokenizer: Any, seq2seq: bool) -> None:
         self.tokenizer = tokenizer
+        self._known = functools.lru_cache(maxsize=65_536)(functools.partial(self._ids, special=False))
         first = tokenizer.convert_ids_to_tokens(self._ids("a", special=False)[0])
         self._spaced = not seq2seq and not first.startswith("▁")
 
@@ -45,7 +47,7 @@ class Boundary:
         result = []
         for index, text in enumerate(texts):
             space = self._spaced and not prompt[-1:].isspace() and not text[:1].isspace()
-            ids = self._ids(f" {text}" if space and text else text, special=False)
+            ids = self._known(f" {text}" if space and text else text)
             if not ids:
                 raise Refused(f"candidate {index} is empty: a candidate needs at least one token")
             result.append(ids)

@@ -32,7 +32,7 @@ class Trie:
     lengths: NDArray[np.int64]  # [K] tokens of each candidate
 
 
-@functools.lru_cache(maxsize=4096)  # actions of a world are the same few sets, again and again
+@functools.lru_cache(maxsize=1024)  # actions of a world are the same few sets, again and again
 def grow(candidates: tuple[Tokens, ...]) -> Trie:
     """The tree of candidates, none of them empty; equal ones share a path."""
     inner: dict[Tokens, int] = {(): 0}

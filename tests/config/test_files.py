@@ -14,6 +14,7 @@ from cluster.overrides import CONFIGS, GROUPS, SELECTORS, flatten, nest
 from envs import registry
 from envs.config import Part
 from learner import methods
+from llm_service import backends
 
 FILES = sorted(path.relative_to(CONFIGS) for group in GROUPS for path in (CONFIGS / group).glob("*.yaml"))
 
@@ -28,7 +29,7 @@ def values_of(path):
 def test_a_file_states_differences_only(path):
     """Besides the name that the file stands for, no value of it may be a default."""
     values = values_of(path)
-    chosen = {key: value for key, value in values.items() if key in ("env.id", "method.name")}
+    chosen = {key: value for key, value in values.items() if key in ("env.id", "method.name", "llm.name")}
     defaults = flatten(Config(**nest(chosen)).model_dump())
     own = {key for key, group in SELECTORS.items() if group == path.parts[0]}
     repeated = [key for key, value in values.items() if key not in own and defaults[key] == value]
@@ -51,13 +52,15 @@ def test_the_choices_when_none_is_made_are_those_of_the_parts():
     assert choices == {
         "method": plain.method.name,
         "env": plain.env.id.partition("/")[0],
+        "llm": plain.llm.name,
         "cluster": plain.cluster.name,
         "experiment": None,
     }
 
 
-def test_every_method_and_env_family_has_its_file():
+def test_every_method_backend_and_env_family_has_its_file():
     assert list(overrides.options("method")) == methods.names()
+    assert list(overrides.options("llm")) == backends.names()
     assert list(overrides.options("env")) == registry.families()
 
 

@@ -15,6 +15,8 @@ from pydantic import BaseModel
 from cluster.config import Config, compose, method_module
 from envs import registry
 from learner import methods
+from llm_service import backends
+from llm_service.settings import LLMConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 LAYERS = [["launch"], ["cluster"], ["actors"], ["learner"], ["envs", "llm_service"]]  # from the roof down
@@ -87,6 +89,8 @@ def parts():
     yield from (field.annotation for field in Config.model_fields.values() if isinstance(field.annotation, type))
     yield from (method_module(name).Config for name in methods.names())
     yield from (importlib.import_module(f"envs.{name}").Config for name in registry.families())
+    yield from (field.annotation for field in LLMConfig.model_fields.values() if isinstance(field.annotation, type))
+    yield from (backends.module(name).Config for name in backends.names())
 
 
 def test_every_configuration_field_is_documented_where_it_is_declared():

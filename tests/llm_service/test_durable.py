@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import json
-import shutil
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -28,7 +27,6 @@ def server(tmp_path_factory):
     asyncio.run(made.start())
     yield made
     asyncio.run(made.stop())
-    shutil.rmtree(made._socket.parent)
 
 
 def on_queue(server, scenario, clock=None, **options):
@@ -70,7 +68,8 @@ def test_an_item_goes_from_submit_to_its_answer(server):
             ("kb", "b", ("z",), 1),
         ]
         for job in jobs:
-            assert (job.verb, job.task, job.parameters, job.sample, job.caller) == ("score", "goal", parameters, 4, "me")
+            assert (job.verb, job.task, job.parameters) == ("score", "goal", parameters)
+            assert (job.sample, job.caller) == (4, "me")
         stored = Answer(Status.OK, bytes(range(256)), source=Source.JOURNAL, tokens=12, dollars=0.25)
         assert await queue.finish(jobs[0], stored)
         assert await queue.fetch(["ka"]) == [stored]
@@ -461,7 +460,7 @@ def test_every_accepted_job_ends_once(server):
 
 @pytest.mark.slow
 def test_every_accepted_job_ends_once_in_many_interleavings(server):
-    interleave(server, 300, 80)
+    interleave(server, 60, 60)
 
 
 # --- the consumer
@@ -528,7 +527,7 @@ def test_each_ending_goes_where_it_belongs(server):
     endings = {
         "good": answer("yes"),
         "odd": Answer(Status.MALFORMED, reason="expected a number"),
-        "long": Answer(Status.REFUSED, reason="too long for the model"),
+        "long": Answer(Status.REFUSED, reason="too long for the model é"),
         "unrecorded": Answer(Status.MISSING, reason="not recorded"),
     }
 
@@ -560,7 +559,9 @@ def test_what_is_not_the_jobs_fault_is_asked_again_and_no_more_is_taken(server, 
             assert consumer.paused == "not now"
             await queue.submit(ask("c"), ["c"])
             await until(lambda: len(model.asks) >= 4)
-            assert await queue.stats() | {"oldest": 0} == {"waiting": 1, "taken": 1, "dead": 0, "answers": 1, "oldest": 0}
+            stats = await queue.stats()
+            assert (stats["waiting"], stats["taken"], stats["answers"]) == (1, 1, 1)
+            assert stats["oldest"] > 0
             away.clear()
             assert statuses(await queue.wait(list("abc"), 30)) == [Status.OK] * 3
 
@@ -598,7 +599,8 @@ def test_pauses_grow_to_a_limit(server):
 
 def test_out_of_budget_everything_is_handed_back_until_there_is_more(server):
     spent = [True]
-    model = Model(lambda content: Answer(Status.BUDGET, reason="the cap of $1 is reached") if spent else answer(content))
+    capped = Answer(Status.BUDGET, reason="the cap of $1 is reached")
+    model = Model(lambda content: capped if spent else answer(content))
     clock = FakeClock(auto=False)
 
     async def scenario(queue, config):

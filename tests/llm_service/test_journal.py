@@ -54,7 +54,7 @@ def test_a_torn_last_line_is_dropped_and_the_rest_stays(tmp_path_factory, texts,
 
 def test_a_damaged_line_is_named(tmp_path):
     path = tmp_path / "journal.jsonl"
-    path.write_text('{"key": "a", "reply": {"text": ""}}\nnonsense\n')
+    path.write_text('{"key": "aa", "reply": {"text": ""}}\nnonsense\n')
     with pytest.raises(UsageError, match="line 2 is damaged"):
         Journal(path)
 

@@ -17,7 +17,7 @@ from llm_service.errors import OutOfBudget, UsageError
 from llm_service.limits import Ledger, LimitsConfig, Rate, read
 from tests.llm_service.fake_clock import FakeClock
 
-# ---- rate -------------------------------------------------------------------------------------------------------------
+# ---- rate -----------------------------------------------------------------------------------------------------------
 
 
 def admitted(config, requests):
@@ -103,7 +103,7 @@ def test_who_is_cancelled_while_waiting_takes_nothing_and_blocks_nobody():
     assert order == [("c", pytest.approx(60.0))]
 
 
-# ---- ledger -----------------------------------------------------------------------------------------------------------
+# ---- ledger ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_reservation_is_settled_at_what_it_cost(tmp_path):

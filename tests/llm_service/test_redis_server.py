@@ -24,7 +24,6 @@ def server(tmp_path):
     asyncio.run(made.start())
     yield made
     asyncio.run(made.stop())
-    shutil.rmtree(made._socket.parent)
 
 
 def one(server, *command):
@@ -69,6 +68,7 @@ def test_killed_it_is_started_again_and_clients_find_it_by_themselves(server):
             for i in range(50):
                 await client.set(f"k{i}", i)
             os.kill(server.pid, signal.SIGKILL)
+            server._process.wait()
             reading = asyncio.create_task(client.mget([f"k{i}" for i in range(50)]))  # goes out to the dead one
             assert await server.ensure()
             assert await reading == [str(i).encode() for i in range(50)]
@@ -127,7 +127,7 @@ def test_a_long_folder_name_is_no_hindrance(tmp_path):
     asyncio.run(server.start())
     assert one(server, "PING")
     asyncio.run(server.stop())
-    shutil.rmtree(server._socket.parent)
+    assert not server._socket.parent.exists()
 
 
 def test_a_log_that_is_damaged_stops_the_start_with_the_reason(server):
@@ -135,16 +135,18 @@ def test_a_log_that_is_damaged_stops_the_start_with_the_reason(server):
     files = [path for path in server._folder.rglob("*.aof") if path.is_file()]
     for path in files:
         path.write_bytes(b"this is not an append-only file\n" * 10)
-    with pytest.raises(UsageError, match="Redis does not start in .*(Bad file format|format)"):
+    with pytest.raises(UsageError, match=r"Redis does not start in .*format"):
         asyncio.run(server.start())
     assert files
 
 
 def test_a_place_in_tmp_that_others_can_open_is_refused(server):
     asyncio.run(server.stop())
+    server._socket.parent.mkdir()
     server._socket.parent.chmod(0o777)
     with pytest.raises(UsageError, match="not a private folder"):
         asyncio.run(server.start())
+    server._socket.parent.rmdir()
 
 
 def test_data_of_a_newer_redis_are_not_overlooked(server, monkeypatch):

@@ -153,6 +153,36 @@ def test_micro_batches_one_by_one_give_the_gradients_of_the_whole(built, name):
     assert_same_gradients({n: w.grad for n, w in model.named_parameters() if w.grad is not None}, theirs)
 
 
+class Adapter(torch.nn.Module):
+    """A low-rank addition to a frozen linear layer, as adapters are put around modules."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer.requires_grad_(False)
+        self.down = torch.nn.Parameter(torch.randn(2, layer.in_features) * 0.3)
+        self.up = torch.nn.Parameter(torch.randn(layer.out_features, 2) * 0.3)
+
+    def forward(self, inputs):
+        return self.layer(inputs) + inputs @ self.down.T @ self.up.T
+
+
+@pytest.mark.parametrize(("name", "wrapped"), [("flan_t5", ("q", "v")), ("llama", ("q_proj", "v_proj"))])
+def test_adapters_act_and_learn(name, wrapped):
+    torch.manual_seed(0)
+    model, questions = MODELS[name]().eval(), example()
+    scorer = Scorer(model)
+    model.requires_grad_(False)
+    before = scorer.score_tokens(questions).scores[0]
+    for module in list(model.modules()):
+        for child in wrapped:
+            if isinstance(getattr(module, child, None), torch.nn.Linear):
+                setattr(module, child, Adapter(getattr(module, child)))
+    theirs = gradients(model, all_naive(model, questions))
+    assert_same_gradients(gradients(model, scorer.score_tokens(questions).scores), theirs)
+    assert len(theirs) == len([weight for weight in model.parameters() if weight.requires_grad])
+    assert not torch.allclose(before, scorer.score_tokens(questions).scores[0])
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_scores_depend_on_the_prompt(built, name):
     (prompt, candidates), *_ = example()

@@ -158,6 +158,7 @@ def test_it_chooses_among_given_goals():
         ("Does it make sense to pick up the red ball now?", ["You see a blue ball 1 step left"], False),
         ("Is the goal 'pick up the red ball' reached?", ["You carry a red ball"], True),
         ("Is the goal 'pick up the red ball' reached?", ["You see a red ball 1 step left"], False),
+        ("Is the goal 'pick up the red ball' reached?", ["You carry a blue key"], False),
         ("Is there a red ball?", ["You see a red ball 1 step left"], True),
         ("Is there a red ball?", ["You see a red key 1 step left", "You see a blue ball 1 step left"], False),
     ],

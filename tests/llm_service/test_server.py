@@ -408,7 +408,7 @@ def test_the_command_serves_until_it_is_told_to_end(tmp_path):
     line = process.stdout.readline()
     assert re.fullmatch(r"ready on 127\.0\.0\.1:\d+, backend scripted\n", line), process.stderr.read()
     with connect(tmp_path) as door:
-        assert door.health() == (True, "")
+        assert door.health()[0] is True
     token = (tmp_path / "token").read_text()
     process.terminate()
     out, err = process.communicate(timeout=30)

@@ -48,13 +48,14 @@ class Proxy:
     """Forwards bytes between clients and a server, until it is told to do worse.
 
     delay: seconds before each piece. cut_after: bytes to the client, then the line is cut. silent: nothing passes, and
-    the line stays. trickle: bytes in a piece.
+    the line stays; unread: nothing passes to the client. trickle: bytes in a piece.
     """
 
     def __init__(self, address):
         host, _, port = address.rpartition(":")
         self.target = (host, int(port))
-        self.delay, self.cut_after, self.silent, self.trickle = 0.0, None, threading.Event(), 65536
+        self.delay, self.cut_after, self.trickle = 0.0, None, 65536
+        self.silent, self.unread = threading.Event(), threading.Event()
         self.passed = 0
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
@@ -78,7 +79,7 @@ class Proxy:
     def _forward(self, source, sink, back):
         with contextlib.suppress(OSError):
             while piece := source.recv(self.trickle):
-                if self.silent.is_set():
+                if self.silent.is_set() or (back and self.unread.is_set()):
                     self.stopping.wait()
                 self.stopping.wait(self.delay)
                 if back and self.cut_after is not None and self.passed + len(piece) > self.cut_after:
@@ -194,7 +195,7 @@ def test_a_slow_line_is_only_slow(served):
 
 
 @pytest.mark.parametrize("when_away", ["none", "wait", "stop"])
-@pytest.mark.parametrize("after", [0, 9, 60, 1_000, 30_000])
+@pytest.mark.parametrize("after", [0, 60, 30_000])
 def test_a_line_cut_inside_a_message_is_away_and_then_made_again(served, after, when_away):
     prompts = [f"{i} " + "x" * 800 for i in range(100)]
     with Proxy(served.address) as proxy, Client(proxy.address, served.token, when_away=when_away) as door:
@@ -310,7 +311,7 @@ def test_a_caller_that_does_not_read_keeps_nobody_waiting(served):
     ):
         assert all(answer.ok for answer in door.generate(prompts))
         assert stalled.generate(["a"])[0].ok
-        proxy.silent.set()  # what the server sends is read by nobody
+        proxy.unread.set()  # what the server sends
         stuck = stalled.later(stalled.generate, prompts, deadline=1.0)
         for i in range(50):
             assert door.generate([f"meanwhile {i}"])[0].ok

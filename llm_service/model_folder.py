@@ -1,0 +1,105 @@
+"""A model on disk, as Hugging Face lays it out: read without the network, and named by what it holds."""
+
+# mypy: allow-untyped-calls
+# Transformers says that it is typed; some of its functions are not.
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from llm_service.errors import UsageError
+
+SAMPLES = 256
+"""Blocks of each weights file that its fingerprint reads."""
+BLOCK = 4096
+
+
+def fingerprint(folder: Path) -> str:
+    """12 hexadecimal digits of what a model's answers depend on: its configuration, tokenizer and weights.
+
+    JSON and template files are read whole. Of each weights file the size, the head (names, types, shapes) and blocks
+    spread evenly over it are read, 1 MB at most: training changes nearly all numbers, so it is seen, in little time.
+    """
+    hasher = hashlib.blake2b(digest_size=6)
+    for path in sorted(
+        p for p in folder.iterdir() if p.suffix in (".json", ".jinja", ".model", ".txt", ".safetensors")
+    ):
+        size = path.stat().st_size
+        hasher.update(f"{path.name}:{size};".encode())
+        with open(path, "rb") as file:
+            if path.suffix != ".safetensors":
+                hasher.update(file.read())
+                continue
+            head = int.from_bytes(file.read(8), "little")
+            hasher.update(file.read(min(head, size)))
+            for at in np.linspace(0, max(0, size - BLOCK), SAMPLES).astype(int).tolist():
+                file.seek(at)
+                hasher.update(file.read(BLOCK))
+    return hasher.hexdigest()
+
+
+def read(folder: Path, dtype: str, device: str) -> tuple[Any, Any]:
+    """Model in evaluation mode on its device, and tokenizer.
+
+    Args:
+        folder: with config.json, tokenizer and weights.
+        dtype: float32, bfloat16, or auto for what is stored.
+        device: cpu, cuda, or auto for the GPU if there is one.
+
+    Raises:
+        UsageError: with what is missing or cannot be run.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"llm.folder: there is no folder {folder}")
+    if not (folder / "config.json").is_file():
+        raise UsageError(f"llm.folder: {folder} is not a model: it has no config.json")
+    if not any(folder.glob("*.safetensors")):
+        raise UsageError(f"llm.folder: {folder} has no weights: *.safetensors is the only format that is read")
+    try:
+        kind = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
+    except (ValueError, KeyError, TypeError):
+        raise UsageError(f"llm.folder: {folder}/config.json does not say its model_type") from None
+
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
+    from transformers.utils import logging as library_logging
+
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("llm.device: there is no GPU that PyTorch can use: set llm.device=cpu")
+    library_logging.disable_progress_bar()
+    local = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        shape = AutoConfig.from_pretrained(folder, **local)
+        auto = AutoModelForSeq2SeqLM if shape.is_encoder_decoder else AutoModelForCausalLM
+        network = auto.from_pretrained(folder, dtype=dtype, use_safetensors=True, **local).eval()
+    except (ValueError, KeyError, OSError, ImportError, RuntimeError) as error:
+        raise UsageError(
+            f"llm.folder: {folder} is a {kind} model that cannot be run here: {_first_line(error)}"
+        ) from None
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, **local)
+    except (ValueError, KeyError, OSError, ImportError, RuntimeError) as error:
+        raise UsageError(f"llm.folder: {folder} has no tokenizer that can be read: {_first_line(error)}") from None
+    old = network.generation_config  # what a publisher recommends (penalties, sampling) is not what a call asks for
+    network.generation_config = GenerationConfig(
+        eos_token_id=old.eos_token_id if old.eos_token_id is not None else tokenizer.eos_token_id,
+        bos_token_id=old.bos_token_id,
+        pad_token_id=padding_token(tokenizer),
+        decoder_start_token_id=old.decoder_start_token_id,
+    )
+    on_gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
+    return network.to("cuda" if on_gpu else "cpu"), tokenizer
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def padding_token(tokenizer: Any) -> int:
+    """What stands where the mask says that nothing is: any token will do."""
+    return int(tokenizer.pad_token_id or tokenizer.eos_token_id or 0)

@@ -1,0 +1,117 @@
+"""From what is asked to what is called: keys, inputs and calls of an `Ask`'s items, and payloads of replies."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from llm_service import tasks
+from llm_service.backends import Backend
+from llm_service.errors import UsageError
+from llm_service.records import Ask, Call, Parameters, Reply, canonical
+from llm_service.world import World
+
+
+class Questions:
+    """What the items of an `Ask` mean to a backend, in a world.
+
+    Args:
+        backend: answers `generate` and `score`; its model is part of every key.
+        embedder: answers `embed`.
+        world: what prompts know; part of every task's key.
+    """
+
+    def __init__(self, backend: Backend, embedder: Backend, world: World) -> None:
+        self._backend, self._embedder, self.world = backend, embedder, world
+        self._world = world.digest
+
+    def keys(self, ask: Ask) -> list[bytes]:
+        """[16 bytes] content hash of each item: whatever may change its answer is in it.
+
+        Raises:
+            UsageError: unknown task.
+        """
+        keys = []
+        for head, content in zip(self._heads(ask), ask.contents, strict=True):
+            hasher = head.copy()
+            hasher.update(content.encode("utf-8", "surrogatepass"))
+            keys.append(hasher.digest())
+        return keys
+
+    def _heads(self, ask: Ask) -> list[Any]:
+        """For each item a hasher of everything but its content."""
+        model = self._embedder.model if ask.verb == "embed" else self._backend.model
+        about = f"{ask.task}/{tasks.task(ask.task).VERSION}/{self._world}" if ask.task else ""
+        if len(ask.candidates) > 1:
+            return [_head(about, model, ask.verb, c, ask.parameters, ask.sample) for c in ask.candidates]
+        shared = ask.candidates[0] if ask.candidates else ()
+        return [_head(about, model, ask.verb, shared, ask.parameters, ask.sample)] * len(ask.contents)
+
+    def calls(self, ask: Ask, i: int) -> tuple[list[Call], Any]:
+        """The calls of item i, and the task's inputs; a raw prompt is one call without inputs.
+
+        Raises:
+            UsageError: the content is not what the task takes.
+        """
+        if not ask.task:
+            candidates = ask.candidates[i if len(ask.candidates) > 1 else 0] if ask.candidates else ()
+            turns = (("user", ask.contents[i]),)
+            return [Call(ask.verb, turns, candidates, ask.parameters or Parameters(), ask.sample)], None
+        module = tasks.task(ask.task)
+        inputs = read(module, ask.contents[i])
+        calls = module.calls(inputs, self.world)
+        return [replace(c, parameters=ask.parameters or c.parameters, sample=ask.sample) for c in calls], inputs
+
+
+@functools.lru_cache(maxsize=4096)
+def _head(
+    about: str, model: str, verb: str, candidates: tuple[str, ...], parameters: Parameters | None, sample: int
+) -> Any:
+    hasher = hashlib.blake2b(digest_size=16)
+    asked = [about, model, verb, candidates, asdict(parameters) if parameters else None, sample]
+    hasher.update(canonical(asked).encode("utf-8", "surrogatepass") + b"\0")
+    return hasher
+
+
+def read(module: Any, content: str) -> Any:
+    """A task's inputs from their JSON.
+
+    Raises:
+        UsageError: it is not what the task takes.
+    """
+    try:
+        return module.Inputs(**json.loads(content))
+    except (ValueError, TypeError) as error:  # pydantic's own is a ValueError
+        raise UsageError(f"not what this task takes: {str(error).splitlines()[0]}") from None
+
+
+def check(ask: Ask) -> None:
+    """Is the request one that can be answered at all?
+
+    Raises:
+        UsageError: it is not.
+    """
+    if ask.task:
+        tasks.task(ask.task)
+        if ask.verb != "generate":
+            raise UsageError(f"task {ask.task} is asked for by generate, not by {ask.verb}")
+    if ask.verb == "score":
+        if len(ask.candidates) not in (1, len(ask.contents)) or not all(ask.candidates):
+            raise UsageError(f"score needs one set of candidates, or one for each of {len(ask.contents)} prompts")
+    elif ask.candidates:
+        raise UsageError(f"{ask.verb} takes no candidates")
+
+
+def payload(reply: Reply, call: Call) -> bytes:
+    """A raw reply's payload, as `Answer` says."""
+    if call.verb == "score":
+        return np.asarray(reply.scores, "<f8").tobytes()
+    if call.verb == "embed":
+        assert reply.vector is not None, "what embeds returns a vector"
+        return reply.vector.astype("<f4").tobytes()
+    return canonical(reply.text).encode("utf-8", "surrogatepass")

@@ -1,0 +1,100 @@
+"""The LLM service as a role of a run: found by the players, revived when it dies, its costs kept."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cluster.config import compose
+from cluster.run import run
+from cluster.topology import draw
+from llm_service.errors import UsageError
+
+ROOT = Path(__file__).resolve().parents[2]
+WORDS = ["method=zero_shot", "evaluate.videos=0", "cluster.dashboard=false"]
+
+
+def results(folder, name):
+    return json.loads((folder / name / "stages" / "evaluate" / "results.json").read_text())
+
+
+def lines(folder, name):
+    return [json.loads(line) for line in (folder / name / "llm" / "journal.jsonl").read_text().splitlines()]
+
+
+def test_a_language_model_plays_in_one_process(tmp_path):
+    words = [*WORDS, "env=toy/Line", "cluster=inline", "evaluate.episodes=32", "actors.n=1", f"run.folder={tmp_path}"]
+    assert run(compose([*words, "run.name=a"])) == 0
+    assert results(tmp_path, "a")["success"]["n"] == 32
+    asked = lines(tmp_path, "a")
+    assert all(line["verb"] == "score" and line["candidates"] == ["left", "stay", "right"] for line in asked)
+    assert len(asked) == len({line["key"] for line in asked})
+    assert "Goal: go" in asked[0]["turns"][0][1]
+    assert run(compose([*words, "run.name=b"])) == 0
+    assert results(tmp_path, "a")["success"] == results(tmp_path, "b")["success"]
+    assert not (tmp_path / "a" / "llm" / "address").exists()
+
+
+def test_the_drawing_shows_it_only_when_it_is_asked():
+    assert "llm" not in draw(compose(["env=toy/Line"]))
+    drawn = draw(compose([*WORDS, "env=toy/Line", "llm.replicas=2"]))
+    assert "LLM service, backend scripted" in drawn
+    assert "replica" in drawn
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["llm=transformers", "llm.folder=/nowhere"], "/nowhere"),
+        (["llm=openai"], "llm.model"),
+        (["llm=openai", "llm.model=m"], "OPENAI_API_KEY"),
+        (["llm=openai", "llm.model=m", "llm.base_url=nonsense"], "base_url"),
+        (["llm.limits.dollars=0"], "budget is 0"),
+        (["llm=replay", "llm.replayed=/nowhere"], "/nowhere"),
+    ],
+)
+def test_what_cannot_work_is_one_sentence_before_anything_is_written(tmp_path, monkeypatch, words, sentence):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(UsageError, match=sentence):
+        run(compose([*WORDS, "env=toy/Line", *words, f"run.folder={tmp_path}", "run.name=a"]))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["LanguageRole", "Replica"])
+def test_a_killed_service_or_replica_is_revived_and_the_run_ends_well(tmp_path, victim):
+    words = [*WORDS, "env=babyai/GoToLocal", "evaluate.episodes=192", "actors.n=2", f"run.folder={tmp_path}"]
+    words += ["run.name=a", "llm.replicas=1", "llm.latency_s=0.2", "llm.retry.attempts=50", "llm.retry.failures=50"]
+    command = [sys.executable, str(ROOT / "launch.py"), "run", *words]
+    running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    journal = tmp_path / "a" / "llm" / "journal.jsonl"
+    ends = time.monotonic() + 120
+    while not (journal.exists() and journal.stat().st_size > 20_000):
+        assert running.poll() is None, running.communicate()[0]
+        assert time.monotonic() < ends, "no answers"
+        time.sleep(0.1)
+    found = subprocess.run(["pgrep", "-f", f"ray::{victim}"], capture_output=True, text=True).stdout.split()
+    children = [int(pid) for pid in found if _descends(int(pid), running.pid)]
+    assert children, f"no {victim} runs"
+    for pid in children:
+        os.kill(pid, signal.SIGKILL)
+    printed = running.communicate(timeout=300)[0]
+    assert running.returncode == 0, printed
+    if victim == "LanguageRole":
+        assert "the LLM service died" in printed
+    assert results(tmp_path, "a")["success"]["n"] == 192
+    keys = [line["key"] for line in lines(tmp_path, "a")]
+    assert len(keys) == len(set(keys))
+
+
+def _descends(pid, ancestor):
+    while pid > 1:
+        if pid == ancestor:
+            return True
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return False

@@ -50,7 +50,6 @@ from llm_service.batcher import BatchConfig, Batcher
 from llm_service.client import connect
 from llm_service.clock import Clock
 from llm_service.door import Local
-from llm_service.path import Service
 from llm_service.records import Ask, Call, Reply
 from llm_service.retry import Breaker, RetryConfig
 from llm_service.settings import LLMConfig
@@ -71,7 +70,12 @@ def modelled(folder: Path) -> LLMConfig:
     """The scripted backend with a model's latency."""
     world = folder / "world.json"
     world.write_text(json.dumps(envs.knowledge("babyai")))
-    own: dict[str, Any] = {"latency_s": LATENCY_S, "latency_per_item_s": PER_ITEM_S, "concurrency": 1, "max_batch": CLIENTS}
+    own: dict[str, Any] = {
+        "latency_s": LATENCY_S,
+        "latency_per_item_s": PER_ITEM_S,
+        "concurrency": 1,
+        "max_batch": CLIENTS,
+    }
     return LLMConfig(world=str(world), malformed=0.0, consumers=0, **own)
 
 
@@ -113,6 +117,7 @@ class Match:
         config = modelled(folder)
         backend = Counted(make_backend(config))
         service = await start(config, folder, backend)
+
         async def reply(content: str) -> Any:
             (answer,) = await service.ask(Ask("generate", (content,), TASK))
             return answer.value

@@ -171,8 +171,9 @@ async def _label(llm: Any, task: str, contents: tuple[str, ...], outputs: Path, 
             pending = sum(answer.status is Status.PENDING for answer in answers)
             if not pending:
                 break
-            if service.stopped_by:
-                print(f"stopped with {pending:,} items to do: {service.stopped_by}")
+            broke = next((consumer.paused for consumer in service.consumers if consumer.out_of_budget), "")
+            if broke:
+                print(f"stopped with {pending:,} items to do: {broke}")
                 return 4
             print(
                 f"{len(answers) - pending:,} of {len(answers):,} answered, {service.ledger.dollars:.4f} dollars",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import platform
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from llm_service.errors import Unreachable, UsageError
 from llm_service.journal import Journal
 from llm_service.limits import Ledger
 from llm_service.path import Service
+from llm_service.records import digest
 from llm_service.redis_server import RedisServer
 from llm_service.settings import LLMConfig
 from llm_service.world import NOWHERE, load
@@ -88,7 +88,7 @@ async def start(config: LLMConfig, folder: Path, backend: Backend | None = None,
         clock,
     )
     stop = asyncio.Event()
-    me = f"{platform.node()}-{os.getpid()}"
+    me = f"{platform.node()}-{digest(str(folder.resolve()))[:8]}"  # the same after a restart
     service.consumers = [
         Consumer(queue, service.ask, f"{me}-{n}", config.durable, clock) for n in range(config.consumers)
     ]

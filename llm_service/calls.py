@@ -130,7 +130,7 @@ class Calls:
         self._budget.earn()
         began = self._clock.now()
         tries = 0
-        ledger, price = self._ledger, self.backend.price
+        ledger, price, model = self._ledger, self.backend.price, self.backend.model
 
         async def attempt() -> Reply:
             nonlocal tries
@@ -154,6 +154,8 @@ class Calls:
         reply = await retried(attempt, self._retry, self._budget, self._clock, self._random, deadline=waiter.until)
         dollars = price(reply.prompt_tokens, reply.completion_tokens)
         self.last_success = self._clock.now()
+        if self.backend.model != model:  # a trainer has put new weights in place meanwhile, and they answered
+            key, model = call.key(self.backend.model), self.backend.model
         if call.verb in self._record:
             parsed, error = None, ""
             try:
@@ -162,7 +164,7 @@ class Calls:
                 error = str(unlike)
             self._journal.append(
                 key,
-                self.backend.model,
+                model,
                 call,
                 reply,
                 parsed=parsed,

@@ -55,7 +55,8 @@ class Consumer:
         self._queue, self._ask, self._name, self._config, self._clock = queue, ask, name, config, clock
         self._grace_s = grace_s
         self._hand: dict[str, Job] = {}  # what is taken and not settled, by entry
-        self._out_of_budget = False
+        self.out_of_budget = False
+        """Whether a cap forbids to go on."""
         self.paused = ""
         """Why nothing is answered at the moment, one sentence; "" while all is well."""
         self.finished = 0
@@ -85,9 +86,9 @@ class Consumer:
             pause, self.paused = _PAUSE_S[0], ""
             if jobs:
                 await self._settle(jobs, stop)
-            if self._out_of_budget:
+            if self.out_of_budget:
                 await self._pause(_BUDGET_PAUSE_S, stop)
-                self._out_of_budget = False
+                self.out_of_budget = False
 
     async def _settle(self, jobs: Sequence[Job], stop: asyncio.Event) -> None:
         """Work on jobs until each has ended or, after a stop, the grace has."""
@@ -114,7 +115,7 @@ class Consumer:
         while True:
             for group in _groups(list(self._hand.values())):
                 await self._ask_for(group)
-                if self._out_of_budget:
+                if self.out_of_budget:
                     return
             if not self._hand:
                 self.paused = ""
@@ -146,7 +147,7 @@ class Consumer:
                 await self._insist(job, partial(self._queue.finish, job, answer))
                 self.finished += 1
             elif answer.status is Status.BUDGET:
-                self._out_of_budget, self.paused = True, answer.reason
+                self.out_of_budget, self.paused = True, answer.reason
             elif answer.status in _KEPT:
                 self.paused = answer.reason
             else:

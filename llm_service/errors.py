@@ -77,6 +77,8 @@ class QuotaExhausted(Permanent):
 class Unauthorized(Permanent):
     """The key is missing, wrong, or may not use this model (401, 403). The breaker opens at once."""
 
+    status = Status.AWAY  # of no question's making: durable jobs wait until it is put right
+
 
 class Refused(Permanent):
     """The server does not take this request (other 4xx)."""

@@ -29,7 +29,7 @@ from pydantic import Field
 
 from llm_service.config import Part
 from llm_service.errors import BackendError, ContextTooLong, Overloaded, Refused, UsageError
-from llm_service.model_folder import fingerprint, padding_token, read
+from llm_service.model_folder import content, fingerprint, padding_token, read
 from llm_service.records import Call, Reply, Verb
 from llm_service.world import World
 
@@ -152,7 +152,7 @@ class LocalModel:
                 raise UsageError(f"weights of version {version}: {name} has shape {have} in the model, but {got} here")
         for name, value in weights.items():
             own[name].copy_(torch.as_tensor(value))
-        self.model = f"{self._name}-v{version}"
+        self.model = f"{self._name}-v{version}-{content(weights)}"
 
     # ---- the verbs, in the worker ------------------------------------------------------------------------------------
 

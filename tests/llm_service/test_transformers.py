@@ -330,14 +330,15 @@ def test_new_weights_change_answers_and_name(folders):
     changed = {key: (value * 1.5).numpy() for key, value in weights.items() if "q_proj" in key}
     asyncio.run(backend.load(changed, version=3))
     assert ask(backend, asked)[0].scores != old
-    assert backend.model == f"{name}-v3"
+    assert backend.model.startswith(f"{name}-v3-")
     asyncio.run(backend.load(weights, version=4))
     assert ask(backend, asked)[0].scores == old
     with pytest.raises(UsageError, match="version 5: the model has no parameter head"):
         asyncio.run(backend.load({**changed, "head": np.zeros(3)}, version=5))
     with pytest.raises(UsageError, match=r"has shape \(32,\) in the model, but \(3,\) here"):
         asyncio.run(backend.load({**changed, "model.norm.weight": np.zeros(3)}, version=5))
-    assert (ask(backend, asked)[0].scores, backend.model) == (old, f"{name}-v4")
+    assert ask(backend, asked)[0].scores == old
+    assert backend.model.startswith(f"{name}-v4-")
 
 
 def test_the_name_follows_from_configuration_tokenizer_and_weights(folders, tmp_path):

@@ -70,13 +70,9 @@ def modelled(folder: Path) -> LLMConfig:
     """The scripted backend with a model's latency."""
     world = folder / "world.json"
     world.write_text(json.dumps(envs.knowledge("babyai")))
-    own: dict[str, Any] = {
-        "latency_s": LATENCY_S,
-        "latency_per_item_s": PER_ITEM_S,
-        "concurrency": 1,
-        "max_batch": CLIENTS,
-    }
-    return LLMConfig(world=str(world), malformed=0.0, consumers=0, **own)
+    own: dict[str, Any] = {"latency_s": LATENCY_S, "latency_per_item_s": PER_ITEM_S, "malformed": 0.0}
+    own |= {"concurrency": 1, "max_batch": CLIENTS}
+    return LLMConfig(world=str(world), consumers=0, **own)
 
 
 @contextlib.contextmanager

@@ -2,9 +2,9 @@
 
     submit(call, lane, caller) ──> queues by (caller, kind) in each lane ──> batch ──> backend ──> reply or error
 
-While the backend is busy, calls gather by themselves. When it has room, a batch goes out as soon as it is full, or nothing
-came for `wait_s`, or its oldest call has waited a fair share of the time that a batch takes. A batch holds one kind: the
-same verb, parameters and bucket of length.
+While the backend is busy, calls gather by themselves. When it has room, a batch goes out as soon as it is full, or
+nothing came for `wait_s`, or its oldest call has waited a fair share of the time that a batch takes. A batch holds one
+kind: the same verb, parameters and bucket of length.
 
 Fairness: lanes take turns by weight, so that a flood of labelling jobs slows an episode down by a known factor and
 never stops it; inside a lane callers take turns, one call each.

@@ -8,6 +8,7 @@ Flight   equal keys that are being answered right now wait for the same answer
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeVar
@@ -42,10 +43,8 @@ class Memory:
         """The answer, as one that cost nothing."""
         answer = self._answers.get(key)
         if answer is not None:
-            try:
+            with contextlib.suppress(KeyError):  # another thread has evicted it since; it is still right
                 self._answers.move_to_end(key)
-            except KeyError:  # another thread has evicted it since; it is still right
-                pass
         return answer
 
     def put(self, key: bytes, answer: Answer) -> None:

@@ -1,4 +1,4 @@
-"""The base of every configuration part of the service: strict, frozen, no unknown keys, fields documented below them."""
+"""The base of every configuration part of the service: strict, frozen, no unknown keys, fields with a text below."""
 
 from pydantic import BaseModel, ConfigDict
 

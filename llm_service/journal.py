@@ -130,7 +130,7 @@ def parse(line: bytes, path: Path, number: int) -> dict[str, Any]:
         bytes.fromhex(record["key"]), record["reply"]
     except (ValueError, TypeError, KeyError):
         raise UsageError(
-            f"{path}, line {number} is damaged: take the line out (its answer would be paid for again), or the file away"
+            f"{path}, line {number} is damaged: take it out, and its answer is paid for again if it is asked for again"
         ) from None
     assert isinstance(record, dict)
     return record

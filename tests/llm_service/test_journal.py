@@ -82,7 +82,8 @@ journal = Journal(Path(sys.argv[1]))
 i = len(journal)
 while True:
     call = Call("generate", (("user", f"q{i}"),))
-    journal.append(call.key("m"), "m", call, Reply("x" * 3000), parsed=None, error="", dollars=0.0, latency_s=0.0, at=0.0)
+    outcome = dict(parsed=None, error="", dollars=0.0, latency_s=0.0, at=0.0)
+    journal.append(call.key("m"), "m", call, Reply("x" * 3000), **outcome)
     print(i, flush=True)
     i += 1
 """

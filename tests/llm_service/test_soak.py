@@ -90,10 +90,9 @@ def test_memory_and_queues_are_bounded(tmp_path):
     queue = max(s["waiting"] + s["in_flight"] for _, _, s in samples)
     waiting = max(s.get("jobs_waiting", 0) + s.get("jobs_taken", 0) for _, _, s in samples)
     answers = sum(v for k, v in samples[-1][2].items() if k.startswith("answers_"))
-    print(
-        f"\n{SECONDS:.0f} s, {answers:,.0f} answers, {samples[-1][2]['calls']:,.0f} calls: memory {settled[0][1]:.0f} to "
-        f"{settled[-1][1]:.0f} MiB, {slope:+.2f} MiB/min; at most {queue:.0f} in the queue, {waiting:.0f} jobs"
-    )
+    calls, first, last = samples[-1][2]["calls"], settled[0][1], settled[-1][1]
+    print(f"\n{SECONDS:.0f} s, {answers:,.0f} answers, {calls:,.0f} calls; at most {queue:.0f} in the queue")
+    print(f"memory {first:.0f} to {last:.0f} MiB, {slope:+.2f} MiB/min; at most {waiting:.0f} jobs")
     assert slope < MEGABYTES_PER_MINUTE
     assert queue <= CLIENTS * 8
     assert waiting <= 200

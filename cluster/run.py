@@ -34,12 +34,13 @@ from cluster.overrides import UsageError
 from cluster.progress import Progress
 from cluster.stop import STOPPED, Stop
 from cluster.supervisor import Crew
-from cluster.topology import topology, trains
+from cluster.topology import asks_a_language_model, topology, trains
 from cluster.train import Training
 from learner import checkpoint as checkpoints
 from learner.checkpoint import Checkpoint, CheckpointError, replace_file
 from learner.group import Weights, build_policy, set_weights
 from learner.methods import Player, Stage
+from llm_service import assembly
 
 DONE = 0
 
@@ -54,6 +55,8 @@ def run(config: Config) -> int:
     for stage in _stages(config):
         if stage.kind == "evaluate" and stage.player == "policy" and initial is None and not trains(config):
             raise RunError(f"stage {stage.name} needs weights: run the train stage too, or set from=run:NAME/train")
+    if asks_a_language_model(config) and not config.llm.address:
+        assembly.check(config.llm)
     folder = RunFolder.create(Path(config.run.folder) / config.run.name)
     configuration.save(config, folder.path / "config.yaml")
     folder.write_manifest(["python", "launch.py", *sys.argv[1:]])

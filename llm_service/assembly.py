@@ -32,22 +32,36 @@ REDIS_WATCH_S = 0.5
 """How often a Redis of our own is looked after."""
 
 
-def make_backend(config: LLMConfig) -> Backend:
-    """The backend, checked, with what it knows of the world.
+def check(config: LLMConfig) -> None:
+    """Could the service work as configured? Quick: no model is loaded and nothing is called.
 
     Raises:
-        UsageError: it cannot work as configured, or a cap could not be held.
+        UsageError: with one sentence.
     """
-    world = load(config.world) if config.world else NOWHERE
-    backend: Backend = backends.module(config.name).make(config.options, world)
     limits = config.limits
     if any(cap is not None and cap <= 0 for cap in (limits.tokens, limits.dollars)):
         raise UsageError("llm.limits: the budget is 0, so that no call could ever be made: raise it, or leave it out")
+    module = backends.module(config.name)
+    if hasattr(module, "check"):
+        module.check(config.options)
+        return
+    backend: Backend = module.make(config.options, NOWHERE)
     if backend.paid and backend.price(1000, 1000) <= 0 and (limits.dollars or limits.dollars_per_hour):
         raise UsageError(
             "llm.limits.dollars cannot be held without prices: set llm.dollars_per_million_prompt_tokens and "
             "llm.dollars_per_million_completion_tokens, or cap tokens instead"
         )
+
+
+def make_backend(config: LLMConfig) -> Backend:
+    """The backend, with what it knows of the world.
+
+    Raises:
+        UsageError: it cannot work as configured, or a cap could not be held.
+    """
+    check(config)
+    world = load(config.world) if config.world else NOWHERE
+    backend: Backend = backends.module(config.name).make(config.options, world)
     return backend
 
 

@@ -54,6 +54,29 @@ def content(weights: Mapping[str, Any]) -> str:
     return hasher.hexdigest()
 
 
+def check(folder: Path, device: str) -> None:
+    """Is there a model that could be read?
+
+    Raises:
+        UsageError: with what is missing.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"llm.folder: there is no folder {folder}")
+    if not (folder / "config.json").is_file():
+        raise UsageError(f"llm.folder: {folder} is not a model: it has no config.json")
+    if not any(folder.glob("*.safetensors")):
+        raise UsageError(f"llm.folder: {folder} has no weights: *.safetensors is the only format that is read")
+    try:
+        json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
+    except (ValueError, KeyError, TypeError):
+        raise UsageError(f"llm.folder: {folder}/config.json does not say its model_type") from None
+
+    import torch
+
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("llm.device: there is no GPU that PyTorch can use: set llm.device=cpu")
+
+
 def read(folder: Path, dtype: str, device: str) -> tuple[Any, Any]:
     """Model in evaluation mode on its device, and tokenizer.
 
@@ -65,23 +88,13 @@ def read(folder: Path, dtype: str, device: str) -> tuple[Any, Any]:
     Raises:
         UsageError: with what is missing or cannot be run.
     """
-    if not folder.is_dir():
-        raise UsageError(f"llm.folder: there is no folder {folder}")
-    if not (folder / "config.json").is_file():
-        raise UsageError(f"llm.folder: {folder} is not a model: it has no config.json")
-    if not any(folder.glob("*.safetensors")):
-        raise UsageError(f"llm.folder: {folder} has no weights: *.safetensors is the only format that is read")
-    try:
-        kind = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
-    except (ValueError, KeyError, TypeError):
-        raise UsageError(f"llm.folder: {folder}/config.json does not say its model_type") from None
+    check(folder, device)
+    kind = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
 
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
     from transformers.utils import logging as library_logging
 
-    if device == "cuda" and not torch.cuda.is_available():
-        raise UsageError("llm.device: there is no GPU that PyTorch can use: set llm.device=cpu")
     library_logging.disable_progress_bar()
     local = {"local_files_only": True, "trust_remote_code": False}
     try:

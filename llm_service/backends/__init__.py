@@ -4,6 +4,7 @@ A backend module publishes
 
     Config                             a `Part`: its own options, with defaults
     make(config, world) -> Backend     raises `UsageError` with one sentence if it cannot work as configured
+    check(config)                      the same, without loading anything; only where `make` is slow
 
 and its `Backend` answers batches. `llm.name=NAME` chooses one; its options stand beside it (`llm.model=...`).
 """

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from llm_service import model_folder
 from llm_service.config import Part
 from llm_service.errors import BackendError, ContextTooLong, Overloaded, Refused, UsageError
 from llm_service.model_folder import content, fingerprint, padding_token, read
@@ -51,6 +52,17 @@ class Config(Part):
     """CPU threads of the model; 0: as PyTorch decides."""
     context: int | None = Field(default=None, ge=2)
     """Most tokens of prompt and reply together; null: what the model was built for (T5 has no bound)."""
+
+
+def check(config: Config) -> None:
+    """See `llm_service.backends`.
+
+    Raises:
+        UsageError: the folder is missing, or holds no model.
+    """
+    if not config.folder:
+        raise UsageError("llm.folder is missing: name the folder of a model")
+    model_folder.check(Path(config.folder).expanduser(), config.device)
 
 
 def make(config: Config, world: World) -> LocalModel:

@@ -97,10 +97,9 @@ def test_health_stats_and_metrics(running):
     assert stats["breaker_open"] == 0
     pid = process.process.pid
     listening = subprocess.run(["ss", "-Htlnp"], capture_output=True, text=True).stdout.splitlines()
-    ports = {line.split()[3] for line in listening if f"pid={pid}," in line}
-    assert all(port.startswith("127.0.0.1:") for port in ports)
-    pages = {p: _page(p) for p in ports}
-    assert any("cairn_llm_calls" in page for page in pages.values())
+    places = [line.split()[3].rpartition(":") for line in listening if f"pid={pid}," in line]
+    assert {address for address, _, _ in places} <= {"127.0.0.1", "[::ffff:127.0.0.1]"}
+    assert any("cairn_llm_calls" in _page(f"127.0.0.1:{port}") for _, _, port in places)
 
 
 def _page(address):

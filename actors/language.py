@@ -8,6 +8,7 @@ are not asked about.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,12 +19,16 @@ from numpy.typing import NDArray
 
 from envs.api import Observation, VectorEnv
 from llm_service.door import Door
-from llm_service.records import Answer, Parameters
+from llm_service.records import Answer, Parameters, Status
 
 MEMORY = 3
 """How many of the last observations a prompt shows."""
 DEADLINE_S = 300.0
 """How long a step may wait for its scores."""
+PAUSE_S = 1.0
+"""Before a model that is away is asked again."""
+PASSING = (Status.AWAY, Status.BUSY)
+"""Failures after which the same question may be answered."""
 
 
 class LanguageModelAway(RuntimeError):
@@ -36,6 +41,11 @@ class LanguageSetup:
 
     service: str  # its address, or its folder, which holds address and token
     when_away: Literal["none", "wait", "stop"]
+
+    @property
+    def patience_s(self) -> float:
+        """How long to ask again while the model is away; seconds."""
+        return DEADLINE_S if self.when_away == "wait" else 0.0
 
     def door(self, caller: str) -> Door:
         """A connection of its own."""
@@ -50,10 +60,11 @@ class LanguagePlayer:
     Args:
         door: to the service.
         greedy: take the most probable action; else sample.
+        patience_s: how long it asks again while the model is away or overrun; seconds.
     """
 
-    def __init__(self, door: Door, greedy: bool) -> None:
-        self.door, self.greedy = door, greedy
+    def __init__(self, door: Door, greedy: bool, patience_s: float = 0.0) -> None:
+        self.door, self.greedy, self.patience_s = door, greedy, patience_s
 
     def begin(self, env: VectorEnv, seeds: NDArray[np.int64]) -> None:
         self.random = np.random.default_rng(int(seeds[0]))
@@ -67,13 +78,26 @@ class LanguagePlayer:
         seen = [". ".join(sentences) or "nothing of note" for sentences in captions]
         goals = env.texts.texts(obs["mission"][index])
         prompts = [prompt(names, g, list(self.past[i]), s) for i, g, s in zip(index, goals, seen, strict=True)]
-        answers = self.door.score(prompts, names, Parameters(normalise="tokens"))
+        answers = self._ask(prompts, names)
         actions = np.zeros(env.num_envs, np.int64)
         draws = self.random.random(env.num_envs)
         for i, sentence, answer in zip(index, seen, answers, strict=True):
             actions[i] = self._choose(answer, draws[i])
             self.past[i].append((sentence, names[actions[i]]))
         return actions
+
+    def _ask(self, prompts: Sequence[str], names: Sequence[str]) -> list[Answer]:
+        """Scores of the names after each prompt."""
+        ends = time.monotonic() + self.patience_s
+        answers = self.door.score(prompts, names, Parameters(normalise="tokens"))
+        while missing := [i for i, answer in enumerate(answers) if answer.status in PASSING]:
+            if time.monotonic() + PAUSE_S > ends:
+                break
+            time.sleep(PAUSE_S)
+            again = self.door.score([prompts[i] for i in missing], names, Parameters(normalise="tokens"))
+            for i, answer in zip(missing, again, strict=True):
+                answers[i] = answer
+        return answers
 
     def _choose(self, answer: Answer, draw: float) -> int:
         if not answer.ok:

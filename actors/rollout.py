@@ -166,7 +166,8 @@ class RolloutActor:
             player = ExpertPlayer(envs.registry.family(self.setup.env_id.partition("/")[0]).Expert())
         elif who == "language_model":
             assert self.setup.language is not None, "the controller starts the service for stages that ask it"
-            player = LanguagePlayer(self.setup.language.door(f"actor-{self.index}"), greedy)
+            language = self.setup.language
+            player = LanguagePlayer(language.door(f"actor-{self.index}"), greedy, language.patience_s)
         played = play(env, player, seeds, record)
         self._enter("idle")
         return played

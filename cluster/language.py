@@ -24,7 +24,7 @@ from cluster.backend import Backend, Handle, RoleDied, Ticket
 from cluster.config import Config
 from cluster.overrides import UsageError
 from llm_service import assembly
-from llm_service.errors import BackendError, Unreachable
+from llm_service.errors import BackendError, Garbled, Unreachable
 from llm_service.records import Call, Reply, Verb
 from llm_service.server import Server
 from llm_service.settings import LLMConfig
@@ -56,11 +56,7 @@ class LanguageRole:
         backend = Replicas(config) if config.replicas else None
         service = await assembly.start(config, self._folder, backend)
         server = Server(service, config.server, self._folder, config.name)
-        try:
-            await server.start()
-        except BaseException:
-            await service.close()
-            raise
+        await server.start()
         return server
 
     def _run(self, work: Any) -> Any:
@@ -101,6 +97,9 @@ class Replica:
     def answer(self, calls: Sequence[Call]) -> list[Reply | BackendError]:
         return self._loop.run_until_complete(self._backend.answer(calls))
 
+    def probe(self) -> None:
+        self._loop.run_until_complete(self._backend.probe())
+
 
 class Replicas:
     """A backend that spreads batches over replicas on Ray. Ray revives dead ones; what they held is tried again."""
@@ -111,7 +110,8 @@ class Replicas:
         import ray  # of the worker process that this runs in
 
         remote: Any = ray.remote(num_cpus=1, num_gpus=config.gpus, max_restarts=-1, max_task_retries=0)(Replica)
-        self._failures: tuple[type[Exception], ...] = (ray.exceptions.RayError,)
+        self._died: type[Exception] = ray.exceptions.RayError
+        self._raised: type[Exception] = ray.exceptions.RayTaskError
         self._handles = [remote.remote(config.model_dump()) for _ in range(config.replicas)]
         self.model, self.verbs, self.max_batch, self.bucket_ratio = ray.get(self._handles[0].about.remote())
         self.concurrency = config.replicas
@@ -120,14 +120,19 @@ class Replicas:
             self._idle.put_nowait(handle)
 
     async def answer(self, calls: Sequence[Call]) -> list[Reply | BackendError]:
+        replies: list[Reply | BackendError] = await self._on_a_replica("answer", list(calls))
+        return replies
+
+    async def _on_a_replica(self, method: str, *args: Any) -> Any:
         handle = await self._idle.get()
         try:
-            replies: list[Reply | BackendError] = await handle.answer.remote(list(calls))
-            return replies
-        except self._failures as error:
-            cause = getattr(error, "cause", None)
+            return await getattr(handle, method).remote(*args)
+        except self._raised as error:
+            cause: Any = getattr(error, "cause", None)
             if isinstance(cause, BackendError):
                 raise cause from None
+            raise Garbled(f"a replica of the model raised {type(cause).__name__}") from None
+        except self._died as error:
             raise Unreachable(f"a replica of the model died: {type(error).__name__}; Ray starts it again") from None
         finally:
             self._idle.put_nowait(handle)
@@ -139,13 +144,7 @@ class Replicas:
         return 0.0
 
     async def probe(self) -> None:
-        handle = await self._idle.get()
-        try:
-            await handle.about.remote()
-        except self._failures as error:
-            raise Unreachable(f"a replica of the model does not answer: {type(error).__name__}") from None
-        finally:
-            self._idle.put_nowait(handle)
+        await self._on_a_replica("probe")
 
     async def close(self) -> None:
         """The replicas belong to this process, and end with it."""
@@ -192,7 +191,9 @@ class LanguageService:
         try:
             address = self._backend.result(ready, timeout=self._config.cluster.start_timeout_s)
         except RoleDied as death:
-            raise UsageError(f"the LLM service does not start: {str(death).strip().splitlines()[-1]}") from None
+            self._backend.kill(self._handle)
+            self._handle = None
+            raise UsageError(f"the LLM service does not start: {_sentence(death)}") from None
         self._beat, self._looked = None, time.monotonic()
         self._note(f"LLM service {self._llm.name} is ready on {address}")
 
@@ -212,7 +213,7 @@ class LanguageService:
             try:
                 self._backend.result(beat)
             except RoleDied as death:
-                self._restart(str(death).strip().splitlines()[-1])
+                self._restart(_sentence(death))
         elif now - self._beat.submitted > HUNG_S:
             self._backend.kill(self._handle)
             self._restart(f"no sign of life for {HUNG_S:.0f} s")
@@ -230,8 +231,14 @@ class LanguageService:
             return
         drained = self._backend.submit(self._handle, "drain")
         try:
-            self._backend.result(drained, timeout=self._llm.server.drain_s + 10)
+            # Once for requests, once for the calls that they left behind, and what consumers and Redis take.
+            self._backend.result(drained, timeout=2 * self._llm.server.drain_s + 30)
         except RoleDied as death:
-            self._note(f"the LLM service did not end well: {str(death).strip().splitlines()[-1]}")
+            self._note(f"the LLM service did not end well: {_sentence(death)}")
         self._backend.kill(self._handle)
         self._handle = None
+
+
+def _sentence(death: RoleDied) -> str:
+    """What a role died of, without the traceback and the class of our own errors."""
+    return str(death).strip().splitlines()[-1].removeprefix("llm_service.errors.UsageError: ")

@@ -100,7 +100,8 @@ def print_cost(folder: Path) -> None:
     console = Console(highlight=False)
     console.print(table)
     spent = limits.read(inside / "ledger.jsonl")
-    console.print(f"in all, retries and lost calls included: {spent.tokens:,} tokens, {spent.dollars:.4f} dollars")
+    if spent.calls:  # else nothing that costs money, and no cap that counts tokens
+        console.print(f"in all, retries and lost calls included: {spent.tokens:,} tokens, {spent.dollars:.4f} dollars")
 
 
 def label(task: str, inputs: Path, outputs: Path, words: Sequence[str], folder: Path, dry_run: bool) -> int:
@@ -119,15 +120,9 @@ def label(task: str, inputs: Path, outputs: Path, words: Sequence[str], folder: 
     from llm_service import tasks
 
     config = compose(list(words))
-    try:
-        lines = [json.loads(line) for line in inputs.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except OSError as error:
-        raise UsageError(f"cannot read {inputs}: {error.strerror}") from None
-    except ValueError as error:
-        raise UsageError(f"{inputs} is not JSON lines: {error}") from None
-    if not all(isinstance(line, dict) for line in lines):
-        raise UsageError(f"{inputs}: every line must be a JSON object with the inputs of task {task}")
-    contents = tasks.contents(task, lines)
+    if outputs.is_dir() or not outputs.parent.is_dir():
+        raise UsageError(f"cannot write {outputs}: name a file in a folder that is there")
+    contents = tasks.contents(task, _objects(inputs))
     llm = config.llm
     if not llm.world:
         import envs
@@ -139,10 +134,35 @@ def label(task: str, inputs: Path, outputs: Path, words: Sequence[str], folder: 
     return asyncio.run(_label(llm, task, contents, outputs, folder, dry_run))
 
 
+def _objects(path: Path) -> list[dict[str, Any]]:
+    """The JSON objects of a file, one for each line.
+
+    Raises:
+        UsageError: it cannot be read, or a line is something else.
+    """
+    objects: list[dict[str, Any]] = []
+    number = 0
+    try:
+        with path.open(encoding="utf-8", newline="\n") as file:  # other ends of lines may stand inside a text
+            for line in file:
+                number += 1
+                if line.strip():
+                    objects.append(json.loads(line))
+                    if not isinstance(objects[-1], dict):
+                        raise ValueError
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is not UTF-8") from None
+    except (ValueError, RecursionError):
+        raise UsageError(f"{path}, line {number} is not a JSON object with the inputs of an item") from None
+    return objects
+
+
 async def _label(llm: Any, task: str, contents: tuple[str, ...], outputs: Path, folder: Path, dry_run: bool) -> int:
     from learner.checkpoint import replace_file
     from llm_service import assembly
-    from llm_service.records import Ask, Status
+    from llm_service.records import Answer, Ask, Status
 
     service = await assembly.start(llm.model_copy(update={"consumers": 0}) if dry_run else llm, folder)
     try:
@@ -164,24 +184,28 @@ async def _label(llm: Any, task: str, contents: tuple[str, ...], outputs: Path, 
                 found, statuses = await service.submit(ask)
                 if Status.BUSY not in statuses:
                     break
+                if stopped := _out_of_budget(service):
+                    print(f"stopped before all items were accepted: {stopped}")
+                    return 4
+                assert service.queue is not None, "it has just taken some"
+                stats = await service.queue.stats()
+                if not stats["waiting"] + stats["taken"]:
+                    raise UsageError("the job queue takes no more though it is empty: raise llm.redis.memory_mb")
                 await asyncio.sleep(WAIT_S)
             keys += found
-        while True:
-            answers = [a for i in range(0, len(keys), CHUNK) for a in await service.fetch(keys[i : i + CHUNK])]
-            pending = sum(answer.status is Status.PENDING for answer in answers)
-            if not pending:
-                break
-            broke = next((consumer.paused for consumer in service.consumers if consumer.out_of_budget), "")
-            if broke:
-                print(f"stopped with {pending:,} items to do: {broke}")
-                return 4
-            print(
-                f"{len(answers) - pending:,} of {len(answers):,} answered, {service.ledger.dollars:.4f} dollars",
-                flush=True,
-            )
-            await service.fetch(
-                [k for k, a in zip(keys, answers, strict=True) if a.status is Status.PENDING][:CHUNK], WAIT_S
-            )
+        unique = list(dict.fromkeys(keys))
+        known: dict[str, Answer] = {}
+        for i in range(0, len(unique), CHUNK):  # one after the other, as they are answered: each is looked up in turn
+            pending = unique[i : i + CHUNK]
+            while pending:
+                known |= dict(zip(pending, await service.fetch(pending, WAIT_S), strict=True))
+                pending = [key for key in pending if known[key].status is Status.PENDING]
+                left = len(pending) + len(unique[i + CHUNK :])
+                if pending and (stopped := _out_of_budget(service)):
+                    print(f"stopped with {left:,} items to do: {stopped}")
+                    return 4
+                print(f"{len(unique) - left:,} of {len(unique):,}, {service.ledger.dollars:.4f} dollars", flush=True)
+        answers = [known[key] for key in keys]
         written = [
             {"status": a.status.name.lower(), "value": a.value if a.ok else None, "reason": a.reason} for a in answers
         ]
@@ -193,3 +217,8 @@ async def _label(llm: Any, task: str, contents: tuple[str, ...], outputs: Path, 
         return 1 if failed else 0
     finally:
         await service.close()
+
+
+def _out_of_budget(service: Any) -> str:
+    """Why no more jobs are taken, "" while they are."""
+    return next((consumer.paused for consumer in service.consumers if consumer.out_of_budget), "")

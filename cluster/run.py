@@ -43,6 +43,8 @@ from learner.methods import Player, Stage
 from llm_service import assembly
 
 DONE = 0
+REACH_S = 10.0
+"""How long a service that another has started may take to say that it is there."""
 
 
 def run(config: Config) -> int:
@@ -55,12 +57,25 @@ def run(config: Config) -> int:
     for stage in _stages(config):
         if stage.kind == "evaluate" and stage.player == "policy" and initial is None and not trains(config):
             raise RunError(f"stage {stage.name} needs weights: run the train stage too, or set from=run:NAME/train")
-    if asks_a_language_model(config) and not config.llm.address:
-        assembly.check(config.llm)
+    if asks_a_language_model(config):
+        _check_language_model(config)
     folder = RunFolder.create(Path(config.run.folder) / config.run.name)
     configuration.save(config, folder.path / "config.yaml")
     folder.write_manifest(["python", "launch.py", *sys.argv[1:]])
     return _Controller(config, folder, None, initial).run()
+
+
+def _check_language_model(config: Config) -> None:
+    """Could the service work as configured, or is there one at `llm.address` that lets us in?"""
+    if not config.llm.address:
+        return assembly.check(config.llm)
+    from llm_service.client import ServiceAway, connect
+
+    with connect(config.llm.address, deadline=REACH_S, when_away="stop") as door:
+        try:
+            door.stats()  # not its health: a model that is ill may recover, a wrong address may not
+        except ServiceAway as error:
+            raise RunError(f"llm.address: {error}") from None
 
 
 def resume(path: Path, words: list[str], allow_change: bool) -> int:
@@ -80,7 +95,7 @@ def resume(path: Path, words: list[str], allow_change: bool) -> int:
     found = _read_checkpoint(folder)
     if found is not None:
         _assert_resumable(config, found)
-    elif not trains(config) and not folder.stage_done("train"):
+    elif _plays_a_policy(config) and not trains(config) and not folder.stage_done("train"):
         raise RunError(f"run {path.name!r} has no checkpoint and would not train: leave stages as they were")
     return _Controller(config, folder, found, _initial_weights(config) if found is None else None).run()
 
@@ -101,6 +116,11 @@ def evaluate(path: Path, words: list[str]) -> int:
         raise RunError(f"run {path.name!r} has no weights yet: no checkpoint was written")
     _assert_fits(config, weights, str(path))
     return _Controller(config, folder, None, weights, [stage]).run()
+
+
+def _plays_a_policy(config: Config) -> bool:
+    """Whether any selected stage needs weights."""
+    return any(stage.player == "policy" for stage in _stages(config))
 
 
 def _read_checkpoint(folder: RunFolder) -> Checkpoint | None:

@@ -158,16 +158,21 @@ def series(rows: Iterable[Row], key: str, x: str = "env_steps") -> Curve:
 def arms(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Runs by the settings in which they differ: only seeds of one setting may be averaged.
 
-    Seed, name and machines are no settings; the key is empty where all runs have the same ones.
+    Seed, name and machines are no settings; the key is empty where all runs have the same ones. A setting that only
+    some runs have, such as an option of one language model, is named if those runs differ in it, or if nothing else
+    tells the runs apart.
     """
     configs = [
         {k: v for k, v in flatten(r.config).items() if k != "seed" and not k.startswith(("run.", "cluster."))}
         for r in runs
     ]
     keys = sorted({k for config in configs for k in config if any(c.get(k) != config[k] for c in configs)})
+    named = [", ".join(f"{_short(k, keys)}={config.get(k)}" for k in keys) for config in configs]
+    telling = [k for k in keys if len({str(config[k]) for config in configs if k in config}) > 1]
+    brief = [", ".join(f"{_short(k, telling)}={config[k]}" for k in telling if k in config) for config in configs]
     out: dict[str, list[Run]] = {}
-    for run, config in zip(runs, configs, strict=True):
-        out.setdefault(", ".join(f"{_short(k, keys)}={config.get(k)}" for k in keys), []).append(run)
+    for run, label in zip(runs, brief if len(set(brief)) == len(set(named)) else named, strict=True):
+        out.setdefault(label, []).append(run)
     return out
 
 

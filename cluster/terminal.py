@@ -9,7 +9,7 @@ import importlib.util
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -27,16 +27,18 @@ COPY = "python launch.py run experiment=toy"
 PACKAGES = ("envs", "actors", "learner", "llm_service", "cluster")
 
 
-def print_overview(commands: Iterable[Any]) -> None:
-    """The help of `python launch.py`: verbs (typer's commands), methods, envs, experiments, one line to copy."""
+def print_overview(commands: Iterable[Any], groups: Mapping[str, Iterable[Any]]) -> None:
+    """The help of `python launch.py`: verbs (typer's commands, alone or in groups), methods, envs, experiments."""
     console = Console(highlight=False)
     console.print("[bold]Cairn[/]: language-guided reinforcement learning on Ray and PyTorch\n")
     console.print(f"Try   [bold green]{COPY}[/]\n")
     verbs = [(c.name or c.callback.__name__, c.callback.__doc__) for c in commands]
+    verbs += [(f"{g} {c.name or c.callback.__name__}", c.callback.__doc__) for g, cs in groups.items() for c in cs]
     _section(console, "Verbs", "python launch.py VERB --help explains one", verbs)
     _section(console, "Methods", "method=NAME", options("method").items())
     _section(console, "Envs", "env=FAMILY/NAME; all of them: python launch.py run --list-envs", _families())
     _section(console, "Experiments", "experiment=NAME", options("experiment").items())
+    _section(console, "Language models", "llm=NAME, for methods that ask one", options("llm").items())
     _section(console, "Clusters", "cluster=NAME", options("cluster").items())
     console.print("Any value is KEY=VALUE, as in [bold]actors.n=8[/]; [bold]run --cfg[/] prints every key.")
 

@@ -67,8 +67,10 @@ def topology(config: Config) -> Topology:
         )
     if asks_a_language_model(config):
         llm = config.llm
-        where = f"at {llm.address}" if llm.address else f"{llm.replicas or 'no'} replicas, journal, Redis"
-        roles = (*roles, Role("llm", int(not llm.address), 1, f"LLM service, backend {llm.name}: {where}"))
+        does = f"LLM service, backend {llm.name}, with journal and Redis"
+        if llm.address:
+            does = f"LLM service at {llm.address}, started by others"
+        roles = (*roles, Role("llm", int(not llm.address), 1, does))
         if llm.replicas and not llm.address:
             roles = (*roles, Role("replica", llm.replicas, 1, "holds the model"))
             edges = (*edges, ("llm", "replica", "batches of calls"))

@@ -15,8 +15,8 @@ from llm_service.clock import Clock
 from llm_service.consumer import Consumer
 from llm_service.durable import Queue
 from llm_service.embedding import EmbeddingBackend
-from llm_service.errors import Unreachable, UsageError
-from llm_service.journal import Journal
+from llm_service.errors import Unreachable, UsageError, place
+from llm_service.journal import InUse, Journal
 from llm_service.limits import Ledger
 from llm_service.path import Service
 from llm_service.records import digest
@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 CONSUMER_PAUSE_S = 1.0
 """Before a failed consumer begins again."""
+PREDECESSOR_TRIES, PREDECESSOR_PAUSE_S = 20, 0.1
+"""How long a start waits for the files of a predecessor."""
 REDIS_WATCH_S = 0.5
 """How often a Redis of our own is looked after."""
 
@@ -46,6 +48,8 @@ def check(config: LLMConfig) -> None:
         module.check(config.options)
         return
     backend: Backend = module.make(config.options, NOWHERE)
+    if backend.paid and config.replicas:
+        raise UsageError("llm.replicas is for models in processes of our own: leave it out, and set llm.concurrency")
     if backend.paid and backend.price(1000, 1000) <= 0 and (limits.dollars or limits.dollars_per_hour):
         raise UsageError(
             "llm.limits.dollars cannot be held without prices: set llm.dollars_per_million_prompt_tokens and "
@@ -80,7 +84,7 @@ async def start(config: LLMConfig, folder: Path, backend: Backend | None = None,
     embedder = None if config.embedding.folder == "backend" else EmbeddingBackend(config.embedding)
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as undo:  # what was opened is closed again if the rest cannot start
-        journal = Journal(folder / "journal.jsonl", config.fsync)
+        journal = await _journal(folder / "journal.jsonl", config.fsync)
         undo.callback(journal.close)
         ledger = Ledger(config.limits, folder / "ledger.jsonl", clock, config.fsync)
         undo.callback(ledger.close)
@@ -107,17 +111,33 @@ async def start(config: LLMConfig, folder: Path, backend: Backend | None = None,
         Consumer(queue, service.ask, f"{me}-{n}", config.durable, clock) for n in range(config.consumers)
     ]
     workers = [asyncio.ensure_future(_consume(consumer, stop, clock)) for consumer in service.consumers]
-    watch = asyncio.ensure_future(_keep(server, service, stop, clock))
+    ended = asyncio.Event()
+    watch = asyncio.ensure_future(_keep(server, service, ended, clock))
 
-    async def close() -> None:
+    async def stop_consumers() -> None:
         stop.set()
-        await asyncio.gather(*workers, return_exceptions=True)
+        await asyncio.gather(*workers)
+
+    async def close_redis() -> None:
+        ended.set()
         watch.cancel()
+        await asyncio.wait({watch})  # else it could start again what ends here
         await redis.aclose()
         await server.stop()
 
-    service.closers.append(close)
+    service.askers.append(stop_consumers)
+    service.closers.append(close_redis)
     return service
+
+
+async def _journal(path: Path, fsync: bool) -> Journal:
+    """The journal, once a predecessor that is just being killed has let it go."""
+    for _ in range(PREDECESSOR_TRIES):
+        try:
+            return Journal(path, fsync)
+        except InUse:
+            await asyncio.sleep(PREDECESSOR_PAUSE_S)
+    return Journal(path, fsync)
 
 
 async def _consume(consumer: Consumer, stop: asyncio.Event, clock: Clock) -> None:
@@ -125,14 +145,14 @@ async def _consume(consumer: Consumer, stop: asyncio.Event, clock: Clock) -> Non
     while not stop.is_set():
         try:
             await consumer.run(stop)
-        except Exception:
-            log.exception("a consumer of the durable lane failed, and begins again")
+        except Exception as defect:
+            log.error("a consumer of the durable lane failed, and begins again: %s", place(defect))
             await clock.sleep(CONSUMER_PAUSE_S)
 
 
-async def _keep(server: RedisServer, service: Service, stop: asyncio.Event, clock: Clock) -> None:
+async def _keep(server: RedisServer, service: Service, ended: asyncio.Event, clock: Clock) -> None:
     """A Redis of our own that dies is started again, on the same files; how the durable lane stands is noted."""
-    while not stop.is_set():
+    while not ended.is_set():
         await clock.sleep(REDIS_WATCH_S)
         try:
             if await server.ensure():
@@ -141,3 +161,5 @@ async def _keep(server: RedisServer, service: Service, stop: asyncio.Event, cloc
                 service.queue_stats = await service.queue.stats()
         except (UsageError, Unreachable) as error:
             log.error("%s", error)
+        except Exception as defect:  # whatever it is, Redis must be looked after as long as the service lives
+            log.error("looking after Redis failed: %s", place(defect))

@@ -6,6 +6,9 @@ While the backend is busy, calls gather by themselves. When it has room, a batch
 nothing came for `wait_s`, or its oldest call has waited a fair share of the time that a batch takes. A batch holds one
 kind: the same verb, parameters and bucket of length.
 
+A call is admitted (journal, budget, rate) when its turn has come and not before: so money is put aside only for what is
+sent, and a flood that waits for a rate or a budget stands behind nobody's back but its own.
+
 Fairness: lanes take turns by weight, so that a flood of labelling jobs slows an episode down by a known factor and
 never stops it; inside a lane callers take turns, one call each.
 """
@@ -13,33 +16,40 @@ never stops it; inside a lane callers take turns, one call each.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 from dataclasses import dataclass
+
+from pydantic import Field
 
 from llm_service.backends import Backend
 from llm_service.clock import Clock
 from llm_service.config import Part
-from llm_service.errors import BackendError, Busy, Garbled, ServiceError, TimedOut
+from llm_service.errors import Away, BackendError, Busy, Garbled, OutOfBudget, ServiceError, TimedOut, place
 from llm_service.records import Call, Lane, Reply
 from llm_service.retry import Breaker
+
+log = logging.getLogger(__name__)
+Admit = Callable[[], Awaitable[None]]
+"""Waits until a call may be sent; raises whatever forbids it."""
 
 
 class BatchConfig(Part):
     """How calls become batches."""
 
-    wait_s: float = 0.002
+    wait_s: float = Field(default=0.002, ge=0)
     """A batch goes to an idle backend when no further call came for so long; seconds."""
-    patience: float = 0.25
+    patience: float = Field(default=0.25, ge=0)
     """Or when its oldest call has waited this share of what the last batch took (and at least `wait_s`)."""
-    size: int | None = None
+    size: int | None = Field(default=None, ge=1)
     """Most calls in a batch; none takes the backend's own number."""
-    waiting: int = 20_000
+    waiting: int = Field(default=20_000, ge=1)
     """Most calls that wait; more are refused as busy."""
-    durable_share: float = 0.2
+    durable_share: float = Field(default=0.2, gt=0, lt=1)
     """Share of batches that the durable lane gets while both lanes wait, in (0, 1)."""
-    timeout_s: float = 120.0
+    timeout_s: float = Field(default=120.0, gt=0)
     """A batch without an answer for so long has failed; seconds."""
 
 
@@ -47,7 +57,21 @@ class BatchConfig(Part):
 class _Waiting:
     call: Call
     since: float
+    admit: Admit
     reply: asyncio.Future[Reply]
+
+    def end(self, outcome: Reply | Exception) -> None:
+        """Tell who waits, unless nobody does any more."""
+        if self.reply.done():
+            return
+        if isinstance(outcome, Exception):
+            self.reply.set_exception(outcome)
+        else:
+            self.reply.set_result(outcome)
+
+
+async def _at_once() -> None:
+    """Admits."""
 
 
 class Batcher:
@@ -69,36 +93,51 @@ class Batcher:
         self._changed = asyncio.Event()
         self._serving: set[asyncio.Task[None]] = set()
         self._dispatcher: asyncio.Task[None] | None = None
+        self._ending = False
 
-    async def submit(self, call: Call, lane: Lane, caller: str) -> Reply:
+    async def submit(self, call: Call, lane: Lane, caller: str, admit: Admit = _at_once) -> Reply:
         """Wait for the reply to one call.
+
+        Args:
+            admit: awaited right before the call is sent. After `OutOfBudget` it is tried again as long as calls are
+                under way, which may cost less than was put aside for them.
 
         Raises:
             Busy: too many wait.
             BackendError, Away: as the backend or the breaker say.
+            Exception: as `admit` says.
         """
+        if self._ending:
+            raise _ended()
         if self.waiting >= self._config.waiting:
             raise Busy(
                 f"{self.waiting} calls wait for the model already: ask fewer at once, or raise llm.batch.waiting"
             )
-        if self._dispatcher is None:
+        if self._dispatcher is None or self._dispatcher.done():
             self._dispatcher = asyncio.ensure_future(self._dispatch())
-        waiting = _Waiting(call, self._clock.now(), asyncio.get_running_loop().create_future())
+        waiting = _Waiting(call, self._clock.now(), admit, asyncio.get_running_loop().create_future())
         self._lanes[lane].setdefault((caller, self._kind(call)), deque()).append(waiting)
         self.waiting += 1
         self._changed.set()
         return await waiting.reply
 
-    async def close(self) -> None:
-        """Stop serving; what waits is cancelled."""
-        tasks = [*self._serving, *([self._dispatcher] if self._dispatcher else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    async def close(self, grace_s: float = 0.0) -> None:
+        """Send nothing more: what waits is told so, what is under way may end within the grace."""
+        self._ending = True
+        if self._dispatcher is not None:
+            self._dispatcher.cancel()
+            await asyncio.gather(self._dispatcher, return_exceptions=True)
         for lane in self._lanes.values():
             for queue in lane.values():
                 for waiting in queue:
-                    waiting.reply.cancel()
+                    waiting.end(_ended())
+            lane.clear()
+        self.waiting = 0
+        if self._serving:
+            await self._clock.wait(self._serving, grace_s)
+        for task in self._serving:
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
 
     def _kind(self, call: Call) -> Hashable:
         ratio = self._backend.bucket_ratio
@@ -109,11 +148,42 @@ class Batcher:
         while True:
             await self._until(lambda: self.waiting > 0 and self.in_flight < self._backend.concurrency)
             await self._gather()
-            batch = self._take()
-            self.in_flight += 1
-            task = asyncio.ensure_future(self._serve(batch))
-            self._serving.add(task)
-            task.add_done_callback(self._served)
+            await self._send(self._take())
+
+    async def _send(self, batch: list[_Waiting]) -> None:
+        """Send what may be sent. What a cap forbids waits for money that is put aside for calls under way."""
+        ready: list[_Waiting] = []
+        for i, waiting in enumerate(batch):
+            try:
+                while not waiting.reply.done():
+                    try:
+                        await waiting.admit()
+                        ready.append(waiting)
+                        break
+                    except OutOfBudget:
+                        if not (ready or self.in_flight):
+                            raise
+                    self._start(ready)
+                    ready = []
+                    await self._until_fewer_than(self.in_flight)
+            except asyncio.CancelledError:  # by `close`
+                for unsent in (*ready, *batch[i:]):
+                    unsent.end(_ended())
+                raise
+            except Exception as error:
+                waiting.end(error)
+        self._start(ready)
+
+    def _start(self, batch: list[_Waiting]) -> None:
+        if not batch:
+            return
+        self.in_flight += 1
+        task = asyncio.ensure_future(self._serve(batch))
+        self._serving.add(task)
+        task.add_done_callback(self._served)
+
+    async def _until_fewer_than(self, in_flight: int) -> None:
+        await self._until(lambda: self.in_flight < in_flight)
 
     async def _gather(self) -> None:
         """Wait for a fuller batch, as long as calls keep coming and patience lasts."""
@@ -189,40 +259,39 @@ class Batcher:
 
     async def _serve(self, batch: list[_Waiting]) -> None:
         calls = [waiting.call for waiting in batch]
+        outcomes: list[Reply | Exception]
         try:
             self._breaker.admit()
-            replies = await self._answer(calls)
+            outcomes = [*await self._answer(calls)]
         except ServiceError as error:
             if isinstance(error, BackendError):
                 self._breaker.failed(error)
-            replies = [error] * len(batch)  # type: ignore[list-item]
-        except Exception as error:  # a backend's own defect: its callers must hear of it, and none may wait for ever
-            failure = Garbled(f"the {type(self._backend).__name__} backend raised {type(error).__name__}: {error}")
+            outcomes = [error] * len(batch)
+        except asyncio.CancelledError:
+            for waiting in batch:
+                waiting.reply.cancel()
+            raise
+        except Exception as defect:  # of a backend: its callers must hear of it, and none may wait for ever
+            log.error("the backend raised %s", place(defect))
+            failure = Garbled(f"the {type(self._backend).__name__} backend raised {type(defect).__name__}; see the log")
             self._breaker.failed(failure)
-            replies = [failure] * len(batch)
-        for waiting, reply in zip(batch, replies, strict=True):
-            if waiting.reply.done():
-                continue
-            if isinstance(reply, Exception):
-                waiting.reply.set_exception(reply)
-            else:
-                waiting.reply.set_result(reply)
+            outcomes = [failure] * len(batch)
+        for waiting, outcome in zip(batch, outcomes, strict=True):
+            waiting.end(outcome)
 
     async def _answer(self, calls: list[Call]) -> list[Reply | BackendError]:
         self.batches += 1
         self.calls += len(calls)
         began = self._clock.now()
         answer = asyncio.ensure_future(self._backend.answer(calls))
-        timer = asyncio.ensure_future(self._clock.sleep(self._config.timeout_s))
         try:
-            await asyncio.wait({answer, timer}, return_when=asyncio.FIRST_COMPLETED)
+            await self._clock.wait({answer}, self._config.timeout_s)
             if not answer.done():
                 raise TimedOut(f"the backend did not answer a batch of {len(calls)} in {self._config.timeout_s:.0f} s")
             replies = answer.result()
             self._batch_s = self._clock.now() - began
         finally:
             answer.cancel()
-            timer.cancel()
         if len(replies) != len(calls):
             raise Garbled(f"the backend gave {len(replies)} replies to {len(calls)} calls")
         failures = [r for r in replies if isinstance(r, BackendError)]
@@ -231,3 +300,7 @@ class Batcher:
         else:
             self._breaker.failed(failures[0])
         return replies
+
+
+def _ended() -> Away:
+    return Away("the service is ending: ask its successor")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeVar
@@ -17,6 +18,7 @@ from llm_service.clock import Clock
 from llm_service.records import Answer, Source, Status
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 ENTRY_BYTES = 300
 """What an entry costs beside its payload: key, record, table; measured, rounded up."""
@@ -64,7 +66,7 @@ def _size(answer: Answer) -> int:
 
 
 class Shared:
-    """The same answers in Redis, for other processes and later runs. A Redis that is away or full is a miss.
+    """The same answers in Redis, for other processes and later runs. A Redis that is away, slow or full is a miss.
 
     Args:
         redis: a `redis.asyncio.Redis`.
@@ -73,29 +75,30 @@ class Shared:
 
     RETRY_S = 1.0
     """After an error, Redis is not asked for this long: a cache must not slow down what it should speed up."""
+    PATIENCE_S = 2.0
+    """An operation that takes longer is given up."""
 
     def __init__(self, redis: Any, seconds: float, clock: Clock) -> None:
         self._redis, self._seconds, self._clock = redis, max(1, int(seconds)), clock
         self._away_until = float("-inf")
-        self._wanted: dict[bytes, asyncio.Future[bytes | None]] = {}  # keys of the next MGET
+        self._wanted: list[bytes] = []  # keys of the next MGET
+        self._next: asyncio.Task[dict[bytes, bytes | None]] | None = None  # the MGET that can still be joined
+        self._reading: set[asyncio.Task[Any]] = set()
         self._unwritten: dict[bytes, bytes] = {}
-        self._reading: set[asyncio.Task[None]] = set()
         self._writing: asyncio.Task[None] | None = None
         self.errors = 0
 
-    async def get(self, keys: Sequence[bytes]) -> list[Answer | None]:
-        """One answer or None for each key. Whoever asks at the same moment shares one MGET."""
-        if not self._wanted:
-            task = asyncio.ensure_future(self._read())
-            self._reading.add(task)
-            task.add_done_callback(self._reading.discard)
-        futures = []
-        for key in keys:
-            if key not in self._wanted:
-                self._wanted[key] = asyncio.get_running_loop().create_future()
-            futures.append(self._wanted[key])
-        values = [await future for future in futures]
-        return [None if value is None else _decode(value) for value in values]
+    async def get(self, keys: Sequence[bytes], seconds: float = PATIENCE_S) -> list[Answer | None]:
+        """One answer or None for each key, after so many seconds at most. Who asks at one moment shares an MGET."""
+        if self._next is None:
+            self._next = asyncio.ensure_future(self._read())
+            self._reading.add(self._next)
+            self._next.add_done_callback(self._reading.discard)
+        self._wanted += keys
+        read = self._next
+        await self._clock.wait({read}, seconds)
+        found = read.result() if read.done() else {}
+        return [_decode(found.get(key)) for key in keys]
 
     def put(self, key: bytes, answer: Answer) -> None:
         """Keep an answer that was paid for; it is written behind the caller's back, many at once."""
@@ -110,14 +113,11 @@ class Shared:
         if self._writing is not None:
             await self._writing
 
-    async def _read(self) -> None:
+    async def _read(self) -> dict[bytes, bytes | None]:
         await asyncio.sleep(0)  # all who are about to ask
-        wanted, self._wanted = self._wanted, {}
-        names = [_name(key) for key in wanted]
-        values = await self._try(lambda: self._redis.mget(names)) or [None] * len(names)
-        for future, value in zip(wanted.values(), values, strict=True):
-            if not future.done():
-                future.set_result(value)
+        wanted, self._wanted, self._next = list(dict.fromkeys(self._wanted)), [], None
+        values = await self._try(lambda: self._redis.mget([_name(key) for key in wanted]))
+        return dict(zip(wanted, values or (), strict=False))
 
     async def _write(self) -> None:
         while self._unwritten:
@@ -128,16 +128,21 @@ class Shared:
             await self._try(pipeline.execute)
 
     async def _try(self, operation: Callable[[], Awaitable[T]]) -> T | None:
-        from redis.exceptions import RedisError
-
         if self._clock.now() < self._away_until:
             return None
+        work = asyncio.ensure_future(operation())
         try:
-            return await operation()
-        except (RedisError, OSError, TimeoutError):
+            await self._clock.wait({work}, self.PATIENCE_S)
+            if not work.done():
+                raise TimeoutError
+            return work.result()
+        except Exception as error:  # whatever a client raises of a server that is ill: it is only a cache
+            log.debug("Redis: %s", type(error).__name__)
             self.errors += 1
             self._away_until = self._clock.now() + self.RETRY_S
             return None
+        finally:
+            work.cancel()
 
 
 def _name(key: bytes) -> bytes:
@@ -148,7 +153,7 @@ def _encode(answer: Answer) -> bytes:
     return bytes([answer.status]) + (answer.payload or answer.reason.encode("utf-8", "replace"))
 
 
-def _decode(value: bytes) -> Answer | None:
+def _decode(value: bytes | None) -> Answer | None:
     if not value or value[0] not in REMEMBERED:
         return None
     if value[0] == Status.OK:
@@ -167,6 +172,9 @@ class Flight(Generic[T]):
 
     def __len__(self) -> int:
         return len(self._tasks)
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._tasks
 
     def join(self, key: bytes, work: Callable[[], Awaitable[T]]) -> tuple[asyncio.Task[T], bool]:
         """The task of this key, and whether it began with this call. Await it through `asyncio.shield` or `wait`."""

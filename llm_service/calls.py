@@ -1,9 +1,10 @@
-"""From a call to a reply that is paid for once: journal, flight, budget, rate, retries, batch, parse, journal.
+"""From a call to a reply that is paid for once: journal, flight, retries, batch, budget, rate, parse, journal.
 
-    call ──> journal? ──> in flight? ──> reserve money ──> rate ──> [retry: batcher ──> backend] ──> settle
+    call ──> journal? ──> in flight? ──> [retry: batcher ──> reserve money ──> rate ──> backend ──> settle]
          ──> parse (one repair turn if the reply is outside the grammar) ──> journal ──> value
 
-Money is reserved before a call is sent and settled when its reply is there: a cap holds whatever happens between.
+Money is reserved when a call's turn to be sent has come and settled when its reply is there: a cap holds whatever
+happens between, and what only waits holds no money back.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from llm_service.backends import Backend
 from llm_service.batcher import Batcher
 from llm_service.cache import Flight
 from llm_service.clock import Clock
-from llm_service.errors import BackendError, Malformed, ServiceError, Unsupported
+from llm_service.errors import Away, BackendError, Malformed, ServiceError, Unsupported, place
 from llm_service.journal import Journal
 from llm_service.limits import Ledger, Rate
 from llm_service.records import Call, Lane, Reply, Source
@@ -120,36 +121,23 @@ class Calls:
         spent.add(paid if first else Paid(paid.reply, Source.FLIGHT))
         return paid.reply
 
-    async def close(self) -> None:
+    async def close(self, grace_s: float) -> None:
+        """Send nothing more; what is under way may end within the grace, and is written down."""
+        await self.batcher.close(grace_s)
         await self._flight.close()
-        await self.batcher.close()
         await self.backend.close()
 
     async def _pay(self, key: str, call: Call, parse: Parse, waiter: Waiter) -> Paid:
-        prompt, completion = self.backend.estimate(call)
         self._budget.earn()
         began = self._clock.now()
         tries = 0
-        ledger, price, model = self._ledger, self.backend.price, self.backend.model
+        price, model = self.backend.price, self.backend.model
 
         async def attempt() -> Reply:
             nonlocal tries
             self.retries += tries > 0
             tries += 1
-            # Each try is money of its own: a reply that was cut on its way may have been billed.
-            entry = ledger.reserve(prompt + completion, price(prompt, completion)) if ledger else None
-            try:
-                await self._rate.admit(prompt + completion)
-                reply = await self.batcher.submit(call, waiter.lane, waiter.caller)
-            except ServiceError as error:
-                # What may have been billed counts as spent. So does what a cancelled call left open, at the next start.
-                if ledger and entry and not (isinstance(error, BackendError) and error.maybe_billed):
-                    ledger.release(entry)
-                raise
-            if ledger and entry:
-                dollars = price(reply.prompt_tokens, reply.completion_tokens)
-                ledger.settle(entry, reply.prompt_tokens + reply.completion_tokens, dollars)
-            return reply
+            return await self._send(call, waiter)
 
         reply = await retried(attempt, self._retry, self._budget, self._clock, self._random, deadline=waiter.until)
         dollars = price(reply.prompt_tokens, reply.completion_tokens)
@@ -162,6 +150,8 @@ class Calls:
                 parsed = parse(reply)
             except Malformed as unlike:
                 error = str(unlike)
+            except Exception as defect:  # of a task: what is paid for is written down first, then its caller sees it
+                error = place(defect)
             self._journal.append(
                 key,
                 model,
@@ -174,6 +164,31 @@ class Calls:
                 at=round(self._clock.wall(), 3),
             )
         return Paid(reply, Source.BACKEND, reply.prompt_tokens + reply.completion_tokens, dollars)
+
+    async def _send(self, call: Call, waiter: Waiter) -> Reply:
+        """One try. Each is money of its own: a reply that was cut on its way may have been billed."""
+        prompt, completion = self.backend.estimate(call)
+        ledger, price = self._ledger, self.backend.price
+        entry: int | None = None
+
+        async def admit() -> None:
+            nonlocal entry
+            if not self._journal.ready():
+                raise Away(f"{self._journal.path} cannot be written: no call is sent before there is room on the disk")
+            entry = ledger.reserve(prompt + completion, price(prompt, completion)) if ledger else None
+            await self._rate.admit(prompt + completion)
+
+        try:
+            reply = await self.batcher.submit(call, waiter.lane, waiter.caller, admit)
+        except ServiceError as error:
+            # What may have been billed counts as spent. So does what a cancelled call left open, at the next start.
+            if ledger and entry is not None and not (isinstance(error, BackendError) and error.maybe_billed):
+                ledger.release(entry)
+            raise
+        if ledger and entry is not None:
+            dollars = price(reply.prompt_tokens, reply.completion_tokens)
+            ledger.settle(entry, reply.prompt_tokens + reply.completion_tokens, dollars)
+        return reply
 
 
 def repair(unlike: Malformed) -> str:

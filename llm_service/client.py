@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -30,6 +31,7 @@ from llm_service.records import Answer, Ask, Status
 T = TypeVar("T")
 WhenAway = Literal["none", "wait", "stop"]
 _generated: Any = llm_pb2_grpc  # it has no types
+_ADDRESS = re.compile(r"unix:.+|\S+:\d+")
 _RPCS = {"generate": "Generate", "score": "Score", "embed": "Embed"}
 
 
@@ -249,10 +251,12 @@ def connect(where: str | Path, token: str = "", token_env: str = "CAIRN_LLM_TOKE
         options: further arguments of `Client`.
 
     Raises:
-        UsageError: no service is ready in the folder, or there is no token.
+        UsageError: there is no such folder, no service is ready in it, or there is no token.
     """
     folder = Path(where)
     if not folder.is_dir():
+        if not _ADDRESS.fullmatch(str(where)):
+            raise UsageError(f"there is no folder {where}, and it is no HOST:PORT either: where is the LLM service?")
         token = token or guard.chosen_token(token_env, "")
         if not token:
             raise UsageError(f"no token for the LLM service at {where}: set {token_env}, or name the service's folder")

@@ -14,9 +14,11 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from llm_service.config import Part
-from llm_service.errors import BackendError, UsageError
+from llm_service.errors import BackendError, Unsupported, UsageError
+from llm_service.model_folder import fingerprint
 from llm_service.records import Call, Reply, Verb
 
 MINILM_WIDTH = 384
@@ -29,7 +31,7 @@ class EmbeddingConfig(Part):
     """A local Hugging Face folder of an encoder; empty: MiniLM; `backend`: the language model's own embeddings."""
     device: str = "cpu"
     """Where it computes."""
-    batch: int = 1
+    batch: int = Field(default=1, ge=1)
     """Texts computed together. Above 1 it is faster on a GPU, but the last bits of a vector depend on its company."""
 
 
@@ -64,7 +66,8 @@ class Encoder:
         self._torch, self._device = torch, device
         try:
             self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-            self._model = AutoModel.from_pretrained(folder, local_files_only=True).eval().to(device)
+            model = AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True)
+            self._model = model.eval().to(device)
         except (OSError, ValueError) as error:
             reason = str(error).splitlines()[0]
             raise UsageError(f"llm.embedding.folder: {folder} holds no encoder that can be loaded: {reason}") from None
@@ -117,7 +120,8 @@ class EmbeddingBackend:
         self._folder = config.folder
         if config.folder and not Path(config.folder, "config.json").is_file():
             raise UsageError(f"llm.embedding.folder: {config.folder} is not a model folder: it has no config.json")
-        self.model = f"embedding:{Path(config.folder).resolve().name if config.folder else 'minilm'}"
+        folder = Path(config.folder).resolve()
+        self.model = f"embedding:{folder.name}-{fingerprint(folder)}" if config.folder else "embedding:minilm"
         self._thread = ThreadPoolExecutor(1, "embedding")
 
     @functools.cached_property
@@ -128,7 +132,10 @@ class EmbeddingBackend:
 
     async def answer(self, calls: Sequence[Call]) -> list[Reply | BackendError]:
         texts = [call.turns[0][1] for call in calls]
-        vectors = await asyncio.get_running_loop().run_in_executor(self._thread, self._encode, texts)
+        try:
+            vectors = await asyncio.get_running_loop().run_in_executor(self._thread, self._encode, texts)
+        except (EmbedderMissing, UsageError) as error:
+            raise Unsupported(str(error)) from None
         return [Reply(vector=vector) for vector in vectors]
 
     def _encode(self, texts: Sequence[str]) -> NDArray[np.float32]:

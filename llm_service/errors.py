@@ -12,6 +12,8 @@ Messages are one sentence that says what, where and what to do, and never hold a
 
 from __future__ import annotations
 
+import traceback
+
 from llm_service.records import Status
 
 
@@ -130,3 +132,9 @@ class Malformed(ServiceError):
 
 class UsageError(Exception):
     """The user asked for something that cannot be: one sentence on stderr, exit code 2, nothing started or written."""
+
+
+def place(error: BaseException) -> str:
+    """Kind and place of a defect, for the log: its message is left out, since it may hold a prompt."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} at {last.filename}:{last.lineno}"

@@ -4,7 +4,8 @@ It is the proof of what was asked and paid, the recording that the `replay` back
 run: a call whose key stands here is never sent again, whatever was killed since.
 
 A line is one `write` to a file opened for appending, so killing the process at any moment loses no finished line;
-losing power may lose the last seconds, unless `fsync` is on.
+losing power may lose the last seconds, unless `fsync` is on. A line that the disk refuses is kept in memory and written
+as soon as there is room; until then `ready` says no, and nothing more is paid for.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import base64
 import fcntl
 import json
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -21,8 +23,14 @@ import numpy as np
 from llm_service.errors import UsageError
 from llm_service.records import Call, Reply
 
+log = logging.getLogger(__name__)
+
 READ_BYTES = 16_384
 """Read at once; most lines are shorter."""
+
+
+class InUse(UsageError):
+    """Another process writes the file."""
 
 
 class Journal:
@@ -33,12 +41,14 @@ class Journal:
         fsync: wait for the disk after each line.
 
     Raises:
-        UsageError: another process writes this file, or a line of it is damaged.
+        InUse: another process writes this file.
+        UsageError: a line of it is damaged.
     """
 
     def __init__(self, path: Path | None, fsync: bool = False) -> None:
         self.path, self._fsync = path, fsync
         self._place: dict[bytes, int] = {}  # key -> where its line begins; small, since it grows with every call
+        self._unwritten: dict[bytes, bytes] = {}  # key -> line that the disk refused so far
         self._file: int | None = None
         if path is None:
             return
@@ -48,7 +58,7 @@ class Journal:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._file)
-            raise UsageError(f"{path} is being written by another service: give this one a folder of its own") from None
+            raise InUse(f"{path} is being written by another service: give this one a folder of its own") from None
         self._end = self._index(path)
         os.ftruncate(self._file, self._end)  # a line that was cut by a crash was never seen by anyone
 
@@ -57,17 +67,37 @@ class Journal:
 
     def find(self, key: str) -> Reply | None:
         """The reply to a call that was paid for."""
-        place = self._place.get(bytes.fromhex(key))
-        if place is None or self._file is None:
+        name = bytes.fromhex(key)
+        place = self._place.get(name)
+        if name in self._unwritten:
+            line = self._unwritten[name]
+        elif place is None or self._file is None:
             return None
-        line = b""
-        while not line.endswith(b"\n"):
-            part = os.pread(self._file, READ_BYTES, place + len(line))
-            line += part[: part.find(b"\n") + 1] if b"\n" in part else part
+        else:
+            line = self._line(place)
         return decode(json.loads(line)["reply"])
 
+    def _line(self, place: int) -> bytes:
+        assert self._file is not None, "its caller looked"
+        parts: list[bytes] = []
+        while not (parts and parts[-1].endswith(b"\n")):
+            part = os.pread(self._file, READ_BYTES, place)
+            if not part:
+                raise OSError(f"{self.path} is shorter than it was: nobody else may write it")
+            parts.append(part[: part.find(b"\n") + 1] or part)
+            place += len(part)
+        return b"".join(parts)
+
+    def ready(self) -> bool:
+        """Whether what is paid for next can be written: nothing waits for room on the disk."""
+        try:
+            self._write()
+        except OSError:
+            return False
+        return True
+
     def append(self, key: str, model: str, call: Call, reply: Reply, **outcome: Any) -> None:
-        """Write a line.
+        """Write a line; if the disk is full, when there is room: its answer is paid for and must reach its caller.
 
         Args:
             outcome: `parsed` (JSON value or None), `error` (why it could not be parsed, or ""), `dollars`,
@@ -92,20 +122,40 @@ class Journal:
         }
         # A reply may hold half a surrogate pair: escapes keep the line valid UTF-8, and exact.
         written = json.dumps(line, ensure_ascii=True, sort_keys=True).encode() + b"\n"
-        done = 0
-        while done < len(written):
-            done += os.write(self._file, written[done:])
-        if self._fsync:
-            os.fsync(self._file)
-        self._place[bytes.fromhex(key)] = self._end
-        self._end += len(written)
+        self._unwritten[bytes.fromhex(key)] = written
+        try:
+            self._write()
+        except OSError as error:
+            log.error("cannot write %s: %s; no call is sent until this works", self.path, error.strerror)
 
     def close(self) -> None:
         """Let another process write."""
-        if self._file is not None:
-            os.fsync(self._file)
-            os.close(self._file)
-            self._file = None
+        if self._file is None:
+            return
+        if not self.ready():
+            log.error(
+                "%s: %d answers that were paid for are lost, since the disk is full", self.path, len(self._unwritten)
+            )
+        os.fsync(self._file)
+        os.close(self._file)
+        self._file = None
+
+    def _write(self) -> None:
+        """Write what waits. Raises OSError."""
+        for name, line in list(self._unwritten.items()):
+            assert self._file is not None, "nothing is appended to a closed one"
+            done = 0
+            try:
+                while done < len(line):
+                    done += os.write(self._file, line[done:])
+                if self._fsync:
+                    os.fsync(self._file)
+            except OSError:
+                os.ftruncate(self._file, self._end)  # no half line may stand in the middle
+                raise
+            del self._unwritten[name]
+            self._place[name] = self._end
+            self._end += len(line)
 
     def _index(self, path: Path) -> int:
         """Find every line; returns where the last whole one ends."""

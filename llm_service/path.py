@@ -13,7 +13,7 @@ import functools
 import logging
 import random
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,10 +25,10 @@ from llm_service.calls import Calls, Spent, Waiter
 from llm_service.clock import Clock
 from llm_service.consumer import Consumer
 from llm_service.durable import Queue
-from llm_service.errors import Busy, Malformed, ServiceError, UsageError
+from llm_service.errors import Away, Busy, Malformed, ServiceError, UsageError, place
 from llm_service.journal import Journal
 from llm_service.limits import Ledger, Rate
-from llm_service.questions import Questions, check, payload, read
+from llm_service.questions import Questions, payload, read
 from llm_service.records import Answer, Ask, Reply, Source, Status, canonical
 from llm_service.retry import Breaker
 from llm_service.settings import LLMConfig
@@ -92,12 +92,15 @@ class Service:
         self._counts: Counter[str] = Counter()
         self._latencies: deque[float] = deque(maxlen=LATENCIES)
         self._probed = (float("-inf"), True, "")
+        self._probes: Flight[None] = Flight()
         self.queue_stats: dict[str, float] = {}
         """How the durable lane stood a moment ago."""
         self.consumers: list[Consumer] = []
         """Those of the durable lane that ask this service."""
+        self.askers: list[Callable[[], Awaitable[None]]] = []
+        """End who asks by themselves: consumers; called first."""
         self.closers: list[Callable[[], Awaitable[None]]] = []
-        """What else ends with the service: consumers, connections, a Redis of its own; called in this order, first."""
+        """End what the service stands on: connections, a Redis of its own; called last, in this order."""
 
     def _line(self, backend: Backend, rate: Rate) -> Calls:
         config, breaker = self.config, Breaker(self.config.retry, self._clock)
@@ -128,9 +131,9 @@ class Service:
         """All answers from memory, None if one is missing. Any thread may call it.
 
         Raises:
-            UsageError: unknown task.
+            UsageError: as `ask`.
         """
-        answers = []
+        answers: list[Answer] = []
         get = self._memory.get
         for key in self._questions.keys(ask):
             answer = get(key)
@@ -146,7 +149,6 @@ class Service:
         Raises:
             UsageError: unknown task, or candidates that do not fit the items.
         """
-        check(ask)
         began = self._clock.now()
         keys = self._questions.keys(ask)
         answers: dict[int, Answer] = {}
@@ -156,7 +158,7 @@ class Service:
                 answers[i] = known
         missing = [i for i in range(len(keys)) if i not in answers]
         if missing and self._shared is not None:
-            found = await self._shared.get([keys[i] for i in missing])
+            found = await self._shared.get([keys[i] for i in missing], ask.deadline)
             for i, shared in zip(missing, found, strict=True):
                 if shared is not None:
                     self._memory.put(keys[i], shared)
@@ -177,11 +179,13 @@ class Service:
         for last in (False, True):
             leads, work = self._join(ask, keys, [i for i in missing if i not in answers], waiter, answers)
             if work:
-                await self._until_done(work.values(), waiter.until)
+                await self._clock.wait(work.values(), waiter.until - self._clock.now())
             for i, task in work.items():
-                if not task.done() or task.cancelled():
+                if not task.done():
                     reason = f"no answer in {ask.deadline:.1f} s; the question goes on: ask again"
                     answers[i] = Answer(Status.EXPIRED, reason=reason)
+                elif task.cancelled():
+                    answers[i] = _refusal(Away("the service is ending: ask its successor"))
                 elif i in leads:
                     answers[i] = task.result()
                 elif last or task.result().status is not Status.AWAY:
@@ -195,7 +199,7 @@ class Service:
         leads: set[int] = set()
         work: dict[int, asyncio.Task[Answer]] = {}
         for i in items:
-            if len(self._flight) >= self.config.limits.waiting:
+            if keys[i] not in self._flight and len(self._flight) >= self.config.limits.waiting:
                 refused[i] = _refusal(Busy(f"{len(self._flight)} questions are in flight already: ask again later"))
                 continue
             work[i], first = self._flight.join(keys[i], functools.partial(self._item, ask, i, keys[i], waiter))
@@ -203,18 +207,9 @@ class Service:
                 leads.add(i)
         return leads, work
 
-    async def _until_done(self, work: Iterable[asyncio.Task[Answer]], until: float) -> None:
-        timer = asyncio.ensure_future(self._clock.sleep(max(0.0, until - self._clock.now())))
-        everything = asyncio.ensure_future(asyncio.wait(set(work)))
-        try:
-            await asyncio.wait({timer, everything}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            timer.cancel()
-            everything.cancel()
-
     async def _item(self, ask: Ask, i: int, key: bytes, waiter: Waiter) -> Answer:
         """One item, from its content to its answer."""
-        spent = Spent()
+        spent, model = Spent(), self.backend.model
         try:
             payload = await self._payload(ask, i, waiter, spent)
             answer = Answer(Status.OK, payload, "", spent.source, spent.tokens, spent.dollars)
@@ -223,13 +218,14 @@ class Service:
         except UsageError as error:
             answer = Answer(Status.REFUSED, reason=str(error))
         except Exception as defect:  # of a task: this item is refused, the others and the service go on
-            log.exception("task %s raised", ask.task)
+            log.error("task %s raised %s", ask.task, place(defect))
             answer = Answer(
                 Status.REFUSED, reason=f"a defect of task {ask.task!r}: {type(defect).__name__}; see the log"
             )
-        self._memory.put(key, answer)
-        if self._shared is not None:
-            self._shared.put(key, answer)
+        if self.backend.model == model:  # else new weights are in place, and the key is that of the old ones
+            self._memory.put(key, answer)
+            if self._shared is not None:
+                self._shared.put(key, answer)
         return answer
 
     async def _payload(self, ask: Ask, i: int, waiter: Waiter, spent: Spent) -> bytes:
@@ -251,10 +247,9 @@ class Service:
         Raises:
             UsageError: there is no durable lane here, or the request is wrong.
         """
-        check(ask)
+        keys = self.keys(ask)
         for content in ask.contents if ask.task else ():
             read(tasks.task(ask.task), content)  # what can never be answered is refused now, not buried later
-        keys = self.keys(ask)
         return keys, await self._durable().submit(ask, keys)
 
     async def fetch(self, keys: Sequence[str], wait_s: float = 0.0) -> list[Answer]:
@@ -279,7 +274,6 @@ class Service:
         Raises:
             UsageError: as `ask`.
         """
-        check(ask)
         keys = self._questions.keys(ask)
         unique = {key: i for i, key in reversed(list(enumerate(keys)))}
         unknown = [key for key in unique if self._memory.get(key) is None]
@@ -306,12 +300,17 @@ class Service:
         if self._calls.breaker.state == "closed" and now - self._calls.last_success < FRESH_S:
             return True, f"answered {now - self._calls.last_success:.0f} s ago"
         if now - self._probed[0] > self.config.probe_s:
-            try:
-                await asyncio.wait_for(self.backend.probe(), self.config.retry.seconds)
-                self._probed = (now, True, f"{self.backend.model} works")
-            except (ServiceError, TimeoutError) as error:
-                self._probed = (now, False, str(error) or "the probe got no answer in time")
+            probe, _ = self._probes.join(b"", self._probe)  # one for all who look
+            await asyncio.shield(probe)
         return self._probed[1], self._probed[2]
+
+    async def _probe(self) -> None:
+        ok, reason = True, f"{self.backend.model} works"
+        try:
+            await asyncio.wait_for(self.backend.probe(), self.config.batch.timeout_s)
+        except (ServiceError, TimeoutError) as error:
+            ok, reason = False, str(error) or "the probe got no answer in time"
+        self._probed = (self._clock.now(), ok, reason)
 
     def stats(self) -> dict[str, float]:
         """Counters and gauges by name; `docs/llm_service.md` explains each."""
@@ -341,17 +340,21 @@ class Service:
         }
 
     async def close(self) -> None:
-        """Cancel what is in flight, and let go of files."""
-        if self._shared is not None:
-            await self._shared.flush()
-        for close in self.closers:
-            await close()
-        await self._flight.close()
-        await self._calls.close()
-        if self._embeddings is not self._calls:
-            await self._embeddings.close()
-        self.journal.close()
-        self.ledger.close()
+        """Let what is paid for arrive, within `server.drain_s`, and let go of everything."""
+        try:
+            for end in self.askers:
+                await end()
+            lines = {self._calls, self._embeddings}
+            await asyncio.gather(*[line.close(self.config.server.drain_s) for line in lines])
+            await self._flight.close()
+            await self._probes.close()
+            if self._shared is not None:
+                await self._shared.flush()
+            for close in self.closers:
+                await close()
+        finally:
+            self.journal.close()
+            self.ledger.close()
 
 
 def _as_it_is(reply: Reply) -> Any:

@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from llm_service import tasks
 from llm_service.backends import Backend
@@ -34,8 +35,9 @@ class Questions:
         """[16 bytes] content hash of each item: whatever may change its answer is in it.
 
         Raises:
-            UsageError: unknown task.
+            UsageError: unknown task, or candidates that do not fit the items.
         """
+        check(ask)
         keys = []
         for head, content in zip(self._heads(ask), ask.contents, strict=True):
             hasher = head.copy()
@@ -86,8 +88,12 @@ def read(module: Any, content: str) -> Any:
     """
     try:
         return module.Inputs(**json.loads(content))
-    except (ValueError, TypeError) as error:  # pydantic's own is a ValueError
-        raise UsageError(f"not what this task takes: {str(error).splitlines()[0]}") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise UsageError(f"not what this task takes: {where}: {first['msg'].lower()}") from None
+    except (ValueError, TypeError, RecursionError):
+        raise UsageError("not what this task takes: its inputs are a JSON object") from None
 
 
 def check(ask: Ask) -> None:

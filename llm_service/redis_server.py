@@ -70,7 +70,7 @@ class RedisConfig(Part):
     memory_mb: int = Field(default=256, ge=2)
     """Most memory for data in our own, MiB; when it is full, new jobs are refused."""
     cache_ttl_s: float = Field(default=30 * 86400.0, gt=0)
-    """Seconds that a cached answer is kept after its last use."""
+    """Seconds that a cached answer is kept after it was written."""
 
 
 def masked(url: str) -> str:

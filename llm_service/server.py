@@ -115,7 +115,8 @@ class Server:
             else:
                 port = self._grpc.add_insecure_port(config.listen)
         except RuntimeError:
-            raise UsageError(f"server.listen: cannot listen at {config.listen}; is another server there?") from None
+            cause = "is another server there" + (", or are the TLS files not a PEM pair" if credentials else "")
+            raise UsageError(f"server.listen: cannot listen at {config.listen}; {cause}?") from None
         if config.metrics_port is not None:
             self.metrics_port, self._end_metrics = _serve_metrics(self._servicer, config.metrics_port)
         await self._grpc.start()
@@ -234,7 +235,12 @@ async def _run(words: list[str], file: str | None, folder: Path) -> None:
 
     config = settings.parse(words, file)
     server = Server(await assembly.start(config, folder), config.server, folder, config.name)
-    done = await serve(server, lambda at: print(f"ready on {at}, backend {config.name}", flush=True))
+
+    def ready(address: str) -> None:
+        metrics = f", metrics at http://127.0.0.1:{server.metrics_port}/metrics" if server.metrics_port else ""
+        print(f"ready on {address}, backend {config.name}{metrics}", flush=True)
+
+    done = await serve(server, ready)
     print("ended" if done else f"ended; some requests were cut after {config.server.drain_s:g} s", flush=True)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,7 +20,7 @@ from google.protobuf.message import DecodeError
 
 from llm_service import guard, wire
 from llm_service.door import Service
-from llm_service.errors import Away, Busy, Refused, ServiceError, UsageError
+from llm_service.errors import Away, Busy, Refused, ServiceError, UsageError, place
 from llm_service.proto import llm_pb2
 from llm_service.records import Ask, Lane, Status, Verb
 
@@ -71,8 +70,7 @@ class Guard(grpc.aio.ServerInterceptor):
                 code = _CODES.get(error.status, grpc.StatusCode.UNAVAILABLE)
                 sentence, trailers = str(error), ((wire.STATUS, str(int(error.status))),)
             except Exception as error:  # the caller learns only the kind: the message may hold a prompt
-                last = traceback.extract_tb(error.__traceback__)[-1]
-                _log.error("%s at %s:%s", type(error).__name__, last.filename, last.lineno)
+                _log.error("%s", place(error))
                 code, sentence = grpc.StatusCode.INTERNAL, f"the service failed: {type(error).__name__}"
             await context.abort(code, sentence, trailers)
 

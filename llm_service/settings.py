@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import ConfigDict, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from llm_service import backends
 from llm_service.batcher import BatchConfig
@@ -43,15 +43,15 @@ class LLMConfig(Part):
     """Write every reply into the journal, or only those that cost money."""
     fsync: bool = False
     """Wait for the disk after each line of the journal and the ledger: power loss then loses nothing."""
-    memory_mb: float = 256.0
+    memory_mb: float = Field(default=256.0, ge=0)
     """Bound of the cache in memory."""
-    consumers: int = 1
+    consumers: int = Field(default=1, ge=0)
     """Workers of the durable lane in this service; 0 leaves the jobs to others."""
-    replicas: int = 0
+    replicas: int = Field(default=0, ge=0)
     """On Ray, how many processes hold the model; 0: the service's own process does."""
-    gpus: float = 0.0
+    gpus: float = Field(default=0.0, ge=0)
     """GPUs that each of them asks for."""
-    probe_s: float = 10.0
+    probe_s: float = Field(default=10.0, ge=0)
     """Health does a real piece of work at most this often; seconds."""
     batch: BatchConfig = BatchConfig()
     """How calls become batches."""

@@ -28,3 +28,6 @@ def stages(config: Any) -> list[Stage]:
 def check(config: Any, spec: EnvSpec) -> None:
     if not (spec.discrete and spec.captioned and "mission" in spec.fields):
         raise ValueError(f"method zero_shot needs action names, missions and captions, which {spec.id} does not have")
+    llm = config.llm.model_dump()
+    if not llm["address"] and llm["name"] == "openai" and llm["api"] == "chat":
+        raise ValueError("llm.api: chat cannot score action names; set llm.api=completions where the server offers it")

@@ -24,10 +24,10 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from llm_service.clock import Clock
 from llm_service.config import Part
@@ -50,8 +50,8 @@ PLAIN = {"ok", "hang", "half", "garbage", "huge", "dead", "filtered", *WORDS}
 class Config(Part):
     """What it does, and how long that takes."""
 
-    script: list[str] = Field(default=["ok"], min_length=1)
-    """What each call does, in order."""
+    script: list[Annotated[str, BeforeValidator(str)]] = Field(default=["ok"], min_length=1)
+    """What each call does, in order; a bare status such as 429 may be a number."""
     latency_s: float = Field(default=0.0, ge=0)
     """Every batch takes so long; seconds."""
     per_item_s: float = Field(default=0.0, ge=0)

@@ -58,7 +58,11 @@ def contents(name: str, items: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
         try:
             result.append(canonical(module.Inputs(**item).model_dump()))
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
+            wrong = error.errors(include_url=False)
+            first = next((e for e in wrong if e["type"] == "extra_forbidden"), wrong[0])  # a slip of the pen, mostly
             where = ".".join(map(str, first["loc"]))
+            if first["type"] == "extra_forbidden":
+                known = ", ".join(module.Inputs.model_fields)
+                raise UsageError(f"task {name}, item {i}: it has no input {where!r}, only {known}") from None
             raise UsageError(f"task {name}, item {i}: {where}: {first['msg'].lower()}") from None
     return tuple(result)

@@ -55,11 +55,12 @@ def calls(inputs: Inputs, world: World) -> list[Call]:
         UsageError: a goal of the world names a slot that has no words.
     """
     goals_of(world)  # raises here, before anything is paid
-    forms = [goal.goal for goal in world.goals]
+    forms = list(dict.fromkeys(goal.goal for goal in world.goals))
+    slots = {name: words for name, words in world.slots.items() if any(f"{{{name}}}" in form for form in forms)}
     turns = _TEMPLATE.turns(
         about=about(world),
         forms="\n".join(f"  {form}" for form in forms) or "  a few plain words that begin with a verb",
-        slots="\n".join(f"  {{{name}}}: {', '.join(words)}" for name, words in world.slots.items()) or "  (none)",
+        slots="\n".join(f"  {{{name}}}: {', '.join(words)}" for name, words in slots.items()) or "  (none)",
         observation=quote(inputs.observation),
         inventory=quote(inputs.inventory),
         achieved=quote(inputs.achieved),

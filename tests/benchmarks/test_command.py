@@ -10,6 +10,15 @@ from benchmarks.measure import ROOT, Case, DifferentOutputs, Options, Report, Sk
 
 IDS = [
     "rollout/GoToLocal/env_steps/gymnasium_sync",
+    "scoring/t5/unique/sequences/repeat",
+    "scoring/t5/unique/sequences/encode_once",
+    "scoring/gpt2/unique/sequences/repeat",
+    "scoring/gpt2/unique/sequences/encode_once",
+    "llm/mixed_stream/answers/one_call",
+    "llm/mixed_stream/answers/batch_only",
+    "llm/hit/memory/per_second_at_p50/redis_get",
+    "llm/hit/grpc/per_second_at_p50/redis_get",
+    "llm/rpc/batched/prompts/one_prompt",
     "train/stock/env_steps/sb3",
     "train/stock/env_steps/rllib",
     "train/stock/env_steps/rllib_impala",
@@ -42,7 +51,7 @@ def fake(monkeypatch, tmp_path):
 
 
 def test_benchmarks_are_found_by_name():
-    assert {"rollout", "train"} <= set(command.names())
+    assert {"rollout", "scoring", "llm", "train"} <= set(command.names())
     assert not {"measure", "setup", "peers", "__main__"} & set(command.names())
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.config import compose
-from cluster.run import run
+from cluster.config import ConfigError, compose
+from cluster.run import resume, run
 from cluster.topology import draw
 from llm_service.errors import UsageError
 
@@ -40,6 +41,21 @@ def test_a_language_model_plays_in_one_process(tmp_path):
     assert not (tmp_path / "a" / "llm" / "address").exists()
 
 
+def test_a_run_that_does_not_train_resumes(tmp_path):
+    words = [*WORDS, "env=toy/Line", "cluster=inline", "evaluate.episodes=8", "actors.n=1", f"run.folder={tmp_path}"]
+    assert run(compose([*words, "run.name=a"])) == 0
+    shutil.rmtree(tmp_path / "a" / "stages")  # as if it had been stopped before its only stage ended
+    assert resume(tmp_path / "a", [], False) == 0
+    assert results(tmp_path, "a")["success"]["n"] == 8
+
+
+def test_a_chat_model_is_not_asked_for_what_it_cannot_score():
+    chat = ["method=zero_shot", "env=toy/Line", "llm=openai", "llm.model=m"]
+    with pytest.raises(ConfigError, match=r"llm\.api"):
+        compose(chat)
+    compose([*chat, "llm.api=completions"])
+
+
 def test_the_drawing_shows_it_only_when_it_is_asked():
     assert "llm" not in draw(compose(["env=toy/Line"]))
     drawn = draw(compose([*WORDS, "env=toy/Line", "llm.replicas=2"]))
@@ -51,11 +67,13 @@ def test_the_drawing_shows_it_only_when_it_is_asked():
     ("words", "sentence"),
     [
         (["llm=transformers", "llm.folder=/nowhere"], "/nowhere"),
-        (["llm=openai"], "llm.model"),
-        (["llm=openai", "llm.model=m"], "OPENAI_API_KEY"),
-        (["llm=openai", "llm.model=m", "llm.base_url=nonsense"], "base_url"),
+        (["llm=openai", "llm.api=completions"], "llm.model"),
+        (["llm=openai", "llm.api=completions", "llm.model=m"], "OPENAI_API_KEY"),
+        (["llm=openai", "llm.api=completions", "llm.model=m", "llm.base_url=nonsense"], "base_url"),
         (["llm.limits.dollars=0"], "budget is 0"),
         (["llm=replay", "llm.replayed=/nowhere"], "/nowhere"),
+        (["llm.address=/nowhere"], "/nowhere"),
+        (["llm.address=127.0.0.1:9"], "CAIRN_LLM_TOKEN"),
     ],
 )
 def test_what_cannot_work_is_one_sentence_before_anything_is_written(tmp_path, monkeypatch, words, sentence):
@@ -69,7 +87,7 @@ def test_what_cannot_work_is_one_sentence_before_anything_is_written(tmp_path, m
 @pytest.mark.parametrize("victim", ["LanguageRole", "Replica"])
 def test_a_killed_service_or_replica_is_revived_and_the_run_ends_well(tmp_path, victim):
     words = [*WORDS, "env=babyai/GoToLocal", "evaluate.episodes=192", "actors.n=2", f"run.folder={tmp_path}"]
-    words += ["run.name=a", "llm.replicas=1", "llm.latency_s=0.2", "llm.retry.attempts=50", "llm.retry.failures=50"]
+    words += ["run.name=a", "llm.replicas=1", "llm.latency_s=0.2"]
     command = [sys.executable, str(ROOT / "launch.py"), "run", *words]
     running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     journal = tmp_path / "a" / "llm" / "journal.jsonl"

@@ -2,11 +2,13 @@
 
 import importlib.metadata
 import re
+import sys
 
 import pytest
 
 from cluster import doctor
 from cluster.doctor import CHECKS, Finding, examine
+from llm_service import redis_server
 
 
 def test_this_machine_is_ready(tmp_path, capsys):
@@ -63,3 +65,27 @@ def test_a_finding_that_is_not_ok_says_its_fix(title, tmp_path):
     finding = CHECKS[title](tmp_path)
     assert finding.text
     assert finding.state == "ok" or finding.fix
+
+
+def test_redis_says_which_one_would_be_used(tmp_path, monkeypatch):
+    binary = tmp_path / "redis-server"
+    binary.write_text("#!/bin/sh\necho 'Redis server v=7.4.1 sha=0 bits=64'\n")
+    binary.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert CHECKS["Redis"](tmp_path) == Finding("ok", f"7.4, {binary}")
+
+
+def test_without_a_redis_the_doctor_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(redis_server.importlib.util, "find_spec", lambda name: None)
+    finding = CHECKS["Redis"](tmp_path)
+    assert finding.state == "warn"
+    assert "no redis-server" in finding.text
+    assert finding.fix.endswith("requirements.txt")
+
+
+def test_a_grpc_that_cannot_be_used_fails(tmp_path, monkeypatch):
+    assert CHECKS["gRPC"](tmp_path).text.startswith(importlib.metadata.version("grpcio"))
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    finding = CHECKS["gRPC"](tmp_path)
+    assert (finding.state, finding.text.partition(":")[0]) == ("fail", "cannot be used")

@@ -3,10 +3,11 @@
 import asyncio
 
 import pytest
+from pydantic import ValidationError
 
 from llm_service.batcher import BatchConfig, Batcher
 from llm_service.errors import Away, Busy, Garbled, Overloaded, TimedOut
-from llm_service.records import Call, Parameters
+from llm_service.records import Call, Parameters, Reply
 from llm_service.retry import Breaker, RetryConfig
 from tests.llm_service.fake_backend import FakeBackend
 from tests.llm_service.fake_clock import FakeClock
@@ -118,6 +119,59 @@ def test_one_failed_item_does_not_touch_its_neighbours():
 def test_a_defect_of_a_backend_reaches_every_caller_of_the_batch():
     replies = replies_to(FakeBackend({"bad": KeyError("x")}), [(call(t), "interactive", "c") for t in ("a", "bad")])
     assert all(isinstance(r, Garbled) and "KeyError" in str(r) for r in replies)
+
+
+def test_a_defect_of_a_backend_does_not_tell_one_caller_of_anothers_prompt(caplog):
+    (reply,) = replies_to(FakeBackend({"bad": ValueError("a secret prompt")}), [(call("bad"), "interactive", "c")])
+    assert "secret" not in str(reply) + caplog.text
+
+
+def test_what_forbids_a_call_reaches_its_caller_only():
+    async def go():
+        batcher, sent = batcher_of(FakeBackend()), []
+
+        async def forbidden():
+            raise KeyError("no")
+
+        async def allowed():
+            sent.append(1)
+
+        jobs = [
+            asyncio.ensure_future(batcher.submit(call(f"q{i}"), "interactive", "c", forbidden if i == 1 else allowed))
+            for i in range(3)
+        ]
+        replies = await asyncio.wait_for(asyncio.gather(*jobs, return_exceptions=True), 10)
+        assert [type(r) for r in replies] == [Reply, KeyError, Reply]
+        assert (await batcher.submit(call("q3"), "interactive", "c")).text == "Q3"
+        await batcher.close()
+
+    asyncio.run(go())
+
+
+def test_nobody_waits_for_ever_for_a_batcher_that_closes():
+    async def go():
+        backend = FakeBackend(max_batch=1)
+        backend.gate = asyncio.Event()
+        batcher = batcher_of(backend)
+        jobs = [asyncio.ensure_future(batcher.submit(call(f"q{i}"), "interactive", "c")) for i in range(3)]
+        while not backend.batches:
+            await asyncio.sleep(0)
+        await batcher.close()
+        outcomes = await asyncio.wait_for(asyncio.gather(*jobs, return_exceptions=True), 10)
+        assert [type(o) for o in outcomes] == [asyncio.CancelledError, Away, Away]
+        with pytest.raises(Away):
+            await asyncio.wait_for(batcher.submit(call("late"), "interactive", "c"), 10)
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    "field",
+    [{"size": 0}, {"size": -1}, {"durable_share": 1.0}, {"durable_share": 0.0}, {"timeout_s": 0}, {"waiting": 0}],
+)
+def test_a_configuration_that_could_not_work_is_refused(field):
+    with pytest.raises(ValidationError):
+        BatchConfig(**field)
 
 
 def test_too_few_replies_are_noticed():

@@ -82,16 +82,72 @@ def test_equal_keys_share_one_flight_which_outlives_its_passengers():
 
 def test_a_redis_that_is_away_is_a_miss_and_is_not_asked_at_once_again():
     async def go():
-        clock = FakeClock()
+        clock = FakeClock(auto=False)
         away = redis.asyncio.Redis(host="127.0.0.1", port=1, socket_connect_timeout=1)
         shared = Shared(away, 60, clock)
         assert await shared.get([b"a", b"b"]) == [None, None]
         shared.put(b"a", answer(1))
         await shared.flush()
         assert shared.errors == 1
-        await clock.sleep(2)
+        await clock.advance(2)
         assert await shared.get([b"a"]) == [None]
         assert shared.errors == 2
         await away.aclose()
+
+    asyncio.run(go())
+
+
+class FakeRedis:
+    """Knows what was set; waits for a gate, or raises."""
+
+    def __init__(self, gate=None, error=None):
+        self.values, self.reads, self.gate, self.error = {}, [], gate, error
+
+    async def mget(self, names):
+        self.reads.append(names)
+        if self.error:
+            raise self.error
+        if self.gate:
+            await self.gate.wait()
+        return [self.values.get(name) for name in names]
+
+
+OK = bytes([Status.OK]) + b'"x"'
+
+
+def test_who_asks_at_one_moment_shares_a_read_and_may_leave_it_to_the_others():
+    async def go():
+        fake = FakeRedis(asyncio.Event())
+        fake.values = {b"cairn:answer:a": OK, b"cairn:answer:b": OK}
+        shared = Shared(fake, 60, FakeClock(auto=False))
+        leaves = asyncio.ensure_future(shared.get([b"a"]))
+        stays = asyncio.ensure_future(shared.get([b"b", b"a", b"c"]))
+        while not fake.reads:
+            await asyncio.sleep(0)
+        leaves.cancel()
+        await asyncio.sleep(0)
+        fake.gate.set()
+        found = await asyncio.wait_for(stays, 5)
+        assert [None if a is None else a.value for a in found] == ["x", "x", None]
+        assert len(fake.reads) == 1
+
+    asyncio.run(go())
+
+
+def test_a_redis_that_hangs_is_a_miss():
+    async def go():
+        shared = Shared(FakeRedis(asyncio.Event()), 60, FakeClock())
+        assert await asyncio.wait_for(shared.get([b"a"]), 5) == [None]
+        assert await asyncio.wait_for(shared.get([b"a"]), 5) == [None]
+        assert shared.errors == 1
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a defect of the client"), ValueError("not a reply")], ids=repr)
+def test_whatever_a_client_of_redis_raises_nobody_waits_for_ever(error):
+    async def go():
+        shared = Shared(FakeRedis(error=error), 60, FakeClock())
+        assert await asyncio.wait_for(shared.get([b"a", b"b"]), 5) == [None, None]
 
     asyncio.run(go())

@@ -167,6 +167,8 @@ def test_numbers_that_do_not_fit_are_misuse(tmp_path):
 def test_connect_finds_address_and_token(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="no LLM service is ready"):
         connect(tmp_path)
+    with pytest.raises(UsageError, match="there is no folder"):
+        connect(tmp_path / "nowhere")
     with Running(tmp_path) as running:
         assert connect(tmp_path).health() == (True, "")
         with pytest.raises(UsageError, match="no token"):

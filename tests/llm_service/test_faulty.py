@@ -64,6 +64,10 @@ def test_entries_repeat_and_the_last_one_for_ever(script, actions):
     assert [next(walk).action for _ in actions] == actions
 
 
+def test_a_status_may_be_a_number_as_yaml_reads_it():
+    assert faulty.Config(script=["ok", 429]).script == ["ok", "429"]
+
+
 def test_arguments():
     walk = faulty.steps(["ok:a: b*c", "429:Wed, 21 Oct 2015 07:28:00 GMT", "slow:0.5*2", "garbage:{}*1", "ok:x\ny*2"])
     taken = [next(walk) for _ in range(7)]

@@ -1,5 +1,6 @@
 """The journal keeps every finished line, whatever kills its writer."""
 
+import asyncio
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llm_service import assembly
 from llm_service.errors import UsageError
 from llm_service.journal import Journal, decode, encode
 from llm_service.records import Call, Reply
@@ -66,11 +68,66 @@ def test_two_writers_are_refused(tmp_path):
     journal.close()
 
 
+def test_a_successor_waits_for_a_predecessor_that_is_about_to_end(tmp_path):
+    async def go():
+        predecessor = Journal(tmp_path / "journal.jsonl")
+        successor = asyncio.ensure_future(assembly._journal(tmp_path / "journal.jsonl", False))
+        await asyncio.sleep(0)
+        assert not successor.done()
+        predecessor.close()
+        (await asyncio.wait_for(successor, 10)).close()
+
+    asyncio.run(go())
+
+
 def test_scores_and_vectors_are_kept_exactly():
     scores = Reply(scores=(-1.0 / 3, -2e-17, -700.123456789))
     assert decode(json.loads(json.dumps(encode(scores)))).scores == scores.scores
     vector = np.random.default_rng(0).normal(size=384).astype(np.float32)
     assert np.array_equal(decode(json.loads(json.dumps(encode(Reply(vector=vector))))).vector, vector)
+
+
+def test_a_full_disk_loses_no_answer_and_no_line(tmp_path, monkeypatch):
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    disk, write = {"room": 10_000}, os.write
+
+    def full(file, data):
+        if not disk["room"]:
+            raise OSError(28, "No space left on device")
+        part = bytes(data[: disk["room"]])
+        disk["room"] -= len(part)
+        return write(file, part)
+
+    def append(text, size):
+        journal.append(call(text).key("m"), "m", call(text), Reply(text[0] * size), **OUTCOME)
+
+    monkeypatch.setattr(os, "write", full)
+    append("a", 100)
+    assert journal.ready()
+    append("b", 20_000)  # the disk fills up in the middle of the line
+    append("c", 100)
+    assert not journal.ready()
+    assert path.read_bytes().count(b"\n") == 1
+    assert path.read_bytes().endswith(b"\n")
+    assert [journal.find(call(t).key("m")).text for t in "abc"] == ["a" * 100, "b" * 20_000, "c" * 100]
+    disk["room"] = 10**9
+    assert journal.ready()
+    append("d", 40_000)
+    journal.close()
+    journal = Journal(path)
+    assert [len(journal.find(call(t).key("m")).text) for t in "abcd"] == [100, 20_000, 100, 40_000]
+    journal.close()
+
+
+def test_a_file_that_others_cut_is_an_error_and_not_an_endless_search(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    journal.append(call("a").key("m"), "m", call("a"), Reply("x" * 50), **OUTCOME)
+    os.truncate(path, 20)
+    with pytest.raises(OSError, match="shorter than it was"):
+        journal.find(call("a").key("m"))
+    journal.close()
 
 
 WRITER = """

@@ -1,11 +1,15 @@
 """The path from a question to its answer: what is paid, what is known, what is refused."""
 
 import asyncio
+import errno
 import json
+import logging
+import os
 
 import pytest
 
 from llm_service import tasks
+from llm_service.cache import Shared
 from llm_service.errors import Overloaded, Refused, UsageError
 from llm_service.journal import Journal
 from llm_service.limits import Ledger, LimitsConfig
@@ -26,12 +30,12 @@ WORLD = World(
 )
 
 
-def make(folder, backend=None, clock=None, world=NOWHERE, embedder=None, **options):
+def make(folder, backend=None, clock=None, world=NOWHERE, embedder=None, shared=None, **options):
     config = LLMConfig(**options)
     clock = clock or FakeClock()
     journal = Journal(folder / "journal.jsonl")
     ledger = Ledger(config.limits, folder / "ledger.jsonl", clock)
-    return Service(config, backend or FakeBackend(), embedder, world, journal, ledger, clock=clock)
+    return Service(config, backend or FakeBackend(), embedder, world, journal, ledger, None, shared, clock)
 
 
 def raw(*prompts, **fields):
@@ -103,6 +107,27 @@ def test_another_model_is_another_question(tmp_path):
     backend = FakeBackend(model="two")
     ask_all(tmp_path, [raw("a")], backend)
     assert backend.asked == ["a"]
+
+
+def test_what_new_weights_answer_is_not_remembered_as_the_old_ones_answer(tmp_path):
+    async def go():
+        backend = FakeBackend(lambda call: backend.model, model="old")
+        backend.gate = asyncio.Event()
+        service = make(tmp_path, backend, FakeClock(auto=False))
+        asked = asyncio.ensure_future(service.ask(raw("a")))
+        while not backend.asked:
+            await asyncio.sleep(0)
+            await service._clock.advance(0.001)
+        backend.model = "new"
+        backend.gate.set()
+        (answer,) = await asked
+        assert (answer.value, service.peek(raw("a"))) == ("new", None)
+        assert (await service.ask(raw("a")))[0].source is Source.JOURNAL
+        backend.model = "old"
+        assert service.peek(raw("a")) is None
+        await service.close()
+
+    asyncio.run(go())
 
 
 def test_scores_and_vectors_arrive_exactly(tmp_path):
@@ -273,6 +298,192 @@ def test_an_unsupported_verb_says_which_there_are(tmp_path):
     ((answer,),) = ask_all(tmp_path, [Ask("score", ("a",), candidates=(("x",),))], backend)
     assert answer.status is Status.REFUSED
     assert "cannot score: it can generate" in answer.reason
+
+
+def test_what_cannot_be_asked_is_the_same_sentence_from_memory(tmp_path):
+    async def go():
+        service = make(tmp_path)
+        ask = Ask("score", ("a", "b"), candidates=(("x",), ("y",), ("z",)))
+        for method in (service.peek, service.keys):
+            with pytest.raises(UsageError, match="candidates"):
+                method(ask)
+        await service.close()
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("content", ["nonsense", "[1]", "3", "[" * 100_000, '{"observation": 7}', '{"no": 1}'])
+def test_inputs_that_a_task_does_not_take_are_refused_and_not_quoted(tmp_path, content):
+    ((answer,),) = ask_all(tmp_path, [raw(content, task="suggest_goals")])
+    assert answer.status is Status.REFUSED
+    assert "not what this task takes: " in answer.reason
+    assert len(answer.reason) < 200
+
+
+def test_a_redis_that_hangs_does_not_keep_an_answer_beyond_its_deadline(tmp_path):
+    class Hanging:
+        async def mget(self, names):
+            await asyncio.Event().wait()
+
+        def pipeline(self, transaction):
+            raise AssertionError("nothing was answered")
+
+    async def go():
+        clock = FakeClock(auto=False)
+        backend = FakeBackend()
+        backend.gate = asyncio.Event()
+        service = make(tmp_path, backend, clock, shared=Shared(Hanging(), 60, clock))
+        asked = asyncio.ensure_future(service.ask(raw("a", deadline=0.5)))
+        while not clock.slept:
+            await asyncio.sleep(0)
+        await clock.advance(0.6)
+        (answer,) = await asyncio.wait_for(asked, 5)
+        assert answer.status is Status.EXPIRED
+
+    asyncio.run(go())
+
+
+def test_an_equal_question_joins_even_when_no_further_one_is_taken(tmp_path):
+    async def go():
+        backend = FakeBackend()
+        backend.gate = asyncio.Event()
+        service = make(tmp_path, backend, limits=LimitsConfig(waiting=1), clock=FakeClock(auto=False))
+        first = asyncio.ensure_future(service.ask(raw("a")))
+        second = asyncio.ensure_future(service.ask(raw("a", "b")))
+        await asyncio.sleep(0)
+        backend.gate.set()
+        while not first.done():
+            await asyncio.sleep(0)
+            await service._clock.advance(0.001)
+        assert (await first)[0].value == "A"
+        assert [a.status for a in await second] == [Status.OK, Status.BUSY]
+        await service.close()
+
+    asyncio.run(go())
+
+
+def test_a_cap_holds_back_calls_that_wait_for_their_turn_and_refuses_none_that_fits(tmp_path):
+    """Together they may cost 8 times the cap, one after the other half of it."""
+    backend = FakeBackend(price=0.01, concurrency=4, max_batch=3)
+    prompts = [f"q{i}" for i in range(20)]
+    limits = LimitsConfig(dollars=2.0)  # a call costs 0.04 or 0.06, and 0.82 or more are put aside for it
+    ask = raw(*prompts, parameters=Parameters(max_tokens=80))
+    (answers,) = ask_all(tmp_path, [ask], backend, limits=limits)
+    assert [a.status for a in answers] == [Status.OK] * 20
+    assert sum(a.dollars for a in answers) == pytest.approx(10 * 0.04 + 10 * 0.06)
+
+
+def test_a_rate_that_a_flood_of_jobs_uses_up_leaves_an_episode_its_turn(tmp_path):
+    async def go():
+        clock, backend = FakeClock(), FakeBackend(max_batch=1)
+        service = make(tmp_path, backend, clock, limits=LimitsConfig(requests_per_minute=60))
+        flood = asyncio.ensure_future(service.ask(raw(*[f"job {i}" for i in range(100)], lane="durable", deadline=1e6)))
+        while not backend.asked:
+            await asyncio.sleep(0)
+        (answer,) = await service.ask(raw("step", deadline=20.0))
+        assert answer.value == "STEP"
+        assert len(backend.asked) < 10
+        await flood
+        await service.close()
+
+    asyncio.run(go())
+
+
+def test_a_service_that_closes_takes_in_what_is_paid_for_and_sends_nothing_more(tmp_path):
+    async def go():
+        backend = FakeBackend(price=0.1, max_batch=1)
+        backend.gate = asyncio.Event()
+        service = make(tmp_path, backend, FakeClock(auto=False))
+        callers = [asyncio.ensure_future(service.ask(raw(text, deadline=5.0))) for text in "abc"]
+        while not backend.asked:
+            await asyncio.sleep(0)
+            await service._clock.advance(0.001)
+        await service._clock.advance(10)
+        assert {(await caller)[0].status for caller in callers} == {Status.EXPIRED}
+        waits = asyncio.ensure_future(service.ask(raw("d")))
+        await asyncio.sleep(0)
+        closing = asyncio.ensure_future(service.close())
+        while not waits.done():
+            await asyncio.sleep(0)
+        backend.gate.set()
+        await closing
+        assert backend.asked == ["a"]
+        assert waits.result()[0].status is Status.AWAY
+        assert (await service.ask(raw("e")))[0].status is Status.AWAY
+        return service.ledger
+
+    ledger = asyncio.run(go())
+    assert [line["reply"] for line in lines(tmp_path)] == [{"text": "A"}]
+    assert ledger.tokens == 2  # nothing stays reserved for what was never sent
+    assert ledger.open_reservations == 0
+
+
+def test_a_full_disk_keeps_answers_and_ends_spending(tmp_path, monkeypatch):
+    async def go():
+        backend = FakeBackend()
+        service = make(tmp_path, backend)
+        write = os.write
+
+        def full(file, data):
+            if file == service.journal._file:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return write(file, data)
+
+        monkeypatch.setattr(os, "write", full)
+        (paid,) = await service.ask(raw("a"))
+        assert paid.value == "A"
+        (refused,) = await service.ask(raw("b"))
+        assert refused.status is Status.AWAY
+        assert "cannot be written" in refused.reason
+        (known,) = await service.ask(raw("a", parameters=Parameters()))  # another question, the same call
+        assert known.source is Source.JOURNAL
+        monkeypatch.setattr(os, "write", write)
+        (later,) = await service.ask(raw("b"))
+        assert later.value == "B"
+        assert backend.asked == ["a", "b"]
+        await service.close()
+
+    asyncio.run(go())
+    assert [line["reply"]["text"] for line in lines(tmp_path)] == ["A", "B"]
+
+
+def test_a_defect_of_a_parser_does_not_lose_what_was_paid_for(tmp_path, monkeypatch, caplog):
+    from llm_service.tasks import suggest_goals
+
+    def broken(reply, inputs, index, world):
+        raise KeyError(f"a prompt: {inputs.observation}, {reply.text}")
+
+    monkeypatch.setattr(suggest_goals, "parse", broken)
+    with caplog.at_level(logging.DEBUG):
+        answer, backend = goals(lambda call: "- go to the red ball", tmp_path)
+    assert answer.status is Status.REFUSED
+    assert "KeyError" in answer.reason
+    assert len(lines(tmp_path)) == 1
+    assert "red ball" not in caplog.text + answer.reason + lines(tmp_path)[0]["error"]
+    answer, backend = goals(lambda call: "- go to the red ball", tmp_path)
+    assert backend.asked == []
+
+
+def test_who_looks_at_the_health_at_one_moment_shares_a_probe(tmp_path):
+    async def go():
+        backend, probes, gate = FakeBackend(), [], asyncio.Event()
+
+        async def probe():
+            probes.append(1)
+            await gate.wait()
+
+        backend.probe = probe
+        service = make(tmp_path, backend)
+        looks = [asyncio.ensure_future(service.health()) for _ in range(5)]
+        await asyncio.sleep(0)
+        looks.pop().cancel()
+        await asyncio.sleep(0)
+        gate.set()
+        assert {(await look)[0] for look in looks} == {True}
+        assert len(probes) == 1
+        await service.close()
+
+    asyncio.run(go())
 
 
 def test_health_is_a_recent_success_or_a_piece_of_work(tmp_path):

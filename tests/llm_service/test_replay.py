@@ -99,7 +99,7 @@ def test_the_last_answer_to_a_question_counts(tmp_path):
     path = tmp_path / "journal.jsonl"
     recorded(path, CALLS[:1], "first-model")
     journal = Journal(path)
-    journal.append("k", "second-model", CALLS[0], Reply(text="newer"))
+    journal.append("00", "second-model", CALLS[0], Reply(text="newer"))
     journal.close()
     assert replies(opened(path), CALLS[:1])[0].text == "newer"
 

@@ -404,9 +404,13 @@ def start(folder, *words):
 
 
 def test_the_command_serves_until_it_is_told_to_end(tmp_path):
-    process = start(tmp_path, "name=scripted")
+    process = start(tmp_path, "name=scripted", "server.metrics_port=0")
     line = process.stdout.readline()
-    assert re.fullmatch(r"ready on 127\.0\.0\.1:\d+, backend scripted\n", line), process.stderr.read()
+    ready = r"ready on 127\.0\.0\.1:\d+, backend scripted, metrics at (http://127\.0\.0\.1:\d+/metrics)\n"
+    said = re.fullmatch(ready, line)
+    assert said, process.stderr.read()
+    with urllib.request.urlopen(said[1], timeout=10) as reply:
+        assert b"cairn_llm_calls" in reply.read()
     with connect(tmp_path) as door:
         assert door.health()[0] is True
     token = (tmp_path / "token").read_text()

@@ -1,0 +1,65 @@
+"""A language model as a player: what it is shown, what it chooses, and what it does while the model is away."""
+
+import numpy as np
+import pytest
+
+import envs
+from actors import language
+from actors.evaluate import play
+from actors.language import LanguageModelAway, LanguagePlayer, LanguageSetup
+from llm_service.records import Answer, Status
+
+
+class Door:
+    """Scores `right` highest; the first answers to every prompt are failures, as many as told."""
+
+    def __init__(self, *failures):
+        self.failures, self.asked = failures, {}
+
+    def score(self, prompts, names, parameters):
+        return [self._answer(prompt, names) for prompt in prompts]
+
+    def _answer(self, prompt, names):
+        n = self.asked[prompt] = self.asked.get(prompt, 0) + 1
+        if n <= len(self.failures):
+            return Answer(self.failures[n - 1], reason="not now")
+        return Answer(Status.OK, np.array([0.0 if name == "right" else -50.0 for name in names]).tobytes())
+
+
+def played(door, patience_s, greedy=True):
+    env = envs.make("toy/Line", 4, 0)
+    return play(env, LanguagePlayer(door, greedy, patience_s), np.arange(4), 0)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(language, "PAUSE_S", 0.0)
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+def test_it_takes_the_action_whose_name_is_most_probable(greedy):
+    door = Door()
+    played(door, 0.0, greedy)
+    assert all("You chose: right." in prompt for prompt in door.asked if "You chose: " in prompt)
+    assert set(door.asked.values()) <= {1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("failure", [Status.AWAY, Status.BUSY])
+def test_a_model_that_is_away_is_asked_again_and_nothing_is_missed(failure):
+    patient = played(Door(failure, failure), patience_s=60.0)
+    usual = played(Door(), patience_s=0.0)
+    assert patient.episodes.seed.tolist() == [0, 1, 2, 3]
+    assert patient.episodes.total.tolist() == usual.episodes.total.tolist()
+
+
+@pytest.mark.parametrize(
+    ("failure", "patience_s"), [(Status.AWAY, -1.0), (Status.REFUSED, 60.0), (Status.BUDGET, 60.0)]
+)
+def test_what_does_not_pass_ends_the_player_with_the_reason(failure, patience_s):
+    with pytest.raises(LanguageModelAway, match="not now"):
+        played(Door(*[failure] * 1000), patience_s)
+
+
+def test_only_who_shall_wait_waits():
+    assert LanguageSetup("somewhere", "wait").patience_s == language.DEADLINE_S
+    assert LanguageSetup("somewhere", "stop").patience_s == LanguageSetup("somewhere", "none").patience_s == 0.0

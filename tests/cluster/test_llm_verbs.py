@@ -1,0 +1,89 @@
+"""Labelling a file and showing its cost: what is written, what it says, and when it stops."""
+
+import json
+
+import pytest
+
+from cluster.llm_verbs import label, print_cost
+from llm_service.errors import UsageError
+
+PRICED = ["llm.dollars_per_million_prompt_tokens=1000", "llm.dollars_per_million_completion_tokens=1000"]
+EXACT = ["llm.wrong=0", "llm.mistimed=0", "llm.senseless=0", "llm.malformed=0"]
+
+
+@pytest.fixture
+def ask(tmp_path):
+    """Label some questions; the exit code."""
+
+    def go(questions, *words, dry_run=False, folder="labels"):
+        lines = [json.dumps({"question": text, "context": []}, ensure_ascii=False) for text in questions]
+        (tmp_path / "in.jsonl").write_text("\n".join(lines), encoding="utf-8")
+        words = ["env=toy/Line", *EXACT, *words]
+        return label("yes_no", tmp_path / "in.jsonl", tmp_path / "out.jsonl", words, tmp_path / folder, dry_run)
+
+    return go
+
+
+def test_every_line_is_answered_in_order_and_a_second_time_for_nothing(ask, tmp_path, capsys):
+    questions = ["is it late", "a line\u2028and another\x85end", "is it late"]
+    assert ask(questions) == 0
+    first = (tmp_path / "out.jsonl").read_text()
+    out = [json.loads(line) for line in first.splitlines()]
+    assert [line["status"] for line in out] == ["ok"] * 3
+    assert out[0] == out[2]
+    assert ask(questions, dry_run=True) == 0
+    assert "3 items, 0 calls" in capsys.readouterr().out
+    assert ask(questions) == 0
+    assert (tmp_path / "out.jsonl").read_text() == first
+    journal = (tmp_path / "labels" / "journal.jsonl").read_text().splitlines()
+    assert len({json.loads(line)["key"] for line in journal}) == len(journal) > 0
+    capsys.readouterr()
+    print_cost(tmp_path / "labels")
+    printed = capsys.readouterr().out
+    assert "yes_no" in printed
+    assert "in all" not in printed  # nothing was metered: its sum would be 0, below a table that is not
+
+
+@pytest.mark.parametrize("length", [1000, 3])
+def test_an_exhausted_budget_is_exit_code_4_and_more_money_goes_on(ask, tmp_path, capsys, length):
+    questions = [f"is it {i}" for i in range(12)]
+    words = [*PRICED, f"llm.durable.length={length}", "llm.durable.batch=4"]
+    assert ask(questions, *words, "llm.limits.dollars=1.0") == 4
+    assert not (tmp_path / "out.jsonl").exists()
+    assert "raise the cap" in capsys.readouterr().out
+    assert ask(questions, *words, "llm.limits.dollars=1000") == 0
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 12
+    lines = [json.loads(line) for line in (tmp_path / "labels" / "journal.jsonl").read_text().splitlines()]
+    assert len({line["key"] for line in lines}) == len(lines)
+    capsys.readouterr()
+    print_cost(tmp_path / "labels")
+    spent = sum(line["dollars"] for line in lines)
+    assert f"{spent:.4f} dollars" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b'{"question": "a"}\nnonsense\n', "line 2 is not a JSON object"),
+        (b"[1]\n", "line 1 is not a JSON object"),
+        (b"[" * 100_000, "line 1 is not a JSON object"),
+        (b"\xff\xfe", "is not UTF-8"),
+        (b'{"query": "a"}\n', "item 0"),
+        (None, "cannot read"),
+    ],
+)
+def test_a_file_that_cannot_be_labelled_is_one_sentence(tmp_path, content, sentence):
+    if content is not None:
+        (tmp_path / "in.jsonl").write_bytes(content)
+    with pytest.raises(UsageError, match=sentence) as told:
+        label("yes_no", tmp_path / "in.jsonl", tmp_path / "out.jsonl", ["env=toy/Line"], tmp_path / "labels", False)
+    assert "\n" not in str(told.value)
+    assert not (tmp_path / "labels").exists()
+
+
+def test_where_the_answers_shall_go_is_looked_at_before_anything_is_paid_for(tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"question": "a"}')
+    for outputs in (tmp_path / "nowhere" / "out.jsonl", tmp_path):
+        with pytest.raises(UsageError, match="cannot write"):
+            label("yes_no", tmp_path / "in.jsonl", outputs, ["env=toy/Line"], tmp_path / "labels", False)
+    assert not (tmp_path / "labels").exists()

@@ -1,0 +1,49 @@
+"""What embeds is named by what it holds, reads no pickle, and says what is missing."""
+
+import asyncio
+
+import pytest
+import torch
+
+from llm_service import embedding
+from llm_service.embedding import EmbeddingBackend, EmbeddingConfig
+from llm_service.errors import Unsupported, UsageError
+from llm_service.records import Call
+
+CALL = Call("embed", (("user", "a text"),))
+
+
+def encoder(folder, weights):
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text('{"model_type": "bert"}')
+    (folder / "model.safetensors").write_bytes(b"\2\0\0\0\0\0\0\0{}" + weights)
+    return EmbeddingBackend(EmbeddingConfig(folder=str(folder)))
+
+
+def test_equal_names_of_folders_are_not_equal_models(tmp_path):
+    one, other = encoder(tmp_path / "a" / "encoder", b"one"), encoder(tmp_path / "b" / "encoder", b"two")
+    same = encoder(tmp_path / "c" / "encoder", b"one")
+    assert one.model == same.model != other.model
+    assert one.model.startswith("embedding:encoder-")
+
+
+def test_a_folder_without_a_model_is_one_sentence(tmp_path):
+    with pytest.raises(UsageError, match=r"config\.json"):
+        EmbeddingBackend(EmbeddingConfig(folder=str(tmp_path)))
+
+
+def test_weights_that_are_a_pickle_are_not_read(tmp_path):
+    backend = encoder(tmp_path / "encoder", b"")
+    (tmp_path / "encoder" / "model.safetensors").unlink()
+    torch.save({}, tmp_path / "encoder" / "pytorch_model.bin")
+    with pytest.raises(Unsupported, match="no encoder that can be loaded"):
+        asyncio.run(backend.answer([CALL]))
+
+
+def test_a_missing_package_is_said_at_once_and_not_tried_again(monkeypatch):
+    def missing():
+        raise embedding.EmbedderMissing("pip install it")
+
+    monkeypatch.setattr(embedding, "_minilm", missing)
+    with pytest.raises(Unsupported, match="pip install it"):
+        asyncio.run(EmbeddingBackend(EmbeddingConfig()).answer([CALL]))

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from envs.api import Observation, VectorEnv
 from llm_service.door import Door
+from llm_service.errors import BudgetExhausted, UsageError
 from llm_service.records import Answer, Parameters, Status
 
 MEMORY = 3
@@ -101,9 +102,10 @@ class LanguagePlayer:
 
     def _choose(self, answer: Answer, draw: float) -> int:
         if not answer.ok:
-            raise LanguageModelAway(
-                f"the language model gave no scores ({answer.status.name.lower()}): {answer.reason}"
-            )
+            reason = f"the language model gave no scores ({answer.status.name.lower()}): {answer.reason}"
+            if answer.status is Status.BUDGET:
+                raise BudgetExhausted(reason)
+            raise LanguageModelAway(reason) if answer.status in (*PASSING, Status.EXPIRED) else UsageError(reason)
         scores = answer.scores
         if self.greedy:
             return int(scores.argmax())

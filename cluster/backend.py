@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from llm_service.errors import UsageError
+
 
 class RoleDied(RuntimeError):
     """A role's process is gone, or a call in it raised. The message holds the cause, a traceback where there is one."""
@@ -53,7 +55,7 @@ class Backend(Protocol):
         """Those that are done, or failed, once at least one is; empty after `timeout` seconds."""
 
     def result(self, ticket: Ticket, part: int = 0, timeout: float = 60.0) -> Any:
-        """Read one result. Raises RoleDied."""
+        """Read one result. Raises RoleDied, or the `UsageError` that the role raised: no restart would help."""
 
     def heartbeats(self, handles: Sequence[Handle], timeout: float = 0.5) -> dict[str, dict[str, Any]]:
         """What each role that answers in time is doing, by name."""
@@ -67,6 +69,7 @@ class Backend(Protocol):
 
 @dataclass(frozen=True)
 class _Failed:
+    error: Exception
     cause: str
 
 
@@ -84,8 +87,8 @@ class Inline:
         try:
             value = getattr(handle.target, method)(*args)
             parts = tuple(value) if returns > 1 else (value,)
-        except Exception:  # a role's failure is its caller's to handle, whatever it is: as on Ray
-            parts = (_Failed(traceback.format_exc()),) * returns
+        except Exception as error:  # a role's failure is its caller's to handle, whatever it is: as on Ray
+            parts = (_Failed(error, traceback.format_exc()),) * returns
         return Ticket(handle, method, parts, submitted)
 
     def wait(self, tickets: Sequence[Ticket], timeout: float) -> list[Ticket]:
@@ -94,6 +97,8 @@ class Inline:
     def result(self, ticket: Ticket, part: int = 0, timeout: float = 60.0) -> Any:
         value = ticket.parts[part]
         if isinstance(value, _Failed):
+            if isinstance(value.error, UsageError):
+                raise value.error
             raise RoleDied(f"{ticket.handle.name}: {value.cause}")
         return value
 

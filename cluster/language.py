@@ -71,7 +71,7 @@ class LanguageRole:
         """A sign of life from the event loop."""
 
         async def alive() -> dict[str, Any]:
-            return {"phase": "serve", "pid": os.getpid(), "address": self._server.address}
+            return {"phase": "serve", "pid": os.getpid(), "stats": self._server.stats()}
 
         beat: dict[str, Any] = self._run(alive())
         return beat
@@ -190,7 +190,7 @@ class LanguageService:
         ready = self._backend.submit(self._handle, "ready")
         try:
             address = self._backend.result(ready, timeout=self._config.cluster.start_timeout_s)
-        except RoleDied as death:
+        except (RoleDied, UsageError) as death:
             self._backend.kill(self._handle)
             self._handle = None
             raise UsageError(f"the LLM service does not start: {_sentence(death)}") from None
@@ -225,6 +225,17 @@ class LanguageService:
         self._note(f"the LLM service died ({cause}); starting it again on its files")
         self._launch(self._llm)
 
+    def numbers(self) -> dict[str, float]:
+        """Counters and gauges of the service that this run started; empty if it uses another's, or it is dead."""
+        if self._handle is None:
+            return {}
+        try:
+            beat: dict[str, Any] = self._backend.result(self._backend.submit(self._handle, "heartbeat"))
+        except RoleDied:
+            return {}
+        stats: dict[str, float] = beat["stats"]
+        return {name: round(value, 6) for name, value in sorted(stats.items())}
+
     def stop(self) -> None:
         """End it after what is under way."""
         if self._handle is None:
@@ -239,6 +250,6 @@ class LanguageService:
         self._handle = None
 
 
-def _sentence(death: RoleDied) -> str:
+def _sentence(death: Exception) -> str:
     """What a role died of, without the traceback and the class of our own errors."""
     return str(death).strip().splitlines()[-1].removeprefix("llm_service.errors.UsageError: ")

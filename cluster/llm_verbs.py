@@ -30,11 +30,11 @@ CHUNK = 1000
 
 
 @llm.command()
-def cost(run: Annotated[str, typer.Argument(metavar="RUN", help="Name of a run, or the path of its folder.")]) -> None:
+def cost(run: Annotated[str, typer.Argument(metavar="RUN", help="A run, or a folder that holds a journal.")]) -> None:
     """Show what a run's language model calls cost."""
     from cluster.terminal import run_folder
 
-    print_cost(run_folder(run))
+    print_cost(Path(run) if Path(run, "journal.jsonl").exists() else run_folder(run))
 
 
 @llm.command(name="label")
@@ -84,8 +84,10 @@ def print_cost(folder: Path) -> None:
             if line.endswith(b"\n"):  # the last one may still be being written
                 record = journal.parse(line, path, number)
                 costs[record["model"], record["task"] or f"({record['verb']})"].add(record)
-    table = Table("model", "task", title=f"language model calls of {folder.name}", title_justify="left")
-    for heading in ("calls", "prompt tokens", "reply tokens", "dollars", "unreadable"):
+    table = Table(title=f"language model calls of {folder.name}", title_justify="left")
+    for heading in ("model", "task"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("calls", "prompt tokens", "reply tokens", "dollars", "bad form"):
         table.add_column(heading, justify="right")
     for (model, task), cost in sorted(costs.items()):
         table.add_row(

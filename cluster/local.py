@@ -20,6 +20,7 @@ from typing import Any
 
 from cluster.backend import Handle, RoleDied, Ticket
 from cluster.terminal import refuse_shadowed_workers
+from llm_service.errors import UsageError
 
 
 def write_secret(path: Path, secret: str) -> None:
@@ -132,6 +133,8 @@ class Local:
         try:
             return ray.get(ticket.parts[part], timeout=timeout)
         except ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, UsageError):
+                raise error.cause from None
             raise RoleDied(f"{ticket.handle.name}: {error}") from None
         except (ray.exceptions.RayError, ray.exceptions.GetTimeoutError) as error:
             raise RoleDied(f"{ticket.handle.name} in {ticket.method}: {error}") from None

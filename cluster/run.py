@@ -41,6 +41,7 @@ from learner.checkpoint import Checkpoint, CheckpointError, replace_file
 from learner.group import Weights, build_policy, set_weights
 from learner.methods import Player, Stage
 from llm_service import assembly
+from llm_service.errors import BudgetExhausted
 
 DONE = 0
 REACH_S = 10.0
@@ -209,7 +210,8 @@ class _Controller:
                 if self.only:
                     self.folder.write_status(**{"state": "stopped"} | before)
                 else:
-                    self.folder.write_status(state="crashed", reason=reason)
+                    state = "stopped" if isinstance(error, BudgetExhausted) else "crashed"
+                    self.folder.write_status(state=state, reason=reason)
                 raise
             state, reason = "done" if code == DONE else "stopped", self._stopped_by
             if self.only:  # a further evaluation does not change how the run itself ended
@@ -324,6 +326,8 @@ class _Controller:
                 job.evaluation.take(job, played)
         crew.kill()
         table: dict[str, Any] = {"env": config.env.id, "greedy": greedy, "player": stage.player, "videos": []}
+        if self._language:
+            table["language_model"] = self._language.numbers()
         table |= results(evaluation.episodes, setup.spec.task_kinds)
         for i, recording in enumerate(evaluation.recordings):
             name = f"videos/{stage.name}-{i}.gif"

@@ -96,7 +96,7 @@ def guard(action: Callable[[], T], folder: Path | None = None, checkout: Path | 
             refuse_foreign_packages(checkout)
         return action()
     except UsageError as error:
-        sentence, code = str(error), 2
+        sentence, code = str(error), error.exit_code
     except Exception as error:
         inside = folder if folder and folder.is_dir() else Path(tempfile.mkdtemp(prefix="cairn-"))
         note = inside / "error.txt"

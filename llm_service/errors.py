@@ -131,7 +131,15 @@ class Malformed(ServiceError):
 
 
 class UsageError(Exception):
-    """The user asked for something that cannot be: one sentence on stderr, exit code 2, nothing started or written."""
+    """The user asked for something that cannot be: one sentence on stderr, nothing started or written."""
+
+    exit_code = 2
+
+
+class BudgetExhausted(UsageError):
+    """A hard cap of tokens or money ended a run; it goes on after the cap is raised."""
+
+    exit_code = 4
 
 
 def place(error: BaseException) -> str:

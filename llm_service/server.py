@@ -137,6 +137,11 @@ class Server:
         self.forget_address()
         return done
 
+    def stats(self) -> dict[str, float]:
+        """The service's numbers and the server's own."""
+        assert self._servicer is not None, "started first"
+        return self._servicer.stats()
+
     def forget_address(self) -> None:
         """Remove `address` from the folder, unless a successor has written its own."""
         path = self._folder / "address"

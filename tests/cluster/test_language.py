@@ -83,6 +83,32 @@ def test_what_cannot_work_is_one_sentence_before_anything_is_written(tmp_path, m
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("words", "sentence", "code"),
+    [
+        (["llm.limits.tokens=20"], "limits.tokens is 20", 4),
+        (["llm=faulty", "llm.script=[too_long]"], "refused", 2),
+    ],
+)
+@pytest.mark.parametrize("cluster", ["inline", pytest.param("local", marks=pytest.mark.slow)])
+def test_what_cannot_pass_ends_the_run_at_once_with_a_sentence(tmp_path, cluster, words, sentence, code):
+    words = [*WORDS, "env=toy/Line", f"cluster={cluster}", "evaluate.episodes=32", "actors.n=1", *words]
+    words += [f"run.folder={tmp_path}", "run.name=a"]
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "launch.py"), "run", *words], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == code, done.stderr
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    state = json.loads((tmp_path / "a" / "status.json").read_text())
+    assert state["state"] == ("stopped" if code == 4 else "crashed")
+    assert sentence in state["reason"]
+    if code == 4:
+        again = [sys.executable, str(ROOT / "launch.py"), "resume", str(tmp_path / "a"), "llm.limits.tokens=10000"]
+        assert subprocess.run(again, cwd=ROOT, capture_output=True, text=True, timeout=120).returncode == 0
+        assert results(tmp_path, "a")["language_model"]["calls"] > 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", ["LanguageRole", "Replica"])
 def test_a_killed_service_or_replica_is_revived_and_the_run_ends_well(tmp_path, victim):

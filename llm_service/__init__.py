@@ -14,16 +14,15 @@ A question's way
 
 Models
     backends     what answers, found by name: scripted, transformers, openai, replay, faulty
-    scoring      log-probabilities of candidates   generation, model_folder   of a local model
-    script, sense, patterns   the scripted model   world        what a world publishes of itself
-    openai_protocol, faulty_server   the protocol, and a server that fails on script
-    sandbox      the grammar of written code       tiny         small models made without network
+    scoring      log-probabilities of candidates   tiny         small models made without network
+    world        what a world publishes of itself  patterns     its phrases with slots, found in sentences
+    sandbox      the grammar of written code
 
 Processes
     server       the service alone, its signals    servicer     its gRPC methods
     guard        tokens, who may listen where      wire, proto  messages
-    durable      jobs on Redis Streams             consumer     answers them
-    redis_server a real Redis, ours or yours       clock        time, which tests can turn
+    durable      jobs on Redis Streams             redis_server a real Redis, ours or yours
+    clock        time, which tests can turn
 
 Nothing heavy is imported here. `embed_one`, a text to a frozen sentence embedding, needs no service.
 """

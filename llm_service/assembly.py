@@ -12,8 +12,8 @@ from llm_service import backends
 from llm_service.backends import Backend
 from llm_service.cache import Shared
 from llm_service.clock import Clock
-from llm_service.consumer import Consumer
-from llm_service.durable import Queue
+from llm_service.durable.consumer import Consumer
+from llm_service.durable.queue import Queue
 from llm_service.embedding import EmbeddingBackend
 from llm_service.errors import Unreachable, UsageError, place
 from llm_service.journal import InUse, Journal

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from llm_service.backends.transformers.folder import fingerprint
 from llm_service.config import Part
 from llm_service.errors import BackendError, Unsupported, UsageError
-from llm_service.model_folder import fingerprint
 from llm_service.records import Call, Reply, Verb
 
 MINILM_WIDTH = 384

@@ -23,8 +23,8 @@ from llm_service.batcher import Batcher
 from llm_service.cache import Flight, Memory, Shared
 from llm_service.calls import Calls, Spent, Waiter
 from llm_service.clock import Clock
-from llm_service.consumer import Consumer
-from llm_service.durable import Queue
+from llm_service.durable.consumer import Consumer
+from llm_service.durable.queue import Queue
 from llm_service.errors import Away, Busy, Malformed, ServiceError, UsageError, place
 from llm_service.journal import Journal
 from llm_service.limits import Ledger, Rate

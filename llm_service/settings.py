@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 from llm_service import backends
 from llm_service.batcher import BatchConfig
 from llm_service.config import Part
-from llm_service.durable import DurableConfig
+from llm_service.durable.queue import DurableConfig
 from llm_service.embedding import EmbeddingConfig
 from llm_service.errors import UsageError
 from llm_service.limits import LimitsConfig

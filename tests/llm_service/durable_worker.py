@@ -14,8 +14,8 @@ import signal
 import sys
 
 from llm_service.clock import Clock
-from llm_service.consumer import Consumer
-from llm_service.durable import DurableConfig, Queue
+from llm_service.durable.consumer import Consumer
+from llm_service.durable.queue import DurableConfig, Queue
 from llm_service.records import Answer, Status
 from llm_service.redis_server import connect
 

@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from pydantic import ValidationError
 
 from llm_service.clock import Clock
-from llm_service.consumer import Consumer
-from llm_service.durable import DurableConfig, Queue
+from llm_service.durable.consumer import Consumer
+from llm_service.durable.queue import DurableConfig, Queue
 from llm_service.errors import Away, Unreachable
 from llm_service.records import Answer, Ask, Parameters, Source, Status
 from llm_service.redis_server import RedisConfig, RedisServer

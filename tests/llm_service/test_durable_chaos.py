@@ -16,8 +16,8 @@ import pytest
 from redis.exceptions import OutOfMemoryError
 
 from llm_service.clock import Clock
-from llm_service.consumer import Consumer
-from llm_service.durable import DurableConfig, Queue
+from llm_service.durable.consumer import Consumer
+from llm_service.durable.queue import DurableConfig, Queue
 from llm_service.errors import Unreachable
 from llm_service.records import Answer, Ask, Status
 from llm_service.redis_server import RedisConfig, RedisServer, connect

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_service.backends import faulty, openai
+from llm_service.backends.faulty.server import FaultyServer
 from llm_service.errors import BackendError, TimedOut, UsageError
-from llm_service.faulty_server import FaultyServer
 from llm_service.records import Call, Parameters, Reply
 from llm_service.world import NOWHERE
 from tests.llm_service.fake_clock import FakeClock

@@ -16,8 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llm_service import faulty_server, openai_protocol
 from llm_service.backends import faulty, openai
+from llm_service.backends.faulty import server as faulty_server
+from llm_service.backends.faulty.server import FaultyServer
+from llm_service.backends.openai import protocol as openai_protocol
 from llm_service.errors import (
     BackendError,
     ContextTooLong,
@@ -32,7 +34,6 @@ from llm_service.errors import (
     Unsupported,
     UsageError,
 )
-from llm_service.faulty_server import FaultyServer
 from llm_service.records import Call, Parameters
 from llm_service.world import NOWHERE
 

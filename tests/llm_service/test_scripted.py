@@ -15,9 +15,9 @@ from pydantic import ValidationError
 import envs
 from llm_service import tasks
 from llm_service.backends import module
+from llm_service.backends.scripted.sense import Sense, Situation, Verdict
 from llm_service.errors import Malformed, Unsupported, UsageError
 from llm_service.records import Call, Parameters, Reply, canonical, digest
-from llm_service.sense import Sense, Situation, Verdict
 from llm_service.world import NOWHERE, World
 
 scripted = module("scripted")

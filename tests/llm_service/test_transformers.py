@@ -23,8 +23,8 @@ from transformers import (
 
 from llm_service import backends
 from llm_service.backends.transformers import Config, make
+from llm_service.backends.transformers.folder import fingerprint
 from llm_service.errors import ContextTooLong, Refused, UsageError
-from llm_service.model_folder import fingerprint
 from llm_service.records import Call, Parameters, Reply
 from llm_service.world import NOWHERE
 

@@ -9,8 +9,8 @@ import pytest
 import envs
 from envs.babyai.symbols import AGENT_COLUMN, AGENT_ROW, COLOURS, OBJECTS, STATES
 from llm_service import tiny
+from llm_service.backends.scripted.sense import Sense, Situation, Verdict
 from llm_service.errors import UsageError
-from llm_service.sense import Sense, Situation, Verdict
 from llm_service.world import NOWHERE, World, load
 
 WRITER = """python -c 'import envs; open("llm_service/corpus/worlds.txt", "w").writelines(

@@ -5,7 +5,7 @@
     GET  /billed     {"requests": 4, "total": 3, "calls": {KEY: TIMES}}: how many asked, and every reply that a provider
                      would have charged for, by its Idempotency-Key; one that was cut on its way is charged too
 
-Its model is that of `llm_service/backends/faulty.py`, where the grammar of scripts is explained. Refusals repeat the
+Its model is that of `llm_service/backends/faulty`, where the grammar of scripts is explained. Refusals repeat the
 key and the prompt, as some real servers do, so that tests can see that a client does not pass them on.
 """
 

@@ -27,10 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from llm_service import model_folder
+from llm_service.backends.transformers.folder import check as check_folder
+from llm_service.backends.transformers.folder import content, fingerprint, padding_token, read
 from llm_service.config import Part
 from llm_service.errors import BackendError, ContextTooLong, Overloaded, Refused, UsageError
-from llm_service.model_folder import content, fingerprint, padding_token, read
 from llm_service.records import Call, Reply, Verb
 from llm_service.world import World
 
@@ -62,7 +62,7 @@ def check(config: Config) -> None:
     """
     if not config.folder:
         raise UsageError("llm.folder is missing: name the folder of a model")
-    model_folder.check(Path(config.folder).expanduser(), config.device)
+    check_folder(Path(config.folder).expanduser(), config.device)
 
 
 def make(config: Config, world: World) -> LocalModel:
@@ -172,7 +172,7 @@ class LocalModel:
         import torch
         from transformers import LogitsProcessorList, StoppingCriteriaList
 
-        from llm_service.generation import End, Noise, cut
+        from llm_service.backends.transformers.generation import End, Noise, cut
 
         parameters = calls[0].parameters
         replies: list[Reply | BackendError | None] = [None] * len(calls)

@@ -19,7 +19,7 @@ from itertools import groupby
 from typing import Any
 
 from llm_service.clock import Clock
-from llm_service.durable import DurableConfig, Job, Queue
+from llm_service.durable.queue import DurableConfig, Job, Queue
 from llm_service.errors import ServiceError, Unreachable
 from llm_service.records import Answer, Ask, Status
 

@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from llm_service.backends.scripted.sense import Choice, Sense, Situation, Verdict, bare
 from llm_service.patterns import Pattern
 from llm_service.records import Call, digest
-from llm_service.sense import Choice, Sense, Situation, Verdict, bare
 from llm_service.world import World
 
 MALFORMED = "Let me think about that for a while and come back to you later"

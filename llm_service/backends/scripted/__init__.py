@@ -1,7 +1,7 @@
 """Answers by rules from what the world publishes: the backend that is always there, and a model whose errors are known.
 
 It reads what a prompt was rendered from (`Call.task`, `Call.inputs`), not the prompt; a raw prompt gets a sentence of
-the world's corpus. It is as good as the rules (`llm_service.sense`), but errs at the rates of its configuration:
+the world's corpus. It is as good as the rules (`sense.py`), but errs at the rates of its configuration:
 
     wrong        plausible but false: a goal that is not in view, the worse of two
     mistimed     a goal that is reached already or lacks a prerequisite
@@ -21,10 +21,10 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
+from llm_service.backends.scripted.script import Chance, Script
 from llm_service.config import Part
 from llm_service.errors import BackendError, Unsupported
 from llm_service.records import Call, Reply, Verb, digest
-from llm_service.script import Chance, Script
 from llm_service.world import World
 
 RATES = ("wrong", "mistimed", "senseless", "malformed")

@@ -13,7 +13,7 @@
     filtered             stopped by a content filter
 
 The same script drives this backend, which answers in this process under any clock, and a real server on loopback that
-speaks the OpenAI protocol (`llm_service/faulty_server.py`):
+speaks the OpenAI protocol (`llm_service/backends/faulty/server.py`):
 
     python -m llm_service.backends.faulty --port 0 --script 429:2 ok
 """
@@ -29,10 +29,10 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BeforeValidator, Field
 
+from llm_service.backends.openai.protocol import count, document, plain, refusal, tail
 from llm_service.clock import Clock
 from llm_service.config import Part
 from llm_service.errors import BackendError, Garbled, Refused, TimedOut, Unreachable, UsageError
-from llm_service.openai_protocol import count, document, plain, refusal, tail
 from llm_service.records import Call, Reply, Verb, digest
 from llm_service.world import World
 
@@ -250,9 +250,3 @@ def make(config: Config, world: World) -> Faulty:
         UsageError: the script is not in its grammar.
     """
     return Faulty(config)
-
-
-if __name__ == "__main__":
-    from llm_service.faulty_server import main
-
-    main()

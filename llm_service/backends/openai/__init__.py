@@ -20,6 +20,17 @@ from urllib.parse import SplitResult, urlsplit
 import numpy as np
 from pydantic import Field
 
+from llm_service.backends.openai.protocol import (
+    count,
+    document,
+    first_tokens,
+    number,
+    pick,
+    plain,
+    refusal,
+    tail,
+    usage,
+)
 from llm_service.config import Part
 from llm_service.errors import (
     BackendError,
@@ -31,7 +42,6 @@ from llm_service.errors import (
     Unsupported,
     UsageError,
 )
-from llm_service.openai_protocol import count, document, first_tokens, number, pick, plain, refusal, tail, usage
 from llm_service.records import Call, Parameters, Reply, Verb, canonical, digest
 from llm_service.world import World
 

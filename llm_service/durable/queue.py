@@ -36,7 +36,7 @@ from pydantic import Field, TypeAdapter
 
 from llm_service.clock import Clock
 from llm_service.config import Part
-from llm_service.durable_scripts import BURY, FETCH, FINISH, GROUP, REVIVE, SUBMIT
+from llm_service.durable.scripts import BURY, FETCH, FINISH, GROUP, REVIVE, SUBMIT
 from llm_service.errors import Unreachable
 from llm_service.records import Answer, Ask, Parameters, Source, Status, Verb
 

@@ -29,7 +29,7 @@ from llm_service.errors import Away, Busy, Malformed, ServiceError, UsageError, 
 from llm_service.journal import Journal
 from llm_service.limits import Ledger, Rate
 from llm_service.questions import Questions, payload, read
-from llm_service.records import Answer, Ask, Reply, Source, Status, canonical
+from llm_service.records import Answer, Ask, Call, Reply, Source, Status, canonical
 from llm_service.retry import Breaker
 from llm_service.settings import LLMConfig
 from llm_service.world import World
@@ -280,19 +280,18 @@ class Service:
         if unknown and self._shared is not None:
             found = await self._shared.get(unknown)
             unknown = [key for key, answer in zip(unknown, found, strict=True) if answer is None]
-        known, sent, prompt, completion, dollars = len(unique) - len(unknown), 0, 0, 0, 0.0
+        known = len(unique) - len(unknown)
+        backend = self._embedder if ask.verb == "embed" else self.backend
+        sent: dict[str, Call] = {}  # by key: items may share a call
         for key in unknown:
-            calls, _ = self._questions.calls(ask, unique[key])
-            backend = self._embedder if ask.verb == "embed" else self.backend
-            new = [call for call in calls if self.journal.find(call.key(backend.model)) is None]
+            calls = {call.key(backend.model): call for call in self._questions.calls(ask, unique[key])[0]}
+            new = {name: call for name, call in calls.items() if self.journal.find(name) is None}
             known += not new
-            for call in new:
-                tokens = backend.estimate(call)
-                sent += 1
-                prompt += tokens[0]
-                completion += tokens[1]
-                dollars += backend.price(*tokens)
-        return Estimate(len(keys), len(unique), known, sent, prompt, completion, dollars)
+            sent |= new
+        tokens = [backend.estimate(call) for call in sent.values()]
+        prompt, completion = (sum(counts) for counts in zip(*tokens, strict=True)) if tokens else (0, 0)
+        dollars = sum(backend.price(*counts) for counts in tokens)
+        return Estimate(len(keys), len(unique), known, len(sent), prompt, completion, dollars)
 
     async def health(self) -> tuple[bool, str]:
         """Whether questions get answers, by a recent success or by a piece of real work; and why not."""

@@ -271,6 +271,19 @@ def test_an_estimate_counts_what_would_be_sent_and_sends_nothing(tmp_path):
     asyncio.run(go())
 
 
+def test_an_estimate_counts_a_call_that_items_share_once(tmp_path):
+    """Every yes_no item asks also the question without content, which is the same for all."""
+
+    async def go():
+        service = make(tmp_path, FakeBackend(), world=WORLD)
+        contents = tasks.contents("yes_no", [{"question": f"is it {i}?"} for i in range(10)])
+        estimate = await service.estimate(raw(*contents, task="yes_no"))
+        assert (estimate.unique, estimate.calls) == (10, 11)
+        await service.close()
+
+    asyncio.run(go())
+
+
 def test_too_many_questions_are_refused_and_the_rest_answered(tmp_path):
     (answers,) = ask_all(tmp_path, [raw(*"abcdef")], limits=LimitsConfig(waiting=4))
     assert [a.status for a in answers] == [Status.OK] * 4 + [Status.BUSY] * 2

@@ -7,6 +7,7 @@ import envs
 from actors import language
 from actors.evaluate import play
 from actors.language import LanguageModelAway, LanguagePlayer, LanguageSetup
+from llm_service.errors import BudgetExhausted, UsageError
 from llm_service.records import Answer, Status
 
 
@@ -53,10 +54,17 @@ def test_a_model_that_is_away_is_asked_again_and_nothing_is_missed(failure):
 
 
 @pytest.mark.parametrize(
-    ("failure", "patience_s"), [(Status.AWAY, -1.0), (Status.REFUSED, 60.0), (Status.BUDGET, 60.0)]
+    ("failure", "patience_s", "error"),
+    [
+        (Status.AWAY, -1.0, LanguageModelAway),  # another actor may have more luck
+        (Status.EXPIRED, 60.0, LanguageModelAway),
+        (Status.REFUSED, 60.0, UsageError),  # none will
+        (Status.MISSING, 60.0, UsageError),
+        (Status.BUDGET, 60.0, BudgetExhausted),
+    ],
 )
-def test_what_does_not_pass_ends_the_player_with_the_reason(failure, patience_s):
-    with pytest.raises(LanguageModelAway, match="not now"):
+def test_what_does_not_pass_ends_the_player_with_the_reason(failure, patience_s, error):
+    with pytest.raises(error, match="not now"):
         played(Door(*[failure] * 1000), patience_s)
 
 

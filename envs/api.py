@@ -137,7 +137,12 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         return self._observe(slice(None))
 
     def advance(self, actions: NDArray[Any]) -> Transition:
-        """Step every env once; envs whose episode ends are reset in the same step."""
+        """Step every env once; envs whose episode ends are reset in the same step.
+
+        Raises:
+            ValueError: the actions are not [N, ...], or there is no such action. Nothing has moved then.
+        """
+        actions = self._checked(actions)
         self._remember(actions)
         reward, terminated, truncated = self._advance(actions)
         self._length += 1
@@ -170,16 +175,26 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self._begin_current(index)
 
     def _begin_current(self, index: NDArray[np.intp]) -> None:
-        for i in index:
-            first = self._episode[i] == 0 and self._first[i] >= 0
-            self._seed[i] = (
-                self._first[i]
-                if first
-                else episode_seed(int(self._root[i]), int(self.env_index[i]), int(self._episode[i]))
-            )
+        named = (self._episode[index] == 0) & (self._first[index] >= 0)
+        self._seed[index] = np.where(named, self._first[index], self._derived_seeds(index, self._episode[index]))
         self._length[index] = 0
         self._total[index] = 0.0
         self._start(index, self._seed[index])
+
+    def _derived_seeds(self, index: NDArray[np.intp], episode: NDArray[np.int64]) -> NDArray[np.int64]:
+        """`episode_seed` of envs `index` at counters `episode`, [len(index)]."""
+        counters = zip(self._root[index].tolist(), self.env_index[index].tolist(), episode.tolist(), strict=True)
+        return np.array([episode_seed(*counter) for counter in counters], np.int64)
+
+    def _checked(self, actions: NDArray[Any]) -> NDArray[Any]:
+        actions, spec = np.asarray(actions), self.env_spec
+        if actions.shape != (self.num_envs, *spec.action_shape):
+            expected = [self.num_envs, *spec.action_shape]
+            raise ValueError(f"actions of {spec.id} must be {expected}, one for each env: got {list(actions.shape)}")
+        if spec.discrete and (actions.min() < 0 or actions.max() >= len(spec.action_names)):
+            wrong = actions[(actions < 0) | (actions >= len(spec.action_names))][0]
+            raise ValueError(f"actions of {spec.id} are 0 to {len(spec.action_names) - 1}: got {wrong}")
+        return actions
 
     def _remember(self, actions: NDArray[Any]) -> None:
         longest = int(self._length.max()) + 1

@@ -1,7 +1,8 @@
 """Texts as integers.
 
 Inside one process a text is an `int32` id: its row in a `TextTable`. On the wire and on disk it is its 64-bit content
-hash, which is the same in every process and on every machine. Hot paths carry ids; strings are made when read.
+hash, which is the same in every process and on every machine. Hot paths carry ids; strings are made when read, and
+hashes when asked for.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class TextTable:
         self._texts: list[str] = []
         self._id_of_text: dict[str, int] = {}
         self._hashes = np.empty(64, np.int64)
+        self._hashed = np.zeros(64, np.bool_)  # the ids whose row of _hashes has been computed
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -42,22 +44,28 @@ class TextTable:
         if known is not None:
             return known
         new = len(self._texts)
-        if new == len(self._hashes):
-            self._hashes = np.concatenate([self._hashes, np.empty_like(self._hashes)])
-        self._hashes[new] = text_hash(text)
-        self._id_of_text[text] = new
         self._texts.append(text)
+        self._id_of_text[text] = new
         return new
 
     def texts(self, ids: Iterable[int] | NDArray[np.integer]) -> list[str]:
         """The strings of `ids`, in order."""
-        return [self._texts[int(i)] for i in ids]
+        if isinstance(ids, np.ndarray):
+            ids = ids.tolist()
+        return [self._texts[i] for i in ids]
 
     def hashes(self, ids: NDArray[np.integer]) -> NDArray[np.int64]:
-        """`ids` of any shape -> `int64` content hashes of the same shape."""
+        """`ids` of any shape -> `int64` content hashes of the same shape. A text is hashed when first asked for."""
+        while len(self._hashes) < len(self._texts):
+            self._hashes = np.concatenate([self._hashes, np.empty_like(self._hashes)])
+            self._hashed = np.concatenate([self._hashed, np.zeros_like(self._hashed)])
+        new = np.unique(ids[~self._hashed[ids]])
+        self._hashes[new] = [text_hash(text) for text in self.texts(new)]
+        self._hashed[new] = True
         result: NDArray[np.int64] = self._hashes[ids]
         return result
 
     def export(self, ids: NDArray[np.integer]) -> dict[int, str]:
         """The texts among `ids`, as {hash: text}."""
-        return {int(self._hashes[text_id]): self._texts[text_id] for text_id in np.unique(ids)}
+        named = np.unique(ids)
+        return dict(zip(self.hashes(named).tolist(), self.texts(named), strict=True))

@@ -74,7 +74,7 @@ def our_env(seed: int = 0) -> gymnasium.Env[Any, Any]:
     """Our world as one ordinary Gymnasium env."""
     from envs.single import SingleEnv
 
-    return SingleEnv(OUR_ID, seed=seed)
+    return SingleEnv(OUR_ID, seed=seed, levels="native")
 
 
 class Meter:

@@ -56,7 +56,7 @@ class OurVecEnv(VecEnv):
     def __init__(self, num_envs: int, seed: int) -> None:
         import envs
 
-        self.world = envs.make(OUR_ID, num_envs, seed)
+        self.world = envs.make(OUR_ID, num_envs, seed, levels="native")
         super().__init__(num_envs, FLAT, self.world.single_action_space)
 
     def reset(self) -> NDArray[np.float32]:

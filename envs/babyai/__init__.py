@@ -1,18 +1,21 @@
 """BabyAI levels, their captions and missions as language, and an expert.
 
-world       the world: N simulators behind `VectorEnv`            (mission, actions, observation, ... in its docstring)
+world       what its engines share: mission, actions, observation, reward, in its docstring
+reference   the engine that moves Minigrid's own simulators
 levels      names -> simulators; the levels that Minigrid lacks
-view        observations of N worlds at once
+view        observations of N simulators at once
 grammar     images -> sentences
 missions    the mission grammar, and missions in French
 expert      a policy that knows the whole map
 knowledge   what a language model may know of these levels
 symbols     grid cells as numbers
+
+The compiled engine, which is the default, is in `envs.native.babyai`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field as Option
 
@@ -23,6 +26,7 @@ from envs.babyai.grammar import Language, caption_words, describe
 from envs.babyai.knowledge import knowledge
 from envs.babyai.levels import names
 from envs.babyai.missions import mission_words, parse, translate
+from envs.babyai.reference import SimulatedBabyAI
 from envs.babyai.symbols import VIEW
 from envs.babyai.world import ACTION_NAMES, TASK_KINDS, BabyAI
 from envs.config import Part
@@ -45,8 +49,15 @@ class Config(Part):
     """Names of further actions, which do nothing."""
     max_steps: Annotated[int, Option(ge=1)] | None = None
     """Steps after which an episode is truncated, which also scale its reward. None: the level's own limit."""
-    engine: Literal["minigrid"] = "minigrid"
-    """What moves the worlds."""
+    engine: Literal["native", "minigrid"] = "native"
+    """What moves the worlds: compiled code, or Minigrid itself, the reference, which is some hundred times slower."""
+    levels: Literal["exact", "native"] = "exact"
+    """Where the native engine's episodes come from. `exact`: from Minigrid's own generator, so that every episode is
+    the very one that Minigrid would play; it bounds the speed, to some 100,000 steps a second on a core. `native`: from
+    a compiled generator of the same distribution (where a level has none, as `exact`, with a warning). Seeds given to
+    `reset` name Minigrid's own levels either way, so evaluations do not depend on this."""
+    level_workers: Annotated[int, Option(ge=0)] = 0
+    """Processes that run Minigrid's generator ahead of time, for exact levels; 0: each is made when it is needed."""
 
 
 def has(name: str) -> bool:
@@ -72,18 +83,20 @@ def spec(name: str, config: Config) -> EnvSpec:
 
 
 def make(name: str, num_envs: int, seed: int, first_index: int, config: Config) -> VectorEnv:
-    """Build N simulators of a level."""
-    return BabyAI(
-        spec(name, config),
-        num_envs,
-        seed,
-        first_index,
-        level=name,
-        actions=config.actions,
-        language=_language(name, config),
-        fix_captions=config.fix_captions,
-        max_steps=config.max_steps,
-    )
+    """Build N worlds of a level."""
+    options: dict[str, Any] = {
+        "level": name,
+        "actions": config.actions,
+        "language": _language(name, config),
+        "fix_captions": config.fix_captions,
+        "max_steps": config.max_steps,
+    }
+    if config.engine == "minigrid":
+        return SimulatedBabyAI(spec(name, config), num_envs, seed, first_index, **options)
+    from envs.native.babyai.world import NativeBabyAI  # here, because it brings the compiler along
+
+    options |= {"levels": config.levels, "level_workers": config.level_workers}
+    return NativeBabyAI(spec(name, config), num_envs, seed, first_index, **options)
 
 
 def _language(name: str, config: Config) -> Language:

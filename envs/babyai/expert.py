@@ -95,10 +95,11 @@ class Expert:
 
     def _act_one(self, env: BabyAI, i: int) -> int:
         started, step, taken = int(env.started[i]), *env.last_step(i)
+        simulator = env.simulator(i)  # where it is a copy, this brings it up to date
         follower = self._followers.get(i)
         was_stuck = bool(follower and follower.stuck)
         if follower is None or follower.started != started or step not in (follower.step, follower.step + 1):
-            follower = self._followers[i] = _Follower(env.simulators[i], started, step, self.plan_limit)
+            follower = self._followers[i] = _Follower(simulator, started, step, self.plan_limit)
             was_stuck = False
         elif step == follower.step + 1:
             follower.proceed(taken)

@@ -63,8 +63,8 @@ FRENCH_COLOUR = {  # masculine, feminine
 FRENCH_STATE = {"open": "ouverte", "closed": "fermée", "locked": "fermée à clef"}
 _FRENCH_WAY = {"forward": "devant", "left": "à gauche", "right": "à droite"}
 
-_PLACES = CODES * VIEW * VIEW  # sentences "see something somewhere"; then "carry something"; then walls
-_CARRIED = _PLACES + CODES
+PLACED_SENTENCES = CODES * VIEW * VIEW  # sentences "see something somewhere"; then "carry something"; then walls
+PLACED_AND_CARRIED = PLACED_SENTENCES + CODES
 _WALL_WAYS = (  # way, the cells met on it as (columns, rows)
     ("forward", [AGENT_COLUMN] * AGENT_ROW, [5, 4, 3, 2, 1, 0]),
     ("left", [2, 1, 0], [AGENT_ROW] * 3),
@@ -90,7 +90,7 @@ def describe(
         ValueError: another shape or dtype, or symbols that Minigrid does not have.
     """
     counts, ids = sentence_ids(images)
-    sentences = _sentences(language, fix_open, fix_carried)[ids].tolist()
+    sentences = sentence_table(language, fix_open, fix_carried)[ids].tolist()
     ends = np.cumsum(counts).tolist()
     return [sentences[end - count : end] for end, count in zip(ends, counts.tolist(), strict=True)]
 
@@ -110,9 +110,9 @@ def sentence_ids(images: NDArray[np.uint8]) -> tuple[NDArray[np.intp], NDArray[n
 
     holding = np.flatnonzero(thing[:, AGENT_COLUMN, AGENT_ROW])
     image_parts.append(holding)
-    id_parts.append(_PLACES + code[holding, AGENT_COLUMN, AGENT_ROW])
+    id_parts.append(PLACED_SENTENCES + code[holding, AGENT_COLUMN, AGENT_ROW])
 
-    first_wall = _CARRIED
+    first_wall = PLACED_AND_CARRIED
     for _, columns, rows in _WALL_WAYS:
         met = kind[:, columns, rows]
         distance = np.argmax(met >= WALL, axis=1)
@@ -142,7 +142,7 @@ def caption_words(language: Language) -> frozenset[str]:
     """Every word that a caption in `language` may hold, with and without the fixes."""
     found = set(words_of(NOTHING[language]))
     for fixed in (False, True):
-        for sentence in _sentences(language, fixed, fixed).tolist():
+        for sentence in sentence_table(language, fixed, fixed).tolist():
             found.update(words_of(sentence))
     return frozenset(found)
 
@@ -159,7 +159,7 @@ def _check(images: Any) -> None:
 
 
 @cache
-def _sentences(language: Language, fix_open: bool, fix_carried: bool) -> NDArray[np.object_]:
+def sentence_table(language: Language, fix_open: bool, fix_carried: bool) -> NDArray[np.object_]:
     """The sentence table: things by (code, column, row), carried things by code, walls by way and distance."""
     if language not in NOTHING:
         raise ValueError(f"captions are written in en or fr, not in {language!r}")

@@ -88,8 +88,8 @@ def _visible(square: NDArray[np.uint8]) -> NDArray[np.uint8]:
     seen = np.empty_like(transparent)
     lit = np.full(len(square), 1 << AGENT_COLUMN, np.uint8)
     for row in reversed(range(VIEW)):
-        seen[:, row] = _LIT[lit, transparent[:, row]]
-        lit = _LIT_AHEAD[lit, transparent[:, row]]
+        seen[:, row] = LIT[lit, transparent[:, row]]
+        lit = LIT_AHEAD[lit, transparent[:, row]]
     return np.unpackbits(seen[:, None, :], axis=1, count=VIEW, bitorder="little")
 
 
@@ -117,4 +117,4 @@ def _row_tables() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     return lit.astype(np.uint8), ahead.astype(np.uint8)
 
 
-_LIT, _LIT_AHEAD = _row_tables()
+LIT, LIT_AHEAD = _row_tables()

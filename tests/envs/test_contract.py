@@ -177,7 +177,7 @@ def test_final_observations_are_those_of_the_episode_that_ended(env_id):
     alone = envs.make(env_id, 1, seed=5, first_index=i, **options(env_id))
     alone.begin()
     for action in actions[:length]:
-        alone._step_one(0, action[i])
+        alone._advance(action[i : i + 1])
     final = readable(alone, alone._observe(np.array([0])))
     assert same(final, {n: v[:1] for n, v in readable(env, transition.final_obs).items()})
     second = envs.make(env_id, 1, **options(env_id)).begin(np.array([episode_seed(5, i, 1)]))

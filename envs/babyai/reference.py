@@ -1,0 +1,131 @@
+"""BabyAI moved by Minigrid itself: the reference that the compiled engine is held to.
+
+N Minigrid environments behind the contract. Minigrid makes an observation cell by cell, which is most of a step. Here
+its simulators only move; what they change (the agent, and the cell it faces) is copied into arrays from which
+`envs.babyai.view` makes all observations at once. What remains of a step is Minigrid's own bookkeeping.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.api import EnvSpec, Observation
+from envs.babyai.grammar import NOTHING, Language
+from envs.babyai.levels import build
+from envs.babyai.missions import translate
+from envs.babyai.symbols import VIEW
+from envs.babyai.view import Views
+from envs.babyai.world import DRAWN_FIRST, PICK_UP, TOGGLE, BabyAI, kind_of_mission
+
+_REMEMBERED_CAPTIONS = 50_000
+
+
+class SimulatedBabyAI(BabyAI):
+    """N simulators of one level; arguments as `BabyAI`.
+
+    Attributes:
+        simulators: N Minigrid environments; move them through this class only.
+    """
+
+    def __init__(
+        self,
+        env_spec: EnvSpec,
+        num_envs: int,
+        seed: int = 0,
+        first_index: int = 0,
+        *,
+        level: str,
+        actions: int = 7,
+        language: Language = "en",
+        fix_captions: bool = False,
+        max_steps: int | None = None,
+    ) -> None:
+        super().__init__(
+            env_spec, num_envs, seed, first_index, actions=actions, language=language, fix_captions=fix_captions
+        )
+        self.simulators = [build(level, max_steps) for _ in range(num_envs)]
+        self.views = Views(num_envs, self.simulators[0].width, self.simulators[0].height)
+        self._image = np.zeros((num_envs, VIEW, VIEW, 3), np.uint8)
+        self._stale = np.zeros(num_envs, np.bool_)  # the env has moved since its row of _image was made
+        self._mission = np.zeros(num_envs, np.int32)
+        self._kind = np.zeros(num_envs, np.int16)
+        self._caption_of_image: dict[bytes, int] = {}
+
+    # ---- one env at a time --------------------------------------------------------------------------------------
+
+    def _start_one(self, i: int, seed: int) -> None:
+        if seed >= DRAWN_FIRST:
+            raise ValueError(f"seed {seed} names a level of the compiled generator: engine=native plays it")
+        simulator = self.simulators[i]
+        simulator.__dict__.pop("gen_obs", None)
+        obs, _ = simulator.reset(seed=seed)
+        simulator.gen_obs = _no_observation
+        self.views.load(i, simulator)
+        # Minigrid's own first image: some levels put an object into the agent's hands only after they have drawn it.
+        self._image[i] = obs["image"]
+        self._stale[i] = False
+        mission = obs["mission"] if self.language == "en" else translate(obs["mission"])
+        self._mission[i] = self.texts.intern(mission)
+        self._kind[i] = kind_of_mission(simulator.instrs)
+        self.started[i] += 1
+
+    def _step_one(self, i: int, action: Any) -> tuple[float, bool, bool]:
+        action = self.minigrid_action(int(action))
+        simulator = self.simulators[i]
+        x, y = self.views.front(i)
+        _, reward, terminated, truncated, _ = simulator.step(action)
+        if PICK_UP <= action <= TOGGLE:
+            self.views.put(i, x, y, simulator.grid.get(x, y))
+        self.views.follow(i, simulator)
+        self._stale[i] = True
+        return float(reward), bool(terminated), bool(truncated)
+
+    # ---- all at once --------------------------------------------------------------------------------------------
+
+    def _observe(self, index: NDArray[np.intp] | slice) -> Observation:
+        stale = np.flatnonzero(self._stale)
+        if len(stale):
+            self._image[stale] = self.views.images(stale)
+            self._stale[stale] = False
+        rows = np.arange(self.num_envs)[index]
+        obs: Observation = {
+            "image": self._image[rows],
+            "direction": self.views.direction[rows],
+            "mission": self._mission[rows],
+        }
+        if "caption" in self.env_spec.fields:
+            obs["caption"] = self._captions(obs["image"])
+        return obs
+
+    def _kinds(self) -> NDArray[np.int16]:
+        return self._kind.copy()
+
+    def _captions(self, images: NDArray[np.uint8]) -> NDArray[np.int32]:
+        """Text ids [N] of whole captions: sentences joined by ". "; the same image is described once."""
+        known = self._caption_of_image
+        keys = [image.tobytes() for image in images]
+        new = [i for i, key in enumerate(keys) if key not in known]
+        if new:
+            if len(known) > _REMEMBERED_CAPTIONS:
+                known.clear()
+                new = list(range(len(keys)))
+            for i, sentences in zip(new, self.captions({"image": images[new]}), strict=True):
+                known[keys[i]] = self.texts.intern(". ".join(sentences) or NOTHING[self.language])
+        return np.array([known[key] for key in keys], np.int32)
+
+    def simulator(self, i: int) -> Any:
+        """The Minigrid environment that is env i."""
+        return self.simulators[i]
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Release the simulators."""
+        for simulator in self.simulators:
+            simulator.close()
+
+
+def _no_observation() -> dict[str, Any]:
+    """Stands in for `gen_obs` of a simulator while it is stepped: `Views` makes the observations."""
+    return {}

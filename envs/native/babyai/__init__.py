@@ -1,0 +1,12 @@
+"""BabyAI, compiled: N worlds as rows of small integers.
+
+layout      what a row means: agent, mission program, map, things
+motion      actions, and whether the mission is accomplished           (compiled)
+sight       what agents see, and the sentences that describe it        (compiled)
+drawing     rooms, doors, things and missions, drawn at random         (compiled)
+generators  the levels that have a compiled generator                  (compiled)
+packing     Minigrid's environments <-> rows
+exact       rows from Minigrid's own generator, ahead of time
+texts       missions and captions of rows as ids of texts
+world       the world: `VectorEnv` over rows
+"""

@@ -1,0 +1,277 @@
+"""Which levels have a compiled generator, and what it is told of them.
+
+    Minigrid's environment ──its class──> recipe: a loop, its family, numbers, lists ──> plan ──loop──> rows
+
+Other levels are drawn by Minigrid itself, see `exact`. Classes are matched exactly: nothing is known of what a subclass
+changes.
+
+On one core a level of GoToLocal takes 1.6 us and one of BossLevel 8 us, where Minigrid needs 400 us and 3 ms. The loops
+of a file are compiled when the first of its levels is drawn, once per version of these sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from minigrid.envs.babyai import goto, other, pickup, putnext, synth, unlock
+from minigrid.envs.babyai import open as opening
+from minigrid.envs.babyai.core.levelgen import LevelGen
+from numpy.typing import NDArray
+
+from envs.babyai import levels
+from envs.babyai.symbols import COLOURS
+from envs.native.babyai import levels_doors as doors
+from envs.native.babyai import levels_keys as keys
+from envs.native.babyai import levels_own as own
+from envs.native.babyai import levels_sentences as sentences
+from envs.native.babyai import levels_things as things
+from envs.native.babyai.layout import (
+    AFTER,
+    ANY_COLOUR,
+    GO_TO,
+    NOUNS,
+    OPEN,
+    PICK_UP,
+    PUT_NEXT,
+    THEN,
+    THINGS,
+    row_size,
+)
+from envs.native.babyai.plan import (
+    COLUMNS,
+    FAMILY,
+    FIXED_LIMIT,
+    LISTS,
+    NUMBER,
+    ROOMS,
+    ROWS,
+    SIZE,
+    STRICTNESS,
+    UNBLOCKING,
+    Plan,
+    State,
+    plan_size,
+)
+
+Fill = Callable[[NDArray[np.int16], NDArray[np.int64], NDArray[np.int64], Plan, State], None]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What draws a level, and the numbers and lists of its plan. `most`: things of a level, doors not counted."""
+
+    fill: Fill
+    family: int
+    most: int
+    numbers: dict[int, int] = field(default_factory=dict)
+    lists: Sequence[Sequence[int]] = ()
+
+    def flat_lists(self) -> list[int]:
+        """The lists as a plan holds them."""
+        return [number for numbers in self.lists for number in (len(numbers), *numbers)]
+
+
+class Generator:
+    """Draws levels of one kind into rows. `Generator.of` makes it.
+
+    Args:
+        recipe: of these levels.
+        size, columns, lines: cells along the side of a room; rooms.
+        limit: steps of an episode; 0: depends on mission and map.
+
+    Attributes:
+        row_size: integers that rows must have at least.
+    """
+
+    def __init__(self, recipe: Recipe, size: int, columns: int, lines: int, limit: int) -> None:
+        self.row_size = row_size((size - 1) * columns + 1, (size - 1) * lines + 1)
+        self._recipe = recipe
+        self._plan = np.zeros(plan_size(columns * lines, self.row_size), np.int64)
+        head = {SIZE: size, COLUMNS: columns, ROWS: lines, FAMILY: recipe.family, FIXED_LIMIT: limit}
+        for at, number in (head | recipe.numbers).items():
+            self._plan[at] = number
+        lists = recipe.flat_lists()
+        self._plan[LISTS : LISTS + len(lists)] = lists
+
+    @staticmethod
+    def of(simulator: Any) -> Generator | None:
+        """The generator of a Minigrid environment's levels; None where there is none, or a row too small for them."""
+        known = _RECIPES.get(type(simulator))
+        if known is None:
+            return None
+        recipe = known(simulator)
+        size, lines, columns = simulator.room_size, simulator.num_rows, simulator.num_cols
+        if type(simulator) is levels.Local:  # its own number of columns is that of the last mission
+            columns = 2 if "open" in simulator.kinds else 1
+        walls = lines * (columns - 1) + columns * (lines - 1)  # each may have a door
+        if recipe.most + walls > THINGS or len(recipe.flat_lists()) > ROOMS - LISTS:
+            return None
+        return Generator(recipe, size, columns, lines, simulator.max_steps if simulator.fixed_max_steps else 0)
+
+    def fill(self, rows: NDArray[np.int16], index: NDArray[np.int64], seeds: NDArray[np.int64]) -> None:
+        """Make rows[index[j]] the level of seeds[j], which is the same whatever else is drawn.
+
+        Args:
+            rows: int16 [N, K], contiguous, K at least `row_size`; longer rows have their level at the map's corner.
+            index: int64 [n] of [0, N), contiguous.
+            seeds: int64 [n], contiguous.
+
+        Raises:
+            ValueError: they are something else.
+        """
+        if rows.dtype != np.int16 or rows.ndim != 2 or rows.shape[1] < self.row_size or not rows.flags.carray:
+            shape = f"[N, {self.row_size} or more]"
+            raise ValueError(f"rows must be contiguous int16 {shape}, not {rows.dtype} {rows.shape}")
+        for name, given in (("index", index), ("seeds", seeds)):
+            if given.dtype != np.int64 or given.shape != index.shape or given.ndim != 1 or not given.flags.carray:
+                raise ValueError(f"{name} must be contiguous int64 [n], not {given.dtype} {given.shape}")
+        if len(index) and not 0 <= index.min() <= index.max() < len(rows):
+            raise ValueError(f"there are {len(rows)} rows, but index goes from {index.min()} to {index.max()}")
+        # The plan is a copy, since levels are drawn in it: threads may share a generator.
+        self._recipe.fill(rows, index, seeds, self._plan.copy(), np.empty(1, np.uint64))
+
+
+# ---- recipes --------------------------------------------------------------------------------------------------------
+
+_KINDS = {
+    "go to": GO_TO,
+    "pick up": PICK_UP,
+    "open": OPEN,
+    "put next": PUT_NEXT,
+    "pick up, go to": own.PICK_UP_GO_TO,
+    "pick up, pick up": own.PICK_UP_PICK_UP,
+}
+_LINKS = {"then": THEN, "after": AFTER}
+_VERBS = {"goto": GO_TO, "pickup": PICK_UP, "open": OPEN, "putnext": PUT_NEXT}
+_SENTENCES = {"action": sentences.ACTION, "and": sentences.AND, "seq": sentences.SEQUENCE}
+_SELECT_BY = {None: (doors.BY_COLOUR, doors.BY_PLACE), "color": (doors.BY_COLOUR,), "loc": (doors.BY_PLACE,)}
+
+
+def _colour(name: str | None) -> int:
+    return ANY_COLOUR if name is None else COLOURS.index(name)
+
+
+def _pair(pair: tuple[str, str]) -> int:
+    colour, noun = pair
+    return NOUNS.index(noun) * len(COLOURS) + COLOURS.index(colour)
+
+
+def _red_ball(s: Any, grey: bool = False) -> Recipe:
+    numbers = {NUMBER: s.num_dists, things.GREY_OTHERS: int(grey)}
+    return Recipe(things.fill, things.RED_BALL, s.num_dists + 1, numbers)
+
+
+def _seek(verb: int, number: int, reachable: int, **options: bool) -> Recipe:
+    numbers = {NUMBER: number, things.ASKED: verb, things.REACHABLE: reachable}
+    numbers |= {things.UNIQUE: options.get("unique", False), things.DOORS_OPEN: options.get("doors_open", False)}
+    return Recipe(things.fill, things.SEEK, number, numbers)
+
+
+def _put_next(s: Any) -> Recipe:
+    numbers = {NUMBER: s.objs_per_room, things.CARRYING_FIRST: int(s.start_carrying)}
+    return Recipe(things.fill, things.PUT_NEXT_ROOM, 2 * s.objs_per_room, numbers)
+
+
+def _two_doors(s: Any) -> Recipe:
+    colours = {doors.COLOUR_1: _colour(s.first_color), doors.COLOUR_2: _colour(s.second_color)}
+    return Recipe(doors.fill, doors.OPEN_TWO_DOORS, 0, {STRICTNESS: 0b001 * s.strict} | colours)
+
+
+def _open_door(s: Any) -> Recipe:
+    return Recipe(doors.fill, doors.OPEN_DOOR, 0, {STRICTNESS: 0b001 * s.debug}, [_SELECT_BY[s.select_by]])
+
+
+def _doors_order(s: Any) -> Recipe:
+    return Recipe(doors.fill, doors.OPEN_DOORS_ORDER, 0, {NUMBER: s.num_doors, STRICTNESS: 0b101 * s.debug})
+
+
+def _maze_with_key(s: Any, family: int, number: int) -> Recipe:
+    return Recipe(keys.fill, family, number * s.num_rows * s.num_cols + 2, {NUMBER: number})
+
+
+def _local(s: levels.Local) -> Recipe:
+    held_out = sum(1 << _pair(pair) for pair in levels.HELD_OUT)
+    numbers = {NUMBER: s.extra_objects, own.HELD_OUT: int(s.held_out), own.VOCABULARY: held_out}
+    colours = [COLOURS.index(colour) for colour in (levels.TEST_DOORS if s.held_out else levels.TRAIN_DOORS)]
+    lists = [[_KINDS[kind] for kind in s.kinds], [_LINKS[order] for order in s.orders], colours]
+    return Recipe(own.fill, own.LOCAL, s.extra_objects + 2, numbers, lists)
+
+
+def _targets(s: levels.Targets) -> Recipe:
+    numbers = {NUMBER: s.num_dists, own.ASKED: _KINDS[s.action]}
+    return Recipe(own.fill, own.TARGETS, s.num_dists + 2, numbers, [[_pair(p) for p in choice] for choice in s.targets])
+
+
+def _sentence(s: LevelGen) -> Recipe:
+    numbers = {
+        NUMBER: s.num_dists,
+        UNBLOCKING: int(s.unblocking),
+        sentences.LOCKED_ROOM_PROB: round(s.locked_room_prob * sentences.CERTAIN),
+        sentences.LOCATIONS: int(s.locations),
+        sentences.IMPLICIT_UNLOCK: int(s.implicit_unlock),
+        sentences.COLOUR_NAMED: int(type(s) is levels.PickupLocal),
+    }
+    lists = [[_SENTENCES[kind] for kind in s.instr_kinds], [_VERBS[kind] for kind in s.action_kinds]]
+    return Recipe(sentences.fill, 0, s.num_dists + 1, numbers, lists)
+
+
+_RECIPES: dict[type, Callable[[Any], Recipe]] = {
+    goto.GoToRedBallGrey: lambda s: _red_ball(s, grey=True),
+    goto.GoToRedBall: _red_ball,
+    goto.GoToRedBallNoDists: _red_ball,
+    goto.GoToObj: lambda s: _seek(GO_TO, 1, things.WHATEVER, unique=True),
+    goto.GoToLocal: lambda s: _seek(GO_TO, s.num_dists, things.ALL),
+    goto.GoTo: lambda s: _seek(GO_TO, s.num_dists, things.ALL, doors_open=s.doors_open),
+    goto.GoToRedBlueBall: lambda s: Recipe(things.fill, things.RED_BLUE_BALL, s.num_dists + 1, {NUMBER: s.num_dists}),
+    pickup.Pickup: lambda s: _seek(PICK_UP, 18, things.ALL),
+    pickup.UnblockPickup: lambda s: _seek(PICK_UP, 20, things.NOT_ALL),
+    pickup.PickupDist: lambda s: Recipe(things.fill, things.PICKUP_DIST, 5, {NUMBER: 5, STRICTNESS: 0b001 * s.debug}),
+    opening.Open: lambda s: Recipe(things.fill, things.OPEN_ANY, 18, {NUMBER: 18}),
+    putnext.PutNextLocal: lambda s: Recipe(things.fill, things.PUT_NEXT_LOCAL, s.num_objs, {NUMBER: s.num_objs}),
+    putnext.PutNext: _put_next,
+    other.OneRoomS8: lambda s: Recipe(things.fill, things.ONE_ROOM, 1),
+    other.MoveTwoAcross: lambda s: Recipe(
+        things.fill, things.MOVE_TWO_ACROSS, 2 * s.objs_per_room, {NUMBER: s.objs_per_room}
+    ),
+    # ---- doors
+    goto.GoToDoor: lambda s: Recipe(doors.fill, doors.GO_TO_DOOR, 0),
+    goto.GoToObjDoor: lambda s: Recipe(doors.fill, doors.GO_TO_OBJ_DOOR, 8, {NUMBER: 8}),
+    other.ActionObjDoor: lambda s: Recipe(doors.fill, doors.ACTION_OBJ_DOOR, 5, {NUMBER: 5}),
+    opening.OpenRedDoor: lambda s: Recipe(doors.fill, doors.OPEN_RED_DOOR, 0),
+    opening.OpenDoor: _open_door,
+    opening.OpenTwoDoors: _two_doors,
+    opening.OpenDoorsOrder: _doors_order,
+    pickup.PickupAbove: lambda s: Recipe(doors.fill, doors.PICKUP_ABOVE, 1),
+    other.FindObjS5: lambda s: Recipe(doors.fill, doors.FIND_OBJ, 1),
+    # ---- keys
+    unlock.Unlock: lambda s: _maze_with_key(s, keys.UNLOCK, 3),
+    goto.GoToImpUnlock: lambda s: _maze_with_key(s, keys.GO_TO_IMP_UNLOCK, 2),
+    unlock.UnlockLocal: lambda s: Recipe(keys.fill, keys.UNLOCK_LOCAL, 4, {NUMBER: 3 * s.distractors}),
+    unlock.KeyInBox: lambda s: Recipe(keys.fill, keys.KEY_IN_BOX, 2),
+    unlock.UnlockPickup: lambda s: Recipe(keys.fill, keys.UNLOCK_PICKUP, 6, {NUMBER: 4 * s.distractors}),
+    unlock.BlockedUnlockPickup: lambda s: Recipe(keys.fill, keys.BLOCKED_UNLOCK_PICKUP, 3),
+    unlock.UnlockToUnlock: lambda s: Recipe(keys.fill, keys.UNLOCK_TO_UNLOCK, 3),
+    other.KeyCorridor: lambda s: Recipe(keys.fill, keys.KEY_CORRIDOR, 2, {keys.NOUN: NOUNS.index(s.obj_type)}),
+    # ---- ours
+    levels.Local: _local,
+    levels.Targets: _targets,
+    # ---- sentences
+    **dict.fromkeys(
+        (
+            LevelGen,
+            goto.GoToSeq,
+            pickup.PickupLoc,
+            levels.PickupLocal,
+            synth.Synth,
+            synth.SynthLoc,
+            synth.SynthSeq,
+            synth.MiniBossLevel,
+            synth.BossLevel,
+            synth.BossLevelNoUnlock,
+        ),
+        _sentence,
+    ),
+}

@@ -1,0 +1,211 @@
+"""Levels about things in rooms: a function for each of Minigrid's `gen_mission`, line by line."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.native.babyai.drawing import (
+    ANYWHERE,
+    BALL,
+    BLUE,
+    GREY,
+    RED,
+    add_distractors,
+    add_object,
+    all_reachable,
+    check_objs_reachable,
+    code_of_thing,
+    colour_of,
+    connect_all,
+    is_there,
+    lay_rooms,
+    look_like,
+    named,
+    noun_of,
+    place_agent,
+    remove_wall,
+)
+from envs.native.babyai.instructions import instruct, settle
+from envs.native.babyai.layout import (
+    ANY_COLOUR,
+    ANY_NOUN,
+    CODE,
+    COUNT,
+    GO_TO,
+    LINK,
+    OPEN,
+    PICK_UP,
+    PUT_NEXT,
+    THEN,
+    describe_code,
+)
+from envs.native.babyai.plan import (
+    CARRIED,
+    FAMILY,
+    NUMBER,
+    PARAMETERS,
+    REJECTED,
+    RIGHT,
+    Plan,
+    Row,
+    State,
+    two_of,
+    wide,
+)
+from envs.native.compiler import compiled
+from envs.native.random import draw
+
+SEEK, RED_BALL, RED_BLUE_BALL, PICKUP_DIST, ONE_ROOM, OPEN_ANY = range(6)
+PUT_NEXT_LOCAL, PUT_NEXT_ROOM, MOVE_TWO_ACROSS = range(6, 9)
+
+ASKED, UNIQUE, REACHABLE, DOORS_OPEN, GREY_OTHERS, CARRYING_FIRST = range(PARAMETERS, PARAMETERS + 6)
+"""ASKED: the verb. UNIQUE: no two distractors are alike. GREY_OTHERS: distractors are grey. CARRYING_FIRST: the agent
+begins with the thing that it is to put."""
+
+WHATEVER, ALL, NOT_ALL = range(3)
+"""What REACHABLE asks for."""
+
+
+@compiled
+def fill(rows: NDArray[np.int16], index: NDArray[np.int64], seeds: NDArray[np.int64], plan: Plan, state: State) -> None:
+    """Draw rows[index[j]] from seeds[j]."""
+    for j in range(len(index)):
+        row = rows[index[j]]
+        state[0] = np.uint64(seeds[j])
+        accepted = False
+        while not accepted:
+            lay_rooms(row, plan, state)
+            family = plan[FAMILY]
+            if family == SEEK:
+                _seek(row, plan, state)
+            elif family == RED_BALL:
+                _red_ball(row, plan, state)
+            elif family == RED_BLUE_BALL:
+                _red_blue_ball(row, plan, state)
+            elif family == PICKUP_DIST:
+                _pickup_dist(row, plan, state)
+            elif family == ONE_ROOM:
+                _one_room(row, plan, state)
+            elif family == OPEN_ANY:
+                _open_any(row, plan, state)
+            elif family == PUT_NEXT_LOCAL:
+                _put_next_local(row, plan, state)
+            elif family == PUT_NEXT_ROOM:
+                _put_next(row, plan, state)
+            elif family == MOVE_TWO_ACROSS:
+                _move_two_across(row, plan, state)
+            accepted = settle(row, plan)
+
+
+@compiled
+def _seek(row: Row, plan: Plan, state: State) -> None:
+    """GoToObj, GoToLocal, GoTo, Pickup, UnblockPickup."""
+    number = plan[NUMBER]
+    place_agent(row, plan, state, ANYWHERE)
+    connect_all(row, plan, state, ANY_COLOUR)
+    first = add_distractors(row, plan, state, ANYWHERE, number, plan[UNIQUE] == 1)
+    if plan[REACHABLE] != WHATEVER and all_reachable(row, plan) != (plan[REACHABLE] == ALL):
+        plan[REJECTED] = 1
+    instruct(row, 0, plan[ASKED], named(row, first + draw(state, number)), 0)
+    if plan[DOORS_OPEN]:
+        for door in range(first):
+            look_like(row, door, wide(row, CODE + door) - 1)
+
+
+@compiled
+def _red_ball(row: Row, plan: Plan, state: State) -> None:
+    """GoToRedBall, GoToRedBallNoDists, GoToRedBallGrey."""
+    place_agent(row, plan, state, ANYWHERE)
+    ball = add_object(row, plan, state, 0, BALL, RED)
+    add_distractors(row, plan, state, 0, plan[NUMBER], False)
+    if plan[GREY_OTHERS]:
+        for thing in range(ball + 1, row[COUNT]):
+            look_like(row, thing, code_of_thing(noun_of(row, thing), GREY))
+    check_objs_reachable(row, plan)
+    instruct(row, 0, GO_TO, named(row, ball), 0)
+
+
+@compiled
+def _red_blue_ball(row: Row, plan: Plan, state: State) -> None:
+    """GoToRedBlueBall."""
+    place_agent(row, plan, state, ANYWHERE)
+    add_distractors(row, plan, state, 0, plan[NUMBER], False)
+    if is_there(row, code_of_thing(BALL, RED)) or is_there(row, code_of_thing(BALL, BLUE)):
+        plan[REJECTED] = 1
+    ball = add_object(row, plan, state, 0, BALL, RED if draw(state, 2) == 0 else BLUE)
+    check_objs_reachable(row, plan)
+    instruct(row, 0, GO_TO, named(row, ball), 0)
+
+
+@compiled
+def _pickup_dist(row: Row, plan: Plan, state: State) -> None:
+    """PickupDist."""
+    first = add_distractors(row, plan, state, 0, plan[NUMBER], True)
+    place_agent(row, plan, state, 0)
+    thing = first + draw(state, plan[NUMBER])
+    noun, colour = noun_of(row, thing), colour_of(row, thing)
+    named_by = draw(state, 3)  # noun, colour, both
+    if named_by == 0:
+        colour = ANY_COLOUR
+    elif named_by == 1:
+        noun = ANY_NOUN
+    instruct(row, 0, PICK_UP, describe_code(noun, colour, 0, 0), 0)
+
+
+@compiled
+def _one_room(row: Row, plan: Plan, state: State) -> None:
+    """OneRoomS8."""
+    add_object(row, plan, state, 0, BALL, ANY_COLOUR)
+    place_agent(row, plan, state, ANYWHERE)
+    instruct(row, 0, PICK_UP, describe_code(BALL, ANY_COLOUR, 0, 0), 0)
+
+
+@compiled
+def _open_any(row: Row, plan: Plan, state: State) -> None:
+    """Open."""
+    place_agent(row, plan, state, ANYWHERE)
+    connect_all(row, plan, state, ANY_COLOUR)
+    doors = add_distractors(row, plan, state, ANYWHERE, plan[NUMBER], False)
+    check_objs_reachable(row, plan)
+    instruct(row, 0, OPEN, named(row, draw(state, doors)), 0)
+
+
+@compiled
+def _put_next_local(row: Row, plan: Plan, state: State) -> None:
+    """PutNextLocal."""
+    place_agent(row, plan, state, ANYWHERE)
+    first = add_distractors(row, plan, state, 0, plan[NUMBER], True)
+    check_objs_reachable(row, plan)
+    one, other = two_of(state, plan[NUMBER])
+    instruct(row, 0, PUT_NEXT, named(row, first + one), named(row, first + other))
+
+
+@compiled
+def _put_next(row: Row, plan: Plan, state: State) -> None:
+    """PutNext."""
+    number = plan[NUMBER]
+    place_agent(row, plan, state, 0)
+    one = add_distractors(row, plan, state, 0, number, True) + draw(state, number)
+    other = add_distractors(row, plan, state, 1, number, True) + draw(state, number)
+    remove_wall(row, plan, 0, RIGHT)
+    if draw(state, 2) == 0:
+        one, other = other, one
+    instruct(row, 0, PUT_NEXT, named(row, one), named(row, other))
+    if plan[CARRYING_FIRST]:
+        plan[CARRIED] = one
+
+
+@compiled
+def _move_two_across(row: Row, plan: Plan, state: State) -> None:
+    """MoveTwoAcross."""
+    number = plan[NUMBER]
+    place_agent(row, plan, state, 0)
+    left = add_distractors(row, plan, state, 0, number, True)
+    right = add_distractors(row, plan, state, 1, number, True)
+    remove_wall(row, plan, 0, RIGHT)
+    a, d = two_of(state, number)
+    b, c = two_of(state, number)
+    instruct(row, 0, PUT_NEXT, named(row, left + a), named(row, right + b))
+    instruct(row, 2, PUT_NEXT, named(row, right + c), named(row, left + d))
+    row[LINK] = THEN

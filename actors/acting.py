@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from envs.api import Observation, VectorEnv
+from envs.native.compiler import compiled
 from learner.group import Weights, set_weights
 from learner.models.policy import Policy
 
@@ -40,18 +43,26 @@ class ActingPolicy:
     @torch.no_grad()
     def step(self, obs: Observation, state: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """Logits [B, A], values [B] and next state of dense observations [B, ...]."""
-        names = self.policy.text_fields
-        if names:
-            self._encode(np.unique(np.stack([obs[name] for name in names])))
-        visible = {name: torch.from_numpy(obs[name]) for name in self.policy.fields}
-        return self.policy.step(visible, self._codes, state)
+        seen = {name: torch.from_numpy(obs[name]) for name in self.policy.fields}
+        codes = self._codes
+        if names := self.policy.text_fields:
+            # One code for each env and field, whatever the ids are: what is computed must not depend on them.
+            ids = np.concatenate([obs[name] for name in names])
+            self._encode(ids)
+            codes = self._codes.index_select(0, torch.from_numpy(ids))
+            seen |= zip(names, torch.arange(len(codes)).chunk(len(names)), strict=True)
+        return self.policy.step(self.policy.inputs(seen), codes, state)
 
     def _encode(self, ids: NDArray[np.int32]) -> None:
+        """Make `_codes` hold the codes of these texts."""
         known = len(self.env.texts)
         if known > len(self._encoded):
             grown = max(64, 2 * known)
             self._encoded = np.concatenate([self._encoded, np.zeros(grown - len(self._encoded), np.bool_)])
             self._codes = torch.cat([self._codes, torch.zeros(grown - len(self._codes), self.policy.hidden)])
+        if self._encoded[ids].all():
+            return
+        ids = np.unique(ids)
         new = ids[~self._encoded[ids]]
         for group in [new[i : i + 1] for i in range(len(new))] if self.alone else [new] if len(new) else []:
             self._codes[torch.from_numpy(group).long()] = self.policy.codes(
@@ -62,7 +73,26 @@ class ActingPolicy:
 
 def sample(logits: Tensor, uniform: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Draw actions [B] from logits [B, A] with uniform numbers [B] in [0, 1); also their log-probabilities [B]."""
-    log_probs = torch.log_softmax(logits, -1).numpy()
-    cumulative = np.exp(log_probs).cumsum(-1)
-    action = (cumulative < uniform[:, None] * cumulative[:, -1:]).sum(-1)
-    return action, log_probs[np.arange(len(action)), action]
+    actions, log_probs = np.empty(len(uniform), np.int64), np.empty(len(uniform), np.float32)
+    _sample(np.ascontiguousarray(logits.numpy()), uniform, actions, log_probs)
+    return actions, log_probs
+
+
+@compiled
+def _sample(
+    logits: NDArray[np.float32],
+    uniform: NDArray[np.float32],
+    actions: NDArray[np.int64],
+    log_probs: NDArray[np.float32],
+) -> None:
+    """Fill `actions` and `log_probs`: the first action whose cumulative probability reaches the number drawn."""
+    for b in range(len(logits)):
+        largest = logits[b].max()
+        total = 0.0
+        for logit in logits[b]:
+            total += math.exp(logit - largest)
+        action, reached, drawn = 0, math.exp(logits[b, 0] - largest), uniform[b] * total
+        while reached < drawn and action + 1 < logits.shape[1]:
+            action += 1
+            reached += math.exp(logits[b, action] - largest)
+        actions[b], log_probs[b] = action, logits[b, action] - largest - math.log(total)

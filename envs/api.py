@@ -19,10 +19,12 @@ steps is therefore (its episode, the actions taken in it): `state()` is a few sm
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
@@ -81,8 +83,18 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self._log = np.zeros((num_envs, 64, *env_spec.action_shape), np.int16 if env_spec.discrete else np.float32)
         self.single_observation_space = env_spec.observation_space()
         self.single_action_space = env_spec.action_space()
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
+
+    @cached_property
+    def observation_space(self) -> spaces.Dict:  # type: ignore[override]
+        """Made when it is asked for: with thousands of envs it is large, and engines do without it."""
+        text = {name for name, entry in self.env_spec.fields.items() if entry.kind == "text"}
+        return spaces.Dict(
+            {
+                name: spaces.Tuple((space,) * self.num_envs) if name in text else batch_space(space, self.num_envs)
+                for name, space in self.env_spec.observation_space().spaces.items()
+            }
+        )
 
     # ---- what a world writes: one env at a time ... -------------------------------------------------------------
 

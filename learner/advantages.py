@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.native.compiler import compiled
+
 Array = NDArray[np.float32]
 
 
@@ -55,14 +57,17 @@ def vtrace(
 
     With rho = 1 everywhere the advantage is GAE and the target is advantage + value.
     """
-    clipped = np.minimum(rho, np.float32(rho_bar))
-    correction = np.zeros_like(reward[0])  # v_{t+1} - V(s_{t+1}), 0 across an episode's end
-    advantage = np.empty_like(reward)
-    target = np.empty_like(reward)
-    for t in range(len(reward) - 1, -1, -1):
-        goes_on = np.where(done[t], np.float32(0), np.float32(discount * gae_lambda))
-        error = reward[t] + np.float32(discount) * following[t] - value[t]
-        advantage[t] = error + goes_on * correction
-        correction = clipped[t] * advantage[t]
-        target[t] = value[t] + correction
-    return advantage, target
+    clipped: Array = np.minimum(rho, np.float32(rho_bar))
+    goes_on = np.where(done, np.float32(0), np.float32(discount * gae_lambda))
+    advantage = reward + np.float32(discount) * following - value  # one-step errors, for now
+    _accumulate(advantage, goes_on, clipped)
+    return advantage, value + clipped * advantage
+
+
+@compiled
+def _accumulate(errors: Array, goes_on: Array, clipped: Array) -> None:
+    """Turn one-step errors [T, N] into advantages, from the last step to the first."""
+    length, envs = errors.shape
+    for t in range(length - 2, -1, -1):
+        for n in range(envs):
+            errors[t, n] += goes_on[t, n] * (clipped[t + 1, n] * errors[t + 1, n])  # v_{t+1} - V(s_{t+1}) in brackets

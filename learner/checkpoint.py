@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 Arrays = dict[str, NDArray[Any]]
 
-FORMAT = 1
+FORMAT = 2
 
 
 class CheckpointError(RuntimeError):

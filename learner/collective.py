@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import datetime
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import torch
-from torch import nn
 
 
 def free_address() -> str:
@@ -49,15 +48,8 @@ class Group:
         torch.distributed.all_reduce(value, torch.distributed.ReduceOp.MIN)
         return int(value)
 
-    def average_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Replace every gradient by its mean over the ranks, in one message. A missing gradient counts as zero."""
-        if self.size == 1:
-            return
-        parameters = list(parameters)
-        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-        flat = torch.cat([g.flatten() for g in gradients])
-        torch.distributed.all_reduce(flat)
-        flat /= self.size
-        parts = torch.split(flat, [p.numel() for p in parameters])
-        for parameter, part in zip(parameters, parts, strict=True):
-            parameter.grad = part.view_as(parameter)
+    def average(self, values: torch.Tensor) -> None:
+        """Replace `values` by their mean over the ranks, in one message."""
+        if self.size > 1:
+            torch.distributed.all_reduce(values)
+            values /= self.size

@@ -103,9 +103,7 @@ class Learner:
 
     def save(self, folder: Path, version: int, actors: checkpoint.Arrays, record: dict[str, Any], keep: int) -> str:
         """Write a checkpoint with the controller's `actors` arrays and JSON `record`. Returns its path."""
-        state = self.ppo.optimiser.state_dict()["state"]
-        optimiser = {f"{i}.{key}": np.asarray(value) for i, entry in state.items() for key, value in entry.items()}
-        groups = {"model": get_weights(self.policy), "optimiser": optimiser, "actors": actors}
+        groups = {"model": get_weights(self.policy), "optimiser": self.ppo.adam.state(), "actors": actors}
         return str(checkpoint.write(folder, version, groups, record, keep))
 
     def restore(self, path: Path) -> Weights | None:
@@ -117,10 +115,5 @@ class Learner:
         """
         found = checkpoint.read(path)
         set_weights(self.policy, found.arrays["model"])
-        state: dict[int, dict[str, torch.Tensor]] = {}
-        for name, value in found.arrays["optimiser"].items():
-            index, key = name.split(".", 1)
-            state.setdefault(int(index), {})[key] = torch.from_numpy(value)
-        whole = self.ppo.optimiser.state_dict()
-        self.ppo.optimiser.load_state_dict({"state": state, "param_groups": whole["param_groups"]})
+        self.ppo.adam.restore(found.arrays["optimiser"])
         return self.ready()

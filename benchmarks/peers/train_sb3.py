@@ -155,7 +155,7 @@ class Film(BaseFeaturesExtractor):
             "direction": numbers[:, WIDTH],
             "mission": row,
         }
-        features: Tensor = self.network(obs, self.text(tokens))[0]
+        features: Tensor = self.network(self.network.inputs(obs), self.text(tokens))[0]
         return features
 
 

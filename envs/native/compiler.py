@@ -16,10 +16,10 @@ import shutil
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numba
-from numba.core import config
+from numba.core import config, types
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -51,6 +51,11 @@ def compiled(function: Function) -> Function:
     settings = vars(config)
     before, settings["CACHE_DIR"] = settings["CACHE_DIR"], str(folder())
     try:
-        return cast(Function, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+        dispatcher = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
     finally:
         settings["CACHE_DIR"] = before
+    # Numba would compile a function anew for each literal number that another one calls it with.
+    template: Any = dispatcher.get_call_template
+    plain: Any = types.unliteral
+    vars(dispatcher)["get_call_template"] = lambda args, kws: template(tuple(map(plain, args)), kws)
+    return cast(Function, dispatcher)

@@ -94,9 +94,7 @@ def _episode_seeds(
         out[i] = _mixed(words, count, pool) % HELD_OUT_FIRST
 
 
-def episode_seeds(
-    root: NDArray[np.int64], env: NDArray[np.int32], episode: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def episode_seeds(root: NDArray[np.int64], env: NDArray[np.int32], episode: NDArray[np.int64]) -> NDArray[np.int64]:
     """`envs.episode_seed` of each row, int64 [n], at about 0.05 us each; none may be negative."""
     out = np.empty(len(root), np.int64)
     _episode_seeds(root, env, episode, out)

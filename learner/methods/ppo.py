@@ -12,6 +12,7 @@ from typing import Any, Literal
 from envs.api import EnvSpec
 from envs.config import Part
 from learner.methods import Stage
+from learner.ppo import require_bfloat16
 
 
 class Config(Part):
@@ -31,3 +32,5 @@ def check(config: Any, spec: EnvSpec) -> None:
         raise ValueError(
             f"method ppo needs a discrete action space, but {spec.id} takes vectors of {spec.action_shape}"
         )
+    if config.learner.autocast == "bfloat16":
+        require_bfloat16()

@@ -1,16 +1,24 @@
 """Plain network: everything flattened, for vector worlds and for comparisons with libraries that do the same.
 
 Grids are divided by 10, categories are one-hot, texts are their codes; actor and critic have a body of their own, two
-tanh layers of `hidden` each (Schulman et al. 2017, appendix A).
+tanh layers of `hidden` each (Schulman et al. 2017, appendix A). The two are computed side by side: one product with
+[width, 2 * hidden], then a batch of two. The limit is these products in batches of thousands; in batches of hundreds
+half of the time goes into calling operations.
 """
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from envs.api import EnvSpec, Field
 from learner.models.policy import Observations, PolicyConfig
+
+NUMBERS = "all numbers"  # the key of what is not text among the inputs; no field is named so
 
 
 class Network(nn.Module):
@@ -18,30 +26,57 @@ class Network(nn.Module):
 
     def __init__(self, config: PolicyConfig, spec: EnvSpec) -> None:
         super().__init__()
-        self.fields = spec.fields
-        self.width = config.hidden
-        width = sum(self._width(f, config.hidden) for f in self.fields.values())
-        self.actor, self.critic = (
-            nn.Sequential(
-                nn.Linear(width, config.hidden), nn.Tanh(), nn.Linear(config.hidden, config.hidden), nn.Tanh()
-            )
-            for _ in range(2)
-        )
+        self.texts = [n for n, f in spec.fields.items() if f.kind == "text"]
+        self.numbers = {n: f for n, f in spec.fields.items() if f.kind != "text"}
+        self.width = hidden = config.hidden
+        width = sum(f.size if f.kind == "category" else math.prod(f.shape) for f in self.numbers.values())
+        bodies = [(nn.Linear(width + hidden * len(self.texts), hidden), nn.Linear(hidden, hidden)) for _ in range(2)]
+        # Shapes [width, 2 * hidden], [2 * hidden], [2, hidden, hidden], [2, 1, hidden].
+        self.first_weight = nn.Parameter(torch.cat([first.weight.T for first, _ in bodies], 1))
+        self.first_bias = nn.Parameter(torch.cat([first.bias for first, _ in bodies]))
+        self.second_weight = nn.Parameter(torch.stack([second.weight.T for _, second in bodies]))
+        self.second_bias = nn.Parameter(torch.stack([second.bias[None] for _, second in bodies]))
+
+    def inputs(self, obs: Observations) -> dict[str, Tensor]:
+        """All but texts side by side as float32 [..., width]."""
+        flat = [self._flatten(obs[name], field) for name, field in self.numbers.items()]
+        texts = {name: obs[name] for name in self.texts}
+        return texts | {NUMBERS: flat[0] if len(flat) == 1 else torch.cat(flat, -1)} if flat else texts
 
     def forward(self, obs: Observations, codes: Tensor) -> tuple[Tensor, Tensor]:
-        flat = torch.cat([self._flatten(obs[n], f, codes) for n, f in self.fields.items()], -1)
-        return self.actor(flat), self.critic(flat)
+        parts = [obs[NUMBERS]] if self.numbers else []
+        parts += [codes.index_select(0, obs[name]) for name in self.texts]
+        flat = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+        inner = tanh(torch.addmm(self.first_bias, flat, self.first_weight))
+        bodies = inner.view(-1, 2, self.width).transpose(0, 1)  # [2, B, hidden]
+        actor, critic = tanh(torch.baddbmm(self.second_bias, bodies, self.second_weight)).unbind()
+        return actor, critic
 
     @staticmethod
-    def _width(entry: Field, hidden: int) -> int:
-        if entry.kind == "category":
-            return entry.size
-        return hidden if entry.kind == "text" else int(torch.Size(entry.shape).numel())
+    def _flatten(value: Tensor, field: Field) -> Tensor:
+        if field.kind == "category":
+            return nn.functional.one_hot(value, field.size).float()
+        flat = value.flatten(-len(field.shape))
+        return flat / 10.0 if field.kind == "grid" else flat
+
+
+def tanh(x: Tensor) -> Tensor:
+    """tanh in float32. NumPy's is vectorised: seven times as fast as PyTorch's on a CPU, and as exact."""
+    if not x.requires_grad:
+        return torch.from_numpy(np.tanh(x.float().numpy()))
+    result: Tensor = _Tanh.apply(x.float())  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Tanh(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        y = torch.from_numpy(np.tanh(x.numpy()))
+        ctx.save_for_backward(y)
+        return y
 
     @staticmethod
-    def _flatten(value: Tensor, entry: Field, codes: Tensor) -> Tensor:
-        if entry.kind == "text":
-            return codes[value]
-        if entry.kind == "category":
-            return nn.functional.one_hot(value, entry.size).float()
-        return value.flatten(1) / 10.0 if entry.kind == "grid" else value.flatten(1)
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (y,) = ctx.saved_tensors
+        result: Tensor = torch.ops.aten.tanh_backward(gradient, y)
+        return result

@@ -5,6 +5,10 @@
 A network is a module of this folder that publishes `Network(config, spec)`: an `nn.Module` with attribute `width` whose
 `forward(obs, codes)` returns the features of the actor and of the critic, each [B, width] (they may be one tensor).
 `obs` holds tensors [B, ...] by field; a text field holds row indices into `codes` [U, hidden], the encoded texts.
+
+A network may publish `inputs(obs)` too: what can be made of observations [..., *shape] without any parameter, a
+dictionary of tensors with the same leading axes and with texts as they were. It is done once; `forward` then gets the
+result in many passes.
 """
 
 from __future__ import annotations
@@ -99,6 +103,12 @@ class Policy(nn.Module):
         result: Tensor = self.text(prepared)
         return result
 
+    def inputs(self, obs: Observations) -> dict[str, Tensor]:
+        """Raw observations [..., *shape] -> what `step` and `unroll` take, with equal leading axes."""
+        arrange = getattr(self.network, "inputs", dict)
+        result: dict[str, Tensor] = arrange(obs)
+        return result
+
     def initial_state(self, n: int) -> Tensor | None:
         """Recurrent state [n, hidden] at the start of an episode, or None."""
         return torch.zeros(n, self.hidden) if self.memory is not None else None
@@ -130,15 +140,27 @@ class Policy(nn.Module):
         states = None
         if self.memory is not None:
             assert state is not None
-            rows = actor.unflatten(0, (length, envs))
-            steps = []
-            for t in range(length):
-                if t:
-                    state = state * (~done[t]).unsqueeze(-1)
-                state = self.memory(rows[t], state)
-                steps.append(state)
-            states = torch.stack(steps)
+            states = self._remember(actor.view(length, envs, -1), state, done)
             actor = critic = states.flatten(0, 1)
         logits = self.actor(actor).unflatten(0, (length, envs))
         values = self.critic(critic).squeeze(-1).unflatten(0, (length, envs))
         return logits, values, states
+
+    def _remember(self, features: Tensor, state: Tensor, done: Tensor) -> Tensor:
+        """`memory` over features [T, N, width], as in `unroll`: what does not depend on the state is one product."""
+        assert self.memory is not None
+        linear, sizes = nn.functional.linear, [2 * self.hidden, self.hidden]  # two gates, and what is new
+        given = linear(features, self.memory.weight_ih, self.memory.bias_ih)
+        given_gates, given_new = (part.unbind() for part in torch.split(given, sizes, -1))
+        some_done, goes_on = done.any(1).tolist(), (~done).to(given.dtype).unsqueeze(-1)
+        state = state.to(given.dtype)
+        states = []
+        for t in range(len(features)):
+            if t and some_done[t]:
+                state = state * goes_on[t]
+            kept = linear(state, self.memory.weight_hh, self.memory.bias_hh)
+            kept_gates, kept_new = torch.split(kept, sizes, -1)
+            reset, keep = torch.sigmoid(given_gates[t] + kept_gates).chunk(2, -1)
+            state = torch.lerp(torch.tanh(torch.addcmul(given_new[t], reset, kept_new)), state, keep)
+            states.append(state)
+        return torch.stack(states)

@@ -86,7 +86,7 @@ def test_the_learner_recomputes_what_the_actor_computed(memory):
     with torch.no_grad():
         codes = policy.codes(batch.texts)
         logits, values, states = policy.unroll(batch.obs, codes, batch.state, batch.episode_starts)
-        log_prob = torch.log_softmax(logits[:-1], -1).gather(-1, batch.action[..., None])[..., 0]
+        log_prob = torch.log_softmax(logits[:-1], -1).gather(-1, torch.from_numpy(batch.action)[..., None])[..., 0]
         at = torch.from_numpy(chunk.final_index).long()
         state = None if states is None else states[at[:, 0], at[:, 1]]
         final = policy.step(batch.final_obs, codes, state)[1]

@@ -9,6 +9,10 @@ from benchmarks import __main__ as command
 from benchmarks.measure import ROOT, Case, DifferentOutputs, Options, Report, Skip, make_row
 
 IDS = [
+    "babyai/GoToLocal/native/symbolic/minigrid",
+    "babyai/GoToLocal/native/text/minigrid_text",
+    "babyai/GoToLocal/native/text/minigrid_text_once",
+    "babyai/GoToLocal/exact/symbolic/minigrid",
     "rollout/GoToLocal/env_steps/gymnasium_sync",
     "scoring/t5/unique/sequences/repeat",
     "scoring/t5/unique/sequences/encode_once",
@@ -51,7 +55,7 @@ def fake(monkeypatch, tmp_path):
 
 
 def test_benchmarks_are_found_by_name():
-    assert {"rollout", "scoring", "llm", "train"} <= set(command.names())
+    assert {"babyai", "rollout", "scoring", "llm", "train"} <= set(command.names())
     assert not {"measure", "setup", "peers", "__main__"} & set(command.names())
 
 

@@ -31,6 +31,7 @@ def test_unroll_equals_step_by_step(network, memory, env):
     spec = envs.spec(env)
     policy = build_policy(PolicyConfig(network=network, memory=memory, hidden=16), spec, 0)
     obs = observations(spec, 6, 3, texts=2)
+    obs = policy.inputs(obs)
     codes = policy.codes(policy.prepare(["go left", "go right"]))
     done = torch.zeros(6, 3, dtype=torch.bool)
     done[2, 1] = done[4, 0] = True
@@ -45,12 +46,79 @@ def test_unroll_equals_step_by_step(network, memory, env):
             torch.testing.assert_close(step_values, values[t], rtol=1e-4, atol=1e-5)
 
 
+def plain_mlp(network, obs, codes):
+    """Two bodies, one after the other, as in the paper."""
+    kinds = {"grid": lambda x, f: x.flatten(1) / 10, "vector": lambda x, f: x, "text": lambda x, f: codes[x]}
+    kinds["category"] = lambda x, f: torch.nn.functional.one_hot(x, f.size).float()
+    ordered = sorted(obs, key=lambda name: network.spec.fields[name].kind == "text")  # texts last
+    flat = torch.cat([kinds[network.spec.fields[n].kind](obs[n], network.spec.fields[n]) for n in ordered], -1)
+    features = []
+    for body, weight in enumerate(network.first_weight.split(network.width, 1)):
+        inner = torch.tanh(flat @ weight + network.first_bias.split(network.width)[body])
+        features.append(torch.tanh(inner @ network.second_weight[body] + network.second_bias[body, 0]))
+    return features
+
+
+def plain_film(network, obs, codes):
+    """Every cell on its own."""
+    objects, colours, states = network.symbols
+    sentence = [codes[obs[name]] for name in network.texts]
+    o, c, s = obs["image"].long().unbind(-1)
+    cells = objects[o] + colours[c] + states[s]
+    context = torch.relu(network.context(torch.cat([cells[:, 3, 6], *sentence], -1)))
+    cells = cells.flatten(1, 2)
+    scale, shift, scale_again, shift_again = network.film(context).unsqueeze(1).chunk(4, -1)
+    cells = torch.relu(cells * (1 + scale) + shift)
+    cells = torch.relu(network.mix(cells) * (1 + scale_again) + shift_again)
+    parts = [context, torch.nn.functional.one_hot(obs["direction"], 4).float()]
+    rest = torch.cat(parts, -1) @ network.out_rest.T
+    features = torch.relu(rest + cells.flatten(1) @ network.out_cells.T + network.out_bias)
+    return [torch.relu(network.last(features))] * 2
+
+
+@pytest.mark.parametrize("captions", [False, True])
+@pytest.mark.parametrize(("name", "plain"), [("mlp", plain_mlp), ("film", plain_film)])
+def test_networks_compute_what_their_plain_forms_compute_and_so_do_their_gradients(name, plain, captions):
+    spec = envs.spec("babyai/GoToLocal", captions=captions)
+    policy = build_policy(PolicyConfig(network=name, hidden=16), spec, 0)
+    policy.network.spec = spec
+    obs = {k: v[0] for k, v in observations(spec, 1, 40, texts=5).items()}
+    random = torch.Generator().manual_seed(0)
+    codes = torch.randn(5, 16, generator=random, requires_grad=True)
+    towards = torch.randn(2, 40, 16, generator=random)
+    found = []
+    for features in (policy.network(policy.inputs(obs), codes), plain(policy.network, obs, codes)):
+        policy.zero_grad()
+        codes.grad = None
+        sum((f * to).sum() for f, to in zip(features, towards, strict=True)).backward()
+        gradients = {n: p.grad.clone() for n, p in policy.network.named_parameters()}
+        found.append((*(f.detach() for f in features), codes.grad.clone(), *gradients.values()))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_film_refuses_symbols_that_it_has_no_room_for():
+    policy = build_policy(PolicyConfig(hidden=16), envs.spec("babyai/GoToLocal"), 0)
+    obs = {k: v[0] for k, v in observations(envs.spec("babyai/GoToLocal"), 1, 2, texts=1).items()}
+    obs["image"][0, 0, 0, 0] = 16
+    with pytest.raises(ValueError, match="beyond"):
+        policy.inputs(obs)
+
+
+def test_bodies_begin_as_linear_layers_do():
+    """The parameters are laid out for speed; their distribution is the layers' own."""
+    network = build_policy(PolicyConfig(network="mlp", hidden=64), envs.spec("babyai/GoToLocal"), 0).network
+    for value, inputs in ((network.first_weight, len(network.first_weight)), (network.second_weight, 64)):
+        assert value.abs().max() <= inputs**-0.5
+        assert value.std().item() == pytest.approx((3 * inputs) ** -0.5, rel=0.05)
+
+
 @pytest.mark.parametrize("text", ["learned", "minilm"])
 def test_the_mission_reaches_the_actions(text):
     spec = envs.spec("babyai/GoToLocal")
     policy = build_policy(PolicyConfig(text=text, hidden=16), spec, 0)
     torch.nn.init.normal_(policy.actor.weight)
-    obs = {k: v[0] for k, v in observations(spec, 1, 1, texts=1).items()}
+    obs = policy.inputs({k: v[0] for k, v in observations(spec, 1, 1, texts=1).items()})
     with torch.no_grad():
         one, other = (
             policy.step(obs, policy.codes(policy.prepare([mission])), None)[0]

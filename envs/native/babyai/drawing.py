@@ -92,10 +92,9 @@ def lay_rooms(row: Row, plan: Plan, state: State) -> None:
             for x in range(1, inner):
                 row[MAP + corner + y * stride + x] = EMPTY_CODE
         here = ROOMS + ROOM * room
-        plan[here : here + DOOR_AT] = 0
-        plan[here + DOOR_AT : here + LOCKED] = NOWHERE
-        plan[here + LOCKED] = 0
-        plan[here + CORNER] = corner
+        for door in range(4):
+            plan[here + door], plan[here + DOOR_AT + door] = 0, NOWHERE
+        plan[here + LOCKED], plan[here + CORNER] = 0, corner
         if column < columns - 1:
             plan[here + DOOR_AT + RIGHT] = corner + inner + stride * (1 + draw(state, inner - 1))
         if line < lines - 1:
@@ -250,7 +249,7 @@ def place_agent(row: Row, plan: Plan, state: State, room: int) -> int:
     """Put the agent into a room, or ANYWHERE, with at most a wall right before it. Returns the room."""
     if room == ANYWHERE:
         room = any_room(plan, state)
-    while True:
+    for _ in range(_TRIES):
         row[AT] = NOWHERE
         at = free_cell(row, plan, state, room)
         row[AT] = max(at, plan[ROOMS + CORNER])  # on the map in any case
@@ -258,6 +257,8 @@ def place_agent(row: Row, plan: Plan, state: State, room: int) -> int:
         faced = row[MAP + ahead(row)]
         if faced in (EMPTY_CODE, WALL_CODE) or at == NOWHERE:
             return room
+    plan[REJECTED] = 1  # every free cell has a thing on each side: here Minigrid goes on for ever
+    return room
 
 
 @compiled

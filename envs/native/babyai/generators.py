@@ -5,8 +5,8 @@
 Other levels are drawn by Minigrid itself, see `exact`. Classes are matched exactly: nothing is known of what a subclass
 changes.
 
-On one core a level of GoToLocal takes 1.6 us and one of BossLevel 8 us, where Minigrid needs 400 us and 3 ms. The loops
-of a file are compiled when the first of its levels is drawn, once per version of these sources.
+On one core a level of GoToLocal takes 1.6 us and one of BossLevel 8 us, where Minigrid needs 400 us and 2 ms. Machine
+code is made when the first level of a loop is drawn, in a few seconds, once per version of these sources.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from envs.babyai import levels
 from envs.babyai.symbols import COLOURS
 from envs.native.babyai import levels_doors as doors
 from envs.native.babyai import levels_keys as keys
+from envs.native.babyai import levels_mazes as mazes
 from envs.native.babyai import levels_own as own
+from envs.native.babyai import levels_rooms as rooms
 from envs.native.babyai import levels_sentences as sentences
-from envs.native.babyai import levels_things as things
 from envs.native.babyai.layout import (
     AFTER,
     ANY_COLOUR,
@@ -159,20 +160,22 @@ def _pair(pair: tuple[str, str]) -> int:
     return NOUNS.index(noun) * len(COLOURS) + COLOURS.index(colour)
 
 
+def _go_to(number: int) -> Recipe:
+    return Recipe(rooms.fill_go_to, 0, number, {NUMBER: number})
+
+
 def _red_ball(s: Any, grey: bool = False) -> Recipe:
-    numbers = {NUMBER: s.num_dists, things.GREY_OTHERS: int(grey)}
-    return Recipe(things.fill, things.RED_BALL, s.num_dists + 1, numbers)
+    return Recipe(rooms.fill, rooms.RED_BALL, s.num_dists + 1, {NUMBER: s.num_dists, rooms.GREY_OTHERS: int(grey)})
 
 
-def _seek(verb: int, number: int, reachable: int, **options: bool) -> Recipe:
-    numbers = {NUMBER: number, things.ASKED: verb, things.REACHABLE: reachable}
-    numbers |= {things.UNIQUE: options.get("unique", False), things.DOORS_OPEN: options.get("doors_open", False)}
-    return Recipe(things.fill, things.SEEK, number, numbers)
+def _seek(verb: int, number: int, all_reachable: bool = True, doors_open: bool = False) -> Recipe:
+    options = {mazes.ALL_REACHABLE: int(all_reachable), mazes.DOORS_OPEN: int(doors_open)}
+    return Recipe(mazes.fill, mazes.SEEK, number, {NUMBER: number, mazes.ASKED: verb} | options)
 
 
 def _put_next(s: Any) -> Recipe:
-    numbers = {NUMBER: s.objs_per_room, things.CARRYING_FIRST: int(s.start_carrying)}
-    return Recipe(things.fill, things.PUT_NEXT_ROOM, 2 * s.objs_per_room, numbers)
+    numbers = {NUMBER: s.objs_per_room, rooms.CARRYING_FIRST: int(s.start_carrying)}
+    return Recipe(rooms.fill, rooms.PUT_NEXT_ROOM, 2 * s.objs_per_room, numbers)
 
 
 def _two_doors(s: Any) -> Recipe:
@@ -219,23 +222,27 @@ def _sentence(s: LevelGen) -> Recipe:
 
 
 _RECIPES: dict[type, Callable[[Any], Recipe]] = {
+    # ---- rooms
     goto.GoToRedBallGrey: lambda s: _red_ball(s, grey=True),
     goto.GoToRedBall: _red_ball,
     goto.GoToRedBallNoDists: _red_ball,
-    goto.GoToObj: lambda s: _seek(GO_TO, 1, things.WHATEVER, unique=True),
-    goto.GoToLocal: lambda s: _seek(GO_TO, s.num_dists, things.ALL),
-    goto.GoTo: lambda s: _seek(GO_TO, s.num_dists, things.ALL, doors_open=s.doors_open),
-    goto.GoToRedBlueBall: lambda s: Recipe(things.fill, things.RED_BLUE_BALL, s.num_dists + 1, {NUMBER: s.num_dists}),
-    pickup.Pickup: lambda s: _seek(PICK_UP, 18, things.ALL),
-    pickup.UnblockPickup: lambda s: _seek(PICK_UP, 20, things.NOT_ALL),
-    pickup.PickupDist: lambda s: Recipe(things.fill, things.PICKUP_DIST, 5, {NUMBER: 5, STRICTNESS: 0b001 * s.debug}),
-    opening.Open: lambda s: Recipe(things.fill, things.OPEN_ANY, 18, {NUMBER: 18}),
-    putnext.PutNextLocal: lambda s: Recipe(things.fill, things.PUT_NEXT_LOCAL, s.num_objs, {NUMBER: s.num_objs}),
+    goto.GoToObj: lambda s: _go_to(1),
+    goto.GoToLocal: lambda s: _go_to(s.num_dists),
+    goto.GoToRedBlueBall: lambda s: Recipe(rooms.fill, rooms.RED_BLUE_BALL, s.num_dists + 1, {NUMBER: s.num_dists}),
+    pickup.PickupDist: lambda s: Recipe(rooms.fill, rooms.PICKUP_DIST, 5, {NUMBER: 5, STRICTNESS: 0b001 * s.debug}),
+    putnext.PutNextLocal: lambda s: Recipe(rooms.fill, rooms.PUT_NEXT_LOCAL, s.num_objs, {NUMBER: s.num_objs}),
     putnext.PutNext: _put_next,
-    other.OneRoomS8: lambda s: Recipe(things.fill, things.ONE_ROOM, 1),
+    other.OneRoomS8: lambda s: Recipe(rooms.fill, rooms.ONE_ROOM, 1),
     other.MoveTwoAcross: lambda s: Recipe(
-        things.fill, things.MOVE_TWO_ACROSS, 2 * s.objs_per_room, {NUMBER: s.objs_per_room}
+        rooms.fill, rooms.MOVE_TWO_ACROSS, 2 * s.objs_per_room, {NUMBER: s.objs_per_room}
     ),
+    # ---- mazes
+    goto.GoTo: lambda s: _seek(GO_TO, s.num_dists, doors_open=s.doors_open),
+    pickup.Pickup: lambda s: _seek(PICK_UP, 18),
+    pickup.UnblockPickup: lambda s: _seek(PICK_UP, 20, all_reachable=False),
+    pickup.PickupAbove: lambda s: Recipe(mazes.fill, mazes.PICKUP_ABOVE, 1),
+    opening.Open: lambda s: Recipe(mazes.fill, mazes.OPEN_ANY, 18, {NUMBER: 18}),
+    other.FindObjS5: lambda s: Recipe(mazes.fill, mazes.FIND_OBJ, 1),
     # ---- doors
     goto.GoToDoor: lambda s: Recipe(doors.fill, doors.GO_TO_DOOR, 0),
     goto.GoToObjDoor: lambda s: Recipe(doors.fill, doors.GO_TO_OBJ_DOOR, 8, {NUMBER: 8}),
@@ -244,8 +251,6 @@ _RECIPES: dict[type, Callable[[Any], Recipe]] = {
     opening.OpenDoor: _open_door,
     opening.OpenTwoDoors: _two_doors,
     opening.OpenDoorsOrder: _doors_order,
-    pickup.PickupAbove: lambda s: Recipe(doors.fill, doors.PICKUP_ABOVE, 1),
-    other.FindObjS5: lambda s: Recipe(doors.fill, doors.FIND_OBJ, 1),
     # ---- keys
     unlock.Unlock: lambda s: _maze_with_key(s, keys.UNLOCK, 3),
     goto.GoToImpUnlock: lambda s: _maze_with_key(s, keys.GO_TO_IMP_UNLOCK, 2),

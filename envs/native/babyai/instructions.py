@@ -140,7 +140,7 @@ def _resolve(row: Row, plan: Plan, d: int) -> None:
     noun, colour, _ = parts(description)
     # Minigrid counts every cell, walls too, which are grey: "a grey object" is never "the grey object"
     met = 2 if noun == ANY_NOUN and colour == GREY else 0
-    for thing in range(row[COUNT]):
+    for thing in range(wide(row, COUNT)):
         if matches(row, plan, thing, description):
             row[MEMBER + thing] |= 1 << d
             met += 1

@@ -14,20 +14,16 @@ from envs.native.babyai.drawing import (
     RED,
     add_distractors,
     add_door,
-    add_object,
     check_objs_reachable,
     code_of_door,
-    connect_all,
     is_there,
     lay_rooms,
     named,
-    noun_of,
     place_agent,
 )
 from envs.native.babyai.instructions import instruct, settle
 from envs.native.babyai.layout import (
     ANY_COLOUR,
-    ANY_NOUN,
     ANY_PLACE,
     GO_TO,
     LINK,
@@ -42,11 +38,9 @@ from envs.native.babyai.plan import (
     NUMBER,
     PARAMETERS,
     RIGHT,
-    UP,
     Plan,
     Row,
     State,
-    any_room,
     middle_room,
     rand_elem,
     two_of,
@@ -62,9 +56,7 @@ from envs.native.random import draw
     OPEN_DOOR,
     OPEN_TWO_DOORS,
     OPEN_DOORS_ORDER,
-    PICKUP_ABOVE,
-    FIND_OBJ,
-) = range(9)
+) = range(7)
 
 COLOUR_1, COLOUR_2 = range(PARAMETERS, PARAMETERS + 2)
 """Of doors, or ANY_COLOUR. The list: BY_COLOUR, BY_PLACE."""
@@ -97,10 +89,6 @@ def fill(rows: NDArray[np.int16], index: NDArray[np.int64], seeds: NDArray[np.in
                 _open_two_doors(row, plan, state)
             elif family == OPEN_DOORS_ORDER:
                 _open_doors_order(row, plan, state)
-            elif family == PICKUP_ABOVE:
-                _pickup_above(row, plan, state)
-            elif family == FIND_OBJ:
-                _find_obj(row, plan, state)
             accepted = settle(row, plan)
 
 
@@ -198,22 +186,3 @@ def _open_doors_order(row: Row, plan: Plan, state: State) -> None:
     if mode > 0:
         instruct(row, 2, OPEN, named(row, other), 0)
         row[LINK] = THEN + mode - 1
-
-
-@compiled
-def _pickup_above(row: Row, plan: Plan, state: State) -> None:
-    """PickupAbove."""
-    thing = add_object(row, plan, state, 1, ANY_NOUN, ANY_COLOUR)
-    add_door(row, plan, state, middle_room(plan), UP, ANY_COLOUR, CLOSED)
-    place_agent(row, plan, state, middle_room(plan))
-    connect_all(row, plan, state, ANY_COLOUR)
-    instruct(row, 0, PICK_UP, named(row, thing), 0)
-
-
-@compiled
-def _find_obj(row: Row, plan: Plan, state: State) -> None:
-    """FindObjS5."""
-    thing = add_object(row, plan, state, any_room(plan, state), ANY_NOUN, ANY_COLOUR)
-    place_agent(row, plan, state, middle_room(plan))
-    connect_all(row, plan, state, ANY_COLOUR)
-    instruct(row, 0, PICK_UP, describe_code(noun_of(row, thing), ANY_COLOUR, ANY_PLACE, 0), 0)

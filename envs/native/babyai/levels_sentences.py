@@ -144,7 +144,7 @@ def _rand_obj(row: Row, plan: Plan, state: State, first: int, nouns: int) -> int
 def _can_be_meant(row: Row, plan: Plan, description: int) -> bool:
     """Does the description mean a thing, one outside of the locked room where the level unlocks only when told to?"""
     anywhere = plan[IMPLICIT_UNLOCK] or plan[LOCKED_ROOM] == NONE
-    for thing in range(row[COUNT]):
+    for thing in range(wide(row, COUNT)):
         if matches(row, plan, thing, description) and (
             anywhere or not inside(row, plan, plan[LOCKED_ROOM], wide(row, POSITION + thing))
         ):

@@ -146,6 +146,8 @@ def _pack_mission(mission: Any, row: Row, things: dict[int, int]) -> None:
                 place, unique = _PLACE_NAMES.index(meant.loc), len(meant.obj_set) == 1
                 row[DESCRIPTION + d] = describe_code(noun, colour, place, int(unique))
                 for thing, (x, y) in zip(meant.obj_set, meant.obj_poss, strict=True):
+                    if thing.type == "wall":
+                        continue  # "a grey object" means walls too; they count for the article and can do no more
                     row[MEMBER + things[id(thing)]] |= 1 << d
                     row[KNOWN + things[id(thing)]] = cell_at(row, x, y)
 

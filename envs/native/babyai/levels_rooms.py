@@ -1,4 +1,4 @@
-"""Levels about things in rooms: a function for each of Minigrid's `gen_mission`, line by line."""
+"""Levels about things in a room or two: a function for each of Minigrid's `gen_mission`, line by line."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from envs.native.babyai.drawing import (
     RED,
     add_distractors,
     add_object,
-    all_reachable,
     check_objs_reachable,
     code_of_thing,
     colour_of,
-    connect_all,
     is_there,
     lay_rooms,
     look_like,
@@ -30,11 +28,9 @@ from envs.native.babyai.instructions import instruct, settle
 from envs.native.babyai.layout import (
     ANY_COLOUR,
     ANY_NOUN,
-    CODE,
     COUNT,
     GO_TO,
     LINK,
-    OPEN,
     PICK_UP,
     PUT_NEXT,
     THEN,
@@ -51,20 +47,29 @@ from envs.native.babyai.plan import (
     Row,
     State,
     two_of,
-    wide,
 )
 from envs.native.compiler import compiled
 from envs.native.random import draw
 
-SEEK, RED_BALL, RED_BLUE_BALL, PICKUP_DIST, ONE_ROOM, OPEN_ANY = range(6)
-PUT_NEXT_LOCAL, PUT_NEXT_ROOM, MOVE_TWO_ACROSS = range(6, 9)
+RED_BALL, RED_BLUE_BALL, PICKUP_DIST, ONE_ROOM, PUT_NEXT_LOCAL, PUT_NEXT_ROOM, MOVE_TWO_ACROSS = range(7)
 
-ASKED, UNIQUE, REACHABLE, DOORS_OPEN, GREY_OTHERS, CARRYING_FIRST = range(PARAMETERS, PARAMETERS + 6)
-"""ASKED: the verb. UNIQUE: no two distractors are alike. GREY_OTHERS: distractors are grey. CARRYING_FIRST: the agent
-begins with the thing that it is to put."""
+GREY_OTHERS, CARRYING_FIRST = range(PARAMETERS, PARAMETERS + 2)
+"""Whether distractors are grey; whether the agent begins with the thing that it is to put."""
 
-WHATEVER, ALL, NOT_ALL = range(3)
-"""What REACHABLE asks for."""
+
+@compiled
+def fill_go_to(
+    rows: NDArray[np.int16], index: NDArray[np.int64], seeds: NDArray[np.int64], plan: Plan, state: State
+) -> None:
+    """Draw rows[index[j]] from seeds[j], one room with a thing to go to: compiled apart, since most want no more."""
+    for j in range(len(index)):
+        row = rows[index[j]]
+        state[0] = np.uint64(seeds[j])
+        accepted = False
+        while not accepted:
+            lay_rooms(row, plan, state)
+            _go_to(row, plan, state)
+            accepted = settle(row, plan)
 
 
 @compiled
@@ -77,9 +82,7 @@ def fill(rows: NDArray[np.int16], index: NDArray[np.int64], seeds: NDArray[np.in
         while not accepted:
             lay_rooms(row, plan, state)
             family = plan[FAMILY]
-            if family == SEEK:
-                _seek(row, plan, state)
-            elif family == RED_BALL:
+            if family == RED_BALL:
                 _red_ball(row, plan, state)
             elif family == RED_BLUE_BALL:
                 _red_blue_ball(row, plan, state)
@@ -87,8 +90,6 @@ def fill(rows: NDArray[np.int16], index: NDArray[np.int64], seeds: NDArray[np.in
                 _pickup_dist(row, plan, state)
             elif family == ONE_ROOM:
                 _one_room(row, plan, state)
-            elif family == OPEN_ANY:
-                _open_any(row, plan, state)
             elif family == PUT_NEXT_LOCAL:
                 _put_next_local(row, plan, state)
             elif family == PUT_NEXT_ROOM:
@@ -99,18 +100,12 @@ def fill(rows: NDArray[np.int16], index: NDArray[np.int64], seeds: NDArray[np.in
 
 
 @compiled
-def _seek(row: Row, plan: Plan, state: State) -> None:
-    """GoToObj, GoToLocal, GoTo, Pickup, UnblockPickup."""
-    number = plan[NUMBER]
+def _go_to(row: Row, plan: Plan, state: State) -> None:
+    """GoToLocal, GoToObj."""
     place_agent(row, plan, state, ANYWHERE)
-    connect_all(row, plan, state, ANY_COLOUR)
-    first = add_distractors(row, plan, state, ANYWHERE, number, plan[UNIQUE] == 1)
-    if plan[REACHABLE] != WHATEVER and all_reachable(row, plan) != (plan[REACHABLE] == ALL):
-        plan[REJECTED] = 1
-    instruct(row, 0, plan[ASKED], named(row, first + draw(state, number)), 0)
-    if plan[DOORS_OPEN]:
-        for door in range(first):
-            look_like(row, door, wide(row, CODE + door) - 1)
+    first = add_distractors(row, plan, state, 0, plan[NUMBER], False)
+    check_objs_reachable(row, plan)
+    instruct(row, 0, GO_TO, named(row, first + draw(state, plan[NUMBER])), 0)
 
 
 @compiled
@@ -159,16 +154,6 @@ def _one_room(row: Row, plan: Plan, state: State) -> None:
     add_object(row, plan, state, 0, BALL, ANY_COLOUR)
     place_agent(row, plan, state, ANYWHERE)
     instruct(row, 0, PICK_UP, describe_code(BALL, ANY_COLOUR, 0, 0), 0)
-
-
-@compiled
-def _open_any(row: Row, plan: Plan, state: State) -> None:
-    """Open."""
-    place_agent(row, plan, state, ANYWHERE)
-    connect_all(row, plan, state, ANY_COLOUR)
-    doors = add_distractors(row, plan, state, ANYWHERE, plan[NUMBER], False)
-    check_objs_reachable(row, plan)
-    instruct(row, 0, OPEN, named(row, draw(state, doors)), 0)
 
 
 @compiled

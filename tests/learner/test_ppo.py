@@ -1,0 +1,210 @@
+"""An update is the one that PPO's papers and plain PyTorch give: same minibatches, same parameters afterwards."""
+
+import copy
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+import envs
+from actors import ActorsConfig, ActorSetup, RolloutActor
+from cluster.config import compose
+from cluster.overrides import UsageError
+from learner import ppo
+from learner.advantages import next_values, vtrace
+from learner.collective import Group
+from learner.group import build_policy, get_weights
+from learner.models import PolicyConfig
+from learner.ppo import PPO, LearnerConfig, collate
+from tests.learner.test_losses import Steps
+from tests.learner.test_losses import reference as loss_terms
+
+SEED, VERSION = 3, 5
+
+
+def play(env, config, n=2, envs_=6, steps=20, version=VERSION):
+    """Chunks of n actors by a policy that is not quite the learner's if `version` is an old one."""
+    spec = envs.spec(env)
+    weights = get_weights(trained(build_policy(config, spec, 0), VERSION - version))
+    made = ActorSetup(env, {}, spec, ActorsConfig(n=n, envs=envs_, steps=steps), config, SEED, True)
+    return spec, [RolloutActor(made, index).rollout(weights, version)[1] for index in range(n)]
+
+
+def trained(policy, differs=0):
+    """A policy with opinions, so that probabilities are not all equal."""
+    torch.manual_seed(1)
+    torch.nn.init.normal_(policy.actor.weight, std=0.5)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.02 * differs)
+    return policy
+
+
+def mask_some(chunk):
+    """Forbid actions that were not taken."""
+    random = np.random.default_rng(chunk.actor)
+    mask = random.random((*chunk.value.shape, 3)) < 0.7
+    np.put_along_axis(mask[:-1], chunk.action[..., None], True, -1)
+    return dataclasses.replace(chunk, action_mask=mask)
+
+
+def reference_update(policy, batch, config):
+    """PPO by the book: automatic differentiation, torch's Adam and clipping, one parameter at a time."""
+    optimiser = torch.optim.Adam(policy.parameters(), lr=config.learning_rate, eps=1e-5)
+    length, n = batch.terminated.shape
+    done = torch.cat([torch.zeros(1, n, dtype=torch.bool), torch.from_numpy(batch.done)])
+    action = torch.from_numpy(batch.action)
+
+    def evaluate():
+        codes = policy.codes(batch.texts)
+        logits, value, states = policy.unroll(batch.obs, codes, batch.state, done)
+        return logits[:-1], value, states, codes
+
+    log_prob, value, final = batch.log_prob, batch.value, batch.final_value
+    if not batch.fresh:
+        with torch.no_grad():
+            logits, values, states, codes = evaluate()
+            if batch.mask is not None:
+                logits = logits.masked_fill(~torch.from_numpy(batch.mask[:-1]), -1e30)
+            log_prob = torch.log_softmax(logits, -1).gather(-1, action[..., None])[..., 0].numpy()
+            at = torch.from_numpy(batch.final_index).long()
+            state = None if states is None else states[at[:, 0], at[:, 1]]
+            value, final = values.numpy(), policy.step(batch.final_obs, codes, state)[1].numpy()
+    rho = np.exp(log_prob - batch.log_prob)
+    following = next_values(value, batch.terminated, batch.truncated, batch.final_index, final)
+    advantage, target = vtrace(batch.reward, value[:-1], following, batch.done, rho, config.discount, config.gae_lambda)
+    advantage = ((advantage - advantage.mean()) / (advantage.std() + 1e-8)).astype(np.float32)
+    for epoch in range(config.epochs):
+        random = np.random.default_rng([SEED, VERSION, epoch, 0])
+        units = n if batch.state is not None else length * n
+        for part in np.array_split(random.permutation(units), round(length * n / config.minibatch)):
+            t, e = (np.arange(length)[:, None], part) if batch.state is not None else (part // n, part % n)
+            t, e = (x.ravel() for x in np.broadcast_arrays(t, e))
+            logits, values, _, _ = evaluate()  # of everything: wasteful, and the same
+            columns = (log_prob, advantage, np.minimum(rho, 1), value[:-1], target)
+            mask = None if batch.mask is None else batch.mask[:-1][t, e]
+            of = Steps(batch.action[t, e], mask, *(column[t, e] for column in columns))
+            terms = loss_terms(logits[t, e], values[:-1][t, e], of, config.clip, config.value_clip)
+            loss = terms[0] + config.value_coefficient * terms[1] - config.entropy_coefficient * terms[2]
+            optimiser.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(policy.parameters(), config.gradient_clip)
+            optimiser.step()
+
+
+@pytest.mark.parametrize("lag", [0, 2])
+@pytest.mark.parametrize(
+    ("env", "policy", "learner"),
+    [
+        ("toy/Line", {"network": "mlp"}, {}),
+        ("toy/Line", {"network": "mlp", "memory": "gru"}, {"value_clip": None}),
+        ("babyai/GoToLocal", {"network": "mlp", "reads": ["image"]}, {"gradient_clip": 0.01}),
+        ("babyai/GoToLocal", {"network": "film"}, {}),
+        ("babyai/GoToLocal", {"network": "film", "memory": "gru"}, {}),
+    ],
+    ids=["mlp-text", "mlp-gru", "mlp-grid", "film", "film-gru"],
+)
+def test_an_update_is_that_of_plain_pytorch(env, policy, learner, lag):
+    chosen = PolicyConfig(hidden=16, **policy)
+    spec, chunks = play(env, chosen, version=VERSION - lag)
+    if env == "toy/Line":
+        chunks = [mask_some(chunk) for chunk in chunks]
+    config = LearnerConfig(minibatch=60, epochs=3, anneal=False, learning_rate=1e-3, **learner)
+    ours, theirs = (trained(build_policy(chosen, spec, 0)) for _ in range(2))
+    before = get_weights(ours)
+    report = PPO(config, ours, Group(), SEED).update(collate(chunks, ours, VERSION, 1.0), VERSION, 0)
+    reference_update(theirs, collate(chunks, theirs, VERSION, 1.0), config)
+    for name, value in get_weights(theirs).items():
+        np.testing.assert_allclose(get_weights(ours)[name], value, atol=1e-6, err_msg=name)
+    assert max(np.abs(value - before[name]).max() for name, value in get_weights(ours).items()) > 5e-3
+    assert (report["policy/rho"] == 1) == (lag == 0)
+    assert report["losses/skipped"] == 0
+
+
+def small(**options):
+    chosen = PolicyConfig(network="mlp", hidden=16)
+    spec, chunks = play("toy/Line", chosen)
+    policy = trained(build_policy(chosen, spec, 0))
+    return policy, PPO(LearnerConfig(minibatch=60, **options), policy, Group(), SEED), chunks
+
+
+def test_a_gradient_that_is_not_finite_is_skipped_and_if_all_are_it_is_an_error():
+    policy, learner, chunks = small(normalise_advantage=False)
+    chunks[0].rewards["env"][0, 0] = np.nan  # nothing before it: one step's advantage alone
+    before = get_weights(policy)
+    report = learner.update(collate(chunks, policy, VERSION, 1.0), VERSION, 0)
+    assert 0 < report["losses/skipped"] < 1
+    assert all(np.isfinite(value).all() for value in get_weights(policy).values())
+    assert any((value != before[name]).any() for name, value in get_weights(policy).items())
+    chunks[0].rewards["env"][:] = chunks[1].rewards["env"][:] = np.nan
+    before = get_weights(policy)
+    with pytest.raises(FloatingPointError):
+        learner.update(collate(chunks, policy, VERSION, 1.0), VERSION, 0)
+    assert all((value == before[name]).all() for name, value in get_weights(policy).items())
+
+
+def test_the_epochs_stop_once_the_policy_moved_too_far(monkeypatch):
+    steps = {}
+    for target_kl in (None, 1e-9):
+        policy, learner, chunks = small(target_kl=target_kl)
+        real, count = learner._step, []
+        monkeypatch.setattr(learner, "_step", lambda *given: count.append(0) or real(*given))  # noqa: B023
+        learner.update(collate(chunks, policy, VERSION, 1.0), VERSION, 0)
+        steps[target_kl] = len(count)
+    assert steps == {None: 16, 1e-9: 4}
+
+
+def test_parameters_remain_views_of_the_flat_ones():
+    """Loading weights and reading them goes through the policy, learning through the flat array."""
+    policy, learner, _ = small()
+    assert sum(p.numel() for p in policy.parameters()) == learner.adam.parameters.size
+    learner.adam.parameters[:] = 0.5
+    assert all((value == 0.5).all() for value in get_weights(policy).values())
+
+
+@pytest.mark.parametrize(("network", "memory"), [("mlp", "none"), ("film", "none"), ("film", "gru")])
+def test_bfloat16_learns_what_float32_learns_within_its_precision(network, memory, monkeypatch):
+    """Emulated where the processor has none: slow, and the same numbers."""
+    monkeypatch.setattr(ppo, "require_bfloat16", lambda: None)
+    chosen = PolicyConfig(network=network, memory=memory, hidden=16)
+    spec, chunks = play("toy/Line" if network == "mlp" else "babyai/GoToLocal", chosen)
+    learned = {}
+    for autocast in ("none", "bfloat16"):
+        policy = trained(build_policy(chosen, spec, 0))
+        before = flat(policy)
+        config = LearnerConfig(minibatch=60, anneal=False, learning_rate=1e-3, autocast=autocast)
+        report = PPO(config, policy, Group(), SEED).update(collate(chunks, policy, VERSION, 1.0), VERSION, 0)
+        learned[autocast] = flat(policy) - before, report
+    (exact, told), (rounded, said) = learned.values()
+    assert not np.array_equal(exact, rounded)
+    assert exact @ rounded / np.linalg.norm(exact) / np.linalg.norm(rounded) > 0.9  # the same direction
+    for name in ("losses/policy", "losses/value", "losses/entropy"):
+        assert said[name] == pytest.approx(told[name], rel=0.05, abs=0.01)
+
+
+def flat(policy):
+    return np.concatenate([value.ravel() for value in get_weights(policy).values()])
+
+
+def test_bfloat16_is_refused_where_the_processor_has_none(monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
+    with pytest.raises(ValueError, match=r"learner\.autocast"):
+        small(autocast="bfloat16")
+    with pytest.raises(UsageError, match=r"learner\.autocast"):
+        compose(["env=toy/Line", "learner.autocast=bfloat16"])
+
+
+def test_the_optimiser_continues_from_its_state_and_refuses_anothers():
+    policy, learner, chunks = small()
+    batch = collate(chunks, policy, VERSION, 1.0)
+    learner.update(batch, VERSION, 0)
+    saved, weights = learner.adam.state(), copy.deepcopy(policy.state_dict())
+    learner.update(batch, VERSION, 0)
+    again, other, _ = small()
+    again.load_state_dict(weights)
+    other.adam.restore(saved)
+    other.update(batch, VERSION, 0)
+    assert np.array_equal(flat(again), flat(policy))
+    with pytest.raises(ValueError, match="does not fit"):
+        other.adam.restore(saved | {"mean": saved["mean"][:-1]})

@@ -350,6 +350,9 @@ class _Controller:
             f"{stage.name}: success {rate['rate']:.1%} [{rate['low']:.1%}, {rate['high']:.1%}] "
             f"on {rate['n']} held-out episodes of {config.env.id}"
         )
+        if len(table["by_kind"]) > 1:
+            shares = (f"{kind} {part['rate']:.1%} of {part['n']}" for kind, part in table["by_kind"].items())
+            progress.note(f"{stage.name}: {', '.join(shares)}")
         return True
 
     def _finish(self, stage: Stage, folder: Path, counts: dict[str, Any], weights: Weights | None) -> None:

@@ -1,12 +1,15 @@
-"""FiLM network: a symbolic view and a sentence (Perez et al. 2018; BabyAI 1.0's policy in small).
+"""FiLM network with grounded symbols: a symbolic view and a sentence (after Perez et al. 2018 and BabyAI 1.0).
 
+    sentence           -> a vector for every object and every colour: what they mean in this sentence
     sentence, own cell -> context [hidden]
-    view [B, W, H, 3]  -> one embedding per cell (object + colour + state) -> modulated by the context, twice
+    view [B, W, H, 3]  -> per cell: embedding of (object, colour, state) + the sentence's vectors of both
+                          -> ReLU -> Linear -> scaled and shifted by the context -> ReLU
                        -> all cells side by side, and the context -> Linear, twice -> features [B, hidden]
 
-The own cell is the one where the agent stands, in the middle of the view's last row, as Minigrid draws it: it shows
-what the agent carries, and with that a sentence of two parts means another object ("pick up the ball, then go to the
-box").
+A cell is told "you are the red ball that is to be picked up first" by one sum and a threshold, for every colour and
+noun alike; with FiLM alone, task kinds with two objects are hardly learned. The own cell is the one where the agent
+stands, in the middle of the view's last row, as Minigrid draws it: it shows what the agent carries, and with that a
+sentence of two parts means another object.
 
 What becomes of a cell depends on its symbol and on the context alone, and a batch of views has few such pairs: each is
 computed once, and the cells are looked up. The limit is the product of [B, H*W*C] with the layer after them, about 0.4
@@ -22,9 +25,9 @@ from torch import Tensor, nn
 from envs.api import EnvSpec
 from learner.models.policy import Observations, PolicyConfig
 
-SYMBOLS = (16, 8, 4)  # room for every object, colour and state code of a grid world
-CODES = 16 * 8 * 4
-CHANNELS = 32
+OBJECTS, COLOURS, STATES = 16, 8, 4  # room for the codes of a grid world
+CODES = OBJECTS * COLOURS * STATES
+WIDE, CHANNELS = 64, 32  # numbers of a cell before and after its first layer
 CELLS, NUMBERS = "all cells", "all numbers"  # keys of what is not text among the inputs; no field is named so
 
 
@@ -38,18 +41,22 @@ class Network(nn.Module):
         self.categories = {n: f.size for n, f in spec.fields.items() if f.kind == "category"}
         self.vectors = {n: f.shape[0] for n, f in spec.fields.items() if f.kind == "vector"}
         self.hidden = self.width = config.hidden
+        said = config.hidden * max(1, len(self.texts))
         cells = sum(spec.fields[n].shape[0] * spec.fields[n].shape[1] for n in self.grids) * CHANNELS
+        rest = sum(self.categories.values()) + sum(self.vectors.values())
         if cells:
-            self.symbols = nn.ParameterList(torch.randn(size, CHANNELS) for size in SYMBOLS)
-            self.context = nn.Linear(config.hidden * len(self.texts) + CHANNELS, config.hidden)
-            self.film = nn.Linear(config.hidden, 4 * CHANNELS)  # scale and shift of both modulations
-            self.mix = nn.Linear(CHANNELS, CHANNELS)
+            self.symbols = nn.ParameterList(torch.randn(size, WIDE) for size in (OBJECTS, COLOURS, STATES))
+            self.meaning = nn.Linear(said, (OBJECTS + COLOURS) * WIDE)
+            self.context = nn.Linear(said + WIDE, config.hidden)
+            self.mix = nn.Linear(WIDE, CHANNELS)
+            self.film = nn.Linear(config.hidden, 2 * CHANNELS)
             width, height, _ = spec.fields[self.grids[0]].shape
             self.own = width // 2 * height + height - 1
-        rest = sum(self.categories.values()) + sum(self.vectors.values())
-        rest += config.hidden * (1 if cells else len(self.texts))
+            rest += config.hidden
+        else:
+            rest += config.hidden * len(self.texts)
         out = nn.Linear(cells + rest, config.hidden)
-        # The first layer in two, so that the cells, which are most of its input, need not be copied beside the rest.
+        # The layer after the cells in two, so that they, most of its input, need not be copied beside the rest.
         self.out_cells, self.out_rest = (
             nn.Parameter(part.clone()) for part in torch.split(out.weight, [cells, rest], 1)
         )
@@ -69,57 +76,62 @@ class Network(nn.Module):
 
     def forward(self, obs: Observations, codes: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs [B, ...] (texts as row indices into `codes` [U, hidden]) -> features [B, hidden]."""
-        sentence = [codes.index_select(0, obs[name]) for name in self.texts]
         numbers = [obs[NUMBERS]] if NUMBERS in obs else []
         if not self.grids:
+            sentence = [codes.index_select(0, obs[name]) for name in self.texts]
             features = nn.functional.linear(torch.cat(sentence + numbers, -1), self.out_rest, self.out_bias)
         else:
-            context, row = self._contexts(obs, codes, sentence)
+            symbols = obs[CELLS]
+            said, said_row = self._said(obs, codes, len(symbols))
+            found, row = distinct(said_row * CODES + symbols[:, self.own], len(said) * CODES)
+            said_row = found // CODES
+            heard = torch.cat([said.index_select(0, said_row), self._embed(found % CODES)], -1)
+            context = torch.relu(self.context(heard))  # [K, hidden], the distinct contexts of the batch
+            pairs, place = distinct(row[:, None] * CODES + symbols, len(context) * CODES)
+            table = self._cells(pairs % CODES, pairs // CODES, context, self.meaning(said), said_row)
+            cells = table.index_select(0, place.flatten()).view(len(symbols), -1)  # [B, cells * C]
             rest = torch.cat([context.index_select(0, row), *numbers], -1)
-            features = torch.addmm(self.out_bias, rest, self.out_rest.T)
-            features = torch.addmm(features, self._cells(obs[CELLS], context, row), self.out_cells.T)
+            features = torch.addmm(torch.addmm(self.out_bias, rest, self.out_rest.T), cells, self.out_cells.T)
         features = torch.relu(self.last(torch.relu(features)))
         return features, features
 
-    def _contexts(self, obs: Observations, codes: Tensor, sentence: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """The distinct contexts of a batch [K, hidden], and for each of B its row."""
-        own = obs[CELLS][:, self.own]
-        said = obs[self.texts[0]] if len(self.texts) == 1 else torch.arange(len(own)) if self.texts else own * 0
-        found, row = distinct(said * CODES + own, int(said.max()) * CODES + CODES)
-        parts = [self._embed(found % CODES)]
+    def _said(self, obs: Observations, codes: Tensor, batch: int) -> tuple[Tensor, Tensor]:
+        """What is said [U, hidden * texts], and for each of B its row."""
         if len(self.texts) == 1:
-            parts.append(codes.index_select(0, found // CODES))
-        else:
-            parts += [part.index_select(0, found // CODES) for part in sentence]
-        context: Tensor = torch.relu(self.context(torch.cat(parts, -1)))
-        return context, row
+            return codes, obs[self.texts[0]]
+        if self.texts:
+            return torch.cat([codes.index_select(0, obs[name]) for name in self.texts], -1), torch.arange(batch)
+        return torch.zeros(1, self.hidden), torch.zeros(batch, dtype=torch.int64)
 
-    def _cells(self, symbols: Tensor, context: Tensor, row: Tensor) -> Tensor:
-        """[B, cells * C]."""
-        pairs, place = distinct(row[:, None] * CODES + symbols, len(context) * CODES)
-        table = self._modulate(pairs % CODES, pairs // CODES, context)
-        return table.index_select(0, place.flatten()).view(len(symbols), symbols.shape[1] * CHANNELS)
+    def _cells(self, symbol: Tensor, row: Tensor, context: Tensor, meaning: Tensor, said_row: Tensor) -> Tensor:
+        """Pairs of a symbol [R] and a row [R] of `context` [K, hidden] -> [R, C].
+
+        meaning: [U, (OBJECTS + COLOURS) * WIDE]; said_row: [K], which of its rows a context was made from.
+        """
+        words = meaning.view(-1, WIDE)
+        first = said_row.index_select(0, row) * (OBJECTS + COLOURS)
+        noun = words.index_select(0, first + symbol // (COLOURS * STATES))
+        colour = words.index_select(0, first + OBJECTS + symbol // STATES % COLOURS)
+        scale, shift = self.film(context).index_select(0, row).chunk(2, -1)
+        cells = torch.relu(self._embed(symbol) + noun + colour)
+        return torch.relu(torch.addcmul(shift, self.mix(cells), 1 + scale))
 
     def _embed(self, symbol: Tensor) -> Tensor:
-        """Symbols [R] -> [R, C]."""
-        kinds = symbol // (SYMBOLS[1] * SYMBOLS[2]), symbol // SYMBOLS[2] % SYMBOLS[1], symbol % SYMBOLS[2]
+        """Symbols [R] -> [R, WIDE]."""
+        kinds = symbol // (COLOURS * STATES), symbol // STATES % COLOURS, symbol % STATES
         objects, colours, states = (table.index_select(0, k) for table, k in zip(self.symbols, kinds, strict=True))
         embedded: Tensor = objects + colours + states
         return embedded
-
-    def _modulate(self, symbol: Tensor, row: Tensor, context: Tensor) -> Tensor:
-        """Pairs of a symbol [R] and a row [R] of `context` [K, hidden] -> [R, C]."""
-        scale, shift, scale_again, shift_again = self.film(context).index_select(0, row).chunk(4, -1)
-        cells = torch.relu(torch.addcmul(shift, self._embed(symbol), 1 + scale))
-        return torch.relu(torch.addcmul(shift_again, self.mix(cells), 1 + scale_again))
 
 
 def _symbols(grid: Tensor) -> Tensor:
     """uint8 [..., H, W, 3] -> int64 [..., H * W] in [0, CODES); ValueError beyond."""
     objects, colours, states = grid.long().unbind(-1)
-    symbols = ((objects * SYMBOLS[1] + colours) * SYMBOLS[2] + states).flatten(-2)
+    symbols = ((objects * COLOURS + colours) * STATES + states).flatten(-2)
     if symbols.numel() and int(symbols.max()) >= CODES:
-        raise ValueError(f"a grid holds codes beyond {SYMBOLS}, which is what the film network has room for")
+        raise ValueError(
+            f"a grid holds codes beyond {(OBJECTS, COLOURS, STATES)}, which is what the film network has room for"
+        )
     return symbols
 
 

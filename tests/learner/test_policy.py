@@ -62,16 +62,16 @@ def plain_mlp(network, obs, codes):
 def plain_film(network, obs, codes):
     """Every cell on its own."""
     objects, colours, states = network.symbols
-    sentence = [codes[obs[name]] for name in network.texts]
-    o, c, s = obs["image"].long().unbind(-1)
+    said = torch.cat([codes[obs[name]] for name in network.texts], -1)
+    o, c, s = (part.flatten(1) for part in obs["image"].long().unbind(-1))
+    meaning = network.meaning(said).unflatten(1, (24, -1))
+    each = torch.arange(len(said))[:, None]
     cells = objects[o] + colours[c] + states[s]
-    context = torch.relu(network.context(torch.cat([cells[:, 3, 6], *sentence], -1)))
-    cells = cells.flatten(1, 2)
-    scale, shift, scale_again, shift_again = network.film(context).unsqueeze(1).chunk(4, -1)
-    cells = torch.relu(cells * (1 + scale) + shift)
-    cells = torch.relu(network.mix(cells) * (1 + scale_again) + shift_again)
-    parts = [context, torch.nn.functional.one_hot(obs["direction"], 4).float()]
-    rest = torch.cat(parts, -1) @ network.out_rest.T
+    context = torch.relu(network.context(torch.cat([said, cells[:, 3 * 7 + 6]], -1)))
+    scale, shift = network.film(context).unsqueeze(1).chunk(2, -1)
+    cells = torch.relu(cells + meaning[each, o] + meaning[each, 16 + c])
+    cells = torch.relu(network.mix(cells) * (1 + scale) + shift)
+    rest = torch.cat([context, torch.nn.functional.one_hot(obs["direction"], 4).float()], -1) @ network.out_rest.T
     features = torch.relu(rest + cells.flatten(1) @ network.out_cells.T + network.out_bias)
     return [torch.relu(network.last(features))] * 2
 

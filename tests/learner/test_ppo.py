@@ -166,7 +166,7 @@ def test_parameters_remain_views_of_the_flat_ones():
 @pytest.mark.parametrize(("network", "memory"), [("mlp", "none"), ("film", "none"), ("film", "gru")])
 def test_bfloat16_learns_what_float32_learns_within_its_precision(network, memory, monkeypatch):
     """Emulated where the processor has none: slow, and the same numbers."""
-    monkeypatch.setattr(ppo, "require_bfloat16", lambda: None)
+    monkeypatch.setattr(ppo, "has_bfloat16", lambda: True)
     chosen = PolicyConfig(network=network, memory=memory, hidden=16)
     spec, chunks = play("toy/Line" if network == "mlp" else "babyai/GoToLocal", chosen)
     learned = {}
@@ -193,6 +193,7 @@ def test_bfloat16_is_refused_where_the_processor_has_none(monkeypatch):
         small(autocast="bfloat16")
     with pytest.raises(UsageError, match=r"learner\.autocast"):
         compose(["env=toy/Line", "learner.autocast=bfloat16"])
+    assert small(autocast="auto")[1].half is False
 
 
 def test_the_optimiser_continues_from_its_state_and_refuses_anothers():

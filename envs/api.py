@@ -70,6 +70,8 @@ class VectorEnv(gymnasium.vector.VectorEnv):
     def __init__(self, env_spec: EnvSpec, num_envs: int, seed: int = 0, first_index: int = 0) -> None:
         if num_envs < 1:
             raise ValueError(f"num_envs must be at least 1, got {num_envs}")
+        if not 0 <= seed < 2**63 or not 0 <= first_index <= 2**31 - 1 - num_envs:
+            raise ValueError(f"seed and first_index must not be negative, nor huge: got {seed} and {first_index}")
         self.env_spec = env_spec
         self.num_envs = num_envs
         self.texts = TextTable()
@@ -141,8 +143,14 @@ class VectorEnv(gymnasium.vector.VectorEnv):
     # ---- dense face ---------------------------------------------------------------------------------------------
 
     def begin(self, seeds: NDArray[np.int64] | None = None) -> Observation:
-        """Start the next episode in every env; `seeds` [N] names the episodes, else they follow from the root seed."""
+        """Start the next episode in every env; `seeds` [N] names the episodes, else they follow from the root seed.
+
+        Raises:
+            ValueError: the seeds are not N integers of [0, 2**63).
+        """
         if seeds is not None:
+            if seeds.shape != (self.num_envs,) or seeds.dtype.kind not in "iu" or (seeds.astype(np.int64) < 0).any():
+                raise ValueError(f"seeds must be {self.num_envs} integers that are not negative: got {seeds}")
             self._root[:] = self._first[:] = seeds
             self._episode[:] = -1
         self._next_episode(np.arange(self.num_envs))
@@ -152,8 +160,10 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         """Step every env once; envs whose episode ends are reset in the same step.
 
         Raises:
-            ValueError: the actions are not [N, ...], or there is no such action. Nothing has moved then.
+            ValueError: the env has not begun, the actions are not [N, ...], or there is no such action. Nothing has
+                moved then.
         """
+        self._require_begun()
         actions = self._checked(actions)
         self._remember(actions)
         reward, terminated, truncated = self._advance(actions)
@@ -198,11 +208,17 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         counters = zip(self._root[index].tolist(), self.env_index[index].tolist(), episode.tolist(), strict=True)
         return np.array([episode_seed(*counter) for counter in counters], np.int64)
 
+    def _require_begun(self) -> None:
+        if self._episode[0] < 0:
+            raise ValueError(f"{self.env_spec.id} has not begun: call reset (or begin) first")
+
     def _checked(self, actions: NDArray[Any]) -> NDArray[Any]:
         actions, spec = np.asarray(actions), self.env_spec
         if actions.shape != (self.num_envs, *spec.action_shape):
             expected = [self.num_envs, *spec.action_shape]
             raise ValueError(f"actions of {spec.id} must be {expected}, one for each env: got {list(actions.shape)}")
+        if spec.discrete and actions.dtype.kind not in "iub":
+            raise ValueError(f"actions of {spec.id} are integers: got {actions.dtype}")
         if spec.discrete and (actions.min() < 0 or actions.max() >= len(spec.action_names)):
             wrong = actions[(actions < 0) | (actions >= len(spec.action_names))][0]
             raise ValueError(f"actions of {spec.id} are 0 to {len(spec.action_names) - 1}: got {wrong}")
@@ -218,6 +234,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Everything needed to continue: seeds, counters, and the actions of the running episodes."""
+        self._require_begun()
         longest = int(self._length.max())
         log = self._log[:, :longest].copy()
         log[np.arange(longest) >= self._length[:, None]] = 0  # what earlier, longer episodes left there
@@ -230,11 +247,14 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         }
 
     def restore(self, state: dict[str, NDArray[Any]]) -> Observation:
-        """Continue from `state()` of an equal env, by replaying the running episodes. Returns the observations."""
-        for name, expected in (("root", self._root), ("first", self._first), ("episode", self._episode)):
-            if state[name].shape != expected.shape:
-                raise ValueError(f"the state is of {len(state[name])} envs, this env has {self.num_envs}")
-            expected[:] = state[name]
+        """Continue from `state()` of an equal env, by replaying the running episodes. Returns the observations.
+
+        Raises:
+            ValueError: the state is of another number of envs, or damaged. The env is as it was then.
+        """
+        self._check_state(state)
+        for name, kept in (("root", self._root), ("first", self._first), ("episode", self._episode)):
+            kept[:] = state[name]
         self._begin_current(np.arange(self.num_envs))
         lengths, log = state["length"], state["log"]
         self._replay(lengths, log)
@@ -242,6 +262,24 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self._log = np.zeros((self.num_envs, max(64, log.shape[1] + 1), *log.shape[2:]), self._log.dtype)
         self._log[:, : log.shape[1]] = log
         return self._observe(slice(None))
+
+    def _check_state(self, state: dict[str, NDArray[Any]]) -> None:
+        """What replays it trusts it: nothing may reach compiled code unchecked."""
+        missing = {"root", "first", "episode", "length", "log"} - state.keys()
+        if missing:
+            raise ValueError(f"the state of {self.env_spec.id} lacks {', '.join(sorted(missing))}")
+        columns: list[NDArray[Any]] = [self._root, self._first, self._episode, self._length]
+        for name, kept in zip(("root", "first", "episode", "length"), columns, strict=True):
+            if state[name].shape != kept.shape:
+                raise ValueError(f"the state is of {len(state[name])} envs, this env has {self.num_envs}")
+            if state[name].dtype != kept.dtype:
+                raise ValueError(f"the state of {self.env_spec.id} is damaged: {name} is {state[name].dtype}")
+        lengths, log = state["length"], state["log"]
+        fits = log.dtype == self._log.dtype and log.ndim == self._log.ndim and len(log) == self.num_envs
+        if not fits or log.shape[2:] != self._log.shape[2:] or lengths.min() < 0 or lengths.max() > log.shape[1]:
+            raise ValueError(f"the state of {self.env_spec.id} is damaged: lengths and log do not fit")
+        if self.env_spec.discrete and log.size and not 0 <= log.min() <= log.max() < len(self.env_spec.action_names):
+            raise ValueError(f"the state of {self.env_spec.id} is damaged: it holds actions that do not exist")
 
     # ---- language -----------------------------------------------------------------------------------------------
 

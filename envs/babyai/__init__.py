@@ -47,7 +47,7 @@ class Config(Part):
     """How many actions there are, of: turn left, turn right, go forward, pick up, drop, toggle, done."""
     idle_actions: list[str] = Option(default_factory=list)
     """Names of further actions, which do nothing."""
-    max_steps: Annotated[int, Option(ge=1)] | None = None
+    max_steps: Annotated[int, Option(ge=1, lt=2**31)] | None = None
     """Steps after which an episode is truncated, which also scale its reward. None: the level's own limit."""
     engine: Literal["native", "minigrid"] = "native"
     """What moves the worlds: compiled code, or Minigrid itself, the reference, which is some hundred times slower."""
@@ -57,7 +57,8 @@ class Config(Part):
     a compiled generator of the same distribution (where a level has none, as `exact`, with a warning). Seeds given to
     `reset` name Minigrid's own levels either way, so evaluations do not depend on this."""
     level_workers: Annotated[int, Option(ge=0)] = 0
-    """Processes that run Minigrid's generator ahead of time, for exact levels; 0: each is made when it is needed."""
+    """Processes that run Minigrid's generator ahead of time, for exact levels; 0: each is made when it is needed. A
+    script needs `if __name__ == "__main__":` then, as with all processes that Python starts."""
 
 
 def has(name: str) -> bool:

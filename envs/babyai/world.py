@@ -118,4 +118,5 @@ class BabyAI(VectorEnv):
 
     def frame(self, i: int) -> NDArray[np.uint8]:
         """RGB picture of the whole map of env i with the agent's view lit, uint8 [H, W, 3]."""
+        self._require_begun()
         return np.asarray(self.simulator(i).get_frame(), np.uint8)

@@ -1,11 +1,10 @@
 """`compiled`: machine code for a function, kept on disk between processes.
 
-Numba keeps what it compiled as long as the function's own file is unchanged; a function of another file that was
-compiled into it may change without its notice. So the folder that machine code is kept in is named after the contents
-of every file of `envs/native`: change one, and all is compiled anew, once, in a few seconds.
+Numba keeps what it compiled as long as the function's own file is unchanged; a function or a number of another file
+that was compiled into it may change without its notice. So the folder that machine code is kept in is named after the
+contents of every file of `envs`: change one, and all is compiled anew, once, in a few seconds.
 
-The folder is `__pycache__` beside this file, or `NUMBA_CACHE_DIR` where that is set, which a read-only installation
-needs.
+The folder is in `__pycache__` beside this file, or in `NUMBA_CACHE_DIR`, which a read-only installation must set.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -23,21 +23,31 @@ from numba.core import config, types
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
-_PREFIX = "compiled-"
+_PREFIX = "cairn-compiled-"
+_UNUSED_SECONDS = 30 * 86_400
 
 
 @cache
 def folder() -> Path:
-    """Where the machine code of these very sources is kept. Those of earlier sources are removed."""
+    """Where the machine code of these very sources is kept. What was not used for 30 days is removed.
+
+    Raises:
+        OSError: it cannot be written; says what to do.
+    """
     here = Path(__file__).parent
     digest = hashlib.blake2b(digest_size=8)
-    for source in sorted(here.rglob("*.py")):
+    for source in sorted(here.parent.rglob("*.py")):
         digest.update(source.read_bytes())
     given = os.environ.get("NUMBA_CACHE_DIR")
     root = Path(given) if given else here / "__pycache__"
     chosen = root / f"{_PREFIX}{digest.hexdigest()}"
-    if not chosen.exists():
-        for old in root.glob(f"{_PREFIX}*"):
+    try:
+        chosen.mkdir(parents=True, exist_ok=True)
+        os.utime(chosen)
+    except OSError as reason:
+        raise OSError(f"machine code cannot be kept in {root} ({reason}): set NUMBA_CACHE_DIR to a folder") from reason
+    for old in root.glob(f"{_PREFIX}*"):
+        if old.stat().st_mtime < time.time() - _UNUSED_SECONDS:
             shutil.rmtree(old, ignore_errors=True)
     return chosen
 
@@ -45,8 +55,7 @@ def folder() -> Path:
 def compiled(function: Function) -> Function:
     """Compile `function` at its first call, or load what an earlier process compiled.
 
-    It runs without the interpreter's lock. Integers divide as in C; nothing checks bounds: callers check what they
-    pass.
+    It runs without the interpreter's lock, and nothing checks bounds: callers check what they pass.
     """
     settings = vars(config)
     before, settings["CACHE_DIR"] = settings["CACHE_DIR"], str(folder())

@@ -248,7 +248,9 @@ def test_training_seeds_stay_below_the_held_out_ones():
 
 
 def test_restore_refuses_another_number_of_envs():
-    state = envs.make("toy/Line", 3).state()
+    three = envs.make("toy/Line", 3)
+    three.begin()
+    state = three.state()
     with pytest.raises(ValueError, match="of 3 envs, this env has 2"):
         envs.make("toy/Line", 2).restore(state)
 

@@ -5,11 +5,15 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import warnings
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
+from minigrid.core.world_object import Ball, Lava
+from minigrid.envs.babyai.core.verifier import GoToInstr, ObjDesc
 
 import envs
 from envs.babyai import Expert, describe, names
@@ -275,6 +279,44 @@ def test_workers_make_the_same_levels_ahead_and_may_be_killed():
     assert np.array_equal(ahead.take(seeds[:5]), expected[:5])
 
 
+ORPHANS = """
+import os, time
+import numpy as np
+from envs.native.babyai.exact import ExactLevels
+if __name__ == "__main__":
+    levels = ExactLevels("GoToObjS4", workers=1)
+    levels.expect(np.arange(4))
+    levels.take(np.arange(4))
+    print(*levels._pool._processes, flush=True)
+    os._exit(1)
+"""
+
+
+def test_workers_end_with_their_parent_however_it_ends(tmp_path):
+    script = tmp_path / "orphans.py"
+    script.write_text(ORPHANS)
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": "."}
+    )
+    (worker,) = map(int, done.stdout.split())
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{worker}").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{worker}").exists()
+
+
+def test_threads_make_levels_beside_each_other():
+    expected = make("GoToLocal", None, list(range(60)))
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    try:
+        with ThreadPoolExecutor(2) as threads:
+            both = list(threads.map(lambda _: make("GoToLocal", None, list(range(60))), range(2)))
+    finally:
+        sys.setswitchinterval(before)
+    assert all(np.array_equal(rows, expected) for rows in both)
+
+
 def test_workers_behind_an_env():
     played = []
     for workers in (0, 1):
@@ -339,15 +381,63 @@ def test_what_rows_cannot_hold_is_refused():
     simulator.reset(seed=0)
     with pytest.raises(CannotPack, match="does not fit"):
         pack(simulator, np.zeros(row_size(5, 5), np.int16))
-    from minigrid.core.world_object import Lava
-
     simulator.grid.set(1, 1, Lava())
     with pytest.raises(CannotPack, match="no lava"):
         pack(simulator, np.zeros(row_size(8, 8), np.int16))
-    crowded = build("GoToLocal")
-    crowded.num_dists, crowded.room_size = 70, 8
     with pytest.raises(ValueError, match="too large"):
         empty_rows(1, 500, 500)
+    crowded = build("GoTo")
+    crowded.reset(seed=0)
+    crowded.grid.grid = [Ball("red") for _ in crowded.grid.grid]
+    with pytest.raises(CannotPack, match="more than 64 things"):
+        pack(crowded, np.zeros(row_size(22, 22), np.int16))
+    walls = build("GoToLocal")
+    walls.reset(seed=0)
+    walls.instrs = GoToInstr(ObjDesc(None, "grey"))
+    walls.instrs.reset_verifier(walls)
+    with pytest.raises(CannotPack, match="walls"):
+        pack(walls, np.zeros(row_size(8, 8), np.int16))
+
+
+def test_an_env_that_has_not_begun_says_so():
+    env = envs.make("babyai/GoToLocal", 2)
+    for ask in (lambda: env.step(np.zeros(2, np.int64)), env.state, lambda: env.frame(0)):
+        with pytest.raises(ValueError, match="has not begun"):
+            ask()
+
+
+@pytest.mark.parametrize("seeds", [[-1, 0], [0], [0.5, 1.0]])
+def test_seeds_that_are_none_are_refused(seeds):
+    with pytest.raises(ValueError, match="2 integers that are not negative"):
+        envs.make("babyai/GoToLocal", 2).begin(np.array(seeds))
+    with pytest.raises(ValueError, match="must not be negative"):
+        envs.make("babyai/GoToLocal", 2, seed=-1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("length", np.array([2**30, 5], np.int32), "do not fit"),
+        ("length", np.array([-1, 5], np.int32), "do not fit"),
+        ("length", np.array([5], np.int32), "of 1 envs"),
+        ("log", np.full((2, 9), 300, np.int16), "actions that do not exist"),
+        ("log", np.zeros((1, 9), np.int16), "do not fit"),
+        ("log", np.zeros((2, 9)), "do not fit"),
+        ("episode", np.zeros(2), "episode is float64"),
+    ],
+)
+def test_a_damaged_state_is_refused_and_nothing_moves(name, value, said):
+    env = envs.make("babyai/GoToLocal", 2)
+    env.begin(np.arange(2))
+    for _ in range(9):
+        env.advance(np.array([2, 1]))
+    state, rows = env.state(), env.rows.copy()
+    with pytest.raises(ValueError, match=said):
+        env.restore(state | {name: value})
+    del state["log"]
+    with pytest.raises(ValueError, match="lacks log"):
+        env.restore(state)
+    assert np.array_equal(env.rows, rows)
 
 
 @pytest.mark.parametrize("action", [-1, 7, 300])

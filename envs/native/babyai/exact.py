@@ -10,9 +10,10 @@ can be made ahead, by processes of their own: whoever begins an episode says whi
 from __future__ import annotations
 
 import multiprocessing
+import os
+import threading
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ class ExactLevels:
         self._coming: dict[int, tuple[Future[Rows], int]] = {}  # seed -> (the task that makes it, its row there)
         self._pool: ProcessPoolExecutor | None = None
         if workers:
-            self._pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
+            self._pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _end_with_parent)
 
     def expect(self, seeds: NDArray[np.int64]) -> None:
         """These will be taken."""
@@ -51,7 +52,7 @@ class ExactLevels:
             group = wanted[first : first + _TASK]
             try:
                 task = self._pool.submit(make, self.level, self.max_steps, group)
-            except (BrokenProcessPool, RuntimeError):
+            except BrokenProcessPool:
                 return  # they are made when they are taken
             self._coming |= {seed: (task, i) for i, seed in enumerate(group)}
 
@@ -68,6 +69,10 @@ class ExactLevels:
         missing = [seed for seed in seeds.tolist() if seed not in rows]
         rows |= dict(zip(missing, make(self.level, self.max_steps, missing), strict=True))
         return np.stack([rows[seed] for seed in seeds.tolist()])
+
+    def forget(self) -> None:
+        """What was expected will not be taken."""
+        self._coming.clear()
 
     def close(self) -> None:
         """End the processes."""
@@ -87,9 +92,27 @@ def make(level: str, max_steps: int | None, seeds: list[int]) -> Rows:
     return rows
 
 
-@lru_cache(maxsize=8)
+_of_thread = threading.local()  # an environment makes one level at a time
+
+
 def _simulator(level: str, max_steps: int | None) -> tuple[Any, int]:
-    """An environment to make levels with, and how long their rows are."""
-    simulator = build(level, max_steps)
-    simulator.gen_obs = dict  # nobody looks
-    return simulator, row_size(simulator.width, simulator.height)
+    """This thread's environment to make levels with, and how long their rows are."""
+    key = f"{level} {max_steps}"
+    if key not in vars(_of_thread):
+        simulator = build(level, max_steps)
+        simulator.gen_obs = dict  # nobody looks
+        vars(_of_thread)[key] = simulator, row_size(simulator.width, simulator.height)
+    found: tuple[Any, int] = vars(_of_thread)[key]
+    return found
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent ends, however it ends."""
+    parent = multiprocessing.parent_process()
+
+    def wait() -> None:
+        if parent is not None:
+            parent.join()
+        os._exit(0)
+
+    threading.Thread(target=wait, daemon=True).start()

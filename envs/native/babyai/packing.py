@@ -147,7 +147,9 @@ def _pack_mission(mission: Any, row: Row, things: dict[int, int]) -> None:
                 row[DESCRIPTION + d] = describe_code(noun, colour, place, int(unique))
                 for thing, (x, y) in zip(meant.obj_set, meant.obj_poss, strict=True):
                     if thing.type == "wall":
-                        continue  # "a grey object" means walls too; they count for the article and can do no more
+                        if type(clause) is not PickupInstr:
+                            raise CannotPack("rows cannot judge a mission that means walls, but to pick them up")
+                        continue  # "a grey object" means walls too; they count for the article
                     row[MEMBER + things[id(thing)]] |= 1 << d
                     row[KNOWN + things[id(thing)]] = cell_at(row, x, y)
 

@@ -84,6 +84,12 @@ class NativeBabyAI(BabyAI):
         self._all = np.arange(num_envs)
         self._shadows: dict[int, tuple[int, int, Any]] = {}  # env -> (episode begun, step, its Minigrid environment)
 
+    def begin(self, seeds: NDArray[np.int64] | None = None) -> Observation:
+        """As `VectorEnv.begin`."""
+        if seeds is not None:
+            self._exact.forget()
+        return super().begin(seeds)
+
     # ---- episodes -----------------------------------------------------------------------------------------------
 
     def _derived_seeds(self, index: NDArray[np.intp], episode: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -65,12 +65,6 @@ def test_episodes_are_minigrids_own(name):
     play_beside(name, seeds=(0, 1), steps=25)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", names())
-def test_episodes_are_minigrids_own_for_long(name):
-    play_beside(name, seeds=range(8), steps=200)
-
-
 def test_levels_by_gymnasiums_maker():
     """Not only `build`: the ids resolve to what a user of Minigrid gets."""
     for name in ("GoToLocal", "BossLevel", "GoToObjS6"):

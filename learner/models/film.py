@@ -7,7 +7,7 @@
                        -> all cells side by side, and the context -> Linear, twice -> features [B, hidden]
 
 A cell is told "you are the red ball that is to be picked up first" by one sum and a threshold, for every colour and
-noun alike; with FiLM alone, task kinds with two objects are hardly learned. The own cell is the one where the agent
+noun alike, where FiLM alone needs a channel for each pair of them. The own cell is the one where the agent
 stands, in the middle of the view's last row, as Minigrid draws it: it shows what the agent carries, and with that a
 sentence of two parts means another object.
 
@@ -128,7 +128,8 @@ def _symbols(grid: Tensor) -> Tensor:
     """uint8 [..., H, W, 3] -> int64 [..., H * W] in [0, CODES); ValueError beyond."""
     objects, colours, states = grid.long().unbind(-1)
     symbols = ((objects * COLOURS + colours) * STATES + states).flatten(-2)
-    if symbols.numel() and int(symbols.max()) >= CODES:
+    room = torch.tensor([OBJECTS, COLOURS, STATES], dtype=torch.uint8)
+    if bool((grid >= room).any()):  # each on its own: a colour too many would pass for the next object
         raise ValueError(
             f"a grid holds codes beyond {(OBJECTS, COLOURS, STATES)}, which is what the film network has room for"
         )

@@ -24,7 +24,7 @@ class LearnedText(nn.Module):
     """Words in their places, trained with the policy. An unknown word has an embedding of its own.
 
     Every word with its two neighbours -> Linear -> the largest of each feature over the text. A place is the distance
-    from the beginning, so "the ball" first and "the ball" last can mean different things. Four times as fast as a GRU.
+    from the beginning, so "the ball" first and "the ball" last can mean different things. Three times as fast as a GRU.
 
     Args:
         words: the world's vocabulary.

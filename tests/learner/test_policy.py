@@ -97,10 +97,11 @@ def test_networks_compute_what_their_plain_forms_compute_and_so_do_their_gradien
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
-def test_film_refuses_symbols_that_it_has_no_room_for():
+@pytest.mark.parametrize("symbol", [(16, 0, 0), (0, 8, 0), (5, 0, 4)])
+def test_film_refuses_symbols_that_it_has_no_room_for(symbol):
     policy = build_policy(PolicyConfig(hidden=16), envs.spec("babyai/GoToLocal"), 0)
     obs = {k: v[0] for k, v in observations(envs.spec("babyai/GoToLocal"), 1, 2, texts=1).items()}
-    obs["image"][0, 0, 0, 0] = 16
+    obs["image"][0, 0, 0] = torch.tensor(symbol, dtype=torch.uint8)
     with pytest.raises(ValueError, match="beyond"):
         policy.inputs(obs)
 

@@ -4,6 +4,7 @@ GoToLocal, CPU only, one torch thread a process, all cores for everybody. Each s
 and timed in its steady state, between the first and the last update after a warm-up.
 
     stock            each system with its own env: what a user of either gets
+    stock_4096       the same with minibatches of 4,096, where arithmetic counts for more and overhead for less
     our_env          peers on our env: what is left is the merit of the engine
     to_90_percent    our FiLM network in both; a clock from the start of the process to 90 % training success
 
@@ -37,12 +38,14 @@ from benchmarks.measure import (
     run_peer,
 )
 
-CASES = ("stock", "our_env", "to_90_percent")
+CASES = ("stock", "stock_4096", "our_env", "to_90_percent")
 QUICK_SECONDS = 210.0
 QUICK_ROUNDS = 1
 WARM_UP_UPDATES, LEAST_UPDATES = 3, 3  # as in peers/common.py
 SUCCESS, WINDOW = 0.9, 256  # of the latest finished episodes; 256 is the window of our own metrics
 CAP = 1200.0  # seconds after which a system counts as not having learned
+PEERS = ("sb3", "rllib", "sample_factory")
+LARGE_ENVS, LARGE_MINIBATCH = 64, 4096  # two minibatches an epoch
 PATIENCE = 120.0  # seconds that a system may take besides its measured window
 ROUNDS_TO_90_PERCENT = 3
 
@@ -105,8 +108,8 @@ def run_ours(words: list[str], watch: Callable[[Rows], float | None], timeout: f
             end(process)
 
 
-def speed_of_ours(seconds: float, options: Options) -> Run:
-    return lambda: run_ours([], lambda rows: steady(rows, seconds), min(seconds + PATIENCE, options.seconds_left))
+def speed_of_ours(seconds: float, options: Options, *words: str) -> Run:
+    return lambda: run_ours([*words], lambda rows: steady(rows, seconds), min(seconds + PATIENCE, options.seconds_left))
 
 
 def speed_of_peer(family: str, env: str, seconds: float, options: Options, *words: str) -> Run:
@@ -141,7 +144,7 @@ def stock(options: Options, seconds: float) -> Report:
         "train",
         "stock",
         "env_steps",
-        headline=frozenset({"sb3", "rllib", "sample_factory"}),
+        headline=frozenset(PEERS),
         notes={
             "rllib": "PPO, 2 runners of 8 envs, learner in the driver",
             "rllib_impala": "one V-trace pass over each batch where the others make 4 epochs: less work a step",
@@ -166,6 +169,14 @@ def stock(options: Options, seconds: float) -> Report:
     if options.quick:
         report.skips.append(Skip("train", "stock", "env_steps", "rllib_impala", "left out of --quick"))
     return report
+
+
+def stock_4096(options: Options, seconds: float) -> Report:
+    case = Case("train", "stock_4096", "env_steps")
+    size = "--envs", str(LARGE_ENVS), "--minibatch", str(LARGE_MINIBATCH)
+    peers = {peer: speed_of_peer(peer, "stock", seconds, options, *size) for peer in PEERS}
+    words = f"actors.envs={LARGE_ENVS}", f"learner.minibatch={LARGE_MINIBATCH}"
+    return compare(case, speed_of_ours(seconds, options, *words), peers, options)
 
 
 def our_env(options: Options, seconds: float) -> Report:
@@ -215,6 +226,11 @@ def run(options: Options) -> Report:
     report = Report()
     if options.wants("stock"):
         report.add(stock(options, seconds))
+    if options.wants("stock_4096"):
+        if options.quick:
+            report.skips += [Skip("train", "stock_4096", "env_steps", peer, "left out of --quick") for peer in PEERS]
+        else:
+            report.add(stock_4096(options, seconds))
     if options.wants("our_env"):
         report.add(our_env(options, seconds))
     if options.wants("to_90_percent"):

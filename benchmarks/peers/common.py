@@ -117,6 +117,8 @@ def arguments(description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--seconds", type=float, default=10.0, help="length of the measured window")
     parser.add_argument("--env", choices=["stock", "ours"], default="stock", help="whose env is stepped")
+    parser.add_argument("--envs", type=int, default=ENVS, help="how many are stepped in all")
+    parser.add_argument("--minibatch", type=int, default=MINIBATCH, help="env steps of a gradient step")
     parser.add_argument("--seed", type=int, default=0)
     return parser
 

@@ -21,10 +21,8 @@ from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.tune.registry import register_env
 
 from benchmarks.peers.common import (
-    ENVS,
     EPOCHS,
     HIDDEN,
-    MINIBATCH,
     ROLLOUT,
     Flat,
     Meter,
@@ -43,13 +41,13 @@ def make_env(context: Any) -> gymnasium.Env[Any, Any]:
     return Flat(our_env(seed=context.worker_index) if context["whose"] == "ours" else stock_env())
 
 
-def configure(algorithm: str, whose: str, seed: int) -> AlgorithmConfig:
-    """Two runners of 8 envs; the learner stays in the driver process, which on two cores beats one of its own."""
+def configure(algorithm: str, whose: str, envs: int, minibatch: int, seed: int) -> AlgorithmConfig:
+    """Two runners, half of the envs each; the learner is in the driver process, which on two cores beats its own."""
     config = PPOConfig() if algorithm == "ppo" else IMPALAConfig()
     config.environment("goto_local", env_config={"whose": whose})
     config.env_runners(
         num_env_runners=RUNNERS,
-        num_envs_per_env_runner=ENVS // RUNNERS,
+        num_envs_per_env_runner=envs // RUNNERS,
         rollout_fragment_length=ROLLOUT,
         num_cpus_per_env_runner=1,
     )
@@ -59,9 +57,9 @@ def configure(algorithm: str, whose: str, seed: int) -> AlgorithmConfig:
     )
     config.reporting(min_time_s_per_iteration=0.2 if algorithm == "impala" else None)
     config.debugging(seed=seed, log_level="ERROR")
-    config.training(train_batch_size_per_learner=ENVS * ROLLOUT)
+    config.training(train_batch_size_per_learner=envs * ROLLOUT)
     if algorithm == "ppo":
-        config.training(minibatch_size=MINIBATCH, num_epochs=EPOCHS, lr=3e-4, lambda_=0.95, use_kl_loss=False)
+        config.training(minibatch_size=minibatch, num_epochs=EPOCHS, lr=3e-4, lambda_=0.95, use_kl_loss=False)
     return config
 
 
@@ -94,7 +92,7 @@ def main() -> None:
     one_thread()
     ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     register_env("goto_local", make_env)
-    algorithm = configure(options.algorithm, options.env, options.seed).build_algo()
+    algorithm = configure(options.algorithm, options.env, options.envs, options.minibatch, options.seed).build_algo()
     meter, learned = Meter(options.seconds), Learned(options.algorithm)
     done = False
     while not done:

@@ -21,10 +21,8 @@ from sample_factory.envs.env_utils import register_env
 from sample_factory.train import make_runner
 
 from benchmarks.peers.common import (
-    ENVS,
     EPOCHS,
     HIDDEN,
-    MINIBATCH,
     ROLLOUT,
     Flat,
     Meter,
@@ -54,7 +52,7 @@ class Measure(AlgoObserver):
             runner.cfg.train_for_env_steps = 0  # ends the run after this step
 
 
-def command_line(folder: str, seed: int) -> list[str]:
+def command_line(folder: str, envs: int, minibatch: int, seed: int) -> list[str]:
     """The common batch and network in Sample Factory's words."""
     values = {
         "env": "goto_local",
@@ -63,11 +61,11 @@ def command_line(folder: str, seed: int) -> list[str]:
         "seed": seed,
         "device": "cpu",
         "num_workers": WORKERS,
-        "num_envs_per_worker": ENVS // WORKERS,
+        "num_envs_per_worker": envs // WORKERS,
         "worker_num_splits": 2,
         "rollout": ROLLOUT,
-        "batch_size": MINIBATCH,
-        "num_batches_per_epoch": ENVS * ROLLOUT // MINIBATCH,
+        "batch_size": minibatch,
+        "num_batches_per_epoch": envs * ROLLOUT // minibatch,
         "num_epochs": EPOCHS,
         "async_rl": True,
         "use_rnn": False,
@@ -96,8 +94,9 @@ def main() -> None:
     register_env("goto_local", make_env)
     meter = Meter(options.seconds)
     with tempfile.TemporaryDirectory() as folder:
-        parser, _ = parse_sf_args(command_line(folder, options.seed))
-        _, runner = make_runner(parse_full_cfg(parser, command_line(folder, options.seed)))
+        words = command_line(folder, options.envs, options.minibatch, options.seed)
+        parser, _ = parse_sf_args(words)
+        _, runner = make_runner(parse_full_cfg(parser, words))
         runner.register_observer(Measure(meter))
         if runner.init() == ExperimentStatus.SUCCESS:
             runner.run()

@@ -203,11 +203,11 @@ class Until(BaseCallback):
         }
 
 
-def make_envs(whose: str, vector: str, seed: int) -> VecEnv:
-    """16 envs: ours as one batch, or the stock ones in this process (dummy) or in one process each (subproc)."""
+def make_envs(whose: str, vector: str, n: int, seed: int) -> VecEnv:
+    """n envs: ours as one batch, or the stock ones in this process (dummy) or in one process each (subproc)."""
     if whose == "ours":
-        return OurVecEnv(ENVS, seed)
-    makers = [lambda: Flat(stock_env()) for _ in range(ENVS)]
+        return OurVecEnv(n, seed)
+    makers = [lambda: Flat(stock_env()) for _ in range(n)]
     envs = DummyVecEnv(makers) if vector == "dummy" else SubprocVecEnv(makers, start_method="forkserver")
     envs.seed(seed)
     return envs
@@ -215,12 +215,12 @@ def make_envs(whose: str, vector: str, seed: int) -> VecEnv:
 
 def measure_speed(options: Any) -> dict[str, Any]:
     """Two MLPs of 64 x 64 on the flattened view."""
-    envs = make_envs(options.env, options.vector, options.seed)
+    envs = make_envs(options.env, options.vector, options.envs, options.seed)
     model = PPO(
         "MlpPolicy",
         envs,
         n_steps=ROLLOUT,
-        batch_size=MINIBATCH,
+        batch_size=options.minibatch,
         n_epochs=EPOCHS,
         policy_kwargs={"net_arch": {"pi": [HIDDEN, HIDDEN], "vf": [HIDDEN, HIDDEN]}, "activation_fn": nn.Tanh},
         device="cpu",

@@ -78,6 +78,8 @@ def test_rows_and_reasons(no_processes):
     assert {row.id: row.headline for row in report.rows} == {
         "train/stock/env_steps/sb3": True,
         "train/stock/env_steps/sample_factory": True,
+        "train/stock_4096/env_steps/sb3": False,
+        "train/stock_4096/env_steps/sample_factory": False,
         "train/our_env/env_steps/sb3": True,
         "train/to_90_percent/wall/sb3": True,
     }

@@ -28,6 +28,7 @@ from cluster.topology import ClusterConfig
 from envs import registry
 from envs.config import Part
 from learner import methods
+from learner.dqn import DQNConfig
 from learner.models.policy import PolicyConfig, networks, visible
 from learner.ppo import LearnerConfig
 from llm_service.settings import LLMConfig
@@ -125,6 +126,8 @@ class Config(Part):
     """The rollout actors."""
     learner: LearnerConfig = LearnerConfig()
     """The learner group."""
+    dqn: DQNConfig = DQNConfig()
+    """Learning from a replay, for `learner.algorithm=dqn`."""
     evaluate: EvaluateConfig = EvaluateConfig()
     """Evaluation on held-out seeds."""
     llm: LLMConfig = LLMConfig()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from cluster.backend import Backend, Handle, RoleDied, Ticket
@@ -28,11 +29,13 @@ class LearnerDied(RuntimeError):
 
 
 class LearnerGroup:
-    """The learner's ranks as one."""
+    """The learner's ranks as one. What they keep on disk between two checkpoints is in `replay`."""
 
-    def __init__(self, backend: Backend, config: Config, spec: EnvSpec, incarnation: int) -> None:
+    def __init__(self, backend: Backend, config: Config, spec: EnvSpec, incarnation: int, replay: Path) -> None:
         self.backend, self.size = backend, config.learner.n
-        setup = LearnerSetup(config.learner, config.policy, spec, config.seed)
+        actors = config.actors.n, config.actors.envs
+        kept = replay if config.dqn.keep == "disk" else None
+        setup = LearnerSetup(config.learner, config.policy, spec, config.seed, actors, config.dqn, kept)
         address = free_address() if self.size > 1 else None
         suffix = f".{incarnation}" if incarnation else ""
         self.ranks: list[Handle] = [
@@ -54,9 +57,13 @@ class LearnerGroup:
         return tickets[0].parts[0]
 
     def save(self, *args: Any) -> None:
-        """Let rank 0 write a checkpoint; see `Learner.save`."""
+        """Let rank 0 write a checkpoint, also of what the other ranks keep; see `Learner.save`."""
         try:
-            self.backend.result(self.backend.submit(self.ranks[0], "save", *args), timeout=self._timeout_s)
+            others = [self.backend.submit(rank, "rank_state") for rank in self.ranks[1:]]
+            for ticket in others:
+                self.backend.result(ticket, timeout=self._timeout_s)
+            kept = [ticket.parts[0] for ticket in others]
+            self.backend.result(self.backend.submit(self.ranks[0], "save", *args, *kept), timeout=self._timeout_s)
         except RoleDied as death:
             raise LearnerDied(f"{last_line(str(death))}\n{death}") from None
 

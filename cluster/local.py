@@ -14,6 +14,7 @@ import shutil
 import socket
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,7 @@ class Local:
 
     def __init__(self, roles: int, token_file: Path, dashboard: bool) -> None:
         self._token_file = token_file
+        self._started: Counter[str] = Counter()
         write_secret(token_file, TOKEN)
         threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         metrics_port = _free_port()
@@ -113,7 +115,10 @@ class Local:
         # A plain actor is deaf while a long call runs: heartbeats have a thread of their own.
         groups: dict[str, Any] = {"concurrency_groups": {"heartbeat": 1}} if hasattr(cls, "heartbeat") else {}
         remote: Any = ray.remote(num_cpus=1, max_restarts=0, **groups)(cls)
-        return Handle(name, remote.options(name=name).remote(*args))
+        # Ray gives a name free some time after its actor was killed: a successor does not wait for that.
+        self._started[name] += 1
+        unique = name if self._started[name] == 1 else f"{name}#{self._started[name]}"
+        return Handle(name, remote.options(name=unique).remote(*args))
 
     def submit(self, handle: Handle, method: str, *args: Any, returns: int = 1) -> Ticket:
         refs = getattr(handle.target, method).options(num_returns=returns).remote(*args)

@@ -57,7 +57,10 @@ def topology(config: Config) -> Topology:
     roles: tuple[Role, ...] = (controller, rollout)
     edges: tuple[tuple[str, str, str], ...] = (("actor", "controller", "summary and heartbeat"),)
     if trains(config):
-        does = f"{config.method.model_dump()['name']}: {learner.epochs} epochs of minibatches of {learner.minibatch}"
+        does = f"{learner.epochs} epochs"
+        if learner.algorithm == "dqn":
+            does = f"{config.dqn.samples_per_insert:g} rows replayed a step"
+        does = f"{config.method.model_dump()['name']}: {does}, in minibatches of {learner.minibatch}"
         roles = (*roles, Role("learner", learner.n, learner.threads, does))
         chunk = f"chunks [{actors.steps}, {actors.envs}, ...] by reference"
         edges = (

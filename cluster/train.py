@@ -132,7 +132,8 @@ class Training:
             self.states.setdefault(int(actor), {})[key] = value
 
     def _start(self, checkpoint: Checkpoint | None, initial: dict[str, Any] | None) -> None:
-        self.learner = LearnerGroup(self.backend, self.config, self.spec, self.counters.learner_restarts)
+        replay = self.folder.path / "replay"
+        self.learner = LearnerGroup(self.backend, self.config, self.spec, self.counters.learner_restarts, replay)
         cluster = self.config.cluster
         if not hasattr(self, "crew"):
             self.crew = Crew(

@@ -63,6 +63,10 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         num_envs: N.
         seed: root of every episode seed.
         first_index: global index of env 0, so that a world may be spread over many processes.
+
+    Attributes:
+        events: int32 [N], text ids of what the players did in the last step ("chop tree"), -1 for nothing of note; all
+            -1 in worlds without events. Where an episode ended, of its last step. Written anew by each step.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": ["rgb_array"]}  # type: ignore[misc]
@@ -75,6 +79,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self.env_spec = env_spec
         self.num_envs = num_envs
         self.texts = TextTable()
+        self.events = np.full(num_envs, -1, np.int32)
         self.env_index = np.arange(first_index, first_index + num_envs, dtype=np.int32)
         self._root = np.full(num_envs, seed, np.int64)
         self._first = np.full(num_envs, -1, np.int64)  # explicit seed of episode 0, -1: derived from the root
@@ -153,6 +158,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
                 raise ValueError(f"seeds must be {self.num_envs} integers that are not negative: got {seeds}")
             self._root[:] = self._first[:] = seeds
             self._episode[:] = -1
+        self.events[:] = -1
         self._next_episode(np.arange(self.num_envs))
         return self._observe(slice(None))
 
@@ -255,6 +261,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self._check_state(state)
         for name, kept in (("root", self._root), ("first", self._first), ("episode", self._episode)):
             kept[:] = state[name]
+        self.events[:] = -1
         self._begin_current(np.arange(self.num_envs))
         lengths, log = state["length"], state["log"]
         self._replay(lengths, log)
@@ -286,6 +293,10 @@ class VectorEnv(gymnasium.vector.VectorEnv):
     def captions(self, obs: Observation) -> list[list[str]]:
         """Sentences that describe each of N observations; worlds without a captioner say so."""
         raise LookupError(f"{self.env_spec.id} has no captions")
+
+    def situations(self) -> NDArray[np.int32]:
+        """Text ids, int32 [N], of what a language model is told of each env now: equal situations, equal texts."""
+        raise LookupError(f"{self.env_spec.id} has no situations")
 
     def frame(self, i: int) -> NDArray[np.uint8]:
         """RGB picture of env i, uint8 [H, W, 3]; worlds that cannot draw say so."""

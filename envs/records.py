@@ -35,18 +35,19 @@ class Field:
     """One entry of an observation.
 
     kind: `grid` (uint8 symbols [H, W, 3]: object, colour, state), `category` (integer in [0, size)),
-          `vector` (float32 [D]), `text` (int32 id in `VectorEnv.texts`).
+          `vector` (float32 [D]), `text` (int32 id in `VectorEnv.texts`), `pixels` (uint8 [H, W, 3], red, green, blue).
     shape: of one env's entry, without the batch axis.
     size: number of categories for `category`; per-channel numbers of symbols are the encoder's business for `grid`.
     """
 
-    kind: Literal["grid", "category", "vector", "text"]
+    kind: Literal["grid", "category", "vector", "text", "pixels"]
     shape: tuple[int, ...] = ()
     size: int = 0
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return np.dtype({"grid": np.uint8, "category": np.int64, "vector": np.float32, "text": np.int32}[self.kind])
+        kinds = {"grid": np.uint8, "category": np.int64, "vector": np.float32, "text": np.int32, "pixels": np.uint8}
+        return np.dtype(kinds[self.kind])
 
     def space(self) -> spaces.Space[Any]:
         """The Gymnasium space of one env's entry, as users see it (texts are strings there)."""
@@ -54,7 +55,7 @@ class Field:
             return spaces.Text(max_length=4096, charset=TEXT_CHARACTERS)
         if self.kind == "category":
             return spaces.Discrete(self.size)
-        if self.kind == "grid":
+        if self.kind in ("grid", "pixels"):
             return spaces.Box(0, 255, self.shape, np.uint8)
         return spaces.Box(-np.inf, np.inf, self.shape, np.float32)
 

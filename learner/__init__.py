@@ -2,9 +2,11 @@
 
 group          Learner, one rank of the learner group: a role; weights in and out
 ppo            PPO, the update, and LearnerConfig
+dqn            DQN on a replay, and DQNConfig
+replay         rows on disk, drawn again as n-step returns (its columns, its priorities)
 advantages     V-trace and GAE in one recursion
 losses         PPO's loss and its gradient
-adam           the optimiser
+descent        from a gradient to a step of adam, the optimiser
 collective     averages over the ranks
 models/        policies and networks
 methods/       what is trained, as data

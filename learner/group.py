@@ -7,9 +7,10 @@ state: (seed, version) give every random choice, so a checkpoint is arrays and c
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -17,9 +18,11 @@ from numpy.typing import NDArray
 
 from envs.api import Chunk, EnvSpec
 from learner import checkpoint
+from learner.checkpoint import Arrays
 from learner.collective import Group
+from learner.dqn import DQN, DQNConfig, lanes
 from learner.models.policy import Policy, PolicyConfig
-from learner.ppo import PPO, LearnerConfig, collate
+from learner.ppo import PPO, LearnerConfig
 
 Weights = dict[str, NDArray[np.float32]]
 
@@ -32,6 +35,28 @@ class LearnerSetup:
     policy: PolicyConfig
     spec: EnvSpec
     seed: int
+    actors: tuple[int, int] = (1, 1)  # how many, and envs of each
+    dqn: DQNConfig = field(default_factory=DQNConfig)
+    replay: Path | None = None  # the folder for replays; None: they are kept in memory
+
+
+class Algorithm(Protocol):
+    """What turns chunks into a better policy. It owns the optimiser and changes the policy in place."""
+
+    def learn(self, version: int, env_steps: int, chunks: Sequence[Chunk]) -> dict[str, Any]:
+        """Learn from chunks: a report, in it `learned`, the env steps used, and `dropped`, the chunks not used."""
+
+    def begin(self) -> None:
+        """The policy was given other weights: begin anew with these."""
+
+    def state(self) -> dict[str, Arrays]:
+        """What a checkpoint holds, by file; equal on all ranks."""
+
+    def rank_state(self) -> Arrays:
+        """What a checkpoint holds of this rank alone."""
+
+    def restore(self, state: dict[str, Arrays], own: Arrays) -> None:
+        """Continue from both; the policy has its weights already."""
 
 
 def build_policy(config: PolicyConfig, spec: EnvSpec, seed: int) -> Policy:
@@ -41,23 +66,22 @@ def build_policy(config: PolicyConfig, spec: EnvSpec, seed: int) -> Policy:
 
 
 def get_weights(policy: Policy) -> Weights:
-    """Copies of the trainable parameters by name."""
-    return {name: p.detach().numpy().copy() for name, p in policy.named_parameters() if p.requires_grad}
+    """Copies of the parameters, and of the numbers that travel with them, by name."""
+    return {name: value.numpy().copy() for name, value in policy.state_dict().items()}
 
 
 def set_weights(policy: Policy, weights: Weights) -> None:
-    """Load parameters by name.
+    """Load what `get_weights` gave.
 
     Raises:
         ValueError: names or shapes do not fit this policy.
     """
-    own = {name: p for name, p in policy.named_parameters() if p.requires_grad}
+    own = policy.state_dict()
     unfit = set(own) ^ set(weights) or {n for n, p in own.items() if tuple(p.shape) != weights[n].shape}
     if unfit:
         raise ValueError(f"the weights do not fit this policy: {', '.join(sorted(unfit)[:3])} differ")
-    with torch.no_grad():
-        for name, parameter in own.items():
-            parameter.copy_(torch.from_numpy(np.array(weights[name])))
+    for name, value in own.items():  # views of the policy's own
+        value.copy_(torch.from_numpy(np.array(weights[name])))
 
 
 class Learner:
@@ -65,9 +89,8 @@ class Learner:
 
     def __init__(self, setup: LearnerSetup, rank: int = 0, address: str | None = None) -> None:
         torch.set_num_threads(setup.learner.threads)
-        self.config = setup.learner
         self.policy = build_policy(setup.policy, setup.spec, setup.seed)
-        self.ppo = PPO(setup.learner, self.policy, Group(rank, setup.learner.n, address), setup.seed)
+        self.algorithm = _algorithm(setup, self.policy, Group(rank, setup.learner.n, address))
         self.rank = rank
 
     def ready(self) -> Weights | None:
@@ -77,43 +100,56 @@ class Learner:
     def load_weights(self, weights: Weights) -> Weights | None:
         """Start from other weights, optimiser fresh."""
         set_weights(self.policy, weights)
+        self.algorithm.begin()
         return self.ready()
 
     def update(self, version: int, env_steps: int, *chunks: Chunk) -> tuple[dict[str, Any], Weights | None]:
         """Learn from chunks of equal T; the policy has `version` before the call.
 
-        Chunks older than `max_lag` versions are dropped. Returns the report (`dropped`: how many; `learned`: env steps
-        used, 0 if nothing was left) and, from rank 0, the weights of version + 1.
+        Returns the report (`dropped`: chunks that were not used; `learned`: env steps used, 0 if nothing was left) and,
+        from rank 0, the weights of version + 1.
 
         Raises:
             FloatingPointError: not one gradient was finite.
         """
         began = time.perf_counter()
+        report = self.algorithm.learn(version, env_steps, chunks)
         lags = [version - chunk.version for chunk in chunks]
-        young = sorted((lag, i) for i, lag in enumerate(lags) if lag <= self.config.max_lag)
-        # Every rank must learn from equally many, or some would wait for the others' gradients for ever.
-        used = sorted(i for _, i in young[: self.ppo.group.minimum(len(young))])
-        report: dict[str, Any] = {"dropped": len(chunks) - len(used), "learned": sum(chunks[i].steps for i in used)}
-        if used:
-            batch = collate([chunks[i] for i in used], self.policy, version, self.config.reward_scale)
-            report |= self.ppo.update(batch, version, env_steps)
         report |= {"policy/lag_mean": float(np.mean(lags)), "policy/lag_max": max(lags)}
         report["seconds"] = time.perf_counter() - began
         return report, self.ready()
 
-    def save(self, folder: Path, version: int, actors: checkpoint.Arrays, record: dict[str, Any], keep: int) -> str:
-        """Write a checkpoint with the controller's `actors` arrays and JSON `record`. Returns its path."""
-        groups = {"model": get_weights(self.policy), "optimiser": self.ppo.adam.state(), "actors": actors}
-        return str(checkpoint.write(folder, version, groups, record, keep))
+    def rank_state(self) -> Arrays:
+        """What this rank alone keeps; rank 0 writes it for all."""
+        return self.algorithm.rank_state()
+
+    def save(
+        self, folder: Path, version: int, actors: Arrays, record: dict[str, Any], keep: int, *others: Arrays
+    ) -> str:
+        """Write a checkpoint with the controller's `actors` arrays and JSON `record`. Returns its path.
+
+        others: `rank_state` of the ranks from 1 on.
+        """
+        groups = {"model": get_weights(self.policy), "actors": actors, **self.algorithm.state()}
+        own = {f"rank-{rank}": arrays for rank, arrays in enumerate((self.rank_state(), *others)) if arrays}
+        return str(checkpoint.write(folder, version, groups | own, record, keep))
 
     def restore(self, path: Path) -> Weights | None:
-        """Continue from a checkpoint: model and optimiser.
+        """Continue from a checkpoint: model, and what the algorithm keeps beside it.
 
         Raises:
             CheckpointError: it is damaged.
-            ValueError: it is of another policy.
+            ValueError: it is of another policy, or of another algorithm.
         """
         found = checkpoint.read(path)
         set_weights(self.policy, found.arrays["model"])
-        self.ppo.adam.restore(found.arrays["optimiser"])
+        self.algorithm.restore(found.arrays, found.arrays.get(f"rank-{self.rank}", {}))
         return self.ready()
+
+
+def _algorithm(setup: LearnerSetup, policy: Policy, group: Group) -> Algorithm:
+    if setup.learner.algorithm == "ppo":
+        return PPO(setup.learner, policy, group, setup.seed)
+    folder = None if setup.replay is None else setup.replay / f"rank-{group.rank}"
+    env_index = lanes(*setup.actors, group.size, group.rank)
+    return DQN(setup.learner, setup.dqn, policy, group, setup.seed, env_index, folder)

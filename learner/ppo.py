@@ -16,7 +16,6 @@ passes a step.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -26,14 +25,16 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from envs.api import Chunk
 from envs.config import Part
 from learner import losses
 from learner.adam import Adam
 from learner.advantages import next_values, vtrace
+from learner.checkpoint import Arrays
 from learner.collective import Group
+from learner.descent import descend, side_by_side
 from learner.models.policy import Policy
 
 REPORT = (*losses.REPORT, "gradient_norm", "skipped")
@@ -42,6 +43,8 @@ REPORT = (*losses.REPORT, "gradient_norm", "skipped")
 class LearnerConfig(Part):
     """The learner group and PPO (Schulman et al. 2017)."""
 
+    algorithm: Literal["ppo", "dqn"] = "ppo"
+    """What turns chunks into better weights; `method=NAME` chooses it. `dqn` has further keys of its own."""
     n: int = 1
     """Ranks. Chunks are dealt by rank, gradients are averaged, rank 0 saves."""
     threads: int = 1
@@ -55,7 +58,7 @@ class LearnerConfig(Part):
     epochs: int = 4
     """Passes over each batch of chunks."""
     minibatch: int = 256
-    """Env steps per gradient step, over all ranks (with memory: rounded to whole envs of a chunk)."""
+    """Env steps per gradient step, over all ranks (with memory: rounded to whole envs of a chunk; dqn: replayed)."""
     chunks: int = 0
     """Chunks per update; 0 means one from each actor."""
     discount: float = 0.99
@@ -77,7 +80,8 @@ class LearnerConfig(Part):
     normalise_advantage: bool = True
     """Zero mean and unit variance over each batch (over all ranks)."""
     max_lag: int = 4
-    """Chunks made more than this many versions ago are dropped; younger stale ones are corrected by V-trace."""
+    """Chunks made more than this many versions ago are dropped; younger stale ones are corrected by V-trace. To dqn no
+    chunk is too old."""
     timeout_s: float = 600.0
     """An update that takes longer is taken for hung: the learner is restarted from the last checkpoint."""
     reward_scale: float = 1.0
@@ -86,6 +90,10 @@ class LearnerConfig(Part):
     """Arithmetic of the networks while learning: float32, or bfloat16 (`auto`: where the processor has it). On one core
     bfloat16 makes `film`, and minibatches of thousands, a quarter to a half faster, and the `mlp` in minibatches of 256
     slower."""
+
+    def step_size(self, env_steps: int) -> float:
+        """Adam's step size once `env_steps` have been learned from."""
+        return self.learning_rate * (1 - 0.9 * min(1.0, env_steps / self.env_steps) if self.anneal else 1.0)
 
 
 @dataclass
@@ -178,11 +186,37 @@ class PPO:
         parameters, self.gradient = side_by_side([p for p in policy.parameters() if p.requires_grad])
         self.adam = Adam(parameters.numpy())
 
+    def learn(self, version: int, env_steps: int, chunks: Sequence[Chunk]) -> dict[str, Any]:
+        """Learn from the chunks that are at most `max_lag` versions old, and drop the others."""
+        lags = [version - chunk.version for chunk in chunks]
+        young = sorted((lag, i) for i, lag in enumerate(lags) if lag <= self.config.max_lag)
+        # Every rank must learn from equally many, or some would wait for the others' gradients for ever.
+        used = sorted(i for _, i in young[: self.group.minimum(len(young))])
+        report: dict[str, Any] = {"dropped": len(chunks) - len(used), "learned": sum(chunks[i].steps for i in used)}
+        if used:
+            batch = collate([chunks[i] for i in used], self.policy, version, self.config.reward_scale)
+            report |= self.update(batch, version, env_steps)
+        return report
+
+    def begin(self) -> None:
+        """The policy was given other weights: nothing here depends on them."""
+
+    def state(self) -> dict[str, Arrays]:
+        """The optimiser's memory."""
+        return {"optimiser": self.adam.state()}
+
+    def rank_state(self) -> Arrays:
+        """A rank keeps nothing to itself."""
+        return {}
+
+    def restore(self, state: dict[str, Arrays], own: Arrays) -> None:
+        """Continue with the optimiser as it was."""
+        self.adam.restore(state["optimiser"])
+
     def update(self, batch: Batch, version: int, env_steps: int) -> dict[str, float]:
         """Learn from one batch; `env_steps` learned from so far set the step size. Returns losses and statistics."""
         config = self.config
-        fraction = 1 - 0.9 * min(1.0, env_steps / config.env_steps) if config.anneal else 1.0
-        rate = config.learning_rate * fraction
+        rate = config.step_size(env_steps)
         old_log_prob, value, final_value = self._current(batch)
         rho = np.exp(old_log_prob - batch.log_prob)
         following = next_values(value, batch.terminated, batch.truncated, batch.final_index, final_value)
@@ -264,12 +298,7 @@ class PPO:
         d_logits, d_value, report = self.loss.gradient(_numbers(logits), _numbers(value), steps.at(index))
         self.gradient.zero_()
         torch.autograd.backward((logits, value), (_like(d_logits, logits), _like(d_value, value)))
-        self.group.average(self.gradient)
-        norm = float(torch.linalg.vector_norm(self.gradient))
-        usable = math.isfinite(norm)  # equal on all ranks, since the gradients are
-        if usable:
-            self.gradient.mul_(min(1.0, self.config.gradient_clip / (norm + 1e-6)))
-            self.adam.step(self.gradient.numpy(), rate)
+        norm, usable = descend(self.adam, self.gradient, self.group, self.config.gradient_clip, rate)
         return np.array([*report, norm, not usable])
 
     def _encode(self, texts: Tensor | None, obs: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
@@ -283,17 +312,6 @@ class PPO:
     def _precision(self) -> AbstractContextManager[Any]:
         """The networks' arithmetic: float32, or what `autocast` says."""
         return torch.autocast("cpu", torch.bfloat16) if self.half else nullcontext()
-
-
-def side_by_side(parameters: Sequence[nn.Parameter]) -> tuple[Tensor, Tensor]:
-    """Move parameters into one flat tensor [P], of which each is a view from then on, and likewise their gradients."""
-    values = torch.cat([p.detach().flatten() for p in parameters])
-    gradients = torch.zeros_like(values)
-    sizes = [p.numel() for p in parameters]
-    parts = zip(parameters, torch.split(values, sizes), torch.split(gradients, sizes), strict=True)
-    for parameter, value, gradient in parts:
-        parameter.data, parameter.grad = value.view_as(parameter), gradient.view_as(parameter)
-    return values, gradients
 
 
 def _numbers(x: Tensor) -> NDArray[np.float32]:

@@ -32,5 +32,11 @@ def check(config: Any, spec: EnvSpec) -> None:
         raise ValueError(
             f"method ppo needs a discrete action space, but {spec.id} takes vectors of {spec.action_shape}"
         )
+    for key, found, needed in (
+        ("learner.algorithm", config.learner.algorithm, "ppo"),
+        ("policy.head", config.policy.head, "actor_critic"),
+    ):
+        if found != needed:
+            raise ValueError(f"method ppo needs {key}={needed}, got {found}")
     if config.learner.autocast == "bfloat16":
         require_bfloat16()

@@ -1,8 +1,10 @@
 """Networks.
 
-Policy, PolicyConfig     encoder by name + optional GRU + actor and critic heads       (policy)
+Policy, PolicyConfig     encoder by name + optional GRU + heads                        (policy)
+q                        dueling head of action values, epsilon-greedy behaviour
 film                     grid view modulated by a sentence
 mlp                      everything flattened, two tanh layers
+texts                    several texts, pictures and numbers side by side
 text                     learned tokens + GRU, or frozen MiniLM
 """
 

@@ -1,6 +1,6 @@
-"""The policy: an encoder found by name, an optional recurrent memory, an actor head and a critic head.
+"""The policy: an encoder found by name, an optional recurrent memory, and heads: actor and critic, or action values.
 
-    obs ──> Network (film | mlp | yours) ──> features ──> [GRU] ──> logits [A], value
+    obs ──> Network (film | mlp | texts | yours) ──> features ──> [GRU] ──> logits [A], value
 
 A network is a module of this folder that publishes `Network(config, spec)`: an `nn.Module` with attribute `width` whose
 `forward(obs, codes)` returns the features of the actor and of the critic, each [B, width] (they may be one tensor).
@@ -26,18 +26,20 @@ from torch import Tensor, nn
 
 from envs.api import EnvSpec
 from envs.config import Part
+from learner.models.q import Dueling
 from learner.models.text import FrozenMiniLM, LearnedText
 
 Observations = Mapping[str, Tensor]
 
-_NOT_NETWORKS = {"policy", "text"}
+_NOT_NETWORKS = {"policy", "q", "text"}
 
 
 class PolicyConfig(Part):
     """What the policy network looks like."""
 
     network: str = "film"
-    """Module of `learner/models` that encodes observations: `film` (grid + mission), `mlp` (everything flattened)."""
+    """Module of `learner/models` that encodes observations: `film` (grid + mission), `mlp` (everything flattened),
+    `texts` (several texts, pictures, numbers)."""
     reads: list[str] = Field(default=[])
     """Observation fields that the policy sees; empty means all. `[mission,caption]` makes a text-only policy."""
     memory: Literal["none", "gru"] = "none"
@@ -46,6 +48,14 @@ class PolicyConfig(Part):
     """Width of the features, and of the recurrent state."""
     text: Literal["learned", "minilm"] = "learned"
     """How texts are encoded: tokens + GRU trained with the policy, or frozen MiniLM embeddings + a projection."""
+    head: Literal["actor_critic", "dueling"] = "actor_critic"
+    """What is made of the features: logits and a value, or the values of all actions (`learner/models/q.py`)."""
+    atoms: int = 1
+    """`dueling`: 1 learns an action's value, more (51, say) the distribution of its return over so many numbers."""
+    v_min: float = -10.0
+    """Smallest of these numbers."""
+    v_max: float = 10.0
+    """Largest of these numbers."""
 
 
 def networks() -> list[str]:
@@ -71,7 +81,7 @@ def visible(config: PolicyConfig, spec: EnvSpec) -> EnvSpec:
 
 
 class Policy(nn.Module):
-    """Actor and critic for a discrete action space of A actions."""
+    """Acts and judges in a discrete action space of A actions; `q` is its head of action values, if it has that one."""
 
     def __init__(self, config: PolicyConfig, spec: EnvSpec) -> None:
         super().__init__()
@@ -86,11 +96,15 @@ class Policy(nn.Module):
         self.network = importlib.import_module(f"learner.models.{config.network}").Network(config, spec)
         self.memory = nn.GRUCell(self.network.width, config.hidden) if config.memory == "gru" else None
         width = config.hidden if self.memory else self.network.width
-        self.actor = nn.Linear(width, len(spec.action_names))
-        self.critic = nn.Linear(width, 1)
-        for head, gain in ((self.actor, 0.01), (self.critic, 1.0)):
-            nn.init.orthogonal_(head.weight, gain)
-            nn.init.zeros_(head.bias)
+        self.q: Dueling | None = None
+        if config.head == "dueling":
+            self.q = Dueling(width, len(spec.action_names), config.hidden, config.atoms, config.v_min, config.v_max)
+        else:
+            self.actor = nn.Linear(width, len(spec.action_names))
+            self.critic = nn.Linear(width, 1)
+            for head, gain in ((self.actor, 0.01), (self.critic, 1.0)):
+                nn.init.orthogonal_(head.weight, gain)
+                nn.init.zeros_(head.bias)
 
     def prepare(self, texts: Sequence[str]) -> Tensor | None:
         """Strings -> what `codes` takes, one row a text; None if the policy reads no text."""
@@ -118,7 +132,13 @@ class Policy(nn.Module):
         actor, critic = self.network(obs, codes)
         if self.memory is not None:
             actor = critic = state = self.memory(actor, state)
-        return self.actor(actor), self.critic(critic).squeeze(-1), state
+        return *self._decide(actor, critic), state
+
+    def _decide(self, actor: Tensor, critic: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits [B, A] and values [B] of features [B, width]."""
+        if self.q is not None:
+            return self.q.behaviour(self.q.mean(self.q(actor, critic)))
+        return self.actor(actor), self.critic(critic).squeeze(-1)
 
     def unroll(
         self, obs: Observations, codes: Tensor, state: Tensor | None, done: Tensor
@@ -142,9 +162,8 @@ class Policy(nn.Module):
             assert state is not None
             states = self._remember(actor.view(length, envs, -1), state, done)
             actor = critic = states.flatten(0, 1)
-        logits = self.actor(actor).unflatten(0, (length, envs))
-        values = self.critic(critic).squeeze(-1).unflatten(0, (length, envs))
-        return logits, values, states
+        logits, values = self._decide(actor, critic)
+        return logits.view(length, envs, -1), values.view(length, envs), states
 
     def _remember(self, features: Tensor, state: Tensor, done: Tensor) -> Tensor:
         """`memory` over features [T, N, width], as in `unroll`: what does not depend on the state is one product."""

@@ -5,8 +5,11 @@ import pytest
 import torch
 
 import envs
+from actors import sample
+from envs.api import EnvSpec, Field
 from learner.group import build_policy, get_weights, set_weights
 from learner.models import PolicyConfig, networks
+from learner.models.q import Dueling, project
 from llm_service import embed_one
 
 
@@ -25,11 +28,13 @@ def observations(spec, length, n, texts, seed=0):
 
 
 @pytest.mark.parametrize("network", networks())
-@pytest.mark.parametrize("memory", ["none", "gru"])
+@pytest.mark.parametrize(
+    ("memory", "head"), [("none", "actor_critic"), ("gru", "actor_critic"), ("none", "dueling"), ("gru", "dueling")]
+)
 @pytest.mark.parametrize("env", ["toy/Line", "babyai/GoToLocal", "gym/CartPole-v1"])
-def test_unroll_equals_step_by_step(network, memory, env):
+def test_unroll_equals_step_by_step(network, memory, head, env):
     spec = envs.spec(env)
-    policy = build_policy(PolicyConfig(network=network, memory=memory, hidden=16), spec, 0)
+    policy = build_policy(PolicyConfig(network=network, memory=memory, head=head, hidden=16), spec, 0)
     obs = observations(spec, 6, 3, texts=2)
     obs = policy.inputs(obs)
     codes = policy.codes(policy.prepare(["go left", "go right"]))
@@ -151,6 +156,127 @@ def test_weights_round_trip_and_refuse_another_shape():
     assert all(np.array_equal(a, b) for a, b in zip(get_weights(one).values(), get_weights(two).values(), strict=True))
     with pytest.raises(ValueError, match="do not fit"):
         set_weights(build_policy(PolicyConfig(hidden=8), spec, 0), get_weights(one))
+
+
+def test_the_weights_of_actor_and_critic_are_the_parameters_and_nothing_else():
+    for network in networks():
+        policy = build_policy(PolicyConfig(network=network, memory="gru", hidden=16), envs.spec("babyai/GoToLocal"), 0)
+        assert list(get_weights(policy)) == [name for name, _ in policy.named_parameters()]
+
+
+def test_epsilon_travels_with_the_weights_of_action_values():
+    config, spec = PolicyConfig(hidden=16, head="dueling", atoms=5), envs.spec("toy/Line")
+    one, two = (build_policy(config, spec, seed) for seed in (0, 1))
+    one.q.epsilon.fill_(0.25)
+    weights = get_weights(one)
+    assert set(weights) - {name for name, _ in one.named_parameters()} == {"q.epsilon"}
+    set_weights(two, weights)
+    assert two.q.epsilon.item() == 0.25
+    with pytest.raises(ValueError, match="do not fit"):
+        set_weights(two, get_weights(build_policy(PolicyConfig(hidden=16), spec, 0)))
+
+
+@pytest.mark.parametrize("atoms", [1, 7])
+def test_the_streams_of_a_dueling_head_are_value_and_advantage(atoms):
+    head = Dueling(6, 4, 8, atoms, -1.0, 3.0)
+    actor, critic = torch.randn(2, 10, 6, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        q, value, advantage = head(actor, critic), head.value(critic), head.advantage(actor).view(10, 4, atoms)
+        assert q.shape == (10, 4, atoms)
+        torch.testing.assert_close(q.mean(1), value)
+        torch.testing.assert_close(q - q[:, :1], advantage - advantage[:, :1])
+        support = np.linspace(-1, 3, atoms) if atoms > 1 else [1.0]
+        shares = q.softmax(-1) if atoms > 1 else q
+        expected = sum(shares[..., k] * float(at) for k, at in enumerate(support))
+        torch.testing.assert_close(head.mean(q), expected)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.01, 0.3, 1.0])
+def test_behaviour_is_epsilon_greedy_and_always_finite(epsilon):
+    head = Dueling(6, 3, 8)
+    head.epsilon.fill_(epsilon)
+    values = torch.tensor([[0.1, 0.5, -2.0], [3.0, 3.0, 3.0], [-1.0, -3.0, 7e5]])
+    log_probs, largest = head.behaviour(values)
+    assert torch.isfinite(log_probs).all()
+    assert largest.tolist() == [0.5, 3.0, 7e5]
+    assert log_probs.argmax(-1).tolist() == [1, 0, 2]  # whatever epsilon is
+    epsilon = min(epsilon, 0.999)
+    expected = np.full((3, 3), epsilon / 3)
+    expected[[0, 1, 2], [1, 0, 2]] += 1 - epsilon
+    np.testing.assert_allclose(log_probs.exp(), expected, atol=1e-6)
+    random = np.random.default_rng(0).random((3, 20_000)).astype(np.float32)
+    for row, uniform in zip(log_probs, random, strict=True):
+        actions, told = sample(row.expand(20_000, 3), uniform)
+        frequency = np.bincount(actions, minlength=3) / 20_000
+        np.testing.assert_allclose(frequency, row.exp(), atol=0.015)
+        np.testing.assert_allclose(told, row.numpy()[actions], atol=1e-5)
+
+
+def test_a_distribution_is_projected_as_by_hand():
+    random = np.random.default_rng(0)
+    support = np.linspace(-2.0, 4.0, 13)
+    probability = random.dirichlet(np.ones(13), 50)
+    reward, discount = random.normal(size=50) * 3, random.choice([0.0, 0.5, 0.99], 50)
+    expected = np.zeros((50, 13))
+    for b in range(50):
+        for p, atom in zip(probability[b], support, strict=True):
+            place = (min(max(reward[b] + discount[b] * atom, -2.0), 4.0) + 2.0) / 0.5
+            below = min(int(place), 11)
+            expected[b, below] += p * (below + 1 - place)
+            expected[b, below + 1] += p * (place - below)
+    found = project(*(torch.from_numpy(x) for x in (probability, reward, discount, support)))
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+    np.testing.assert_allclose(found.sum(-1), 1, atol=1e-9)
+
+
+PICTURES = EnvSpec(
+    "test/Pictures",
+    {
+        "frame": Field("pixels", (64, 64, 3)),
+        "body": Field("vector", (4,)),
+        "said": Field("text"),
+        "goal": Field("text"),
+    },
+    ("left", "right"),
+    words=("go", "left", "right"),
+)
+
+
+def test_the_texts_network_sees_every_field_and_tells_texts_apart():
+    policy = build_policy(PolicyConfig(network="texts", hidden=16), PICTURES, 0)
+    random = np.random.default_rng(0)
+    obs = {
+        "frame": torch.from_numpy(random.integers(255, size=(5, 64, 64, 3)).astype(np.uint8)),
+        "said": torch.tensor([0, 1, 0, 1, 1]),
+        "goal": torch.tensor([1, 1, 0, 0, 1]),
+        "body": torch.from_numpy(random.normal(size=(5, 4)).astype(np.float32)),
+    }
+    codes = policy.codes(policy.prepare(["go left", "go right"]))
+    inputs = policy.inputs(obs)
+    assert inputs["frame"].dtype == torch.uint8
+    features, _ = policy.network(inputs, codes)
+    assert features.shape == (5, 16)
+    for b in range(5):  # each row as if alone
+        alone = policy.network({name: value[b : b + 1] for name, value in inputs.items()}, codes)[0]
+        torch.testing.assert_close(alone[0], features[b], rtol=1e-4, atol=1e-5)
+    for name in obs:
+        other = inputs | {name: 1 - inputs[name] if name in ("said", "goal") else inputs[name].flip(0)}
+        assert not torch.allclose(policy.network(other, codes)[0], features, atol=1e-4), name
+    swapped = inputs | {"said": inputs["goal"], "goal": inputs["said"]}
+    assert not torch.allclose(policy.network(swapped, codes)[0], features, atol=1e-4)
+    features.sum().backward()
+    assert all(p.grad is not None for p in policy.network.parameters())
+
+
+@pytest.mark.parametrize("side", [36, 63, 84])
+def test_pictures_of_every_size_fit_down_to_the_smallest(side):
+    fields = {"frame": Field("pixels", (side, side + 5, 1))}
+    policy = build_policy(PolicyConfig(network="texts", hidden=8), EnvSpec("test/P", fields, ("a", "b")), 0)
+    frame = torch.zeros(2, side, side + 5, 1, dtype=torch.uint8)
+    assert policy.network(policy.inputs({"frame": frame}), policy.codes(None))[0].shape == (2, 8)
+    small = EnvSpec("test/P", {"frame": Field("pixels", (35, 64, 1))}, ("a", "b"))
+    with pytest.raises(ValueError, match="36 pixels a side"):
+        build_policy(PolicyConfig(network="texts"), small, 0)
 
 
 def test_minilm_knows_meaning():

@@ -1,0 +1,145 @@
+"""Crafter: a wilderness in which to gather, build and survive, as a world of language.
+
+world       what its engines share: actions as deeds, rewards, success, events, in its docstring
+reference   the engine that moves Crafter's own simulators
+rules       names and numbers, and what the variants change
+captions    sentences of what a player sees, holds and feels
+tasks       what deeds need; tasks, the way to each, and who has got how far
+knowledge   what a language model may know of it, and which goals make sense now
+
+The compiled engine, which is the default, is in `envs.native.crafter`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from pydantic import Field as Option
+
+from envs.api import EnvSpec, Field, VectorEnv
+from envs.config import Part
+from envs.crafter.captions import TEXTS, words
+from envs.crafter.knowledge import knowledge, possible
+from envs.crafter.rules import ACTION_NAMES, CRAFTER, ELLM, ITEMS, VIEW, Actions, Rules
+from envs.crafter.tasks import TASKS, Pursuit, Subgoals, Task, task
+from envs.crafter.world import Crafter, Reward, Success
+
+__all__ = ["TASKS", "Config", "Crafter", "has", "knowledge", "make", "names", "possible", "spec"]
+
+Observed = Literal["symbols", "counts", "pixels", "view", "items", "feelings", "around"]
+
+_NAMES: dict[str, tuple[Actions, Rules, Reward, tuple[Observed, ...]]] = {
+    "Standard": ("standard", CRAFTER, "crafter", ("pixels",)),
+    "Text": ("combined", ELLM, "achievements", ("view", "items", "feelings")),
+    "Named": ("named", ELLM, "achievements", ("view", "items", "feelings")),
+}
+_PICTURE = 64  # pixels of a side
+
+
+class Config(Part):
+    """Options of every Crafter."""
+
+    engine: Literal["native", "crafter"] = "native"
+    """What moves the worlds: compiled code, or Crafter's own simulator, the reference, which is far slower."""
+    observe: Annotated[list[Observed], Option(min_length=1)] | None = None
+    """Fields of an observation. `symbols`: the view as numbers; `counts`: the inventory in ninths; `pixels`: the
+    simulator's picture; texts: `view`, `items`, `feelings` and `around`, which tells nearly all. A task adds `mission`.
+    None: the name's own, `pixels` for Standard, else `view`, `items` and `feelings`."""
+    damage: Annotated[int, Option(ge=1, le=8)] | None = None
+    """Of a bare hand. None: the name's own, 1 for Standard; else 5, which kills every creature at once."""
+    table_wood: Annotated[int, Option(ge=1, le=9)] | None = None
+    """Wood that a crafting table takes. None: the name's own, 2 for Standard, else 1."""
+    dying: bool = True
+    """Episodes end when health is 0."""
+    length: Annotated[int, Option(ge=1, le=32_767)] | None = None
+    """Steps after which an episode is truncated. None: the name's own, 10,000 for Standard, else 400."""
+    reward: Reward | None = None
+    """`achievements`: 1 in a step that makes one for the first time in the episode; `crafter`: that, and a tenth of the
+    change of health; `none`: 0. A task's reward comes on top. None: `none` where there is a task; else the name's own,
+    `crafter` for Standard, else `achievements`."""
+    success: Success = "strict"
+    """When a deed counts as done in `events`. `strict`: it changed the game as it was meant; `loose`: or what it names
+    was in front or held. Tasks are always strict."""
+    task: str | None = None
+    """What is to be done: a deed such as "mine stone", or one of those that have a name, such as "gardening"."""
+    subgoals: Subgoals = "none"
+    """`none`: the mission is the task, and its end pays 1. `rewarded`: the mission is the next part of the way there,
+    and each part pays 1. `shown`: the mission is the next part, but only the end pays."""
+    end_on_success: bool = False
+    """An episode ends when its task is reached."""
+
+
+def names() -> list[str]:
+    """Standard: Crafter's actions and rules. Text: every verb with every noun, and Named: the 27 deeds, both with the
+    rules of Du et al. 2023."""
+    return list(_NAMES)
+
+
+def has(name: str) -> bool:
+    """Is there a Crafter of this name?"""
+    return name in _NAMES
+
+
+def spec(name: str, config: Config) -> EnvSpec:
+    """What a policy must know of it.
+
+    Raises:
+        ValueError: there is no such task, or options of a task without one.
+    """
+    actions, _, _, own = _NAMES[name]
+    observed, pursued = config.observe or own, _task(name, config)
+    kinds: dict[str, Field] = {
+        "symbols": Field("grid", (*VIEW, 3)),
+        "counts": Field("vector", (len(ITEMS),)),
+        "pixels": Field("pixels", (_PICTURE, _PICTURE, 3)),
+    }
+    told = (*observed, "mission") if pursued else observed
+    return EnvSpec(
+        id=f"crafter/{name}",
+        fields={field: kinds.get(field, Field("text")) for field in told},
+        action_names=ACTION_NAMES[actions],
+        words=words(observed, Pursuit(pursued, config.subgoals, 1).names if pursued else ()),
+        task_kinds=(config.task or "survive",),
+        captioned=any(field in TEXTS for field in observed),
+    )
+
+
+def make(name: str, num_envs: int, seed: int, first_index: int, config: Config) -> VectorEnv:
+    """Build N worlds.
+
+    Raises:
+        ValueError: as `spec`.
+    """
+    actions, _, reward, _ = _NAMES[name]
+    pursued = _task(name, config)
+    options: dict[str, Any] = {
+        "rules": _rules(name, config),
+        "actions": actions,
+        "reward": config.reward or ("none" if pursued else reward),
+        "success": config.success,
+        "task": pursued,
+        "subgoals": config.subgoals,
+        "end_on_success": config.end_on_success,
+    }
+    if config.engine == "crafter":
+        from envs.crafter.reference import SimulatedCrafter  # here, because it brings the simulator along
+
+        return SimulatedCrafter(spec(name, config), num_envs, seed, first_index, **options)
+    from envs.native.crafter.world import NativeCrafter  # here, because it brings the compiler along
+
+    return NativeCrafter(spec(name, config), num_envs, seed, first_index, **options)
+
+
+def _rules(name: str, config: Config) -> Rules:
+    given = {"damage": config.damage, "table_wood": config.table_wood, "length": config.length}
+    return replace(_NAMES[name][1], dying=config.dying, **{k: v for k, v in given.items() if v is not None})
+
+
+def _task(name: str, config: Config) -> Task | None:
+    if config.task is not None:
+        return task(config.task, _rules(name, config))
+    if config.subgoals != "none" or config.end_on_success:
+        option = "subgoals" if config.subgoals != "none" else "end_on_success"
+        raise ValueError(f"env.{option} of crafter/{name} is about a task: name one with env.task, or leave it out")
+    return None

@@ -1,0 +1,304 @@
+"""DQN on a replay: double, dueling, n-step, optionally prioritised and distributional.
+
+    chunks ──> Replay ──> Sample [B] ──> target: reward + discount * Q_target(following, argmax Q(following))
+           ──> loss of Q(obs, action), gradients averaged over ranks, Adam ──> every so often, target := policy
+
+Mnih et al. 2015; double: van Hasselt et al. 2016; dueling: Wang et al. 2016; prioritised: Schaul et al. 2016;
+distributional: Bellemare et al. 2017. As many rows are replayed as `samples_per_insert` says, whatever the speeds of
+actors and learner are. The target is a whole policy, encoder included, and stands still between two copies.
+
+Every random choice is a function of (seed, number of the gradient step, rank), so counters are all the random state.
+The limit is two forward passes of the policy, one of the target and one backward pass for each minibatch.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from envs.api import Chunk, Observation
+from envs.config import Part
+from learner.adam import Adam
+from learner.checkpoint import Arrays
+from learner.collective import Group
+from learner.descent import descend, side_by_side
+from learner.models.policy import Policy
+from learner.models.q import project
+from learner.ppo import LearnerConfig
+from learner.replay import Replay, Rewards, Sample, Walk
+
+REPORT = ("losses/q", "losses/td_error", "policy/q_mean", "losses/gradient_norm", "losses/skipped")
+
+
+class DQNConfig(Part):
+    """Action values from a replay. Step size, discount, minibatch and the clipping of gradients are `learner`'s."""
+
+    n_step: int = 3
+    """Rewards are summed over so many steps before the rest is estimated."""
+    double: bool = True
+    """The policy says which action is best, the target what it is worth; false: the target says both."""
+    target_every: int = 2000
+    """Gradient steps between two copies of the policy to the target."""
+    capacity: int = 1_000_000
+    """Rows of the replay, over all envs of a learner rank; the end of an episode takes one too."""
+    keep: Literal["disk", "memory"] = "disk"
+    """Where the replay is: files in the run's folder, which outlive a crash and a stop, or the learner's memory."""
+    samples_per_insert: float = 16.0
+    """Rows replayed for each env step that came: 16 are a minibatch of 64 every 4 steps."""
+    start_steps: int = 5000
+    """Env steps before learning begins."""
+    reward_clip: float | None = 1.0
+    """Each step's reward is cut to [-reward_clip, reward_clip]; none leaves it."""
+    intrinsic: Literal["none"] = "none"
+    """What is added to a world's own rewards when steps are drawn."""
+    epsilon_start: float = 1.0
+    """Share of random actions at the start."""
+    epsilon_end: float = 0.01
+    """Share of random actions in the end."""
+    decay_steps: int = 1_000_000
+    """Env steps over which the first becomes the second."""
+    train_after_reward: bool = False
+    """Do not learn until rewards of 1 in all have been seen."""
+    decay_after_reward: bool = False
+    """Let epsilon stand at its start until rewards of 1 in all have been seen."""
+    prioritised: bool = False
+    """Draw rows by how wrong their value was, not all equally often."""
+    alpha: float = 0.5
+    """`prioritised`: the power of the error that a row is drawn in proportion to."""
+    beta: float = 0.4
+    """`prioritised`: how far importance weights correct for it at the start; wholly in the end."""
+    fit: Literal["train_all", "linear", "critic"] = "train_all"
+    """Which layers learn: all, the last ones of the two streams, or both streams whole; the others stay as they are."""
+    reinit: bool = False
+    """`linear`, `critic`: draw these layers anew after weights were loaded with `from`."""
+
+
+@dataclass
+class Counts:
+    """All that counts, over all ranks; with `inserted` and `reward` for this rank alone."""
+
+    updates: int = 0  # gradient steps
+    seen: int = 0  # env steps inserted
+    fed: int = 0  # of these, since learning began
+    decay_from: int = -1  # `seen` when epsilon began to fall, -1 before
+    inserted: int = 0  # env steps of this rank
+    reward: float = 0.0  # summed over the steps of this rank
+
+
+class Extrinsic:
+    """The sum of a step's reward columns, scaled and clipped."""
+
+    def __init__(self, scale: float, clip: float | None) -> None:
+        self.scale, self.clip = np.float32(scale), np.float32(math.inf if clip is None else clip)
+
+    def __call__(self, walk: Walk) -> NDArray[np.float32]:
+        total = np.sum(list(walk.rewards.values()), 0) * self.scale
+        clipped: NDArray[np.float32] = np.clip(total, -self.clip, self.clip)
+        return clipped
+
+
+class DQN:
+    """Owns the optimiser, the target and the replay of one rank; `learn` is the whole of it.
+
+    Args:
+        env_index: global indices of the envs whose chunks this rank gets.
+        folder: where its replay is kept; None: in memory.
+        rewards: what a step is worth.
+    """
+
+    def __init__(
+        self,
+        config: LearnerConfig,
+        dqn: DQNConfig,
+        policy: Policy,
+        group: Group,
+        seed: int,
+        env_index: NDArray[np.integer],
+        folder: Path | None = None,
+        rewards: Rewards | None = None,
+    ) -> None:
+        assert policy.q is not None, "the configuration was checked: policy.head is dueling"
+        self.config, self.dqn, self.policy, self.q, self.group, self.seed = config, dqn, policy, policy.q, group, seed
+        self.rewards = rewards or Extrinsic(config.reward_scale, dqn.reward_clip)
+        self.size = max(1, config.minibatch // group.size)
+        alpha = dqn.alpha if dqn.prioritised else 0.0
+        self.replay = Replay(
+            policy.fields, self.q.actions, env_index, dqn.capacity, dqn.n_step, alpha=alpha, folder=folder
+        )
+        self.owned = [p for layer in learning_layers(policy, dqn.fit) for p in layer.parameters()]
+        parameters, self.gradient = side_by_side(self.owned)
+        self.adam = Adam(parameters.numpy())
+        self.counts = Counts()
+        self._set_epsilon()
+        self.target = copy.deepcopy(policy)
+
+    # ---- in and out ---------------------------------------------------------------------------------------------
+
+    def learn(self, version: int, env_steps: int, chunks: Sequence[Chunk]) -> dict[str, Any]:
+        """Insert the chunks, then take the gradient steps that they make due. No chunk is too old.
+
+        Raises:
+            FloatingPointError: a reward, or every gradient, was not finite.
+        """
+        counts, before = self.counts, self.counts.seen
+        ignored, own = self.replay.ignored, counts.inserted
+        for chunk in chunks:
+            if self.replay.insert(chunk):
+                counts.inserted += chunk.steps
+                counts.reward += float(sum(column.sum(dtype=np.float64) for column in chunk.rewards.values()))
+        counts.seen, reward = round(self._sum(counts.inserted)), self._sum(counts.reward)
+        if counts.decay_from < 0 and (reward >= 1 or not self.dqn.decay_after_reward):
+            counts.decay_from = counts.seen if self.dqn.decay_after_reward else 0
+        ready = self.group.minimum(self.replay.rows) >= self.size  # on every rank, since all must step together
+        if ready and counts.seen >= self.dqn.start_steps and (reward >= 1 or not self.dqn.train_after_reward):
+            counts.fed += counts.seen - before
+        due = math.floor(counts.fed * self.dqn.samples_per_insert / self.config.minibatch) - counts.updates
+        rate = self.config.step_size(env_steps)
+        report = self._steps(due, rate, env_steps) if due > 0 else {}
+        self._set_epsilon()
+        return report | {
+            "dropped": self.replay.ignored - ignored,
+            "learned": counts.inserted - own,
+            "losses/learning_rate": rate,
+            "policy/epsilon": float(self.q.epsilon),
+            "replay/rows": self.replay.rows,
+            "replay/lost": self.replay.lost,
+            "replay/updates": counts.updates,
+            "replay/ratio": counts.updates * self.config.minibatch / max(counts.fed, 1),
+        }
+
+    def begin(self) -> None:
+        """The policy was given other weights: go on from these, with the layers drawn anew that shall be."""
+        if self.dqn.reinit:
+            with torch.random.fork_rng():
+                torch.manual_seed(self.seed)
+                for layer in learning_layers(self.policy, self.dqn.fit):
+                    for part in layer.modules():
+                        if isinstance(part, nn.Linear):
+                            part.reset_parameters()
+        self._set_epsilon()
+        self._copy()
+
+    def state(self) -> dict[str, Arrays]:
+        """The optimiser's memory and the target."""
+        target = {name: value.numpy().copy() for name, value in self.target.state_dict().items()}
+        return {"optimiser": self.adam.state(), "target": target}
+
+    def rank_state(self) -> Arrays:
+        """Counters and replay of this rank."""
+        counts = {f"counts.{name}": np.array(value) for name, value in asdict(self.counts).items()}
+        return counts | {f"replay.{name}": value for name, value in self.replay.state().items()}
+
+    def restore(self, state: dict[str, Arrays], own: Arrays) -> None:
+        """Continue from both; the policy has its weights already.
+
+        Raises:
+            ValueError: they are of another policy, or of other ranks.
+        """
+        if not own:
+            raise ValueError("the checkpoint holds no replay of this rank: learner.n cannot change within a run of dqn")
+        self.adam.restore(state["optimiser"])
+        self.target.load_state_dict({name: torch.from_numpy(value) for name, value in state["target"].items()})
+        self.counts = Counts(**{name: own[f"counts.{name}"].item() for name in asdict(self.counts)})
+        mine = [name for name in own if name.startswith("replay.")]
+        self.replay.restore({name.removeprefix("replay."): own[name] for name in mine})
+
+    def _sum(self, number: float) -> float:
+        """Over all ranks."""
+        return self.group.mean([number])[0] * self.group.size
+
+    def _set_epsilon(self) -> None:
+        dqn, counts = self.dqn, self.counts
+        share = 0.0 if counts.decay_from < 0 else min(1.0, (counts.seen - counts.decay_from) / dqn.decay_steps)
+        self.q.epsilon.fill_(dqn.epsilon_start + share * (dqn.epsilon_end - dqn.epsilon_start))
+
+    def _copy(self) -> None:
+        self.target.load_state_dict(self.policy.state_dict())
+
+    # ---- a gradient step ----------------------------------------------------------------------------------------
+
+    def _steps(self, n: int, rate: float, env_steps: int) -> dict[str, float]:
+        beta = self.dqn.beta + (1 - self.dqn.beta) * min(1.0, env_steps / self.config.env_steps)
+        reports = [self._step(rate, beta) for _ in range(n)]
+        means = dict(zip(REPORT, np.mean(reports, 0).tolist(), strict=True))
+        if means["losses/skipped"] == 1:
+            raise FloatingPointError("no gradient of this update was finite; rewards or observations may not be")
+        return means
+
+    def _step(self, rate: float, beta: float) -> NDArray[np.float64]:
+        """One gradient step of size `rate`. Returns the numbers that `REPORT` names."""
+        random = np.random.default_rng([self.seed, self.counts.updates, self.group.rank])
+        sample = self.replay.sample(self.size, random, self.config.discount, self.rewards, beta)
+        loss, error, value = self.loss(sample)
+        self.gradient.zero_()
+        mean = (torch.from_numpy(sample.weight) * loss).mean()
+        torch.autograd.backward(mean, inputs=self.owned)
+        norm, usable = descend(self.adam, self.gradient, self.group, self.config.gradient_clip, rate)
+        if usable:
+            self.replay.prioritise(sample.row, loss.detach().numpy() if self.q.atoms > 1 else error.numpy())
+        self.counts.updates += 1
+        if self.counts.updates % self.dqn.target_every == 0:
+            self._copy()
+        return np.array([mean.item(), error.abs().mean().item(), value.mean().item(), norm, not usable])
+
+    def loss(self, sample: Sample) -> tuple[Tensor, Tensor, Tensor]:
+        """Of each of B rows: the loss, with its gradient; the error of its value, and that value, each without."""
+        (obs, following), texts = self._tensors([sample.obs, sample.following])
+        reward, discount = torch.from_numpy(sample.reward), torch.from_numpy(sample.discount)
+        codes, each = self.policy.codes(texts), torch.arange(len(reward))
+        chosen = judge(self.policy, obs, codes)[each, torch.from_numpy(sample.action)]  # [B, atoms]
+        with torch.no_grad():
+            theirs = judge(self.target, following, self.target.codes(texts))
+            favoured = judge(self.policy, following, codes) if self.dqn.double else theirs
+            expected = theirs[each, self.q.mean(favoured).argmax(-1)]
+            target = reward + discount * self.q.mean(expected)
+            value = self.q.mean(chosen.detach())
+            if self.q.atoms > 1:
+                aim = project(expected.softmax(-1), reward, discount, self.q.support)
+        if self.q.atoms > 1:
+            loss = -(aim * chosen.log_softmax(-1)).sum(-1)
+        else:
+            loss = nn.functional.smooth_l1_loss(chosen.squeeze(-1), target, reduction="none")
+        return loss, value - target, value
+
+    def _tensors(self, parts: Sequence[Observation]) -> tuple[list[dict[str, Tensor]], Tensor | None]:
+        """What the networks take of observations [B, ...], and the prepared texts they name, each once."""
+        parts = [dict(part) for part in parts]
+        texts = None
+        if names := self.policy.text_fields:
+            used, rows = np.unique(np.stack([part[name] for part in parts for name in names]), return_inverse=True)
+            texts = self.policy.prepare(self.replay.texts.texts(used))
+            rows = rows.reshape(len(parts), len(names), -1)
+            for part, of_part in zip(parts, rows, strict=True):
+                part.update(zip(names, of_part, strict=True))
+        found = [self.policy.inputs({name: torch.from_numpy(v) for name, v in part.items()}) for part in parts]
+        return found, texts
+
+
+def judge(policy: Policy, obs: dict[str, Tensor], codes: Tensor) -> Tensor:
+    """What `policy` makes of inputs [B, ...]: the outputs of its head of action values, [B, A, atoms]."""
+    assert policy.q is not None
+    outputs: Tensor = policy.q(*policy.network(obs, codes))
+    return outputs
+
+
+def learning_layers(policy: Policy, fit: Literal["train_all", "linear", "critic"]) -> Sequence[nn.Module]:
+    """The modules whose parameters the optimiser owns."""
+    assert policy.q is not None
+    if fit == "linear":
+        return [policy.q.value[-1], policy.q.advantage[-1]]
+    return [policy.q if fit == "critic" else policy]
+
+
+def lanes(actors: int, envs: int, ranks: int, rank: int) -> NDArray[np.int64]:
+    """Global indices of the envs whose chunks go to `rank`: those of actors rank, rank + ranks, ..."""
+    return (np.arange(rank, actors, ranks)[:, None] * envs + np.arange(envs)).ravel()

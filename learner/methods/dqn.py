@@ -1,0 +1,53 @@
+"""DQN: learn action values from a replay by the asynchronous actor-learner loop, then evaluate (Mnih et al. 2015).
+
+    train ──> evaluate
+
+The update is `learner/dqn.py`; actors play epsilon-greedily, the evaluation takes the best action.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from envs.api import EnvSpec
+from envs.config import Part
+from learner.methods import Stage
+
+
+class Config(Part):
+    """DQN has no fields of its own: `dqn` and `learner` are its."""
+
+    name: Literal["dqn"] = "dqn"
+    """The module of `learner/methods`."""
+
+
+def stages(config: Any) -> list[Stage]:
+    return [Stage("train", "train"), Stage("evaluate", "evaluate")]
+
+
+def check(config: Any, spec: EnvSpec) -> None:
+    """DQN here needs discrete actions, a head of action values without memory, and lanes that hold some chunks."""
+    if not spec.discrete:
+        raise ValueError(
+            f"method dqn needs a discrete action space, but {spec.id} takes vectors of {spec.action_shape}"
+        )
+    policy, learner, actors, dqn = config.policy, config.learner, config.actors, config.dqn
+    for key, found, needed in (
+        ("learner.algorithm", learner.algorithm, "dqn"),
+        ("policy.head", policy.head, "dueling"),
+        ("policy.memory", policy.memory, "none"),
+        ("learner.autocast", learner.autocast, "none"),
+    ):
+        if found != needed:
+            raise ValueError(f"method dqn needs {key}={needed}, got {found}")
+    if policy.atoms > 1 and policy.v_min >= policy.v_max:
+        raise ValueError(f"policy.v_min must be less than policy.v_max, got {policy.v_min} and {policy.v_max}")
+    lanes = actors.n * actors.envs // learner.n
+    if dqn.capacity // max(1, lanes) < 4 * actors.steps + dqn.n_step:
+        raise ValueError(
+            f"dqn.capacity={dqn.capacity} gives each of {lanes} envs fewer rows than four chunks have steps"
+        )
+    if dqn.reinit and dqn.fit == "train_all":
+        raise ValueError("dqn.reinit=true draws layers of a finished policy anew: dqn.fit=linear or critic says which")
+    if dqn.fit != "train_all" and not config.from_:
+        raise ValueError(f"dqn.fit={dqn.fit} trains a part of a finished policy: name it by from=run:NAME/train")

@@ -1,0 +1,80 @@
+"""Action values: a dueling head, as numbers or as distributions, and the behaviour that follows from them.
+
+    features ──> value [atoms] + advantage [A, atoms] - mean advantage ──> Q [A, atoms]      (Wang et al. 2016)
+    Q ──> log-probabilities of epsilon-greedy behaviour, largest Q
+
+With one atom an output is the action's value. With more, the softmax over them is the distribution of its return on
+`support`, equal steps from v_min to v_max (Bellemare et al. 2017).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+MOST_EPSILON = 0.999
+"""Epsilon is cut here, so that the best action stays the most probable one: who plays greedily looks for that."""
+LEAST = 1e-30
+"""No action is less probable: its logarithm must be a number."""
+
+
+class Dueling(nn.Module):
+    """Q of A actions from features [B, width] by two streams with one layer of `hidden` each.
+
+    `epsilon`, in [0, 1], is set by the learner and travels with the weights.
+    """
+
+    epsilon: Tensor
+    support: Tensor
+
+    def __init__(
+        self, width: int, actions: int, hidden: int, atoms: int = 1, v_min: float = -1.0, v_max: float = 1.0
+    ) -> None:
+        super().__init__()
+        self.actions, self.atoms = actions, atoms
+        self.value = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, atoms))
+        self.advantage = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, actions * atoms))
+        self.register_buffer("epsilon", torch.ones(()))
+        self.register_buffer("support", torch.linspace(v_min, v_max, atoms), persistent=False)
+
+    def forward(self, actor: Tensor, critic: Tensor) -> Tensor:
+        """Features of both streams, each [B, width] -> [B, A, atoms]."""
+        advantage = self.advantage(actor).unflatten(-1, (self.actions, self.atoms))
+        result: Tensor = self.value(critic).unsqueeze(-2) + advantage - advantage.mean(-2, keepdim=True)
+        return result
+
+    def mean(self, outputs: Tensor) -> Tensor:
+        """Outputs [..., atoms] -> the value that is expected, [...]."""
+        if self.atoms == 1:
+            return outputs.squeeze(-1)
+        return outputs.softmax(-1) @ self.support
+
+    def behaviour(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Values [B, A] -> log-probabilities [B, A] of epsilon-greedy behaviour, all finite, and largest values [B].
+
+        The first of equally good actions is the best one.
+        """
+        largest, best = values.max(-1)
+        epsilon = self.epsilon.clamp(max=MOST_EPSILON)
+        probability = (epsilon / self.actions).expand(values.shape).clone()
+        probability[torch.arange(len(best)), best] += 1 - epsilon
+        return probability.clamp(min=LEAST).log(), largest
+
+
+def project(probability: Tensor, reward: Tensor, discount: Tensor, support: Tensor) -> Tensor:
+    """The distribution of reward + discount * return, brought back to the atoms of `support`.
+
+    Args:
+        probability: [B, atoms] of the return.
+        reward, discount: [B].
+        support: [atoms], ascending in equal steps.
+
+    Returns:
+        [B, atoms]: each moved atom's probability is shared by its two neighbours, the nearer one getting more; what
+        falls beyond an end counts as that end.
+    """
+    step = support[1] - support[0]
+    moved = (reward[:, None] + discount[:, None] * support).clamp(support[0], support[-1])  # [B, from]
+    share = (1 - (moved[:, :, None] - support).abs() / step).clamp(min=0.0)  # [B, from, to]
+    result: Tensor = (probability[:, None, :] @ share).squeeze(1)
+    return result

@@ -1,0 +1,394 @@
+"""DQN against loops over single rows; what it promises of targets, schedules and resuming; and that it learns."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import envs
+from actors import ActorsConfig, ActorSetup, RolloutActor
+from cluster import run as controller
+from cluster.config import compose
+from cluster.overrides import UsageError
+from learner import checkpoint
+from learner.collective import Group, free_address
+from learner.dqn import DQN, DQNConfig, lanes
+from learner.group import build_policy, get_weights, set_weights
+from learner.models import PolicyConfig
+from learner.ppo import LearnerConfig
+
+SEED = 3
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def learner_of(env="toy/Line", network="mlp", learner=None, policy=None, group=None, **options):
+    """A DQN and an actor that plays for it; the actor's chunks are 8 envs x 16 steps."""
+    group = group or Group()
+    spec = envs.spec(env)
+    chosen = PolicyConfig(network=network, hidden=16, head="dueling", **policy or {})
+    setup = ActorSetup(env, {}, spec, ActorsConfig(n=group.size, envs=8, steps=16), chosen, SEED, True)
+    config = LearnerConfig(algorithm="dqn", minibatch=32, anneal=False, learning_rate=1e-3, **learner or {})
+    dqn = DQNConfig(**{"capacity": 4000, "start_steps": 128, "samples_per_insert": 1.0, "keep": "memory"} | options)
+    own = lanes(group.size, 8, group.size, group.rank)
+    return DQN(config, dqn, build_policy(chosen, spec, SEED), group, SEED, own), RolloutActor(setup, group.rank)
+
+
+def live(dqn, actor, rounds=1):
+    """Rounds of acting and learning; the last report."""
+    for _ in range(rounds):
+        _, chunk = actor.rollout(get_weights(dqn.policy), actor.sequence)
+        report = dqn.learn(actor.sequence, 0, [chunk])
+    return report
+
+
+def sample_of(dqn, n=40, seed=0):
+    return dqn.replay.sample(n, np.random.default_rng(seed), dqn.config.discount, dqn.rewards)
+
+
+def apart(dqn, scale=0.3):
+    """Make policy and target differ."""
+    torch.manual_seed(5)
+    with torch.no_grad():
+        for parameter in (*dqn.policy.parameters(), *dqn.target.parameters()):
+            parameter.add_(torch.randn_like(parameter), alpha=scale)
+
+
+def alone(dqn, policy, obs, b):
+    """Values [A] that `policy` gives row b of a sample's observations, asked on its own."""
+    one = {name: torch.from_numpy(np.asarray(value[b : b + 1])) for name, value in obs.items()}
+    names = policy.text_fields
+    codes = policy.codes(policy.prepare([dqn.replay.texts[int(obs[name][b])] for name in names]))
+    one |= {name: torch.tensor([k]) for k, name in enumerate(names)}
+    with torch.no_grad():
+        return policy.q(*policy.network(policy.inputs(one), codes))[0]
+
+
+@pytest.mark.parametrize("double", [True, False])
+@pytest.mark.parametrize(("env", "network"), [("toy/Line", "texts"), ("babyai/GoToLocal", "film")])
+def test_the_loss_is_that_of_single_rows(env, network, double):
+    """The policy picks the next action, the target says what it is worth."""
+    dqn, actor = learner_of(env, network, double=double, start_steps=10**9)
+    live(dqn, actor, 3)
+    apart(dqn)
+    sample = sample_of(dqn)
+    loss, error, value = (part.detach().numpy() for part in dqn.loss(sample))
+    picks = 0
+    for b in range(len(sample.row)):
+        ours, theirs = (alone(dqn, p, sample.following, b)[:, 0] for p in (dqn.policy, dqn.target))
+        picks += int(ours.argmax() != theirs.argmax())
+        worth = theirs[(ours if double else theirs).argmax()]
+        target = sample.reward[b] + sample.discount[b] * worth.item()
+        chosen = alone(dqn, dqn.policy, sample.obs, b)[sample.action[b], 0].item()
+        away = abs(chosen - target)
+        size = max(1.0, abs(chosen), float(abs(target)))
+        assert value[b] == pytest.approx(chosen, abs=1e-5 * size)
+        assert error[b] == pytest.approx(chosen - target, abs=1e-5 * size)
+        assert loss[b] == pytest.approx(away**2 / 2 if away < 1 else away - 0.5, abs=1e-4 * size)
+    assert picks > 0  # they do not always agree, or double would be the same as single
+
+
+def test_the_distributional_loss_is_that_of_single_rows():
+    dqn, actor = learner_of(policy={"atoms": 11, "v_min": -2.0, "v_max": 2.0}, start_steps=10**9)
+    live(dqn, actor, 3)
+    apart(dqn)
+    sample = sample_of(dqn, 20)
+    loss, _, value = (part.detach().numpy() for part in dqn.loss(sample))
+    support = np.linspace(-2, 2, 11)
+    for b in range(20):
+        ours, theirs = (
+            alone(dqn, p, sample.following, b).softmax(-1).numpy().astype(float) for p in (dqn.policy, dqn.target)
+        )
+        aim = np.zeros(11)
+        for atom, p in zip(support, theirs[(ours @ support).argmax()], strict=True):
+            place = (np.clip(sample.reward[b] + sample.discount[b] * atom, -2, 2) + 2) / 0.4
+            below = min(int(place + 1e-9), 9)
+            aim[below] += p * (below + 1 - place)
+            aim[below + 1] += p * (place - below)
+        chosen = alone(dqn, dqn.policy, sample.obs, b)[sample.action[b]]
+        assert loss[b] == pytest.approx(-(aim * chosen.log_softmax(-1).numpy()).sum(), abs=1e-4)
+        assert value[b] == pytest.approx(float(chosen.softmax(-1).numpy() @ support), abs=1e-4)
+
+
+def test_the_target_stands_still_between_copies_encoder_and_all():
+    dqn, actor = learner_of("toy/Line", "texts", target_every=10, samples_per_insert=1.0)
+    copies, last = [], {n: v.clone() for n, v in dqn.target.state_dict().items()}
+    real = dqn._step
+
+    def watched(*given):
+        nonlocal last
+        told = real(*given)
+        now = dqn.target.state_dict()
+        if any(not torch.equal(now[name], value) for name, value in last.items()):
+            copies.append(dqn.counts.updates)
+            policy = dqn.policy.state_dict()
+            assert all(torch.equal(value, policy[name]) for name, value in now.items())
+            moved = [name for name, value in last.items() if not torch.equal(now[name], value)]
+            assert any(name.startswith("text.") for name in moved)
+            assert any(name.startswith("network.") for name in moved)
+            last = {name: value.clone() for name, value in now.items()}
+        return told
+
+    dqn._step = watched
+    live(dqn, actor, 12)
+    assert dqn.counts.updates == 48
+    assert copies == [10, 20, 30, 40]
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0, 3.3])
+def test_as_many_rows_are_replayed_as_was_promised(share):
+    dqn, actor = learner_of(samples_per_insert=share, start_steps=300)
+    for k in range(1, 9):
+        report = live(dqn, actor)
+        fed = 128 * max(0, k - 2)  # 384 are the first that reach 300
+        assert report["replay/updates"] == int(fed * share / 32)
+        assert report["learned"] == 128
+        assert ("losses/q" in report) == (fed > 0)
+    assert report["replay/ratio"] == pytest.approx(share, rel=0.1)
+
+
+def test_a_chunk_that_comes_twice_is_dropped_and_feeds_nothing():
+    dqn, actor = learner_of()
+    _, chunk = actor.rollout(get_weights(dqn.policy), 0)
+    assert dqn.learn(0, 0, [chunk])["dropped"] == 0
+    before = get_weights(dqn.policy)
+    report = dqn.learn(1, 128, [chunk])
+    assert (report["dropped"], report["learned"]) == (1, 0)
+    assert all((value == before[name]).all() for name, value in get_weights(dqn.policy).items())
+
+
+def test_epsilon_falls_with_what_was_seen_and_travels_with_the_weights():
+    dqn, actor = learner_of(epsilon_start=0.9, epsilon_end=0.1, decay_steps=512)
+    found = []
+    for _ in range(5):
+        report = live(dqn, actor)
+        found.append(report["policy/epsilon"])
+        assert get_weights(dqn.policy)["q.epsilon"] == np.float32(report["policy/epsilon"])
+    assert found == pytest.approx([0.7, 0.5, 0.3, 0.1, 0.1])
+    assert actor.acting.policy.q.epsilon.item() == pytest.approx(0.1)  # played with it last
+
+
+def test_learning_and_epsilon_may_wait_for_a_reward():
+    options = {"train_after_reward": True, "decay_after_reward": True, "decay_steps": 512}
+    dqn, actor = learner_of(**options)
+    chunks = [actor.rollout(get_weights(dqn.policy), 0)[1] for _ in range(4)]
+    for chunk in chunks[:2]:
+        chunk.rewards["env"][:] = 0.0
+        report = dqn.learn(0, 0, [chunk])
+        assert (report["replay/updates"], report["policy/epsilon"]) == (0, 1.0)
+    assert chunks[2].rewards["env"].sum() >= 1
+    assert dqn.learn(0, 0, [chunks[2]])["replay/updates"] == 4
+    assert dqn.learn(0, 0, [chunks[3]])["policy/epsilon"] == pytest.approx(1 - 0.99 * 0.25)
+
+
+@pytest.mark.parametrize(
+    ("fit", "learns"),
+    [
+        ("linear", ("q.value.2.", "q.advantage.2.")),
+        ("critic", ("q.",)),
+        ("train_all", ("q.", "network.", "text.")),
+    ],
+)
+def test_only_the_chosen_layers_learn(fit, learns):
+    reinit = fit != "train_all"
+    dqn, actor = learner_of("toy/Line", "texts", fit=fit, reinit=reinit)
+    before = {name: value + np.float32(0.1) for name, value in get_weights(dqn.policy).items()}
+    set_weights(dqn.policy, before)
+    dqn.begin()
+    begun = get_weights(dqn.policy)
+    anew = {name for name, value in begun.items() if not np.array_equal(value, before[name])} - {"q.epsilon"}
+    assert anew == {name for name in before if reinit and name.startswith(learns)} - {"q.epsilon"}
+    assert all(torch.equal(v, dqn.target.state_dict()[n]) for n, v in dqn.policy.state_dict().items())
+    live(dqn, actor, 3)
+    moved = {n for n, v in get_weights(dqn.policy).items() if not np.array_equal(v, begun[n])} - {"q.epsilon"}
+    assert moved == {name for name in before if name.startswith(learns)} - {"q.epsilon"}
+
+
+@pytest.mark.parametrize("policy", [{}, {"atoms": 11, "v_min": -1.0, "v_max": 2.0}], ids=["values", "distributions"])
+def test_with_priorities_the_errors_of_drawn_rows_become_theirs(policy):
+    dqn, actor = learner_of(prioritised=True, alpha=1.0, policy=policy)
+    live(dqn, actor, 3)
+    assert len(np.unique(dqn.replay.tree.leaves.round(6))) > 20
+    drawn = []
+    dqn.replay.prioritise = lambda row, error: drawn.append((row, error))
+    dqn._step(1e-3, 0.4)
+    ((row, error),) = drawn
+    assert row.shape == error.shape == (32,)
+    assert np.isfinite(error).all()
+
+
+def test_gradients_that_are_not_finite_are_an_error_if_all_are():
+    dqn, actor = learner_of()
+    live(dqn, actor, 2)
+    with torch.no_grad():
+        dqn.target.q.value[-1].bias.fill_(float("nan"))
+    before = get_weights(dqn.policy)
+    with pytest.raises(FloatingPointError):
+        live(dqn, actor)
+    assert all((value == before[name]).all() for name, value in get_weights(dqn.policy).items() if name != "q.epsilon")
+
+
+def as_one_of_two(rank, address):
+    torch.set_num_threads(1)
+    dqn, actor = learner_of(group=Group(rank, 2, address), start_steps=300, prioritised=True)
+    report = live(dqn, actor, 6)
+    total = {name: value.sum(dtype=float) for name, value in get_weights(dqn.policy).items()}
+    print(json.dumps([report["replay/updates"], report["learned"], total, dqn.counts.reward]))
+
+
+@pytest.mark.slow
+def test_two_ranks_learn_one_policy_from_two_replays():
+    address = free_address()
+    code = "import sys; sys.path.append('tests/learner'); import test_dqn; test_dqn.as_one_of_two({}, {!r})"
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", code.format(rank, address)], stdout=subprocess.PIPE, cwd=ROOT)
+        for rank in range(2)
+    ]
+    try:
+        one, other = (json.loads(rank.communicate(timeout=120)[0].splitlines()[-1]) for rank in ranks)
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert one[:2] == other[:2] == [40, 128]  # 5 x 256 steps since learning began, in minibatches of 32 over both
+    assert one[2] == other[2]
+    assert one[3] != other[3]  # they lived different lives
+
+
+# ---- whole runs -----------------------------------------------------------------------------------------------------
+
+SMALL = ["method=dqn", "cluster=inline", "policy.hidden=16", "actors.envs=4", "actors.steps=8", "evaluate.episodes=8"]
+SMALL += ["dqn.start_steps=128", "dqn.samples_per_insert=4", "dqn.target_every=30", "dqn.decay_steps=500"]
+SMALL += ["learner.learning_rate=1e-3", "learner.minibatch=32", "evaluate.every=0"]
+
+
+def config(folder, name, *words):
+    return compose([*SMALL, f"run.folder={folder}", f"run.name={name}", *words])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["env=toy/Line", "dqn.capacity=600"],
+        ["env=toy/Line", "dqn.prioritised=true", "policy.atoms=11", "policy.v_min=-1", "policy.network=texts"],
+        ["env=babyai/GoToLocal"],
+    ],
+    ids=["toy", "toy-priorities-atoms", "babyai"],
+)
+def test_stop_and_resume_is_bitwise_the_run_without_a_stop(tmp_path, words, monkeypatch):
+    from cluster.train import Training
+
+    words = [*words, "sync=true", "learner.env_steps=1024", "stages=[train]"]
+    assert controller.run(config(tmp_path, "whole", *words)) == 0
+    real = Training._learned
+
+    def stopping(self, *args):
+        real(self, *args)
+        if self.counters.version == 7 and not self.counters.resumes:
+            self.folder.stop_file.touch()
+
+    monkeypatch.setattr(Training, "_learned", stopping)
+    assert controller.run(config(tmp_path, "parts", *words)) == 3
+    assert checkpoint.latest(tmp_path / "parts" / "checkpoints").record["counters"]["version"] == 7
+    assert controller.resume(tmp_path / "parts", [], False) == 0
+    whole, parts = (checkpoint.latest(tmp_path / n / "checkpoints") for n in ("whole", "parts"))
+    assert whole.arrays.keys() == parts.arrays.keys() == {"model", "optimiser", "target", "rank-0", "actors"}
+    for stem, group in whole.arrays.items():
+        assert group.keys() == parts.arrays[stem].keys()
+        for name, value in group.items():
+            np.testing.assert_array_equal(value, parts.arrays[stem][name], err_msg=f"{stem} {name}")
+    assert whole.arrays["rank-0"]["counts.updates"] == 120  # 4 rows a step in minibatches of 32, 960 steps
+    for file in (tmp_path / "whole" / "replay" / "rank-0").iterdir():
+        assert file.read_bytes() == (tmp_path / "parts" / "replay" / "rank-0" / file.name).read_bytes(), file.name
+    keys = ("version", "env_steps", "losses/q", "losses/td_error", "policy/q_mean", "policy/epsilon", "replay/ratio")
+    one, two = (
+        [json.loads(line) for line in (tmp_path / n / "metrics.jsonl").read_text().splitlines()]
+        for n in ("whole", "parts")
+    )
+    assert [[row.get(key) for key in keys] for row in one] == [[row.get(key) for key in keys] for row in two]
+
+
+def test_a_learner_that_dies_goes_on_from_the_checkpoint_with_its_replay(tmp_path, monkeypatch):
+    """In sync mode even that is the run in which nobody died."""
+    words = ["env=toy/Line", "sync=true", "learner.env_steps=2048", "stages=[train]", "dqn.capacity=1600"]
+    words += ["run.checkpoint_every_s=0.000001"]
+    assert controller.run(config(tmp_path, "whole", *words)) == 0
+    real, deaths = DQN.learn, []
+
+    def mortal(self, version, *args):
+        report = real(self, version, *args)  # what it inserted stays in the files
+        if version == 20 and not deaths:
+            deaths.append(version)
+            raise RuntimeError("struck by lightning")
+        return report
+
+    monkeypatch.setattr(DQN, "learn", mortal)
+    assert controller.run(config(tmp_path, "hurt", *words)) == 0
+    whole, hurt = (checkpoint.latest(tmp_path / n / "checkpoints") for n in ("whole", "hurt"))
+    assert hurt.record["counters"]["learner_restarts"] == 1
+    for stem in ("model", "target", "rank-0"):
+        for name, value in whole.arrays[stem].items():
+            np.testing.assert_array_equal(value, hurt.arrays[stem][name], err_msg=f"{stem} {name}")
+
+
+EVERYTHING = ["policy.network=texts", "dqn.prioritised=true", "policy.atoms=21", "policy.v_min=-1", "policy.v_max=2"]
+
+
+@pytest.mark.parametrize("words", [[], EVERYTHING], ids=["plain", "everything"])
+def test_learns_the_sentence(tmp_path, words):
+    words = ["env=toy/Line", "learner.env_steps=6000", "actors.envs=8", "dqn.samples_per_insert=8", *words]
+    words += ["dqn.decay_steps=3000", "evaluate.episodes=64", "policy.hidden=32", "dqn.keep=memory"]
+    assert controller.run(config(tmp_path, "dqn", *words)) == 0
+    result = json.loads((tmp_path / "dqn/stages/evaluate/results.json").read_text())
+    assert result["success"]["rate"] == 1.0
+    row = json.loads((tmp_path / "dqn/metrics.jsonl").read_text().splitlines()[-1])
+    assert 0.3 < row["policy/q_mean"] < 1.05  # of what was lived, exploring too; the best is a reward of 1 at once
+    assert row["dropped_chunks"] == 0
+    assert not (tmp_path / "dqn/replay").exists()
+
+
+def test_a_finished_policy_is_finetuned_by_its_last_layers(tmp_path):
+    words = ["env=toy/Line", "learner.env_steps=512", "stages=[train]"]
+    assert controller.run(config(tmp_path, "a", *words)) == 0
+    assert controller.run(config(tmp_path, "b", *words, "from=run:a/train", "dqn.fit=critic")) == 0
+    a, b = (checkpoint.latest(tmp_path / n / "checkpoints").arrays["model"] for n in ("a", "b"))
+    moved = {name for name in a if not np.array_equal(a[name], b[name])}
+    assert moved
+    assert all(name.startswith("q.") for name in moved)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["method=dqn", "policy.head=actor_critic"], r"method dqn needs policy\.head=dueling"),
+        (["method=dqn", "policy.memory=gru"], r"method dqn needs policy\.memory=none"),
+        (["method=dqn", "learner.algorithm=ppo"], r"method dqn needs learner\.algorithm=dqn"),
+        (["method=dqn", "dqn.capacity=100"], "four chunks"),
+        (["method=dqn", "dqn.fit=linear"], "from=run:NAME/train"),
+        (["method=dqn", "dqn.reinit=true"], r"dqn\.fit=linear or critic"),
+        (["method=dqn", "policy.atoms=5", "policy.v_min=3", "policy.v_max=3"], "less than"),
+        (["method=dqn", "env=gym/Pendulum-v1"], "discrete action space"),
+        (["method=dqn", "dqn.epsilon_end=1.5"], r"dqn\.epsilon_end: must be between 0 and 1"),
+        (["method=dqn", "dqn.n_step=0"], r"dqn\.n_step: must be at least 1"),
+        (["learner.algorithm=dqn"], r"method ppo needs learner\.algorithm=ppo"),
+        (["policy.head=dueling"], r"method ppo needs policy\.head=actor_critic"),
+    ],
+)
+def test_what_could_never_run_is_refused_with_the_reason(words, reason):
+    with pytest.raises(UsageError, match=reason):
+        compose(["env=toy/Line", *words] if not any(w.startswith("env=") for w in words) else words)
+
+
+def test_the_published_agent_is_the_default():
+    found = compose(["method=dqn", "env=toy/Line"])
+    assert (found.learner.learning_rate, found.learner.discount, found.learner.minibatch) == (6.25e-5, 0.99, 64)
+    assert (found.dqn.n_step, found.policy.hidden, found.dqn.double) == (3, 512, True)
+    assert found.learner.minibatch / found.dqn.samples_per_insert == 4  # env steps a gradient step
+    assert found.dqn.target_every * 4 == 8000
+
+
+def test_lanes_are_those_of_the_actors_whose_chunks_come():
+    assert lanes(4, 2, 2, 0).tolist() == [0, 1, 4, 5]
+    assert lanes(4, 2, 2, 1).tolist() == [2, 3, 6, 7]

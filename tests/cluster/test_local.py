@@ -5,7 +5,6 @@ import pytest
 from cluster.backend import RoleDied
 from cluster.local import Local
 
-
 # Made here and not found by name: workers cannot import tests, so it is sent to them by value.
 ROLE = type("Role", (), {"__module__": "__main__", "ready": lambda self: True})
 

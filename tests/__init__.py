@@ -1,1 +1,1 @@
-"""A package, so that no `tests` that a library installs beside its own is taken for ours in processes that tests start."""
+"""A package, so that processes that tests start find ours, and not a `tests` that some library installs."""

@@ -47,10 +47,11 @@ class ActingPolicy:
         codes = self._codes
         if names := self.policy.text_fields:
             # One code for each env and field, whatever the ids are: what is computed must not depend on them.
-            ids = np.concatenate([obs[name] for name in names])
+            ids = np.concatenate([obs[name].ravel() for name in names])
             self._encode(ids)
             codes = self._codes.index_select(0, torch.from_numpy(ids))
-            seen |= zip(names, torch.arange(len(codes)).chunk(len(names)), strict=True)
+            rows = torch.arange(len(codes)).split([obs[name].size for name in names])
+            seen |= {name: of.view(obs[name].shape) for name, of in zip(names, rows, strict=True)}
         return self.policy.step(self.policy.inputs(seen), codes, state)
 
     def _encode(self, ids: NDArray[np.int32]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import io
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 import envs
 from actors.acting import ActingPolicy, sample
+from actors.film import Film
+from actors.goals import Goals
 from actors.language import LanguagePlayer
 from envs.api import Episodes, VectorEnv
 from envs.config import Part
@@ -54,6 +56,8 @@ class Played:
 
     episodes: Episodes
     recordings: list[Recording] = field(default_factory=list)
+    goals: dict[str, list[int]] = field(default_factory=dict)  # as `Summary.goals`
+    reached: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))  # reward for goals, by episode
 
 
 class PolicyPlayer:
@@ -111,17 +115,35 @@ class ExpertPlayer:
 Player = PolicyPlayer | RandomPlayer | ExpertPlayer | LanguagePlayer
 
 
-def play(env: VectorEnv, player: Player, seeds: NDArray[np.int64], record: int = 0) -> Played:
-    """Play the episodes of `seeds` [N] in the N envs, one each, and record the first `record`, if the world draws."""
+def play(
+    env: VectorEnv,
+    player: Player,
+    seeds: NDArray[np.int64],
+    record: int = 0,
+    goals: Callable[[VectorEnv], Goals | None] | None = None,
+) -> Played:
+    """Play the episodes of `seeds` [N] in the N envs, one each, and record the first `record`, if the world draws.
+
+    goals: gives the episodes goals, once they have begun.
+    """
     obs = env.begin(seeds)
+    given = goals(env) if goals else None
+    obs = given.observe(obs) if given else obs
     player.begin(env, seeds)
     record = record if _can_be_drawn(env) else 0
     running = np.ones(env.num_envs, np.bool_)
+    reached = np.zeros(env.num_envs, np.float32)
     finished: list[Episodes] = []
-    frames: list[list[NDArray[np.uint8]]] = [[env.frame(i)] for i in range(record)]
-    missions = [_mission(env, obs, i) for i in range(record)]
+    films = [Film(_mission(env, obs, i), captioned=given is not None) for i in range(record)]
+    for i, film in enumerate(films):
+        film.add(env.frame(i), given.names(i) if given else ())
     while running.any():
         t = env.advance(player.act(env, obs))
+        paid = np.zeros(env.num_envs, np.float32)
+        if given:
+            given.counted = running
+            paid = given.advance(t)
+            reached += paid * running
         obs = t.obs
         first = running[t.final_index]  # later episodes of an env that is through do not count
         rows = {name: getattr(t.episodes, name)[first] for name in Episodes.__annotations__}
@@ -129,22 +151,23 @@ def play(env: VectorEnv, player: Player, seeds: NDArray[np.int64], record: int =
         running[t.final_index] = False
         player.forget(t.final_index)
         for i in np.flatnonzero(running[:record]):
-            frames[i].append(env.frame(int(i)))
+            done = env.texts[int(env.events[i])] if paid[i] else ""
+            films[i].add(env.frame(int(i)), given.names(i) if given else (), done)
     episodes = Episodes.concatenate(finished)
     order = np.argsort(episodes.env, kind="stable")
     episodes = Episodes(**{name: getattr(episodes, name)[order] for name in Episodes.__annotations__})
     recordings = [
         Recording(
             seed=int(seeds[i]),
-            mission=missions[i],
+            mission=films[i].mission,
             success=bool(episodes.success[i]),
             total=float(episodes.total[i]),
             length=int(episodes.length[i]),
-            gif=animate(frames[i]),
+            gif=films[i].gif(),
         )
         for i in range(record)
     ]
-    return Played(episodes, recordings)
+    return Played(episodes, recordings, given.report() if given else {}, reached)
 
 
 def _can_be_drawn(env: VectorEnv) -> bool:
@@ -157,16 +180,3 @@ def _can_be_drawn(env: VectorEnv) -> bool:
 
 def _mission(env: VectorEnv, obs: envs.api.Observation, i: int) -> str:
     return env.texts[int(obs["mission"][i])] if "mission" in obs else env.env_spec.id
-
-
-def animate(frames: list[NDArray[np.uint8]], width: int = 192, milliseconds: int = 180) -> bytes:
-    """Frames uint8 [H, W, 3] -> an endless GIF that rests on its last frame."""
-    from PIL import Image
-
-    pictures = [Image.fromarray(f) for f in frames]
-    size = (width, max(1, round(width * pictures[0].height / pictures[0].width)))
-    small = [p.resize(size, Image.Resampling.LANCZOS).quantize(64) for p in pictures]
-    buffer = io.BytesIO()
-    durations = [milliseconds] * (len(small) - 1) + [1500]
-    small[0].save(buffer, "GIF", save_all=True, append_images=small[1:], duration=durations, loop=0, optimize=True)
-    return buffer.getvalue()

@@ -36,23 +36,26 @@ class LanguageModelAway(RuntimeError):
     """The model gave no score. The message says why."""
 
 
+WhenAway = Literal["none", "cached", "wait", "stop"]
+
+
 @dataclass(frozen=True)
 class LanguageSetup:
     """How a player finds the service. Plain data, sent to actors."""
 
     service: str  # its address, or its folder, which holds address and token
-    when_away: Literal["none", "wait", "stop"]
+    when_away: WhenAway
 
     @property
     def patience_s(self) -> float:
         """How long to ask again while the model is away; seconds."""
         return DEADLINE_S if self.when_away == "wait" else 0.0
 
-    def door(self, caller: str) -> Door:
+    def door(self, caller: str, when_away: Literal["none", "wait", "stop"]) -> Door:
         """A connection of its own."""
         from llm_service.client import connect  # needs gRPC, which other players do without
 
-        return connect(self.service, caller=caller, when_away=self.when_away, deadline=DEADLINE_S)
+        return connect(self.service, caller=caller, when_away=when_away, deadline=DEADLINE_S)
 
 
 class LanguagePlayer:

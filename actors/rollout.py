@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,11 @@ from torch import Tensor
 import envs
 from actors.acting import ActingPolicy, sample
 from actors.evaluate import ExpertPlayer, Played, Player, PolicyPlayer, RandomPlayer, play
+from actors.goals import Goals, make
 from actors.language import LanguagePlayer, LanguageSetup
 from envs.api import Chunk, EnvSpec, Episodes, Observation, Summary, VectorEnv
 from envs.config import Part
+from learner.goals import COLUMN, GoalsConfig
 from learner.group import Weights, build_policy
 from learner.models.policy import PolicyConfig
 
@@ -56,12 +59,13 @@ class ActorSetup:
 
     env_id: str
     env_options: dict[str, Any]
-    spec: EnvSpec
+    spec: EnvSpec  # what the policy sees: the world, and its goals if they are told
     actors: ActorsConfig
     policy: PolicyConfig
     seed: int
     sync: bool
     language: LanguageSetup | None = None  # where the LLM service is, if the method needs it
+    goals: GoalsConfig = field(default_factory=GoalsConfig)
 
 
 class RolloutActor:
@@ -83,14 +87,27 @@ class RolloutActor:
         if state is None:
             self.obs = self.env.begin()
         else:
-            self.obs = self.env.restore({n.removeprefix("env."): v for n, v in state.items() if n.startswith("env.")})
+            self.obs = self.env.restore(_part(state, "env."))
             self.sequence = int(state["sequence"])
             if self.memory is not None:
                 self.memory = torch.from_numpy(state["memory"].copy())
+        self.goals: Goals | None = None  # made by the first rollout: they may have to wait for a language model
+        self._goals_before = _part(state or {}, "goals.")
 
     def _make_env(self) -> VectorEnv:
         setup, n = self.setup, self.setup.actors.envs
         return envs.make(setup.env_id, n, setup.seed, self.index * n, **setup.env_options)
+
+    def _make_goals(self, env: VectorEnv, patient: bool = False) -> Goals:
+        """The goals of worlds that have begun."""
+        return make(self.setup.goals, env, self.setup.language, f"actor-{self.index}", patient)
+
+    def _set_goals(self, state: dict[str, NDArray[Any]]) -> None:
+        """Have goals in this actor's own worlds, from `state` if there is one."""
+        self.goals = self._make_goals(self.env)
+        if state:
+            self.goals.restore(state)
+        self.obs = self.goals.observe(self.obs)
 
     def ready(self) -> bool:
         """True once the constructor is through."""
@@ -115,6 +132,8 @@ class RolloutActor:
         self.acting.load(weights, version)
         if len(self.env.texts) > MOST_TEXTS:
             self._forget_texts()
+        if self.goals is None and self.setup.goals.source != "none":
+            self._set_goals(self._goals_before)
         length, n = self.setup.actors.steps, self.env.num_envs
         random = np.random.default_rng([self.setup.seed, self.index, self.sequence]).random((length, n), np.float32)
         first_memory = None if self.memory is None else self.memory.numpy().copy()
@@ -126,7 +145,11 @@ class RolloutActor:
             action, log_prob = sample(logits, random[t])
             policy_seconds += time.perf_counter() - clock
             episode = self.env.episode
+            if self.goals:
+                record.status[t] = self.goals.status
             transition = self.env.advance(action)
+            if self.goals:
+                record.paid[t] = self.goals.advance(transition)
             record.add(t, action, log_prob, value.numpy(), episode, transition, memory)
             self.obs = transition.obs
             self.memory = memory
@@ -139,7 +162,8 @@ class RolloutActor:
         self.sequence += 1
         seconds = {"rollout": time.perf_counter() - began, "policy": policy_seconds}
         episodes = Episodes.concatenate(record.episodes)
-        summary = Summary(self.index, self.sequence - 1, version, chunk.steps, episodes, self._state(), seconds)
+        goals = self.goals.report() if self.goals else {}
+        summary = Summary(self.index, self.sequence - 1, version, chunk.steps, episodes, self._state(), seconds, goals)
         self._enter("idle")
         return summary, chunk
 
@@ -157,6 +181,7 @@ class RolloutActor:
         """
         self._enter("evaluate")
         env = envs.make(self.setup.env_id, len(seeds), **self.setup.env_options)
+        goals = partial(self._make_goals, patient=True) if self.setup.goals.source != "none" else None
         player: Player = RandomPlayer()
         if who == "policy":
             assert weights is not None
@@ -167,16 +192,19 @@ class RolloutActor:
         elif who == "language_model":
             assert self.setup.language is not None, "the controller starts the service for stages that ask it"
             language = self.setup.language
-            player = LanguagePlayer(language.door(f"actor-{self.index}"), greedy, language.patience_s)
-        played = play(env, player, seeds, record)
+            door = language.door(f"actor-{self.index}", "none" if language.when_away == "cached" else language.when_away)
+            player = LanguagePlayer(door, greedy, language.patience_s)
+        played = play(env, player, seeds, record, goals)
         self._enter("idle")
         return played
 
     def _forget_texts(self) -> None:
         """Continue in an equal env whose table is empty: captions are without number, and a run may last for days."""
-        state = self.env.state()
+        state, goals = self.env.state(), self.goals
         self.env = self._make_env()
         self.obs = self.env.restore(state)
+        if goals:
+            self._set_goals(goals.state())
         self.acting = self.acting.play_in(self.env)
 
     def _pack(self, record: _Record, version: int, first_memory: NDArray[np.float32] | None) -> Chunk:
@@ -205,13 +233,13 @@ class RolloutActor:
             log_prob=record.log_prob,
             value=record.value,
             final_value=final_value,
-            rewards={"env": record.reward},
+            rewards={"env": record.reward} | ({COLUMN: record.paid} if self.goals else {}),
             terminated=record.terminated,
             truncated=record.truncated,
             policy_state=first_memory,
             episode=record.episode,
             texts=texts,
-            llm_status=np.zeros(record.reward.shape, np.uint8),
+            llm_status=record.status,
         )
 
     def _state(self) -> dict[str, NDArray[Any]]:
@@ -219,7 +247,13 @@ class RolloutActor:
         state["sequence"] = np.array(self.sequence)
         if self.memory is not None:
             state["memory"] = self.memory.numpy().copy()
+        if self.goals:
+            state |= {f"goals.{name}": value for name, value in self.goals.state().items()}
         return state
+
+
+def _part(state: dict[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 
 
 class _Record:
@@ -233,6 +267,8 @@ class _Record:
         self.log_prob = np.empty((length, n), np.float32)
         self.value = np.empty((length + 1, n), np.float32)
         self.reward = np.empty((length, n), np.float32)
+        self.paid = np.zeros((length, n), np.float32)  # for goals
+        self.status = np.zeros((length, n), np.uint8)  # whence they were
         self.terminated = np.empty((length, n), np.bool_)
         self.truncated = np.empty((length, n), np.bool_)
         self.episode = np.empty((length, n), np.int64)

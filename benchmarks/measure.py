@@ -15,6 +15,7 @@ import platform
 import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,8 @@ from numpy.typing import NDArray
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENTS = ROOT / ".bench"
 PEERS = "benchmarks.peers"
+OWN = ""
+"""The family of peers that live in this project's own environment."""
 ROUNDS = 5
 
 ONE_THREAD = {
@@ -243,6 +246,8 @@ def peer_python(family: str) -> Path:
     Raises:
         PeerFailed: it was not built.
     """
+    if family == OWN:
+        return Path(sys.executable)
     python = ENVIRONMENTS / family / "bin" / "python"
     if not python.exists():
         raise PeerFailed(f"no environment .bench/{family}: run make setup-bench")

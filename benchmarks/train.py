@@ -39,6 +39,7 @@ from benchmarks.measure import (
 )
 
 CASES = ("stock", "stock_4096", "our_env", "to_90_percent")
+EXPERIMENT = "experiment=bench_train"
 QUICK_SECONDS = 210.0
 QUICK_ROUNDS = 1
 WARM_UP_UPDATES, LEAST_UPDATES = 3, 3  # as in peers/common.py
@@ -83,7 +84,7 @@ def run_ours(words: list[str], watch: Callable[[Rows], float | None], timeout: f
         OutOfTime: `watch` was not satisfied in time.
     """
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as output:
-        command = [sys.executable, str(ROOT / "launch.py"), "run", "experiment=bench_train", *words]
+        command = [sys.executable, str(ROOT / "launch.py"), "run", *words]
         begun = time.monotonic()
         process = subprocess.Popen(
             [*command, f"run.folder={folder}", "run.name=bench"],
@@ -109,6 +110,7 @@ def run_ours(words: list[str], watch: Callable[[Rows], float | None], timeout: f
 
 
 def speed_of_ours(seconds: float, options: Options, *words: str) -> Run:
+    words = (EXPERIMENT, *words)
     return lambda: run_ours([*words], lambda rows: steady(rows, seconds), min(seconds + PATIENCE, options.seconds_left))
 
 
@@ -201,7 +203,8 @@ def to_90_percent(options: Options) -> Report:
     def ours() -> float:
         nonlocal seed
         seed += 1
-        words = [f"seed={seed}", "policy.network=film", "policy.reads=[]", "policy.hidden=128", "learner.anneal=false"]
+        words = [EXPERIMENT, f"seed={seed}", "policy.network=film", "policy.reads=[]"]
+        words += ["policy.hidden=128", "learner.anneal=false"]
         begun = time.monotonic()
         try:
             return run_ours(words, lambda rows: time.monotonic() - begun if solved(rows) else None, CAP)

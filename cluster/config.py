@@ -26,9 +26,12 @@ from cluster.checks import DEFAULT, out_of_bounds, unknown_key, wrong_value
 from cluster.overrides import ConfigError, Layer, UsageError, flatten, layers, nest, suggestion
 from cluster.topology import ClusterConfig
 from envs import registry
+from envs.api import EnvSpec
 from envs.config import Part
 from learner import methods
 from learner.dqn import DQNConfig
+from learner.goals import GoalsConfig, check_goals, told
+from learner.intrinsic import IntrinsicConfig, check_intrinsic
 from learner.models.policy import PolicyConfig, networks, visible
 from learner.ppo import LearnerConfig
 from llm_service.settings import LLMConfig
@@ -46,6 +49,7 @@ __all__ = [
     "named",
     "render",
     "save",
+    "seen",
     "source",
     "update",
 ]
@@ -128,6 +132,10 @@ class Config(Part):
     """The learner group."""
     dqn: DQNConfig = DQNConfig()
     """Learning from a replay, for `learner.algorithm=dqn`."""
+    goals: GoalsConfig = GoalsConfig()
+    """Goals in words beside the world's reward."""
+    intrinsic: IntrinsicConfig = IntrinsicConfig()
+    """Reward for what is new."""
     evaluate: EvaluateConfig = EvaluateConfig()
     """Evaluation on held-out seeds."""
     llm: LLMConfig = LLMConfig()
@@ -204,6 +212,11 @@ def source(config: Config) -> Path | None:
     return path
 
 
+def seen(config: Config) -> EnvSpec:
+    """What the policy sees: the world, and the goals if they are told."""
+    return told(config.goals, registry.spec(config.env.id, **config.env.options))
+
+
 def _check(config: Config) -> None:
     """Do policy and method work on this env, and does the method have these stages?"""
     _known("policy.network", config.policy.network, networks())
@@ -211,9 +224,11 @@ def _check(config: Config) -> None:
     module = method_module(name)
     try:
         spec = registry.spec(config.env.id, **config.env.options)
-        seen = visible(config.policy, spec)
+        check_goals(config, spec)
+        read = visible(config.policy, seen(config)).fields
+        check_intrinsic(config, read)
         module.check(config, spec)
-        if config.policy.text == "learned" and not spec.words and any(f.kind == "text" for f in seen.fields.values()):
+        if config.policy.text == "learned" and not spec.words and any(f.kind == "text" for f in read.values()):
             raise ValueError(f"{spec.id} publishes no vocabulary for policy.text=learned: choose policy.text=minilm")
     except registry.UnknownEnv as unknown:
         raise ConfigError(f"env.id: {unknown.args[0]}") from None

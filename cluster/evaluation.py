@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from actors import Played
 from actors.evaluate import Recording
+from cluster.goal_table import Counts, add, shares, table
 from cluster.statistics import bootstrap_mean, wilson
 from cluster.supervisor import Crew
 from envs.api import Episodes
@@ -78,6 +79,19 @@ class Evaluation:
         return Episodes.concatenate([self.played[i].episodes for i in sorted(self.played)])
 
     @property
+    def goals(self) -> Counts:
+        """What became of the goals; empty without any."""
+        total: Counts = {}
+        for played in self.played.values():
+            add(total, played.goals)
+        return total
+
+    @property
+    def reached(self) -> NDArray[np.float32]:
+        """Reward for goals, [episodes]; 0 without any."""
+        return np.concatenate([self.played[i].reached for i in sorted(self.played)])
+
+    @property
     def recordings(self) -> list[Recording]:
         return [r for i in sorted(self.played) for r in self.played[i].recordings]
 
@@ -87,6 +101,13 @@ def success(episodes: Episodes) -> dict[str, Any]:
     n, solved = len(episodes), int(episodes.success.sum())
     low, high = wilson(solved, n)
     return {"n": n, "rate": solved / max(n, 1), "low": low, "high": high}
+
+
+def goal_results(evaluation: Evaluation) -> dict[str, Any]:
+    """What became of the goals in an evaluation: reward for them, shares, and a row each."""
+    low, high = bootstrap_mean(evaluation.reached)
+    paid = {"mean": float(evaluation.reached.mean()), "low": low, "high": high}
+    return {"reward": paid, "shares": shares(evaluation.goals), "table": table(evaluation.goals)}
 
 
 def results(episodes: Episodes, kinds: tuple[str, ...]) -> dict[str, Any]:

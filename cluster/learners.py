@@ -35,7 +35,9 @@ class LearnerGroup:
         self.backend, self.size = backend, config.learner.n
         actors = config.actors.n, config.actors.envs
         kept = replay if config.dqn.keep == "disk" else None
-        setup = LearnerSetup(config.learner, config.policy, spec, config.seed, actors, config.dqn, kept)
+        setup = LearnerSetup(
+            config.learner, config.policy, spec, config.seed, actors, config.dqn, kept, config.intrinsic
+        )
         address = free_address() if self.size > 1 else None
         suffix = f".{incarnation}" if incarnation else ""
         self.ranks: list[Handle] = [

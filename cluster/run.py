@@ -26,7 +26,7 @@ from actors.language import LanguageSetup
 from cluster import config as configuration
 from cluster.backend import Backend, Inline
 from cluster.config import Config
-from cluster.evaluation import Evaluation, results
+from cluster.evaluation import Evaluation, goal_results, results
 from cluster.folder import RunError, RunFolder, provenance, write_json
 from cluster.language import LanguageService
 from cluster.metrics import Metrics, prometheus, tensorboard
@@ -41,7 +41,7 @@ from learner.checkpoint import Checkpoint, CheckpointError, replace_file
 from learner.group import Weights, build_policy, set_weights
 from learner.methods import Player, Stage
 from llm_service import assembly
-from llm_service.errors import BudgetExhausted
+from llm_service.errors import AwayTooLong, BudgetExhausted
 
 DONE = 0
 REACH_S = 10.0
@@ -96,7 +96,7 @@ def resume(path: Path, words: list[str], allow_change: bool) -> int:
     found = _read_checkpoint(folder)
     if found is not None:
         _assert_resumable(config, found)
-    elif _plays_a_policy(config) and not trains(config) and not folder.stage_done("train"):
+    elif _plays_a_policy(config) and not trains(config) and _trained(folder) is None:
         raise RunError(f"run {path.name!r} has no checkpoint and would not train: leave stages as they were")
     return _Controller(config, folder, found, _initial_weights(config) if found is None else None).run()
 
@@ -133,8 +133,9 @@ def _read_checkpoint(folder: RunFolder) -> Checkpoint | None:
 
 def _trained(folder: RunFolder) -> Weights | None:
     """Weights of this run's finished train stage."""
-    file = folder.path / "stages" / "train" / "weights.safetensors"
-    return safetensors.numpy.load_file(file) if file.exists() else None
+    files = [path.parent / "weights.safetensors" for path in (folder.path / "stages").glob("*/manifest.json")]
+    trained = [file for file in files if file.exists()]  # a method has one stage that trains at most
+    return safetensors.numpy.load_file(trained[0]) if trained else None
 
 
 def _initial_weights(config: Config) -> Weights | None:
@@ -169,7 +170,7 @@ def _assert_resumable(config: Config, found: Checkpoint) -> None:
 
 
 def _assert_fits(config: Config, weights: Weights, source: str) -> None:
-    policy = build_policy(config.policy, envs.spec(config.env.id, **config.env.options), config.seed)
+    policy = build_policy(config.policy, configuration.seen(config), config.seed)
     try:
         set_weights(policy, weights)
     except ValueError as error:
@@ -210,7 +211,7 @@ class _Controller:
                 if self.only:
                     self.folder.write_status(**{"state": "stopped"} | before)
                 else:
-                    state = "stopped" if isinstance(error, BudgetExhausted) else "crashed"
+                    state = "stopped" if isinstance(error, AwayTooLong | BudgetExhausted) else "crashed"
                     self.folder.write_status(state=state, reason=reason)
                 raise
             state, reason = "done" if code == DONE else "stopped", self._stopped_by
@@ -244,7 +245,7 @@ class _Controller:
                     metrics.sinks.append(prometheus(self.folder.name))
                     self.folder.write_status(**backend.links)
                 with Progress(self.folder, self.config.learner.env_steps, run.log_every_s) as progress:
-                    if any(stage.asks_a_language_model for stage in todo):
+                    if any(stage.asks(self.config) for stage in todo):
                         self._language = LanguageService(backend, self.config, self.folder.path, progress.note)
                         self._language_setup = self._language.start()
                     for skipped in self.checkpoint.skipped if self.checkpoint else ():
@@ -270,16 +271,16 @@ class _Controller:
 
     def _actor_setup(self) -> ActorSetup:
         config = self.config
-        spec = envs.spec(config.env.id, **config.env.options)
         return ActorSetup(
             config.env.id,
             config.env.options,
-            spec,
+            configuration.seen(config),
             config.actors,
             config.policy,
             config.seed,
             config.sync,
             self._language_setup,
+            config.goals,
         )
 
     # ---- engines ------------------------------------------------------------------------------------------------
@@ -325,10 +326,14 @@ class _Controller:
             for _, job, _, played in crew.collect([], timeout=0.5)[0]:
                 job.evaluation.take(job, played)
         crew.kill()
+        score = setup.spec.score
         table: dict[str, Any] = {"env": config.env.id, "greedy": greedy, "player": stage.player, "videos": []}
+        table["score"] = score
         if self._language:
             table["language_model"] = self._language.numbers()
         table |= results(evaluation.episodes, setup.spec.task_kinds)
+        if evaluation.goals:
+            table["goals"] = goal_results(evaluation)
         for i, recording in enumerate(evaluation.recordings):
             name = f"videos/{stage.name}-{i}.gif"
             replace_file(self.folder.path / name, recording.gif)
@@ -345,11 +350,11 @@ class _Controller:
         folder = self.folder.stage(stage.name)
         write_json(folder / "results.json", table)
         self._finish(stage, folder, {"episodes": len(evaluation.episodes)}, weights)
-        rate = table["success"]
-        progress.note(
-            f"{stage.name}: success {rate['rate']:.1%} [{rate['low']:.1%}, {rate['high']:.1%}] "
-            f"on {rate['n']} held-out episodes of {config.env.id}"
-        )
+        rate, total = table["success"], table["return"]
+        found = f"success {rate['rate']:.1%} [{rate['low']:.1%}, {rate['high']:.1%}]"
+        if score:
+            found = f"{total['mean']:.2f} {score} an episode [{total['low']:.2f}, {total['high']:.2f}]"
+        progress.note(f"{stage.name}: {found} on {rate['n']} held-out episodes of {config.env.id}")
         if len(table["by_kind"]) > 1:
             shares = (f"{kind} {part['rate']:.1%} of {part['n']}" for kind, part in table["by_kind"].items())
             progress.note(f"{stage.name}: {', '.join(shares)}")

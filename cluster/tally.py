@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from cluster.goal_table import Counts, shares
 from envs.api import Episodes
 
 WINDOW = 256  # latest finished episodes that training statistics are about
@@ -16,12 +17,15 @@ WINDOW = 256  # latest finished episodes that training statistics are about
 class Tally:
     """Collects between two rows.
 
-    recent: (return, success, length, kind) of the latest episodes; part of a checkpoint.
+    recent: (return, success, length, kind, share of steps without an answer of the language model) of the latest
+        episodes; part of a checkpoint.
+    goals: by goal, counts as `actors.goals.COUNTS` names them, since the run began; part of a checkpoint.
     busy: seconds that roles worked since the last row, summed over actors; add to it.
     """
 
     def __init__(self) -> None:
-        self.recent: deque[tuple[float, bool, int, int]] = deque(maxlen=WINDOW)
+        self.recent: deque[tuple[float, bool, int, int, float]] = deque(maxlen=WINDOW)
+        self.goals: Counts = {}
         self.begin(0)
 
     def begin(self, env_steps: int) -> None:
@@ -31,19 +35,23 @@ class Tally:
 
     def add(self, episodes: Episodes) -> None:
         """Take finished episodes."""
-        columns = (episodes.total, episodes.success, episodes.length, episodes.kind)
+        away = episodes.away / np.maximum(episodes.length, 1)
+        columns = (episodes.total, episodes.success, episodes.length, episodes.kind, away)
         self.recent.extend(zip(*(column.tolist() for column in columns), strict=True))
 
     def episodes(self, kinds: tuple[str, ...]) -> dict[str, float]:
         """Means over the latest episodes; nothing if none has ended yet."""
         if not self.recent:
             return {}
-        total, solved, length, kind = (np.array(column) for column in zip(*self.recent, strict=True))
-        return {
+        total, solved, length, kind, away = (np.array(column) for column in zip(*self.recent, strict=True))
+        found = {
             "charts/episodic_return": float(total.mean()),
             "charts/success_rate": float(solved.mean()),
             "charts/episodic_length": float(length.mean()),
         } | {f"success/{kinds[k]}": float(solved[kind == k].mean()) for k in np.unique(kind)}
+        if self.goals:
+            found |= {"goals/away": float(away.mean())} | {f"goals/{name}": x for name, x in shares(self.goals).items()}
+        return found
 
     def speed(self, env_steps: int, actors: int) -> dict[str, Any]:
         """Env steps per second, shares of time, and the bottleneck, since the last row; begins the next one."""

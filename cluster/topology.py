@@ -88,7 +88,7 @@ def trains(config: Config) -> bool:
 
 def asks_a_language_model(config: Config) -> bool:
     """Whether any selected stage needs the LLM service."""
-    return any(stage.asks_a_language_model for stage in _stages(config))
+    return any(stage.asks(config) for stage in _stages(config))
 
 
 def _stages(config: Config) -> list[methods.Stage]:

@@ -22,6 +22,7 @@ from cluster.backend import Backend, Ticket
 from cluster.config import Config
 from cluster.evaluation import Batch, Evaluation, success
 from cluster.folder import RunFolder
+from cluster.goal_table import add
 from cluster.learners import LearnerDied, LearnerGroup, Ready
 from cluster.metrics import Metrics
 from cluster.progress import Progress
@@ -30,6 +31,7 @@ from cluster.supervisor import AllQuarantined, Crew, last_line
 from cluster.tally import Tally
 from envs.api import EnvSpec
 from learner.checkpoint import Arrays, Checkpoint, latest
+from llm_service.errors import UsageError
 
 
 @dataclass
@@ -94,13 +96,15 @@ class Training:
         while True:
             try:
                 self._start(checkpoint, initial)
-                finished = self._loop()
+                try:
+                    finished = self._loop()
+                except (AllQuarantined, UsageError):
+                    self._let_learner_end()  # it is well: only acting is over
+                    self._save()
+                    raise
                 self._save()
                 self._write_status()
                 return finished
-            except AllQuarantined:
-                self._save()  # the learner is well: only acting is over
-                raise
             except LearnerDied as death:
                 failures.append(time.monotonic())
                 while failures[-1] - failures[0] > self.config.actors.restart_window_s:
@@ -127,6 +131,7 @@ class Training:
     def _restore_counters(self, checkpoint: Checkpoint) -> None:
         self.counters = Counters(**checkpoint.record["counters"])
         self.tally.recent.extend(tuple(row) for row in checkpoint.record["recent"])
+        self.tally.goals.update(checkpoint.record["goals"])
         for name, value in checkpoint.arrays["actors"].items():
             actor, _, key = name.partition("/")
             self.states.setdefault(int(actor), {})[key] = value
@@ -157,6 +162,13 @@ class Training:
         self._saved_at = time.monotonic()
         self.tally.begin(self.counters.env_steps)
         self._learning: list[Ready] = []
+
+    def _let_learner_end(self) -> None:
+        """Wait for the update under way: a checkpoint must not hold what the counters do not know."""
+        while self.learner.tickets:
+            outcome = self.learner.take(self.backend.wait(self.learner.tickets, timeout=0.5))
+            if outcome is not None:
+                self._learned(*outcome)
 
     def _end_roles(self) -> None:
         self.learner.kill()
@@ -259,6 +271,7 @@ class Training:
             self.states[ready.summary.actor] = ready.summary.state
             counters.episodes += len(ready.summary.episodes)
             self.tally.add(ready.summary.episodes)
+            add(self.tally.goals, ready.summary.goals)
         counters.chunks += len(self._learning)
         counters.dropped_chunks += report.pop("dropped")
         learned = report.pop("learned")
@@ -337,7 +350,7 @@ class Training:
         counters = asdict(self.counters)
         for pending in self.evaluations:  # would be lost: to be done again after a resume
             counters["next_evaluation"] = min(counters["next_evaluation"], pending.env_steps)
-        record = {"counters": counters, "recent": list(self.tally.recent)}
+        record = {"counters": counters, "recent": list(self.tally.recent), "goals": self.tally.goals}
         keep = self.config.run.keep_checkpoints
         self.learner.save(self.folder.checkpoints, self.counters.version, arrays, record, keep)
         self._saved_at = time.monotonic()

@@ -66,7 +66,8 @@ class VectorEnv(gymnasium.vector.VectorEnv):
 
     Attributes:
         events: int32 [N], text ids of what the players did in the last step ("chop tree"), -1 for nothing of note; all
-            -1 in worlds without events. Where an episode ended, of its last step. Written anew by each step.
+            -1 in worlds without events. Where an episode ended, of its last step. Written anew by each step, -1 after
+            `begin` and `restore`.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": ["rgb_array"]}  # type: ignore[misc]
@@ -188,6 +189,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
                 total=self._total[ended].copy(),
                 success=self._success(reward, terminated)[ended],
                 kind=self._kinds()[ended],
+                away=np.zeros(len(ended), np.int32),
             )
             self._next_episode(ended)
         obs = self._observe(slice(None))
@@ -261,10 +263,10 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self._check_state(state)
         for name, kept in (("root", self._root), ("first", self._first), ("episode", self._episode)):
             kept[:] = state[name]
-        self.events[:] = -1
         self._begin_current(np.arange(self.num_envs))
         lengths, log = state["length"], state["log"]
         self._replay(lengths, log)
+        self.events[:] = -1  # a state does not tell what was done last where an episode has just ended
         self._length[:] = lengths
         self._log = np.zeros((self.num_envs, max(64, log.shape[1] + 1), *log.shape[2:]), self._log.dtype)
         self._log[:, : log.shape[1]] = log
@@ -281,6 +283,8 @@ class VectorEnv(gymnasium.vector.VectorEnv):
                 raise ValueError(f"the state is of {len(state[name])} envs, this env has {self.num_envs}")
             if state[name].dtype != kept.dtype:
                 raise ValueError(f"the state of {self.env_spec.id} is damaged: {name} is {state[name].dtype}")
+        if state["root"].min() < 0 or state["episode"].min() < 0 or state["first"].min() < -1:
+            raise ValueError(f"the state of {self.env_spec.id} is damaged: seeds and counters cannot be negative")
         lengths, log = state["length"], state["log"]
         fits = log.dtype == self._log.dtype and log.ndim == self._log.ndim and len(log) == self.num_envs
         if not fits or log.shape[2:] != self._log.shape[2:] or lengths.min() < 0 or lengths.max() > log.shape[1]:
@@ -297,6 +301,10 @@ class VectorEnv(gymnasium.vector.VectorEnv):
     def situations(self) -> NDArray[np.int32]:
         """Text ids, int32 [N], of what a language model is told of each env now: equal situations, equal texts."""
         raise LookupError(f"{self.env_spec.id} has no situations")
+
+    def possible_goals(self) -> NDArray[np.bool_]:
+        """Which of `env_spec.goals` make sense now, bool [N, G]; worlds without goals of their own say so."""
+        raise LookupError(f"{self.env_spec.id} has no goals of its own")
 
     def frame(self, i: int) -> NDArray[np.uint8]:
         """RGB picture of env i, uint8 [H, W, 3]; worlds that cannot draw say so."""

@@ -38,6 +38,7 @@ class Knowledge(TypedDict):
     actions: list[str]  # their names
     slots: NotRequired[dict[str, list[str]]]  # words by slot
     goals: NotRequired[list[Goal]]
+    synonyms: NotRequired[list[list[str]]]  # names of one deed each, first the one that goals have
     progress: NotRequired[list[Progress]]
     facts: NotRequired[dict[str, bool]]  # yes/no questions, as patterns; the first that is found in a question counts
     symbols: NotRequired[dict[str, dict[str, int]]]  # numbers in symbolic observations, by channel in its order

@@ -35,7 +35,8 @@ class Field:
     """One entry of an observation.
 
     kind: `grid` (uint8 symbols [H, W, 3]: object, colour, state), `category` (integer in [0, size)),
-          `vector` (float32 [D]), `text` (int32 id in `VectorEnv.texts`), `pixels` (uint8 [H, W, 3], red, green, blue).
+          `vector` (float32 [D]), `text` (int32 id in `VectorEnv.texts`; of shape (K,), a set of K texts),
+          `pixels` (uint8 [H, W, 3], red, green, blue).
     shape: of one env's entry, without the batch axis.
     size: number of categories for `category`; per-channel numbers of symbols are the encoder's business for `grid`.
     """
@@ -71,6 +72,9 @@ class EnvSpec:
     words: tuple[str, ...] = ()  # every word that missions and captions may hold, sorted
     task_kinds: tuple[str, ...] = ("task",)
     captioned: bool = False  # the world has sentences for what an observation shows
+    score: str = ""  # what an episode's return counts, where that says more than success: "achievements unlocked"
+    eventful: bool = False  # `VectorEnv.events` tells what players did, and `situations` what there is to know
+    goals: tuple[str, ...] = ()  # what one could set out to do; `VectorEnv.possible_goals` has a column for each
     expert: bool = False  # the family module publishes `Expert`, with `act(env) -> int[N]`
 
     @property
@@ -97,6 +101,7 @@ class Episodes:
     total: NDArray[np.float32]  # undiscounted return, `env` column
     success: NDArray[np.bool_]
     kind: NDArray[np.int16]  # index into EnvSpec.task_kinds
+    away: NDArray[np.int32]  # steps for which a language model was asked for goals, and no answer was there
 
     @staticmethod
     def concatenate(parts: Sequence[Episodes]) -> Episodes:
@@ -114,6 +119,7 @@ class Episodes:
             total=np.zeros(0, np.float32),
             success=np.zeros(0, np.bool_),
             kind=np.zeros(0, np.int16),
+            away=np.zeros(0, np.int32),
         )
 
     def __len__(self) -> int:
@@ -182,3 +188,4 @@ class Summary:
     episodes: Episodes  # finished within the chunk
     state: dict[str, NDArray[Any]]  # envs and policy after the chunk: what a successor of this actor restores
     seconds: dict[str, float] = field(default_factory=dict)  # wall time spent in env, policy, and the whole
+    goals: dict[str, list[int]] = field(default_factory=dict)  # by goal: counts, as `actors.goals.COUNTS` names them

@@ -31,9 +31,10 @@ from learner.adam import Adam
 from learner.checkpoint import Arrays
 from learner.collective import Group
 from learner.descent import descend, side_by_side
+from learner.intrinsic import COLUMN, Intrinsic, of_walk
 from learner.models.policy import Policy
 from learner.models.q import project
-from learner.ppo import LearnerConfig
+from learner.ppo import LearnerConfig, weigh
 from learner.replay import Replay, Rewards, Sample, Walk
 
 REPORT = ("losses/q", "losses/td_error", "policy/q_mean", "losses/gradient_norm", "losses/skipped")
@@ -57,9 +58,7 @@ class DQNConfig(Part):
     start_steps: int = 5000
     """Env steps before learning begins."""
     reward_clip: float | None = 1.0
-    """Each step's reward is cut to [-reward_clip, reward_clip]; none leaves it."""
-    intrinsic: Literal["none"] = "none"
-    """What is added to a world's own rewards when steps are drawn."""
+    """Each step's reward is cut to [-reward_clip, reward_clip], before an intrinsic one is added; none leaves it."""
     epsilon_start: float = 1.0
     """Share of random actions at the start."""
     epsilon_end: float = 0.01
@@ -89,21 +88,30 @@ class Counts:
     updates: int = 0  # gradient steps
     seen: int = 0  # env steps inserted
     fed: int = 0  # of these, since learning began
+    owed: float = 0.0  # gradient steps that are due
+    rewarded: bool = False  # rewards of 1 in all have been seen
     decay_from: int = -1  # `seen` when epsilon began to fall, -1 before
     inserted: int = 0  # env steps of this rank
-    reward: float = 0.0  # summed over the steps of this rank
+    reward: float = 0.0  # summed over the steps of this rank, columns by their weights
 
 
-class Extrinsic:
-    """The sum of a step's reward columns, scaled and clipped."""
+class Worth:
+    """What steps are worth: the weighted sum of their reward columns, scaled and clipped, then the intrinsic reward.
 
-    def __init__(self, scale: float, clip: float | None) -> None:
-        self.scale, self.clip = np.float32(scale), np.float32(math.inf if clip is None else clip)
+    That one is made of the observations each time they are drawn, and is normalised already.
+    """
+
+    def __init__(self, config: LearnerConfig, clip: float | None, replay: Replay, intrinsic: Intrinsic | None) -> None:
+        self.weights, self.scale = config.reward_weights, np.float32(config.reward_scale)
+        self.clip = np.float32(math.inf if clip is None else clip)
+        self.replay, self.intrinsic = replay, intrinsic
 
     def __call__(self, walk: Walk) -> NDArray[np.float32]:
-        total = np.sum(list(walk.rewards.values()), 0) * self.scale
-        clipped: NDArray[np.float32] = np.clip(total, -self.clip, self.clip)
-        return clipped
+        columns = {name: column for name, column in walk.rewards.items() if name != COLUMN}
+        worth: NDArray[np.float32] = np.clip(weigh(columns, self.weights) * self.scale, -self.clip, self.clip)
+        if self.intrinsic is not None:
+            worth += weigh({COLUMN: self.intrinsic(of_walk(walk, self.replay))}, self.weights) * self.scale
+        return worth
 
 
 class DQN:
@@ -112,7 +120,7 @@ class DQN:
     Args:
         env_index: global indices of the envs whose chunks this rank gets.
         folder: where its replay is kept; None: in memory.
-        rewards: what a step is worth.
+        intrinsic: a reward for what is new.
     """
 
     def __init__(
@@ -124,16 +132,17 @@ class DQN:
         seed: int,
         env_index: NDArray[np.integer],
         folder: Path | None = None,
-        rewards: Rewards | None = None,
+        intrinsic: Intrinsic | None = None,
     ) -> None:
         assert policy.q is not None, "the configuration was checked: policy.head is dueling"
         self.config, self.dqn, self.policy, self.q, self.group, self.seed = config, dqn, policy, policy.q, group, seed
-        self.rewards = rewards or Extrinsic(config.reward_scale, dqn.reward_clip)
+        self.intrinsic = intrinsic
         self.size = max(1, config.minibatch // group.size)
         alpha = dqn.alpha if dqn.prioritised else 0.0
         self.replay = Replay(
             policy.fields, self.q.actions, env_index, dqn.capacity, dqn.n_step, alpha=alpha, folder=folder
         )
+        self.rewards: Rewards = Worth(config, dqn.reward_clip, self.replay, intrinsic)
         self.owned = [p for layer in learning_layers(policy, dqn.fit) for p in layer.parameters()]
         parameters, self.gradient = side_by_side(self.owned)
         self.adam = Adam(parameters.numpy())
@@ -152,18 +161,25 @@ class DQN:
         counts, before = self.counts, self.counts.seen
         ignored, own = self.replay.ignored, counts.inserted
         for chunk in chunks:
-            if self.replay.insert(chunk):
+            if self.replay.insert(self.intrinsic.mark(chunk) if self.intrinsic else chunk):
                 counts.inserted += chunk.steps
-                counts.reward += float(sum(column.sum(dtype=np.float64) for column in chunk.rewards.values()))
+                counts.reward += float(weigh(chunk.rewards, self.config.reward_weights).sum(dtype=np.float64))
         counts.seen, reward = round(self._sum(counts.inserted)), self._sum(counts.reward)
-        if counts.decay_from < 0 and (reward >= 1 or not self.dqn.decay_after_reward):
+        counts.rewarded |= reward >= 1
+        if counts.decay_from < 0 and (counts.rewarded or not self.dqn.decay_after_reward):
             counts.decay_from = counts.seen if self.dqn.decay_after_reward else 0
         ready = self.group.minimum(self.replay.rows) >= self.size  # on every rank, since all must step together
-        if ready and counts.seen >= self.dqn.start_steps and (reward >= 1 or not self.dqn.train_after_reward):
+        # Rows may be fewer than the steps that were seen: a replay in memory is lost with its learner.
+        ready &= 2 * self._sum(self.replay.rows) >= min(self.dqn.start_steps, self.dqn.capacity)
+        if ready and counts.seen >= self.dqn.start_steps and (counts.rewarded or not self.dqn.train_after_reward):
             counts.fed += counts.seen - before
-        due = math.floor(counts.fed * self.dqn.samples_per_insert / self.config.minibatch) - counts.updates
+            counts.owed += (counts.seen - before) * self.dqn.samples_per_insert / self.config.minibatch
+        # Not from `fed`: the ratio may be another than it was for the steps of the past. A little, for sums round.
+        due = math.floor(counts.owed + 1e-6)
+        counts.owed -= due
         rate = self.config.step_size(env_steps)
         report = self._steps(due, rate, env_steps) if due > 0 else {}
+        report |= self.intrinsic.report() if self.intrinsic else {}
         self._set_epsilon()
         return report | {
             "dropped": self.replay.ignored - ignored,
@@ -189,14 +205,16 @@ class DQN:
         self._copy()
 
     def state(self) -> dict[str, Arrays]:
-        """The optimiser's memory and the target."""
+        """The memory of the optimiser and of the intrinsic reward, and the target."""
         target = {name: value.numpy().copy() for name, value in self.target.state_dict().items()}
-        return {"optimiser": self.adam.state(), "target": target}
+        kept = {"optimiser": self.adam.state(), "target": target}
+        return kept | (self.intrinsic.state() if self.intrinsic else {})
 
     def rank_state(self) -> Arrays:
-        """Counters and replay of this rank."""
+        """Counters and replay of this rank, and what its intrinsic reward keeps."""
         counts = {f"counts.{name}": np.array(value) for name, value in asdict(self.counts).items()}
-        return counts | {f"replay.{name}": value for name, value in self.replay.state().items()}
+        kept = counts | {f"replay.{name}": value for name, value in self.replay.state().items()}
+        return kept | (self.intrinsic.rank_state() if self.intrinsic else {})
 
     def restore(self, state: dict[str, Arrays], own: Arrays) -> None:
         """Continue from both; the policy has its weights already.
@@ -207,6 +225,8 @@ class DQN:
         if not own:
             raise ValueError("the checkpoint holds no replay of this rank: learner.n cannot change within a run of dqn")
         self.adam.restore(state["optimiser"])
+        if self.intrinsic:
+            self.intrinsic.restore(state, own)
         self.target.load_state_dict({name: torch.from_numpy(value) for name, value in state["target"].items()})
         self.counts = Counts(**{name: own[f"counts.{name}"].item() for name in asdict(self.counts)})
         mine = [name for name in own if name.startswith("replay.")]
@@ -275,11 +295,12 @@ class DQN:
         parts = [dict(part) for part in parts]
         texts = None
         if names := self.policy.text_fields:
-            used, rows = np.unique(np.stack([part[name] for part in parts for name in names]), return_inverse=True)
+            named = [part[name].ravel() for part in parts for name in names]
+            used, rows = np.unique(np.concatenate(named), return_inverse=True)
             texts = self.policy.prepare(self.replay.texts.texts(used))
-            rows = rows.reshape(len(parts), len(names), -1)
-            for part, of_part in zip(parts, rows, strict=True):
-                part.update(zip(names, of_part, strict=True))
+            split = iter(np.split(rows, np.cumsum([ids.size for ids in named])[:-1]))
+            for part in parts:
+                part.update({name: next(split).reshape(part[name].shape) for name in names})
         found = [self.policy.inputs({name: torch.from_numpy(v) for name, v in part.items()}) for part in parts]
         return found, texts
 

@@ -21,7 +21,8 @@ from learner import checkpoint
 from learner.checkpoint import Arrays
 from learner.collective import Group
 from learner.dqn import DQN, DQNConfig, lanes
-from learner.models.policy import Policy, PolicyConfig
+from learner.intrinsic import Intrinsic, IntrinsicConfig
+from learner.models.policy import Policy, PolicyConfig, visible
 from learner.ppo import PPO, LearnerConfig
 
 Weights = dict[str, NDArray[np.float32]]
@@ -38,6 +39,7 @@ class LearnerSetup:
     actors: tuple[int, int] = (1, 1)  # how many, and envs of each
     dqn: DQNConfig = field(default_factory=DQNConfig)
     replay: Path | None = None  # the folder for replays; None: they are kept in memory
+    intrinsic: IntrinsicConfig = field(default_factory=IntrinsicConfig)
 
 
 class Algorithm(Protocol):
@@ -116,6 +118,8 @@ class Learner:
         report = self.algorithm.learn(version, env_steps, chunks)
         lags = [version - chunk.version for chunk in chunks]
         report |= {"policy/lag_mean": float(np.mean(lags)), "policy/lag_max": max(lags)}
+        for name in chunks[0].rewards:
+            report[f"rewards/{name}"] = float(np.mean([chunk.rewards[name].mean() for chunk in chunks]))
         report["seconds"] = time.perf_counter() - began
         return report, self.ready()
 
@@ -148,8 +152,13 @@ class Learner:
 
 
 def _algorithm(setup: LearnerSetup, policy: Policy, group: Group) -> Algorithm:
+    intrinsic = None
+    if setup.intrinsic.name != "none":
+        by_words, size = setup.policy.text == "learned", max(1, setup.learner.minibatch // group.size)
+        spec = visible(setup.policy, setup.spec)
+        intrinsic = Intrinsic(setup.intrinsic, spec, by_words, size, group, setup.seed)
     if setup.learner.algorithm == "ppo":
-        return PPO(setup.learner, policy, group, setup.seed)
+        return PPO(setup.learner, policy, group, setup.seed, intrinsic)
     folder = None if setup.replay is None else setup.replay / f"rank-{group.rank}"
     env_index = lanes(*setup.actors, group.size, group.rank)
-    return DQN(setup.learner, setup.dqn, policy, group, setup.seed, env_index, folder)
+    return DQN(setup.learner, setup.dqn, policy, group, setup.seed, env_index, folder, intrinsic)

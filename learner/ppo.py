@@ -16,7 +16,7 @@ passes a step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +25,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field, field_validator
 from torch import Tensor
 
 from envs.api import Chunk
@@ -35,9 +36,12 @@ from learner.advantages import next_values, vtrace
 from learner.checkpoint import Arrays
 from learner.collective import Group
 from learner.descent import descend, side_by_side
+from learner.intrinsic import Intrinsic
 from learner.models.policy import Policy
 
 REPORT = (*losses.REPORT, "gradient_norm", "skipped")
+COLUMNS = ("env", "goal", "intrinsic", "shaping")
+"""Columns of rewards that there may be."""
 
 
 class LearnerConfig(Part):
@@ -86,10 +90,22 @@ class LearnerConfig(Part):
     """An update that takes longer is taken for hung: the learner is restarted from the last checkpoint."""
     reward_scale: float = 1.0
     """Every reward is multiplied by this before learning; reported returns are not."""
+    reward_weights: dict[str, float] = Field(default={})
+    """What columns of rewards (`env`, `goal`, `intrinsic`) are multiplied by before they are summed; 1 where none is
+    named. `learner.reward_weights.env=0` learns from the others only."""
     autocast: Literal["none", "auto", "bfloat16"] = "none"
     """Arithmetic of the networks while learning: float32, or bfloat16 (`auto`: where the processor has it). On one core
     bfloat16 makes `film`, and minibatches of thousands, a quarter to a half faster, and the `mlp` in minibatches of 256
     slower."""
+
+    @field_validator("reward_weights")
+    @classmethod
+    def _of_columns(cls, weights: dict[str, float]) -> dict[str, float]:
+        for name in weights:
+            if name not in COLUMNS:
+                known = ", ".join(COLUMNS)
+                raise ValueError(f"learner.reward_weights.{name}: there is no such reward: choose from {known}")
+        return weights
 
     def step_size(self, env_steps: int) -> float:
         """Adam's step size once `env_steps` have been learned from."""
@@ -109,7 +125,7 @@ class Batch:
     log_prob: NDArray[np.float32]  # [T, N]
     value: NDArray[np.float32]  # [T+1, N]
     final_value: NDArray[np.float32]  # [D]
-    reward: NDArray[np.float32]  # [T, N] sum of the columns, scaled
+    reward: NDArray[np.float32]  # [T, N] weighted sum of the columns, scaled
     terminated: NDArray[np.bool_]  # [T, N]
     truncated: NDArray[np.bool_]  # [T, N]
     state: Tensor | None  # [N, hidden]
@@ -131,7 +147,17 @@ class Batch:
         return torch.from_numpy(np.concatenate([first, self.done]))
 
 
-def collate(chunks: Sequence[Chunk], policy: Policy, version: int, reward_scale: float) -> Batch:
+def weigh(rewards: Mapping[str, NDArray[np.float32]], weights: Mapping[str, float]) -> NDArray[np.float32]:
+    """The sum of columns of rewards, each [...], by their `weights`, 1 where none is named."""
+    total: NDArray[np.float32] = sum(
+        (np.float32(weights.get(name, 1.0)) * column for name, column in rewards.items()), np.zeros((), np.float32)
+    )
+    return total
+
+
+def collate(
+    chunks: Sequence[Chunk], policy: Policy, version: int, reward_scale: float, weights: Mapping[str, float] = {}
+) -> Batch:
     """Lay chunks side by side, turn text hashes into rows of prepared texts and observations into network inputs."""
     starts = np.cumsum([0, *[len(c.env_index) for c in chunks]])
     final_index = np.concatenate(
@@ -147,7 +173,7 @@ def collate(chunks: Sequence[Chunk], policy: Policy, version: int, reward_scale:
     texts = {key: text for c in chunks for key, text in c.texts.items()}
     masks = [c.action_mask for c in chunks if c.action_mask is not None]
     states = [c.policy_state for c in chunks if c.policy_state is not None]
-    columns = [sum(c.rewards.values()) for c in chunks]
+    rewards = [weigh(c.rewards, weights) for c in chunks]
     return Batch(
         obs=policy.inputs(_tensors(obs)),
         final_obs=policy.inputs(_tensors(final_obs)),
@@ -158,7 +184,7 @@ def collate(chunks: Sequence[Chunk], policy: Policy, version: int, reward_scale:
         log_prob=np.concatenate([c.log_prob for c in chunks], 1),
         value=np.concatenate([c.value for c in chunks], 1),
         final_value=np.concatenate([c.final_value for c in chunks]),
-        reward=np.concatenate(columns, 1) * np.float32(reward_scale),
+        reward=np.concatenate(rewards, 1) * np.float32(reward_scale),
         terminated=np.concatenate([c.terminated for c in chunks], 1),
         truncated=np.concatenate([c.truncated for c in chunks], 1),
         state=torch.from_numpy(np.concatenate(states)) if states else None,
@@ -177,11 +203,14 @@ class PPO:
     are one operation each.
     """
 
-    def __init__(self, config: LearnerConfig, policy: Policy, group: Group, seed: int) -> None:
+    def __init__(
+        self, config: LearnerConfig, policy: Policy, group: Group, seed: int, intrinsic: Intrinsic | None = None
+    ) -> None:
         if config.autocast == "bfloat16":
             require_bfloat16()
         self.half = config.autocast != "none" and has_bfloat16()
         self.config, self.policy, self.group, self.seed = config, policy, group, seed
+        self.intrinsic = intrinsic
         self.loss = losses.Loss(config.clip, config.value_clip, config.value_coefficient, config.entropy_coefficient)
         parameters, self.gradient = side_by_side([p for p in policy.parameters() if p.requires_grad])
         self.adam = Adam(parameters.numpy())
@@ -193,8 +222,15 @@ class PPO:
         # Every rank must learn from equally many, or some would wait for the others' gradients for ever.
         used = sorted(i for _, i in young[: self.group.minimum(len(young))])
         report: dict[str, Any] = {"dropped": len(chunks) - len(used), "learned": sum(chunks[i].steps for i in used)}
+        if self.intrinsic is not None:
+            chunks = [self.intrinsic.mark(chunk) for chunk in chunks]
         if used:
-            batch = collate([chunks[i] for i in used], self.policy, version, self.config.reward_scale)
+            chunks = [chunks[i] for i in used]
+            if self.intrinsic is not None:
+                chunks = self.intrinsic.pay(chunks)
+                report |= self.intrinsic.report()
+            config = self.config
+            batch = collate(chunks, self.policy, version, config.reward_scale, config.reward_weights)
             report |= self.update(batch, version, env_steps)
         return report
 
@@ -202,16 +238,18 @@ class PPO:
         """The policy was given other weights: nothing here depends on them."""
 
     def state(self) -> dict[str, Arrays]:
-        """The optimiser's memory."""
-        return {"optimiser": self.adam.state()}
+        """The memory of the optimiser, and of the intrinsic reward."""
+        return {"optimiser": self.adam.state()} | (self.intrinsic.state() if self.intrinsic else {})
 
     def rank_state(self) -> Arrays:
-        """A rank keeps nothing to itself."""
-        return {}
+        """A rank keeps nothing to itself but what its intrinsic reward does."""
+        return self.intrinsic.rank_state() if self.intrinsic else {}
 
     def restore(self, state: dict[str, Arrays], own: Arrays) -> None:
-        """Continue with the optimiser as it was."""
+        """Continue with both as they were."""
         self.adam.restore(state["optimiser"])
+        if self.intrinsic:
+            self.intrinsic.restore(state, own)
 
     def update(self, batch: Batch, version: int, env_steps: int) -> dict[str, float]:
         """Learn from one batch; `env_steps` learned from so far set the step size. Returns losses and statistics."""
@@ -306,8 +344,11 @@ class PPO:
         names = self.policy.text_fields
         if texts is None or not names:
             return self.policy.codes(None), obs
-        used, rows = torch.unique(torch.stack([obs[name] for name in names]), return_inverse=True)
-        return self.policy.codes(texts[used]), obs | dict(zip(names, rows, strict=True))
+        used, rows = torch.unique(torch.cat([obs[name].flatten() for name in names]), return_inverse=True)
+        parts = rows.split([obs[name].numel() for name in names])
+        return self.policy.codes(texts[used]), obs | {
+            name: part.view(obs[name].shape) for name, part in zip(names, parts, strict=True)
+        }
 
     def _precision(self) -> AbstractContextManager[Any]:
         """The networks' arithmetic: float32, or what `autocast` says."""

@@ -136,6 +136,12 @@ class UsageError(Exception):
     exit_code = 2
 
 
+class AwayTooLong(UsageError):
+    """The model is away for longer than a run will wait; it goes on from its checkpoint once the model is back."""
+
+    exit_code = 3
+
+
 class BudgetExhausted(UsageError):
     """A hard cap of tokens or money ended a run; it goes on after the cap is raised."""
 

@@ -35,8 +35,9 @@ class LLMConfig(Part):
     """The backend: a module of `llm_service/backends`."""
     address: str = ""
     """Use the service that runs there (host:port, or its folder) instead of starting one."""
-    when_away: Literal["none", "wait", "stop"] = "wait"
-    """What a caller does while the service is away: go on without an answer, wait until its deadline, or stop."""
+    when_away: Literal["none", "cached", "wait", "stop"] = "wait"
+    """What a caller does while the service is away: go on without an answer, or with the last one where that makes
+    sense, wait until its deadline, or stop. Goals go by it also while an answer is not there yet."""
     world: str = ""
     """JSON file of what the world publishes of itself; a run writes its own world's."""
     record: Literal["all", "paid"] = "all"

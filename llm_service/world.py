@@ -54,6 +54,8 @@ class World(Part):
     """Words that a slot of a pattern may hold, by slot."""
     goals: list[Goal] = Field(default=[])
     """What a player could set out to do."""
+    synonyms: list[list[str]] = Field(default=[])
+    """Names of one deed each, for whoever compares goals with deeds: prompts do not show them."""
     progress: list[Progress] = Field(default=[])
     """What makes behaviour better or worse."""
     facts: dict[str, bool] = Field(default={})
@@ -66,7 +68,7 @@ class World(Part):
     @property
     def digest(self) -> str:
         """Content hash: prompts show the world, so it is part of every task's key."""
-        return digest(self.model_dump_json(exclude={"corpus"}))
+        return digest(self.model_dump_json(exclude={"corpus", "synonyms"}))
 
 
 NOWHERE = World(name="", about="", actions=[])

@@ -22,7 +22,7 @@ from envs.config import Part
 from envs.crafter.captions import TEXTS, words
 from envs.crafter.knowledge import knowledge, possible
 from envs.crafter.rules import ACTION_NAMES, CRAFTER, ELLM, ITEMS, VIEW, Actions, Rules
-from envs.crafter.tasks import TASKS, Pursuit, Subgoals, Task, task
+from envs.crafter.tasks import GOALS, TASKS, Subgoals, Task, sayings, task
 from envs.crafter.world import Crafter, Reward, Success
 
 __all__ = ["TASKS", "Config", "Crafter", "has", "knowledge", "make", "names", "possible", "spec"]
@@ -59,8 +59,8 @@ class Config(Part):
     change of health; `none`: 0. A task's reward comes on top. None: `none` where there is a task; else the name's own,
     `crafter` for Standard, else `achievements`."""
     success: Success = "strict"
-    """When a deed counts as done in `events`. `strict`: it changed the game as it was meant; `loose`: or what it names
-    was in front or held. Tasks are always strict."""
+    """When a deed is told in `events`. `strict`: it changed the game as it was meant; `loose`: or what it names was in
+    front or held; `any`: it was tried, by an action of text, whatever came of it. Tasks are always strict."""
     task: str | None = None
     """What is to be done: a deed such as "mine stone", or one of those that have a name, such as "gardening"."""
     subgoals: Subgoals = "none"
@@ -85,9 +85,14 @@ def spec(name: str, config: Config) -> EnvSpec:
     """What a policy must know of it.
 
     Raises:
-        ValueError: there is no such task, or options of a task without one.
+        ValueError: there is no such task, options of a task without one, or actions that are no deeds are to be told.
     """
-    actions, _, _, own = _NAMES[name]
+    actions, _, default, own = _NAMES[name]
+    if actions == "standard" and config.success == "any":
+        raise ValueError(
+            f"env.success=any tells every action as a deed, and the 17 of crafter/{name} are none: "
+            "use crafter/Text or crafter/Named, or success=loose"
+        )
     observed, pursued = config.observe or own, _task(name, config)
     kinds: dict[str, Field] = {
         "symbols": Field("grid", (*VIEW, 3)),
@@ -99,9 +104,13 @@ def spec(name: str, config: Config) -> EnvSpec:
         id=f"crafter/{name}",
         fields={field: kinds.get(field, Field("text")) for field in told},
         action_names=ACTION_NAMES[actions],
-        words=words(observed, Pursuit(pursued, config.subgoals, 1).names if pursued else ()),
+        # Of every task and goal, so that a policy may go on with another: its vocabulary is the same.
+        words=words(observed, (*GOALS, *sayings(_rules(name, config)))),
         task_kinds=(config.task or "survive",),
         captioned=any(field in TEXTS for field in observed),
+        score="achievements unlocked" if not pursued and (config.reward or default) == "achievements" else "",
+        eventful=True,
+        goals=GOALS,
     )
 
 
@@ -138,7 +147,11 @@ def _rules(name: str, config: Config) -> Rules:
 
 def _task(name: str, config: Config) -> Task | None:
     if config.task is not None:
-        return task(config.task, _rules(name, config))
+        found = task(config.task, _rules(name, config))
+        if not found.parts and (config.subgoals != "none" or config.end_on_success):
+            option = "subgoals" if config.subgoals != "none" else "end_on_success"
+            raise ValueError(f"env.{option}: the task {config.task!r} has no end and no parts; leave it out")
+        return found
     if config.subgoals != "none" or config.end_on_success:
         option = "subgoals" if config.subgoals != "none" else "end_on_success"
         raise ValueError(f"env.{option} of crafter/{name} is about a task: name one with env.task, or leave it out")

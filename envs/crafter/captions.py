@@ -42,6 +42,7 @@ from envs.text import TextTable
 
 TEXTS = ("view", "items", "feelings", "around")
 """Fields that are made here."""
+MOST_AROUND = 100_000  # ids of `around` that are remembered; beyond, they are looked up by their text again
 
 Ids = NDArray[np.int32]
 Numbers = NDArray[np.int64]
@@ -254,6 +255,8 @@ class Captions:
         for i, row in enumerate(rows):
             known = self._around.get(key := row.tobytes())
             if known is None:
+                if len(self._around) >= MOST_AROUND:
+                    self._around.clear()
                 order = sorted(_chosen_cells(nearest[i]), key=lambda place: (abs(place[1]) + abs(place[2]), place[0]))
                 said = say_around(order, int(front[i]), inventory[i].tolist(), bool(sleeping[i]))
                 known = self._around[key] = self._texts.intern(said)

@@ -24,7 +24,18 @@ from envs.crafter.captions import (
     say_view,
     visible,
 )
-from envs.crafter.rules import ACTION_NAMES, ELLM, ITEMS, MATERIALS, MOST, NAMED, OBJECTS, VITALS, Rules
+from envs.crafter.rules import (
+    ACTION_NAMES,
+    ELLM,
+    ITEMS,
+    MATERIALS,
+    MOST,
+    NAMED,
+    OBJECTS,
+    SYNONYMS,
+    VITALS,
+    Rules,
+)
 from envs.crafter.tasks import GOALS, TASKS, needs, way_to
 from envs.knowledge import Goal, Knowledge, Progress
 
@@ -36,7 +47,11 @@ stones, of wood, coal and iron. Stone and coal need a wood pickaxe, iron a stone
 Food, drink and energy fade: eat cows and ripe plants, drink water, sleep when you are sleepy. Zombies hunt on grass, \
 most of all at night, skeletons shoot in caves. Lava kills."""
 
-_FACTS = {
+_FACTS = {  # the first that fits a question counts
+    "needed to make a crafting table": False,
+    "needed to make a furnace": False,
+    "can iron be mined with a stone pickaxe": True,
+    "can diamond be mined with an iron pickaxe": True,
     "is a wood pickaxe needed to mine {soft}": True,
     "is a stone pickaxe needed to mine iron": True,
     "is an iron pickaxe needed to mine diamond": True,
@@ -102,6 +117,7 @@ def knowledge(name: str = "") -> Knowledge:
             "solid": ["a tree", "trees", "stone", "water", "a crafting table", "a furnace", "a plant"],
         },
         "goals": _goals(),
+        "synonyms": [[ours, other] for other, ours in SYNONYMS.items()],
         "progress": _progress(),
         "facts": _FACTS,
         "symbols": {

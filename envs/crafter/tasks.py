@@ -175,6 +175,12 @@ def task(name: str, rules: Rules) -> Task:
     return found
 
 
+def sayings(rules: Rules) -> tuple[str, ...]:
+    """All that missions may say, whatever the task."""
+    every = [task(name, rules) for name in TASKS]
+    return tuple(dict.fromkeys([*TASKS, *(part.name for one in every for part in (*one.way, *one.parts))]))
+
+
 # ---- following them -------------------------------------------------------------------------------------------------
 
 

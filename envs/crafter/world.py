@@ -9,7 +9,8 @@ Reward: `achievements`: 1 in a step in which an achievement was made for the fir
 Termination: health is 0 (`Rules.dying`), or the task is reached and `end_on_success`. Truncation: at `Rules.length`.
 Success: the task was reached; without a task, and in the task "survival", the player lives at the end.
 Events: what the player did, if it succeeded. `strict`: the deed changed the game as it was meant. `loose`: or its noun
-was in front or held when an awake player tried, as in Du et al. 2023. Tasks count strict success only.
+was in front or held when an awake player tried, as in Du et al. 2023. `any`: every action of text, whatever came of it.
+Tasks count strict success only.
 Ids: crafter/Standard, crafter/Text, crafter/Named.
 
 What moves the worlds is another matter: `envs.crafter.reference` is Crafter's own simulator, `envs.native.crafter` is
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 
 from envs.api import EnvSpec, Observation, VectorEnv
 from envs.crafter.captions import TEXTS, Captions
+from envs.crafter.knowledge import possible
 from envs.crafter.rules import (
     ACHIEVEMENTS,
     COMBINED,
@@ -45,10 +47,10 @@ from envs.crafter.rules import (
     Actions,
     Rules,
 )
-from envs.crafter.tasks import Pursuit, Subgoals, Task
+from envs.crafter.tasks import GOALS, Pursuit, Subgoals, Task
 
 Reward = Literal["achievements", "crafter", "none"]
-Success = Literal["strict", "loose"]
+Success = Literal["strict", "loose", "any"]
 Index = NDArray[np.intp]
 Numbers = NDArray[np.int64]
 
@@ -84,6 +86,7 @@ _DEED_OF_NAMED = np.array([COMBINED.index(deed) for deed in NAMED])
 _DEEDS = {SENSIBLE[deed]: COMBINED.index(deed) for deed in NAMED}  # by (the simulator's action, the noun in front)
 _DEED_OF_GAME = np.array([_DEEDS.get((action, ""), -1) for action in GAME_ACTIONS])
 _DEED_OF_DO = np.array([_DEEDS.get(("do", noun), -1) for noun in NOUNS] + [-1])
+_GOALS = [NAMED.index(goal) for goal in GOALS]
 
 
 class Crafter(VectorEnv):
@@ -130,7 +133,7 @@ class Crafter(VectorEnv):
         self.ahead = np.zeros((num_envs, 2), np.int16)
         self.sleeping = np.zeros(num_envs, np.bool_)
         self.effect = np.zeros(num_envs, np.bool_)
-        self._actions, self._reward, self._loose = actions, reward, success == "loose"
+        self._actions, self._reward, self._told = actions, reward, success
         self._end_on_success = end_on_success
         self._all = np.arange(num_envs)
         self._captions = Captions(self.texts)
@@ -169,12 +172,18 @@ class Crafter(VectorEnv):
             index = np.flatnonzero(lengths > step)
             self._total[index] += self._move(index, log[index, step])[0]
 
+    def _check_state(self, state: dict[str, NDArray[Any]]) -> None:
+        super()._check_state(state)
+        if state["length"].max() >= self.rules.length:
+            longest = state["length"].max()
+            raise ValueError(f"the state has an episode of {longest} steps, but env.length is {self.rules.length}")
+
     def _move(self, index: Index, actions: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Envs `index` [M] take `actions` [M]: reward and termination."""
         front = FRONT[self.ahead[index, 0], self.ahead[index, 1]]
         meant, game = self._meant(actions.astype(np.int64), front)
         tried = self._tried(index, meant, front)
-        health, achieved = self.inventory[index, 0].astype(np.float64), self.achieved[index].copy()
+        health, achieved = self.inventory[index, 0].astype(np.float64), self.achieved[index]
         self._act(index, game)
         new = ((self.achieved[index] > 0) & (achieved == 0)).any(1)
         done = self._done(index, meant, achieved[:, EATEN])
@@ -213,10 +222,12 @@ class Crafter(VectorEnv):
 
     def _named(self, meant: Numbers, done: Numbers, tried: NDArray[np.bool_]) -> Numbers:
         """The deeds [M] that are told: by the player's own word for it, if it was a deed of text."""
+        if self._told == "any":
+            return meant
         told = done
         if self._actions != "standard":
             told = np.where((done == meant) | ((done == EAT_COW) & (meant == ATTACK_COW)), meant, -1)
-        return np.where((told < 0) & tried, meant, told) if self._loose else told
+        return np.where((told < 0) & tried, meant, told) if self._told == "loose" else told
 
     def _success(self, reward: NDArray[np.float32], terminated: NDArray[np.bool_]) -> NDArray[np.bool_]:
         if self._pursuit and self._pursuit.can_be_reached:
@@ -274,3 +285,8 @@ class Crafter(VectorEnv):
         """See `VectorEnv`: what is in view and faced, what is held, and whether the player is sleepy."""
         self._require_begun()
         return self._captions.situation(self.symbols, self.ahead, self.inventory)
+
+    def possible_goals(self) -> NDArray[np.bool_]:
+        """See `VectorEnv`: what they are about is in view, what they take is held, nothing speaks against them."""
+        self._require_begun()
+        return possible(self.inventory, self.symbols, self.rules)[:, _GOALS]

@@ -28,10 +28,9 @@ class Stage:
     kind: Literal["train", "evaluate"]
     player: Player = "policy"  # who acts in an `evaluate` stage
 
-    @property
-    def asks_a_language_model(self) -> bool:
+    def asks(self, config: Any) -> bool:
         """Whether the LLM service must run for it."""
-        return self.player == "language_model"
+        return self.player == "language_model" or config.goals.asks
 
 
 def names() -> list[str]:

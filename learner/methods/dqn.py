@@ -43,10 +43,14 @@ def check(config: Any, spec: EnvSpec) -> None:
     if policy.atoms > 1 and policy.v_min >= policy.v_max:
         raise ValueError(f"policy.v_min must be less than policy.v_max, got {policy.v_min} and {policy.v_max}")
     lanes = actors.n * actors.envs // learner.n
-    if dqn.capacity // max(1, lanes) < 4 * actors.steps + dqn.n_step:
+    lane = dqn.capacity // max(1, lanes)
+    if lane - lane // 10 - dqn.n_step < 4 * actors.steps:  # a tenth is kept out of draws, and the newest rows wait
         raise ValueError(
-            f"dqn.capacity={dqn.capacity} gives each of {lanes} envs fewer rows than four chunks have steps"
+            f"dqn.capacity={dqn.capacity} gives each of {lanes} envs {lane} rows: fewer can be drawn than four chunks"
+            f" of {actors.steps} steps have"
         )
+    if dqn.start_steps >= learner.env_steps:
+        raise ValueError(f"dqn.start_steps={dqn.start_steps} leaves nothing of learner.env_steps={learner.env_steps}")
     if dqn.reinit and dqn.fit == "train_all":
         raise ValueError("dqn.reinit=true draws layers of a finished policy anew: dqn.fit=linear or critic says which")
     if dqn.fit != "train_all" and not config.from_:

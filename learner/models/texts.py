@@ -1,12 +1,13 @@
 """Texts, pictures and numbers side by side: what a language-guided agent of a picture world reads.
 
-    every text field   -> code of the text -> Linear of the field's own [hidden]
+    every text field   -> code of the text; of a set of texts, the sum of their codes
     `pixels` fields    -> three convolutions (Mnih et al. 2015): 32 of 8x8, 64 of 4x4, 64 of 3x3, steps 4, 2, 1
     categories one-hot, vectors, grids divided by 10
     all side by side   -> Linear -> ReLU -> features [B, hidden]
 
-A field's Linear is applied once to every text of the batch, not once to every observation. With pictures the limit is
-the convolutions, some 14 MFLOP forward for 84 x 84 x 3; without, the last Linear.
+The last Linear is a sum over fields, and a text's part in it is computed once for each text that the field names in
+the batch, not once for each observation. With pictures the limit is the convolutions, some 14 MFLOP forward for
+84 x 84 x 3; without, the text encoder and the heads.
 """
 
 from __future__ import annotations
@@ -34,11 +35,13 @@ class Network(nn.Module):
         self.numbers = {name: spec.fields[name] for names in named.values() for name in names}
         self.width = config.hidden
         # Lists: a dictionary of modules refuses fields that are called like its own methods, such as "items".
-        self.of_text = nn.ModuleList(nn.Linear(config.hidden, config.hidden) for _ in self.texts)
         self.of_picture = nn.ModuleList(convolutions(spec.fields[name].shape) for name in self.pictures)
-        width = config.hidden * len(self.texts) + sum(_size(field) for field in self.numbers.values())
-        width += sum(_left(*spec.fields[name].shape[:2]) for name in self.pictures)
-        self.out = nn.Linear(width, config.hidden)
+        rest = sum(_size(field) for field in self.numbers.values())
+        rest += sum(_left(*spec.fields[name].shape[:2]) for name in self.pictures)
+        out = nn.Linear(config.hidden * len(self.texts) + rest, config.hidden)
+        parts = torch.split(out.weight, [config.hidden] * len(self.texts) + [rest], 1)
+        self.out = nn.ParameterList(part.clone() for part in parts)  # one for each text field, and for the rest
+        self.out_bias = out.bias
 
     def inputs(self, obs: Observations) -> dict[str, Tensor]:
         """Numbers as float32 [..., size]; texts and pictures (uint8: a quarter of the memory) as they are."""
@@ -47,11 +50,19 @@ class Network(nn.Module):
 
     def forward(self, obs: Observations, codes: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs [B, ...] (texts as row indices into `codes` [U, hidden]) -> features [B, hidden]."""
-        parts = [of(codes).index_select(0, obs[name]) for of, name in zip(self.of_text, self.texts, strict=True)]
+        rest = [obs[name] for name in self.numbers]
         for of, name in zip(self.of_picture, self.pictures, strict=True):
-            parts.append(of(obs[name].permute(0, 3, 1, 2).float() / 255))
-        parts += [obs[name] for name in self.numbers]
-        features = torch.relu(self.out(torch.cat(parts, -1)))
+            rest.append(of(obs[name].permute(0, 3, 1, 2).float() / 255))
+        total = self.out_bias
+        if rest:
+            total = total + torch.cat(rest, -1) @ self.out[-1].T
+        for out, name in zip(self.out, self.texts, strict=False):  # the last is of the rest
+            if obs[name].dim() > 1:  # a set [B, K]
+                total = total + codes[obs[name]].sum(1) @ out.T
+                continue
+            named, row = torch.unique(obs[name], return_inverse=True)
+            total = total + (codes.index_select(0, named) @ out.T).index_select(0, row)
+        features = torch.relu(total)
         return features, features
 
 

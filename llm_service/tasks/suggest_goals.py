@@ -1,9 +1,10 @@
 """Which goals make sense now: a list of goals in the world's own words, or a choice among given ones.
 
-Open form: every goal must be of the world's goal grammar; a world that publishes no goals leaves short plain phrases.
-Closed form (`candidates`): only those. Goals that are achieved already are left out of the answer.
+Open form: every goal must be of the world's goal grammar. In free form (`free`), and in a world that publishes no
+goals, any short plain phrase after a bullet is one too, senseless ones included. Closed form (`candidates`): only
+those. Goals that are achieved already are left out of the answer.
 
-Value: {"goals": [up to `limit`, each once, in the model's order], "dropped": lines that named no such goal}
+Value: {"goals": [up to `limit`, each once, in the model's order], "dropped": bullets that named no such goal}
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from llm_service.errors import Malformed
 from llm_service.records import Call, Parameters, Reply
@@ -44,8 +45,16 @@ class Inputs(TaskInputs):
         default=[]
     )
     """The only goals to choose from; empty: any goal of the world."""
+    free: bool = False
+    """Any short plain phrase may be a goal; what is one of the world's has the world's words."""
     limit: int = Field(default=5, ge=1, le=20)
     """Most goals."""
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        if self.free and self.candidates:
+            raise ValueError("free goals are not chosen from candidates: leave one of the two out")
+        return self
 
 
 def calls(inputs: Inputs, world: World) -> list[Call]:
@@ -73,7 +82,7 @@ def calls(inputs: Inputs, world: World) -> list[Call]:
 
 def parse(reply: Reply, inputs: Inputs, index: int, world: World) -> dict[str, Any]:
     """Goals from lines; a line that names none costs only itself."""
-    accept, every_line = _acceptor(inputs, world)
+    accept, taken = _acceptor(inputs, world)
     reached = {bare(goal) for goal in inputs.achieved}
     goals: list[str] = []
     dropped, understood = 0, False
@@ -83,7 +92,7 @@ def parse(reply: Reply, inputs: Inputs, index: int, world: World) -> dict[str, A
         if fold(text) in _NONE:
             understood = True
             continue
-        goal = accept(text) if bullet or every_line else None
+        goal = accept(text, bullet is not None)
         if goal is None:
             dropped += bullet is not None
         elif bare(goal) in reached:
@@ -92,10 +101,7 @@ def parse(reply: Reply, inputs: Inputs, index: int, world: World) -> dict[str, A
             understood = True
             goals += [goal] if goal not in goals else []
     if not understood:
-        known = (
-            "one of the candidates" if inputs.candidates else "of a known form" if world.goals else "a few plain words"
-        )
-        raise Malformed(f'expected one line for each goal, "- " and a goal that is {known}, or the line "- nothing"')
+        raise Malformed(f'expected one line for each goal, "- " and a goal that is {taken}, or the line "- nothing"')
     return {"goals": goals[: inputs.limit], "dropped": dropped}
 
 
@@ -104,12 +110,19 @@ def combine(values: Sequence[Any], inputs: Inputs) -> Any:
     return values[0]
 
 
-def _acceptor(inputs: Inputs, world: World) -> tuple[Callable[[str], str | None], bool]:
-    """What turns a line into a goal or None, and whether lines without a bullet may be tried."""
+def _acceptor(inputs: Inputs, world: World) -> tuple[Callable[[str, bool], str | None], str]:
+    """What turns a line, and whether it has a bullet, into a goal or None; and what it takes, in words."""
     if inputs.candidates:
         exact = {fold(goal): goal for goal in inputs.candidates}
         loose = {bare(goal): goal for goal in inputs.candidates}
-        return lambda text: exact.get(fold(text)) or loose.get(bare(text)), True
-    if known := goals_of(world):
-        return known.match, True
-    return lambda text: goal if is_phrase(goal := fold(text)) else None, False
+        return lambda text, bullet: exact.get(fold(text)) or loose.get(bare(text)), "one of the candidates"
+    known = goals_of(world)
+    free = inputs.free or known is None
+
+    def accept(text: str, bullet: bool) -> str | None:
+        goal = known.match(text) if known else None
+        if goal is None and free and bullet and is_phrase(phrase := fold(text)):
+            return phrase  # without a bullet it may be a remark
+        return goal
+
+    return accept, "a few plain words" if free else "of a known form"

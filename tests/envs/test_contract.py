@@ -35,7 +35,12 @@ worlds = pytest.mark.parametrize(
 
 def options(env_id):
     """Short episodes where the world can be told so, and every field that it can have."""
-    return {"max_steps": 9, "captions": True} if env_id.startswith("babyai/") else {}
+    family = env_id.partition("/")[0]
+    every = ["symbols", "counts", "pixels", "view", "items", "feelings", "around"]
+    return {
+        "babyai": {"max_steps": 9, "captions": True},
+        "crafter": {"length": 9, "observe": every, "task": "gardening", "subgoals": "shown"},
+    }.get(family, {})
 
 
 def action_table(spec, steps, num_envs):

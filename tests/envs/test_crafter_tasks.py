@@ -215,7 +215,7 @@ def test_survival_pays_every_step_of_life():
         rewards.append(done.reward[0])
     assert rewards == [np.float32(0.05)] * 3
     assert done.episodes.success.tolist() == [True]
-    dead = Stage(task="survival", end_on_success=True).put(LAVA)
+    dead = Stage(task="survival").put(LAVA)
     done = dead.env.advance(np.array([COMBINED.index("move right")]))
     assert done.terminated.all()
     assert (done.reward[0], done.episodes.success[0]) == (0.0, False)

@@ -32,6 +32,9 @@ def test_it_is_plain_data_with_every_slot_defined(family):
         for slot in re.findall(r"\{(.*?)\}", pattern):
             assert re.fullmatch(r"\w+", slot)
             assert known["slots"][slot], pattern
+    named = [name for names in known.get("synonyms", []) for name in names]
+    assert len(set(named)) == len(named)
+    assert all(len(names) > 1 for names in known.get("synonyms", []))
     corpus = known.get("corpus", [])
     assert len(set(corpus)) == len(corpus)
     assert all(sentence == " ".join(sentence.split()) for sentence in corpus)

@@ -212,12 +212,16 @@ def test_with_priorities_the_errors_of_drawn_rows_become_theirs(policy):
     dqn, actor = learner_of(prioritised=True, alpha=1.0, policy=policy)
     live(dqn, actor, 3)
     assert len(np.unique(dqn.replay.tree.leaves.round(6))) > 20
-    drawn = []
-    dqn.replay.prioritise = lambda row, error: drawn.append((row, error))
+    given, found = [], []
+    judge = dqn.loss
+    dqn.loss = lambda sample: found.append((sample.row, *judge(sample))) or found[-1][1:]
+    dqn.replay.prioritise = lambda row, error: given.append((row, error))
     dqn._step(1e-3, 0.4)
-    ((row, error),) = drawn
-    assert row.shape == error.shape == (32,)
-    assert np.isfinite(error).all()
+    (row, error), (drawn, loss, difference, _) = given[0], found[0]
+    assert len(row) == 32
+    np.testing.assert_array_equal(row, drawn)
+    np.testing.assert_array_equal(error, loss.detach().numpy() if policy else difference.numpy())
+    assert len(np.unique(error)) > 1
 
 
 def test_gradients_that_are_not_finite_are_an_error_if_all_are():

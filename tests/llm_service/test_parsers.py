@@ -31,6 +31,7 @@ STEPS = {"observations": [["You see a red key"]], "actions": ["pick up"]}
 QUESTIONS = {  # task -> (inputs, world); some tasks have several grammars
     "goals of a world": ("suggest_goals", {"observation": ["a"]}, HOUSE),
     "goals of a list": ("suggest_goals", {"observation": ["a"], "candidates": ["open a door", "rest"]}, HOUSE),
+    "free goals": ("suggest_goals", {"observation": ["a"], "free": True}, HOUSE),
     "any goals": ("suggest_goals", {"observation": ["a"]}, NOWHERE),
     "preference": ("label_preference", {"first": ["a"], "second": ["b"]}, HOUSE),
     "instruction": ("caption_trajectory", {**STEPS, "style": "instruction"}, HOUSE),
@@ -176,7 +177,7 @@ def outcome(question, text):
     return value
 
 
-# ---- fuzzing: 8 questions x (250 + 750 + 260) replies ---------------------------------------------------------------
+# ---- fuzzing: 9 questions x (250 + 750 + 260) replies ---------------------------------------------------------------
 
 characters = st.characters(codec=None)  # surrogates too
 raw = st.text(characters, max_size=60)

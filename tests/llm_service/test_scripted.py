@@ -113,6 +113,21 @@ def test_senseless_goals_are_dropped_by_the_parser():
             assert task != "suggest_goals" or set(found["goals"]) <= set(right["goals"])
 
 
+def test_senseless_goals_stay_in_free_answers():
+    world = World(**envs.knowledge("crafter"))
+    sense, seen = Sense(world), ["You see the cow, the grass and the tree. You face the tree", "You have some wood"]
+    right = set(value(backend(world), "suggest_goals", world, observation=seen, limit=20)["goals"])
+    told = [
+        value(backend(world, senseless=0.5, seed=seed), "suggest_goals", world, observation=seen, free=True)
+        for seed in range(20)
+    ]
+    found = [goal for answer in told for goal in answer["goals"]]
+    senseless = [goal for goal in found if sense.verdict(goal, Situation(seen)) is Verdict.UNKNOWN]
+    assert set(found) - set(senseless) <= right
+    assert 0.3 < len(senseless) / len(found) < 0.7
+    assert all(answer["dropped"] == 0 for answer in told)
+
+
 @pytest.mark.parametrize("family", envs.families())
 def test_it_answers_in_every_world_and_in_none(family):
     for world in (World(**envs.knowledge(family)), NOWHERE):

@@ -241,6 +241,26 @@ def test_a_world_without_goals_leaves_plain_phrases():
     assert goals(reply, NOWHERE) == (["find water", "drink, then rest"], 3)
 
 
+def test_free_goals_are_phrases_after_a_bullet_or_the_world_s_own():
+    reply = "Here are some\n- Chop the cow!\n- rm -rf /\n- Pick up a RED key\nopen the door\ndrink tea\n- {}far"
+    reply = reply.format("very " * 12)
+    assert goals(reply, free=True) == (["chop the cow", "pick up the red key", "open a door"], 2)
+    assert goals(reply) == (["pick up the red key", "open a door"], 3)
+    assert goals(reply, free=True, achieved=["chop cow"], limit=1) == (["pick up the red key"], 3)
+    assert goals("- Nothing.", free=True) == ([], 0)
+    for text in ("", "chop cow", "- /etc", "- {}\n-"):
+        with pytest.raises(Malformed, match="a few plain words"):
+            goals(text, free=True)
+    with pytest.raises(UsageError, match="free goals are not chosen from candidates"):
+        tasks.contents("suggest_goals", [{"observation": [], "free": True, "candidates": ["rest"]}])
+
+
+def test_a_model_is_asked_for_free_goals_as_for_others():
+    """So that what is paid for serves both."""
+    one, free = (ask("suggest_goals", free=free)[2][0] for free in (False, True))
+    assert one.key("m") == free.key("m")
+
+
 def test_reached_goals_and_those_beyond_the_limit_are_left_out():
     reply = "- open a door\n- pick up the red key\n- pick up the red ball\n- pick up the blue key"
     assert goals(reply, achieved=["Open the door"], limit=2) == (["pick up the red key", "pick up the red ball"], 1)

@@ -1,0 +1,317 @@
+"""Goals of N envs that are stepped together: told to the policy before a step, paid after it.
+
+    situations [N] ──> suggested [N, K] ──> not reached yet in this episode ──> told [N, K]
+    events [N], told [N, K] ──> similarity by table ──> reward [N], reached
+
+Everything here is a row number: of a goal, of a deed that was done, of a situation. Words are looked at once, when they
+are new: embedded for the table of similarities, and asked about. A step of N envs is some gathers on [N, K]; it never
+waits for a language model unless `llm.when_away` says so.
+
+Du et al. 2023 (arXiv 2302.06692), section 3.3: the reward is the largest cosine similarity of what was done with a goal
+that was told before it was done, if that is above the threshold, else 0. A goal, and a deed, is paid once an episode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import envs
+from actors.language import LanguageSetup, WhenAway
+from actors.suggestions import Suggestions
+from actors.vocabulary import Embed, Vocabulary
+from envs.api import Observation, Transition, VectorEnv
+from envs.text import text_hash
+from learner.goals import ANSWERED, FIELD, HELD, MISSING, NO_GOAL, GoalsConfig, most
+from llm_service.embedding import embed_one
+
+COUNT_EVERY = 8
+"""Steps between two looks at how sensible the suggestions are."""
+COUNTS = ("good", "early", "senseless", "paid", "episodes_told", "episodes_paid", "possible", "possible_told")
+"""What is counted of each goal: steps in which it was told when it made sense, when its time had not come, and as no goal
+of this world at all; payments; episodes in which it was told, and of these, paid; steps in which it made sense, and of
+these, was told. Steps are looked at every `COUNT_EVERY`."""
+
+_NONE = -1
+
+Rows = NDArray[np.int32]
+
+class Goals:
+    """The goals of the running episodes of one env batch.
+
+    Args:
+        config: how goals are had and paid.
+        env: the worlds, which have begun.
+        suggestions: of the language model, for sources that ask it.
+        when_away: what to do while an answer is not there.
+
+    Attributes:
+        told: int32 [N, K] text ids, for the observation.
+        status: uint8 [N], whence the goals are: `ANSWERED`, `HELD`, `MISSING`; 0 where no model is asked.
+        away: int32 [N], steps of the running episodes for which no answer was there.
+        counted: bool [N], the envs that `report` is about; all, if nobody says otherwise.
+    """
+
+    def __init__(
+        self,
+        config: GoalsConfig,
+        env: VectorEnv,
+        suggestions: Suggestions | None = None,
+        when_away: WhenAway = "wait",
+        embed: Embed = embed_one,
+    ) -> None:
+        self.config, self.env, self._suggestions, self._when_away = config, env, suggestions, when_away
+        spec, n = env.env_spec, env.num_envs
+        self.words = Vocabulary(envs.knowledge(spec.id).get("synonyms", ()), embed)
+        self._own = np.array([self.words.goal(name) for name in spec.goals], np.int32)  # of the world
+        every = spec.action_names if config.source == "actions" else ()
+        self._actions = np.array([self.words.goal(name) for name in every], np.int32)
+        self.size = most(config, spec)
+        self._suggested = np.full((n, self.size), _NONE, np.int32)
+        self._offered = self._suggested.copy()  # of these, what has not been reached
+        self._reached = np.zeros((n, 0), np.bool_)  # by meaning
+        self._answers = np.full((1, self.size), _NONE, np.int32)  # row 0: not answered
+        self._answer_of = np.zeros(0, np.int32)  # by text id of the situation: its row
+        self._asked = np.zeros(0, np.bool_)
+        self._deed_of = np.zeros(0, np.int32)  # by text id of an event: its deed + 1, 0: not looked up
+        self._text_of = np.zeros(0, np.int32)  # by goal
+        self.status = np.zeros(n, np.uint8)
+        self.away = np.zeros(n, np.int32)
+        self.counted = np.ones(n, np.bool_)
+        self._steps = 0
+        self._told_in_episode = np.zeros((n, 0), np.bool_)  # by goal
+        self._paid_in_episode = np.zeros((n, 0), np.bool_)
+        self._counts = np.zeros((0, len(COUNTS)), np.int64)
+        self._tell()
+
+    # ---- a step -------------------------------------------------------------------------------------------------
+
+    def advance(self, transition: Transition) -> NDArray[np.float32]:
+        """After a step of the env: the reward for it, float32 [N]. Adds goals to the observations, and `away`.
+
+        Raises:
+            AwayTooLong, BudgetExhausted, UsageError: as `Suggestions`.
+        """
+        self.away += self.status > ANSWERED
+        reward = self._pay()
+        ended = transition.final_index
+        if len(ended):
+            if self.config.told:
+                transition.final_obs[FIELD] = self._texts(self._left()[ended])
+            transition.episodes.away = self.away[ended]
+            self._end(ended)
+        self._tell()
+        transition.obs = self.observe(transition.obs)
+        return reward
+
+    def observe(self, obs: Observation) -> Observation:
+        """Add the goals to an observation of all envs, if the policy is told."""
+        return obs | {FIELD: self.told} if self.config.told else obs
+
+    def _pay(self) -> NDArray[np.float32]:
+        """Reward for what was done [N], and take it for reached."""
+        deed, each = self._deeds(), np.arange(self.env.num_envs)
+        similarity = self.words.similarity[deed[:, None], self._offered]
+        hit = similarity > self.config.threshold
+        if self.config.novelty:
+            hit &= ~self._reached[each, self.words.deed_meaning[deed]][:, None]
+        reward = np.where(hit, similarity, 0).max(1)
+        env, place = np.nonzero(hit)
+        paid = self._offered[env, place]
+        self._reached[env, self.words.meaning[paid]] = True
+        self._reached[env, self.words.deed_meaning[deed[env]]] = True
+        self._paid_in_episode[env, paid] = True
+        np.add.at(self._counts[:, COUNTS.index("paid")], paid[self.counted[env]], 1)
+        return reward.astype(np.float32)
+
+    def _deeds(self) -> Rows:
+        """What was done in the last step, [N]; `_NONE` for nothing of note."""
+        events = self.env.events
+        self._deed_of = _grown(self._deed_of, len(self.env.texts))
+        for text in np.unique(events[(events >= 0) & (self._deed_of[events] == 0)]).tolist():
+            self._deed_of[text] = 1 + self.words.deed(self.env.texts[text])
+        self._make_room()
+        deeds: Rows = np.where(events >= 0, self._deed_of[events] - 1, _NONE)
+        return deeds
+
+    def _left(self) -> Rows:
+        """Of the suggested goals [N, K], those that count still; the others are `_NONE`."""
+        if not self.config.novelty:
+            return self._suggested
+        each = np.arange(self.env.num_envs)[:, None]
+        reached = self._reached[each, self.words.meaning[self._suggested]]
+        return np.where(reached, np.int32(_NONE), self._suggested)
+
+    def _end(self, index: NDArray[np.int32]) -> None:
+        """The episodes of these envs are over."""
+        counts = self._counts.T
+        counted = index[self.counted[index]]
+        counts[COUNTS.index("episodes_told")] += self._told_in_episode[counted].sum(0)
+        counts[COUNTS.index("episodes_paid")] += (self._told_in_episode & self._paid_in_episode)[counted].sum(0)
+        for of_episode in (self._reached, self._told_in_episode, self._paid_in_episode):
+            of_episode[index] = False
+        self._suggested[index] = _NONE
+        self.away[index] = 0
+
+    def _tell(self) -> None:
+        """Goals for the states that the envs are in now."""
+        if self.config.source == "actions":
+            self._suggested[:] = self._actions
+        elif self.config.source == "oracle":
+            self._suggested = np.where(self.env.possible_goals(), self._own, np.int32(_NONE))
+        else:
+            self._suggest()
+        self._make_room()
+        self._offered = self._left()
+        self.told = self._texts(self._offered)
+        env, place = np.nonzero(self._offered >= 0)
+        self._told_in_episode[env, self._offered[env, place]] = True
+        if self._steps % COUNT_EVERY == 0 and len(self._own):
+            self._count()
+        self._steps += 1
+
+    # ---- suggestions --------------------------------------------------------------------------------------------
+
+    def _suggest(self) -> None:
+        assert self._suggestions is not None, "sources that ask a model are given its suggestions"
+        situations = self.env.situations()
+        known = len(self.env.texts)
+        self._answer_of, self._asked = _grown(self._answer_of, known), _grown(self._asked, known)
+        new = np.unique(situations[~self._asked[situations]])
+        self._asked[new] = True
+        if len(new):
+            self._suggestions.ask(self.env.texts.texts(new))
+        waits = self._when_away in ("wait", "stop") and not self._answer_of[situations].all()
+        for situation, goals in (self._suggestions.wait() if waits else self._suggestions.poll()).items():
+            self._learn(situation, goals)
+        row = self._answer_of[situations]
+        held = (row == 0) & (self._when_away == "cached") & (self._suggested >= 0).any(1)
+        self._suggested = np.where(held[:, None], self._suggested, self._answers[row])
+        self.status[:] = np.where(row > 0, ANSWERED, np.where(held, HELD, MISSING))
+
+    def _learn(self, situation: str, goals: Sequence[str]) -> None:
+        """Take an answer."""
+        answer = np.full(self.size, _NONE, np.int32)
+        answer[: len(goals)] = [self.words.goal(name) for name in goals][: self.size]
+        own = len(self._answers)
+        self._answers = np.concatenate([self._answers, answer[None]])
+        # Shuffled: one of the answers so far, this one among them, which follows from the situation's words alone.
+        row = 1 + text_hash(situation) % own if self.config.shuffled else own
+        self._answer_of = _grown(self._answer_of, len(self.env.texts))
+        self._answer_of[self.env.texts.intern(situation)] = row
+
+    def _texts(self, goals: Rows) -> Rows:
+        """Goals [..., K] as text ids."""
+        names = [*self.words.goals, NO_GOAL]
+        if len(self._text_of) != len(names):
+            self._text_of = np.array([self.env.texts.intern(name) for name in names], np.int32)
+        result: Rows = self._text_of[goals]
+        return result
+
+    def _make_room(self) -> None:
+        """Columns for goals and meanings that are new. The last is of none, and stays False."""
+        meanings, goals = len(self.words.meanings) + 1, len(self.words.meaning)
+        self._reached[:, -1:] = False
+        self._reached = _wider(self._reached, meanings)
+        self._told_in_episode, self._paid_in_episode = (
+            _wider(of_episode, goals) for of_episode in (self._told_in_episode, self._paid_in_episode)
+        )
+        self._counts = _wider(self._counts.T, goals).T
+
+    # ---- what is told of it -------------------------------------------------------------------------------------
+
+    def _count(self) -> None:
+        """How sensible the suggestions are now."""
+        possible = self.env.possible_goals()  # [N, world's goals]
+        sense = np.zeros((self.env.num_envs, len(self.words.meanings) + 1), np.bool_)
+        own = self.words.meaning[self._own]
+        sense[:, own] = possible
+        meaning, each = self.words.meaning[self._offered], np.arange(self.env.num_envs)[:, None]
+        good = sense[each, meaning]
+        early = np.isin(meaning, own) & ~good
+        there = (self._offered >= 0) & self.counted[:, None]
+        for column, which in (("good", good), ("early", early), ("senseless", ~good & ~early)):
+            np.add.at(self._counts[:, COUNTS.index(column)], self._offered[which & there], 1)
+        told = np.zeros_like(sense)
+        told[each, meaning] = True
+        wanted = possible & self.counted[:, None]
+        if self.config.novelty:
+            wanted &= ~self._reached[:, own]
+        self._counts[self._own, COUNTS.index("possible")] += wanted.sum(0)
+        self._counts[self._own, COUNTS.index("possible_told")] += (wanted & told[:, own]).sum(0)
+
+    def names(self, i: int) -> list[str]:
+        """The goals of env i now."""
+        return [self.words.goals[goal] for goal in self._offered[i].tolist() if goal >= 0]
+
+    def report(self) -> dict[str, list[int]]:
+        """Counts since the last report, by goal: numbers as `COUNTS` names them."""
+        counted = {name: row for name, row in zip(self.words.goals, self._counts.tolist(), strict=False) if any(row)}
+        self._counts[:] = 0
+        return counted
+
+    # ---- state between two steps --------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What a successor needs besides the env's state."""
+        return {
+            "goals": _packed(self.words.goals),
+            "meanings": _packed(list(self.words.meanings)),
+            "reached": self._reached.copy(),
+            "suggested": self._suggested.copy(),
+            "away": self.away.copy(),
+        }
+
+    def restore(self, state: dict[str, NDArray[Any]]) -> None:
+        """Continue from `state()`, in an env that stands where it stood."""
+        goals = np.array([self.words.goal(name) for name in _unpacked(state["goals"])] + [_NONE], np.int32)
+        meanings = [self.words.means(name) for name in _unpacked(state["meanings"])]
+        self._make_room()
+        self._reached[:] = False
+        self._reached[:, meanings] = state["reached"][:, : len(meanings)]
+        self._suggested = goals[state["suggested"]]
+        self.away[:] = state["away"]
+        self._tell()
+
+
+def make(config: GoalsConfig, env: VectorEnv, language: LanguageSetup | None, caller: str, patient: bool) -> Goals:
+    """The goals of worlds that have begun.
+
+    Args:
+        language: where the service is, for sources that ask a model.
+        caller: who asks.
+        patient: wait for every answer, whatever `llm.when_away` says.
+    """
+    if not config.asks:
+        return Goals(config, env)
+    assert language is not None, "the controller starts the service for stages that ask it"
+    when_away = "wait" if patient else language.when_away
+    door = language.door(caller, "none")  # `Suggestions` asks again by itself
+    suggestions = Suggestions(door, config, env.env_spec.goals, stop=when_away == "stop")
+    return Goals(config, env, suggestions, when_away)
+
+
+def _grown(column: NDArray[Any], length: int) -> NDArray[Any]:
+    """`column` with room for at least `length`; what is new is 0."""
+    if len(column) >= length:
+        return column
+    return np.concatenate([column, np.zeros(2 * length - len(column), column.dtype)])
+
+
+def _wider(table: NDArray[Any], columns: int) -> NDArray[Any]:
+    """`table` with at least so many columns; what is new is 0."""
+    missing = columns - table.shape[1]
+    return np.pad(table, ((0, 0), (0, missing))) if missing > 0 else table
+
+
+def _packed(names: Sequence[str]) -> NDArray[np.uint8]:
+    """Names as an array, since a state is arrays."""
+    return np.frombuffer("\n".join(names).encode(), np.uint8)
+
+
+def _unpacked(names: NDArray[np.uint8]) -> list[str]:
+    text = names.tobytes().decode()
+    return text.split("\n") if text else []

@@ -1,0 +1,150 @@
+"""Goals that a language model suggests, by situation. Each situation is asked about once, and in the background.
+
+    situation ──> known? ──> its goals
+                  └─ no: asked, together with others that are new ──> `poll` hands over what came since
+
+Requests leave together while few are under way, so that a service that is slow or away gets a few large questions and
+not many small ones. The service itself remembers every answer, whoever asked: what another actor, or this one before
+it died, was told is not paid for again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from actors.language import PASSING, PAUSE_S
+from learner.goals import GoalsConfig
+from llm_service.door import Door
+from llm_service.errors import AwayTooLong, BudgetExhausted, UsageError
+from llm_service.records import Answer, Status
+
+UNDER_WAY = 4
+"""Most requests at a time of one actor; further situations wait and go out together."""
+PATIENCE_S = 240.0
+"""How long `wait` waits for a further answer: less than `actors.timeout_s`, after which an actor is taken for hung."""
+
+Goals = tuple[str, ...]
+
+
+@dataclass
+class _Request:
+    """Situations under way, and for each how many of the answers are its."""
+
+    situations: list[str]
+    answers: Future[list[Answer]]
+
+
+class Suggestions:
+    """What a language model suggests in each situation.
+
+    Args:
+        door: to the service.
+        config: how goals are had.
+        goals: of the world, for the closed form.
+        stop: raise when the model is away, rather than ask again.
+    """
+
+    def __init__(self, door: Door, config: GoalsConfig, goals: Sequence[str], stop: bool) -> None:
+        self.door, self.config, self.goals, self.stop = door, config, tuple(goals), stop
+        self._waiting: dict[str, None] = {}  # in the order they came
+        self._under_way: list[_Request] = []
+        self._pause_until = 0.0
+        self._trouble = "it is slow"
+
+    def ask(self, situations: Sequence[str]) -> None:
+        """Have these asked about; those that wait already are not asked about twice."""
+        self._waiting |= dict.fromkeys(situations)
+        self._send()
+
+    def poll(self) -> dict[str, Goals]:
+        """The goals that came since the last time, by situation.
+
+        Raises:
+            AwayTooLong: the model is away, and `stop` is wanted then.
+            BudgetExhausted: the model may not be asked any more.
+            UsageError: it cannot be asked like this.
+        """
+        found: dict[str, Goals] = {}
+        for request in [request for request in self._under_way if request.answers.done()]:
+            self._under_way.remove(request)
+            found |= self._read(request)
+        self._send()
+        return found
+
+    def wait(self) -> dict[str, Goals]:
+        """The goals of everything that was asked about.
+
+        Raises:
+            AwayTooLong: there was no answer for `PATIENCE_S`, or the model is away and `stop` is wanted.
+            BudgetExhausted, UsageError: as `poll`.
+        """
+        found: dict[str, Goals] = {}
+        ends = time.monotonic() + PATIENCE_S
+        while self._waiting or self._under_way:
+            if time.monotonic() > ends:
+                raise AwayTooLong(f"the language model suggested no goals for {PATIENCE_S:.0f} s: {self._trouble}")
+            if self._under_way:
+                self._under_way[0].answers.exception()  # waits; `poll` reads it
+            else:
+                time.sleep(max(0.0, self._pause_until - time.monotonic()))
+            if came := self.poll():
+                ends = time.monotonic() + PATIENCE_S
+                found |= came
+        return found
+
+    def _send(self) -> None:
+        if self._waiting and len(self._under_way) < UNDER_WAY and time.monotonic() >= self._pause_until:
+            situations, self._waiting = list(self._waiting), {}
+            self._under_way.append(_Request(situations, self.door.later(self._question, situations)))
+
+    def _question(self, situations: Sequence[str]) -> list[Answer]:
+        """Answers about each situation: one each, or one for each goal of the world, side by side."""
+        sentences = [situation.split(". ") for situation in situations]
+        if self.config.source == "model":
+            items = [{"observation": seen, "limit": self.config.limit, "free": True} for seen in sentences]
+            return self.door.ask("suggest_goals", items)
+        return self.door.ask(
+            "yes_no",
+            [
+                {"question": f"Does it make sense to {goal} now?", "context": seen}
+                for seen in sentences
+                for goal in self.goals
+            ],
+        )
+
+    def _read(self, request: _Request) -> dict[str, Goals]:
+        """What was answered; situations without an answer are put back."""
+        answers = request.answers.result()
+        each = len(answers) // len(request.situations)
+        found: dict[str, Goals] = {}
+        for i, situation in enumerate(request.situations):
+            own = answers[i * each : (i + 1) * each]
+            if any(self._must_be_asked_again(answer) for answer in own):
+                self._waiting[situation] = None
+                self._pause_until = time.monotonic() + PAUSE_S
+            else:
+                found[situation] = self._goals(own)
+        return found
+
+    def _must_be_asked_again(self, answer: Answer) -> bool:
+        """True after a failure that may pass. An answer that is no goal at all is an answer: there are none."""
+        if answer.ok or answer.status is Status.MALFORMED:
+            return False
+        self._trouble = f"{answer.status.name.lower()}: {answer.reason}"
+        reason = f"the language model suggests no goals: {self._trouble}"
+        if answer.status is Status.BUDGET:
+            raise BudgetExhausted(reason)
+        if answer.status not in (*PASSING, Status.EXPIRED):
+            raise UsageError(reason)
+        if self.stop:
+            raise AwayTooLong(reason)
+        return True
+
+    def _goals(self, answers: Sequence[Answer]) -> Goals:
+        if self.config.source == "model":
+            return tuple(answers[0].value["goals"]) if answers[0].ok else ()
+        yes = (answer.ok and answer.value["probability"] > self.config.probability for answer in answers)
+        return tuple(goal for goal, wanted in zip(self.goals, yes, strict=True) if wanted)

@@ -1,0 +1,247 @@
+"""ellm: env steps per second with learning included, against the published design of ELLM as one loop.
+
+Crafter in words with 139 deeds, goals from a language model and rewards by meaning, a double dueling 3-step DQN of
+layers of 512; 16 rows are replayed for each env step. CPU only. Both sides play 5,000 steps before learning begins, and
+are timed after that.
+
+    text_with_llm_latency    a question to the model takes 200 ms; each situation is asked about once
+    text                     it takes no time
+    .../minibatch_512        as many rows, in minibatches of 512, of which `published_loop_512` has as well
+    .../after_50000          by then most situations are known
+    pixels                   pictures of 64 x 64 instead of the state in words
+
+The peer is `peers/ellm_loop.py`: one world, one process, each thing in turn. Before anything is timed, both sides play
+the same worlds with the same actions: situations, states, deeds, goals and ends must be equal.
+
+Limit: arithmetic of the gradient steps, 16 rows an env step forward and backward, on one core on both sides. Ours does
+nothing else there; waiting, worlds and captions are beside it.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+import envs
+from actors.goals import Goals
+from benchmarks.measure import (
+    OWN,
+    Case,
+    Options,
+    OursFailed,
+    PeerFailed,
+    Report,
+    Run,
+    Skip,
+    assert_equal,
+    compare,
+    run_peer,
+)
+from benchmarks.peers.ellm_world import DEEDS, Payment, World
+from benchmarks.train import PATIENCE, WARM_UP_UPDATES, Rows, better_of, run_ours, steady
+from envs.crafter.rules import SENSIBLE
+from learner.goals import GoalsConfig
+from llm_service.embedding import embed_one
+
+EXPERIMENT = ("method=ellm", "env=crafter", "env.id=crafter/Text")
+LATENCY_S = 0.2
+MINIBATCH, LARGE_MINIBATCH = 64, 512
+PER_STEP = 16  # rows replayed for an env step
+START, LATE_START = 5000, 50_000
+CHECKED_WORLDS, CHECKED_STEPS = 8, 200
+QUICK_SECONDS, QUICK_ROUNDS = 110.0, 1
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One case, for both sides."""
+
+    latency_s: float = 0.0
+    minibatch: int = MINIBATCH
+    start: int = START
+    pixels: bool = False
+    headline: bool = False
+
+    def ours(self) -> list[str]:
+        """Words of a run."""
+        words = [
+            *EXPERIMENT,
+            f"llm.latency_s={self.latency_s}",
+            f"learner.minibatch={self.minibatch}",
+            f"dqn.samples_per_insert={PER_STEP}",
+            f"dqn.start_steps={self.start}",
+            "learner.env_steps=100000000",
+            "evaluate.every=0",
+            "cluster.dashboard=false",
+        ]
+        return words + ["env.observe=[pixels]", "dqn.capacity=50000"] * self.pixels
+
+    def theirs(self, *words: str) -> list[str]:
+        """Words of the peer's script."""
+        start = ["--start", str(self.start), "--latency", str(self.latency_s)]
+        return start + ["--pixels"] * self.pixels + list(words)
+
+
+WITH_LATENCY, WITHOUT = Setting(LATENCY_S, headline=True), Setting(headline=True)
+SETTINGS = {
+    "text_with_llm_latency": WITH_LATENCY,
+    "text": WITHOUT,
+    "text_with_llm_latency/minibatch_512": Setting(LATENCY_S, LARGE_MINIBATCH),
+    "text/minibatch_512": Setting(minibatch=LARGE_MINIBATCH),
+    "text_with_llm_latency/after_50000": Setting(LATENCY_S, start=LATE_START),
+    "pixels": Setting(pixels=True),
+}
+CASES = tuple(SETTINGS)
+
+
+def said(shares: Mapping[str, float]) -> str:
+    """Shares of time, largest first, what is below 1 % left out."""
+    ordered = sorted(shares.items(), key=lambda item: -item[1])
+    return ", ".join(f"{part} {share:.0%}" for part, share in ordered if share >= 0.005)
+
+
+class Match:
+    """Both sides of a setting, and what is to be said of them."""
+
+    def __init__(self, name: str, setting: Setting, options: Options) -> None:
+        self.name, self.setting, self.options = name, setting, options
+        self.seconds = 5.0 if options.quick else 20.0
+        self.notes: dict[str, str] = {}
+        self.said = ""
+
+    def compare(self) -> Report:
+        """Rounds of ours and all peers."""
+        headline = frozenset({"published_loop"} if self.setting.headline else ())
+        case = Case("ellm", self.name, "env_steps", headline, notes=self.notes)
+        return compare(case, self.ours, self._peers(), self.options)
+
+    def _peers(self) -> dict[str, Run]:
+        peers = {"published_loop": self._better("published_loop")}
+        if self.options.quick:
+            return peers
+        if self.setting.headline:
+            peers["published_loop_by_sentence"] = self._better("published_loop_by_sentence", "--by-sentence")
+        if self.setting.minibatch != MINIBATCH:
+            size = "--minibatch", str(self.setting.minibatch)
+            peers["published_loop_512"] = self._better("published_loop_512", *size)
+        return peers
+
+    # ---- ours ---------------------------------------------------------------------------------------------------
+
+    def ours(self) -> float:
+        timeout = min(self.seconds + PATIENCE, self.options.seconds_left)
+        return run_ours(self.setting.ours(), self._watch, timeout)
+
+    def _watch(self, rows: Rows) -> float | None:
+        """The steady speed once learning goes on for long enough."""
+        learned = [row for row in rows if row.get("replay/updates", 0) > 0]
+        speed = steady(learned, self.seconds)
+        if speed is not None:
+            measured = learned[WARM_UP_UPDATES:]
+            replayed = replayed_per_step(measured, self.setting.minibatch)
+            if abs(replayed / PER_STEP - 1) > 0.05:
+                raise OursFailed(f"ours replayed {replayed:.1f} rows for each env step, not {PER_STEP}")
+            self.said = f"ours, side by side: {said(shares(measured))}"
+        return speed
+
+    # ---- the peer -----------------------------------------------------------------------------------------------
+
+    def _better(self, peer: str, *words: str) -> Run:
+        """With one torch thread or one for each core, whichever is better here."""
+        notes: dict[str, str] = {}
+
+        def with_threads(name: str, threads: str) -> Run:
+            def run() -> float:
+                speed, note = self._theirs(*words, "--threads", threads)
+                self.notes[peer] = notes[name] = f"{self.said}; peer, torch threads {name}: {note}"
+                return speed
+
+            return run
+
+        settings = {"1": with_threads("1", "1"), "one a core": with_threads("one a core", "0")}
+        if self.options.quick:
+            del settings["one a core"]
+        return better_of(settings, lambda best: self.notes.update({peer: notes[best]}))
+
+    def _theirs(self, *words: str) -> tuple[float, str]:
+        """The peer's speed, and what is to be said of it."""
+        timeout = min(self.seconds + self.setting.start / 50 + PATIENCE, self.options.seconds_left)
+        words = (*self.setting.theirs("--seconds", str(self.seconds)), *words)
+        answer = run_peer(OWN, "ellm_loop", words, timeout)
+        if abs(answer["replayed_per_step"] / PER_STEP - 1) > 0.05:
+            raise PeerFailed(f"it replayed {answer['replayed_per_step']:.1f} rows for each env step, not {PER_STEP}")
+        news = f"in {answer['env_steps']} steps {answer['asked']} questions and {answer['embedded']} new texts"
+        return float(answer["steps_per_second"]), f"{said(answer['shares'])}; {news}"
+
+
+def shares(rows: Rows) -> dict[str, float]:
+    """Means of the columns `time/*` of metrics, by part."""
+    names = [name for name in rows[-1] if name.startswith("time/")]
+    return {name.removeprefix("time/"): statistics.mean(row.get(name, 0.0) for row in rows) for name in names}
+
+
+def replayed_per_step(rows: Rows, minibatch: int) -> float:
+    """Rows replayed for each env step, from the first row of metrics to the last."""
+    first, last = rows[0], rows[-1]
+    updates = last["replay/updates"] - first["replay/updates"]
+    return float(updates * minibatch / (last["env_steps"] - first["env_steps"]))
+
+
+def check(worlds: int = CHECKED_WORLDS, steps: int = CHECKED_STEPS) -> None:
+    """Both sides play the first episodes of some seeds with the same actions, as far as `steps` lead, and have the same
+    oracle of goals.
+
+    Raises:
+        DifferentOutputs: at the first difference.
+    """
+    ours = envs.make("crafter/Text", worlds, engine="native", success="loose")
+    obs = ours.begin(np.arange(worlds))
+    goals = Goals(GoalsConfig(source="oracle"), ours, embed=embed_one)
+    theirs = [World(seed, ordered=True) for seed in range(worlds)]
+    pay = Payment(lambda names: np.stack([embed_one(name) for name in names]))
+    achieved: list[set[str]] = [set() for _ in theirs]
+    random = np.random.default_rng(0)
+    apt = [place for place, deed in enumerate(DEEDS) if deed.name in SENSIBLE]  # half the time, for things to happen
+    playing = np.ones(worlds, np.bool_)
+    for step in range(steps):
+        choices = random.choice(apt, worlds), random.integers(0, len(DEEDS), worlds)
+        actions = np.where(random.random(worlds) < 0.5, *choices)
+        situations, told = ours.situations(), []
+        for i, world in enumerate(theirs):
+            if playing[i]:
+                what = f"crafter/Text seed {i} step {step}"
+                situation, state = world.look()
+                assert_equal(f"{what} situation", ours.texts[int(situations[i])], situation)
+                parts = [ours.texts[int(obs[name][i])] for name in ("view", "items", "feelings")]
+                assert_equal(f"{what} state", ". ".join(parts), state)
+            told.append([goal for goal in world.sensible() if goal not in achieved[i]])
+            if playing[i]:
+                assert_equal(f"{what} goals", set(goals.names(i)), set(told[i]))
+        transition = ours.advance(actions)
+        events = [ours.texts[event] if event >= 0 else "" for event in ours.events.tolist()]
+        reward = goals.advance(transition)
+        obs = transition.obs
+        for i in np.flatnonzero(playing).tolist():
+            what = f"crafter/Text seed {i} step {step}"
+            deed, died = theirs[i].act(int(actions[i]))
+            assert_equal(f"{what} deed", events[i], deed)
+            paid = pay(deed, told[i], achieved[i])
+            assert_equal(f"{what} reward", round(float(reward[i]), 4), round(paid, 4))
+            assert_equal(f"{what} end", bool(transition.terminated[i]), died)
+        playing[transition.final_index] = False
+
+
+def run(options: Options) -> Report:
+    check()
+    report = Report()
+    for name, setting in SETTINGS.items():
+        if not options.wants(name):
+            continue
+        if options.quick and not setting.headline:
+            report.skips.append(Skip("ellm", name, "env_steps", "published_loop", "left out of --quick"))
+            continue
+        report.add(Match(name, setting, options).compare())
+    return report

@@ -1,0 +1,130 @@
+"""From which similarity on is a goal reached? What players of Crafter do, beside what they may set out for.
+
+    python -m benchmarks.thresholds        prints two tables and a recommendation, as Markdown
+
+A goal is paid if the name of what was done is similar enough to it: the cosine of their embeddings is above a threshold
+(Du et al. 2023, arXiv 2302.06692, section 3). Which threshold is right depends on the encoder, so it is measured here
+for ours. A pair of a deed and a goal is a match if the goal is one of the names of the deed, in whatever words it is
+said. A match below the threshold is missed; another pair above it is false.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.crafter.rules import COMBINED, SENSIBLE, SYNONYMS
+from envs.crafter.tasks import GOALS
+from llm_service.embedding import embed_one
+
+THRESHOLDS = (0.7, 0.75, 0.8, 0.85, 0.88, 0.9, 0.95, 0.99)
+QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+OTHER = "other actions"
+"""The names of actions that are no goals of this world: goals of a model that talks nonsense, or of no model at all."""
+
+REWORDED: dict[str, tuple[str, ...]] = {
+    "sleep": ("go to sleep", "take a nap", "sleep for a while"),
+    "eat plant": ("eat the ripe plant", "eat a ripe plant", "eat some of the plant"),
+    "attack zombie": ("fight the zombie", "kill a zombie", "defeat the zombie"),
+    "attack skeleton": ("fight a skeleton", "kill the skeleton", "defeat the skeleton"),
+    "attack cow": ("kill the cow", "hunt a cow", "eat the cow"),
+    "chop tree": ("chop down the tree", "cut down a tree", "chop wood", "collect wood from a tree"),
+    "chop grass": ("cut the grass", "chop some grass", "gather grass"),
+    "mine stone": ("mine some stone", "dig stone", "collect stone"),
+    "mine coal": ("mine some coal", "dig for coal", "collect coal"),
+    "mine iron": ("mine some iron", "mine iron ore", "collect iron"),
+    "mine diamond": ("mine diamonds", "dig for a diamond", "collect a diamond"),
+    "drink water": ("drink some water", "have a drink of water", "drink from the water"),
+    "place stone": ("place a stone block", "put down a stone", "place some stone"),
+    "place crafting table": ("place a crafting table", "build a crafting table", "craft a table"),
+    "place furnace": ("build a furnace", "put down a furnace", "place a stone furnace"),
+    "place plant": ("plant a sapling", "place a sapling", "put the plant down"),
+    "make wood pickaxe": ("craft a wooden pickaxe", "pick a wood pickaxe", "make a wooden pickaxe"),
+    "make stone pickaxe": ("craft a stone pickaxe", "build a stone pickaxe"),
+    "make iron pickaxe": ("craft an iron pickaxe", "build an iron pickaxe"),
+    "make wood sword": ("craft a wooden sword", "make a wooden sword"),
+    "make stone sword": ("craft a stone sword", "build a stone sword"),
+    "make iron sword": ("craft an iron sword", "build an iron sword"),
+}
+"""Goals as somebody might say them who does not know their names."""
+
+Goals = Sequence[tuple[str, str]]
+"""(what is said, the goal that is meant)."""
+
+
+def wordings() -> dict[str, Goals]:
+    """Goals by how they are said."""
+    framed = [(said, goal) for goal in GOALS for said in _framed(goal)]
+    return {
+        "the goal's name": [(goal, goal) for goal in GOALS],
+        "with articles": framed,
+        "second name": [(other, goal) for other, goal in SYNONYMS.items()],
+        "other words": [(said, goal) for goal, phrases in REWORDED.items() for said in phrases],
+        OTHER: [(said, said) for said in COMBINED if said not in {*GOALS, *SYNONYMS}],
+    }
+
+
+def _framed(goal: str) -> list[str]:
+    verb, _, noun = goal.partition(" ")
+    with_article = [f"{verb} {article} {noun}" for article in ("the", "a")] if noun else []
+    return [goal.capitalize(), f"go and {goal}", *with_article]
+
+
+class Pairs(NamedTuple):
+    """Similarities of deeds and goals that are said in one way."""
+
+    matches: NDArray[np.float32]
+    sensible: NDArray[np.float32]  # of the other pairs, those of deeds that can succeed
+    senseless: NDArray[np.float32]  # and those of the rest, which count only where trying counts (success=loose)
+
+
+def compare(goals: Goals, embed: Callable[[str], NDArray[np.float32]]) -> Pairs:
+    """Every deed with every goal."""
+    deeds = np.stack([embed(deed) for deed in COMBINED])
+    similarity = np.stack([embed(said) for said, _ in goals]) @ deeds.T
+    match = np.array([[SYNONYMS.get(deed, deed) == goal for deed in COMBINED] for _, goal in goals])
+    sensible = np.array([deed in SENSIBLE for deed in COMBINED])
+    return Pairs(similarity[match], similarity[~match & sensible], similarity[~match & ~sensible])
+
+
+def recommended(found: Mapping[str, Pairs], everything: bool) -> float:
+    """The lowest threshold without a false match, of deeds that can succeed and goals of this world, or of everything.
+
+    A false match teaches what is wrong, whenever it happens; a missed one pays nothing for one wording of a goal.
+    """
+    own = [pairs.sensible for said, pairs in found.items() if said != OTHER]
+    highest = np.concatenate([values for pairs in found.values() for values in pairs[1:]] if everything else own).max()
+    return next(threshold for threshold in THRESHOLDS if threshold > highest)
+
+
+def markdown(found: Mapping[str, Pairs]) -> str:
+    """Both tables and what follows."""
+    lines = [f"| pairs | number | {' | '.join(f'{q:.0%}' for q in QUANTILES)} |", "|---" * 9 + "|"]
+    for said, pairs in found.items():
+        for name, values in zip(("match", "other deed", "senseless deed"), pairs, strict=True):
+            quantiles = " | ".join(f"{q:.3f}" for q in np.quantile(values, QUANTILES))
+            lines.append(f"| {name}, {said} | {len(values)} | {quantiles} |")
+    goals = [said for said in found if said != OTHER]
+    heads = [
+        *(f"missed, {said}" for said in goals),
+        "false, other deed",
+        "false, senseless deed",
+        f"false, {OTHER}",
+    ]
+    lines += ["", f"| threshold | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
+    for threshold in THRESHOLDS:
+        counts = [f"{(found[said].matches <= threshold).sum()} of {len(found[said].matches)}" for said in goals]
+        for values in ([found[said][which] for said in goals] for which in (1, 2)):
+            counts.append(str((np.concatenate(values) > threshold).sum()))
+        counts.append(str((np.concatenate(found[OTHER][1:]) > threshold).sum()))
+        lines.append(f"| {threshold:g} | {' | '.join(counts)} |")
+    own, everything = (recommended(found, which) for which in (False, True))
+    lines += ["", f"Recommended: {own:g} for goals of this world where success counts; {everything:g} for everything."]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(markdown({said: compare(goals, embed_one) for said, goals in wordings().items()}))

@@ -1,0 +1,91 @@
+"""Goals in words beside a world's reward: what they are, before anybody acts on them (Du et al. 2023, section 3).
+
+    situation ──> suggested goals ──> those not reached yet in this episode ──> told to the policy (field `goals`)
+    event of a step ──> the likeliest of the told goals ──> reward, column `goal`
+
+How goals are had and paid is the actors' work (`actors/goals.py`); what stands here is what learners and
+configurations must know of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+from envs.api import EnvSpec, Field
+from envs.config import Part
+
+FIELD = "goals"
+"""The observation field that tells them: a set of texts."""
+COLUMN = "goal"
+"""The reward column that pays them."""
+NO_GOAL = "no goal"
+"""Stands in the empty places of the field."""
+
+ANSWERED, HELD, MISSING = 1, 2, 3
+"""What `Chunk.llm_status` says of a step: the goals are those of the situation; they are still those of an earlier one,
+since no answer was there; there are none, for the same reason."""
+
+
+class GoalsConfig(Part):
+    """Goals beside the world's reward."""
+
+    source: Literal["none", "model", "choice", "oracle", "actions"] = "none"
+    """Who suggests them. `model`: the language model writes a list. `choice`: it says yes or no to each goal of the
+    world. `oracle`: the goals of the world that make sense now. `actions`: the name of every action, always."""
+    novelty: bool = True
+    """A goal is told and paid once in an episode; false: as often as it is suggested and reached."""
+    shuffled: bool = False
+    """`model`, `choice`: each situation gets the answer to another one. The control arm for the sense of answers."""
+    limit: int = 5
+    """`model`: so many goals at most."""
+    threshold: float = 0.88
+    """Cosine similarity above which the name of what was done is taken for a goal."""
+    probability: float = 0.5
+    """`choice`: a goal counts if yes is more probable than this."""
+    told: bool = True
+    """The policy reads the goals; false: they are only paid."""
+
+    @property
+    def asks(self) -> bool:
+        """Whether a language model is asked."""
+        return self.source in ("model", "choice")
+
+
+def told(goals: GoalsConfig, spec: EnvSpec) -> EnvSpec:
+    """What a policy sees of a world with these goals."""
+    if goals.source == "none" or not goals.told:
+        return spec
+    return dataclasses.replace(spec, fields=spec.fields | {FIELD: Field("text", (most(goals, spec),))})
+
+
+def most(goals: GoalsConfig, spec: EnvSpec) -> int:
+    """How many goals an env has at most at a time."""
+    sizes = {"model": goals.limit, "actions": len(spec.action_names)}
+    return sizes.get(goals.source, len(spec.goals))
+
+
+def check_goals(config: Any, spec: EnvSpec) -> None:
+    """Can goals be had and paid in this world, by this configuration?
+
+    Raises:
+        ValueError: no; one sentence.
+    """
+    goals: GoalsConfig = config.goals
+    if goals.source == "none":
+        return
+    if not spec.eventful:
+        raise ValueError(
+            f"goals.source={goals.source} needs a world that tells events, such as crafter/Text: {spec.id} does not"
+        )
+    if goals.source in ("oracle", "choice") and not spec.goals:
+        raise ValueError(f"goals.source={goals.source} needs a world that publishes goals: {spec.id} does not")
+    if goals.told and config.policy.network != "texts":
+        raise ValueError("goals.told=true needs policy.network=texts, the only network that reads sets of texts")
+    if goals.shuffled and not goals.asks:
+        raise ValueError(f"goals.shuffled mixes a language model's answers: goals.source={goals.source} asks none")
+    if goals.shuffled and config.sync:
+        raise ValueError("goals.shuffled=true depends on the order of answers: it cannot be sync=true")
+    away = config.llm.when_away
+    if goals.asks and config.sync and away != "wait":
+        raise ValueError(f"sync=true needs llm.when_away=wait: with {away}, goals depend on how fast answers come")

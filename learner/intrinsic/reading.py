@@ -1,0 +1,93 @@
+"""What an observation says, as numbers: the input of the networks that judge it.
+
+    pictures      -> random convolutions          texts -> MiniLM vectors, or random codes of their words
+    categories one-hot, vectors, grids            of a set of texts, the mean
+    all side by side -> less the mean, by the deviation of all that was seen, cut to [-5, 5]
+
+Nothing here learns: were these the features of the policy, a state would become new again whenever the policy changes.
+The limit is the convolutions, and the embedding of texts that were never seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from envs.api import Field, Observation
+from learner.collective import Group
+from learner.intrinsic.moments import Moments
+from learner.models.text import LearnedText
+from learner.models.texts import LEAST_SIDE, convolutions
+from llm_service.embedding import MINILM_WIDTH, embed_one
+
+CUT = 5.0  # deviations (Burda et al. 2019, section 2.4)
+TEXT_WIDTH = 128  # numbers of a text that is read by its words
+BLOCK = 256  # pictures that are looked at together
+
+Texts = Callable[[NDArray[Any]], list[str]]
+
+
+class Reader(nn.Module):
+    """Numbers [M, width] of the `fields` of observations.
+
+    Args:
+        fields: what is read.
+        words: the vocabulary, if texts are read by their words; None: by MiniLM.
+    """
+
+    def __init__(self, fields: Mapping[str, Field], words: Sequence[str] | None, group: Group) -> None:
+        super().__init__()
+        self.fields = dict(fields)
+        self.pictures = [n for n, f in fields.items() if f.kind == "pixels" and min(f.shape[:2]) >= LEAST_SIDE]
+        self.of_picture = nn.ModuleList(convolutions(fields[name].shape) for name in self.pictures)
+        self.text = None if words is None else LearnedText(words, TEXT_WIDTH)
+        self.requires_grad_(False)
+        self.width = sum(self._width(name) for name in fields)
+        self.moments = Moments(self.width, group)
+
+    @torch.no_grad()
+    def read(self, obs: Observation, texts: Texts) -> Tensor:
+        """Observations [M, ...], whose texts are names of `texts` -> float32 [M, width]."""
+        return torch.cat([self._numbers(name, obs[name], texts) for name in self.fields], -1)
+
+    def scale(self, numbers: Tensor) -> Tensor:
+        """[M, width] -> float32 [M, width] in [-5, 5], by the moments so far."""
+        mean, deviation = self.moments.mean.float(), self.moments.deviation.float()
+        return ((numbers - mean) / (deviation + 1e-8)).clamp(-CUT, CUT)
+
+    def _numbers(self, name: str, value: NDArray[Any], texts: Texts) -> Tensor:
+        field = self.fields[name]
+        if field.kind == "text":
+            named, row = np.unique(value, return_inverse=True)
+            codes = self._codes(texts(named))[torch.from_numpy(row.reshape(value.shape))]
+            return codes.mean(1) if field.shape else codes
+        if name in self.pictures:
+            of = self.of_picture[self.pictures.index(name)]
+            blocks = torch.split(torch.from_numpy(value), BLOCK)
+            return torch.cat([of(block.permute(0, 3, 1, 2).float() / 255) for block in blocks])
+        numbers = torch.from_numpy(value)
+        if field.kind == "category":
+            return nn.functional.one_hot(numbers.long(), field.size).float()
+        return numbers.flatten(1).float()
+
+    def _codes(self, texts: Sequence[str]) -> Tensor:
+        """Texts [U] -> [U, numbers of a text]."""
+        if self.text is None:
+            return torch.from_numpy(np.stack([embed_one(text) for text in texts]))
+        codes: Tensor = self.text(self.text.prepare(texts))
+        return codes
+
+    def _width(self, name: str) -> int:
+        field = self.fields[name]
+        if field.kind == "text":
+            return MINILM_WIDTH if self.text is None else TEXT_WIDTH
+        if name in self.pictures:
+            height, width, colours = field.shape
+            return int(self.of_picture[self.pictures.index(name)](torch.zeros(1, colours, height, width)).shape[1])
+        return field.size if field.kind == "category" else math.prod(field.shape)

@@ -1,0 +1,315 @@
+"""Goals: what is told, what is paid, once; by whom they are suggested; and what a successor restores."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import envs
+from actors import ActorsConfig, ActorSetup, RolloutActor
+from actors.goals import COUNTS, Goals
+from actors.suggestions import Suggestions
+from actors.vocabulary import Vocabulary
+from learner.goals import ANSWERED, HELD, MISSING, NO_GOAL, GoalsConfig, told
+from learner.group import build_policy, get_weights
+from learner.models import PolicyConfig
+from llm_service.errors import AwayTooLong, BudgetExhausted, UsageError
+from llm_service.records import Answer, Status
+
+SEED = 3
+
+
+def world(n=8, env="crafter/Named", **options):
+    env = envs.make(env, n, SEED, **{"length": 60, "success": "loose"} | options)
+    env.begin()
+    return env
+
+
+class Door:
+    """Stands for the service: answers by a function of the situation, from a thread, when it may."""
+
+    def __init__(self, suggest, open_=True):
+        self.suggest, self.asked = suggest, []
+        self.open = threading.Event()
+        if open_:
+            self.open.set()
+
+    def later(self, method, *args):
+        from concurrent.futures import Future
+
+        future = Future()
+
+        def work():
+            self.open.wait(20)
+            try:
+                future.set_result(method(*args))
+            except Exception as error:
+                future.set_exception(error)
+
+        threading.Thread(target=work, daemon=True).start()
+        return future
+
+    def ask(self, task, items):
+        self.asked += [". ".join(item["observation"]) for item in items]
+        return [self.suggest(". ".join(item["observation"])) for item in items]
+
+
+def answer(*goals):
+    import json
+
+    return Answer(Status.OK, json.dumps({"goals": list(goals), "dropped": 0}).encode())
+
+
+def by_model(env, door, when_away="wait", **options):
+    config = GoalsConfig(source="model", **options)
+    return Goals(config, env, Suggestions(door, config, env.env_spec.goals, when_away == "stop"), when_away)
+
+
+def deed(env, name):
+    return env.env_spec.action_names.index(name)
+
+
+# ---- what is paid ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["crafter/Named", "crafter/Text"])
+def test_there_is_no_reward_without_the_event_that_a_told_goal_names(name):
+    """Random play under the oracle, beside a bookkeeping of its own with sets of strings."""
+    env = world(16, name, success="strict")
+    goals = Goals(GoalsConfig(source="oracle"), env)
+    random = np.random.default_rng(0)
+    synonyms = {"make crafting table": "place crafting table", "eat cow": "attack cow"}
+    reached, paid = [set() for _ in range(16)], 0
+    for _ in range(200):
+        told_now = [goals.names(i) for i in range(16)]
+        for i in range(16):
+            assert not {synonyms.get(g, g) for g in told_now[i]} & reached[i], "told again after it was reached"
+        transition = env.advance(random.integers(len(env.env_spec.action_names), size=16))
+        done = [env.texts[e] if e >= 0 else "" for e in env.events.tolist()]
+        done = [synonyms.get(d, d) for d in done]
+        reward = goals.advance(transition)
+        for i in range(16):
+            expected = done[i] in {synonyms.get(g, g) for g in told_now[i]} and done[i] not in reached[i]
+            assert (reward[i] > 0) == expected, (done[i], told_now[i])
+            assert reward[i] in (0.0, 1.0)
+            reached[i] |= {done[i]} if expected else set()
+        for i in transition.final_index:
+            reached[i] = set()
+        paid += int((reward > 0).sum())
+    assert paid > 5
+
+
+def test_without_novelty_a_goal_pays_whenever_it_is_reached():
+    twice = []
+    for novelty in (True, False):
+        env = world(1, length=20)
+        goals = Goals(GoalsConfig(source="actions", novelty=novelty), env)
+        move = np.array([deed(env, "do nothing")])
+        twice.append(sum(float(goals.advance(env.advance(move))[0]) for _ in range(10)))
+    # Doing nothing is no event in the strict or loose sense: nobody is paid for it.
+    assert twice == [0.0, 0.0]
+    env = world(4, success="any", length=20)
+    once, always = (Goals(GoalsConfig(source="actions", novelty=n), env) for n in (True, False))
+    sums = np.zeros((2, 4))
+    for _ in range(6):
+        transition = env.advance(np.full(4, deed(env, "drink water")))
+        sums += np.stack([once.advance(transition), always.advance(transition)])
+    np.testing.assert_array_equal(sums, [[1] * 4, [6] * 4])
+
+
+def test_a_goal_in_other_words_is_paid_by_its_likeness():
+    env = world(1, success="any")
+    goals = by_model(env, Door(lambda _: answer("drink the water", "chop cow", "place a stone", "sing")))
+    assert set(goals.names(0)) == {"drink the water", "chop cow", "place a stone", "sing"}
+    reward = goals.advance(env.advance(np.array([deed(env, "place stone")])))
+    assert 0.88 < reward[0] <= 1
+    assert "place a stone" not in goals.names(0)
+    assert goals.advance(env.advance(np.array([deed(env, "sleep")])))[0] == 0
+
+
+@given(
+    names=st.lists(st.sampled_from(["a", "b", "c", "the d", "e"]), min_size=1, max_size=8),
+    deeds=st.lists(st.sampled_from(["a", "c", "d", "x"]), min_size=1, max_size=6),
+)
+@settings(max_examples=60, deadline=None)
+def test_the_table_of_likenesses_is_right_in_whatever_order_names_come(names, deeds):
+    def vector(text):
+        v = np.random.default_rng(sum(text.encode())).normal(size=4).astype(np.float32)
+        return v / np.linalg.norm(v)
+
+    words = Vocabulary([["e", "x"]], vector)
+    for i in range(max(len(names), len(deeds))):
+        for word, take in ((names[i : i + 1], words.goal), (deeds[i : i + 1], words.deed)):
+            for one in word:
+                take(one)
+    means = {"the d": "d", "x": "e"}
+    for deed_ in deeds:
+        for goal in names:
+            same = means.get(deed_, deed_) == means.get(goal, goal)
+            expected = 1.0 if same else float(vector(deed_) @ vector(goal))
+            assert words.similarity[words.deed(deed_), words.goal(goal)] == pytest.approx(expected)
+    assert (words.similarity[-1] == -1).all()
+    assert (words.similarity[:, -1] == -1).all()
+
+
+# ---- who suggests ---------------------------------------------------------------------------------------------------
+
+
+def test_a_situation_is_asked_about_once_whoever_meets_it_and_however_often():
+    env = world(32)
+    door = Door(lambda _: answer("chop tree"))
+    goals = by_model(env, door)
+    random = np.random.default_rng(0)
+    met = set(env.texts.texts(env.situations()))
+    for _ in range(80):
+        goals.advance(env.advance(random.integers(27, size=32)))
+        met |= set(env.texts.texts(env.situations()))
+        assert (goals.status == ANSWERED).all()
+    assert len(door.asked) == len(set(door.asked))
+    assert set(door.asked) == met
+
+
+def test_what_stands_while_an_answer_is_not_there():
+    policies = {}
+    for when_away in ("none", "cached"):
+        env = world(4, length=1000)
+        door = Door(lambda _: answer("chop grass"))
+        goals = by_model(env, door, when_away)
+        until(lambda goals=goals, env=env: goals.advance(env.advance(np.zeros(4, int))) is None or all_answered(goals))
+        door.open.clear()
+        states = set()
+        for _ in range(60):
+            goals.advance(env.advance(np.random.default_rng(1).integers(27, size=4)))
+            states |= {(int(s), tuple(goals.names(i))) for i, s in enumerate(goals.status)}
+        door.open.set()
+        policies[when_away] = states
+        assert goals.away.sum() > 0
+    assert {status for status, _ in policies["none"]} == {ANSWERED, MISSING}
+    assert {status for status, _ in policies["cached"]} == {ANSWERED, HELD}
+    assert all(not names for status, names in policies["none"] if status == MISSING)
+
+
+def all_answered(goals):
+    return bool((goals.status == ANSWERED).all())
+
+
+def until(holds, seconds=20):
+    ends = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < ends, "it did not come to pass"
+        time.sleep(0.01)
+
+
+def test_a_model_that_is_away_is_asked_again_and_an_episode_says_how_long_it_was(monkeypatch):
+    monkeypatch.setattr("actors.suggestions.PAUSE_S", 0.02)
+    env = world(2, length=30)
+    away = [True]
+    door = Door(lambda _: Answer(Status.AWAY, reason="no route") if away[0] else answer("chop tree"))
+    goals = by_model(env, door, "none")
+    for _ in range(20):
+        goals.advance(env.advance(np.zeros(2, int)))
+    away[0] = False
+
+    def step():
+        transition = env.advance(np.zeros(2, int))
+        goals.advance(transition)
+        return transition
+
+    ended = []
+    until(lambda: ended.extend(step().episodes.away.tolist()) or (all_answered(goals) and len(ended) >= 2))
+    assert ended[0] >= 20  # steps
+
+
+@pytest.mark.parametrize(
+    ("status", "when_away", "error"),
+    [
+        (Status.AWAY, "stop", AwayTooLong),
+        (Status.BUDGET, "cached", BudgetExhausted),
+        (Status.REFUSED, "none", UsageError),
+    ],
+)
+def test_failures_that_do_not_pass_end_the_actor(status, when_away, error):
+    env = world(2)
+    with pytest.raises(error, match="why it is so"):
+        goals = by_model(env, Door(lambda _: Answer(status, reason="why it is so")), when_away)
+        for _ in range(200):
+            goals.advance(env.advance(np.zeros(2, int)))
+            time.sleep(0.01)
+
+
+def test_an_answer_that_is_none_means_no_goals_and_is_not_asked_for_again():
+    env = world(2)
+    door = Door(lambda _: Answer(Status.MALFORMED, reason="prose"))
+    goals = by_model(env, door)
+    assert all_answered(goals)
+    assert goals.names(0) == []
+    assert env.texts[int(goals.told[0, 0])] == NO_GOAL
+
+
+def test_shuffled_answers_are_those_of_other_situations():
+    env = world(32)
+    plain, mixed = (by_model(env, Door(lambda s: answer(f"see {len(s)}")), shuffled=s) for s in (False, True))
+    random, same = np.random.default_rng(0), []
+    for _ in range(60):
+        transition = env.advance(random.integers(27, size=32))
+        plain.advance(transition)
+        mixed.advance(transition)
+        same += [plain.names(i) == mixed.names(i) for i in range(32)]
+        assert {n for i in range(32) for n in mixed.names(i)} <= set(plain.words.goals)
+    assert np.mean(same) < 0.6
+
+
+# ---- actors ---------------------------------------------------------------------------------------------------------
+
+
+def setup(source="oracle", **options):
+    env = {"length": 25, "success": "loose"}
+    goals = GoalsConfig(source=source, **options)
+    spec = told(goals, envs.spec("crafter/Named", **env))
+    policy = PolicyConfig(network="texts", hidden=16)
+    actors = ActorsConfig(n=1, envs=4, steps=16)
+    return ActorSetup("crafter/Named", env, spec, actors, policy, SEED, True, None, goals)
+
+
+@pytest.mark.parametrize("novelty", [True, False])
+def test_a_successor_continues_with_the_very_chunk_goals_and_all(novelty):
+    made = setup(novelty=novelty)
+    weights = get_weights(build_policy(made.policy, made.spec, 0))
+    first = RolloutActor(made, 0)
+    for _ in range(3):
+        summary, _ = first.rollout(weights, 1)
+    successor = RolloutActor(made, 0, 1, summary.state)
+    for _ in range(3):
+        (_, one), (_, two) = first.rollout(weights, 1), successor.rollout(weights, 1)
+        np.testing.assert_array_equal(one.rewards["goal"], two.rewards["goal"])
+        np.testing.assert_array_equal(one.obs["goals"], two.obs["goals"])
+        np.testing.assert_array_equal(one.final_obs["goals"], two.final_obs["goals"])
+        np.testing.assert_array_equal(one.action, two.action)
+    assert one.obs["goals"].shape == (17, 4, 22)
+
+
+def test_a_chunk_pays_in_a_column_of_its_own_and_names_every_goal():
+    made = setup()
+    actor = RolloutActor(made, 0)
+    weights = get_weights(build_policy(made.policy, made.spec, 0))
+    summary, chunk = actor.rollout(weights, 1)
+    assert set(chunk.rewards) == {"env", "goal"}
+    assert chunk.rewards["goal"].sum() > 0
+    assert set(np.unique(chunk.obs["goals"]).tolist()) <= set(chunk.texts)
+    assert summary.goals["chop grass"][COUNTS.index("good")] > 0
+
+
+def test_an_emptied_table_of_texts_does_not_change_what_happens(monkeypatch):
+    made = setup()
+    weights = get_weights(build_policy(made.policy, made.spec, 0))
+    one = RolloutActor(made, 0)
+    chunks = [one.rollout(weights, 1)[1] for _ in range(3)]
+    monkeypatch.setattr("actors.rollout.MOST_TEXTS", 0)
+    other = RolloutActor(made, 0)
+    for chunk in chunks:
+        again = other.rollout(weights, 1)[1]
+        np.testing.assert_array_equal(chunk.rewards["goal"], again.rewards["goal"])
+        np.testing.assert_array_equal(chunk.obs["goals"], again.obs["goals"])

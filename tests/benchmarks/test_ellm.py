@@ -1,0 +1,260 @@
+"""ellm: both sides play the same game, the peer is the loop that it says it is, rows and their ids, equal work."""
+
+import hashlib
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks import ellm
+from benchmarks.measure import ROOT, DifferentOutputs, Options, OursFailed
+from benchmarks.peers import ellm_loop, ellm_world
+from benchmarks.peers.ellm_memory import GAMMA, N_STEP, WIDTH, Embeddings, Replay
+from benchmarks.peers.ellm_world import DEEDS, Payment
+from cluster.config import compose
+from envs.crafter.rules import COMBINED
+
+IDS = {
+    "ellm/text_with_llm_latency/env_steps/published_loop": True,
+    "ellm/text_with_llm_latency/env_steps/published_loop_by_sentence": False,
+    "ellm/text/env_steps/published_loop": True,
+    "ellm/text/env_steps/published_loop_by_sentence": False,
+    "ellm/text_with_llm_latency/minibatch_512/env_steps/published_loop": False,
+    "ellm/text_with_llm_latency/minibatch_512/env_steps/published_loop_512": False,
+    "ellm/text/minibatch_512/env_steps/published_loop": False,
+    "ellm/text/minibatch_512/env_steps/published_loop_512": False,
+    "ellm/text_with_llm_latency/after_50000/env_steps/published_loop": False,
+    "ellm/pixels/env_steps/published_loop": False,
+}
+"""Rows, and whether they are headlines."""
+
+
+def encode(texts):
+    """Every text a direction of its own, in place of the language model."""
+    seeds = [int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest(), "little") for text in texts]
+    vectors = np.stack([np.random.default_rng(seed).normal(size=WIDTH) for seed in seeds]).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+# ---- the same game ---------------------------------------------------------------------------------------------------
+
+
+def test_both_sides_play_the_same(monkeypatch):
+    monkeypatch.setattr(ellm, "embed_one", lambda name: encode([name])[0])
+    ellm.check(worlds=3, steps=120)
+
+
+def test_a_difference_fails(monkeypatch):
+    monkeypatch.setattr(ellm, "embed_one", lambda name: encode([name])[0])
+    monkeypatch.setattr(ellm_world, "FEELINGS", (("elated", "health"),))
+    with pytest.raises(DifferentOutputs, match="state"):
+        ellm.check(worlds=1, steps=60)
+
+
+def test_deeds_are_the_139():
+    assert [deed.name for deed in DEEDS] == list(COMBINED)
+    assert DEEDS[COMBINED.index("mine stone")] == ellm_world.Deed("mine stone", "stone", "stone", 5, "stone")
+    assert DEEDS[COMBINED.index("drink tree")] == ellm_world.Deed("drink tree", "tree", "", 0, "")
+
+
+def test_a_goal_is_paid_once_by_either_of_its_names():
+    pay, achieved = Payment(encode), set()
+    assert pay("eat cow", ["drink water", "attack cow"], achieved) == pytest.approx(1.0)
+    assert achieved == {"attack cow"}
+    assert pay("attack cow", ["drink water"], achieved) == 0.0
+    assert pay("chop tree", ["drink water"], achieved) == 0.0
+    assert pay("", ["drink water"], achieved) == 0.0
+
+
+# ---- the loop --------------------------------------------------------------------------------------------------------
+
+
+def test_a_question_is_asked_once_for_a_situation_and_waited_for(monkeypatch):
+    waited = []
+    loop = ellm_loop.Loop(encode)
+    monkeypatch.setattr(ellm_loop.time, "sleep", waited.append)
+    loop.clock = ellm_loop.Clock()
+    before = len(loop.answers)
+    for _ in range(150):
+        loop.step(0.2, learn=False)
+    assert waited == [0.2] * (len(loop.answers) - before)
+    assert loop.clock.asked == len(waited) > 0
+
+
+def test_rows_of_the_replay_are_returns_of_three_steps():
+    replay = Replay(8)
+    places = [replay.observe(10 + k, 20 + k) for k in range(6)]
+    for k, reward in enumerate((1.0, 0.0, 2.0, 4.0, 8.0)):
+        replay.add(places[k], k, reward, places[k + 1], terminated=k == 4, ended=k == 4)
+    assert replay.index[: replay.rows].tolist() == [[0, 0, 3], [1, 1, 4], [2, 2, 5], [3, 3, 5], [4, 4, 5]]
+    expected = [1 + GAMMA**2 * 2, GAMMA * 2 + GAMMA**2 * 4, 2 + GAMMA * 4 + GAMMA**2 * 8, 4 + GAMMA * 8, 8]
+    assert replay.number[: replay.rows, 0] == pytest.approx(expected)
+    assert replay.number[: replay.rows, 1] == pytest.approx([GAMMA**3, GAMMA**3, 0, 0, 0])
+    assert replay.texts[places].tolist() == [[10 + k, 20 + k] for k in range(6)]
+
+
+def test_an_episode_that_is_cut_goes_on_in_the_values():
+    replay = Replay(8)
+    places = [replay.observe(0, 0) for _ in range(2)]
+    replay.add(places[0], 1, 1.0, places[1], terminated=False, ended=True)
+    assert replay.number[0].tolist() == pytest.approx([1.0, GAMMA])
+
+
+def test_texts_are_embedded_once():
+    asked = []
+
+    def counted(texts):
+        asked.extend(texts)
+        return encode(texts)
+
+    texts = Embeddings(counted)
+    rows = np.array([texts.row("a. b"), texts.row("b"), texts.row("a. b")])
+    assert rows.tolist() == [0, 1, 0]
+    assert (texts.prepare(rows), texts.prepare(rows)) == (2, 0)
+    assert asked == ["a. b", "b"]
+    assert np.allclose(texts(rows), encode(["a. b", "b", "a. b"]))
+
+
+def test_by_sentence_a_text_is_the_mean_of_its_sentences():
+    texts = Embeddings(encode, by_sentence=True)
+    rows = np.array([texts.row("a. b"), texts.row("b. c")])
+    texts.prepare(rows)
+    a, b, c = encode(["a", "b", "c"])
+    assert np.allclose(texts(rows), [(a + b) / 2, (b + c) / 2], atol=1e-6)
+    assert texts.sentences.texts == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("pixels", [False, True])
+def test_the_loop_learns_and_says_where_its_time_went(pixels, monkeypatch):
+    torch.set_num_threads(1)
+    monkeypatch.setattr(ellm_loop, "WARM_UP_UPDATES", 1)
+    loop = ellm_loop.Loop(encode, pixels=pixels)
+    before = loop.heads[0][0].weight.detach().clone()
+    answer = ellm_loop.measure(loop, 0.1, start=60, latency_s=0.0, batch=64)
+    assert not torch.equal(before, loop.heads[0][0].weight)
+    assert answer["replayed_per_step"] == pytest.approx(16, rel=0.5)  # of few steps
+    assert sum(answer["shares"].values()) == pytest.approx(1.0, abs=0.01)
+    assert answer["env_steps"] > 0
+
+
+def test_values_converge_on_what_is_paid():
+    """A minibatch of one row whose episode ends is a regression on its reward."""
+    torch.manual_seed(0)
+    loop = ellm_loop.Loop(encode)
+    for _ in range(3):
+        loop.step(learn=False)
+    loop.replay.rows = 0
+    loop.replay.pending.clear()
+    loop.replay.add(0, 7, 0.5, 1, terminated=True, ended=True)
+    losses = [loop.update(8) for _ in range(80)]
+    assert losses[-1] < 1e-3 < losses[0]
+    values = ellm_loop.values(loop.heads, loop.encoder(*loop.inputs(np.array([0]))))
+    assert values[0, 7].item() == pytest.approx(0.5, abs=0.02)
+
+
+# ---- the benchmark ---------------------------------------------------------------------------------------------------
+
+
+def metrics(n, minibatch=64, per_step=16):
+    """n updates of 128 env steps each, in 0.1 s."""
+    return [
+        {
+            "kind": "train",
+            "env_steps": 5000 + 128 * i,
+            "wall_seconds": 10 + 0.1 * i,
+            "replay/updates": 128 * i * per_step // minibatch,
+            "time/env": 0.25,
+            "time/learner": 0.75,
+            "time/rare": 0.001,
+        }
+        for i in range(n)
+    ]
+
+
+@pytest.fixture
+def no_processes(monkeypatch):
+    """Neither side takes time; what was asked of both is kept."""
+    asked = {"ours": [], "theirs": []}
+
+    speeds = {"1": 32.0, "0": 64.0}  # by torch threads
+
+    def run_ours(words, watch, timeout):
+        asked["ours"].append(words)
+        minibatch = next(int(word.partition("=")[2]) for word in words if word.startswith("learner.minibatch"))
+        return watch(metrics(400, minibatch))
+
+    def run_peer(family, script, words, timeout):
+        asked["theirs"].append(words)
+        shares = {"env": 0.2, "learner": 0.8}
+        found = {
+            "steps_per_second": speeds[words[words.index("--threads") + 1]],
+            "replayed_per_step": 16.0,
+            "env_steps": 900,
+            "asked": 5,
+            "embedded": 6,
+        }
+        return found | {"shares": shares}
+
+    monkeypatch.setattr(ellm, "check", lambda: None)
+    monkeypatch.setattr(ellm, "run_ours", run_ours)
+    monkeypatch.setattr(ellm, "run_peer", run_peer)
+    return asked
+
+
+def test_rows_and_what_is_said_of_them(no_processes):
+    report = ellm.run(Options(rounds=2))
+    assert {row.id: row.headline for row in report.rows} == IDS
+    assert {round(row.ratio, 6) for row in report.rows} == {20.0}
+    note = report.rows[0].note
+    assert "learner 75%, env 25%" in note
+    assert "rare" not in note
+    assert "learner 80%, env 20%" in note
+    assert "in 900 steps 5 questions" in note
+    assert "torch threads one a core" in note
+
+
+def test_quick_is_the_headlines(no_processes):
+    report = ellm.run(Options(quick=True, rounds=1))
+    assert {row.id for row in report.rows} == {name for name, headline in IDS.items() if headline}
+    assert {words[words.index("--threads") + 1] for words in no_processes["theirs"]} == {"1"}
+    assert "ellm/pixels/env_steps/published_loop" in {skip.id for skip in report.skips}
+
+
+def test_another_number_of_replayed_rows_is_no_comparison():
+    match = ellm.Match("text", ellm.SETTINGS["text"], Options())
+    assert match._watch(metrics(5)) is None
+    assert match._watch(metrics(400)) == pytest.approx(1280)
+    with pytest.raises(OursFailed, match=r"8\.0 rows"):
+        match._watch(metrics(400, per_step=8))
+
+
+def test_what_is_played_before_learning_is_not_measured():
+    filling = [{"env_steps": 128 * i, "wall_seconds": 0.001 * i, "replay/updates": 0} for i in range(40)]
+    match = ellm.Match("text", ellm.SETTINGS["text"], Options())
+    assert match._watch(filling) is None
+    assert match._watch(filling + metrics(400)) == pytest.approx(1280)
+
+
+@pytest.mark.parametrize("name", ellm.CASES)
+def test_both_sides_do_equal_work(name):
+    setting = ellm.SETTINGS[name]
+    config = compose(setting.ours())
+    assert (config.method.name, config.learner.algorithm, config.env.id) == ("ellm", "dqn", "crafter/Text")
+    assert config.dqn.samples_per_insert == ellm.PER_STEP == ellm_loop.MINIBATCH / ellm_loop.EVERY
+    assert config.learner.minibatch == setting.minibatch
+    assert config.dqn.n_step == N_STEP
+    assert config.dqn.double
+    assert (config.policy.head, config.policy.hidden, config.policy.text) == ("dueling", ellm_loop.HIDDEN, "minilm")
+    assert config.goals.threshold == ellm_world.THRESHOLD
+    assert config.llm.options.latency_s == setting.latency_s
+    assert config.llm.when_away == "cached"
+    assert config.dqn.start_steps == setting.start
+    assert config.learner.threads == config.learner.n == 1
+    assert config.evaluate.every == 0
+    words = setting.theirs()
+    assert words[:4] == ["--start", str(setting.start), "--latency", str(setting.latency_s)]
+
+
+@pytest.mark.parametrize("row_id", IDS)
+def test_ids_are_documented(row_id):
+    assert f"`{row_id}`" in (ROOT / "benchmarks" / "README.md").read_text()

@@ -13,7 +13,7 @@ $(VENV)/.installed: requirements.txt requirements-dev.txt
 	touch $@
 
 demo: setup
-	$(PY) launch.py run experiment=babyai_gotolocal
+	$(PY) launch.py run experiment=quickstart
 
 test: setup
 	$(PY) -m pytest -m "not slow and not gpu"

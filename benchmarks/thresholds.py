@@ -117,8 +117,9 @@ def markdown(found: Mapping[str, Pairs]) -> str:
     lines += ["", f"| threshold | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
     for threshold in THRESHOLDS:
         counts = [f"{(found[said].matches <= threshold).sum()} of {len(found[said].matches)}" for said in goals]
-        for values in ([found[said][which] for said in goals] for which in (1, 2)):
-            counts.append(str((np.concatenate(values) > threshold).sum()))
+        for which in (1, 2):
+            values = np.concatenate([found[said][which] for said in goals])
+            counts.append(str((values > threshold).sum()))
         counts.append(str((np.concatenate(found[OTHER][1:]) > threshold).sum()))
         lines.append(f"| {threshold:g} | {' | '.join(counts)} |")
     own, everything = (recommended(found, which) for which in (False, True))

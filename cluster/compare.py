@@ -1,7 +1,8 @@
 """Two runs, or two sweeps over seeds, side by side: what was set differently, what came out, and how sure that is.
 
-Positive differences mean that B has more. The verdict is about held-out success. With two or more seeds on both
-sides it rests on the spread between seeds; otherwise on episodes, and then it is about the trained agents at hand.
+Positive differences mean that B has more. The verdict is about held-out episodes: their success, or the score of worlds
+whose return says more. With two or more seeds on both sides it rests on the spread between seeds; otherwise on
+episodes, and then it is about the trained agents at hand.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from cluster import page
+from cluster.outcome import Measure, by_kind, kinds_figure, kinds_of, learning_figures, measure, overall
 from cluster.overrides import UsageError, flatten
-from cluster.run_data import Run, arms, estimate, expand, series
-from cluster.statistics import Estimate, difference, spread_name, welch, wilson
-from cluster.success import by_kind, kinds_figure, kinds_of, learning_figures, overall, successes
+from cluster.run_data import Run, arms, expand, series
+from cluster.statistics import Estimate, difference, welch, wilson
 
 ENOUGH = 0.9
 """Validation success that counts as having learnt the task, for "how long did it take"."""
@@ -87,53 +88,64 @@ def _shown(config: dict[str, Any], key: str) -> str:
 
 
 def verdict(a: Side, b: Side) -> Verdict:
-    """Which side solves more held-out episodes, in plain words."""
-    first, second = successes(a.runs), successes(b.runs)
+    """Which side does better in held-out episodes, in plain words."""
+    judges = [measure(side.runs) for side in (a, b)]
+    first, second = (judge.each(side.runs) for judge, side in zip(judges, (a, b), strict=True))
     if not first or not second:
         without = " and ".join(name for name, found in (("A", first), ("B", second)) if not found)
         return Verdict(f"no verdict: {without} has no held-out evaluation", "Run the evaluate stage first.")
-    worlds = [{run.world for run in side.runs} for side in (a, b)]
+    worlds = [", ".join(sorted({run.world for run in side.runs})) for side in (a, b)]
     if worlds[0] != worlds[1]:
-        names = [", ".join(sorted(w)) for w in worlds]
         return Verdict(
-            f"no verdict: A was evaluated on {names[0]}, B on {names[1]}", "Rates on two worlds differ anyway."
+            f"no verdict: A was evaluated on {worlds[0]}, B on {worlds[1]}", "Numbers of two worlds differ anyway."
         )
-    return _judge(success_difference(first, second), first, second)
+    if judges[0] != judges[1]:
+        names = [judge.name for judge in judges]
+        return Verdict(f"no verdict: A is judged by {names[0]}, B by {names[1]}", "Their tasks are not the same.")
+    return _judge(judges[0], first, second)
 
 
-def success_difference(first: Sequence[Estimate], second: Sequence[Estimate]) -> Estimate:
-    """`B - A` in [-1, 1]: Welch's interval where both sides have two seeds, else Newcombe's over pooled episodes."""
+def gap(judge: Measure, first: Sequence[Estimate], second: Sequence[Estimate]) -> Estimate:
+    """`B - A`: Welch's interval where both sides have two seeds, else from pooled episodes; of rates, Newcombe's."""
     if min(len(first), len(second)) >= 2:
         over = welch([e.value for e in first], [e.value for e in second])
         # Seeds that agree to the last episode say nothing about their spread.
         if over.high > over.low:
-            return Estimate(over.value, max(-1.0, over.low), min(1.0, over.high))
-    return difference(_pooled(first), _pooled(second))
+            return over if judge.score else Estimate(over.value, max(-1.0, over.low), min(1.0, over.high))
+    return difference(_pooled(judge, first), _pooled(judge, second))
 
 
-def _pooled(found: Sequence[Estimate]) -> Estimate:
+def _pooled(judge: Measure, found: Sequence[Estimate]) -> Estimate:
+    """All episodes of some runs as if they were one run's."""
     if len(found) == 1:
         return found[0]
-    n = sum(e.n for e in found)
-    successes = sum(e.value * e.n for e in found)
-    return Estimate(successes / n if n else 0.0, *wilson(min(successes, n), n), n)
+    n, values = _n(found), np.array([e.value for e in found])
+    weights = np.array([e.n for e in found]) / max(n, 1)
+    value = float(weights @ values)
+    if not judge.score:
+        return Estimate(value, *wilson(min(value * n, n), n), n)
+    below, above = values - [e.low for e in found], np.array([e.high for e in found]) - values
+    return Estimate(
+        value, value - float(np.hypot.reduce(weights * below)), value + float(np.hypot.reduce(weights * above)), n
+    )
 
 
-def _judge(gap: Estimate, first: Sequence[Estimate], second: Sequence[Estimate]) -> Verdict:
-    seeds = min(len(first), len(second)) >= 2
+def _judge(judge: Measure, first: Sequence[Estimate], second: Sequence[Estimate]) -> Verdict:
+    between, seeds = gap(judge, first, second), min(len(first), len(second)) >= 2
+    kind = "bootstrap" if judge.score else "Newcombe"
     basis = (
         f"95 % Welch interval over {len(first)} and {len(second)} training seeds."
         if seeds
-        else "95 % Newcombe interval over episodes. Another training seed may come out differently by more than that: "
+        else f"95 % {kind} interval over episodes. Another training seed may come out differently by more than that: "
         "for a statement about the settings, compare sweeps over seeds."
     )
-    if gap.low > 0:
-        return Verdict(f"B is better: {points(gap)}", basis, gap)
-    if gap.high < 0:
-        turned = Estimate(-gap.value, -gap.high, -gap.low)
-        return Verdict(f"A is better: {points(turned)}", basis, gap)
+    if between.low > 0:
+        return Verdict(f"B is better: {_told(judge, between)}", basis, between)
+    if between.high < 0:
+        turned = Estimate(-between.value, -between.high, -between.low)
+        return Verdict(f"A is better: {_told(judge, turned)}", basis, between)
     rests = _counts(len(first), len(second), "seeds") if seeds else _counts(_n(first), _n(second), "episodes")
-    return Verdict(f"no difference that {rests} can show: {points(gap)}", basis, gap)
+    return Verdict(f"no difference that {rests} can show: {_told(judge, between)}", basis, between)
 
 
 def _n(found: Sequence[Estimate]) -> int:
@@ -144,9 +156,16 @@ def _counts(a: int, b: int, what: str) -> str:
     return f"{a} {what}" + ("" if a == b else f" against {b}") + (" each" if a == b and what == "seeds" else "")
 
 
-def points(gap: Estimate) -> str:
-    """0.041 in [0.010, 0.072] -> +4.1 points [1.0, 7.2]."""
-    return f"{100 * gap.value:+.1f} points [{100 * gap.low:.1f}, {100 * gap.high:.1f}]"
+def _told(judge: Measure, between: Estimate) -> str:
+    return shown(between, judge.score, f" {judge.score}")
+
+
+def shown(between: Estimate, score: str, words: str = "") -> str:
+    """Of rates, 0.041 in [0.010, 0.072] -> +4.1 points [1.0, 7.2]; of scores, +0.04 [0.01, 0.07], words in between."""
+    value, low, high = between.value, between.low, between.high
+    if score:
+        return f"{value:+.2f}{words} [{low:.2f}, {high:.2f}]"
+    return f"{100 * value:+.1f} points [{100 * low:.1f}, {100 * high:.1f}]"
 
 
 # ---- the tables -----------------------------------------------------------------------------------------------------
@@ -154,34 +173,40 @@ def points(gap: Estimate) -> str:
 
 def final(a: Side, b: Side) -> list[Cells]:
     """Rows (what, A, B, B - A): results with intervals, and what they cost."""
-    costs = [_cost(words, *(_mean(side, value) for side in (a, b))) for words, value in _COSTS.items()]
-    return [_success("held-out success", successes(a.runs), successes(b.runs)), _returns(a, b), *costs]
+    judge = measure([*a.runs, *b.runs])
+    rows = [_row(judge, f"held-out {judge.name}", judge.each(a.runs), judge.each(b.runs))]
+    costs = dict(_COSTS)
+    if judge.score:
+        del costs[_TO_LEARN]
+    else:
+        rows.append(_returns(a, b))
+    return rows + [_cost(words, *(_mean(side, value) for side in (a, b))) for words, value in costs.items()]
 
 
 def kinds(a: Side, b: Side) -> list[Cells]:
     """Rows (kind, A, B, B - A) of held-out success by task kind; empty without results."""
     found = _by_kind(a, b)
-    return [_success(kind, *(entries.get(kind, []) for entries in found.values())) for kind in kinds_of(found)]
+    return [_row(Measure(), kind, *(entries.get(kind, []) for entries in found.values())) for kind in kinds_of(found)]
 
 
 def _by_kind(a: Side, b: Side) -> dict[str, dict[str, list[Estimate]]]:
     return {"A": by_kind(a.runs), "B": by_kind(b.runs)}
 
 
-def _success(words: str, first: Sequence[Estimate], second: Sequence[Estimate]) -> Cells:
-    gap = points(success_difference(first, second)) if first and second else "–"
-    return words, page.rate(overall(first)), page.rate(overall(second)), gap
+def _row(judge: Measure, words: str, first: Sequence[Estimate], second: Sequence[Estimate]) -> Cells:
+    between = shown(gap(judge, first, second), judge.score) if first and second else "–"
+    return words, judge.cell(overall(first)), judge.cell(overall(second)), between
 
 
 def _returns(a: Side, b: Side) -> Cells:
-    first, second = ([e for run in side.runs if (e := estimate(run.results.get("return")))] for side in (a, b))
+    first, second = ([e for run in side.runs if (e := run.mean_return)] for side in (a, b))
     totals = overall(first), overall(second)
-    gap = None
+    between = None
     if min(len(first), len(second)) >= 2:
-        gap = welch([e.value for e in first], [e.value for e in second])
+        between = welch([e.value for e in first], [e.value for e in second])
     elif totals[0] and totals[1]:
-        gap = difference(totals[0], totals[1])
-    return "return", _interval(totals[0]), _interval(totals[1]), _interval(gap, "+")
+        between = difference(totals[0], totals[1])
+    return "return", _interval(totals[0]), _interval(totals[1]), _interval(between, "+")
 
 
 def _interval(e: Estimate | None, sign: str = "") -> str:
@@ -194,9 +219,10 @@ def _learnt(run: Run) -> float | None:
     return float(steps[reached[0]]) if len(reached) else None
 
 
+_TO_LEARN = f"env steps to {100 * ENOUGH:.0f} % validation success"
 _COSTS: dict[str, Callable[[Run], float | None]] = {
     "env steps": lambda run: run.env_steps,
-    f"env steps to {100 * ENOUGH:.0f} % validation success": _learnt,
+    _TO_LEARN: _learnt,
     "wall minutes": lambda run: run.minutes,
     "env steps a second": lambda run: run.speed,
 }
@@ -240,9 +266,10 @@ def _print_table(console: Console, head: Sequence[str], rows: Sequence[Sequence[
 
 def _page(a: Side, b: Side) -> str:
     outcome, columns = verdict(a, b), ["", "A", "B", "B − A"]
-    spreads = ", ".join(dict.fromkeys(spread_name(len(side.runs)) for side in (a, b)))
+    judge = measure([*a.runs, *b.runs])
+    spreads = ", ".join(dict.fromkeys(judge.spread(len(side.runs)) for side in (a, b)))
     brackets = f"Brackets of A and B: {spreads}. Among twenty lines without a real difference, about one excludes 0."
-    curves = learning_figures({"A": a.runs, "B": b.runs}) or page.text("No success rate was recorded while training.")
+    curves = learning_figures({"A": a.runs, "B": b.runs}) or page.text("Nothing was recorded while training.")
     parts = [
         page.header(f"{a.name} vs {b.name}", [_whose("A", a), _whose("B", b)]),
         f'<p class="verdict">{page.unbroken(html.escape(outcome.sentence))}</p>',

@@ -39,15 +39,17 @@ def span(values: Iterable[float | None], form: str = ",.0f") -> str:
     return " to ".join(dict.fromkeys([found[0][0], found[-1][0]])) if found else "–"
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], dense: bool = False) -> str:
     """An HTML table; the first cell of a row names it. Cells are escaped.
 
-    On a phone a table with a head is stacked, each cell behind the name of its column.
+    On a phone a table with a head is stacked, each cell behind the name of its column; a dense one, of many rows and
+    short cells, is set in smaller letters.
     """
     cells = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
     top = f"<thead><tr>{cells}</tr></thead>" if head else ""
     body = "".join(f"<tr>{_cells(head, row)}</tr>" for row in rows)
-    return f'<table class="{"stacked" if head else "facts"}">{top}<tbody>{body}</tbody></table>'
+    kind = "facts" if not head else "dense" if dense else "stacked"
+    return f'<table class="{kind}">{top}<tbody>{body}</tbody></table>'
 
 
 def _cells(head: Sequence[str], row: Sequence[object]) -> str:
@@ -60,7 +62,7 @@ def _cells(head: Sequence[str], row: Sequence[object]) -> str:
 
 
 def unbroken(cell: str) -> str:
-    """`cell` with intervals that stay on one line, where a narrow page would part their ends."""
+    """`cell` with intervals and percentages that stay on one line, where a narrow page would part them."""
     return re.sub(r"\[[-+.,\d ]*\]| %", lambda match: match.group().replace(" ", "\N{NO-BREAK SPACE}"), cell)
 
 
@@ -71,7 +73,7 @@ def section(title: str, *parts: str) -> str:
 
 def text(sentence: str) -> str:
     """A paragraph; the sentence is escaped."""
-    return f"<p>{escape(sentence)}</p>"
+    return f"<p>{unbroken(escape(sentence))}</p>"
 
 
 def header(title: str, lines: Sequence[str], *parts: str) -> str:
@@ -81,7 +83,7 @@ def header(title: str, lines: Sequence[str], *parts: str) -> str:
 
 
 def grid(kind: str, figures: Iterable[str]) -> str:
-    """Figures side by side, as many as fit; `kind` is `plots`, `small` or `animations`; figures are HTML."""
+    """Figures side by side, as many as fit; `kind` is `plots`, `small`, `animations` or `films`; figures are HTML."""
     return f'<div class="{kind}">{"".join(figures)}</div>'
 
 
@@ -175,17 +177,19 @@ svg text { font-family: system-ui, -apple-system, "Segoe UI", Roboto, "Liberatio
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); gap: 1.2rem; }
 .small { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(47%, 13rem), 1fr)); gap: .8rem; }
 .animations { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(47%, 11rem), 1fr)); gap: 1rem; }
-.animations img { width: 100%; height: auto; border-radius: .3rem; }
+.films { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 17rem), 1fr)); gap: 1.2rem; }
+.animations img, .films img { width: 100%; height: auto; border-radius: .3rem; }
 .still { display: none; } .solved { color: #00664c; } .failed { color: #a33c00; }
 table { border-collapse: collapse; width: 100%; margin: .6rem 0; font-size: .92rem; }
 th, td { text-align: left; vertical-align: top; padding: .3rem .6rem .3rem 0; border-bottom: 1px solid #ddd; }
 thead th { color: #555; font-weight: 600; overflow-wrap: normal; } tbody th { font-weight: 500; }
-td { font-variant-numeric: tabular-nums; }
+td { font-variant-numeric: tabular-nums; } .facts th, .commands th { overflow-wrap: normal; }
 @media screen and (max-width: 36rem) {
   .stacked thead { display: none; } .stacked tr, .stacked th, .stacked td { display: block; border: 0; padding: 0; }
   .stacked tr { padding: .4rem 0; border-bottom: 1px solid #ddd; } .stacked tbody th { font-weight: 600; }
   .stacked td { display: grid; grid-template-columns: 6.5rem 1fr; }
   .stacked td::before { content: attr(data-column); color: #555; }
+  .dense { font-size: .8rem; } .dense thead th { font-size: .72rem; } .dense th, .dense td { padding-right: .3rem; }
 }
 .commands td { font-family: ui-monospace, "Liberation Mono", Menlo, Consolas, monospace; }
 .tree { columns: 20rem auto; font-size: .88rem; } .tree > ul { padding: 0; }
@@ -196,7 +200,7 @@ td { font-variant-numeric: tabular-nums; }
 @media print {
   body { font-size: 10.5pt; } main { max-width: none; padding: 0; }
   .moving { display: none; } .still { display: block; }
-  .plots { grid-template-columns: 1fr 1fr; } .small, .animations { grid-template-columns: repeat(4, 1fr); }
+  .plots { grid-template-columns: 1fr 1fr; } .small, .animations, .films { grid-template-columns: repeat(4, 1fr); }
   .tiles { grid-template-columns: repeat(4, 1fr); } tr { break-inside: avoid; } h2 { break-after: avoid; }
 }
 """

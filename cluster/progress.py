@@ -25,10 +25,12 @@ class Progress:
         folder: every line also goes to its run.log.
         total: env steps of the run.
         every_s: seconds between two lines.
+        score: what an episode's return counts, "" where success is what to look at; as `EnvSpec.score`.
     """
 
-    def __init__(self, folder: RunFolder, total: int, every_s: float) -> None:
-        self._folder, self._total, self._every_s = folder, total, every_s
+    def __init__(self, folder: RunFolder, total: int, every_s: float, score: str = "") -> None:
+        self._folder, self._total, self._every_s, self._score = folder, total, every_s, score
+        self._key = "charts/episodic_return" if score else "charts/success_rate"
         self._console = Console()
         self._live = Live(console=self._console, refresh_per_second=4, transient=True) if sys.stdout.isatty() else None
         self._last_line = 0.0
@@ -63,11 +65,10 @@ class Progress:
                 print(line, flush=True)
 
     def _line(self, row: dict[str, Any]) -> str:
-        success = row.get("charts/success_rate")
         parts = [
             f"steps {row['env_steps']:,}/{self._total:,}",
             f"{row.get('charts/SPS', 0):,.0f}/s",
-            "success -" if success is None else f"success {success:.1%}",
+            f"{self._score or 'success'} {self._shown(row.get(self._key))}",
             f"lag {row.get('policy/lag_mean', 0):.1f}",
             f"actors {row.get('actors_alive', 0)}/{row.get('actors', 0)}",
             f"bottleneck {row.get('bottleneck', '-')}",
@@ -77,14 +78,8 @@ class Progress:
 
     def _panel(self, row: dict[str, Any]) -> Panel:
         table = Table.grid(padding=(0, 2))
-        success, held_out = row.get("charts/success_rate"), row.get("validation")
         table.add_row("env steps", ProgressBar(self._total, row["env_steps"], width=32), f"{row['env_steps']:,}")
-        table.add_row(
-            "success",
-            "-" if success is None else ProgressBar(1.0, success, width=32),
-            ("-" if success is None else f"{success:.1%} training")
-            + ("" if held_out is None else f", {held_out:.1%} validation"),
-        )
+        table.add_row(*self._outcome(row))
         table.add_row(
             "speed",
             f"{row.get('charts/SPS', 0):,.0f} steps/s",
@@ -106,6 +101,21 @@ class Progress:
         for note in self._notes:
             table.add_row("", "", f"[dim]{note.splitlines()[0][:90]}[/dim]")
         return Panel(table, title=self._folder.name, title_align="left", expand=False)
+
+    def _outcome(self, row: dict[str, Any]) -> tuple[Any, ...]:
+        """How well it goes, as a row of the panel."""
+        training, validation = row.get(self._key), row.get("validation")
+        words = f"{self._shown(training)} training"
+        if validation is not None:
+            words += f", {self._shown(validation)} validation"
+        if self._score:
+            return "score", self._score, words
+        return "success", "-" if training is None else ProgressBar(1.0, training, width=32), words
+
+    def _shown(self, outcome: float | None) -> str:
+        if outcome is None:
+            return "-"
+        return f"{outcome:.2f}" if self._score else f"{outcome:.1%}"
 
 
 def _duration(seconds: float) -> str:

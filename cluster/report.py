@@ -14,13 +14,23 @@ from pathlib import Path
 from typing import Any
 
 from cluster import plots
+from cluster.goal_page import goals_section, language_model_section
+from cluster.outcome import (
+    FEW_ARMS,
+    Arms,
+    by_kind,
+    kinds_figure,
+    kinds_of,
+    learning_figures,
+    measure,
+    overall,
+)
 from cluster.page import (
     animation,
     count,
     figure,
     grid,
     header,
-    percent,
     rate,
     save,
     section,
@@ -32,7 +42,6 @@ from cluster.page import (
 )
 from cluster.run_data import Run, arms, expand, number, series
 from cluster.statistics import binned, spread_name
-from cluster.success import FEW_ARMS, Arms, by_kind, kinds_figure, kinds_of, learning_figures, overall, successes
 
 MOST_ANIMATIONS = 12
 """More make the file too large to send."""
@@ -56,6 +65,8 @@ def write(run_folders: list[Path]) -> Path:
         _animations(runs),
         _learning(groups),
         _kinds(groups),
+        goals_section(groups),
+        language_model_section(runs),
         _throughput(runs[0], len(runs)),
         _losses(runs[0], len(runs)),
         _facts(runs),
@@ -80,12 +91,14 @@ def _header(title: str, runs: Sequence[Run], missing: Sequence[str]) -> str:
 def _headline(groups: Arms) -> str:
     if len(groups) <= FEW_ARMS:
         return f"<section>{''.join(_headline_of(arm, runs) for arm, runs in groups.items())}</section>"
+    judge = measure([run for runs in groups.values() for run in runs])
     rows = [
-        (arm, rate(overall(successes(runs))), len(runs), span(r.env_steps for r in runs))
+        (arm, judge.cell(overall(judge.each(runs))), len(runs), span(r.env_steps for r in runs))
         for arm, runs in groups.items()
     ]
-    head = ["settings", "success", "seeds", "env steps a seed"]
-    return section("Held-out success", table(head, rows), text(f"Brackets: {spread_name(_most_seeds(groups))}."))
+    head = ["settings", judge.name, "seeds", "env steps a seed"]
+    words = f"Brackets: {judge.spread(_most_seeds(groups))}."
+    return section(f"Held-out {judge.name}", table(head, rows), text(words))
 
 
 def _most_seeds(groups: Arms) -> int:
@@ -93,16 +106,18 @@ def _most_seeds(groups: Arms) -> int:
 
 
 def _headline_of(label: str, runs: Sequence[Run]) -> str:
-    found = successes(runs)
+    judge = measure(runs)
+    found = judge.each(runs)
     parts = [f"<h3>{escape(label)}</h3>" if label else ""]
     if total := overall(found):
-        interval = f"{spread_name(len(found))} {100 * total.low:.1f} to {100 * total.high:.1f} %"
-        parts.append(f'<p class="headline">{percent(total.value)}</p>')
-        parts.append(text(f"of held-out episodes solved, {interval}{_acting(runs)}."))
+        what = f"{judge.score} in a held-out episode" if judge.score else "of held-out episodes solved"
+        parts.append(f'<p class="headline">{judge.number(total.value)}</p>')
+        parts.append(text(f"{what}, {judge.spread(len(found))} {judge.range(total)}{_acting(runs)}."))
         if len(found) < len(runs):
             parts.append(text(f"{len(found)} of {len(runs)} runs are evaluated."))
     else:
-        parts.append(text("Held-out success was not measured: there is no finished evaluate stage."))
+        words = f"Held-out {judge.name} {'were' if judge.score else 'was'} not measured"
+        parts.append(text(f"{words}: there is no finished evaluate stage."))
     each = " a seed" if len(runs) > 1 else ""
     facts = {
         "held-out episodes": count(total.n if total else None),
@@ -132,7 +147,9 @@ def _animations(runs: Sequence[Run]) -> str:
         return section("Episodes", text("No animations were recorded."))
     total = sum(map(len, videos))
     note = text(f"{len(drawn)} of {total} recorded episodes are shown.") if len(drawn) < total else ""
-    return section("Episodes", grid("animations", drawn), note)
+    # With goals there are words in the pictures, which must stay large enough to read.
+    kind = "films" if any(r.results.get("goals") for r, _ in chosen) else "animations"
+    return section("Episodes", grid(kind, drawn), note)
 
 
 def _animation(run: Run, video: Mapping[str, Any], whose: str) -> str:
@@ -141,10 +158,13 @@ def _animation(run: Run, video: Mapping[str, Any], whose: str) -> str:
         return ""
     mission = str(video.get("mission") or "no mission")
     facts = [whose] if whose else []
-    facts += [f"return {value:.2f}"] if (value := number(video.get("return"))) is not None else []
+    value = number(video.get("return"))
+    facts += [f"return {value:.2f}"] if value is not None and not run.score else []
     facts += [f"{count(number(video['length']))} steps"] if "length" in video else []
     facts += [f"seed {video['seed']}"] if "seed" in video else []
     mark = '<b class="solved">✓ solved</b>' if video.get("success") else '<b class="failed">✗ not solved</b>'
+    if run.score:
+        mark = f"<b>{escape(run.score)}: {count(value)}</b>"
     quiet = f'<span class="quiet">{escape(", ".join(facts))}</span>'
     return animation(path, mission, f"{escape(mission)}<br>{mark}<br>{quiet}")
 
@@ -154,7 +174,8 @@ def _learning(groups: Arms) -> str:
     if not figures:
         return section("Learning curve", text("No success rate was recorded while training."))
     if (most := _most_seeds(groups)) == 1:
-        words = "The band around the validation curve and the whisker at its end are 95 % Wilson intervals."
+        interval = measure([run for runs in groups.values() for run in runs]).spread(1)
+        words = f"The band around the validation curve and the whisker at its end: {interval}."
     else:
         words = f"Lines are means over seeds, interpolated where all seeds have data; bands: {spread_name(most)}."
         words += " Thin lines are single seeds."
@@ -164,6 +185,8 @@ def _learning(groups: Arms) -> str:
 def _kinds(groups: Arms) -> str:
     found = {arm: by_kind(runs) for arm, runs in groups.items()}
     kinds = kinds_of(found)
+    if not kinds and any(run.score for runs in groups.values() for run in runs):
+        return ""
     if not kinds:
         return section("Success by task kind", text("No results by task kind: there is no finished evaluate stage."))
     rows = []
@@ -241,8 +264,9 @@ def _facts(runs: Sequence[Run]) -> str:
             facts[words] = span(number(r.status.get(key)) for r in runs)
     parts = [table([], facts.items())]
     if len(runs) > 1:
-        rows = [(r.name, r.seed, r.status.get("state", "–"), rate(r.success), count(r.env_steps)) for r in runs]
-        parts.append(table(["run", "seed", "state", "success", "env steps"], rows))
+        judge = measure(runs)
+        rows = [(r.name, r.seed, r.status.get("state", "–"), judge.cell(judge.of(r)), count(r.env_steps)) for r in runs]
+        parts.append(table(["run", "seed", "state", judge.name, "env steps"], rows))
     return section("Run", *parts)
 
 

@@ -244,7 +244,9 @@ class _Controller:
                 if backend.links:
                     metrics.sinks.append(prometheus(self.folder.name))
                     self.folder.write_status(**backend.links)
-                with Progress(self.folder, self.config.learner.env_steps, run.log_every_s) as progress:
+                score = configuration.seen(self.config).score
+                self.folder.write_status(score=score)
+                with Progress(self.folder, self.config.learner.env_steps, run.log_every_s, score) as progress:
                     if any(stage.asks(self.config) for stage in todo):
                         self._language = LanguageService(backend, self.config, self.folder.path, progress.note)
                         self._language_setup = self._language.start()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,17 @@ class Run:
     def success(self) -> Estimate | None:
         """Held-out success rate of the finished agent."""
         return estimate(self.results.get("success"))
+
+    @property
+    def score(self) -> str:
+        """What an episode's return counts, "" where success says more."""
+        return str(self.results.get("score", self.status.get("score")) or "")
+
+    @property
+    def mean_return(self) -> Estimate | None:
+        """Of the finished agent in held-out episodes."""
+        found = estimate(self.results.get("return"))
+        return found and replace(found, n=int(number(self.results.get("episodes")) or 0))
 
     def total(self, key: str) -> float | None:
         """A counter at the end of the run: from the status, else from the last row that has it."""

@@ -26,6 +26,7 @@ from cluster.goal_table import add
 from cluster.learners import LearnerDied, LearnerGroup, Ready
 from cluster.metrics import Metrics
 from cluster.progress import Progress
+from cluster.statistics import bootstrap_mean
 from cluster.stop import Stop
 from cluster.supervisor import AllQuarantined, Crew, last_line
 from cluster.tally import Tally
@@ -307,7 +308,8 @@ class Training:
 
     def _evaluated(self, evaluation: Evaluation) -> None:
         episodes = evaluation.episodes
-        rate = success(episodes)
+        rate, mean = success(episodes), float(episodes.total.mean())
+        low, high = bootstrap_mean(episodes.total)
         self.metrics.write(
             {
                 "kind": "evaluate",
@@ -318,10 +320,12 @@ class Training:
                 "success_rate": rate["rate"],
                 "success_low": rate["low"],
                 "success_high": rate["high"],
-                "episodic_return": float(episodes.total.mean()),
+                "episodic_return": mean,
+                "return_low": low,
+                "return_high": high,
             }
         )
-        self.row["validation"] = rate["rate"]
+        self.row["validation"] = mean if self.spec.score else rate["rate"]
 
     def _look_around(self) -> None:
         """What is due by the clock: the panel, status.json."""

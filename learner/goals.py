@@ -39,7 +39,7 @@ class GoalsConfig(Part):
     """`model`, `choice`: each situation gets the answer to another one. The control arm for the sense of answers."""
     limit: int = 5
     """`model`: so many goals at most."""
-    threshold: float = 0.88
+    threshold: float = 0.95
     """Cosine similarity above which the name of what was done is taken for a goal."""
     probability: float = 0.5
     """`choice`: a goal counts if yes is more probable than this."""

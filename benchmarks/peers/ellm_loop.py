@@ -174,7 +174,7 @@ class Loop:
         chosen = values(self.heads, self.encoder(*self.inputs(index[:, 0]))).gather(1, action).squeeze(1)
         loss = nn.functional.smooth_l1_loss(chosen, aim)
         self.optimiser.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         self.optimiser.step()
         self.updates += 1
         if self.updates % TARGET_EVERY == 0:

@@ -37,7 +37,7 @@ from envs.crafter.tasks import needs
 UNTOLD = {"nothing", "sand"}
 UNFACED = {"", "path", "lava"}
 GROUND = ["" if name in UNTOLD else "crafting table" if name == "table" else name for name in MATERIALS]
-MATERIAL = {None: "", **dict(zip(MATERIALS, GROUND, strict=True))}
+MATERIAL: dict[str | None, str] = {None: "", **dict(zip(MATERIALS, GROUND, strict=True))}
 HELD = sorted(((held(item), item) for item in ITEMS[VITALS:]), key=lambda pair: pair[0].partition(" ")[2])
 FEELINGS = tuple(zip(("hurt", "hungry", "thirsty", "sleepy"), ITEMS[:VITALS], strict=True))
 NEEDS = needs(ELLM.table_wood)

@@ -114,12 +114,12 @@ class Simulator(crafter.Env):  # type: ignore[misc]
         self._player.__class__ = Player
         self._player.rules = self._rules
 
-    def picture(self) -> NDArray[np.uint8]:
-        """What upstream draws, [64, 64, 3]. Its noise at night is drawn from the stream that moves the world, so that
-        looking at a game would change it: ours follows from the seed and the step."""
+    def picture(self, side: int) -> NDArray[np.uint8]:
+        """What upstream draws, [side, side, 3]. Its noise at night is drawn from the stream that moves the world, so
+        that looking at a game would change it: ours follows from the seed and the step."""
         random, self._world.random = self._world.random, _Noise(self._seed, self._step)
         try:
-            return np.asarray(self.render(), np.uint8)
+            return np.asarray(self.render((side, side)), np.uint8)
         finally:
             self._world.random = random
 
@@ -187,8 +187,8 @@ class SimulatedCrafter(Crafter):
         self.sleeping[i] = player.sleeping
         self.effect[i] = player.effect
 
-    def _pictures(self, index: NDArray[np.intp]) -> NDArray[np.uint8]:
-        return np.stack([self.simulators[i].picture() for i in index.tolist()])
+    def _pictures(self, index: NDArray[np.intp], side: int) -> NDArray[np.uint8]:
+        return np.stack([self.simulators[i].picture(side) for i in index.tolist()])
 
 
 def _kind(thing: Any) -> int:

@@ -54,6 +54,8 @@ Success = Literal["strict", "loose", "any"]
 Index = NDArray[np.intp]
 Numbers = NDArray[np.int64]
 
+SEEN, SHOWN = 64, 126  # pixels a side of pictures: what players see, as in the simulator, and what people are shown
+
 # Deeds are numbered as in `COMBINED`, nouns as in `NOUNS`. Tables by deed or noun end in a row for -1, none.
 ATTACK_COW, EAT_COW = COMBINED.index("attack cow"), COMBINED.index("eat cow")
 EATEN = ACHIEVEMENTS.index("eat_cow")
@@ -152,8 +154,8 @@ class Crafter(VectorEnv):
         """One step of envs `index` [M] by the simulator's actions [M]."""
         raise NotImplementedError
 
-    def _pictures(self, index: Index) -> NDArray[np.uint8]:
-        """The simulator's pictures of envs `index`, [M, 64, 64, 3]."""
+    def _pictures(self, index: Index, side: int) -> NDArray[np.uint8]:
+        """The simulator's pictures of envs `index`, [M, side, side, 3]."""
         raise NotImplementedError
 
     # ---- steps --------------------------------------------------------------------------------------------------
@@ -246,7 +248,7 @@ class Crafter(VectorEnv):
         if name == "counts":
             return self.inventory[rows] / np.float32(MOST)
         if name == "pixels":
-            return self._pictures(rows)
+            return self._pictures(rows, SEEN)
         if name == "view":
             return self._captions.view(self.symbols[rows], self.ahead[rows])
         if name == "items":
@@ -262,9 +264,10 @@ class Crafter(VectorEnv):
         return self._missions[self._pursuit.said(rows)]
 
     def frame(self, i: int) -> NDArray[np.uint8]:
-        """The simulator's picture of env i, uint8 [64, 64, 3]."""
+        """The simulator's picture of env i, uint8 [126, 126, 3]: larger than players see it, so that people can read
+        the numbers in it."""
         self._require_begun()
-        picture: NDArray[np.uint8] = self._pictures(self._all[[i]])[0]
+        picture: NDArray[np.uint8] = self._pictures(self._all[[i]], SHOWN)[0]
         return picture
 
     # ---- language -----------------------------------------------------------------------------------------------

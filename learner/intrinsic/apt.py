@@ -62,4 +62,5 @@ class APT(nn.Module):
         done = nn.functional.one_hot(action, self.actions).to(here.dtype)
         # What is to be foreseen is given: the easiest world to foresee would be one where all places are one.
         ahead = self.forwards(torch.cat([here, done], -1)) - there.detach()
-        return nn.functional.cross_entropy(guess, action) + ahead.square().mean()
+        loss: Tensor = nn.functional.cross_entropy(guess, action) + ahead.square().mean()
+        return loss

@@ -45,12 +45,13 @@ class RND(nn.Module):
     def worth(self, x: Tensor, steps: Steps, crowd: NDArray[np.int64]) -> Tensor:
         """Rewards [S] of the steps that were taken, whose observations have numbers `x` [M, width]."""
         _, before, after = (torch.from_numpy(part) for part in steps.taken)
-        errors = self.errors(x)
-        self.moments.update(errors[after, None])
-        errors = errors / torch.maximum(self.moments.deviation, LEAST * self.moments.mean).clamp(min=1e-12).float()
         if self.alpha is None:
-            return errors[after]
-        return torch.relu(errors[after] - self.alpha * errors[before])
+            errors = excess = self.errors(x[after])
+        else:
+            every = self.errors(x)
+            errors, excess = every[after], torch.relu(every[after] - self.alpha * every[before])
+        self.moments.update(errors[:, None])
+        return excess / torch.maximum(self.moments.deviation, LEAST * self.moments.mean).clamp(min=1e-12).float()
 
     def loss(self, before: Tensor, after: Tensor, action: Tensor) -> Tensor:
         """What is to become small, of B steps between numbers [B, width]: squared errors, summed over outputs."""

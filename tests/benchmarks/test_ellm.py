@@ -1,13 +1,15 @@
 """ellm: both sides play the same game, the peer is the loop that it says it is, rows and their ids, equal work."""
 
 import hashlib
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from benchmarks import ellm
-from benchmarks.measure import ROOT, DifferentOutputs, Options, OursFailed
+from benchmarks.measure import OWN, ROOT, DifferentOutputs, Options, OursFailed, peer_python
 from benchmarks.peers import ellm_loop, ellm_world
 from benchmarks.peers.ellm_memory import GAMMA, N_STEP, WIDTH, Embeddings, Replay
 from benchmarks.peers.ellm_world import DEEDS, Payment
@@ -217,6 +219,8 @@ def test_quick_is_the_headlines(no_processes):
     report = ellm.run(Options(quick=True, rounds=1))
     assert {row.id for row in report.rows} == {name for name, headline in IDS.items() if headline}
     assert {words[words.index("--threads") + 1] for words in no_processes["theirs"]} == {"1"}
+    assert len(no_processes["ours"]) == 1  # with latency: the speed without it is at least that
+    assert "with latency" in next(row.note for row in report.rows if row.case == "text")
     assert "ellm/pixels/env_steps/published_loop" in {skip.id for skip in report.skips}
 
 
@@ -253,6 +257,10 @@ def test_both_sides_do_equal_work(name):
     assert config.evaluate.every == 0
     words = setting.theirs()
     assert words[:4] == ["--start", str(setting.start), "--latency", str(setting.latency_s)]
+
+
+def test_the_peer_lives_in_our_own_environment():
+    assert peer_python(OWN) == Path(sys.executable)
 
 
 @pytest.mark.parametrize("row_id", IDS)

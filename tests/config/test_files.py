@@ -16,6 +16,7 @@ from envs.config import Part
 from learner import methods
 from llm_service import backends
 
+NAMES = ("env.id", "method.name", "llm.name")
 FILES = sorted(path.relative_to(CONFIGS) for group in GROUPS for path in (CONFIGS / group).glob("*.yaml"))
 
 
@@ -25,18 +26,28 @@ def values_of(path):
     return flatten(tree)
 
 
+def base_of(path):
+    """What holds without a file: the defaults, and the files that its defaults list names, dotted."""
+    group = path.parts[0]
+    words = []
+    for entry in OmegaConf.to_container(OmegaConf.load(CONFIGS / path)).get("defaults", []):
+        named = {f"override /{group}": entry} if isinstance(entry, str) else entry
+        words += [f"{key.removeprefix('override /')}={name}" for key, name in named.items()]
+    if words:
+        tree = {}
+        for layer in overrides.layers(words):
+            tree |= layer.values
+        return flatten(Config(**nest({k: v for k, v in tree.items() if k in NAMES})).model_dump()) | tree
+    chosen = {key: value for key, value in values_of(path).items() if key in NAMES}
+    return flatten(Config(**nest(chosen)).model_dump())
+
+
 @pytest.mark.parametrize("path", FILES, ids=str)
 def test_a_file_states_differences_only(path):
-    """No value may be a default, but for names: the one that the file stands for, and another than its group's file has
-    (a level of a family of worlds)."""
-    values = values_of(path)
-    chosen = {key: value for key, value in values.items() if key in ("env.id", "method.name", "llm.name")}
-    defaults = flatten(Config(**nest(chosen)).model_dump())
+    """No value may be what holds without the file, but for the name that the file stands for."""
+    base = base_of(path)
     own = {key for key, group in SELECTORS.items() if group == path.parts[0]}
-    own |= {
-        key for key in chosen if values_of(f"{SELECTORS[key]}/{chosen[key].partition('/')[0]}.yaml")[key] != chosen[key]
-    }
-    repeated = [key for key, value in values.items() if key not in own and defaults[key] == value]
+    repeated = [key for key, value in values_of(path).items() if key not in own and base.get(key) == value]
     assert repeated == []
 
 

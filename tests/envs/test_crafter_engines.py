@@ -284,6 +284,16 @@ def test_looking_does_not_change_the_game(engine):
         assert np.array_equal(looked.symbols, other.symbols)
 
 
+def test_people_are_shown_the_same_by_both_engines():
+    pictures = []
+    for engine in ENGINES:
+        env = envs.make("crafter/Standard", 1, engine=engine, observe=["symbols"])
+        env.begin(np.array([3]))
+        pictures.append(env.frame(0))
+    assert pictures[0].shape == (126, 126, 3)
+    assert np.array_equal(*pictures)
+
+
 # ---- worlds side by side ---------------------------------------------------------------------------------------------
 
 

@@ -1,6 +1,5 @@
 """Intrinsic rewards against small references; what they are about, and that they resume to the bit."""
 
-import dataclasses
 import json
 import shutil
 import subprocess
@@ -15,13 +14,14 @@ import yaml
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor
 from cluster import config as configuration
+from cluster import run as controller
 from cluster.config import compose
 from cluster.overrides import UsageError
 from envs.api import EnvSpec, Field
 from learner import checkpoint
 from learner.collective import Group, free_address
 from learner.dqn import DQNConfig
-from learner.group import Learner, LearnerSetup
+from learner.group import Learner, LearnerSetup, get_weights
 from learner.intrinsic import COLUMN, Intrinsic, IntrinsicConfig, reading
 from learner.intrinsic.config import views
 from learner.intrinsic.moments import Moments
@@ -143,12 +143,15 @@ def test_errors_are_those_of_the_book(name, alpha):
 
 
 def test_what_was_seen_often_bores_and_what_is_new_does_not():
+    """New: the last number was never anything but 0."""
     intrinsic = intrinsic_of("rnd", minibatch=32, learning_rate=5e-3)
     judge, reader, found = intrinsic.views[0].judge, intrinsic.views[0].reader, []
+    usual, unusual = np.array([1, 1, 1, 0], np.float32), np.array([0, 0, 0, 1], np.float32)
     for k in range(40):
-        intrinsic(steps_of(places(64, 2 * k), places(64, 2 * k + 1)))
+        intrinsic(steps_of(places(64, 2 * k) * usual, places(64, 2 * k + 1) * usual))
         if k in (0, 39):
-            asked = (reader.scale(torch.from_numpy(places(200, 999, shift))) for shift in (0.0, 4.0))
+            known = places(200, 999) * usual
+            asked = (reader.scale(torch.from_numpy(x)) for x in (known, known + unusual))
             found.append([judge.errors(x).mean().item() for x in asked])
     (old_before, new_before), (old, new) = found
     assert old < old_before / 4
@@ -365,7 +368,7 @@ def test_texts_are_judged_apart_and_goals_not_at_all():
 
 # ---- learners -------------------------------------------------------------------------------------------------------
 
-KINDS = [{"name": "rnd"}, {"name": "noveld"}, {"name": "apt", "neighbours": 3}]
+KINDS = [{"name": "rnd"}, {"name": "noveld", "alpha": 0.2}, {"name": "apt", "neighbours": 3}]
 
 
 def learner_of(algorithm, intrinsic, folder=None, rank=0, address=None, ranks=1, **learner):
@@ -383,10 +386,10 @@ def learner_of(algorithm, intrinsic, folder=None, rank=0, address=None, ranks=1,
 
 def live(learner, actor, rounds):
     """Rounds of acting and learning: the chunks, and the last report."""
-    weights, chunks = learner.ready(), []
+    chunks = []
     for _ in range(rounds):
-        chunks.append(actor.rollout(weights, actor.sequence)[1])
-        report, weights = learner.update(chunks[-1].sequence, 64 * chunks[-1].sequence, chunks[-1])
+        chunks.append(actor.rollout(get_weights(learner.policy), actor.sequence)[1])
+        report, _ = learner.update(chunks[-1].sequence, 64 * chunks[-1].sequence, chunks[-1])
     return chunks, report
 
 
@@ -439,7 +442,7 @@ def as_one_of_two(algorithm, kind, rank, address):
     learner, actor = learner_of(algorithm, KINDS[kind], rank=rank, address=address, ranks=2)
     chunks, report = live(learner, actor, 4)
     state = learner.algorithm.intrinsic.state()["intrinsic"]
-    lived = float(sum(chunk.obs["position"].sum() for chunk in chunks))
+    lived = float(sum(chunk.action.sum() for chunk in chunks))
     print(json.dumps([{name: float(v.sum(dtype=float)) for name, v in state.items()}, report["intrinsic/loss"], lived]))
 
 
@@ -516,6 +519,26 @@ def test_what_must_be_seen_before_learning_begins_is_weighed_too():
         assert learner.algorithm.counts.reward == pytest.approx(32 * weight)
 
 
+@pytest.mark.parametrize("method", ["dqn", "ppo"])
+def test_a_run_reports_what_it_paid(tmp_path, method):
+    words = [
+        "env=toy/Line",
+        f"method={method}",
+        "cluster=inline",
+        "stages=[train]",
+        "evaluate.every=0",
+        "actors.envs=4",
+    ]
+    words += ["actors.steps=8", "policy.hidden=8", "intrinsic.name=rnd", "intrinsic.hidden=8", "learner.env_steps=256"]
+    words += ["learner.reward_weights.env=0", "learner.minibatch=16", "dqn.start_steps=64", "dqn.keep=memory"]
+    assert controller.run(compose([*words, f"run.folder={tmp_path}", "run.name=curious"])) == 0
+    rows = [json.loads(line) for line in (tmp_path / "curious/metrics.jsonl").read_text().splitlines()]
+    told = [row for row in rows if "intrinsic/reward_mean" in row]
+    assert told[-1]["intrinsic/reward_mean"] > 0
+    assert told[-1]["intrinsic/loss"] < told[0]["intrinsic/loss"]
+    assert "intrinsic" in checkpoint.latest(tmp_path / "curious/checkpoints").arrays
+
+
 # ---- configuration --------------------------------------------------------------------------------------------------
 
 DQN = ["env=toy/Line", "method=dqn"]
@@ -559,11 +582,11 @@ def test_what_could_never_run_is_refused_with_the_reason(words, reason):
         compose([*DQN, *words])
 
 
-def test_a_policy_with_memory_may_be_curious(tmp_path):
-    words = ["env=toy/Line", "policy.memory=gru", "intrinsic.name=noveld", "intrinsic.hidden=8", "policy.hidden=8"]
-    config = compose([*words, "actors.envs=4", "actors.steps=8", "learner.env_steps=128"])
-    setup = LearnerSetup(config.learner, config.policy, envs.spec("toy/Line"), SEED, intrinsic=config.intrinsic)
-    learner = Learner(dataclasses.replace(setup))
-    actor = ActorSetup("toy/Line", {}, envs.spec("toy/Line"), config.actors, config.policy, SEED, True)
+def test_a_policy_with_memory_may_be_curious():
+    words = ["env=toy/Line", "policy.memory=gru", "policy.hidden=8", "actors.envs=4", "actors.steps=8"]
+    config = compose([*words, "intrinsic.name=noveld", "intrinsic.hidden=8", "intrinsic.alpha=0"])
+    spec = envs.spec("toy/Line")
+    learner = Learner(LearnerSetup(config.learner, config.policy, spec, SEED, intrinsic=config.intrinsic))
+    actor = ActorSetup("toy/Line", {}, spec, config.actors, config.policy, SEED, True)
     _, report = live(learner, RolloutActor(actor, 0), 2)
     assert report["intrinsic/reward_mean"] > 0

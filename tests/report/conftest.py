@@ -72,6 +72,7 @@ def metrics(seed: int, rows: int, best: float) -> list[dict[str, Any]]:
                 "kind": "evaluate", "env_steps": steps, "version": i, "wall_seconds": seconds + 0.5, "episodes": 128,
                 "success_rate": round(success * 128) / 128, "success_low": low, "success_high": high,
                 "episodic_return": float(success * 0.9),
+                "return_low": float(success * 0.8), "return_high": float(success),
             })  # fmt: skip
     return lines
 
@@ -94,8 +95,12 @@ def write_run(
     mission: str = "go to the <b>&ball",
     evaluated: bool = True,
     state: str = "done",
+    score: tuple[str, float] = ("", 0.0),
 ) -> Path:
-    """One run folder; `solved` of `episodes` held-out episodes."""
+    """One run folder; `solved` of `episodes` held-out episodes.
+
+    score: what returns count, and the mean held-out return; "" for a folder from before there was such a thing.
+    """
     folder.mkdir(parents=True)
     config = {
         "experiment": "", "method": {"name": "ppo"}, "env": {"id": env, "max_steps": 64}, "seed": seed, "sync": False,
@@ -113,17 +118,19 @@ def write_run(
     (folder / "manifest.json").write_text(json.dumps(manifest))
     lines = metrics(seed, rows, best)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    status = {
+    status: dict[str, Any] = {
         "state": state, "phase": "evaluate", "env_steps": rows * 20_480, "version": rows, "updates": rows * 4,
         "episodes": rows * 300, "wall_seconds": rows * 2.1 + seed, "restarts": 1, "dropped_chunks": 3,
     }  # fmt: skip
+    if score[0]:
+        status["score"] = score[0]
     (folder / "status.json").write_text(json.dumps(status))
     if evaluated:
-        _evaluate(folder, env, solved, episodes, mission)
+        _evaluate(folder, env, solved, episodes, mission, score)
     return folder
 
 
-def _evaluate(folder: Path, env: str, solved: int, episodes: int, mission: str) -> None:
+def _evaluate(folder: Path, env: str, solved: int, episodes: int, mission: str, score: tuple[str, float]) -> None:
     videos = []
     (folder / "videos").mkdir()
     for i in range(4):
@@ -133,14 +140,30 @@ def _evaluate(folder: Path, env: str, solved: int, episodes: int, mission: str) 
             "length": 7 + i, "seed": 1_000_000_000 + i,
         })  # fmt: skip
     mean = 0.9 * solved / episodes
-    results = {
+    results: dict[str, Any] = {
         "env": env, "episodes": episodes, "greedy": True, "seeds": [1_000_000_000, 1_000_000_000 + episodes - 1],
         "success": rate(solved, episodes), "return": {"mean": mean, "low": mean - 0.02, "high": mean + 0.02},
         "length": {"mean": 12.5}, "videos": videos,
         "by_kind": {kind: rate(round(share * 128), 128) for kind, share in KINDS.items()},
     }  # fmt: skip
+    if score[0]:
+        results["score"] = score[0]
+        results["return"] = {"mean": score[1], "low": score[1] - 0.2, "high": score[1] + 0.3}
+        results["by_kind"] = {"survive": rate(0, episodes)}
     (folder / "stages" / "evaluate").mkdir(parents=True)
     (folder / "stages" / "evaluate" / "results.json").write_text(json.dumps(results))
+
+
+@pytest.fixture
+def edit() -> Callable[[Path, str, Callable[[Any], None]], None]:
+    """Changes a JSON file of a run folder in place."""
+
+    def change(folder: Path, file: str, how: Callable[[Any], None]) -> None:
+        content = json.loads((folder / file).read_text())
+        how(content)
+        (folder / file).write_text(json.dumps(content))
+
+    return change
 
 
 @pytest.fixture

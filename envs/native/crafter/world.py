@@ -17,7 +17,7 @@ from envs.crafter.rules import Rules
 from envs.crafter.world import Crafter
 from envs.native.crafter import life
 from envs.native.crafter.layout import RANDOM, ROW
-from envs.native.crafter.picture import SIDE, daylight, draw
+from envs.native.crafter.picture import daylight, draw
 from envs.native.crafter.player import costs
 from envs.native.crafter.sight import look
 from envs.native.crafter.terrain import generate
@@ -58,7 +58,7 @@ class NativeCrafter(Crafter):
     def _look(self, index: NDArray[np.intp]) -> None:
         look(self.rows, index, self.symbols, self.inventory, self.achieved, self.ahead, self.sleeping)
 
-    def _pictures(self, index: NDArray[np.intp]) -> NDArray[np.uint8]:
-        out = np.empty((len(index), SIDE, SIDE, 3), np.uint8)
+    def _pictures(self, index: NDArray[np.intp], side: int) -> NDArray[np.uint8]:
+        out = np.empty((len(index), side, side, 3), np.uint8)
         draw(self.rows, index, self._seed[index], out)
         return out

@@ -1,0 +1,107 @@
+"""Animations of episodes: small, readable, and with all that is notable."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from actors.film import INK, LONGEST, MARK, MILLISECONDS, PAPER, REST, WIDTH, Film
+
+
+def frames(film):
+    """Pictures [H, W, 3] and milliseconds of each frame."""
+    with Image.open(io.BytesIO(film.gif())) as gif:
+        found = []
+        for i in range(gif.n_frames):
+            gif.seek(i)
+            found.append((np.asarray(gif.convert("RGB")).astype(int), gif.info["duration"]))
+    return found
+
+
+def walk(step, side=63, seed=0):
+    """A white dot that walks over a ground of tiles."""
+    generator = np.random.default_rng(seed)
+    tiles = generator.integers(40, 120, (12, 3)).astype(np.uint8)[generator.integers(0, 12, (9, 9))]
+    picture = np.kron(tiles, np.ones((side // 9, side // 9, 1), np.uint8))
+    picture[20:30, step % 50 : step % 50 + 10] = 255
+    return picture
+
+
+def near(picture, colour):
+    return (abs(picture - np.array(colour)).sum(-1) < 12).sum()
+
+
+@pytest.mark.parametrize("side", [36, 63, 90, 126])
+def test_small_pictures_keep_square_pixels(side):
+    film = Film("m")
+    film.add(walk(0, side))
+    film.add(walk(1, side))
+    (picture, _), _ = frames(film)
+    times = WIDTH // side
+    assert picture.shape == (side * times, side * times, 3)
+    blocks = picture.reshape(side, times, side, times, 3)
+    assert (blocks == blocks[:, :1, :, :1]).all()
+    assert abs(blocks[:, 0, :, 0] - walk(0, side)).max() < 6
+
+
+def test_large_pictures_are_made_smaller():
+    film = Film("m")
+    film.add(np.zeros((500, 1000, 3), np.uint8))
+    film.add(np.full((500, 1000, 3), 9, np.uint8))
+    assert frames(film)[0][0].shape == (WIDTH // 2, WIDTH, 3)
+
+
+def test_words_stand_under_the_pictures_in_their_colours():
+    film = Film("m", captioned=True)
+    for step in range(3):
+        film.add(walk(step), ("chop tree", "eat plant") if step else (), "chop tree" if step == 1 else "")
+    shown = frames(film)
+    assert [duration for _, duration in shown] == [MILLISECONDS, 4 * MILLISECONDS, REST]
+    below = [picture[4 * 63 :] for picture, _ in shown]
+    assert all(near(words, PAPER) > 0.8 * words[..., 0].size for words in below)
+    assert all(near(words, INK) > 5 for words in below)
+    assert near(below[1][-20:], MARK) > 5, "what was reached stands out"
+    assert near(below[0][-20:], MARK) == near(below[2][-20:], MARK) == 0
+    assert (below[0] != below[1]).any()
+
+
+def test_long_captions_are_cut():
+    film = Film("m", captioned=True)
+    film.add(walk(0), [f"some goal that is number {i}" for i in range(40)], "x" * 300)
+    film.add(walk(1))
+    (picture, _), (bare, _) = frames(film)
+    assert picture.shape == bare.shape
+
+
+def test_long_films_skip_frames_but_nothing_notable():
+    film = Film("m", captioned=True)
+    for step in range(1000):
+        film.add(walk(step), (), "a goal" if step in (501, 777) else "")
+    shown = frames(film)
+    assert len(shown) <= LONGEST + 3
+    assert sum(duration == 4 * MILLISECONDS for _, duration in shown) == 2
+    assert shown[-1][1] == REST
+
+
+def test_film_of_a_long_game_is_small():
+    """Worlds that move under the player, with the noise of their nights: the most that there is to store."""
+    noise = np.random.default_rng(0)
+    film = Film("m", captioned=True)
+    for step in range(400):
+        picture = np.roll(walk(0, 126), step // 4 * 14, (step // 40) % 2)
+        if 200 < step < 300:
+            night = (picture * 0.3 + noise.integers(0, 50, (126, 126, 1))).astype(np.uint8)
+            night[35:70, 35:91] = picture[35:70, 35:91] // 2  # what is near can be seen
+            picture = night
+        picture[98:] = 0  # the inventory
+        film.add(picture, ("collect drink", "make wood pickaxe"), "place table" if step % 100 == 3 else "")
+    assert len(film.gif()) < 1_000_000
+
+
+def test_film_of_one_picture():
+    film = Film("m")
+    film.add(walk(0))
+    assert film.gif().startswith(b"GIF8")

@@ -1,0 +1,41 @@
+"""What a person sees while a run is on."""
+
+from __future__ import annotations
+
+import pytest
+from rich.console import Console
+
+from cluster.folder import RunFolder
+from cluster.progress import Progress
+
+ROW = {"env_steps": 2000, "version": 3, "charts/success_rate": 0.5, "charts/episodic_return": 2.218}
+
+
+def panel(progress, row):
+    console = Console(width=140, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(progress._panel(row))
+    return console.export_text()
+
+
+@pytest.mark.parametrize(
+    ("score", "line", "row"),
+    [("", "success 50.0%", "50.0% training"), ("achievements unlocked", "achievements unlocked 2.22", "2.22 training")],
+)
+def test_speaks_of_success_or_of_the_score(tmp_path, capsys, score, line, row):
+    progress = Progress(RunFolder(tmp_path), 10_000, 0.0, score)
+    progress.update(ROW)
+    printed = capsys.readouterr().out
+    assert f"steps 2,000/10,000  0/s  {line}  lag" in printed
+    assert printed.strip() in (tmp_path / "run.log").read_text()
+    assert row in panel(progress, ROW)
+    assert (score or "success") in panel(progress, ROW)
+    validated = ROW | {"validation": 0.25}
+    assert f"{row}, {'0.25' if score else '25.0%'} validation" in panel(progress, validated)
+
+
+@pytest.mark.parametrize("score", ["", "points"])
+def test_before_the_first_episode_there_is_a_dash(tmp_path, capsys, score):
+    progress = Progress(RunFolder(tmp_path), 10_000, 0.0, score)
+    progress.update({"env_steps": 10, "version": 0})
+    assert f"{score or 'success'} -  lag" in capsys.readouterr().out
+    assert "- training" in panel(progress, {"env_steps": 10, "version": 0})

@@ -30,7 +30,7 @@ SMALL = [
     "env.length=60",
     "cluster.dashboard=false",
 ]
-INLINE = [*SMALL, "cluster=inline", "sync=true", "llm.when_away=wait", "actors.n=1", "learner.env_steps=2000"]
+INLINE = [*SMALL, "cluster=inline", "sync=true", "llm.when_away=wait", "actors.n=1", "learner.env_steps=1000"]
 
 
 def rows(folder, kind="train"):
@@ -61,6 +61,7 @@ def test_each_situation_is_asked_about_once_and_the_journal_replays_the_run_bit_
         np.testing.assert_array_equal(value, other[name])
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_bit_for_bit_with_its_goals(tmp_path):
     whole = [*INLINE, "goals.source=oracle", f"run.folder={tmp_path}"]
     assert run(compose([*whole, "run.name=whole"])) == 0

@@ -15,6 +15,7 @@ from actors.acting import ActingPolicy, sample
 from actors.film import Film
 from actors.goals import Goals
 from actors.language import LanguagePlayer
+from actors.task_goal import TaskGoal
 from envs.api import Episodes, VectorEnv
 from envs.config import Part
 
@@ -57,7 +58,9 @@ class Played:
     episodes: Episodes
     recordings: list[Recording] = field(default_factory=list)
     goals: dict[str, list[int]] = field(default_factory=dict)  # as `Summary.goals`
-    reached: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))  # reward for goals, by episode
+    reached: NDArray[np.float32] = field(
+        default_factory=lambda: np.zeros(0, np.float32)
+    )  # reward for goals, by episode
 
 
 class PolicyPlayer:
@@ -120,7 +123,7 @@ def play(
     player: Player,
     seeds: NDArray[np.int64],
     record: int = 0,
-    goals: Callable[[VectorEnv], Goals | None] | None = None,
+    goals: Callable[[VectorEnv], Goals | TaskGoal] | None = None,
 ) -> Played:
     """Play the episodes of `seeds` [N] in the N envs, one each, and record the first `record`, if the world draws.
 
@@ -150,9 +153,9 @@ def play(
         finished.append(Episodes(**rows))
         running[t.final_index] = False
         player.forget(t.final_index)
-        for i in np.flatnonzero(running[:record]):
+        for i in np.flatnonzero(running[:record]).tolist():
             done = env.texts[int(env.events[i])] if paid[i] else ""
-            films[i].add(env.frame(int(i)), given.names(i) if given else (), done)
+            films[i].add(env.frame(i), given.names(i) if given else (), done)
     episodes = Episodes.concatenate(finished)
     order = np.argsort(episodes.env, kind="stable")
     episodes = Episodes(**{name: getattr(episodes, name)[order] for name in Episodes.__annotations__})

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 import envs
 from actors.language import LanguageSetup, WhenAway
 from actors.suggestions import Suggestions
+from actors.task_goal import TaskGoal
 from actors.vocabulary import Embed, Vocabulary
 from envs.api import Observation, Transition, VectorEnv
 from envs.text import text_hash
@@ -31,13 +32,14 @@ from llm_service.embedding import embed_one
 COUNT_EVERY = 8
 """Steps between two looks at how sensible the suggestions are."""
 COUNTS = ("good", "early", "senseless", "paid", "episodes_told", "episodes_paid", "possible", "possible_told")
-"""What is counted of each goal: steps in which it was told when it made sense, when its time had not come, and as no goal
-of this world at all; payments; episodes in which it was told, and of these, paid; steps in which it made sense, and of
-these, was told. Steps are looked at every `COUNT_EVERY`."""
+"""What is counted of each goal: steps in which it was told when it made sense, when its time had not come, and as no
+goal of this world at all; payments; episodes in which it was told, and of these, paid; steps in which it made sense,
+and of these, was told. Steps are looked at every `COUNT_EVERY`."""
 
 _NONE = -1
 
 Rows = NDArray[np.int32]
+
 
 class Goals:
     """The goals of the running episodes of one env batch.
@@ -118,14 +120,14 @@ class Goals:
         hit = similarity > self.config.threshold
         if self.config.novelty:
             hit &= ~self._reached[each, self.words.deed_meaning[deed]][:, None]
-        reward = np.where(hit, similarity, 0).max(1)
+        reward: NDArray[np.float32] = np.where(hit, similarity, np.float32(0)).max(1)
         env, place = np.nonzero(hit)
         paid = self._offered[env, place]
         self._reached[env, self.words.meaning[paid]] = True
         self._reached[env, self.words.deed_meaning[deed[env]]] = True
         self._paid_in_episode[env, paid] = True
         np.add.at(self._counts[:, COUNTS.index("paid")], paid[self.counted[env]], 1)
-        return reward.astype(np.float32)
+        return reward
 
     def _deeds(self) -> Rows:
         """What was done in the last step, [N]; `_NONE` for nothing of note."""
@@ -277,7 +279,9 @@ class Goals:
         self._tell()
 
 
-def make(config: GoalsConfig, env: VectorEnv, language: LanguageSetup | None, caller: str, patient: bool) -> Goals:
+def make(
+    config: GoalsConfig, env: VectorEnv, language: LanguageSetup | None, caller: str, patient: bool
+) -> Goals | TaskGoal:
     """The goals of worlds that have begun.
 
     Args:
@@ -285,6 +289,8 @@ def make(config: GoalsConfig, env: VectorEnv, language: LanguageSetup | None, ca
         caller: who asks.
         patient: wait for every answer, whatever `llm.when_away` says.
     """
+    if config.source == "task":
+        return TaskGoal(config, env)
     if not config.asks:
         return Goals(config, env)
     assert language is not None, "the controller starts the service for stages that ask it"

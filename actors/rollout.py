@@ -21,10 +21,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import envs
+from actors import guide
 from actors.acting import ActingPolicy, sample
 from actors.evaluate import ExpertPlayer, Played, Player, PolicyPlayer, RandomPlayer, play
 from actors.goals import Goals, make
+from actors.guide import Guidance
 from actors.language import LanguagePlayer, LanguageSetup
+from actors.task_goal import TaskGoal
 from envs.api import Chunk, EnvSpec, Episodes, Observation, Summary, VectorEnv
 from envs.config import Part
 from learner.goals import COLUMN, GoalsConfig
@@ -66,6 +69,7 @@ class ActorSetup:
     sync: bool
     language: LanguageSetup | None = None  # where the LLM service is, if the method needs it
     goals: GoalsConfig = field(default_factory=GoalsConfig)
+    guidance: Guidance | None = None  # who else chooses actions while exploring
 
 
 class RolloutActor:
@@ -82,6 +86,7 @@ class RolloutActor:
         self.env = self._make_env()
         policy = build_policy(setup.policy, setup.spec, setup.seed)
         self.acting = ActingPolicy(policy, self.env, alone=setup.sync)
+        self.guide = guide.make(setup.guidance, setup.policy, setup.spec, self.acting) if setup.guidance else None
         self.memory = policy.initial_state(config.envs)
         self.sequence = 0
         if state is None:
@@ -91,14 +96,16 @@ class RolloutActor:
             self.sequence = int(state["sequence"])
             if self.memory is not None:
                 self.memory = torch.from_numpy(state["memory"].copy())
-        self.goals: Goals | None = None  # made by the first rollout: they may have to wait for a language model
+        self.goals: Goals | TaskGoal | None = (
+            None  # made by the first rollout: they may have to wait for a language model
+        )
         self._goals_before = _part(state or {}, "goals.")
 
     def _make_env(self) -> VectorEnv:
         setup, n = self.setup, self.setup.actors.envs
         return envs.make(setup.env_id, n, setup.seed, self.index * n, **setup.env_options)
 
-    def _make_goals(self, env: VectorEnv, patient: bool = False) -> Goals:
+    def _make_goals(self, env: VectorEnv, patient: bool = False) -> Goals | TaskGoal:
         """The goals of worlds that have begun."""
         return make(self.setup.goals, env, self.setup.language, f"actor-{self.index}", patient)
 
@@ -142,6 +149,8 @@ class RolloutActor:
         for t in range(length):
             clock = time.perf_counter()
             logits, value, memory = self.acting.step(self.obs, self.memory)
+            if self.guide:
+                logits = self.guide.mix(logits, self.obs)
             action, log_prob = sample(logits, random[t])
             policy_seconds += time.perf_counter() - clock
             episode = self.env.episode
@@ -192,7 +201,9 @@ class RolloutActor:
         elif who == "language_model":
             assert self.setup.language is not None, "the controller starts the service for stages that ask it"
             language = self.setup.language
-            door = language.door(f"actor-{self.index}", "none" if language.when_away == "cached" else language.when_away)
+            door = language.door(
+                f"actor-{self.index}", "none" if language.when_away == "cached" else language.when_away
+            )
             player = LanguagePlayer(door, greedy, language.patience_s)
         played = play(env, player, seeds, record, goals)
         self._enter("idle")
@@ -206,6 +217,8 @@ class RolloutActor:
         if goals:
             self._set_goals(goals.state())
         self.acting = self.acting.play_in(self.env)
+        if self.guide:
+            self.guide = self.guide.play_in(self.acting)
 
     def _pack(self, record: _Record, version: int, first_memory: NDArray[np.float32] | None) -> Chunk:
         final_obs = record.final_observations(self.obs)

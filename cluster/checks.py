@@ -36,7 +36,7 @@ BOUNDS = (  # dotted keys, what their values must be, and the test
         lambda value: value > 0,
     ),
     (
-        r"learner\.(discount|gae_lambda)|goals\.(threshold|probability)|dqn\.(epsilon_start|epsilon_end|beta)",
+        r"learner\.(discount|gae_lambda)|goals\.(threshold|probability)|dqn\.(epsilon_start|epsilon_end|beta|guide_share)",
         "between 0 and 1",
         lambda value: 0 <= value <= 1,
     ),

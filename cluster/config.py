@@ -41,6 +41,7 @@ __all__ = [
     "ConfigError",
     "UsageError",
     "alters_meaning",
+    "artifact",
     "compose",
     "difference",
     "explain",
@@ -50,7 +51,6 @@ __all__ = [
     "render",
     "save",
     "seen",
-    "source",
     "update",
 ]
 
@@ -178,7 +178,8 @@ def explain(words: list[str]) -> tuple[Config, dict[str, str]]:
     """`compose`, and the source of each value that is not a default: dotted key -> a file, or `command line`."""
     config, origins = _merge({}, layers(words))
     _check(config)
-    source(config)
+    artifact(config, "from", config.from_)
+    artifact(config, "dqn.guide", config.dqn.guide)
     return config, origins
 
 
@@ -193,22 +194,22 @@ def update(config: Config, words: list[str]) -> Config:
     return changed
 
 
-def source(config: Config) -> Path | None:
-    """The folder or file that `from` names, None if it names none.
+def artifact(config: Config, key: str, name: str) -> Path | None:
+    """The folder or file that `key` names by `run:NAME/stage` or a path; None if it names none.
 
     Raises:
         ConfigError: it does not exist.
     """
-    if not config.from_:
+    if not name:
         return None
-    run, slash, stage = config.from_.removeprefix("run:").partition("/")
-    path = Path(config.from_)
-    if config.from_.startswith("run:"):
+    run, slash, stage = name.removeprefix("run:").partition("/")
+    path = Path(name)
+    if name.startswith("run:"):
         if not (run and slash and stage):
-            raise ConfigError(f"from: expected run:NAME/stage or a path, got {config.from_!r}")
+            raise ConfigError(f"{key}: expected run:NAME/stage or a path, got {name!r}")
         path = Path(config.run.folder) / run / "stages" / stage
     if not path.exists():
-        raise ConfigError(f"from: {config.from_} is not there: {path} does not exist")
+        raise ConfigError(f"{key}: {name} is not there: {path} does not exist")
     return path
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import shutil
 import sys
 import time
 import traceback
@@ -22,6 +23,7 @@ import safetensors.numpy
 
 import envs
 from actors import ActorSetup
+from actors.guide import Guidance
 from actors.language import LanguageSetup
 from cluster import config as configuration
 from cluster.backend import Backend, Inline
@@ -36,9 +38,10 @@ from cluster.stop import STOPPED, Stop
 from cluster.supervisor import Crew
 from cluster.topology import asks_a_language_model, topology, trains
 from cluster.train import Training
+from cluster.weights import assert_fits, assert_resumable, guide_weights, initial_weights, read_checkpoint, trained
 from learner import checkpoint as checkpoints
-from learner.checkpoint import Checkpoint, CheckpointError, replace_file
-from learner.group import Weights, build_policy, set_weights
+from learner.checkpoint import Checkpoint, replace_file
+from learner.group import Weights
 from learner.methods import Player, Stage
 from llm_service import assembly
 from llm_service.errors import AwayTooLong, BudgetExhausted
@@ -54,7 +57,8 @@ def run(config: Config) -> int:
     Raises:
         UsageError: nothing was started and nothing written.
     """
-    initial = _initial_weights(config)
+    initial = initial_weights(config)
+    guide_weights(config)  # a wrong name is told before anything is written
     for stage in _stages(config):
         if stage.kind == "evaluate" and stage.player == "policy" and initial is None and not trains(config):
             raise RunError(f"stage {stage.name} needs weights: run the train stage too, or set from=run:NAME/train")
@@ -93,12 +97,12 @@ def resume(path: Path, words: list[str], allow_change: bool) -> int:
             f"{', '.join(changed)} would make {path.name!r} another experiment; add --allow-change if that is meant"
         )
     folder = RunFolder(path)
-    found = _read_checkpoint(folder)
+    found = read_checkpoint(folder)
     if found is not None:
-        _assert_resumable(config, found)
-    elif _plays_a_policy(config) and not trains(config) and _trained(folder) is None:
+        assert_resumable(config, folder, found)
+    elif _plays_a_policy(config) and not trains(config) and trained(folder) is None:
         raise RunError(f"run {path.name!r} has no checkpoint and would not train: leave stages as they were")
-    return _Controller(config, folder, found, _initial_weights(config) if found is None else None).run()
+    return _Controller(config, folder, found, initial_weights(config) if found is None else None).run()
 
 
 def evaluate(path: Path, words: list[str]) -> int:
@@ -111,11 +115,11 @@ def evaluate(path: Path, words: list[str]) -> int:
     stage = Stage(f"evaluate-{n}", "evaluate", player)
     if player != "policy":
         return _Controller(config, folder, None, None, [stage]).run()
-    found = _read_checkpoint(folder)
-    weights = _trained(folder) or (found.arrays["model"] if found else _initial_weights(config))
+    found = read_checkpoint(folder)
+    weights = trained(folder) or (found.arrays["model"] if found else initial_weights(config))
     if weights is None:
         raise RunError(f"run {path.name!r} has no weights yet: no checkpoint was written")
-    _assert_fits(config, weights, str(path))
+    assert_fits(config, weights, str(path))
     return _Controller(config, folder, None, weights, [stage]).run()
 
 
@@ -124,57 +128,11 @@ def _plays_a_policy(config: Config) -> bool:
     return any(stage.player == "policy" for stage in _stages(config))
 
 
-def _read_checkpoint(folder: RunFolder) -> Checkpoint | None:
-    try:
-        return checkpoints.latest(folder.checkpoints)
-    except CheckpointError as error:
-        raise RunError(f"cannot resume {folder.name!r}: {error}") from None
-
-
-def _trained(folder: RunFolder) -> Weights | None:
-    """Weights of this run's finished train stage."""
-    files = [path.parent / "weights.safetensors" for path in (folder.path / "stages").glob("*/manifest.json")]
-    trained = [file for file in files if file.exists()]  # a method has one stage that trains at most
-    return safetensors.numpy.load_file(trained[0]) if trained else None
-
-
-def _initial_weights(config: Config) -> Weights | None:
-    """Weights that `from` names, checked against the policy."""
-    path = configuration.source(config)
-    if path is None:
-        return None
-    file = path / "weights.safetensors" if path.is_dir() else path
-    if not file.exists():
-        raise RunError(f"from: {path} holds no weights.safetensors; name a finished train stage, as in run:NAME/train")
-    try:
-        weights = safetensors.numpy.load_file(file)
-    except Exception as error:  # the library raises its own kinds for every way a file can be damaged
-        raise RunError(f"from: {file} is damaged: {error}") from None
-    _assert_fits(config, weights, str(file))
-    return weights
-
-
 def _stages(config: Config) -> list[Stage]:
     """The stages of the method that are selected."""
     name = config.method.model_dump()["name"]
     every: list[Stage] = configuration.method_module(name).stages(config)
     return [stage for stage in every if not config.stages or stage.name in config.stages]
-
-
-def _assert_resumable(config: Config, found: Checkpoint) -> None:
-    """A checkpoint continues only with the policy and the envs that it was made with."""
-    _assert_fits(config, found.arrays["model"], str(found.path))
-    for name, value in found.arrays["actors"].items():
-        if name.endswith("/env.episode") and len(value) != config.actors.envs:
-            raise RunError(f"the checkpoint is of actors.envs={len(value)}: it cannot go on with {config.actors.envs}")
-
-
-def _assert_fits(config: Config, weights: Weights, source: str) -> None:
-    policy = build_policy(config.policy, configuration.seen(config), config.seed)
-    try:
-        set_weights(policy, weights)
-    except ValueError as error:
-        raise RunError(f"{source}: {error}; use the policy and env settings it was trained with") from None
 
 
 def _sha256(content: bytes) -> str:
@@ -228,7 +186,11 @@ class _Controller:
             return code
 
     def _run_stages(self) -> int:
-        todo = [s for s in self.only or _stages(self.config) if not self.folder.stage_done(s.name)]
+        done = self.checkpoint.record["counters"]["env_steps"] if self.checkpoint else 0
+        further = 0 < done < self.config.learner.env_steps  # of a finished run, all stages are then done anew
+        todo = [s for s in self.only or _stages(self.config) if further or not self.folder.stage_done(s.name)]
+        for stage in todo:
+            (self.folder.stage(stage.name) / "manifest.json").unlink(missing_ok=True)
         if not todo:
             print(f"{self.folder.name} is complete: nothing left to do")
             return DONE
@@ -273,6 +235,7 @@ class _Controller:
 
     def _actor_setup(self) -> ActorSetup:
         config = self.config
+        guide = guide_weights(config)
         return ActorSetup(
             config.env.id,
             config.env.options,
@@ -283,6 +246,7 @@ class _Controller:
             config.sync,
             self._language_setup,
             config.goals,
+            Guidance(guide, config.dqn.guide_share) if guide is not None else None,
         )
 
     # ---- engines ------------------------------------------------------------------------------------------------
@@ -302,6 +266,7 @@ class _Controller:
             self._finish(stage, folder, found.record["counters"], self.initial)
             training.crew.kill()
             training.learner.kill()
+            shutil.rmtree(self.folder.replay, ignore_errors=True)  # gigabytes that nothing will be drawn from
         return finished
 
     def _evaluate(self, stage: Stage, backend: Backend, metrics: Metrics, progress: Progress, stop: Stop) -> bool:
@@ -309,7 +274,7 @@ class _Controller:
         self.folder.write_status(phase=stage.name)
         weights = None
         if stage.player == "policy":
-            weights = self.initial if self.only else _trained(self.folder) or self.initial
+            weights = self.initial if self.only else trained(self.folder) or self.initial
             if weights is None:
                 raise RunError(f"stage {stage.name} needs weights: run the train stage, or set from=run:NAME/train")
         seeds = envs.HELD_OUT_FIRST + np.arange(config.evaluate.episodes)

@@ -79,6 +79,10 @@ class DQNConfig(Part):
     """Which layers learn: all, the last ones of the two streams, or both streams whole; the others stay as they are."""
     reinit: bool = False
     """`linear`, `critic`: draw these layers anew after weights were loaded with `from`."""
+    guide: str = ""
+    """Guided exploration: a trained policy of the same shape, `run:NAME/stage` or a path, that stays as it is."""
+    guide_share: float = 0.5
+    """`guide`: the share of the policy's random actions that the guide chooses in its stead."""
 
 
 @dataclass

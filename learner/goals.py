@@ -19,6 +19,8 @@ FIELD = "goals"
 """The observation field that tells them: a set of texts."""
 COLUMN = "goal"
 """The reward column that pays them."""
+MISSION = "mission"
+"""The observation field that says what the world's own task is."""
 NO_GOAL = "no goal"
 """Stands in the empty places of the field."""
 
@@ -30,15 +32,16 @@ since no answer was there; there are none, for the same reason."""
 class GoalsConfig(Part):
     """Goals beside the world's reward."""
 
-    source: Literal["none", "model", "choice", "oracle", "actions"] = "none"
+    source: Literal["none", "model", "choice", "oracle", "actions", "task"] = "none"
     """Who suggests them. `model`: the language model writes a list. `choice`: it says yes or no to each goal of the
-    world. `oracle`: the goals of the world that make sense now. `actions`: the name of every action, always."""
+    world. `oracle`: the goals of the world that make sense now. `actions`: the name of every action, always. `task`:
+    the world's own task, which the world pays: told here instead of as `mission`, to policies that learned goals."""
     novelty: bool = True
     """A goal is told and paid once in an episode; false: as often as it is suggested and reached."""
     shuffled: bool = False
     """`model`, `choice`: each situation gets the answer to another one. The control arm for the sense of answers."""
     limit: int = 5
-    """`model`: so many goals at most."""
+    """`model`: so many goals at most. `task`: as many places as the policy knows from its training."""
     threshold: float = 0.95
     """Cosine similarity above which the name of what was done is taken for a goal."""
     probability: float = 0.5
@@ -56,12 +59,13 @@ def told(goals: GoalsConfig, spec: EnvSpec) -> EnvSpec:
     """What a policy sees of a world with these goals."""
     if goals.source == "none" or not goals.told:
         return spec
-    return dataclasses.replace(spec, fields=spec.fields | {FIELD: Field("text", (most(goals, spec),))})
+    fields = {name: field for name, field in spec.fields.items() if goals.source != "task" or name != MISSION}
+    return dataclasses.replace(spec, fields=fields | {FIELD: Field("text", (most(goals, spec),))})
 
 
 def most(goals: GoalsConfig, spec: EnvSpec) -> int:
     """How many goals an env has at most at a time."""
-    sizes = {"model": goals.limit, "actions": len(spec.action_names)}
+    sizes = {"model": goals.limit, "actions": len(spec.action_names), "task": goals.limit}
     return sizes.get(goals.source, len(spec.goals))
 
 
@@ -74,7 +78,13 @@ def check_goals(config: Any, spec: EnvSpec) -> None:
     goals: GoalsConfig = config.goals
     if goals.source == "none":
         return
-    if not spec.eventful:
+    if goals.source == "task" and (MISSION not in spec.fields or not goals.told):
+        raise ValueError(
+            f"goals.source=task tells the world's task as a goal (goals.told=true): {spec.id} has none (env.task)"
+            if MISSION not in spec.fields
+            else "goals.source=task only tells the world's task: goals.told=false leaves nothing of it"
+        )
+    if goals.source != "task" and not spec.eventful:
         raise ValueError(
             f"goals.source={goals.source} needs a world that tells events, such as crafter/Text: {spec.id} does not"
         )

@@ -12,8 +12,8 @@
 | 5.1: novelty baselines; oracle; env reward | `goals.source=actions`, `oracle`; `intrinsic.name`; `method=dqn` |
 | 5.2: finetuning | `method=dqn from=run:NAME/pretrain env.task=...` |
 
-The environment's reward does not count in pretraining (`learner.reward_weights`), but is what the evaluation reports: in
-Crafter, achievements unlocked in an episode.
+The environment's reward does not count in pretraining (`learner.reward_weights`), but is what the evaluation reports:
+in Crafter, achievements unlocked in an episode.
 """
 
 from __future__ import annotations

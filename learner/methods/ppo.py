@@ -38,5 +38,7 @@ def check(config: Any, spec: EnvSpec) -> None:
     ):
         if found != needed:
             raise ValueError(f"method ppo needs {key}={needed}, got {found}")
+    if config.dqn.guide:
+        raise ValueError("dqn.guide acts where epsilon says so, which PPO does not have: use learner.algorithm=dqn")
     if config.learner.autocast == "bfloat16":
         require_bfloat16()

@@ -1,4 +1,4 @@
-"""Goals in whole runs: what is asked is asked once, a journal replays a run, and what happens while the model is away."""
+"""Goals in whole runs: each question is asked once, a journal replays a run, what happens while the model is away."""
 
 import json
 import os
@@ -71,7 +71,9 @@ def test_a_stopped_run_goes_on_bit_for_bit_with_its_goals(tmp_path):
     until(lambda: (tmp_path / "parts" / "checkpoints" / "LATEST").exists())
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 3
-    assert subprocess.run([*words, "resume", str(tmp_path / "parts")], cwd=ROOT, stdout=subprocess.DEVNULL).returncode == 0
+    assert (
+        subprocess.run([*words, "resume", str(tmp_path / "parts")], cwd=ROOT, stdout=subprocess.DEVNULL).returncode == 0
+    )
     one, other = (load_file(tmp_path / n / "stages" / "pretrain" / "weights.safetensors") for n in ("whole", "parts"))
     for name, value in one.items():
         np.testing.assert_array_equal(value, other[name])

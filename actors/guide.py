@@ -1,0 +1,56 @@
+"""Guided exploration: where a policy would act at random, a trained one that stays as it is often acts in its stead.
+
+    epsilon-greedy:    1 - epsilon: the best action,   epsilon: any action
+    guided:            1 - epsilon: the best action,   epsilon * share: the guide's best,   the rest: any action
+
+Du et al. 2023 (arXiv 2302.06692), section 5.2: what was learned from suggested goals helps where rewards are rare, even
+if its values are of no use for the task.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from actors.acting import ActingPolicy
+from envs.api import EnvSpec, Observation
+from learner.group import Weights, build_policy
+from learner.models.policy import PolicyConfig
+from learner.models.q import LEAST
+
+
+@dataclass(frozen=True)
+class Guidance:
+    """What an actor needs for it."""
+
+    weights: Weights  # of the guide, a policy of the same shape
+    share: float  # of the actions that are not the policy's own best, in [0, 1]
+
+
+class Guide:
+    """A policy, `acting`, that helps another one, `explorer`, to explore the env in which both play."""
+
+    def __init__(self, acting: ActingPolicy, explorer: ActingPolicy, share: float) -> None:
+        self._acting, self._explorer, self._share = acting, explorer, share
+
+    def play_in(self, explorer: ActingPolicy) -> Guide:
+        """The same guide in another env, where `explorer` plays."""
+        return Guide(self._acting.play_in(explorer.env), explorer, self._share)
+
+    def mix(self, logits: Tensor, obs: Observation) -> Tensor:
+        """Log-probabilities [B, A] of epsilon-greedy behaviour -> of guided behaviour."""
+        assert self._explorer.policy.q is not None, "the configuration was checked: a guide needs action values"
+        best = self._acting.step(obs, None)[0].argmax(-1)
+        share = self._share * self._explorer.policy.q.epsilon
+        probability = logits.exp() - share / logits.shape[-1]
+        probability[torch.arange(len(best)), best] += share
+        return probability.clamp(min=LEAST).log()
+
+
+def make(guidance: Guidance, config: PolicyConfig, spec: EnvSpec, explorer: ActingPolicy) -> Guide:
+    """The guide of a policy that acts with `config` in worlds of `spec`."""
+    acting = ActingPolicy(build_policy(config, spec, 0), explorer.env, explorer.alone)
+    acting.load(guidance.weights, 0)
+    return Guide(acting, explorer, guidance.share)

@@ -6,6 +6,9 @@ run: a call whose key stands here is never sent again, whatever was killed since
 A line is one `write` to a file opened for appending, so killing the process at any moment loses no finished line;
 losing power may lose the last seconds, unless `fsync` is on. A line that the disk refuses is kept in memory and written
 as soon as there is room; until then `ready` says no, and nothing more is paid for.
+
+Instructions are most of a call, and the same in thousands: they are written with the first call that has them, and
+later lines name that one's key (`as_in`).
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ log = logging.getLogger(__name__)
 
 READ_BYTES = 16_384
 """Read at once; most lines are shorter."""
+MOST_INSTRUCTIONS = 1000
+"""So many are known again."""
 
 
 class InUse(UsageError):
@@ -49,6 +54,7 @@ class Journal:
         self.path, self._fsync = path, fsync
         self._place: dict[bytes, int] = {}  # key -> where its line begins; small, since it grows with every call
         self._unwritten: dict[bytes, bytes] = {}  # key -> line that the disk refused so far
+        self._instructions: dict[str, str] = {}  # of this process's calls -> key of the line that holds them
         self._file: int | None = None
         if path is None:
             return
@@ -111,7 +117,7 @@ class Journal:
             "model": model,
             "verb": call.verb,
             "task": call.task,
-            "turns": call.turns,
+            "turns": self._turns(key, call),
             "candidates": call.candidates,
             "parameters": {name: getattr(p, name) for name in p.__slots__},
             "sample": call.sample,
@@ -127,6 +133,17 @@ class Journal:
             self._write()
         except OSError as error:
             log.error("cannot write %s: %s; no call is sent until this works", self.path, error.strerror)
+
+    def _turns(self, key: str, call: Call) -> list[Any]:
+        """The turns of a call, but of instructions that an earlier line holds, that line's key."""
+        turns: list[Any] = [list(turn) for turn in call.turns]
+        if call.turns and call.turns[0][0] == "system":
+            text = call.turns[0][1]
+            if text in self._instructions:
+                turns[0][1] = {"as_in": self._instructions[text]}
+            elif len(self._instructions) < MOST_INSTRUCTIONS:
+                self._instructions[text] = key
+        return turns
 
     def close(self) -> None:
         """Let another process write."""

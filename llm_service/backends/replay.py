@@ -39,6 +39,7 @@ class Replay:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._replies: dict[str, Reply] = {}
+        instructions: dict[str, str] = {}  # key of a line -> those it holds
         content = hashlib.blake2b(digest_size=8)
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
@@ -47,7 +48,7 @@ class Replay:
                 content.update(line)
                 record = parse(line, path, number)
                 try:
-                    self._replies[_question(_call(record))] = decode(record["reply"])
+                    self._replies[_question(_call(record, instructions))] = decode(record["reply"])
                 except (KeyError, TypeError, ValueError, AttributeError):
                     raise UsageError(f"{path}, line {number} is damaged: take the line out, or the file away") from None
         if not self._replies:
@@ -94,11 +95,14 @@ def _question(call: Call) -> str:
     return call.key(model="")
 
 
-def _call(record: dict[str, Any]) -> Call:
-    """The call that a line records."""
+def _call(record: dict[str, Any], instructions: dict[str, str]) -> Call:
+    """The call that a line records; `instructions` of earlier lines are read, its own are added."""
     p = record["parameters"]
     parameters = Parameters(
         float(p["temperature"]), int(p["max_tokens"]), tuple(map(str, p["stop"])), int(p["seed"]), p["normalise"]
     )
-    turns = tuple((str(role), str(text)) for role, text in record["turns"])
+    told = [(role, instructions[text["as_in"]] if isinstance(text, dict) else text) for role, text in record["turns"]]
+    turns = tuple((str(role), str(text)) for role, text in told)
+    if turns and turns[0][0] == "system":
+        instructions[record["key"]] = turns[0][1]
     return Call(record["verb"], turns, tuple(map(str, record["candidates"])), parameters, int(record["sample"]))

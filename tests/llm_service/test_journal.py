@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_service import assembly
+from llm_service.backends.replay import Replay
 from llm_service.errors import UsageError
 from llm_service.journal import Journal, decode, encode
 from llm_service.records import Call, Reply
@@ -161,3 +162,35 @@ def test_kill_9_loses_no_line_that_was_appended(tmp_path):
     assert len(journal) >= appended - 1  # the number's own line may have been cut in the pipe
     assert all(journal.find(call(f"q{i}").key("m")).text == "x" * 3000 for i in range(appended - 1))
     journal.close()
+
+
+def said(asked):
+    return asked.turns[0][1][4:] + asked.turns[1][1]
+
+
+def test_instructions_are_written_once_and_read_back(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    calls = [
+        Call("generate", (("system", who), ("user", f"q{i}"))) for i in range(6) for who in ("you advise", "you judge")
+    ]
+    for part in (calls[:7], calls[7:]):  # a successor does not know what stands in the file
+        journal = Journal(path)
+        for asked in part:
+            journal.append(asked.key("m"), "m", asked, Reply(said(asked)), **OUTCOME)
+        journal.close()
+    assert path.read_text().count("you advise") == path.read_text().count("you judge") == 2
+    backend = Replay(path)
+    replies = asyncio.run(backend.answer(calls))
+    assert [reply.text for reply in replies] == [said(asked) for asked in calls]
+
+
+def test_a_line_whose_instructions_are_gone_is_named(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    for i in range(2):
+        asked = Call("generate", (("system", "you advise"), ("user", f"q{i}")))
+        journal.append(asked.key("m"), "m", asked, Reply("a"), **OUTCOME)
+    journal.close()
+    path.write_text(path.read_text().splitlines(keepends=True)[1])
+    with pytest.raises(UsageError, match="line 1 is damaged"):
+        Replay(path)

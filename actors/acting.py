@@ -42,7 +42,10 @@ class ActingPolicy:
 
     @torch.no_grad()
     def step(self, obs: Observation, state: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Logits [B, A], values [B] and next state of dense observations [B, ...]."""
+        """Logits [B, A], values [B] and next state of dense observations [B, ...].
+
+        state: `Policy.initial_state`, or what the step before returned, 0 where an episode ended.
+        """
         seen = {name: torch.from_numpy(obs[name]) for name in self.policy.fields}
         codes = self._codes
         if names := self.policy.text_fields:
@@ -50,8 +53,11 @@ class ActingPolicy:
             ids = np.concatenate([obs[name].ravel() for name in names])
             self._encode(ids)
             codes = self._codes.index_select(0, torch.from_numpy(ids))
-            rows = torch.arange(len(codes)).split([obs[name].size for name in names])
+            rows = torch.split(torch.arange(len(codes)), [obs[name].size for name in names])
             seen |= {name: of.view(obs[name].shape) for name, of in zip(names, rows, strict=True)}
+        if self.policy.frames:
+            assert state is not None
+            seen, state = self.policy.frames.add(seen, state)
         return self.policy.step(self.policy.inputs(seen), codes, state)
 
     def _encode(self, ids: NDArray[np.int32]) -> None:

@@ -39,10 +39,13 @@ class Guide:
         """The same guide in another env, where `explorer` plays."""
         return Guide(self._acting.play_in(explorer.env), explorer, self._share)
 
-    def mix(self, logits: Tensor, obs: Observation) -> Tensor:
-        """Log-probabilities [B, A] of epsilon-greedy behaviour -> of guided behaviour."""
+    def mix(self, logits: Tensor, obs: Observation, state: Tensor | None = None) -> Tensor:
+        """Log-probabilities [B, A] of epsilon-greedy behaviour -> of guided behaviour.
+
+        state: with which the explorer has seen `obs`, its last pictures if it keeps some.
+        """
         assert self._explorer.policy.q is not None, "the configuration was checked: a guide needs action values"
-        best = self._acting.step(obs, None)[0].argmax(-1)
+        best = self._acting.step(obs, state)[0].argmax(-1)
         share = self._share * self._explorer.policy.q.epsilon
         probability = logits.exp() - share / logits.shape[-1]
         probability[torch.arange(len(best)), best] += share

@@ -150,7 +150,7 @@ class RolloutActor:
             clock = time.perf_counter()
             logits, value, memory = self.acting.step(self.obs, self.memory)
             if self.guide:
-                logits = self.guide.mix(logits, self.obs)
+                logits = self.guide.mix(logits, self.obs, self.memory)
             action, log_prob = sample(logits, random[t])
             policy_seconds += time.perf_counter() - clock
             episode = self.env.episode

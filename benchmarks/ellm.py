@@ -46,7 +46,8 @@ from envs.crafter.rules import SENSIBLE
 from learner.goals import GoalsConfig
 from llm_service.embedding import embed_one
 
-EXPERIMENT = ("method=ellm", "env=crafter", "env.id=crafter/Text")
+EXPERIMENT = ("method=ellm", "env=crafter", "env.id=crafter/Text", "env.success=loose")  # told as the peer tells it
+ACTORS = ("actors.n=1", "actors.envs=32", "actors.steps=8")  # one core acts, another learns
 LATENCY_S = 0.2
 MINIBATCH, LARGE_MINIBATCH = 64, 512
 PER_STEP = 16  # rows replayed for an env step
@@ -70,6 +71,7 @@ class Setting:
         """Words of a run."""
         words = [
             *EXPERIMENT,
+            *ACTORS,
             f"llm.latency_s={self.latency_s}",
             f"learner.minibatch={self.minibatch}",
             f"dqn.samples_per_insert={PER_STEP}",

@@ -15,7 +15,7 @@ DEFAULT = "default"
 
 BOUNDS = (  # dotted keys, what their values must be, and the test
     (
-        r"actors\.(n|envs|steps)|learner\.(n|threads|env_steps|epochs|minibatch)|policy\.(hidden|atoms)"
+        r"actors\.(n|envs|steps)|learner\.(n|threads|env_steps|epochs|minibatch)|policy\.(hidden|atoms|stack)"
         r"|dqn\.(n_step|target_every|capacity|decay_steps)|evaluate\.(episodes|validation_episodes)|run\.keep_checkpoints"
         r"|intrinsic\.(neighbours|particles|hidden)",
         "at least 1",

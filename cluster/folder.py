@@ -1,7 +1,7 @@
 """The run folder: what is in it, who may write it, and what its files mean.
 
 runs/<name>/  config.yaml  manifest.json  status.json  metrics.jsonl  run.log  error.txt (after a crash)
-              checkpoints/  stages/<stage>/  videos/  report.html  STOP (a request)  lock
+              checkpoints/  replay/ (while it trains)  stages/<stage>/  videos/  report.html  STOP (a request)  lock
 """
 
 from __future__ import annotations
@@ -70,6 +70,11 @@ class RunFolder:
     @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
+
+    @property
+    def replay(self) -> Path:
+        """What the learner keeps between two checkpoints, if its method has a replay."""
+        return self.path / "replay"
 
     @property
     def stop_file(self) -> Path:

@@ -28,16 +28,19 @@ class LearnerDied(RuntimeError):
     """A rank of the learner group is gone."""
 
 
+def learner_setup(config: Config, spec: EnvSpec, replay: Path) -> LearnerSetup:
+    """What a rank is built of; `replay` is where replays are kept on disk, if they are."""
+    actors = config.actors.n, config.actors.envs
+    kept = replay if config.dqn.keep == "disk" else None
+    return LearnerSetup(config.learner, config.policy, spec, config.seed, actors, config.dqn, kept, config.intrinsic)
+
+
 class LearnerGroup:
     """The learner's ranks as one. What they keep on disk between two checkpoints is in `replay`."""
 
     def __init__(self, backend: Backend, config: Config, spec: EnvSpec, incarnation: int, replay: Path) -> None:
         self.backend, self.size = backend, config.learner.n
-        actors = config.actors.n, config.actors.envs
-        kept = replay if config.dqn.keep == "disk" else None
-        setup = LearnerSetup(
-            config.learner, config.policy, spec, config.seed, actors, config.dqn, kept, config.intrinsic
-        )
+        setup = learner_setup(config, spec, replay)
         address = free_address() if self.size > 1 else None
         suffix = f".{incarnation}" if incarnation else ""
         self.ranks: list[Handle] = [

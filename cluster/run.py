@@ -186,11 +186,7 @@ class _Controller:
             return code
 
     def _run_stages(self) -> int:
-        done = self.checkpoint.record["counters"]["env_steps"] if self.checkpoint else 0
-        further = 0 < done < self.config.learner.env_steps  # of a finished run, all stages are then done anew
-        todo = [s for s in self.only or _stages(self.config) if further or not self.folder.stage_done(s.name)]
-        for stage in todo:
-            (self.folder.stage(stage.name) / "manifest.json").unlink(missing_ok=True)
+        todo = self._todo()
         if not todo:
             print(f"{self.folder.name} is complete: nothing left to do")
             return DONE
@@ -225,6 +221,15 @@ class _Controller:
                 backend.shutdown()
                 metrics.close()
         return DONE
+
+    def _todo(self) -> list[Stage]:
+        """Stages that are not done. If a finished training shall go on, it is not, nor is what follows it."""
+        stages = self.only or _stages(self.config)
+        if self.checkpoint and self.checkpoint.record["counters"]["env_steps"] < self.config.learner.env_steps:
+            kinds = [stage.kind for stage in stages]
+            for stage in stages[kinds.index("train") :] if "train" in kinds else []:
+                (self.folder.path / "stages" / stage.name / "manifest.json").unlink(missing_ok=True)
+        return [stage for stage in stages if not self.folder.stage_done(stage.name)]
 
     def _backend(self) -> Backend:
         if self.config.cluster.name == "inline":

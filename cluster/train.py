@@ -138,8 +138,8 @@ class Training:
             self.states.setdefault(int(actor), {})[key] = value
 
     def _start(self, checkpoint: Checkpoint | None, initial: dict[str, Any] | None) -> None:
-        replay = self.folder.path / "replay"
-        self.learner = LearnerGroup(self.backend, self.config, self.spec, self.counters.learner_restarts, replay)
+        restarts, replay = self.counters.learner_restarts, self.folder.replay
+        self.learner = LearnerGroup(self.backend, self.config, self.spec, restarts, replay)
         cluster = self.config.cluster
         if not hasattr(self, "crew"):
             self.crew = Crew(

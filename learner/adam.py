@@ -1,12 +1,13 @@
 """Adam (Kingma & Ba 2015) on one flat array of parameters, in one pass of machine code.
 
 A small network takes a step in 10 us; the bookkeeping of a general optimiser alone takes 100. The limit is reading and
-writing four arrays, 1 ns a parameter once they are too large for the processor's cache.
+writing four arrays, 0.5 ns a parameter once they are too large for the processor's cache.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,12 +29,17 @@ class Adam:
         self.mean, self.square = np.zeros_like(parameters), np.zeros_like(parameters)
         self.steps = 0
 
-    def step(self, gradient: Array, rate: float) -> None:
-        """One step of size `rate`."""
+    def step(self, gradients: Sequence[Array], rate: float, factor: float = 1.0) -> None:
+        """One step of size `rate` against `factor` times the gradient [P], which comes in parts, in order."""
         self.steps += 1
         scale = np.float32(rate / (1 - DECAY_MEAN**self.steps))
         root = np.float32(1 / math.sqrt(1 - DECAY_SQUARE**self.steps))
-        _step(self.parameters, gradient, self.mean, self.square, scale, root)
+        begin = 0
+        for gradient in gradients:
+            part = slice(begin, begin + len(gradient))
+            own = self.parameters[part], self.mean[part], self.square[part]
+            _step(*own, gradient, np.float32(factor), scale, root)
+            begin = part.stop
 
     def state(self) -> dict[str, NDArray[Any]]:
         """What a successor needs to continue: `mean` [P], `square` [P], `steps`."""
@@ -47,9 +53,20 @@ class Adam:
 
 
 @compiled
-def _step(parameters: Array, gradient: Array, mean: Array, square: Array, scale: np.float32, root: np.float32) -> None:
+def _step(
+    parameters: Array,
+    mean: Array,
+    square: Array,
+    gradient: Array,
+    factor: np.float32,
+    scale: np.float32,
+    root: np.float32,
+) -> None:
     """`scale` and `root` make up for the moments' having begun at 0."""
     for i in range(len(parameters)):
-        mean[i] += TO_MEAN * (gradient[i] - mean[i])
-        square[i] += TO_SQUARE * (gradient[i] * gradient[i] - square[i])
-        parameters[i] -= scale * mean[i] / (math.sqrt(square[i]) * root + EPSILON)
+        slope = gradient[i] * factor
+        average = mean[i] + TO_MEAN * (slope - mean[i])
+        spread = square[i] + TO_SQUARE * (slope * slope - square[i])
+        parameters[i] -= scale * average / (math.sqrt(spread) * root + EPSILON)
+        # Written last: in between, it would have to be read again, and the whole take almost twice as long.
+        mean[i], square[i] = average, spread

@@ -54,6 +54,15 @@ def replace_file(path: Path, content: bytes) -> None:
     temporary.rename(path)
 
 
+def sync_folder(path: Path) -> None:
+    """Wait until the names in a folder are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def write(folder: Path, version: int, arrays: Mapping[str, Arrays], record: dict[str, Any], keep: int = 3) -> Path:
     """Write checkpoint `version` into `folder` and prune all but the newest `keep`. Returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -69,10 +78,10 @@ def write(folder: Path, version: int, arrays: Mapping[str, Arrays], record: dict
     _write(temporary / "record.json", json.dumps(record, indent=1).encode())
     hashes = {file.name: _sha256(file) for file in sorted(temporary.iterdir())}
     _write(temporary / "manifest.json", json.dumps({"format": FORMAT, "sha256": hashes}, indent=1).encode())
-    _sync_folder(temporary)
+    sync_folder(temporary)
     final = folder / name
     temporary.rename(final)
-    _sync_folder(folder)
+    sync_folder(folder)
     replace_file(folder / "LATEST", name.encode())
     for old in _names(folder)[:-keep]:
         shutil.rmtree(folder / old)
@@ -131,14 +140,6 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _sha256(path: Path) -> str:

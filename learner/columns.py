@@ -1,18 +1,24 @@
 """Columns of rows in a folder: raw arrays mapped from files, what they are in JSON, and the texts they name.
 
-    schema.json   lanes, rows of each, and of every column its name, type and shape
-    <name>.raw    a column, [lanes * rows, *shape] in C order
-    reached.raw   int64 [lanes], how many rows of each lane were ever written, or begun to be
-    texts.jsonl   line i is the text with id i
+    schema.json         lanes, rows of each, generation, and of every column its name, type and shape, in order
+    04-obs.view.raw     column 4 of these, [lanes * rows, *shape] in C order
+    reached.raw         int64 [lanes], how many rows of each lane were ever written, or begun to be
+    texts.jsonl         line i is the text with id i
 
-Files are mapped, so what was written survives the process at once; `flush` makes it survive the machine. Nothing is
-read before `reopen`, and `open` begins anew: what an earlier learner left is used only by one that has its checkpoint.
+Files are mapped, so what was written survives the process at once; `flush` makes it survive the machine. Their space is
+reserved when they are made: a mapped file that finds the disk full while it is written kills the process.
+
+`open` begins anew and counts its beginnings: a checkpoint names the generation that its rows are of, and rows of any
+other are not taken for them. Before that, `find` looks whether all is there; it changes nothing.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +26,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.text import TextTable
+from learner.checkpoint import replace_file, sync_folder
+from llm_service.errors import UsageError
 
 Layout = dict[str, tuple[str, tuple[int, ...]]]  # column -> type, shape of one row
 
-FORMAT = 1
+FORMAT = 2
+REACHED = "reached.raw"
+TEXTS = "texts.jsonl"
+
+
+class ReplayError(UsageError):
+    """A replay cannot be kept, or gone on with, as asked. The message is one sentence that says what to do."""
 
 
 class Columns:
@@ -31,11 +45,12 @@ class Columns:
 
     def __init__(self, lanes: int, rows: int, folder: Path | None) -> None:
         self.lanes, self.length, self.folder = lanes, rows, folder
+        self.generation = 0  # how often columns were made for the run; 0: never
         self.reached: NDArray[np.int64] = np.zeros(lanes, np.int64)
         self._arrays: dict[str, NDArray[Any]] = {}
         self._maps: list[np.memmap[Any, Any]] = []
         self._layout: Layout = {}
-        self._texts_written = 0
+        self._texts = self._texts_end = 0  # how many the file holds, and its bytes
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         return self._arrays[name]
@@ -45,79 +60,184 @@ class Columns:
         return list(self._arrays)
 
     def open(self, layout: Layout) -> None:
-        """Make the columns, empty; nothing if they are there.
+        """Make the columns, empty, in place of any that the folder has; nothing if they are open.
 
         Raises:
-            ValueError: they are there, and are others.
+            ReplayError: they are open and are others, or there is no room for them.
         """
-        if not self._arrays:
-            if self.folder is not None:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                (self.folder / "texts.jsonl").write_bytes(b"")
-                (self.folder / "schema.json").write_text(json.dumps(self._schema(layout), indent=1))
-            self._map(layout, "w+")
-        elif layout != self._layout:
-            differ = sorted(name for name in layout.keys() | self._layout if layout.get(name) != self._layout.get(name))
-            raise ValueError(f"the replay keeps other columns than this chunk has: {', '.join(differ[:3])} differ")
+        if self._arrays:
+            return self.assert_alike(self._layout, layout)
+        self.generation += 1
+        if self.folder is not None:
+            self._make(self.folder, layout)
+        self._map(layout)
 
-    def reopen(self) -> bool:
-        """Use the columns that the folder holds; False if there are none.
+    def find(self, generation: int, texts: int) -> Layout | None:
+        """The columns that the folder holds of a generation, and `texts` texts or more; None if it holds none of it.
 
         Raises:
-            ValueError: they are of other lanes, or of another length.
+            ReplayError: they are of other lanes or of another length, or some of it is missing.
         """
-        if self.folder is None or not (self.folder / "schema.json").exists():
-            return False
-        schema = json.loads((self.folder / "schema.json").read_text())
-        layout = {name: (kind, tuple(shape)) for name, kind, shape in schema["columns"]}
-        if schema != self._schema(layout):
-            raise ValueError(
-                f"{self.folder} keeps {schema['lanes']} lanes of {schema['rows']} rows, not {self.lanes} of "
-                f"{self.length}: the capacity of a replay cannot change within a run"
+        path = None if self.folder is None else self.folder / "schema.json"
+        if path is None or not path.exists():
+            return None
+        try:
+            schema = json.loads(path.read_bytes())
+            if schema["format"] != FORMAT:
+                raise ReplayError(f"{self.folder} is of another version of this code: use that one{self._or_afresh}")
+            if schema["generation"] != generation:
+                return None
+            lanes, rows = schema["lanes"], schema["rows"]
+            layout = {name: (kind, tuple(shape)) for name, kind, shape in schema["columns"]}
+        except (ValueError, KeyError, TypeError):
+            raise self._damaged("schema.json is not whole") from None
+        if (lanes, rows) != (self.lanes, self.length):
+            raise ReplayError(
+                f"{self.folder} keeps {lanes} envs of {rows:,} rows each, not {self.lanes} of {self.length:,}: resume "
+                f"with the dqn.capacity that the run had{self._or_afresh}"
             )
-        self._map(layout, "r+")
-        return True
+        for name, size in self._files(layout).items():
+            file = path.with_name(name)
+            found = file.stat().st_size if file.exists() else 0
+            if found != size:
+                raise self._damaged(f"{name} has {found:,} bytes, not {size:,}")
+        self._read_texts(texts)
+        return layout
 
-    def _schema(self, layout: Layout) -> dict[str, Any]:
-        columns = [[name, kind, list(shape)] for name, (kind, shape) in layout.items()]
-        return {"format": FORMAT, "lanes": self.lanes, "rows": self.length, "columns": columns}
+    def assert_alike(self, kept: Layout, coming: Layout) -> None:
+        """
+        Raises:
+            ReplayError: the columns that are kept are not those that chunks will fill.
+        """
+        if differ := [name for name in kept | coming if kept.get(name) != coming.get(name)]:
+            raise ReplayError(
+                f"the replay keeps other columns than chunks now have ({', '.join(differ[:3])} differ): resume with "
+                f"the env, goals, intrinsic and policy.reads that the run had{self._or_afresh}"
+            )
 
-    def _map(self, layout: Layout, mode: str) -> None:
-        self._layout, self._maps = layout, []
-        shapes = {name: (kind, (self.lanes * self.length, *shape)) for name, (kind, shape) in layout.items()}
-        self._arrays = {name: self._array(name, *what, mode) for name, what in shapes.items()}
-        self.reached = self._array("reached", "int64", (self.lanes,), mode)
+    def reopen(self, layout: Layout, generation: int, texts: int) -> list[str]:
+        """Use what `find` has found. Returns the first `texts` texts.
 
-    def _array(self, name: str, kind: str, shape: tuple[int, ...], mode: str) -> NDArray[Any]:
-        if self.folder is None:
-            return np.zeros(shape, kind)
-        mapped: np.memmap[Any, Any] = np.memmap(self.folder / f"{name}.raw", kind, mode, shape=shape)  # type: ignore[call-overload]
-        self._maps.append(mapped)
-        return np.asarray(mapped)
+        Later ones are forgotten, so that ids will be given as they were the first time.
+        """
+        assert self.folder is not None
+        self.generation = generation
+        self._map(layout)
+        found, self._texts_end = self._read_texts(texts)
+        self._texts = texts
+        os.truncate(self.folder / TEXTS, self._texts_end)
+        return found
 
-    def reach(self, lane: NDArray[np.integer], count: NDArray[np.int64]) -> None:
-        """Rows of these lanes up to number `count` [n] are about to be written."""
+    def reach(self, lane: NDArray[np.integer], count: NDArray[np.int64], durable: bool) -> None:
+        """Rows of these lanes up to number `count` [n] are about to be written.
+
+        durable: that is on the disk before they are.
+        """
         self.reached[lane] = np.maximum(self.reached[lane], count)
+        if durable and self._maps:
+            self._maps[-1].flush()
 
     def flush(self, texts: TextTable) -> None:
         """Write what is not on disk yet, texts too, and wait for the disk."""
         if self.folder is None or not self._arrays:
             return
-        with open(self.folder / "texts.jsonl", "a", encoding="utf-8") as file:
-            new = range(self._texts_written, len(texts))
-            file.writelines(json.dumps(text) + "\n" for text in texts.texts(new))
+        new = texts.texts(range(self._texts, len(texts)))
+        content = "".join(json.dumps(text) + "\n" for text in new).encode()
+        with open(self.folder / TEXTS, "r+b") as file:
+            file.truncate(self._texts_end)  # where an earlier attempt failed, a part of it is left
+            file.seek(self._texts_end)
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        self._texts_written = len(texts)
+        self._texts, self._texts_end = len(texts), self._texts_end + len(content)
         for mapped in self._maps:
             mapped.flush()
 
-    def restore_texts(self, count: int) -> list[str]:
-        """The first `count` texts; later ones are forgotten, so that ids will be given as they were the first time."""
+    # ---- files --------------------------------------------------------------------------------------------------
+
+    def _make(self, folder: Path, layout: Layout) -> None:
+        """The files of these columns, and nothing else in the folder; the schema comes last."""
+        files = self._files(layout)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        needed, free = sum(files.values()), shutil.disk_usage(folder).free
+        try:
+            if needed > free:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            for name, size in files.items():
+                _reserve(folder / name, size)
+        except OSError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise ReplayError(
+                f"no room for a replay of {_size(needed)} in {folder}, where {_size(free)} are free ({error.strerror}):"
+                " lower dqn.capacity, choose another run.folder, or dqn.keep=memory"
+            ) from None
+        (folder / TEXTS).touch()
+        columns = [[name, kind, list(shape)] for name, (kind, shape) in layout.items()]
+        schema = {"format": FORMAT, "generation": self.generation, "lanes": self.lanes, "rows": self.length}
+        replace_file(folder / "schema.json", json.dumps(schema | {"columns": columns}, indent=1).encode())
+        for made in (folder, *folder.parents[:2]):  # a file is durable only if the folders above it are
+            sync_folder(made)
+
+    def _map(self, layout: Layout) -> None:
+        self._layout, self._maps = layout, []
+        files = list(self._files(layout))
+        for file, (name, (kind, shape)) in zip(files, layout.items(), strict=False):  # the last is `reached`
+            self._arrays[name] = self._array(file, kind, (self.lanes * self.length, *shape))
+        self.reached = self._array(REACHED, "int64", (self.lanes,))
+
+    def _array(self, file: str, kind: str, shape: tuple[int, ...]) -> NDArray[Any]:
+        if self.folder is None:
+            return np.zeros(shape, kind)
+        mapped: np.memmap[Any, Any] = np.memmap(self.folder / file, kind, "r+", shape=shape)
+        self._maps.append(mapped)
+        return np.asarray(mapped)
+
+    def _files(self, layout: Layout) -> dict[str, int]:
+        """Bytes by file name, in the order of the columns. The number tells files apart, the rest is for readers."""
+        files: dict[str, int] = {}
+        for number, (name, (kind, shape)) in enumerate(layout.items()):
+            readable = re.sub(r"[^a-z0-9.]", "_", name.lower())[:40]
+            count = self.lanes * self.length * int(np.prod(shape, dtype=np.int64))
+            files[f"{number:02d}-{readable}.raw"] = count * np.dtype(kind).itemsize
+        return files | {REACHED: 8 * self.lanes}
+
+    def _read_texts(self, count: int) -> tuple[list[str], int]:
+        """The first `count` texts of the file, and where they end in it.
+
+        Raises:
+            ReplayError: it has fewer, or two are the same.
+        """
         assert self.folder is not None
-        path = self.folder / "texts.jsonl"
-        lines = path.read_bytes().splitlines(keepends=True)[:count]
-        with open(path, "r+b") as file:
-            file.truncate(sum(map(len, lines)))
-        self._texts_written = len(lines)
-        return [json.loads(line) for line in lines]
+        file = self.folder / TEXTS
+        lines = (file.read_bytes() if file.exists() else b"").splitlines(keepends=True)[:count]
+        try:
+            texts = [json.loads(line) for line in lines if line.endswith(b"\n")]  # the last may be cut off
+        except ValueError:
+            texts = []
+        if len(set(texts)) < count:
+            raise self._damaged(f"{TEXTS} does not begin with the {count:,} texts that the checkpoint names")
+        return texts, sum(map(len, lines))
+
+    def _damaged(self, what: str) -> ReplayError:
+        return ReplayError(f"the replay in {self.folder} is damaged, {what}: restore the folder{self._or_afresh}")
+
+    @property
+    def _or_afresh(self) -> str:
+        """The end of a sentence that says what to do."""
+        return "" if self.folder is None else f", or delete {self.folder} to go on with an empty replay"
+
+
+def _reserve(path: Path, size: int) -> None:
+    """A new file of so many zeros, whose space on the disk is its own wherever the file system can promise that."""
+    with open(path, "wb") as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+            file.truncate(size)
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:,.1f} GB"

@@ -8,14 +8,15 @@ distributional: Bellemare et al. 2017. As many rows are replayed as `samples_per
 actors and learner are. The target is a whole policy, encoder included, and stands still between two copies.
 
 Every random choice is a function of (seed, number of the gradient step, rank), so counters are all the random state.
-The limit is two forward passes of the policy, one of the target and one backward pass for each minibatch.
+What is drawn is judged once where it is drawn more than once, texts too (`learner/distinct.py`). The limit is a pass of
+the policy forward and backward over what was seen, one forward over what followed, by policy and by target, and Adam.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -25,12 +26,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from envs.api import Chunk, Observation
+from envs.api import Chunk
 from envs.config import Part
 from learner.adam import Adam
 from learner.checkpoint import Arrays
 from learner.collective import Group
 from learner.descent import descend, side_by_side
+from learner.distinct import Remembered, distinct, texts_of
 from learner.intrinsic import COLUMN, Intrinsic, of_walk
 from learner.models.policy import Policy
 from learner.models.q import project
@@ -144,15 +146,16 @@ class DQN:
         self.size = max(1, config.minibatch // group.size)
         alpha = dqn.alpha if dqn.prioritised else 0.0
         self.replay = Replay(
-            policy.fields, self.q.actions, env_index, dqn.capacity, dqn.n_step, alpha=alpha, folder=folder
+            policy.fields, self.q.actions, env_index, dqn.capacity, dqn.n_step, policy.stack, alpha, folder
         )
         self.rewards: Rewards = Worth(config, dqn.reward_clip, self.replay, intrinsic)
         self.owned = [p for layer in learning_layers(policy, dqn.fit) for p in layer.parameters()]
-        parameters, self.gradient = side_by_side(self.owned)
+        parameters, _ = side_by_side(self.owned)
         self.adam = Adam(parameters.numpy())
         self.counts = Counts()
         self._set_epsilon()
         self.target = copy.deepcopy(policy)
+        self.remembered = Remembered(self.target, lambda text_id: self.replay.texts[text_id])
 
     # ---- in and out ---------------------------------------------------------------------------------------------
 
@@ -235,6 +238,7 @@ class DQN:
         self.counts = Counts(**{name: own[f"counts.{name}"].item() for name in asdict(self.counts)})
         mine = [name for name in own if name.startswith("replay.")]
         self.replay.restore({name.removeprefix("replay."): own[name] for name in mine})
+        self.remembered.forget()
 
     def _sum(self, number: float) -> float:
         """Over all ranks."""
@@ -247,6 +251,7 @@ class DQN:
 
     def _copy(self) -> None:
         self.target.load_state_dict(self.policy.state_dict())
+        self.remembered.forget()
 
     # ---- a gradient step ----------------------------------------------------------------------------------------
 
@@ -263,10 +268,9 @@ class DQN:
         random = np.random.default_rng([self.seed, self.counts.updates, self.group.rank])
         sample = self.replay.sample(self.size, random, self.config.discount, self.rewards, beta)
         loss, error, value = self.loss(sample)
-        self.gradient.zero_()
         mean = (torch.from_numpy(sample.weight) * loss).mean()
-        torch.autograd.backward(mean, inputs=self.owned)
-        norm, usable = descend(self.adam, self.gradient, self.group, self.config.gradient_clip, rate)
+        gradients = torch.autograd.grad(mean, self.owned, materialize_grads=True)
+        norm, usable = descend(self.adam, gradients, self.group, self.config.gradient_clip, rate)
         if usable:
             self.replay.prioritise(sample.row, loss.detach().numpy() if self.q.atoms > 1 else error.numpy())
         self.counts.updates += 1
@@ -276,14 +280,23 @@ class DQN:
 
     def loss(self, sample: Sample) -> tuple[Tensor, Tensor, Tensor]:
         """Of each of B rows: the loss, with its gradient; the error of its value, and that value, each without."""
-        (obs, following), texts = self._tensors([sample.obs, sample.following])
+        distinct_obs, (now, after) = distinct(self.policy.fields, [sample.obs, sample.following])
+        obs, ids = texts_of(self.policy.text_fields, distinct_obs)
+        seen = self.policy.inputs({name: torch.from_numpy(value) for name, value in obs.items()})
+        texts = self.policy.of_texts([self.replay.texts[i] for each in ids for i in each.tolist()], [*map(len, ids)])
+        own = int(now.max()) + 1  # what comes behind only follows, and needs no gradient
+        outputs = judge(self.policy, seen, slice(own), texts)
+        chosen = outputs[torch.from_numpy(now), torch.from_numpy(sample.action)]  # [B, atoms]
         reward, discount = torch.from_numpy(sample.reward), torch.from_numpy(sample.discount)
-        codes, each = self.policy.codes(texts), torch.arange(len(reward))
-        chosen = judge(self.policy, obs, codes)[each, torch.from_numpy(sample.action)]  # [B, atoms]
         with torch.no_grad():
-            theirs = judge(self.target, following, self.target.codes(texts))
-            favoured = judge(self.policy, following, codes) if self.dqn.double else theirs
-            expected = theirs[each, self.q.mean(favoured).argmax(-1)]
+            needed, place = np.unique(after, return_inverse=True)
+            theirs = judge(self.target, seen, torch.from_numpy(needed), self.remembered(ids))
+            if self.dqn.double:
+                others = self.q.best(*self.policy.features(select(seen, slice(own, None)), texts))
+                best = torch.cat([self.q.mean(outputs).argmax(-1), others])[torch.from_numpy(after)]
+            else:
+                best = self.q.mean(theirs).argmax(-1)[torch.from_numpy(place)]
+            expected = theirs[torch.from_numpy(place), best]
             target = reward + discount * self.q.mean(expected)
             value = self.q.mean(chosen.detach())
             if self.q.atoms > 1:
@@ -294,26 +307,17 @@ class DQN:
             loss = nn.functional.smooth_l1_loss(chosen.squeeze(-1), target, reduction="none")
         return loss, value - target, value
 
-    def _tensors(self, parts: Sequence[Observation]) -> tuple[list[dict[str, Tensor]], Tensor | None]:
-        """What the networks take of observations [B, ...], and the prepared texts they name, each once."""
-        parts = [dict(part) for part in parts]
-        texts = None
-        if names := self.policy.text_fields:
-            named = [part[name].ravel() for part in parts for name in names]
-            used, rows = np.unique(np.concatenate(named), return_inverse=True)
-            texts = self.policy.prepare(self.replay.texts.texts(used))
-            split = iter(np.split(rows, np.cumsum([ids.size for ids in named])[:-1]))
-            for part in parts:
-                part.update({name: next(split).reshape(part[name].shape) for name in names})
-        found = [self.policy.inputs({name: torch.from_numpy(v) for name, v in part.items()}) for part in parts]
-        return found, texts
 
-
-def judge(policy: Policy, obs: dict[str, Tensor], codes: Tensor) -> Tensor:
-    """What `policy` makes of inputs [B, ...]: the outputs of its head of action values, [B, A, atoms]."""
+def judge(policy: Policy, seen: Mapping[str, Tensor], which: slice | Tensor, texts: Tensor) -> Tensor:
+    """What `policy` makes of n of the inputs [U, ...]: the outputs of its head of action values, [n, A, atoms]."""
     assert policy.q is not None
-    outputs: Tensor = policy.q(*policy.network(obs, codes))
+    outputs: Tensor = policy.q(*policy.features(select(seen, which), texts))
     return outputs
+
+
+def select(seen: Mapping[str, Tensor], which: slice | Tensor) -> dict[str, Tensor]:
+    """Some of the inputs [U, ...]."""
+    return {name: value[which] for name, value in seen.items()}
 
 
 def learning_layers(policy: Policy, fit: Literal["train_all", "linear", "critic"]) -> Sequence[nn.Module]:

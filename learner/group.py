@@ -18,12 +18,14 @@ from numpy.typing import NDArray
 
 from envs.api import Chunk, EnvSpec
 from learner import checkpoint
-from learner.checkpoint import Arrays
+from learner.checkpoint import Arrays, Checkpoint
 from learner.collective import Group
+from learner.columns import ReplayError
 from learner.dqn import DQN, DQNConfig, lanes
 from learner.intrinsic import Intrinsic, IntrinsicConfig
 from learner.models.policy import Policy, PolicyConfig, visible
 from learner.ppo import PPO, LearnerConfig
+from learner.replay import Replay
 
 Weights = dict[str, NDArray[np.float32]]
 
@@ -151,6 +153,29 @@ class Learner:
         return self.ready()
 
 
+def assert_restorable(setup: LearnerSetup, found: Checkpoint) -> None:
+    """See whether the replays of a checkpoint fit ranks of this setup, without a change to anything.
+
+    Raises:
+        ReplayError: a rank could not restore its own.
+    """
+    if setup.learner.algorithm != "dqn":
+        return
+    ranks, kept = setup.learner.n, sum(stem.startswith("rank-") for stem in found.arrays)
+    if ranks != kept:
+        raise ReplayError(f"{found.path} holds replays of learner.n={kept}: resume with that, not with {ranks}")
+    fields, dqn = visible(setup.policy, setup.spec).fields, setup.dqn
+    for rank in range(ranks):
+        folder, own = _replay_folder(setup, rank), found.arrays[f"rank-{rank}"]
+        env_index = lanes(*setup.actors, ranks, rank)
+        replay = Replay(fields, len(setup.spec.action_names), env_index, dqn.capacity, dqn.n_step, folder=folder)
+        replay.find({name.removeprefix("replay."): value for name, value in own.items()})
+
+
+def _replay_folder(setup: LearnerSetup, rank: int) -> Path | None:
+    return None if setup.replay is None else setup.replay / f"rank-{rank}"
+
+
 def _algorithm(setup: LearnerSetup, policy: Policy, group: Group) -> Algorithm:
     intrinsic = None
     if setup.intrinsic.name != "none":
@@ -159,6 +184,5 @@ def _algorithm(setup: LearnerSetup, policy: Policy, group: Group) -> Algorithm:
         intrinsic = Intrinsic(setup.intrinsic, spec, by_words, size, group, setup.seed)
     if setup.learner.algorithm == "ppo":
         return PPO(setup.learner, policy, group, setup.seed, intrinsic)
-    folder = None if setup.replay is None else setup.replay / f"rank-{group.rank}"
-    env_index = lanes(*setup.actors, group.size, group.rank)
+    folder, env_index = _replay_folder(setup, group.rank), lanes(*setup.actors, group.size, group.rank)
     return DQN(setup.learner, setup.dqn, policy, group, setup.seed, env_index, folder, intrinsic)

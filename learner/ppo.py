@@ -336,7 +336,7 @@ class PPO:
         d_logits, d_value, report = self.loss.gradient(_numbers(logits), _numbers(value), steps.at(index))
         self.gradient.zero_()
         torch.autograd.backward((logits, value), (_like(d_logits, logits), _like(d_value, value)))
-        norm, usable = descend(self.adam, self.gradient, self.group, self.config.gradient_clip, rate)
+        norm, usable = descend(self.adam, [self.gradient], self.group, self.config.gradient_clip, rate)
         return np.array([*report, norm, not usable])
 
     def _encode(self, texts: Tensor | None, obs: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:

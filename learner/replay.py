@@ -10,7 +10,8 @@ drawn before the next chunk has come.
 Columns are raw arrays mapped from files of a folder, or plain memory without one. A checkpoint holds the heads of the
 lanes only; the rows stay where they are. What was inserted after a checkpoint overwrites the oldest rows, so the
 oldest tenth of a lane, `slack`, is never drawn from: as long as no more than that was overwritten, a learner that
-goes back to its checkpoint draws what it would have drawn. Beyond that, rows are given up and counted as `lost`.
+goes back to its checkpoint draws what it would have drawn. Beyond that, rows are given up and counted as `lost`. So
+are all, and the replay fills anew, if the folder is gone or is not of this checkpoint.
 
 A chunk is written column by column, with no loop over its steps. What limits a draw is reading observations at random
 places, two for each row; where the files exceed the memory, these are reads of the disk.
@@ -18,7 +19,7 @@ places, two for each row; where the files exceed the memory, these are reads of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 
 from envs.api import Chunk, Field, Observation
 from envs.text import TextTable
-from learner.columns import Columns, Layout
+from learner.columns import Columns, Layout, ReplayError
 from learner.priorities import SumTree
 
 Rows = NDArray[np.int64]
@@ -45,7 +46,7 @@ class Walk:
     live: NDArray[np.bool_]  # [B, n] whether a step was taken there
     rewards: dict[str, Floats]  # columns by name, [B, n], 0 where no step was taken
     terminated: NDArray[np.bool_]  # [B] the walk came to a terminal state: nothing is to be expected after it
-    observe: Callable[[Rows], Observation]  # what was seen at rows of any shape; `Replay.observe`
+    observe: Callable[[Rows], Observation]  # what was seen at rows of any shape, single frames; `Replay.observe`
 
 
 class Rewards(Protocol):
@@ -101,6 +102,7 @@ class Replay:
         self.texts = TextTable()
         self.count = np.zeros(lanes, np.int64)  # rows ever inserted
         self.sequence = np.full(lanes, -1, np.int64)  # of the last chunk
+        self.saved = np.zeros(lanes, np.int64)  # `count` when the state was last told or taken
         self.ignored = self.lost = 0
         self.tree = SumTree(lanes * self.length) if alpha else None
         self.largest = 1.0
@@ -113,6 +115,7 @@ class Replay:
         Raises:
             ValueError: it is of envs that have no lane here, or longer than a quarter of a lane.
             FloatingPointError: a reward is not finite; nothing was inserted.
+            ReplayError: there is no room for it, or it has other rewards than the chunks before.
         """
         lane = np.searchsorted(self.env_index, chunk.env_index)
         length = len(chunk.terminated)
@@ -125,7 +128,7 @@ class Replay:
             return 0
         if not all(np.isfinite(column).all() for column in chunk.rewards.values()):
             raise FloatingPointError(f"chunk {chunk.sequence} of actor {chunk.actor} holds rewards that are not finite")
-        self.columns.open(self._layout(chunk))
+        self.columns.open(self._layout(chunk.rewards))
         head, (low, high) = self.count[lane], self._window()
         if chunk.sequence != self.sequence[lane[0]] + 1:  # what followed the newest rows never came
             newest = lane[head > 0]
@@ -134,22 +137,24 @@ class Replay:
         ended = np.cumsum(done, 0)
         rows = head + np.arange(length)[:, None] + ended - done  # [T, N], a row for each end before
         t, n = chunk.final_index.T
-        # Told before it is done: whoever finds the rows after a crash must not take new ones for old ones.
-        self.columns.reach(lane, head + length + ended[-1])
+        # Told before it is done: whoever finds the rows after a crash must not take new ones for old ones. Up to the
+        # slack that cannot happen, and beyond it must be told even to one who comes after a crash of the machine.
+        until = head + length + ended[-1]
+        self.columns.reach(lane, until, durable=bool((until > self.saved[lane] + self.slack).any()))
         self._write(chunk, self._place(lane, rows), self._place(lane[n], rows[t, n] + 1))
-        self.count[lane] += length + ended[-1]
+        self.count[lane] = until
         self.sequence[lane] = chunk.sequence
         if self.tree is not None:
             self._slide(lane, low[lane], high[lane])
         return chunk.steps
 
-    def _layout(self, chunk: Chunk) -> Layout:
+    def _layout(self, rewards: Iterable[str]) -> Layout:
         """Names, types and shapes of the columns: each as small as what it may hold."""
         layout: Layout = {"action": (_smallest(self.actions), ()), "acted": ("bool", ()), "terminated": ("bool", ())}
-        layout |= {f"reward.{name}": ("float32", ()) for name in sorted(chunk.rewards)}
+        layout |= {f"reward.{name}": ("float32", ()) for name in sorted(rewards)}
         for name, field in self.fields.items():
-            small = {"category": _smallest(field.size), "text": "int32"}.get(field.kind, str(chunk.obs[name].dtype))
-            layout[f"obs.{name}"] = small, chunk.obs[name].shape[2:]
+            kind = _smallest(field.size) if field.kind == "category" else str(field.dtype)
+            layout[f"obs.{name}"] = kind, field.shape
         return layout
 
     def _write(self, chunk: Chunk, taken: Rows, final: Rows) -> None:
@@ -220,11 +225,11 @@ class Replay:
         taken = walk.live.sum(1)
         return Sample(
             row=row,
-            obs=self.observe(row),
+            obs=self.observe(row, self.stack),
             action=self.columns["action"][row].astype(np.int64),
             reward=(worth * np.float32(discount) ** np.arange(self.steps, dtype=np.float32)).sum(1),
             discount=np.where(walk.terminated, 0.0, discount**taken).astype(np.float32),
-            following=self.observe(walk.row[:, -1]),
+            following=self.observe(walk.row[:, -1], self.stack),
             weight=weight,
         )
 
@@ -255,8 +260,7 @@ class Replay:
             path[:, k + 1] = np.where(acted[path[:, k]], self._beside(path[:, k], 1), path[:, k])
         at = path[:, :-1]
         live = acted[at]
-        columns = [name for name in self.columns.names if name.startswith("reward.")]
-        rewards = {name.removeprefix("reward."): self.columns[name][at] for name in columns}
+        rewards = {name: self.columns[f"reward.{name}"][at] for name in _rewards(self.columns.names)}
         return Walk(path, live, rewards, (self.columns["terminated"][at] & live).any(1), self.observe)
 
     def _beside(self, row: Rows, by: int) -> Rows:
@@ -264,11 +268,14 @@ class Replay:
         within = row % self.length
         return row - within + (within + by) % self.length
 
-    def observe(self, row: Rows) -> Observation:
-        """Observations [..., *shape] of rows [...], in the types of the fields; texts are ids."""
+    def observe(self, row: Rows, stack: int = 1) -> Observation:
+        """Observations [..., *shape] of rows [...], in the types of the fields; texts are ids.
+
+        stack: if it is more than 1, a `pixels` field has its last so many frames, [..., stack, *shape].
+        """
         found: Observation = {}
         for name, field in self.fields.items():
-            frames = self.stack > 1 and field.kind == "pixels"
+            frames = stack > 1 and field.kind == "pixels"
             value = self.columns[f"obs.{name}"][self.history(row) if frames else row]
             found[name] = value.astype(np.int64) if field.kind == "category" else value
         return found
@@ -296,35 +303,60 @@ class Replay:
     def state(self) -> dict[str, NDArray[Any]]:
         """What a checkpoint holds. Everything it refers to is on disk when this returns."""
         self.columns.flush(self.texts)
+        self.saved[:] = self.count
         state = {"count": self.count.copy(), "sequence": self.sequence.copy(), "texts": np.array(len(self.texts))}
+        state["generation"] = np.array(self.columns.generation)
         if self.tree is not None:
             state |= {"priority": self.tree.leaves.copy(), "largest": np.array(self.largest)}
         return state
+
+    def find(self, state: Mapping[str, NDArray[Any]]) -> Layout | None:
+        """The columns in the folder that `state` is of, None if they are gone. Nothing is changed by looking.
+
+        Raises:
+            ReplayError: `restore(state)` cannot be: state or folder are of other envs, observations or capacity, or
+                the folder is damaged.
+        """
+        if state["count"].shape != self.count.shape:
+            raise ReplayError(
+                f"the checkpoint is of a replay of {len(state['count'])} envs, not {len(self.count)}: resume with the "
+                "actors.n, actors.envs and learner.n that the run had"
+            )
+        found = self.columns.find(int(state.get("generation", 0)), int(state["texts"]))
+        if found:
+            self.columns.assert_alike(found, self._layout(_rewards(found)))
+        return found
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from `state`, with the rows of the folder. `lost` counts those that are no longer there.
 
         Raises:
-            ValueError: state or folder are of other envs, columns or capacity.
+            ReplayError: as `find`.
         """
-        if state["count"].shape != self.count.shape or ("priority" in state) != (self.tree is not None):
-            raise ValueError("the state of the replay is of other envs, or of other options")
+        found = self.find(state)
         self.count[:], self.sequence[:] = state["count"], state["sequence"]
-        before = self.rows
+        before, generation = self.rows, int(state.get("generation", 0))
         self.texts = TextTable()
-        if self.count.any() and self.columns.reopen():
-            for text in self.columns.restore_texts(int(state["texts"])):
+        if found:
+            for text in self.columns.reopen(found, generation, int(state["texts"])):
                 self.texts.intern(text)
             np.minimum(self.columns.reached, self.count + self.length, out=self.columns.reached)
         else:
             self.count[:] = 0
-        self.lost = before - self.rows
+            self.columns.generation = generation
+        self.lost, self.saved[:] = before - self.rows, self.count
         if self.tree is not None:
-            self.largest = float(state["largest"])
+            self.largest = float(state.get("largest", self.largest))
             rows = self._between(np.arange(len(self.count)), *self._window())
             priority = np.zeros_like(self.tree.leaves)
-            priority[rows] = state["priority"][rows]
+            if len(rows):
+                new = np.where(self.columns["acted"], self.largest, 0.0)  # of a run that had no priorities until now
+                priority[rows] = state.get("priority", new)[rows]
             self.tree.replace(priority)
+
+
+def _rewards(columns: Iterable[str]) -> list[str]:
+    return [name.removeprefix("reward.") for name in columns if name.startswith("reward.")]
 
 
 def _smallest(size: int) -> str:

@@ -143,7 +143,7 @@ class Intrinsic:
         losses = [view.judge.loss(x[before], x[after], action) for view, x in zip(self.views, numbers, strict=True)]
         loss = torch.stack(losses).sum()
         torch.autograd.backward(loss, inputs=self.owned)
-        descend(self.adam, self.gradient, self.group, math.inf, self.config.learning_rate)
+        descend(self.adam, [self.gradient], self.group, math.inf, self.config.learning_rate)
         return loss.item()
 
     # ---- at rest ------------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ def check(config: Any, spec: EnvSpec) -> None:
     for key, found, needed in (
         ("learner.algorithm", config.learner.algorithm, "ppo"),
         ("policy.head", config.policy.head, "actor_critic"),
+        ("policy.stack", config.policy.stack, 1),
     ):
         if found != needed:
             raise ValueError(f"method ppo needs {key}={needed}, got {found}")

@@ -9,6 +9,9 @@ A network is a module of this folder that publishes `Network(config, spec)`: an 
 A network may publish `inputs(obs)` too: what can be made of observations [..., *shape] without any parameter, a
 dictionary of tensors with the same leading axes and with texts as they were. It is done once; `forward` then gets the
 result in many passes.
+
+A network of which a part depends on single texts alone may publish that: `of_texts(codes, sizes)`, the part of each
+text of each text field, and `combine(obs, texts)`, which is `forward` with rows of these parts in place of codes.
 """
 
 from __future__ import annotations
@@ -26,12 +29,13 @@ from torch import Tensor, nn
 
 from envs.api import EnvSpec
 from envs.config import Part
+from learner.models.frames import Frames
 from learner.models.q import Dueling
 from learner.models.text import FrozenMiniLM, LearnedText
 
 Observations = Mapping[str, Tensor]
 
-_NOT_NETWORKS = {"policy", "q", "text"}
+_NOT_NETWORKS = {"frames", "policy", "q", "text"}
 
 
 class PolicyConfig(Part):
@@ -42,6 +46,8 @@ class PolicyConfig(Part):
     `texts` (several texts, pictures, numbers)."""
     reads: list[str] = Field(default=[])
     """Observation fields that the policy sees; empty means all. `[mission,caption]` makes a text-only policy."""
+    stack: int = 1
+    """DQN: how many of an episode's last pictures the policy sees at once, in place of the last one alone."""
     memory: Literal["none", "gru"] = "none"
     """`gru` gives the policy a recurrent state; `none` reacts to the current observation only."""
     hidden: int = 128
@@ -68,7 +74,7 @@ def visible(config: PolicyConfig, spec: EnvSpec) -> EnvSpec:
     """`spec` with only the fields that the policy reads.
 
     Raises:
-        ValueError: a field that the world does not have.
+        ValueError: a field that the world does not have; or a stack of pictures, and there are none.
     """
     missing = [name for name in config.reads if name not in spec.fields]
     if missing:
@@ -77,6 +83,8 @@ def visible(config: PolicyConfig, spec: EnvSpec) -> EnvSpec:
             + (" (env.captions=true adds caption)" if missing[0] == "caption" else "")
         )
     fields = {n: f for n, f in spec.fields.items() if not config.reads or n in config.reads}
+    if config.stack > 1 and all(field.kind != "pixels" for field in fields.values()):
+        raise ValueError(f"policy.stack={config.stack} is for pictures, but the policy sees {', '.join(fields)}")
     return dataclasses.replace(spec, fields=fields)
 
 
@@ -89,11 +97,13 @@ class Policy(nn.Module):
         self.fields = spec.fields
         self.text_fields = [name for name, field in spec.fields.items() if field.kind == "text"]
         self.hidden = config.hidden
+        self.stack, self.frames = config.stack, Frames(spec, config.stack) if config.stack > 1 else None
         self.text: LearnedText | FrozenMiniLM | None = None
         if self.text_fields:
             learned = config.text == "learned"
             self.text = LearnedText(spec.words, config.hidden) if learned else FrozenMiniLM(config.hidden)
-        self.network = importlib.import_module(f"learner.models.{config.network}").Network(config, spec)
+        seen = self.frames.widen(spec) if self.frames else spec
+        self.network = importlib.import_module(f"learner.models.{config.network}").Network(config, seen)
         self.memory = nn.GRUCell(self.network.width, config.hidden) if config.memory == "gru" else None
         width = config.hidden if self.memory else self.network.width
         self.q: Dueling | None = None
@@ -117,14 +127,31 @@ class Policy(nn.Module):
         result: Tensor = self.text(prepared)
         return result
 
+    def of_texts(self, texts: Sequence[str], sizes: Sequence[int]) -> Tensor:
+        """What depends on texts alone, [U, width]: U texts, the first sizes[0] of the first text field, and so on."""
+        codes = self.codes(self.prepare(texts))
+        result: Tensor = self.network.of_texts(codes, sizes) if hasattr(self.network, "of_texts") else codes
+        return result
+
+    def features(self, obs: Observations, texts: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs [B, ...], with texts as row indices into what `of_texts` made -> features of actor and critic."""
+        result: tuple[Tensor, Tensor] = getattr(self.network, "combine", self.network)(obs, texts)
+        return result
+
     def inputs(self, obs: Observations) -> dict[str, Tensor]:
-        """Raw observations [..., *shape] -> what `step` and `unroll` take, with equal leading axes."""
+        """Raw observations [..., *shape] -> what `step` and `unroll` take, with equal leading axes.
+
+        With `frames`, pictures are [..., stack, *shape].
+        """
+        obs = self.frames.join(obs) if self.frames else obs
         arrange = getattr(self.network, "inputs", dict)
         result: dict[str, Tensor] = arrange(obs)
         return result
 
     def initial_state(self, n: int) -> Tensor | None:
-        """Recurrent state [n, hidden] at the start of an episode, or None."""
+        """State at the start of an episode: recurrent [n, hidden], or that of `frames`, or None."""
+        if self.frames:
+            return self.frames.initial_state(n)
         return torch.zeros(n, self.hidden) if self.memory is not None else None
 
     def step(self, obs: Observations, codes: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:

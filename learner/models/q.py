@@ -49,6 +49,10 @@ class Dueling(nn.Module):
             return outputs.squeeze(-1)
         return outputs.softmax(-1) @ self.support
 
+    def best(self, actor: Tensor, critic: Tensor) -> Tensor:
+        """The best actions, int64 [B], by features of both streams: with one atom, the advantages tell alone."""
+        return (self.advantage(actor) if self.atoms == 1 else self.mean(self(actor, critic))).argmax(-1)
+
     def behaviour(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Values [B, A] -> log-probabilities [B, A] of epsilon-greedy behaviour, all finite, and largest values [B].
 

@@ -18,6 +18,7 @@ PADDING = 0
 UNKNOWN = 1
 EMBEDDED = 32  # numbers of a word
 PLACES = 64  # further words share the last
+MOST_EMBEDDED = 100_000  # texts whose embeddings are at hand, 0.2 GB; then they are begun anew
 
 
 class LearnedText(nn.Module):
@@ -65,10 +66,20 @@ class FrozenMiniLM(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.projection = nn.Linear(MINILM_WIDTH, width)
+        self._row_of: dict[str, int] = {}  # of `_embeddings`, which is no buffer: no checkpoint needs it
+        self._embeddings = torch.zeros(64, MINILM_WIDTH)
 
     def prepare(self, texts: Sequence[str]) -> Tensor:
         """Texts -> float32 embeddings [U, 384], each computed once per process and alone."""
-        return torch.stack([torch.from_numpy(embed_one(text).copy()) for text in texts])
+        if len(self._row_of) > MOST_EMBEDDED:
+            self._row_of.clear()
+        for text in texts:
+            if text not in self._row_of:
+                if len(self._row_of) == len(self._embeddings):
+                    self._embeddings = torch.cat([self._embeddings, torch.zeros_like(self._embeddings)])
+                self._embeddings[len(self._row_of)] = torch.from_numpy(embed_one(text).copy())
+                self._row_of[text] = len(self._row_of)
+        return self._embeddings[[self._row_of[text] for text in texts]]
 
     def forward(self, embeddings: Tensor) -> Tensor:
         """float32 [U, 384] -> codes [U, width]."""

@@ -6,13 +6,14 @@
     all side by side   -> Linear -> ReLU -> features [B, hidden]
 
 The last Linear is a sum over fields, and a text's part in it is computed once for each text that the field names in
-the batch, not once for each observation. With pictures the limit is the convolutions, some 14 MFLOP forward for
-84 x 84 x 3; without, the text encoder and the heads.
+the batch, not once for each observation; `of_texts` gives these parts to whoever wants to keep them. With pictures the
+limit is the convolutions, some 14 MFLOP forward for 84 x 84 x 3; without, the text encoder and the heads.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -50,12 +51,7 @@ class Network(nn.Module):
 
     def forward(self, obs: Observations, codes: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs [B, ...] (texts as row indices into `codes` [U, hidden]) -> features [B, hidden]."""
-        rest = [obs[name] for name in self.numbers]
-        for of, name in zip(self.of_picture, self.pictures, strict=True):
-            rest.append(of(obs[name].permute(0, 3, 1, 2).float() / 255))
-        total = self.out_bias
-        if rest:
-            total = total + torch.cat(rest, -1) @ self.out[-1].T
+        total = self._of_rest(obs)
         for out, name in zip(self.out, self.texts, strict=False):  # the last is of the rest
             if obs[name].dim() > 1:  # a set [B, K]
                 total = total + codes[obs[name]].sum(1) @ out.T
@@ -64,6 +60,27 @@ class Network(nn.Module):
             total = total + (codes.index_select(0, named) @ out.T).index_select(0, row)
         features = torch.relu(total)
         return features, features
+
+    def of_texts(self, codes: Tensor, sizes: Sequence[int]) -> Tensor:
+        """The part of each text [U, hidden] by its code [U, hidden]: sizes[0] of the first text field, and so on."""
+        by_field = torch.split(codes, list(sizes))
+        return torch.cat([each @ out.T for each, out in zip(by_field, self.out, strict=False)]) if by_field else codes
+
+    def combine(self, obs: Observations, texts: Tensor) -> tuple[Tensor, Tensor]:
+        """`forward`, with texts as row indices into their parts [U, hidden], which are summed."""
+        total = self._of_rest(obs)
+        if self.texts:
+            named = torch.cat([obs[name].reshape(len(obs[name]), -1) for name in self.texts], 1)
+            total = total + nn.functional.embedding_bag(named, texts, mode="sum")
+        features = torch.relu(total)
+        return features, features
+
+    def _of_rest(self, obs: Observations) -> Tensor:
+        """The part of what is no text, and the bias: [B, hidden], or [hidden] if there are only texts."""
+        rest = [obs[name] for name in self.numbers]
+        for of, name in zip(self.of_picture, self.pictures, strict=True):
+            rest.append(of(obs[name].permute(0, 3, 1, 2).float() / 255))
+        return self.out_bias + torch.cat(rest, -1) @ self.out[-1].T if rest else self.out_bias
 
 
 def convolutions(shape: tuple[int, ...]) -> nn.Module:

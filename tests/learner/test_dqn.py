@@ -304,8 +304,6 @@ def test_stop_and_resume_is_bitwise_the_run_without_a_stop(tmp_path, words, monk
         for name, value in group.items():
             np.testing.assert_array_equal(value, parts.arrays[stem][name], err_msg=f"{stem} {name}")
     assert whole.arrays["rank-0"]["counts.updates"] == 120  # 4 rows a step in minibatches of 32, 960 steps
-    for file in (tmp_path / "whole" / "replay" / "rank-0").iterdir():
-        assert file.read_bytes() == (tmp_path / "parts" / "replay" / "rank-0" / file.name).read_bytes(), file.name
     keys = ("version", "env_steps", "losses/q", "losses/td_error", "policy/q_mean", "policy/epsilon", "replay/ratio")
     one, two = (
         [json.loads(line) for line in (tmp_path / n / "metrics.jsonl").read_text().splitlines()]

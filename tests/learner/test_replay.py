@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.api import Field
+from learner.columns import ReplayError
 from learner.priorities import SumTree
 from learner.replay import Replay
 from tests.learner.lives import APART, Lives, n_step
@@ -313,7 +314,7 @@ def test_what_is_on_disk_is_small_and_plain(tmp_path):
         "action": "uint8", "acted": "bool", "terminated": "bool", "reward.env": "float32", "reward.goal": "float32",
         "obs.number": "float32", "obs.kind": "uint16", "obs.view": "uint8", "obs.said": "int32",
     }  # fmt: skip
-    assert (tmp_path / "obs.view.raw").stat().st_size == 200 * 6
+    assert (tmp_path / "07-obs.view.raw").stat().st_size == 200 * 6
     assert set(map(json.loads, (tmp_path / "texts.jsonl").read_text().splitlines())) <= {f"text {k}" for k in range(7)}
     life = Lives(2)
     afresh = replay_of([life], 100, folder=tmp_path)  # a new learner without a checkpoint begins with nothing
@@ -337,9 +338,23 @@ def test_what_does_not_fit_is_refused(tmp_path):
         replay.insert(second)
     assert all((value == before[name]).all() for name, value in replay.state().items())
     del second.rewards["env"]
-    with pytest.raises(ValueError, match=r"reward\.env differ"):
+    with pytest.raises(ReplayError, match=r"reward\.env differ"):
         replay.insert(second)
-    with pytest.raises(ValueError, match="other envs"):
-        replay_of([life], 100, alpha=0.5, folder=tmp_path).restore(before)
-    with pytest.raises(ValueError, match="capacity of a replay cannot change"):
-        replay_of([life], 120, folder=tmp_path).restore(before)
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.0, 0.7), (0.7, 0.0)])
+def test_priorities_may_begin_and_end_within_a_run(tmp_path, before, after):
+    life = Lives(2)
+    replay = replay_of([life], 100, alpha=before, folder=tmp_path)
+    for _ in range(30):
+        replay.insert(life.some(5))
+    replay.prioritise(drawn(replay).row, np.full(64, 9, np.float32))
+    again = replay_of([life], 100, alpha=after, folder=tmp_path)
+    again.restore(replay.state())
+    assert (again.lost, again.rows) == (0, replay.rows)
+    assert_lived(again, drawn(again), [life], 3)
+    if again.tree is not None:  # all that may be drawn, alike
+        inside = again._between(np.arange(2), *again._window())
+        drawable = set(inside[again.columns["acted"][inside]])
+        assert set(np.flatnonzero(again.tree.leaves == again.largest)) == drawable
+        assert set(np.flatnonzero(again.tree.leaves)) == drawable

@@ -1,0 +1,182 @@
+"""Each thing once: DQN's losses and gradients against plain passes over every row; what is remembered of texts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import envs
+from actors import ActorsConfig, ActorSetup, RolloutActor
+from envs.api import Field
+from learner.adam import Adam
+from learner.collective import Group
+from learner.descent import descend
+from learner.distinct import Remembered, distinct, texts_of
+from learner.dqn import DQN, DQNConfig, lanes
+from learner.goals import GoalsConfig, told
+from learner.group import build_policy, get_weights
+from learner.models import PolicyConfig
+from learner.ppo import LearnerConfig
+
+WORLDS = {
+    "sets of texts": ("crafter/Text", {}, {"network": "texts", "text": "minilm"}, GoalsConfig(source="oracle")),
+    "texts and pictures": (
+        "crafter/Text",
+        {"observe": ["view", "items", "counts", "pixels"]},
+        {"network": "texts"},
+        GoalsConfig(),
+    ),
+    "numbers": ("toy/Line", {}, {"network": "mlp"}, GoalsConfig()),
+    "grid and text": ("babyai/GoToLocal", {}, {"network": "film"}, GoalsConfig()),
+}
+DISTRIBUTIONS = {"atoms": 51, "v_min": -1.0, "v_max": 1.0}
+
+
+def learner_of(world, chosen=None, **options):
+    """A DQN that has heard of 8 envs x 32 steps, and whose target differs from its policy."""
+    env, env_options, policy, goals = WORLDS[world]
+    spec = told(goals, envs.spec(env, **env_options))
+    config = PolicyConfig(hidden=16, head="dueling", **policy, **chosen or {})
+    actor = RolloutActor(
+        ActorSetup(env, env_options, spec, ActorsConfig(n=1, envs=8, steps=32), config, 1, True, goals=goals), 0
+    )
+    dqn = DQN(
+        LearnerConfig(algorithm="dqn", minibatch=64),
+        DQNConfig(capacity=4000, start_steps=10**9, keep="memory", **options),
+        build_policy(config, spec, 1),
+        Group(),
+        1,
+        lanes(1, 8, 1, 0),
+    )
+    dqn.learn(0, 0, [actor.rollout(get_weights(dqn.policy), 0)[1]])
+    torch.manual_seed(2)
+    with torch.no_grad():
+        for parameter in (*dqn.policy.parameters(), *dqn.target.parameters()):
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    return dqn
+
+
+def sample_of(dqn, n=64, seed=0):
+    return dqn.replay.sample(n, np.random.default_rng(seed), 0.99, dqn.rewards)
+
+
+def plain(dqn, policy, obs):
+    """Outputs [B, A, atoms] of `policy` for all rows, each text of each row encoded anew."""
+    names = policy.text_fields
+    ids = np.concatenate([obs[name].ravel() for name in names]) if names else np.zeros(0, int)
+    codes = policy.codes(policy.prepare([dqn.replay.texts[int(i)] for i in ids]))
+    named = torch.arange(len(ids)).split([obs[name].size for name in names])
+    seen = {name: torch.from_numpy(value) for name, value in obs.items()}
+    seen |= {name: rows.view(obs[name].shape) for name, rows in zip(names, named, strict=True)}
+    return policy.q(*policy.network(policy.inputs(seen), codes))
+
+
+def plain_loss(dqn, sample):
+    q, each = dqn.q, np.arange(len(sample.row))
+    chosen = plain(dqn, dqn.policy, sample.obs)[each, sample.action]
+    with torch.no_grad():
+        theirs = plain(dqn, dqn.target, sample.following)
+        favoured = plain(dqn, dqn.policy, sample.following) if dqn.dqn.double else theirs
+        expected = theirs[each, q.mean(favoured).argmax(-1)]
+        reward, discount = torch.from_numpy(sample.reward), torch.from_numpy(sample.discount)
+        target = reward + discount * q.mean(expected)
+    if q.atoms == 1:
+        return torch.nn.functional.smooth_l1_loss(chosen[:, 0], target, reduction="none")
+    moved = (reward[:, None] + discount[:, None] * q.support).clamp(q.support[0], q.support[-1])
+    near = (1 - (moved[:, :, None] - q.support).abs() / (q.support[1] - q.support[0])).clamp(min=0)
+    aim = torch.einsum("ba,bac->bc", expected.softmax(-1), near)
+    return -(aim * chosen.log_softmax(-1)).sum(-1)
+
+
+@pytest.mark.parametrize("double", [True, False], ids=["double", "single"])
+@pytest.mark.parametrize("chosen", [{}, DISTRIBUTIONS], ids=["values", "distributions"])
+@pytest.mark.parametrize("world", WORLDS)
+def test_losses_and_gradients_are_those_of_passes_over_every_row(world, chosen, double):
+    dqn = learner_of(world, chosen, double=double)
+    for seed in range(2):  # in the second, texts are remembered
+        sample = sample_of(dqn, seed=seed)
+        ours, theirs = dqn.loss(sample)[0], plain_loss(dqn, sample)
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+        found, wanted = (torch.autograd.grad(x.mean(), dqn.owned, materialize_grads=True) for x in (ours, theirs))
+        size = max(float(part.abs().max()) for part in wanted if part.numel())
+        assert size > 1e-4
+        for own, other in zip(found, wanted, strict=True):
+            torch.testing.assert_close(own, other, atol=1e-5 * size, rtol=1e-3)
+
+
+def test_observations_come_once_in_the_order_of_their_first_appearance():
+    random = np.random.default_rng(0)
+    fields = {"said": Field("text"), "told": Field("text", (2,)), "kind": Field("category", size=2)}
+    parts = [
+        {
+            "said": random.integers(2, size=30).astype(np.int32),
+            "told": random.integers(2, size=(30, 2)).astype(np.int32),
+            "kind": random.integers(2, size=30),
+        }
+        for _ in range(2)
+    ]
+    found, rows = distinct(fields, parts)
+    assert len({tuple(np.hstack(row)) for row in zip(*found.values(), strict=True)}) == len(found["kind"]) <= 16
+    for part, row in zip(parts, rows, strict=True):
+        for name, value in part.items():
+            np.testing.assert_array_equal(found[name][row], value)
+    flat = rows.ravel().tolist()
+    assert list(dict.fromkeys(flat)) == list(range(len(found["kind"])))
+
+
+def test_pictures_are_all_taken_to_differ():
+    parts = [{"picture": np.zeros((3, 4, 4, 1), np.uint8)}] * 2
+    found, rows = distinct({"picture": Field("pixels", (4, 4, 1))}, parts)
+    assert found["picture"].shape == (6, 4, 4, 1)
+    assert rows.tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_texts_are_named_by_their_rows_field_after_field():
+    obs = {"said": np.array([7, 3, 7]), "told": np.array([[3, 9], [9, 9], [3, 1]]), "number": np.zeros((3, 1))}
+    named, ids = texts_of(["said", "told"], obs)
+    assert [part.tolist() for part in ids] == [[3, 7], [1, 3, 9]]
+    assert named["said"].tolist() == [1, 0, 1]
+    assert named["told"].tolist() == [[3, 4], [4, 4], [3, 2]]
+    assert named["number"] is obs["number"]
+
+
+@pytest.mark.parametrize("world", ["sets of texts", "grid and text"])
+def test_what_is_remembered_of_a_text_does_not_depend_on_its_company(world):
+    dqn = learner_of(world)
+    _, ids = texts_of(dqn.policy.text_fields, sample_of(dqn).obs)
+    together = dqn.remembered(ids)
+    policy, texts = dqn.target, [dqn.replay.texts[i] for part in ids for i in part.tolist()]
+    torch.testing.assert_close(together, policy.of_texts(texts, [*map(len, ids)]), atol=1e-6, rtol=1e-5)
+    other = Remembered(policy, lambda text_id: dqn.replay.texts[text_id])
+    for part in ([part[::2] for part in ids], [part[::-1] for part in ids]):
+        other(part)
+    assert torch.equal(other(ids), together)
+
+
+def test_nothing_is_remembered_of_a_target_that_is_no_more():
+    dqn = learner_of("sets of texts")
+    sample = sample_of(dqn)
+    before = dqn.loss(sample)[0]
+    dqn.begin()  # the target becomes the policy
+    after = dqn.loss(sample)[0]
+    assert not torch.allclose(before, after, atol=1e-4)
+    torch.testing.assert_close(after, plain_loss(dqn, sample), atol=1e-5, rtol=1e-4)
+
+
+def test_gradients_in_parts_make_the_step_of_their_whole():
+    torch.manual_seed(0)
+    gradients = [torch.randn(3, 4), torch.zeros(0), torch.randn(5), torch.randn(4, 2).T]
+    whole = torch.cat([part.flatten() for part in gradients])
+    moved = []
+    for parts in (gradients, [whole]):
+        adam = Adam(np.ones(len(whole), np.float32))
+        for _ in range(2):
+            norm, usable = descend(adam, parts, Group(), 0.5, 1e-2)
+        assert usable
+        assert norm == pytest.approx(float(whole.norm()))
+        moved.append((adam.parameters, adam.mean))
+    for one, other in zip(*moved, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+    clipped = (whole * (0.5 / (whole.norm() + 1e-6))).numpy()
+    np.testing.assert_allclose(moved[0][1], 0.19 * clipped, rtol=1e-4)

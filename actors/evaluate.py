@@ -58,9 +58,8 @@ class Played:
     episodes: Episodes
     recordings: list[Recording] = field(default_factory=list)
     goals: dict[str, list[int]] = field(default_factory=dict)  # as `Summary.goals`
-    reached: NDArray[np.float32] = field(
-        default_factory=lambda: np.zeros(0, np.float32)
-    )  # reward for goals, by episode
+    # Reward for goals, by episode.
+    reached: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
 
 
 class PolicyPlayer:

@@ -1,9 +1,6 @@
 """DQN against loops over single rows; what it promises of targets, schedules and resuming; and that it learns."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,14 +12,14 @@ from cluster import run as controller
 from cluster.config import compose
 from cluster.overrides import UsageError
 from learner import checkpoint
-from learner.collective import Group, free_address
+from learner.collective import Group
 from learner.dqn import DQN, DQNConfig, lanes
 from learner.group import build_policy, get_weights, set_weights
 from learner.models import PolicyConfig
 from learner.ppo import LearnerConfig
+from tests.learner.ranks import both
 
 SEED = 3
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def learner_of(env="toy/Line", network="mlp", learner=None, policy=None, group=None, **options):
@@ -245,17 +242,7 @@ def as_one_of_two(rank, address):
 
 @pytest.mark.slow
 def test_two_ranks_learn_one_policy_from_two_replays():
-    address = free_address()
-    code = "import sys; sys.path.append('tests/learner'); import test_dqn; test_dqn.as_one_of_two({}, {!r})"
-    ranks = [
-        subprocess.Popen([sys.executable, "-c", code.format(rank, address)], stdout=subprocess.PIPE, cwd=ROOT)
-        for rank in range(2)
-    ]
-    try:
-        one, other = (json.loads(rank.communicate(timeout=120)[0].splitlines()[-1]) for rank in ranks)
-    finally:
-        for rank in ranks:
-            rank.kill()
+    one, other = both("test_dqn", "as_one_of_two")
     assert one[:2] == other[:2] == [40, 128]  # 5 x 256 steps since learning began, in minibatches of 32 over both
     assert one[2] == other[2]
     assert one[3] != other[3]  # they lived different lives

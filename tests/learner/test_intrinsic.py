@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +17,7 @@ from cluster.config import compose
 from cluster.overrides import UsageError
 from envs.api import EnvSpec, Field
 from learner import checkpoint
-from learner.collective import Group, free_address
+from learner.collective import Group
 from learner.dqn import DQNConfig
 from learner.group import Learner, LearnerSetup, get_weights
 from learner.intrinsic import COLUMN, Intrinsic, IntrinsicConfig, reading
@@ -31,9 +29,9 @@ from learner.models import PolicyConfig
 from learner.ppo import LearnerConfig, collate
 from learner.replay import Replay
 from tests.learner.lives import FIELDS, Lives
+from tests.learner.ranks import both
 
 SEED = 3
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -449,19 +447,7 @@ def as_one_of_two(algorithm, kind, rank, address):
 @pytest.mark.slow
 @pytest.mark.parametrize(("algorithm", "kind"), [("dqn", 1), ("ppo", 2)])
 def test_two_ranks_have_one_intrinsic_reward(algorithm, kind):
-    address = free_address()
-    code = "from tests.learner.test_intrinsic import as_one_of_two; as_one_of_two({!r}, {}, {}, {!r})"
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", code.format(algorithm, kind, rank, address)], stdout=subprocess.PIPE, cwd=ROOT
-        )
-        for rank in range(2)
-    ]
-    try:
-        one, other = (json.loads(rank.communicate(timeout=120)[0].splitlines()[-1]) for rank in ranks)
-    finally:
-        for rank in ranks:
-            rank.kill()
+    one, other = both("test_intrinsic", "as_one_of_two", algorithm, kind)
     assert one[0] == other[0]
     assert one[1] != other[1]  # they judged other lives
     assert one[2] != other[2]

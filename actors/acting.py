@@ -9,9 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from actors.language_policy import LanguageActing, LocalModel
 from envs.api import Observation, VectorEnv
 from envs.native.compiler import compiled
-from learner.group import Weights, set_weights
+from learner.group import AnyPolicy, Weights, set_weights
+from learner.models.llm_policy import LanguagePolicy
 from learner.models.policy import Policy
 
 
@@ -23,13 +25,15 @@ class ActingPolicy:
 
     def __init__(self, policy: Policy, env: VectorEnv, alone: bool) -> None:
         self.policy, self.env, self.alone = policy.eval(), env, alone
+        self.fields, self.text_fields, self.initial_state = policy.fields, policy.text_fields, policy.initial_state
         self.version = -1
         self._codes = torch.zeros(0, policy.hidden)
         self._encoded = np.zeros(0, np.bool_)
 
-    def load(self, weights: Weights, version: int) -> None:
+    def load(self, weights: Weights | None, version: int) -> None:
         """Take new weights; equal versions are skipped."""
         if version != self.version:
+            assert weights is not None
             set_weights(self.policy, weights)
             self.version = version
             self._encoded[:] = False
@@ -78,6 +82,13 @@ class ActingPolicy:
         self._encoded[new] = True
 
 
+def act_with(policy: AnyPolicy, env: VectorEnv, alone: bool) -> ActingPolicy | LanguageActing:
+    """A policy at work in an env."""
+    if isinstance(policy, LanguagePolicy):
+        return LanguageActing(LocalModel(policy), env, alone)
+    return ActingPolicy(policy, env, alone)
+
+
 def sample(logits: Tensor, uniform: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Draw actions [B] from logits [B, A] with uniform numbers [B] in [0, 1); also their log-probabilities [B]."""
     actions, log_probs = np.empty(len(uniform), np.int64), np.empty(len(uniform), np.float32)
@@ -99,7 +110,7 @@ def _sample(
         for logit in logits[b]:
             total += math.exp(logit - largest)
         action, reached, drawn = 0, math.exp(logits[b, 0] - largest), uniform[b] * total
-        while reached < drawn and action + 1 < logits.shape[1]:
+        while (reached < drawn or reached == 0.0) and action + 1 < logits.shape[1]:  # 0: what a mask forbids
             action += 1
             reached += math.exp(logits[b, action] - largest)
         actions[b], log_probs[b] = action, logits[b, action] - largest - math.log(total)

@@ -14,7 +14,9 @@ import envs
 from actors.acting import ActingPolicy, sample
 from actors.film import Film
 from actors.goals import Goals
+from actors.history import History
 from actors.language import LanguagePlayer
+from actors.language_policy import LanguageActing
 from actors.task_goal import TaskGoal
 from envs.api import Episodes, VectorEnv
 from envs.config import Part
@@ -60,24 +62,38 @@ class Played:
     goals: dict[str, list[int]] = field(default_factory=dict)  # as `Summary.goals`
     # Reward for goals, by episode.
     reached: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
+    # Of the first few episodes of a language model's policy, step by step: what it was told, and why it acted so.
+    trajectories: list[list[dict[str, Any]]] = field(default_factory=list)
 
 
 class PolicyPlayer:
     """Acts by a policy, greedily or by sampling with numbers that follow from the first seed."""
 
-    def __init__(self, acting: ActingPolicy, greedy: bool) -> None:
+    def __init__(self, acting: ActingPolicy | LanguageActing, greedy: bool) -> None:
         self.acting, self.greedy = acting, greedy
 
     def begin(self, env: VectorEnv, seeds: NDArray[np.int64]) -> None:
         self.acting = self.acting.play_in(env) if self.acting.env is not env else self.acting
-        self.memory = self.acting.policy.initial_state(env.num_envs)
+        if isinstance(self.acting, LanguageActing):
+            self.acting.varied = False
+        self.memory = self.acting.initial_state(env.num_envs)
         self.random = np.random.default_rng(int(seeds[0]))
 
     def act(self, env: VectorEnv, obs: envs.api.Observation) -> NDArray[Any]:
-        logits, _, self.memory = self.acting.step(obs, self.memory)
+        self.logits, _, self.memory = self.acting.step(obs, self.memory)
         if self.greedy:
-            return logits.argmax(-1).numpy()
-        return sample(logits, self.random.random(len(logits), np.float32))[0]
+            return self.logits.argmax(-1).numpy()
+        return sample(self.logits, self.random.random(len(self.logits), np.float32))[0]
+
+    @property
+    def explains(self) -> bool:
+        """Whether people can read why it acts: whether it is told in words."""
+        return isinstance(self.acting, LanguageActing)
+
+    def reasons(self, obs: envs.api.Observation, i: int, action: int) -> dict[str, Any]:
+        """Of env i in the last `act`: the prompt, the probability of each action by name, and the one taken."""
+        assert isinstance(self.acting, LanguageActing)
+        return self.acting.reasons(obs, i, self.logits[i], action)
 
     def forget(self, index: NDArray[np.int32]) -> None:
         if self.memory is not None:
@@ -123,15 +139,21 @@ def play(
     seeds: NDArray[np.int64],
     record: int = 0,
     goals: Callable[[VectorEnv], Goals | TaskGoal] | None = None,
+    history: History | None = None,
 ) -> Played:
     """Play the episodes of `seeds` [N] in the N envs, one each, and record the first `record`, if the world draws.
 
     goals: gives the episodes goals, once they have begun.
+    history: tells the player what was seen and done before.
     """
     obs = env.begin(seeds)
+    obs = history.observe(obs) if history else obs
     given = goals(env) if goals else None
     obs = given.observe(obs) if given else obs
     player.begin(env, seeds)
+    explained: list[list[dict[str, Any]]] = []
+    if isinstance(player, PolicyPlayer) and player.explains:
+        reasons, explained = player.reasons, [[] for _ in range(record)]
     record = record if _can_be_drawn(env) else 0
     running = np.ones(env.num_envs, np.bool_)
     reached = np.zeros(env.num_envs, np.float32)
@@ -140,7 +162,13 @@ def play(
     for i, film in enumerate(films):
         film.add(env.frame(i), given.names(i) if given else ())
     while running.any():
-        t = env.advance(player.act(env, obs))
+        action = player.act(env, obs)
+        for i in np.flatnonzero(running[: len(explained)]).tolist():
+            step = {"seed": int(seeds[i]), "step": len(explained[i])}
+            explained[i].append(step | reasons(obs, i, int(action[i])))
+        t = env.advance(action)
+        if history:
+            history.advance(action, t)
         paid = np.zeros(env.num_envs, np.float32)
         if given:
             given.counted = running
@@ -169,7 +197,7 @@ def play(
         )
         for i in range(record)
     ]
-    return Played(episodes, recordings, given.report() if given else {}, reached)
+    return Played(episodes, recordings, given.report() if given else {}, reached, explained)
 
 
 def _can_be_drawn(env: VectorEnv) -> bool:

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from actors.acting import ActingPolicy
+from actors.language_policy import LanguageActing
 from envs.api import EnvSpec, Observation
 from learner.group import Weights, build_policy
-from learner.models.policy import PolicyConfig
+from learner.models.policy import Policy, PolicyConfig
 from learner.models.q import LEAST
 
 
@@ -35,8 +36,9 @@ class Guide:
     def __init__(self, acting: ActingPolicy, explorer: ActingPolicy, share: float) -> None:
         self._acting, self._explorer, self._share = acting, explorer, share
 
-    def play_in(self, explorer: ActingPolicy) -> Guide:
+    def play_in(self, explorer: ActingPolicy | LanguageActing) -> Guide:
         """The same guide in another env, where `explorer` plays."""
+        assert isinstance(explorer, ActingPolicy)
         return Guide(self._acting.play_in(explorer.env), explorer, self._share)
 
     def mix(self, logits: Tensor, obs: Observation, state: Tensor | None = None) -> Tensor:
@@ -52,8 +54,11 @@ class Guide:
         return probability.clamp(min=LEAST).log()
 
 
-def make(guidance: Guidance, config: PolicyConfig, spec: EnvSpec, explorer: ActingPolicy) -> Guide:
+def make(guidance: Guidance, config: PolicyConfig, spec: EnvSpec, explorer: ActingPolicy | LanguageActing) -> Guide:
     """The guide of a policy that acts with `config` in worlds of `spec`."""
-    acting = ActingPolicy(build_policy(config, spec, 0), explorer.env, explorer.alone)
+    policy = build_policy(config, spec, 0)
+    assert isinstance(explorer, ActingPolicy)
+    assert isinstance(policy, Policy), "the configuration was checked: a guide needs action values"
+    acting = ActingPolicy(policy, explorer.env, explorer.alone)
     acting.load(guidance.weights, 0)
     return Guide(acting, explorer, guidance.share)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,16 +23,19 @@ from torch import Tensor
 
 import envs
 from actors import guide
-from actors.acting import ActingPolicy, sample
+from actors.acting import ActingPolicy, act_with, sample
 from actors.evaluate import ExpertPlayer, Played, Player, PolicyPlayer, RandomPlayer, play
 from actors.goals import Goals, make
 from actors.guide import Guidance
+from actors.history import History
 from actors.language import LanguagePlayer, LanguageSetup
+from actors.language_policy import LanguageActing, ServedModel
 from actors.task_goal import TaskGoal
 from envs.api import Chunk, EnvSpec, Episodes, Observation, Summary, VectorEnv
 from envs.config import Part
 from learner.goals import COLUMN, GoalsConfig
 from learner.group import Weights, build_policy
+from learner.history import FIELD
 from learner.models.policy import PolicyConfig
 
 MOST_TEXTS = 200_000  # an actor's table of texts is begun anew beyond this, about 0.3 GB with their codes
@@ -70,6 +74,7 @@ class ActorSetup:
     language: LanguageSetup | None = None  # where the LLM service is, if the method needs it
     goals: GoalsConfig = field(default_factory=GoalsConfig)
     guidance: Guidance | None = None  # who else chooses actions while exploring
+    server: Callable[..., Any] | None = None  # `PolicyServer.answer`, if the policy's model is there
 
 
 class RolloutActor:
@@ -84,26 +89,39 @@ class RolloutActor:
         self.setup, self.index, self.incarnation = setup, index, incarnation
         config = setup.actors
         self.env = self._make_env()
-        policy = build_policy(setup.policy, setup.spec, setup.seed)
-        self.acting = ActingPolicy(policy, self.env, alone=setup.sync)
+        self.acting: ActingPolicy | LanguageActing
+        if setup.server:
+            self.acting = LanguageActing(ServedModel(setup.policy, setup.spec, setup.server), self.env, setup.sync)
+        else:
+            self.acting = act_with(build_policy(setup.policy, setup.spec, setup.seed), self.env, setup.sync)
         self.guide = guide.make(setup.guidance, setup.policy, setup.spec, self.acting) if setup.guidance else None
-        self.memory = policy.initial_state(config.envs)
+        self.history = self._make_history(self.env)
+        self.memory = self.acting.initial_state(config.envs)
         self.sequence = 0
         if state is None:
             self.obs = self.env.begin()
         else:
             self.obs = self.env.restore(_part(state, "env."))
+            if self.history:
+                self.history.restore(_part(state, "history."))
             self.sequence = int(state["sequence"])
             if self.memory is not None:
                 self.memory = torch.from_numpy(state["memory"].copy())
-        self.goals: Goals | TaskGoal | None = (
-            None  # made by the first rollout: they may have to wait for a language model
-        )
+        if self.history:
+            self.obs = self.history.observe(self.obs)
+        # Made by the first rollout: they may have to wait for a language model.
+        self.goals: Goals | TaskGoal | None = None
         self._goals_before = _part(state or {}, "goals.")
 
     def _make_env(self) -> VectorEnv:
         setup, n = self.setup, self.setup.actors.envs
         return envs.make(setup.env_id, n, setup.seed, self.index * n, **setup.env_options)
+
+    def _make_history(self, env: VectorEnv, setup: ActorSetup | None = None) -> History | None:
+        """What was seen and done, if the policy is told."""
+        setup = setup or self.setup
+        prompt = setup.policy.prompt
+        return History(env, prompt.observation, prompt.observations) if FIELD in setup.spec.fields else None
 
     def _make_goals(self, env: VectorEnv, patient: bool = False) -> Goals | TaskGoal:
         """The goals of worlds that have begun."""
@@ -132,8 +150,8 @@ class RolloutActor:
     def _enter(self, phase: str) -> None:
         self.phase, self._began = phase, time.time()
 
-    def rollout(self, weights: Weights, version: int) -> tuple[Summary, Chunk]:
-        """Play T steps with these weights; equal versions are not loaded again."""
+    def rollout(self, weights: Weights | None, version: int) -> tuple[Summary, Chunk]:
+        """Play T steps with these weights; equal versions are not loaded again. A policy server has them itself."""
         self._enter("rollout")
         began = time.perf_counter()
         self.acting.load(weights, version)
@@ -157,6 +175,8 @@ class RolloutActor:
             if self.goals:
                 record.status[t] = self.goals.status
             transition = self.env.advance(action)
+            if self.history:
+                self.history.advance(action, transition)
             if self.goals:
                 record.paid[t] = self.goals.advance(transition)
             record.add(t, action, log_prob, value.numpy(), episode, transition, memory)
@@ -177,7 +197,14 @@ class RolloutActor:
         return summary, chunk
 
     def evaluate(
-        self, weights: Weights | None, version: int, seeds: NDArray[np.int64], who: str, greedy: bool, record: int
+        self,
+        weights: Weights | None,
+        version: int,
+        seeds: NDArray[np.int64],
+        who: str,
+        greedy: bool,
+        record: int,
+        elsewhere: ActorSetup | None = None,
     ) -> Played:
         """Play the episodes of `seeds` once each in envs of their own; training envs are not touched.
 
@@ -187,17 +214,22 @@ class RolloutActor:
             who: `policy`, `random`, `expert` or `language_model`.
             greedy: the policy takes its most probable action.
             record: how many of the first episodes to animate.
+            elsewhere: another world, and other prompts of a language model, to play by; None: this actor's own.
         """
         self._enter("evaluate")
-        env = envs.make(self.setup.env_id, len(seeds), **self.setup.env_options)
+        setup = elsewhere or self.setup
+        env = envs.make(setup.env_id, len(seeds), **setup.env_options)
         goals = partial(self._make_goals, patient=True) if self.setup.goals.source != "none" else None
         player: Player = RandomPlayer()
         if who == "policy":
-            assert weights is not None
             self.acting.load(weights, version)
-            player = PolicyPlayer(self.acting, greedy)
+            acting = self.acting
+            if elsewhere:
+                assert isinstance(acting, LanguageActing), "other policies read no prompts, and know one world"
+                acting = acting.play_in(env, acting.prompter.within(setup.policy, setup.spec))
+            player = PolicyPlayer(acting, greedy)
         elif who == "expert":
-            player = ExpertPlayer(envs.registry.family(self.setup.env_id.partition("/")[0]).Expert())
+            player = ExpertPlayer(envs.registry.family(setup.env_id.partition("/")[0]).Expert())
         elif who == "language_model":
             assert self.setup.language is not None, "the controller starts the service for stages that ask it"
             language = self.setup.language
@@ -205,15 +237,20 @@ class RolloutActor:
                 f"actor-{self.index}", "none" if language.when_away == "cached" else language.when_away
             )
             player = LanguagePlayer(door, greedy, language.patience_s)
-        played = play(env, player, seeds, record, goals)
+        played = play(env, player, seeds, record, goals, self._make_history(env, setup))
         self._enter("idle")
         return played
 
     def _forget_texts(self) -> None:
         """Continue in an equal env whose table is empty: captions are without number, and a run may last for days."""
-        state, goals = self.env.state(), self.goals
+        state, goals, history = self.env.state(), self.goals, self.history
         self.env = self._make_env()
         self.obs = self.env.restore(state)
+        if history:
+            self.history = self._make_history(self.env)
+            assert self.history is not None
+            self.history.restore(history.state())
+            self.obs = self.history.observe(self.obs)
         if goals:
             self._set_goals(goals.state())
         self.acting = self.acting.play_in(self.env)
@@ -229,7 +266,7 @@ class RolloutActor:
         table = self.env.texts
         texts: dict[int, str] = {}
         for obs in (record.obs, final_obs):
-            for name in self.acting.policy.text_fields:
+            for name in self.acting.text_fields:
                 texts |= table.export(obs[name])
                 obs[name] = table.hashes(obs[name])
         return Chunk(
@@ -238,8 +275,8 @@ class RolloutActor:
             sequence=self.sequence,
             version=version,
             env_index=self.env.env_index,
-            obs={n: record.obs[n] for n in self.acting.policy.fields},
-            final_obs={n: final_obs[n] for n in self.acting.policy.fields},
+            obs={n: record.obs[n] for n in self.acting.fields},
+            final_obs={n: final_obs[n] for n in self.acting.fields},
             final_index=np.array(record.final_index, np.int32).reshape(-1, 2),
             action=record.action,
             action_mask=None,
@@ -260,6 +297,8 @@ class RolloutActor:
         state["sequence"] = np.array(self.sequence)
         if self.memory is not None:
             state["memory"] = self.memory.numpy().copy()
+        if self.history:
+            state |= {f"history.{name}": value for name, value in self.history.state().items()}
         if self.goals:
             state |= {f"goals.{name}": value for name, value in self.goals.state().items()}
         return state

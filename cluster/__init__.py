@@ -3,6 +3,7 @@
 topology       the drawing: roles, counts, what flows between them
 run            the single controller: stages in order, artifacts, exit codes
 train          the loop of a train stage          evaluation   an evaluation as a queue of seed batches
+collect        episodes into a store              fit          a policy to a store
 learners       the learner's ranks as one         tally        episodes, speed and bottleneck of a row
 supervisor     keeps the actors at work           stop         one flag for every way to stop
 backend        where roles run: the interface, and all in this process

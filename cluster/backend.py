@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -50,6 +50,9 @@ class Backend(Protocol):
 
     def submit(self, handle: Handle, method: str, *args: Any, returns: int = 1) -> Ticket:
         """Call a method; arguments may be parts of other tickets."""
+
+    def caller(self, handle: Handle, method: str, timeout: float) -> Callable[..., Any]:
+        """A function that calls the method and waits for its result; it may be sent to other roles."""
 
     def wait(self, tickets: Sequence[Ticket], timeout: float) -> list[Ticket]:
         """Those that are done, or failed, once at least one is; empty after `timeout` seconds."""
@@ -90,6 +93,10 @@ class Inline:
         except Exception as error:  # a role's failure is its caller's to handle, whatever it is: as on Ray
             parts = (_Failed(error, traceback.format_exc()),) * returns
         return Ticket(handle, method, parts, submitted)
+
+    def caller(self, handle: Handle, method: str, timeout: float) -> Callable[..., Any]:
+        call: Callable[..., Any] = getattr(handle.target, method)
+        return call
 
     def wait(self, tickets: Sequence[Ticket], timeout: float) -> list[Ticket]:
         return list(tickets)

@@ -17,13 +17,14 @@ BOUNDS = (  # dotted keys, what their values must be, and the test
     (
         r"actors\.(n|envs|steps)|learner\.(n|threads|env_steps|epochs|minibatch)|policy\.(hidden|atoms|stack)"
         r"|dqn\.(n_step|target_every|capacity|decay_steps)|evaluate\.(episodes|validation_episodes)|run\.keep_checkpoints"
-        r"|intrinsic\.(neighbours|particles|hidden)",
+        r"|generalise\.episodes|intrinsic\.(neighbours|particles|hidden)|collect\.episodes|fit\.(steps|batch|every)",
         "at least 1",
         lambda value: value >= 1,
     ),
     (
-        r"seed|actors\.(restarts|backoff_s)|learner\.(chunks|max_lag|value_coefficient|entropy_coefficient)"
-        r"|evaluate\.(every|videos)|dqn\.(start_steps|alpha)|intrinsic\.(alpha|language_weight)",
+        r"seed|actors\.(restarts|backoff_s)|learner\.(chunks|reference_kl|max_lag|value_coefficient|entropy_coefficient)"
+        r"|evaluate\.(every|videos)|dqn\.(start_steps|alpha)|intrinsic\.(alpha|language_weight)"
+        r"|fit\.(warmup|weight_decay)",
         "at least 0",
         lambda value: value >= 0,
     ),
@@ -31,7 +32,7 @@ BOUNDS = (  # dotted keys, what their values must be, and the test
         r"learner\.(learning_rate|clip|value_clip|gradient_clip|target_kl|reward_scale)"
         r"|(actors|learner)\.timeout_s|actors\.restart_window_s|cluster\.start_timeout_s"
         r"|run\.(max_wall_seconds|checkpoint_every_s|log_every_s)|dqn\.(samples_per_insert|reward_clip)"
-        r"|intrinsic\.(scale|learning_rate)",
+        r"|intrinsic\.(scale|learning_rate)|fit\.(learning_rate|gradient_clip)",
         "greater than 0",
         lambda value: value > 0,
     ),
@@ -40,6 +41,7 @@ BOUNDS = (  # dotted keys, what their values must be, and the test
         "between 0 and 1",
         lambda value: 0 <= value <= 1,
     ),
+    (r"fit\.validation", "between 0 and 0.5", lambda value: 0 <= value <= 0.5),
     (r"goals\.limit", "between 1 and 20", lambda value: 1 <= value <= 20),
     (r"run\.name", "made of letters, digits and . _ - + =", re.compile(r"(\w[\w.+=-]*)?").fullmatch),
 )

@@ -21,7 +21,7 @@ from rich.table import Table
 from cluster import page
 from cluster.outcome import Measure, by_kind, kinds_figure, kinds_of, learning_figures, measure, overall
 from cluster.overrides import UsageError, flatten
-from cluster.run_data import Run, arms, expand, series
+from cluster.run_data import Run, arms, expand, number, series
 from cluster.statistics import Estimate, difference, welch, wilson
 
 ENOUGH = 0.9
@@ -177,7 +177,7 @@ def final(a: Side, b: Side) -> list[Cells]:
     rows = [_row(judge, f"held-out {judge.name}", judge.each(a.runs), judge.each(b.runs))]
     costs = dict(_COSTS)
     if judge.score:
-        del costs[_TO_LEARN]
+        del costs[_TO_LEARN], costs[_EFFICIENCY]
     else:
         rows.append(_returns(a, b))
     return rows + [_cost(words, *(_mean(side, value) for side in (a, b))) for words, value in costs.items()]
@@ -220,7 +220,9 @@ def _learnt(run: Run) -> float | None:
 
 
 _TO_LEARN = f"env steps to {100 * ENOUGH:.0f} % validation success"
+_EFFICIENCY = "mean success over training"
 _COSTS: dict[str, Callable[[Run], float | None]] = {
+    _EFFICIENCY: lambda run: number(run.results.get("sample_efficiency")),
     "env steps": lambda run: run.env_steps,
     _TO_LEARN: _learnt,
     "wall minutes": lambda run: run.minutes,
@@ -235,7 +237,7 @@ def _mean(side: Side, value: Callable[[Run], float | None]) -> float | None:
 
 
 def _cost(words: str, a: float | None, b: float | None) -> Cells:
-    form = ",.1f" if "minutes" in words else ",.0f"
+    form = ".1%" if words == _EFFICIENCY else ",.1f" if "minutes" in words else ",.0f"
     shown = ["–" if v is None else format(v, form) for v in (a, b)]
     ratio = f"× {b / a:.2f}" if a and b else "–"
     return words, shown[0], shown[1], ratio

@@ -20,19 +20,26 @@ from typing import Annotated, Any, Self
 import yaml
 from pydantic import BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
 
+from actors.collect import CollectConfig
 from actors.evaluate import EvaluateConfig
 from actors.rollout import ActorsConfig
+from cluster.cases import CASES, GeneraliseConfig
 from cluster.checks import DEFAULT, out_of_bounds, unknown_key, wrong_value
 from cluster.overrides import ConfigError, Layer, UsageError, flatten, layers, nest, suggestion
-from cluster.topology import ClusterConfig
+from cluster.topology import ClusterConfig, every_stage
 from envs import registry
 from envs.api import EnvSpec
 from envs.config import Part
 from learner import methods
 from learner.dqn import DQNConfig
+from learner.fit import FitConfig
 from learner.goals import GoalsConfig, check_goals, told
+from learner.history import FIELD as HISTORY
+from learner.history import remembered
 from learner.intrinsic import IntrinsicConfig, check_intrinsic
-from learner.models.policy import PolicyConfig, networks, visible
+from learner.models.llm_policy import check_language_policy
+from learner.models.policy import LANGUAGE_MODEL, PolicyConfig, networks, visible
+from learner.models.prompt import check_prompt
 from learner.ppo import LearnerConfig
 from llm_service.settings import LLMConfig
 
@@ -136,8 +143,14 @@ class Config(Part):
     """Goals in words beside the world's reward."""
     intrinsic: IntrinsicConfig = IntrinsicConfig()
     """Reward for what is new."""
+    collect: CollectConfig = CollectConfig()
+    """Collecting episodes into a store."""
+    fit: FitConfig = FitConfig()
+    """Supervised learning from a store."""
     evaluate: EvaluateConfig = EvaluateConfig()
     """Evaluation on held-out seeds."""
+    generalise: GeneraliseConfig = GeneraliseConfig()
+    """Evaluation of a language policy in other words and worlds."""
     llm: LLMConfig = LLMConfig()
     """The language model service; it runs when the method needs it."""
     cluster: ClusterConfig = ClusterConfig()
@@ -215,12 +228,12 @@ def artifact(config: Config, key: str, name: str) -> Path | None:
 
 def seen(config: Config) -> EnvSpec:
     """What the policy sees: the world, and the goals if they are told."""
-    return told(config.goals, registry.spec(config.env.id, **config.env.options))
+    return remembered(config.policy, told(config.goals, registry.spec(config.env.id, **config.env.options)))
 
 
 def _check(config: Config) -> None:
     """Do policy and method work on this env, and does the method have these stages?"""
-    _known("policy.network", config.policy.network, networks())
+    _known("policy.network", config.policy.network, [*networks(), LANGUAGE_MODEL])
     name = config.method.model_dump()["name"]
     module = method_module(name)
     try:
@@ -229,8 +242,14 @@ def _check(config: Config) -> None:
         read = visible(config.policy, seen(config)).fields
         check_intrinsic(config, read)
         module.check(config, spec)
-        if config.policy.text == "learned" and not spec.words and any(f.kind == "text" for f in read.values()):
-            raise ValueError(f"{spec.id} publishes no vocabulary for policy.text=learned: choose policy.text=minilm")
+        if config.policy.network == LANGUAGE_MODEL:
+            check_language_policy(config.policy, spec)
+        elif config.policy.text != "minilm" and not spec.words and any(f.kind == "text" for f in read.values()):
+            raise ValueError(
+                f"{spec.id} publishes no vocabulary for policy.text={config.policy.text}: choose policy.text=minilm"
+            )
+        elif HISTORY in read:
+            check_prompt(config.policy.prompt, spec)
     except registry.UnknownEnv as unknown:
         raise ConfigError(f"env.id: {unknown.args[0]}") from None
     except ValueError as reason:
@@ -248,7 +267,9 @@ def _check(config: Config) -> None:
             "impossible combination: sync=true learns one chunk of each actor, so learner.chunks must be 0"
         )
     for stage in config.stages:
-        _known(f"stages of method {name}", stage, [s.name for s in module.stages(config)])
+        _known(f"stages of method {name}", stage, [s.name for s in every_stage(config)])
+    for case in config.generalise.cases:
+        _known("generalise.cases", case, list(CASES))
 
 
 def _known(key: str, name: str, known: list[str]) -> None:

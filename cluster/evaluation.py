@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from actors import Played
+from actors import ActorSetup, Played
 from actors.evaluate import Recording
+from cluster.backend import Backend
+from cluster.config import Config
 from cluster.goal_table import Counts, add, shares, table
-from cluster.statistics import bootstrap_mean, wilson
+from cluster.policy_server import ServedPolicy, served
+from cluster.progress import Progress
+from cluster.run_data import load, series
+from cluster.statistics import bootstrap_mean, mean_over, wilson
+from cluster.stop import Stop
 from cluster.supervisor import Crew
 from envs.api import Episodes
+from learner.checkpoint import replace_file
+from learner.group import Weights
 
 BATCH = 64  # episodes that one actor plays together
 
@@ -33,6 +44,7 @@ class Evaluation:
     """One evaluation under way.
 
     weights: a ticket part or a value, handed to the actors as it is.
+    elsewhere: another world and other prompts than the actors' own.
     """
 
     weights: Any
@@ -42,6 +54,7 @@ class Evaluation:
     greedy: bool
     player: str = "policy"
     record: int = 0
+    elsewhere: ActorSetup | None = None
     waiting: list[Batch] = field(default_factory=list)
     played: dict[int, Played] = field(default_factory=dict)
 
@@ -58,9 +71,8 @@ class Evaluation:
         if not self.waiting:
             return False
         batch = self.waiting.pop(0)
-        crew.give(
-            actor, batch, "evaluate", self.weights, self.version, batch.seeds, self.player, self.greedy, batch.record
-        )
+        how = (batch.seeds, self.player, self.greedy, batch.record, self.elsewhere)
+        crew.give(actor, batch, "evaluate", self.weights, self.version, *how)
         return True
 
     def take(self, batch: Batch, played: Played | None) -> None:
@@ -95,6 +107,63 @@ class Evaluation:
     def recordings(self) -> list[Recording]:
         return [r for i in sorted(self.played) for r in self.played[i].recordings]
 
+    @property
+    def trajectories(self) -> list[list[dict[str, Any]]]:
+        """Why a language model's policy acted as it did in the recorded episodes, step by step."""
+        return [t for i in sorted(self.played) for t in self.played[i].trajectories]
+
+
+def play_all(
+    config: Config,
+    setup: ActorSetup,
+    weights: Weights | None,
+    evaluations: Sequence[Evaluation],
+    backend: Backend,
+    progress: Progress,
+    stop: Stop,
+    look_after: Callable[[], None],
+) -> bool:
+    """Start actors, let them play evaluations to their end, and end them. False if the run was asked to stop before.
+
+    weights: the policy's, if it plays.
+    look_after: called between two waits.
+    """
+    server = None
+    if weights is not None and served(config):
+        server = ServedPolicy(backend, config, setup.spec)
+        server.publish(0, weights)
+        setup, weights = replace(setup, server=server.call), None
+    for evaluation in evaluations:
+        evaluation.weights = weights
+    timeout = config.cluster.start_timeout_s
+    crew = Crew(backend, config.actors, setup, {}, timeout, lambda actor, cause: progress.note(cause))
+    while not all(evaluation.done for evaluation in evaluations):
+        if stop.reason:
+            return False
+        look_after()
+        for actor in crew.idle():
+            any(evaluation.give(crew, actor) for evaluation in evaluations)
+        for _, job, _, played in crew.collect([], timeout=0.5)[0]:
+            job.evaluation.take(job, played)
+    crew.kill()
+    if server:
+        server.kill()
+    return True
+
+
+def write_recordings(folder: Path, stage: str, evaluation: Evaluation) -> list[dict[str, Any]]:
+    """Write what was recorded into a run folder: animations, and why a language model acted. Returns the animations."""
+    videos = []
+    for i, recording in enumerate(evaluation.recordings):
+        name = f"videos/{stage}-{i}.gif"
+        replace_file(folder / name, recording.gif)
+        about = {"file": name, "mission": recording.mission, "success": recording.success, "return": recording.total}
+        videos.append(about | {"length": recording.length, "seed": recording.seed})
+    if steps := [step for trajectory in evaluation.trajectories for step in trajectory]:
+        lines = "".join(json.dumps(step, ensure_ascii=False) + "\n" for step in steps)
+        replace_file(folder / "stages" / stage / "trajectories.jsonl", lines.encode())
+    return videos
+
 
 def success(episodes: Episodes) -> dict[str, Any]:
     """Success rate with its 95 % Wilson interval."""
@@ -127,3 +196,12 @@ def results(episodes: Episodes, kinds: tuple[str, ...]) -> dict[str, Any]:
 def _of_kind(episodes: Episodes, kind: int) -> Episodes:
     rows = episodes.kind == kind
     return Episodes(**{name: getattr(episodes, name)[rows] for name in Episodes.__annotations__})
+
+
+def sample_efficiency(folder: Path, budget: int) -> float | None:
+    """Mean success over training, in [0, 1], from the evaluations in it; None where there are none.
+
+    budget: env steps, over which the mean is taken.
+    """
+    steps, rates = series(load(folder).evaluations, "success_rate")
+    return mean_over(steps, rates, budget) if len(steps) else None

@@ -15,7 +15,8 @@ import socket
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,18 @@ def _stay_on_loopback() -> Iterator[None]:
         services.resolve_ip_for_localhost = real
 
 
+@dataclass(frozen=True)
+class _Caller:
+    """Calls a role's method from another role."""
+
+    target: Any
+    method: str
+    timeout: float
+
+    def __call__(self, *args: Any) -> Any:
+        return ray.get(getattr(self.target, self.method).remote(*args), timeout=self.timeout)
+
+
 class Local:
     """A Ray cluster of this machine that lives as long as this object.
 
@@ -114,6 +127,8 @@ class Local:
     def start(self, name: str, cls: type, *args: Any) -> Handle:
         # A plain actor is deaf while a long call runs: heartbeats have a thread of their own.
         groups: dict[str, Any] = {"concurrency_groups": {"heartbeat": 1}} if hasattr(cls, "heartbeat") else {}
+        if hasattr(cls, "concurrency"):  # of a role that many call at once
+            groups["max_concurrency"] = cls.concurrency
         remote: Any = ray.remote(num_cpus=1, max_restarts=0, **groups)(cls)
         # Ray gives a name free some time after its actor was killed: a successor does not wait for that.
         self._started[name] += 1
@@ -123,6 +138,9 @@ class Local:
     def submit(self, handle: Handle, method: str, *args: Any, returns: int = 1) -> Ticket:
         refs = getattr(handle.target, method).options(num_returns=returns).remote(*args)
         return Ticket(handle, method, tuple(refs) if returns > 1 else (refs,))
+
+    def caller(self, handle: Handle, method: str, timeout: float) -> Callable[..., Any]:
+        return _Caller(handle.target, method, timeout)
 
     def wait(self, tickets: Sequence[Ticket], timeout: float) -> list[Ticket]:
         if not tickets:

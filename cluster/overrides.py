@@ -73,8 +73,8 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 def suggestion(word: str, known: Iterable[str], cutoff: float = 0.7) -> str:
     """The known name that `word` was probably meant to be, "" if none is near."""
-    known = list(known)
-    leaf = word.rpartition(".")[2]
+    section, _, leaf = word.rpartition(".")
+    known = sorted(known, key=lambda name: name.rpartition(".")[0] != section)  # its own section's first
     same_leaf = [k for k in known if k.rpartition(".")[2] == leaf]
     initials = [k for k in known if "".join(w[:1] for w in k.rpartition(".")[2].split("_")) == leaf]
     near = difflib.get_close_matches(word, known, 1, cutoff=cutoff)

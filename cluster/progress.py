@@ -52,14 +52,23 @@ class Progress:
         if self._live is None:
             print(text, flush=True)
 
+    def line(self, text: str) -> None:
+        """Show how far a stage is that has no metrics row to `update` with."""
+        if self._live is not None:
+            self._live.update(Panel("\n".join([text, *self._notes]), title=self._folder.name, title_align="left"))
+        self._print(text)
+
     def update(self, row: dict[str, Any], force: bool = False) -> None:
         """Show a metrics row (see `train.py`)."""
         if self._live is not None:
             self._live.update(self._panel(row))
+        self._print(self._line(row), force)
+
+    def _print(self, line: str, force: bool = False) -> None:
+        """Log a line, and print it where there is no panel, if it is time for one."""
         now = time.monotonic()
         if force or now - self._last_line >= self._every_s:
             self._last_line = now
-            line = self._line(row)
             self._folder.log(line)
             if self._live is None:
                 print(line, flush=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster import plots
+from cluster.cases_page import cases_section
 from cluster.goal_page import goals_section, language_model_section
 from cluster.outcome import (
     FEW_ARMS,
@@ -42,6 +43,7 @@ from cluster.page import (
 )
 from cluster.run_data import Run, arms, expand, number, series
 from cluster.statistics import binned, spread_name
+from learner.probes import PROBES
 
 MOST_ANIMATIONS = 12
 """More make the file too large to send."""
@@ -65,10 +67,12 @@ def write(run_folders: list[Path]) -> Path:
         _animations(runs),
         _learning(groups),
         _kinds(groups),
+        cases_section(groups),
         goals_section(groups),
         language_model_section(runs),
         _throughput(runs[0], len(runs)),
         _losses(runs[0], len(runs)),
+        _probes(runs[0], len(runs)),
         _facts(runs),
         _configuration(runs[0], groups),
         _commands(runs),
@@ -242,6 +246,18 @@ def _losses(run: Run, of: int) -> str:
     if not any(drawn):
         return section("Losses", text("No losses were recorded."))
     return section("Losses", grid("small", drawn), _only(run, of))
+
+
+def _probes(run: Run, of: int) -> str:
+    """What a language model's policy thought right, state by state; "" of other policies."""
+    drawn = []
+    for name, state in PROBES.items():
+        words = f"{state.mission}: {state.action}"
+        drawn.append(_plot(run, f"probe-{name}", {f"probes/{name}": words}, words, percent=True, size=plots.SMALL))
+    if not any(drawn):
+        return ""
+    note = text("The probability of the right action in a few states that were never played; each plot names both.")
+    return section("Probes", grid("small", drawn), note, _only(run, of))
 
 
 def _only(run: Run, of: int) -> str:

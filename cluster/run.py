@@ -1,7 +1,9 @@
 """The single controller: makes the run folder, starts the cluster, runs the stages in order, leaves a report.
 
-configuration ──> stages ──> train ──> stages/train/weights.safetensors
-                         └─> evaluate ──> stages/evaluate/results.json, videos/
+configuration ──> stages ──> collect ──> stages/collect/*.arrow
+                         ├─> fit, train ──> stages/train/weights.safetensors
+                         ├─> evaluate ──> stages/evaluate/results.json, videos/
+                         └─> generalise ──> stages/generalise/results.json
                  each with a manifest; a stage that has one is skipped, a half-done one resumes
 """
 
@@ -27,22 +29,35 @@ from actors.guide import Guidance
 from actors.language import LanguageSetup
 from cluster import config as configuration
 from cluster.backend import Backend, Inline
+from cluster.collect import Collecting
 from cluster.config import Config
-from cluster.evaluation import Evaluation, goal_results, results
+from cluster.evaluation import Evaluation, goal_results, play_all, results, sample_efficiency, write_recordings
+from cluster.fit import Fitting
 from cluster.folder import RunError, RunFolder, provenance, write_json
+from cluster.generalise import Generalising
 from cluster.language import LanguageService
 from cluster.metrics import Metrics, prometheus, tensorboard
 from cluster.overrides import UsageError
 from cluster.progress import Progress
 from cluster.stop import STOPPED, Stop
-from cluster.supervisor import Crew
-from cluster.topology import asks_a_language_model, topology, trains
+from cluster.topology import asks_a_language_model, learns, selected, topology
 from cluster.train import Training
-from cluster.weights import assert_fits, assert_resumable, guide_weights, initial_weights, read_checkpoint, trained
+from cluster.weights import (
+    assert_fits,
+    assert_model,
+    assert_resumable,
+    assert_supplied,
+    guide_weights,
+    initial_weights,
+    read_checkpoint,
+    store_of,
+    trained,
+)
 from learner import checkpoint as checkpoints
 from learner.checkpoint import Checkpoint, replace_file
 from learner.group import Weights
-from learner.methods import Player, Stage
+from learner.methods import Kind, Player, Stage
+from learner.store.episodes import digest
 from llm_service import assembly
 from llm_service.errors import AwayTooLong, BudgetExhausted
 
@@ -57,11 +72,10 @@ def run(config: Config) -> int:
     Raises:
         UsageError: nothing was started and nothing written.
     """
+    assert_model(config)
     initial = initial_weights(config)
     guide_weights(config)  # a wrong name is told before anything is written
-    for stage in _stages(config):
-        if stage.kind == "evaluate" and stage.player == "policy" and initial is None and not trains(config):
-            raise RunError(f"stage {stage.name} needs weights: run the train stage too, or set from=run:NAME/train")
+    assert_supplied(config, initial)
     if asks_a_language_model(config):
         _check_language_model(config)
     folder = RunFolder.create(Path(config.run.folder) / config.run.name)
@@ -97,22 +111,27 @@ def resume(path: Path, words: list[str], allow_change: bool) -> int:
             f"{', '.join(changed)} would make {path.name!r} another experiment; add --allow-change if that is meant"
         )
     folder = RunFolder(path)
+    assert_model(config)
     found = read_checkpoint(folder)
     if found is not None:
         assert_resumable(config, folder, found)
-    elif _plays_a_policy(config) and not trains(config) and trained(folder) is None:
+    elif _plays_a_policy(config) and not learns(config) and trained(folder) is None:
         raise RunError(f"run {path.name!r} has no checkpoint and would not train: leave stages as they were")
     return _Controller(config, folder, found, initial_weights(config) if found is None else None).run()
 
 
 def evaluate(path: Path, words: list[str]) -> int:
-    """Evaluate a run's policy again, with other words if given, into `stages/evaluate-<n>`. Returns the exit code."""
+    """Evaluate a run's policy again, with other words if given, into `stages/evaluate-<n>`. Returns the exit code.
+
+    With `stages=[generalise]` it is tried in other words and worlds, into `stages/generalise-<n>`.
+    """
     config = configuration.update(configuration.load(path / "config.yaml"), words)
     folder = RunFolder(path)
-    player: Player = next((s.player for s in _stages(config) if s.kind == "evaluate"), "policy")
+    player: Player = next((s.player for s in selected(config) if s.kind == "evaluate"), "policy")
+    kind: Kind = "generalise" if {s.kind for s in selected(config)} == {"generalise"} else "evaluate"
     # Never the bare name: that is the run's own last stage, which it may not have come to yet.
-    n = 1 + len(list((path / "stages").glob("evaluate-*")))
-    stage = Stage(f"evaluate-{n}", "evaluate", player)
+    n = 1 + len(list((path / "stages").glob(f"{kind}-*")))
+    stage = Stage(f"{kind}-{n}", kind, player)
     if player != "policy":
         return _Controller(config, folder, None, None, [stage]).run()
     found = read_checkpoint(folder)
@@ -125,14 +144,7 @@ def evaluate(path: Path, words: list[str]) -> int:
 
 def _plays_a_policy(config: Config) -> bool:
     """Whether any selected stage needs weights."""
-    return any(stage.player == "policy" for stage in _stages(config))
-
-
-def _stages(config: Config) -> list[Stage]:
-    """The stages of the method that are selected."""
-    name = config.method.model_dump()["name"]
-    every: list[Stage] = configuration.method_module(name).stages(config)
-    return [stage for stage in every if not config.stages or stage.name in config.stages]
+    return any(stage.player == "policy" for stage in selected(config))
 
 
 def _sha256(content: bytes) -> str:
@@ -210,8 +222,14 @@ class _Controller:
                         self._language_setup = self._language.start()
                     for skipped in self.checkpoint.skipped if self.checkpoint else ():
                         progress.note(f"skipped a damaged checkpoint: {skipped}")
+                    engines = {
+                        "collect": self._collect,
+                        "fit": self._fit,
+                        "train": self._train,
+                        "generalise": self._generalise,
+                    }
                     for stage in todo:
-                        engine = self._train if stage.kind == "train" else self._evaluate
+                        engine = engines.get(stage.kind, self._evaluate)
                         if not engine(stage, backend, metrics, progress, stop):
                             self._stopped_by = stop.reason
                             return STOPPED
@@ -224,7 +242,7 @@ class _Controller:
 
     def _todo(self) -> list[Stage]:
         """Stages that are not done. If a finished training shall go on, it is not, nor is what follows it."""
-        stages = self.only or _stages(self.config)
+        stages = self.only or selected(self.config)
         if self.checkpoint and self.checkpoint.record["counters"]["env_steps"] < self.config.learner.env_steps:
             kinds = [stage.kind for stage in stages]
             for stage in stages[kinds.index("train") :] if "train" in kinds else []:
@@ -256,6 +274,31 @@ class _Controller:
 
     # ---- engines ------------------------------------------------------------------------------------------------
 
+    def _collect(self, stage: Stage, backend: Backend, metrics: Metrics, progress: Progress, stop: Stop) -> bool:
+        self.folder.write_status(phase=stage.name)
+        weights = self._weights(stage) if stage.player == "policy" else None
+        folder = self.folder.stage(stage.name)
+        collecting = Collecting(self.config, self._actor_setup(), folder, weights, backend, progress)
+        if not collecting.run(stop, self._look_after):
+            return False
+        self._finish(stage, folder, collecting.counts, weights)
+        counts = collecting.counts
+        progress.note(
+            f"{stage.name}: {counts['episodes']:,} episodes of {counts['played']:,} played by {stage.player} kept, "
+            f"{counts['steps']:,} steps"
+        )
+        return True
+
+    def _fit(self, stage: Stage, backend: Backend, metrics: Metrics, progress: Progress, stop: Stop) -> bool:
+        self.folder.write_status(phase=stage.name)
+        store = store_of(self.config, self.folder)
+        spec = configuration.seen(self.config)
+        fitting = Fitting(self.config, spec, store, self.folder, backend, metrics, progress, stop)
+        finished = fitting.run(self.checkpoint, self.initial)
+        if finished:
+            self._publish(stage, self.initial, store=digest(store))
+        return finished
+
     def _train(self, stage: Stage, backend: Backend, metrics: Metrics, progress: Progress, stop: Stop) -> bool:
         setup = self._actor_setup()
         training = Training(self.config, setup.spec, self.folder, backend, metrics, progress, stop, setup)
@@ -264,62 +307,32 @@ class _Controller:
             progress.note(f"resumed at {training.counters.env_steps:,} env steps, version {training.counters.version}")
         finished = training.run(self.checkpoint, self.initial)
         if finished:
-            found = checkpoints.latest(self.folder.checkpoints)
-            assert found is not None, "training saves before it returns"
-            folder = self.folder.stage(stage.name)
-            replace_file(folder / "weights.safetensors", safetensors.numpy.save(found.arrays["model"]))
-            self._finish(stage, folder, found.record["counters"], self.initial)
-            training.crew.kill()
-            training.learner.kill()
+            self._publish(stage, self.initial)
+            training.kill()
             shutil.rmtree(self.folder.replay, ignore_errors=True)  # gigabytes that nothing will be drawn from
         return finished
 
     def _evaluate(self, stage: Stage, backend: Backend, metrics: Metrics, progress: Progress, stop: Stop) -> bool:
         config, setup = self.config, self._actor_setup()
         self.folder.write_status(phase=stage.name)
-        weights = None
-        if stage.player == "policy":
-            weights = self.initial if self.only else trained(self.folder) or self.initial
-            if weights is None:
-                raise RunError(f"stage {stage.name} needs weights: run the train stage, or set from=run:NAME/train")
+        weights = self._weights(stage) if stage.player == "policy" else None
         seeds = envs.HELD_OUT_FIRST + np.arange(config.evaluate.episodes)
         greedy, videos = config.evaluate.greedy, min(config.evaluate.videos, config.evaluate.episodes)
-        evaluation = Evaluation(weights, 0, 0, seeds, greedy, stage.player, videos)
-        crew = Crew(
-            backend, config.actors, setup, {}, config.cluster.start_timeout_s, lambda i, cause: progress.note(cause)
-        )
-        while not evaluation.done:
-            if stop.reason:
-                return False
-            if self._language:
-                self._language.look_after()
-            for actor in crew.idle():
-                evaluation.give(crew, actor)
-            for _, job, _, played in crew.collect([], timeout=0.5)[0]:
-                job.evaluation.take(job, played)
-        crew.kill()
+        evaluation = Evaluation(None, 0, 0, seeds, greedy, stage.player, videos)
+        if not play_all(config, setup, weights, [evaluation], backend, progress, stop, self._look_after):
+            return False
         score = setup.spec.score
-        table: dict[str, Any] = {"env": config.env.id, "greedy": greedy, "player": stage.player, "videos": []}
-        table["score"] = score
+        table: dict[str, Any] = {"env": config.env.id, "greedy": greedy, "player": stage.player, "score": score}
         if self._language:
             table["language_model"] = self._language.numbers()
         table |= results(evaluation.episodes, setup.spec.task_kinds)
         if evaluation.goals:
             table["goals"] = goal_results(evaluation)
-        for i, recording in enumerate(evaluation.recordings):
-            name = f"videos/{stage.name}-{i}.gif"
-            replace_file(self.folder.path / name, recording.gif)
-            table["videos"].append(
-                {
-                    "file": name,
-                    "mission": recording.mission,
-                    "success": recording.success,
-                    "return": recording.total,
-                    "length": recording.length,
-                    "seed": recording.seed,
-                }
-            )
+        efficiency = sample_efficiency(self.folder.path, config.learner.env_steps) if stage.player == "policy" else None
+        if efficiency is not None:
+            table["sample_efficiency"] = efficiency
         folder = self.folder.stage(stage.name)
+        table["videos"] = write_recordings(self.folder.path, stage.name, evaluation)
         write_json(folder / "results.json", table)
         self._finish(stage, folder, {"episodes": len(evaluation.episodes)}, weights)
         rate, total = table["success"], table["return"]
@@ -332,13 +345,50 @@ class _Controller:
             progress.note(f"{stage.name}: {', '.join(shares)}")
         return True
 
-    def _finish(self, stage: Stage, folder: Path, counts: dict[str, Any], weights: Weights | None) -> None:
+    def _generalise(self, stage: Stage, backend: Backend, metrics: Metrics, progress: Progress, stop: Stop) -> bool:
+        self.folder.write_status(phase=stage.name)
+        weights = self._weights(stage)
+        generalising = Generalising(self.config, self._actor_setup(), weights, backend, progress)
+        table = generalising.run(stop, self._look_after)
+        if table is None:
+            return False
+        folder = self.folder.stage(stage.name)
+        write_json(folder / "results.json", table)
+        self._finish(stage, folder, {"episodes": self.config.generalise.episodes}, weights)
+        rates = (f"{row['name']} {row['success']['rate']:.1%}" for row in table["cases"] if "success" in row)
+        progress.note(f"{stage.name}: {', '.join(rates)}")
+        return True
+
+    def _weights(self, stage: Stage) -> Weights:
+        """What a stage in which the policy is judged begins from."""
+        weights = self.initial if self.only else trained(self.folder) or self.initial
+        if weights is None:
+            raise RunError(f"stage {stage.name} needs weights: run the train stage, or set from=run:NAME/train")
+        return weights
+
+    def _look_after(self) -> None:
+        """What the services beside the actors need from time to time."""
+        if self._language:
+            self._language.look_after()
+
+    def _publish(self, stage: Stage, initial: Weights | None, **inputs: str) -> None:
+        """Make the newest checkpoint's weights the artifact of a stage that learned."""
+        found = checkpoints.latest(self.folder.checkpoints)
+        assert found is not None, "what learns saves before it returns"
+        folder = self.folder.stage(stage.name)
+        replace_file(folder / "weights.safetensors", safetensors.numpy.save(found.arrays["model"]))
+        self._finish(stage, folder, found.record["counters"], initial, **inputs)
+
+    def _finish(
+        self, stage: Stage, folder: Path, counts: dict[str, Any], weights: Weights | None, **inputs: str
+    ) -> None:
         """Write a stage's manifest: with it, the stage is done.
 
         weights: what the stage began from, None if from nothing.
+        inputs: hashes of what else it was made of, by name.
         """
         files = sorted(p for p in folder.iterdir() if p.is_file() and p.name != "manifest.json")
-        inputs = {"config.yaml": _sha256((self.folder.path / "config.yaml").read_bytes())}
+        inputs |= {"config.yaml": _sha256((self.folder.path / "config.yaml").read_bytes())}
         if weights is not None:
             inputs["weights"] = _sha256(safetensors.numpy.save(weights))
         write_json(

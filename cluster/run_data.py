@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ class Run:
     train: list[Row]
     evaluations: list[Row]
     results: Row  # of the evaluate stage
+    cases: list[Row] = field(default_factory=list)  # of the last generalise stage, as results.json has them
 
     @property
     def name(self) -> str:
@@ -112,6 +113,7 @@ def load(folder: Path) -> Run:
         train=_unwound(row for row in rows if row.get("kind") == "train"),
         evaluations=_unwound(row for row in rows if row.get("kind") == "evaluate"),
         results=_mapping(folder / "stages" / "evaluate" / "results.json", json.loads),
+        cases=_cases(folder),
     )
 
 
@@ -205,6 +207,14 @@ def _mapping(path: Path, parse: Callable[[str], object]) -> Row:
     except (OSError, ValueError, yaml.YAMLError):
         return {}
     return {str(key): item for key, item in value.items()} if isinstance(value, dict) else {}
+
+
+def _cases(folder: Path) -> list[Row]:
+    """Of `stages/generalise`, or of the last further one, `stages/generalise-<n>`."""
+    found = {p.parent.name.partition("-")[2]: p for p in (folder / "stages").glob("generalise*/results.json")}
+    last = max((n for n in found if n.isdecimal()), key=int, default="")
+    rows = _mapping(found[last], json.loads).get("cases") if last in found else []
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
 def _rows(path: Path) -> list[Row]:

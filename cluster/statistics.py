@@ -184,3 +184,14 @@ def binned(x: NDArray[np.float64], y: NDArray[np.float64], bins: int = 120, larg
     counts = np.diff(np.append(starts, len(x)))
     heights = np.maximum.reduceat(y, starts) if largest else np.add.reduceat(y, starts) / counts
     return np.add.reduceat(x, starts) / counts, heights
+
+
+def mean_over(x: NDArray[np.float64], y: NDArray[np.float64], end: float) -> float:
+    """Mean of a curve over [0, end], by trapezoids: from 0 at 0, with its last value held to the end.
+
+    Of success over env steps it is the sample efficiency of Carta et al. (2023), arXiv 2302.02662.
+    """
+    at, heights = np.concatenate([[0.0], x]), np.concatenate([[0.0], y])
+    before = at < end
+    inside, last = heights[before], np.interp(end, at, heights)
+    return float(np.trapezoid([*inside, last], [*at[before], end]) / end)

@@ -54,6 +54,7 @@ class Crew:
         states: what each restores, from a checkpoint; missing ones start new.
         start_timeout_s: bound on a constructor.
         on_failure: called with (actor, cause) at every death.
+        role: what they are.
     """
 
     def __init__(
@@ -64,9 +65,10 @@ class Crew:
         states: dict[int, dict[str, Any]],
         start_timeout_s: float,
         on_failure: Callable[[int, str], None],
+        role: type[RolloutActor] = RolloutActor,
     ) -> None:
         self._backend, self._config, self._setup = backend, config, setup
-        self._start_timeout_s, self._on_failure = start_timeout_s, on_failure
+        self._start_timeout_s, self._on_failure, self._role = start_timeout_s, on_failure, role
         self._members = [_Member(saved=states.get(i)) for i in range(config.n)]
         self.restarts = 0
         self.first_cause = ""
@@ -184,8 +186,6 @@ class Crew:
             if member.state == "waiting" and time.monotonic() >= member.start_at:
                 member.incarnation += 1
                 name = f"actor-{i}" + (f".{member.incarnation}" if member.incarnation else "")
-                member.handle = self._backend.start(
-                    name, RolloutActor, self._setup, i, member.incarnation, member.saved
-                )
+                member.handle = self._backend.start(name, self._role, self._setup, i, member.incarnation, member.saved)
                 member.state, member.job = "starting", START
                 member.ticket = self._backend.submit(member.handle, "ready")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from envs.config import Part
 from learner import methods
+from learner.models.policy import LANGUAGE_MODEL
 
 if TYPE_CHECKING:
     from cluster.config import Config
@@ -56,6 +57,14 @@ def topology(config: Config) -> Topology:
     rollout = Role("actor", actors.n, 1, f"{actors.envs} envs of {config.env.id}, chunks of {actors.steps} steps")
     roles: tuple[Role, ...] = (controller, rollout)
     edges: tuple[tuple[str, str, str], ...] = (("actor", "controller", "summary and heartbeat"),)
+    kinds = {stage.kind for stage in selected(config)}
+    if "collect" in kinds:
+        what = f"{config.collect.episodes:,} episodes by {config.collect.player}, in shards"
+        edges = (*edges, ("actor", "store", what))
+    if "fit" in kinds:
+        does = f"{config.fit.steps:,} gradient steps, each on {config.fit.batch} recorded ones"
+        roles = (*roles, Role("fitter", learner.n, learner.threads, does))
+        edges = (*edges, ("store", "fitter", "steps, mapped from disk"))
     if trains(config):
         does = f"{learner.epochs} epochs"
         if learner.algorithm == "dqn":
@@ -68,6 +77,9 @@ def topology(config: Config) -> Topology:
             ("actor", "learner", chunk),
             ("learner", "actor", "weights by argument, one version at a time"),
         )
+    if config.policy.network == LANGUAGE_MODEL and config.policy.lm.placement == "server":
+        roles = (*roles, Role("policy", 1, 1, f"answers for all actors with {config.policy.lm.folder}"))
+        edges = (*edges, ("actor", "policy", "batches of prompts"), ("learner", "policy", "weights, by version"))
     if asks_a_language_model(config):
         llm = config.llm
         does = f"LLM service, backend {llm.name}, with journal and Redis"
@@ -83,17 +95,30 @@ def topology(config: Config) -> Topology:
 
 def trains(config: Config) -> bool:
     """Whether any selected stage trains."""
-    return any(stage.kind == "train" for stage in _stages(config))
+    return any(stage.kind == "train" for stage in selected(config))
+
+
+def learns(config: Config) -> bool:
+    """Whether weights come out of any selected stage."""
+    return any(stage.learns for stage in selected(config))
 
 
 def asks_a_language_model(config: Config) -> bool:
     """Whether any selected stage needs the LLM service."""
-    return any(stage.asks(config) for stage in _stages(config))
+    return any(stage.asks(config) for stage in selected(config))
 
 
-def _stages(config: Config) -> list[methods.Stage]:
-    stages = methods.method(config.method.model_dump()["name"]).stages(config)
-    return [s for s in stages if not config.stages or s.name in config.stages]
+def selected(config: Config) -> list[methods.Stage]:
+    """The stages of the method that shall run, in order."""
+    return [s for s in every_stage(config) if (s.name in config.stages if config.stages else not s.asked_for)]
+
+
+def every_stage(config: Config) -> list[methods.Stage]:
+    """The stages of the method, in order; a policy that is a language model may be tried in other words in any."""
+    stages: list[methods.Stage] = methods.method(config.method.model_dump()["name"]).stages(config)
+    if config.policy.network != LANGUAGE_MODEL or any(stage.kind == "generalise" for stage in stages):
+        return stages
+    return [*stages, methods.Stage("generalise", "generalise", asked_for=True)]
 
 
 def draw(config: Config) -> str:

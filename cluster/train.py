@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 
 from actors import VALIDATION_FIRST
-from cluster.backend import Backend, Ticket
+from cluster.backend import Backend, RoleDied, Ticket
 from cluster.config import Config
 from cluster.evaluation import Batch, Evaluation, success
 from cluster.folder import RunFolder
 from cluster.goal_table import add
 from cluster.learners import LearnerDied, LearnerGroup, Ready
 from cluster.metrics import Metrics
+from cluster.policy_server import ServedPolicy, served
 from cluster.progress import Progress
 from cluster.statistics import bootstrap_mean
 from cluster.stop import Stop
@@ -84,6 +85,7 @@ class Training:
         self._status_at = 0.0
         self._rolled, self._last_rolled = 0, dict[int, int]()
         self.learner: LearnerGroup
+        self.server: ServedPolicy | None = None
         self.crew: Crew
 
     # ---- start and end ------------------------------------------------------------------------------------------
@@ -141,11 +143,15 @@ class Training:
         restarts, replay = self.counters.learner_restarts, self.folder.replay
         self.learner = LearnerGroup(self.backend, self.config, self.spec, restarts, replay)
         cluster = self.config.cluster
+        setup = self.actor_setup
+        if served(self.config):
+            self.server = ServedPolicy(self.backend, self.config, self.spec)
+            setup = replace(setup, server=self.server.call)
         if not hasattr(self, "crew"):
             self.crew = Crew(
                 self.backend,
                 self.config.actors,
-                self.actor_setup,
+                setup,
                 self.states,
                 cluster.start_timeout_s,
                 self._actor_failed,
@@ -157,6 +163,7 @@ class Training:
             self.weights = self.learner.call("load_weights", initial)
         else:
             self.weights = self.learner.call("ready")
+        self._publish()
         self.ready: list[Ready] = []
         self._clock = time.monotonic()
         self._wall_before = self.counters.wall_seconds
@@ -172,11 +179,27 @@ class Training:
                 self._learned(*outcome)
 
     def _end_roles(self) -> None:
-        self.learner.kill()
-        self.crew.kill()
+        self.kill()
         del self.crew
 
+    def kill(self) -> None:
+        """End all roles."""
+        self.learner.kill()
+        self.crew.kill()
+        if self.server:
+            self.server.kill()
+
+    def _publish(self) -> None:
+        """Let the policy server know the weights, if there is one."""
+        if self.server:
+            try:
+                self.server.publish(self.counters.version, self.weights)
+            except RoleDied as death:
+                raise LearnerDied(f"the policy server died: {last_line(str(death))}") from None
+
     def _actor_failed(self, actor: int, cause: str) -> None:
+        if self.server and not self.server.alive():  # the actors are well, and would fail again
+            raise LearnerDied("the policy server died")
         quarantined = " and is quarantined" if actor in self.crew.quarantined else ""
         self.progress.note(f"actor-{actor} failed{quarantined}: {last_line(cause)}")
         with open(self.folder.path / "run.log", "a") as log:
@@ -218,7 +241,8 @@ class Training:
                 continue
             if rollouts and self._may_roll(actor):
                 version = self.counters.version
-                self.crew.give(actor, Rollout(version), "rollout", self.weights, version, returns=2)
+                weights = None if self.server else self.weights
+                self.crew.give(actor, Rollout(version), "rollout", weights, version, returns=2)
                 self._rolled += 1
                 self._last_rolled[actor] = self._rolled
 
@@ -284,6 +308,7 @@ class Training:
         counters.env_steps += learned
         counters.restarts = self._restarts_before + self.crew.restarts
         self.weights = weights
+        self._publish()
         counters.wall_seconds = self._wall_before + time.monotonic() - self._clock
         self._write_row(report)
         every = self.config.evaluate.every
@@ -291,7 +316,8 @@ class Training:
             counters.next_evaluation += every * (1 + (counters.env_steps - counters.next_evaluation) // every)
             seeds = VALIDATION_FIRST + np.arange(self.config.evaluate.validation_episodes)
             greedy = self.config.evaluate.greedy
-            self.evaluations.append(Evaluation(weights, counters.version, counters.env_steps, seeds, greedy))
+            given = None if self.server else weights
+            self.evaluations.append(Evaluation(given, counters.version, counters.env_steps, seeds, greedy))
         if time.monotonic() - self._saved_at > self.config.run.checkpoint_every_s:
             self._save()
 

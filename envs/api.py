@@ -68,6 +68,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         events: int32 [N], text ids of what the players did in the last step ("chop tree"), -1 for nothing of note; all
             -1 in worlds without events. Where an episode ended, of its last step. Written anew by each step, -1 after
             `begin` and `restore`.
+        reward: float32 [N], what the last step gave, to those whose episode it ended too; written anew by each step.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": ["rgb_array"]}  # type: ignore[misc]
@@ -81,6 +82,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self.num_envs = num_envs
         self.texts = TextTable()
         self.events = np.full(num_envs, -1, np.int32)
+        self.reward = np.zeros(num_envs, np.float32)
         self.env_index = np.arange(first_index, first_index + num_envs, dtype=np.int32)
         self._root = np.full(num_envs, seed, np.int64)
         self._first = np.full(num_envs, -1, np.int64)  # explicit seed of episode 0, -1: derived from the root
@@ -174,6 +176,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         actions = self._checked(actions)
         self._remember(actions)
         reward, terminated, truncated = self._advance(actions)
+        self.reward = reward
         self._length += 1
         self._total += reward
         ended = np.flatnonzero(terminated | truncated)

@@ -4,6 +4,8 @@ group          Learner, one rank of the learner group: a role; weights in and ou
 ppo            PPO, the update, and LearnerConfig
 dqn            DQN on a replay, and DQNConfig
 replay         rows on disk, drawn again as n-step returns (its columns, its priorities)
+store/         what was lived, on disk: episodes
+fit            Fitter, one rank of supervised learning from a store, and FitConfig
 advantages     V-trace and GAE in one recursion
 losses         PPO's loss and its gradient
 descent        from a gradient to a step of adam, the optimiser

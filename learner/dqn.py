@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from envs.api import Chunk
 from envs.config import Part
 from learner.adam import Adam
+from learner.batch import weigh
 from learner.checkpoint import Arrays
 from learner.collective import Group
 from learner.descent import descend, side_by_side
@@ -36,7 +37,7 @@ from learner.distinct import Remembered, distinct, texts_of
 from learner.intrinsic import COLUMN, Intrinsic, of_walk
 from learner.models.policy import Policy
 from learner.models.q import project
-from learner.ppo import LearnerConfig, weigh
+from learner.ppo import LearnerConfig
 from learner.replay import Replay, Rewards, Sample, Walk
 
 REPORT = ("losses/q", "losses/td_error", "policy/q_mean", "losses/gradient_norm", "losses/skipped")
@@ -324,7 +325,7 @@ def learning_layers(policy: Policy, fit: Literal["train_all", "linear", "critic"
     """The modules whose parameters the optimiser owns."""
     assert policy.q is not None
     if fit == "linear":
-        return [policy.q.value[-1], policy.q.advantage[-1]]
+        return policy.q.last
     return [policy.q if fit == "critic" else policy]
 
 

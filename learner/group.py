@@ -7,7 +7,7 @@ state: (seed, version) give every random choice, so a checkpoint is arrays and c
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,18 +16,22 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from envs.api import Chunk, EnvSpec
+from envs.api import Chunk, EnvSpec, Field
 from learner import checkpoint
 from learner.checkpoint import Arrays, Checkpoint
 from learner.collective import Group
 from learner.columns import ReplayError
 from learner.dqn import DQN, DQNConfig, lanes
 from learner.intrinsic import Intrinsic, IntrinsicConfig
-from learner.models.policy import Policy, PolicyConfig, visible
+from learner.models.llm_policy import LanguagePolicy, parts_without_numbers
+from learner.models.policy import LANGUAGE_MODEL, Policy, PolicyConfig, visible
+from learner.models.prompter import read_fields
 from learner.ppo import PPO, LearnerConfig
+from learner.probes import probe
 from learner.replay import Replay
 
 Weights = dict[str, NDArray[np.float32]]
+AnyPolicy = Policy | LanguagePolicy
 
 
 @dataclass(frozen=True)
@@ -63,29 +67,50 @@ class Algorithm(Protocol):
         """Continue from both; the policy has its weights already."""
 
 
-def build_policy(config: PolicyConfig, spec: EnvSpec, seed: int) -> Policy:
-    """A policy with weights that follow from `seed` alone."""
+def build_policy(config: PolicyConfig, spec: EnvSpec, seed: int) -> AnyPolicy:
+    """A policy with weights that follow from `seed` alone (of a language model, those that are not loaded)."""
     torch.manual_seed(seed)
+    if config.network == LANGUAGE_MODEL:
+        return LanguagePolicy(config, spec, seed)
     return Policy(config, spec)
 
 
-def get_weights(policy: Policy) -> Weights:
-    """Copies of the parameters, and of the numbers that travel with them, by name."""
-    return {name: value.numpy().copy() for name, value in policy.state_dict().items()}
+def fields_of(config: PolicyConfig, spec: EnvSpec) -> dict[str, Field]:
+    """The observation fields that a policy of this configuration reads."""
+    if config.network == LANGUAGE_MODEL:
+        return read_fields(config, spec)
+    return visible(config, spec).fields
 
 
-def set_weights(policy: Policy, weights: Weights) -> None:
+def assert_of_shape(config: PolicyConfig, spec: EnvSpec, weights: Weights) -> None:
+    """ValueError unless a policy of this configuration could have these weights. A language model is not loaded."""
+    if config.network == LANGUAGE_MODEL:
+        _assert_same_shapes(parts_without_numbers(config, spec).payload(), weights)
+    else:
+        set_weights(build_policy(config, spec, 0), weights)
+
+
+def get_weights(policy: AnyPolicy) -> Weights:
+    """Copies of the policy's `payload`."""
+    return {name: np.array(value.cpu().numpy()) for name, value in policy.payload().items()}
+
+
+def set_weights(policy: AnyPolicy, weights: Weights) -> None:
     """Load what `get_weights` gave.
 
     Raises:
         ValueError: names or shapes do not fit this policy.
     """
-    own = policy.state_dict()
+    own = policy.payload()
+    _assert_same_shapes(own, weights)
+    for name, value in own.items():  # views of the policy's own
+        value.copy_(torch.from_numpy(np.array(weights[name])))
+
+
+def _assert_same_shapes(own: Mapping[str, torch.Tensor], weights: Weights) -> None:
     unfit = set(own) ^ set(weights) or {n for n, p in own.items() if tuple(p.shape) != weights[n].shape}
     if unfit:
         raise ValueError(f"the weights do not fit this policy: {', '.join(sorted(unfit)[:3])} differ")
-    for name, value in own.items():  # views of the policy's own
-        value.copy_(torch.from_numpy(np.array(weights[name])))
 
 
 class Learner:
@@ -122,6 +147,8 @@ class Learner:
         report |= {"policy/lag_mean": float(np.mean(lags)), "policy/lag_max": max(lags)}
         for name in chunks[0].rewards:
             report[f"rewards/{name}"] = float(np.mean([chunk.rewards[name].mean() for chunk in chunks]))
+        if self.rank == 0 and isinstance(self.policy, LanguagePolicy):
+            report |= {f"probes/{name}": share for name, share in probe(self.policy).items()}
         report["seconds"] = time.perf_counter() - began
         return report, self.ready()
 
@@ -176,13 +203,14 @@ def _replay_folder(setup: LearnerSetup, rank: int) -> Path | None:
     return None if setup.replay is None else setup.replay / f"rank-{rank}"
 
 
-def _algorithm(setup: LearnerSetup, policy: Policy, group: Group) -> Algorithm:
+def _algorithm(setup: LearnerSetup, policy: AnyPolicy, group: Group) -> Algorithm:
     intrinsic = None
     if setup.intrinsic.name != "none":
-        by_words, size = setup.policy.text == "learned", max(1, setup.learner.minibatch // group.size)
+        by_words, size = setup.policy.text != "minilm", max(1, setup.learner.minibatch // group.size)
         spec = visible(setup.policy, setup.spec)
         intrinsic = Intrinsic(setup.intrinsic, spec, by_words, size, group, setup.seed)
     if setup.learner.algorithm == "ppo":
         return PPO(setup.learner, policy, group, setup.seed, intrinsic)
+    assert isinstance(policy, Policy), "the configuration was checked: DQN needs action values"
     folder, env_index = _replay_folder(setup, group.rank), lanes(*setup.actors, group.size, group.rank)
     return DQN(setup.learner, setup.dqn, policy, group, setup.seed, env_index, folder, intrinsic)

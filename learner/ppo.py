@@ -18,8 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -33,13 +32,16 @@ from envs.config import Part
 from learner import losses
 from learner.adam import Adam
 from learner.advantages import next_values, vtrace
+from learner.batch import Batch, collate
 from learner.checkpoint import Arrays
 from learner.collective import Group
 from learner.descent import descend, side_by_side
 from learner.intrinsic import Intrinsic
+from learner.models.llm_policy import LanguagePolicy
 from learner.models.policy import Policy
+from learner.value_scale import ValueScale
 
-REPORT = (*losses.REPORT, "gradient_norm", "skipped")
+REPORT = (*losses.REPORT, "reference_kl", "gradient_norm", "skipped")
 COLUMNS = ("env", "goal", "intrinsic", "shaping")
 """Columns of rewards that there may be."""
 
@@ -88,6 +90,12 @@ class LearnerConfig(Part):
     chunk is too old."""
     timeout_s: float = 600.0
     """An update that takes longer is taken for hung: the learner is restarted from the last checkpoint."""
+    ratio: Literal["action", "token"] = "action"
+    """Language models: what the clipped ratio is of, the action or each token of its name."""
+    reference_kl: float = 0.0
+    """Weight of KL(policy || the policy that training began with): how dear it is to become another one."""
+    normalise_value: bool = False
+    """Learn values in units of their own mean and deviation (`learner/value_scale.py`)."""
     reward_scale: float = 1.0
     """Every reward is multiplied by this before learning; reported returns are not."""
     reward_weights: dict[str, float] = Field(default={})
@@ -112,90 +120,6 @@ class LearnerConfig(Part):
         return self.learning_rate * (1 - 0.9 * min(1.0, env_steps / self.env_steps) if self.anneal else 1.0)
 
 
-@dataclass
-class Batch:
-    """Chunks side by side: N is the sum of their envs, D the sum of their ended episodes."""
-
-    obs: dict[str, Tensor]  # [T+1, N, ...] what the network reads; a text field holds rows of `texts`
-    final_obs: dict[str, Tensor]  # [D, ...]
-    texts: Tensor | None  # [U, ...] prepared, in the order of their hashes
-    final_index: NDArray[np.int32]  # [D, 2]
-    action: NDArray[np.int64]  # [T, N]
-    mask: NDArray[np.bool_] | None  # [T+1, N, A]
-    log_prob: NDArray[np.float32]  # [T, N]
-    value: NDArray[np.float32]  # [T+1, N]
-    final_value: NDArray[np.float32]  # [D]
-    reward: NDArray[np.float32]  # [T, N] weighted sum of the columns, scaled
-    terminated: NDArray[np.bool_]  # [T, N]
-    truncated: NDArray[np.bool_]  # [T, N]
-    state: Tensor | None  # [N, hidden]
-    fresh: bool  # every chunk was made by the current policy
-
-    @cached_property
-    def flat_obs(self) -> dict[str, Tensor]:
-        """[T * N, ...] of the steps taken."""
-        return {name: column[:-1].flatten(0, 1) for name, column in self.obs.items()}
-
-    @property
-    def done(self) -> NDArray[np.bool_]:
-        return self.terminated | self.truncated
-
-    @property
-    def episode_starts(self) -> Tensor:
-        """bool [T+1, N]: an episode ended right before this observation."""
-        first = np.zeros((1, self.done.shape[1]), np.bool_)
-        return torch.from_numpy(np.concatenate([first, self.done]))
-
-
-def weigh(rewards: Mapping[str, NDArray[np.float32]], weights: Mapping[str, float]) -> NDArray[np.float32]:
-    """The sum of columns of rewards, each [...], by their `weights`, 1 where none is named."""
-    total: NDArray[np.float32] = sum(
-        (np.float32(weights.get(name, 1.0)) * column for name, column in rewards.items()), np.zeros((), np.float32)
-    )
-    return total
-
-
-def collate(
-    chunks: Sequence[Chunk], policy: Policy, version: int, reward_scale: float, weights: Mapping[str, float] = {}
-) -> Batch:
-    """Lay chunks side by side, turn text hashes into rows of prepared texts and observations into network inputs."""
-    starts = np.cumsum([0, *[len(c.env_index) for c in chunks]])
-    final_index = np.concatenate(
-        [c.final_index + np.array([0, start], np.int32) for c, start in zip(chunks, starts, strict=False)]
-    )
-    obs = {n: np.concatenate([c.obs[n] for c in chunks], 1) for n in policy.fields}
-    final_obs = {n: np.concatenate([c.final_obs[n] for c in chunks]) for n in policy.fields}
-    # Rows are ordered by hash: the order in which texts arrived must not reach the arithmetic.
-    named = [part[n].ravel() for part in (obs, final_obs) for n in policy.text_fields]
-    hashes = np.unique(np.concatenate([np.zeros(0, np.int64), *named]))
-    for part in (obs, final_obs):
-        part.update({n: np.searchsorted(hashes, part[n]) for n in policy.text_fields})
-    texts = {key: text for c in chunks for key, text in c.texts.items()}
-    masks = [c.action_mask for c in chunks if c.action_mask is not None]
-    states = [c.policy_state for c in chunks if c.policy_state is not None]
-    rewards = [weigh(c.rewards, weights) for c in chunks]
-    return Batch(
-        obs=policy.inputs(_tensors(obs)),
-        final_obs=policy.inputs(_tensors(final_obs)),
-        texts=policy.prepare([texts[h] for h in hashes.tolist()]) if policy.text_fields else None,
-        final_index=final_index,
-        action=np.concatenate([c.action for c in chunks], 1).astype(np.int64),
-        mask=np.concatenate(masks, 1) if masks else None,
-        log_prob=np.concatenate([c.log_prob for c in chunks], 1),
-        value=np.concatenate([c.value for c in chunks], 1),
-        final_value=np.concatenate([c.final_value for c in chunks]),
-        reward=np.concatenate(rewards, 1) * np.float32(reward_scale),
-        terminated=np.concatenate([c.terminated for c in chunks], 1),
-        truncated=np.concatenate([c.truncated for c in chunks], 1),
-        state=torch.from_numpy(np.concatenate(states)) if states else None,
-        fresh=all(c.version == version for c in chunks),
-    )
-
-
-def _tensors(obs: dict[str, NDArray[Any]]) -> dict[str, Tensor]:
-    return {name: torch.from_numpy(value) for name, value in obs.items()}
-
-
 class PPO:
     """Owns the optimiser of a policy.
 
@@ -204,7 +128,12 @@ class PPO:
     """
 
     def __init__(
-        self, config: LearnerConfig, policy: Policy, group: Group, seed: int, intrinsic: Intrinsic | None = None
+        self,
+        config: LearnerConfig,
+        policy: Policy | LanguagePolicy,
+        group: Group,
+        seed: int,
+        intrinsic: Intrinsic | None = None,
     ) -> None:
         if config.autocast == "bfloat16":
             require_bfloat16()
@@ -214,6 +143,9 @@ class PPO:
         self.loss = losses.Loss(config.clip, config.value_clip, config.value_coefficient, config.entropy_coefficient)
         parameters, self.gradient = side_by_side([p for p in policy.parameters() if p.requires_grad])
         self.adam = Adam(parameters.numpy())
+        self.scale = ValueScale(policy.value_layer) if config.normalise_value else None
+        self.reference: dict[str, Tensor] = {}
+        self.begin()
 
     def learn(self, version: int, env_steps: int, chunks: Sequence[Chunk]) -> dict[str, Any]:
         """Learn from the chunks that are at most `max_lag` versions old, and drop the others."""
@@ -235,19 +167,30 @@ class PPO:
         return report
 
     def begin(self) -> None:
-        """The policy was given other weights: nothing here depends on them."""
+        """The policy was given the weights that it begins with."""
+        if self.config.reference_kl:
+            self.reference = {name: value.clone() for name, value in self.policy.payload().items()}
 
     def state(self) -> dict[str, Arrays]:
-        """The memory of the optimiser, and of the intrinsic reward."""
-        return {"optimiser": self.adam.state()} | (self.intrinsic.state() if self.intrinsic else {})
+        """The memory of the optimiser, of the intrinsic reward, of the values' units; where training began."""
+        state = {"optimiser": self.adam.state()} | (self.intrinsic.state() if self.intrinsic else {})
+        if self.scale:
+            state["value_scale"] = self.scale.state()
+        if self.reference:
+            state["reference"] = {name: value.cpu().numpy() for name, value in self.reference.items()}
+        return state
 
     def rank_state(self) -> Arrays:
         """A rank keeps nothing to itself but what its intrinsic reward does."""
         return self.intrinsic.rank_state() if self.intrinsic else {}
 
     def restore(self, state: dict[str, Arrays], own: Arrays) -> None:
-        """Continue with both as they were."""
+        """Continue with all as it was."""
         self.adam.restore(state["optimiser"])
+        if self.scale:
+            self.scale.restore(state["value_scale"])
+        for name, value in self.reference.items():
+            value.copy_(torch.from_numpy(np.array(state["reference"][name])))
         if self.intrinsic:
             self.intrinsic.restore(state, own)
 
@@ -256,6 +199,8 @@ class PPO:
         config = self.config
         rate = config.step_size(env_steps)
         old_log_prob, value, final_value = self._current(batch)
+        if self.scale:
+            value, final_value = self.scale.restore_units(value), self.scale.restore_units(final_value)
         rho = np.exp(old_log_prob - batch.log_prob)
         following = next_values(value, batch.terminated, batch.truncated, batch.final_index, final_value)
         advantage, target = vtrace(
@@ -264,14 +209,20 @@ class PPO:
         if config.normalise_advantage:
             mean, mean_square = self.group.mean([float(advantage.mean()), float(np.square(advantage).mean())])
             advantage = (advantage - mean) / (np.sqrt(max(mean_square - mean * mean, 0.0)) + 1e-8)
+        told, wanted = value[:-1], target
+        if self.scale:
+            self.scale.follow(target, self.group)
+            told, wanted = self.scale.normalise(told), self.scale.normalise(wanted)
         steps = losses.Steps(
             action=batch.action.ravel(),
             mask=None if batch.mask is None else batch.mask[:-1].reshape(rho.size, -1),
             log_prob=old_log_prob.ravel(),
             advantage=advantage.astype(np.float32).ravel(),
             weight=np.minimum(rho, np.float32(1)).ravel(),
-            value=value[:-1].ravel(),
-            target=target.ravel(),
+            value=told.ravel(),
+            target=wanted.ravel(),
+            reference=self._by_reference(batch) if self.reference else None,
+            tokens=self._tokens(batch) if config.ratio == "token" else None,
         )
         reports: list[NDArray[np.float64]] = []
         for epoch in range(config.epochs):
@@ -282,6 +233,8 @@ class PPO:
             if config.target_kl is not None and self.group.mean([kl])[0] > config.target_kl:
                 break
         means = dict(zip(REPORT, np.mean(reports, 0).tolist(), strict=True))
+        if not self.reference:
+            del means["reference_kl"]
         if means["skipped"] == 1:
             raise FloatingPointError("no gradient of this update was finite; rewards or observations may not be")
         unexplained = float(np.var(target - value[:-1])) / max(float(np.var(target)), 1e-8)
@@ -291,22 +244,55 @@ class PPO:
             "policy/rho": float(rho.mean()),
         }
 
-    @torch.no_grad()
     def _current(self, batch: Batch) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
-        """The current policy's log-probabilities [T, N], values [T+1, N] and final values [D]."""
+        """The current policy's log-probabilities [T, N], what it says of values [T+1, N] and final values [D]."""
         if batch.fresh:
             return batch.log_prob, batch.value, batch.final_value
+        logits, value, final_value = self._whole(batch)
+        mask = None if batch.mask is None else batch.mask[:-1].reshape(batch.action.size, -1)
+        log_prob = losses.log_prob(logits, batch.action.ravel(), mask)
+        return log_prob.reshape(batch.action.shape), value, final_value
+
+    @torch.no_grad()
+    def _whole(self, batch: Batch) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
+        """Of a whole batch: logits [T * N, A], values [T+1, N], final values [D]."""
+        final_value = torch.zeros(0)
+        if isinstance(self.policy, LanguagePolicy):
+            flat, value = self.policy.decide(_flat(batch.obs), batch.texts)
+            if len(batch.final_index):
+                final_value = self.policy.decide(_arrays(batch.final_obs), batch.texts)[1]
+            return flat[: batch.action.size].numpy(), value.view(len(batch.value), -1).numpy(), final_value.numpy()
         with self._precision():
             codes = self.policy.codes(batch.texts)
             logits, value, states = self.policy.unroll(batch.obs, codes, batch.state, batch.episode_starts)
-            final_value = torch.zeros(0)
             if len(batch.final_index):
                 at = torch.from_numpy(batch.final_index).long()
                 state = None if states is None else states[at[:, 0], at[:, 1]]
                 final_value = self.policy.step(batch.final_obs, codes, state)[1]
-        mask = None if batch.mask is None else batch.mask[:-1].reshape(batch.action.size, -1)
-        log_prob = losses.log_prob(logits[:-1].flatten(0, 1).float().numpy(), batch.action.ravel(), mask)
-        return log_prob.reshape(batch.action.shape), value.float().numpy(), final_value.float().numpy()
+        return _numbers(logits[:-1].flatten(0, 1)), _numbers(value), _numbers(final_value)
+
+    @torch.no_grad()
+    def _by_reference(self, batch: Batch) -> NDArray[np.float32]:
+        """Logits [T * N, A] by the weights that training began with. They take the policy's place meanwhile."""
+        own = {name: value.clone() for name, value in self.policy.payload().items()}
+        try:
+            self._place(self.reference)
+            return self._whole(batch)[0]
+        finally:
+            self._place(own)
+
+    def _place(self, weights: Mapping[str, Tensor]) -> None:
+        for name, value in self.policy.payload().items():  # views of the policy's own
+            value.copy_(weights[name])
+
+    @torch.no_grad()
+    def _tokens(self, batch: Batch) -> NDArray[np.float32]:
+        """Log-probabilities [T * N, L] of the tokens of each action's name."""
+        assert isinstance(self.policy, LanguagePolicy)
+        found = np.zeros((batch.action.size, self.policy.lm.action_tokens), np.float32)
+        for rows, _, _, tokens in self.policy.spelt(_arrays(batch.flat_obs), batch.texts, batch.action.ravel()):
+            found[rows, : tokens.shape[1]] = _numbers(tokens)
+        return found
 
     def _minibatches(self, batch: Batch, version: int, epoch: int) -> Iterator[NDArray[np.int64]]:
         """Of each minibatch, the flat indices t * N + n; with memory, of whole env columns so that time is in order."""
@@ -320,27 +306,64 @@ class PPO:
 
     def _step(self, batch: Batch, steps: losses.Steps, index: NDArray[np.int64], rate: float) -> NDArray[np.float64]:
         """One gradient step of size `rate` on the env steps `index` [B]. Returns the numbers that `REPORT` names."""
-        rows = torch.from_numpy(index)
-        obs = {name: column.index_select(0, rows) for name, column in batch.flat_obs.items()}
+        self.gradient.zero_()
+        report, apart = np.zeros(len(losses.REPORT)), 0.0
+        for rows, logits, value, tokens in self._forward(batch, index):
+            part = index if rows is None else index[rows]
+            some, share = steps.at(part), len(part) / len(index)  # gradients of micro-batches add up
+            outputs, gradients = [logits, value], []
+            if tokens is None:
+                d_logits, d_value, found = self.loss.gradient(_numbers(logits), _numbers(value), some)
+            else:
+                assert some.tokens is not None
+                still = replace(some, advantage=np.zeros_like(some.advantage))
+                d_logits, d_value, found = self.loss.gradient(_numbers(logits), _numbers(value), still)
+                before = some.tokens[:, : tokens.shape[1]]
+                d_tokens, said = losses.token_gradient(_numbers(tokens), before, some, self.config.clip)
+                found = np.where(said == 0, found, said)
+                outputs.append(tokens)
+                gradients.append(d_tokens)
+            if some.reference is not None:
+                pulled, divergence = losses.pull(_numbers(logits), some.reference, self.config.reference_kl)
+                d_logits, apart = d_logits + pulled, apart + share * divergence
+            gradients = [each * np.float32(share) if share < 1 else each for each in (d_logits, d_value, *gradients)]
+            torch.autograd.backward(outputs, [_like(g, o) for g, o in zip(gradients, outputs, strict=True)])
+            report += found * share
+        norm, usable = descend(self.adam, [self.gradient], self.group, self.config.gradient_clip, rate)
+        return np.array([*report, apart, norm, not usable])
+
+    def _forward(
+        self, batch: Batch, index: NDArray[np.int64]
+    ) -> Iterator[tuple[NDArray[np.int64] | None, Tensor, Tensor, Tensor | None]]:
+        """What the policy says of the env steps `index` [B], in micro-batches.
+
+        Which of them [b] (None: all), logits [b, A], values [b], and if the ratio is theirs, log-probabilities [b, L]
+        of the tokens of the actions' names.
+        """
+        at = torch.from_numpy(index)
+        obs = {name: column.index_select(0, at) for name, column in batch.flat_obs.items()}
+        if isinstance(self.policy, LanguagePolicy):
+            if self.config.ratio == "token":
+                yield from self.policy.spelt(_arrays(obs), batch.texts, batch.action.ravel()[index])
+            else:
+                yield from ((*piece, None) for piece in self.policy.pieces(_arrays(obs), batch.texts))
+            return
         with self._precision():
             codes, obs = self._encode(batch.texts, obs)
             if batch.state is None:
                 logits, value, _ = self.policy.step(obs, codes, None)
             else:
                 length = len(batch.terminated)
-                columns = rows[: len(rows) // length]  # the envs: rows of t = 0
+                columns = at[: len(at) // length]  # the envs: rows of t = 0
                 obs = {name: column.view(length, -1, *column.shape[1:]) for name, column in obs.items()}
                 starts = batch.episode_starts[:-1, columns]
                 logits, value, _ = self.policy.unroll(obs, codes, batch.state[columns], starts)
                 logits, value = logits.flatten(0, 1), value.flatten()
-        d_logits, d_value, report = self.loss.gradient(_numbers(logits), _numbers(value), steps.at(index))
-        self.gradient.zero_()
-        torch.autograd.backward((logits, value), (_like(d_logits, logits), _like(d_value, value)))
-        norm, usable = descend(self.adam, [self.gradient], self.group, self.config.gradient_clip, rate)
-        return np.array([*report, norm, not usable])
+        yield None, logits, value, None
 
-    def _encode(self, texts: Tensor | None, obs: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+    def _encode(self, texts: Any, obs: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """Encode only the texts that this minibatch names, each once."""
+        assert isinstance(self.policy, Policy)
         names = self.policy.text_fields
         if texts is None or not names:
             return self.policy.codes(None), obs
@@ -355,13 +378,22 @@ class PPO:
         return torch.autocast("cpu", torch.bfloat16) if self.half else nullcontext()
 
 
+def _arrays(obs: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
+    return {name: column.numpy() for name, column in obs.items()}
+
+
+def _flat(obs: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
+    """[T+1, N, ...] -> [(T+1) * N, ...]."""
+    return {name: column.flatten(0, 1).numpy() for name, column in obs.items()}
+
+
 def _numbers(x: Tensor) -> NDArray[np.float32]:
-    result: NDArray[np.float32] = x.detach().float().numpy()
+    result: NDArray[np.float32] = x.detach().float().cpu().numpy()
     return result
 
 
 def _like(x: NDArray[np.float32], other: Tensor) -> Tensor:
-    return torch.from_numpy(x).to(other.dtype)
+    return torch.from_numpy(x).to(other.device, other.dtype)
 
 
 def has_bfloat16() -> bool:

@@ -2,6 +2,8 @@
 
     python -m llm_service.tiny OUT [--corpus FILE]     ->  OUT/t5  OUT/llama     Hugging Face folders, safetensors
 
+`folder("tiny-t5")` is where such a model lies on this machine; it is made there if nobody has asked before.
+
 Both are trained for a hundred steps on the sentences of the worlds, the Llama to say the next token and the T5 to
 finish a sentence that it was given the first words of: scores of true sentences are better than those of shuffled ones,
 and no more than that may be expected. The same corpus gives the same bytes on the same machine and library versions.
@@ -13,6 +15,8 @@ and no more than that may be expected. The same corpus gives the same bytes on t
 from __future__ import annotations
 
 import argparse
+import fcntl
+import hashlib
 import os
 import random
 import shutil
@@ -29,7 +33,10 @@ CORPUS = Path(__file__).parent / "corpus" / "worlds.txt"
 PAD, START, END = "<pad>", "<s>", "</s>"  # token ids 0, 1, 2
 SPECIAL: dict[str, Any] = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 VOCABULARY = 1024
+NAMES = ("tiny-t5", "tiny-llama")
 WIDTH = 64
+PIECES = r" ?You see an?| ?\d steps? (?:left|right|forward)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+"""What a token may span: phrases of captions, else a word, a number or signs."""
 STEPS = 120
 BATCH = 32
 RATE = 3e-3
@@ -64,6 +71,35 @@ def build(out: Path, corpus: Path | None = None) -> None:
         raise UsageError(f"cannot write to {out}: {error.strerror or error}") from None
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def folder(name: str) -> Path:
+    """The folder of `tiny-t5` or `tiny-llama`, of the sentences of the worlds, in this user's cache.
+
+    Raises:
+        UsageError: there is no such model, or the cache cannot be written.
+    """
+    if name not in NAMES:
+        raise UsageError(f"there is no tiny model {name!r}: there are {' and '.join(NAMES)}")
+    made_of = hashlib.blake2b(Path(__file__).read_bytes() + CORPUS.read_bytes(), digest_size=6).hexdigest()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cairn" / f"tiny-{made_of}"
+    with _alone(cache):
+        if not (cache / "t5").is_dir():  # the last that `build` puts in its place
+            build(cache)
+    return cache / name.removeprefix("tiny-")
+
+
+@contextmanager
+def _alone(cache: Path) -> Iterator[None]:
+    """One process at a time: others wait until what they need is there."""
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        lock = open(cache / ".lock", "w")  # noqa: SIM115 # closed below
+    except OSError as error:
+        raise UsageError(f"cannot write to {cache}: {error.strerror}; set XDG_CACHE_HOME") from None
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _sentences(path: Path) -> list[str]:
@@ -112,11 +148,17 @@ def _reproducible() -> Iterator[None]:
 
 
 def _tokenizer(sentences: list[str]) -> Any:
-    """Byte-level byte-pair encoding: any text has an encoding, and decodes to itself."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    """Byte-level byte-pair encoding: any text has an encoding, and decodes to itself.
+
+    A token may hold a phrase that captions are full of, so that a prompt of a tiny model is short; a colour and a noun
+    stay two tokens, lest a pair that was never seen together be a new word.
+    """
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bytes_of = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    split = pre_tokenizers.Split(Regex(PIECES), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, bytes_of])
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY,

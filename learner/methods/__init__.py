@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 Player = Literal["policy", "random", "expert", "language_model"]
+Kind = Literal["collect", "fit", "train", "evaluate", "generalise"]
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,23 @@ class Stage:
     """One step of a method. Its artifact is `stages/<name>/` in the run folder."""
 
     name: str
-    kind: Literal["train", "evaluate"]
-    player: Player = "policy"  # who acts in an `evaluate` stage
+    kind: Kind
+    player: Player = "policy"  # who acts in a `collect` or `evaluate` stage
+    asked_for: bool = False  # runs only where `stages` names it
 
     def asks(self, config: Any) -> bool:
         """Whether the LLM service must run for it."""
-        return self.player == "language_model" or config.goals.asks
+        return self.kind != "fit" and (self.player == "language_model" or config.goals.asks)
+
+    @property
+    def learns(self) -> bool:
+        """Whether weights come out of it."""
+        return self.kind in ("fit", "train")
+
+    @property
+    def needs_weights(self) -> bool:
+        """Whether it cannot do without weights from elsewhere."""
+        return self.kind in ("collect", "evaluate", "generalise") and self.player == "policy"
 
 
 def names() -> list[str]:

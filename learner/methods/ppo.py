@@ -41,5 +41,10 @@ def check(config: Any, spec: EnvSpec) -> None:
             raise ValueError(f"method ppo needs {key}={needed}, got {found}")
     if config.dqn.guide:
         raise ValueError("dqn.guide acts where epsilon says so, which PPO does not have: use learner.algorithm=dqn")
+    policy = config.policy
+    if config.learner.ratio == "token" and (policy.network != "language_model" or policy.lm.head != "scores"):
+        raise ValueError(
+            "learner.ratio=token needs actions that are spelt: policy.network=language_model, lm.head=scores"
+        )
     if config.learner.autocast == "bfloat16":
         require_bfloat16()

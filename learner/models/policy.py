@@ -10,8 +10,12 @@ A network may publish `inputs(obs)` too: what can be made of observations [..., 
 dictionary of tensors with the same leading axes and with texts as they were. It is done once; `forward` then gets the
 result in many passes.
 
+`language_model` is no network of this kind but a policy of its own, with the same face (`llm_policy.py`).
+
 A network of which a part depends on single texts alone may publish that: `of_texts(codes, sizes)`, the part of each
 text of each text field, and `combine(obs, texts)`, which is `forward` with rows of these parts in place of codes.
+
+A network may publish `values()`, a head of action values (`ActionValues`) that it has in place of the dueling one.
 """
 
 from __future__ import annotations
@@ -29,13 +33,17 @@ from torch import Tensor, nn
 
 from envs.api import EnvSpec
 from envs.config import Part
+from learner.history import FIELD as HISTORY
 from learner.models.frames import Frames
-from learner.models.q import Dueling
-from learner.models.text import FrozenMiniLM, LearnedText
+from learner.models.llm_policy import LanguageModelConfig
+from learner.models.prompt import PromptConfig
+from learner.models.q import ActionValues, Dueling
+from learner.models.text import FrozenMiniLM, GRUText, LearnedText, Words
 
 Observations = Mapping[str, Tensor]
 
-_NOT_NETWORKS = {"frames", "policy", "q", "text"}
+LANGUAGE_MODEL = "language_model"
+_NOT_NETWORKS = {"frames", "language_model", "llm_policy", "policy", "prompt", "prompter", "q", "rewording", "text"}
 
 
 class PolicyConfig(Part):
@@ -43,7 +51,8 @@ class PolicyConfig(Part):
 
     network: str = "film"
     """Module of `learner/models` that encodes observations: `film` (grid + mission), `mlp` (everything flattened),
-    `texts` (several texts, pictures, numbers)."""
+    `texts` (several texts, pictures, numbers), `drrn` (texts in their order, and names of actions), `language_model` (a
+    prompt, see `prompt` and `lm`)."""
     reads: list[str] = Field(default=[])
     """Observation fields that the policy sees; empty means all. `[mission,caption]` makes a text-only policy."""
     stack: int = 1
@@ -52,16 +61,22 @@ class PolicyConfig(Part):
     """`gru` gives the policy a recurrent state; `none` reacts to the current observation only."""
     hidden: int = 128
     """Width of the features, and of the recurrent state."""
-    text: Literal["learned", "minilm"] = "learned"
-    """How texts are encoded: tokens + GRU trained with the policy, or frozen MiniLM embeddings + a projection."""
+    text: Literal["learned", "gru", "minilm"] = "learned"
+    """How texts are encoded: by windows of three words or word by word, both trained with the policy, or by frozen
+    MiniLM embeddings and a projection."""
     head: Literal["actor_critic", "dueling"] = "actor_critic"
-    """What is made of the features: logits and a value, or the values of all actions (`learner/models/q.py`)."""
+    """What is made of the features: logits and a value, or the values of all actions (`learner/models/q.py`; `drrn` has
+    a head of its own for these)."""
     atoms: int = 1
     """`dueling`: 1 learns an action's value, more (51, say) the distribution of its return over so many numbers."""
     v_min: float = -10.0
     """Smallest of these numbers."""
     v_max: float = 10.0
     """Largest of these numbers."""
+    prompt: PromptConfig = PromptConfig()
+    """What a language model is told of a state. `drrn` goes by `observation` and `observations`."""
+    lm: LanguageModelConfig = LanguageModelConfig()
+    """The language model that acts, for `network=language_model`."""
 
 
 def networks() -> list[str]:
@@ -80,7 +95,10 @@ def visible(config: PolicyConfig, spec: EnvSpec) -> EnvSpec:
     if missing:
         raise ValueError(
             f"policy.reads names {missing[0]!r}, but {spec.id} observes {', '.join(spec.fields)}"
-            + (" (env.captions=true adds caption)" if missing[0] == "caption" else "")
+            + {
+                "caption": " (env.captions=true adds caption)",
+                HISTORY: " (drrn has it for policy.prompt.observations above 1)",
+            }.get(missing[0], "")
         )
     fields = {n: f for n, f in spec.fields.items() if not config.reads or n in config.reads}
     if config.stack > 1 and all(field.kind != "pixels" for field in fields.values()):
@@ -98,16 +116,18 @@ class Policy(nn.Module):
         self.text_fields = [name for name, field in spec.fields.items() if field.kind == "text"]
         self.hidden = config.hidden
         self.stack, self.frames = config.stack, Frames(spec, config.stack) if config.stack > 1 else None
-        self.text: LearnedText | FrozenMiniLM | None = None
+        self.text: Words | FrozenMiniLM | None = None
         if self.text_fields:
-            learned = config.text == "learned"
-            self.text = LearnedText(spec.words, config.hidden) if learned else FrozenMiniLM(config.hidden)
+            of_words = {"learned": LearnedText, "gru": GRUText}.get(config.text)
+            self.text = of_words(spec.words, config.hidden) if of_words else FrozenMiniLM(config.hidden)
         seen = self.frames.widen(spec) if self.frames else spec
         self.network = importlib.import_module(f"learner.models.{config.network}").Network(config, seen)
         self.memory = nn.GRUCell(self.network.width, config.hidden) if config.memory == "gru" else None
         width = config.hidden if self.memory else self.network.width
-        self.q: Dueling | None = None
-        if config.head == "dueling":
+        self.q: ActionValues | None = None
+        if config.head == "dueling" and hasattr(self.network, "values"):
+            self.q = self.network.values()
+        elif config.head == "dueling":
             self.q = Dueling(width, len(spec.action_names), config.hidden, config.atoms, config.v_min, config.v_max)
         else:
             self.actor = nn.Linear(width, len(spec.action_names))
@@ -115,6 +135,15 @@ class Policy(nn.Module):
             for head, gain in ((self.actor, 0.01), (self.critic, 1.0)):
                 nn.init.orthogonal_(head.weight, gain)
                 nn.init.zeros_(head.bias)
+
+    @property
+    def value_layer(self) -> nn.Linear:
+        """The critic's last."""
+        return self.critic
+
+    def payload(self) -> dict[str, Tensor]:
+        """Parameters, and the numbers that travel with them, by name: what actors get and checkpoints hold."""
+        return self.state_dict()
 
     def prepare(self, texts: Sequence[str]) -> Tensor | None:
         """Strings -> what `codes` takes, one row a text; None if the policy reads no text."""

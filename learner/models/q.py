@@ -1,4 +1,4 @@
-"""Action values: a dueling head, as numbers or as distributions, and the behaviour that follows from them.
+"""Action values, as numbers or as distributions, the behaviour that follows from them, and a dueling head.
 
     features ──> value [atoms] + advantage [A, atoms] - mean advantage ──> Q [A, atoms]      (Wang et al. 2016)
     Q ──> log-probabilities of epsilon-greedy behaviour, largest Q
@@ -18,8 +18,8 @@ LEAST = 1e-30
 """No action is less probable: its logarithm must be a number."""
 
 
-class Dueling(nn.Module):
-    """Q of A actions from features [B, width] by two streams with one layer of `hidden` each.
+class ActionValues(nn.Module):
+    """A head whose `forward` takes the features of actor and critic, each [B, width], to outputs [B, A, atoms].
 
     `epsilon`, in [0, 1], is set by the learner and travels with the weights.
     """
@@ -27,21 +27,16 @@ class Dueling(nn.Module):
     epsilon: Tensor
     support: Tensor
 
-    def __init__(
-        self, width: int, actions: int, hidden: int, atoms: int = 1, v_min: float = -1.0, v_max: float = 1.0
-    ) -> None:
+    def __init__(self, actions: int, atoms: int, v_min: float, v_max: float) -> None:
         super().__init__()
         self.actions, self.atoms = actions, atoms
-        self.value = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, atoms))
-        self.advantage = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, actions * atoms))
         self.register_buffer("epsilon", torch.ones(()))
         self.register_buffer("support", torch.linspace(v_min, v_max, atoms), persistent=False)
 
-    def forward(self, actor: Tensor, critic: Tensor) -> Tensor:
-        """Features of both streams, each [B, width] -> [B, A, atoms]."""
-        advantage = self.advantage(actor).unflatten(-1, (self.actions, self.atoms))
-        result: Tensor = self.value(critic).unsqueeze(-2) + advantage - advantage.mean(-2, keepdim=True)
-        return result
+    @property
+    def last(self) -> list[nn.Module]:
+        """The layers that give the outputs."""
+        raise NotImplementedError
 
     def mean(self, outputs: Tensor) -> Tensor:
         """Outputs [..., atoms] -> the value that is expected, [...]."""
@@ -50,8 +45,8 @@ class Dueling(nn.Module):
         return outputs.softmax(-1) @ self.support
 
     def best(self, actor: Tensor, critic: Tensor) -> Tensor:
-        """The best actions, int64 [B], by features of both streams: with one atom, the advantages tell alone."""
-        return (self.advantage(actor) if self.atoms == 1 else self.mean(self(actor, critic))).argmax(-1)
+        """The best actions, int64 [B], by the features."""
+        return self.mean(self(actor, critic)).argmax(-1)
 
     def behaviour(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Values [B, A] -> log-probabilities [B, A] of epsilon-greedy behaviour, all finite, and largest values [B].
@@ -63,6 +58,30 @@ class Dueling(nn.Module):
         probability = (epsilon / self.actions).expand(values.shape).clone()
         probability[torch.arange(len(best)), best] += 1 - epsilon
         return probability.clamp(min=LEAST).log(), largest
+
+
+class Dueling(ActionValues):
+    """Q of A actions by two streams with one layer of `hidden` each."""
+
+    def __init__(
+        self, width: int, actions: int, hidden: int, atoms: int = 1, v_min: float = -1.0, v_max: float = 1.0
+    ) -> None:
+        super().__init__(actions, atoms, v_min, v_max)
+        self.value = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, atoms))
+        self.advantage = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, actions * atoms))
+
+    @property
+    def last(self) -> list[nn.Module]:
+        return [self.value[-1], self.advantage[-1]]
+
+    def forward(self, actor: Tensor, critic: Tensor) -> Tensor:
+        advantage = self.advantage(actor).unflatten(-1, (self.actions, self.atoms))
+        result: Tensor = self.value(critic).unsqueeze(-2) + advantage - advantage.mean(-2, keepdim=True)
+        return result
+
+    def best(self, actor: Tensor, critic: Tensor) -> Tensor:
+        """With one atom, the advantages tell alone."""
+        return self.advantage(actor).argmax(-1) if self.atoms == 1 else super().best(actor, critic)
 
 
 def project(probability: Tensor, reward: Tensor, discount: Tensor, support: Tensor) -> Tensor:

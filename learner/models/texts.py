@@ -37,7 +37,7 @@ class Network(nn.Module):
         self.width = config.hidden
         # Lists: a dictionary of modules refuses fields that are called like its own methods, such as "items".
         self.of_picture = nn.ModuleList(convolutions(spec.fields[name].shape) for name in self.pictures)
-        rest = sum(_size(field) for field in self.numbers.values())
+        rest = sum(size(field) for field in self.numbers.values())
         rest += sum(_left(*spec.fields[name].shape[:2]) for name in self.pictures)
         out = nn.Linear(config.hidden * len(self.texts) + rest, config.hidden)
         parts = torch.split(out.weight, [config.hidden] * len(self.texts) + [rest], 1)
@@ -47,7 +47,7 @@ class Network(nn.Module):
     def inputs(self, obs: Observations) -> dict[str, Tensor]:
         """Numbers as float32 [..., size]; texts and pictures (uint8: a quarter of the memory) as they are."""
         found = {name: obs[name] for name in (*self.texts, *self.pictures)}
-        return found | {name: _flat(obs[name], field) for name, field in self.numbers.items()}
+        return found | {name: flat(obs[name], field) for name, field in self.numbers.items()}
 
     def forward(self, obs: Observations, codes: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs [B, ...] (texts as row indices into `codes` [U, hidden]) -> features [B, hidden]."""
@@ -96,12 +96,14 @@ def _left(*sides: int) -> int:
     return 64 * math.prod((((side - 8) // 4 + 1 - 4) // 2 + 1) - 2 for side in sides)
 
 
-def _size(field: Field) -> int:
+def size(field: Field) -> int:
+    """Numbers that `flat` makes of one value of a field."""
     return field.size if field.kind == "category" else math.prod(field.shape)
 
 
-def _flat(value: Tensor, field: Field) -> Tensor:
+def flat(value: Tensor, field: Field) -> Tensor:
+    """Values [..., *shape] of a field that is neither text nor picture -> float32 [..., size]."""
     if field.kind == "category":
         return nn.functional.one_hot(value, field.size).float()
-    flat = value.flatten(-len(field.shape)).float()
-    return flat / 10.0 if field.kind == "grid" else flat
+    numbers = value.flatten(-len(field.shape)).float()
+    return numbers / 10.0 if field.kind == "grid" else numbers

@@ -42,11 +42,13 @@ class Scores:
     """What is known of N questions.
 
     scores: for each question, float32 [K] log-probabilities of its candidates.
+    tokens: for each question, float32 [K, L] log-probabilities of their tokens; 0 where a candidate is over.
     states: [N, D], the last layer's state that a value head reads: at decoder position 0 (seq2seq), or at the prompt's
         last token (decoder-only); after the final norm. It does not depend on the candidates.
     """
 
     scores: list[Tensor]
+    tokens: list[Tensor]
     states: Tensor
 
 
@@ -76,6 +78,7 @@ class Scorer:
         budget: int | None = None,
         padding: float = 0.125,
         remember: int = 4096,
+        raw: bool = False,
     ) -> None:
         """
         Args:
@@ -83,9 +86,11 @@ class Scorer:
             tokenizer: its tokenizer; None if only token ids are scored.
             temperature: above 0; logits are divided by it.
             context: longest prompt with a candidate, in tokens; None: what the model says.
-            budget: tokens that are computed at once, padding included; None: 256 on CPU, 8192 elsewhere.
+            budget: most tokens of a micro-batch, padding included, which is what gradients hold in memory; None: on CPU
+                2048 (decoder-only: 256), elsewhere 8192.
             padding: most padding among them, as a share.
             remember: how many questions' scores are kept; 0 for none.
+            raw: sum logits as they are, without log_softmax, as a published system does.
 
         Raises:
             UsageError: the model cannot be scored in this way.
@@ -98,8 +103,9 @@ class Scorer:
         self.model = model
         self.version = 0
         self.temperature = temperature
+        self._raw = raw
         self.boundary = None if tokenizer is None else Boundary(tokenizer, seq2seq)
-        budget = budget or (256 if model.device.type == "cpu" else 8192)
+        budget = budget or (8192 if model.device.type != "cpu" else 2048 if seq2seq else 256)
         self._network = (Seq2Seq if seq2seq else Causal)(model, budget, padding)
         self.context = context or self._network.context
         self._remember = remember
@@ -152,13 +158,13 @@ class Scorer:
         Raises:
             Refused, ContextTooLong: as `score`.
         """
-        scores: list[Tensor | None] = [None] * len(questions)
-        states: list[Tensor | None] = [None] * len(questions)
+        found: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
         for indices, piece in self.micro_batches(questions, normalise):
-            for index, values, state in zip(indices, piece.scores, piece.states, strict=True):
-                scores[index], states[index] = values, state
-        empty = torch.empty(0, device=self.model.device)
-        return Scores([s for s in scores if s is not None], torch.stack(states) if states else empty)  # type: ignore[arg-type]
+            found |= dict(zip(indices, zip(piece.scores, piece.tokens, piece.states, strict=True), strict=True))
+        if not found:
+            return Scores([], [], torch.empty(0, device=self.model.device))
+        scores, tokens, states = zip(*[found[index] for index in range(len(questions))], strict=True)
+        return Scores(list(scores), list(tokens), torch.stack(states))
 
     def micro_batches(
         self, questions: Sequence[Question], normalise: Normalisation = "none"
@@ -178,14 +184,16 @@ class Scorer:
             places = [work.candidates.setdefault(c, len(work.candidates)) for c in candidates]
             work.asked.append((index, places))
         for batch in self._batches(list(works.values())):
-            scores, states = self._compute(batch, normalise)
-            indices, picked, owners = [], [], []
-            for owner, (work, values) in enumerate(zip(batch, scores, strict=True)):
+            scores, tokens, states = self._compute(batch, normalise)
+            indices, picked, spelt, owners = [], [], [], []
+            for owner, (work, values, each) in enumerate(zip(batch, scores, tokens, strict=True)):
                 for index, places in work.asked:
+                    everything = places == list(range(len(values)))
                     indices.append(index)
-                    picked.append(values if places == list(range(len(values))) else values[places])
+                    picked.append(values if everything else values[places])
+                    spelt.append(each if everything else each[places])
                     owners.append(owner)
-            yield indices, Scores(picked, states if len(owners) == len(batch) else states[owners])
+            yield indices, Scores(picked, spelt, states if len(owners) == len(batch) else states[owners])
 
     def refuse(self, question: Question, name: str = "the prompt") -> None:
         """Raises what `score` raises, if this question cannot be asked; `name` is how messages call its prompt."""
@@ -208,8 +216,10 @@ class Scorer:
         for group in buckets(lengths, self._network.budget, self._network.padding, nodes, most):
             yield [works[index] for index in group]
 
-    def _compute(self, batch: list[_Work], normalise: Normalisation) -> tuple[list[Tensor], Tensor]:
-        """Scores [K] of each work's candidates, and states [B, D]."""
+    def _compute(
+        self, batch: list[_Work], normalise: Normalisation
+    ) -> tuple[Sequence[Tensor], Sequence[Tensor], Tensor]:
+        """Scores [K] of each work's candidates, those of their tokens [K, L], and states [B, D]."""
         tries = [work.trie for work in batch]
         logits, states = self._network.forward([work.prompt for work in batch], tries)
         rows = np.repeat(np.arange(len(tries)), [len(trie.nodes) for trie in tries])
@@ -218,7 +228,9 @@ class Scorer:
         logits = logits.float()
         if self.temperature != 1.0:
             logits = logits / self.temperature
-        edges = logits[row, node, label] - logits.logsumexp(-1)[row, node]
+        edges = logits[row, node, label]
+        if not self._raw:
+            edges = edges - logits.logsumexp(-1)[row, node]
 
         counts = [len(trie.lengths) for trie in tries]
         paths = np.full((sum(counts), max(trie.paths.shape[1] for trie in tries)), len(rows), np.int64)
@@ -228,10 +240,11 @@ class Scorer:
             paths[first_path : first_path + len(own), : own.shape[1]] = np.where(own < 0, len(rows), own + first_edge)
             first_path, first_edge = first_path + len(own), first_edge + len(trie.nodes)
         padded = torch.cat([edges, edges.new_zeros(1)])  # what a candidate does not have adds nothing
-        scores = padded[torch.from_numpy(paths).to(edges.device)].sum(-1)
+        tokens = padded[torch.from_numpy(paths).to(edges.device)]
+        scores = tokens.sum(-1)
         if normalise == "tokens":
             scores = scores / torch.from_numpy(np.concatenate([trie.lengths for trie in tries])).to(scores.device)
-        return list(torch.functional.split(scores, counts)), states
+        return torch.split(scores, counts), torch.split(tokens, counts), states
 
     def _check(self) -> None:
         """Compare a small tree with the model's own forward: some models read positions or masks in their own way.
@@ -263,8 +276,8 @@ class Scorer:
 
     def _alone(self, prompt: Tokens, candidate: Tokens) -> Tensor:
         """Score of one candidate by the model's own forward."""
-        log_probabilities = (self._network.plain(prompt, candidate).float() / self.temperature).log_softmax(-1)
-        return log_probabilities[range(len(candidate)), candidate].sum()
+        logits = self._network.plain(prompt, candidate).float() / self.temperature
+        return (logits if self._raw else logits.log_softmax(-1))[range(len(candidate)), candidate].sum()
 
 
 def _normalised(scores: Tensor, candidates: tuple[Tokens, ...]) -> Tensor:

@@ -1,11 +1,14 @@
 """T5, mT5 and flan-T5: each prompt is encoded once, and all its candidates lie in one decoder row.
 
-A decoder row holds the inner nodes of a trie. It attends to one encoded prompt, so keys and values of cross-attention
-are projected once for a prompt and not once for a candidate. Nodes that are not on one path do not see each other, and
-T5's relative positions are differences of depths: each node is computed exactly as if its candidate stood alone.
+A decoder row holds the inner nodes of a trie. It attends to one encoded prompt, so what cross-attention needs of a
+prompt is computed once for all its candidates; where the nodes are fewer than a head is wide, keys and values of the
+prompt are not even made (`_across`). Nodes that are not on one path do not see each other, and T5's relative positions
+are differences of depths: each node is computed exactly as if its candidate stood alone.
 
 Stacks are run block by block, because only so can they be told both. The blocks are the model's own modules: adapters,
 hooks and dropout stay where they are.
+
+Limit: on a CPU three quarters of the time, forward and backward, are matrix products, and these are of the encoder.
 
 T5: Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer".
 """
@@ -17,16 +20,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
+from transformers.activations import NewGELUActivation
 
 from llm_service.scoring.buckets import buckets
 from llm_service.scoring.trie import Tokens, Trie
 
 FAMILY = ("t5", "mt5")
-TOGETHER = 8
-"""Decoder rows are so short that reading the weights is most of their time: a micro-batch may be so much larger than
-what is encoded at once, and half of it padding, which costs its cross-attention only."""
+AT_ONCE, LEARNING = 256, 1024
+"""On CPU, most tokens that are encoded at once: what fits the cache, and with gradients more, since each pass then also
+writes as many numbers as there are weights. Decoder rows are so short that reading the weights is most of their time: a
+micro-batch may be larger, and half of it padding, which costs its cross-attention only."""
 
 
 class Seq2Seq:
@@ -34,8 +39,11 @@ class Seq2Seq:
 
     def __init__(self, model: Any, budget: int, padding: float) -> None:
         self.model = model
-        self.budget, self.padding = TOGETHER * budget, max(padding, 0.5)  # of a micro-batch
-        self._budget, self._padding = budget, padding  # of what is encoded at once
+        self.budget, self.padding = budget, max(padding, 0.5)  # of a micro-batch
+        self._padding = padding  # of what is encoded at once
+        for module in model.modules():
+            if isinstance(getattr(module, "act", None), NewGELUActivation):  # the same in one pass instead of eight
+                module.act = nn.GELU("tanh")
 
     @property
     def context(self) -> int | None:
@@ -53,9 +61,11 @@ class Seq2Seq:
             Logits [B, n, V] with n the most nodes of a trie (rows after a trie's own nodes mean nothing), and the last
             layer's state at decoder position 0, [B, D].
         """
-        groups = buckets([len(prompt) for prompt in prompts], self._budget, self._padding)
+        learning = torch.is_grad_enabled()
+        at_once = self.budget if self.model.device.type != "cpu" else LEARNING if learning else AT_ONCE
+        groups = buckets([len(p) for p in prompts], at_once, self._padding / 4 if learning else self._padding)
         longest = max(map(len, prompts))
-        parts = [self._encode([prompts[i] for i in group]) for group in groups]
+        parts = self._encode([[prompts[i] for i in group] for group in groups])
         parts = [functional.pad(part, (0, 0, 0, longest - part.shape[1])) for part in parts]
         back = torch.from_numpy(np.argsort(np.concatenate(groups))).to(self.model.device)
         encoded = torch.cat(parts)[back]
@@ -73,24 +83,34 @@ class Seq2Seq:
         logits: Tensor = self.model(input_ids=ids, decoder_input_ids=given, use_cache=False).logits[0]
         return logits
 
-    def _encode(self, prompts: Sequence[Tokens]) -> Tensor:
-        """Encoder states [B, L, D]."""
+    def _encode(self, groups: Sequence[Sequence[Tokens]]) -> list[Tensor]:
+        """Encoder states [B, L, D] of each group.
+
+        Tokens of all groups are embedded together: the gradient of the table is as large as the table, for whatever was
+        looked up, and so would be made for each group.
+        """
         encoder = self.model.encoder
-        longest = max(map(len, prompts))
-        ids = np.zeros((len(prompts), longest), np.int64)
-        real = np.zeros((len(prompts), longest), bool)
-        for row, prompt in enumerate(prompts):
-            ids[row, : len(prompt)] = prompt
-            real[row, : len(prompt)] = True
-        states = encoder.dropout(encoder.embed_tokens(self._place(ids)))
-        attention = encoder.block[0].layer[0].SelfAttention
-        between = _bias(attention, torch.arange(1 - longest, longest, device=states.device), bidirectional=True)
-        bias = between.unfold(1, longest, 1).flip(1)[None]  # row q of [L, L] is the window of distances -q ... L-1-q
-        if not real.all():
-            bias = bias + self._hide(real, states.dtype)[:, None, None]
-        for block in encoder.block:
-            states = block(states, None, bias)[0]
-        return encoder.dropout(encoder.final_layer_norm(states))  # type: ignore[no-any-return]
+        ids = [np.zeros((len(group), max(map(len, group))), np.int64) for group in groups]
+        for rows, group in zip(ids, groups, strict=True):
+            for row, prompt in zip(rows, group, strict=True):
+                row[: len(prompt)] = prompt
+        embedded = encoder.embed_tokens(self._place(np.concatenate([rows.ravel() for rows in ids])))
+        parts = []
+        for group, rows, part in zip(groups, ids, embedded.split([rows.size for rows in ids]), strict=True):
+            longest = rows.shape[1]
+            states = encoder.dropout(part.view(*rows.shape, -1))
+            attention = encoder.block[0].layer[0].SelfAttention
+            between = _bias(attention, torch.arange(1 - longest, longest, device=states.device), bidirectional=True)
+            bias = between.unfold(1, longest, 1).flip(1)[
+                None
+            ]  # row q of [L, L] is the window of distances -q ... L-1-q
+            real = np.arange(longest) < np.array([len(prompt) for prompt in group])[:, None]
+            if not real.all():
+                bias = bias + self._hide(real, states.dtype)[:, None, None]
+            for block in encoder.block:
+                states = block(states, None, bias)[0]
+            parts.append(encoder.dropout(encoder.final_layer_norm(states)))
+        return parts
 
     def _decode(self, encoded: Tensor, padding: Tensor, tries: Sequence[Trie]) -> Tensor:
         """Decoder states [B, n, D]."""
@@ -108,9 +128,13 @@ class Seq2Seq:
         depth = self._place(depths)
         bias = _bias(attention, depth[:, None, :] - depth[:, :, None], bidirectional=False).transpose(0, 1)
         bias = bias + self._hide(sees, states.dtype)[:, None]
-        across = padding.expand(-1, -1, widest, -1).contiguous()
         for block in decoder.block:
-            states = block(states, None, bias, encoded, None, across)[0]
+            if _direct(block, widest):
+                states = block.layer[0](states, None, bias)[0]
+                states = block.layer[2](_across(block.layer[1], states, encoded, padding))
+            else:
+                across = padding.expand(-1, -1, widest, -1).contiguous()
+                states = block(states, None, bias, encoded, None, across)[0]
         states = decoder.dropout(decoder.final_layer_norm(states))
         assert isinstance(states, Tensor)
         return states
@@ -122,6 +146,35 @@ class Seq2Seq:
         """0 where something is visible, else the least number: to be added to attention's logits."""
         hidden = self._place(~visible)
         return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, torch.finfo(dtype).min)
+
+
+def _across(layer: Any, states: Tensor, encoded: Tensor, padding: Tensor) -> Tensor:
+    """Cross-attention of n nodes to a prompt, without keys and values of the prompt: q (K e) is (q K) e.
+
+    That is 2 n H D products a token of the prompt, where keys and values take 2 d H D.
+    """
+    attention = layer.EncDecAttention
+    heads, size = attention.n_heads, attention.key_value_proj_dim
+    keys, values = (part.weight.view(heads, size, -1) for part in (attention.k, attention.v))
+    rows, nodes, _ = states.shape
+    asked = attention.q(layer.layer_norm(states)).view(rows, nodes, heads, size).transpose(1, 2)
+    logits = (asked @ keys).flatten(1, 2) @ encoded.mT * attention.scaling + padding[:, 0]
+    weights = logits.float().softmax(-1).to(encoded.dtype)
+    weights = functional.dropout(weights, attention.dropout, attention.training)
+    read = (weights @ encoded).view(rows, heads, nodes, -1) @ values.mT
+    return states + layer.dropout(attention.o(read.transpose(1, 2).flatten(2)))  # type: ignore[no-any-return]
+
+
+def _direct(block: Any, nodes: int) -> bool:
+    """Is `_across` the same as the block's own cross-attention, and less work? Not where somebody has put a hook, which
+    transformers does for good when hidden states are asked for."""
+    layer = block.layer[1]
+    attention = layer.EncDecAttention
+    if nodes >= attention.key_value_proj_dim or any(type(m) is not nn.Linear for m in (attention.k, attention.v)):
+        return False
+    modules = (block, layer, attention, attention.k, attention.v)
+    hooked = any(m._forward_hooks or m._forward_pre_hooks or "forward" in vars(m) for m in modules)
+    return not hooked and attention.k.weight.dtype != torch.float16  # for which blocks clamp
 
 
 def _bias(attention: Any, distances: Tensor, bidirectional: bool) -> Tensor:

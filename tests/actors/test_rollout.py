@@ -6,9 +6,9 @@ import torch
 
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor, sample
+from learner.batch import collate
 from learner.group import build_policy, get_weights
 from learner.models import PolicyConfig
-from learner.ppo import collate
 
 
 def setup(env, n=1, size=4, steps=8, memory="none", **options):

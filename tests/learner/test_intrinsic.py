@@ -17,6 +17,7 @@ from cluster.config import compose
 from cluster.overrides import UsageError
 from envs.api import EnvSpec, Field
 from learner import checkpoint
+from learner.batch import collate
 from learner.collective import Group
 from learner.dqn import DQNConfig
 from learner.group import Learner, LearnerSetup, get_weights
@@ -26,7 +27,7 @@ from learner.intrinsic.moments import Moments
 from learner.intrinsic.steps import Steps, of_chunks, of_walk
 from learner.intrinsic.visits import Visits
 from learner.models import PolicyConfig
-from learner.ppo import LearnerConfig, collate
+from learner.ppo import LearnerConfig
 from learner.replay import Replay
 from tests.learner.lives import FIELDS, Lives
 from tests.learner.ranks import both

@@ -13,10 +13,11 @@ from cluster.config import compose
 from cluster.overrides import UsageError
 from learner import ppo
 from learner.advantages import next_values, vtrace
+from learner.batch import collate
 from learner.collective import Group
 from learner.group import build_policy, get_weights
 from learner.models import PolicyConfig
-from learner.ppo import PPO, LearnerConfig, collate
+from learner.ppo import PPO, LearnerConfig
 from tests.learner.test_losses import Steps
 from tests.learner.test_losses import reference as loss_terms
 

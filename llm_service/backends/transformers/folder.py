@@ -54,41 +54,47 @@ def content(weights: Mapping[str, Any]) -> str:
     return hasher.hexdigest()
 
 
-def check(folder: Path, device: str) -> None:
-    """Is there a model that could be read?
+def check(folder: Path, device: str, key: str = "llm.folder") -> None:
+    """Is there a model that could be read? `key` is the setting that messages name.
 
     Raises:
         UsageError: with what is missing.
     """
     if not folder.is_dir():
-        raise UsageError(f"llm.folder: there is no folder {folder}")
+        raise UsageError(f"{key}: there is no folder {folder}")
     if not (folder / "config.json").is_file():
-        raise UsageError(f"llm.folder: {folder} is not a model: it has no config.json")
+        raise UsageError(f"{key}: {folder} is not a model: it has no config.json")
     if not any(folder.glob("*.safetensors")):
-        raise UsageError(f"llm.folder: {folder} has no weights: *.safetensors is the only format that is read")
+        raise UsageError(f"{key}: {folder} has no weights: *.safetensors is the only format that is read")
     try:
         json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
     except (ValueError, KeyError, TypeError):
-        raise UsageError(f"llm.folder: {folder}/config.json does not say its model_type") from None
+        raise UsageError(f"{key}: {folder}/config.json does not say its model_type") from None
 
     import torch
 
     if device == "cuda" and not torch.cuda.is_available():
-        raise UsageError("llm.device: there is no GPU that PyTorch can use: set llm.device=cpu")
+        place = key.replace("folder", "device")
+        raise UsageError(f"{place}: there is no GPU that PyTorch can use: set {place}=cpu")
 
 
-def read(folder: Path, dtype: str, device: str) -> tuple[Any, Any]:
+def read(
+    folder: Path, dtype: str, device: str, key: str = "llm.folder", *, weights: bool = True, noise: bool = True
+) -> tuple[Any, Any]:
     """Model in evaluation mode on its device, and tokenizer.
 
     Args:
         folder: with config.json, tokenizer and weights.
         dtype: float32, bfloat16, or auto for what is stored.
         device: cpu, cuda, or auto for the GPU if there is one.
+        key: the setting that messages name.
+        weights: false draws them anew, from PyTorch's random numbers.
+        noise: false sets every rate of dropout to 0, for training, too.
 
     Raises:
         UsageError: with what is missing or cannot be run.
     """
-    check(folder, device)
+    check(folder, device, key)
     kind = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
 
     import torch
@@ -99,16 +105,21 @@ def read(folder: Path, dtype: str, device: str) -> tuple[Any, Any]:
     local = {"local_files_only": True, "trust_remote_code": False}
     try:
         shape = AutoConfig.from_pretrained(folder, **local)
+        if not noise:
+            for name, value in shape.to_dict().items():
+                if "drop" in name and isinstance(value, float):
+                    setattr(shape, name, 0.0)
         auto = AutoModelForSeq2SeqLM if shape.is_encoder_decoder else AutoModelForCausalLM
-        network = auto.from_pretrained(folder, dtype=dtype, use_safetensors=True, **local).eval()
+        if weights:
+            network = auto.from_pretrained(folder, config=shape, dtype=dtype, use_safetensors=True, **local).eval()
+        else:
+            network = auto.from_config(shape, dtype=None if dtype == "auto" else getattr(torch, dtype)).eval()
     except (ValueError, KeyError, OSError, ImportError, RuntimeError) as error:
-        raise UsageError(
-            f"llm.folder: {folder} is a {kind} model that cannot be run here: {_first_line(error)}"
-        ) from None
+        raise UsageError(f"{key}: {folder} is a {kind} model that cannot be run here: {_first_line(error)}") from None
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, **local)
     except (ValueError, KeyError, OSError, ImportError, RuntimeError) as error:
-        raise UsageError(f"llm.folder: {folder} has no tokenizer that can be read: {_first_line(error)}") from None
+        raise UsageError(f"{key}: {folder} has no tokenizer that can be read: {_first_line(error)}") from None
     old = network.generation_config  # what a publisher recommends (penalties, sampling) is not what a call asks for
     network.generation_config = GenerationConfig(
         eos_token_id=old.eos_token_id if old.eos_token_id is not None else tokenizer.eos_token_id,

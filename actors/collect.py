@@ -1,0 +1,135 @@
+"""Collecting: whole episodes on named seeds, kept step by step in a store.
+
+    seeds ──> play ──> Recorder: observed, done, paid ──> one shard of an EpisodeStore
+
+A share of episodes is played by one actor in worlds of their own and written as one shard, complete or absent. What is
+played follows from the share alone, not from who plays it or what was played before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+import envs
+from actors.evaluate import ExpertPlayer, Player, PolicyPlayer, RandomPlayer, play
+from actors.rollout import RolloutActor
+from envs.api import Episodes, Observation, VectorEnv
+from envs.config import Part
+from envs.native.random import episode_seeds
+from learner.group import Weights
+from learner.store.episodes import EpisodeWriter, Layout, Steps
+
+LANE = 2**31 - 1
+"""The env index that collected episodes take their seeds from: no env of an actor has it."""
+
+
+class CollectConfig(Part):
+    """Collecting episodes into a store."""
+
+    player: Literal["expert", "policy", "random"] = "expert"
+    """Who plays: the world's own planner, the policy whose weights `from` names, or chance."""
+    episodes: int = 1000
+    """How many are played."""
+    successes: bool = False
+    """Keep only those that were solved."""
+    greedy: bool = False
+    """The policy takes its most probable action; false samples."""
+
+
+def collect_seeds(seed: int, episodes: int) -> NDArray[np.int64]:
+    """Seeds of the first `episodes` that a run of `seed` collects: training's kind, below `envs.HELD_OUT_FIRST`."""
+    lane = np.full(episodes, LANE, np.int32)
+    return episode_seeds(np.full(episodes, seed, np.int64), lane, np.arange(episodes, dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class Share:
+    """Episodes for one actor to play and to write."""
+
+    folder: Path  # of the store
+    about: dict[str, Any]  # what its maker says of it
+    name: str  # of the shard
+    seeds: NDArray[np.int64]
+    config: CollectConfig
+
+
+class Collector(RolloutActor):
+    """A role: an actor that writes what it plays."""
+
+    def collect(self, weights: Weights | None, share: Share) -> dict[str, Any]:
+        """Play the episodes of a share once each and write them. Returns the shard's entry.
+
+        weights: the policy's, if it plays.
+
+        Raises:
+            StoreError: the store is of other episodes.
+        """
+        self._enter("collect")
+        setup = self.setup
+        env = envs.make(setup.env_id, len(share.seeds), **setup.env_options)
+        goals = partial(self._make_goals, patient=True) if setup.goals.source != "none" else None
+        writer = EpisodeWriter(share.folder, Layout.of(setup.spec, self.acting.fields), share.about)
+        recorder: Any = Recorder(self._player(weights, share.config), env, writer.layout)  # a player like others
+        episodes = play(env, recorder, share.seeds, 0, goals, self._make_history(env)).episodes
+        self._enter("write")
+        kept = episodes.success if share.config.successes else np.ones(len(episodes), np.bool_)
+        steps, texts = recorder.steps(np.repeat(kept, episodes.length))
+        rows = Episodes(**{name: getattr(episodes, name)[kept] for name in Episodes.__annotations__})
+        entry = writer.write(share.name, rows, steps, texts, played=len(episodes))
+        self._enter("idle")
+        return entry
+
+    def _player(self, weights: Weights | None, config: CollectConfig) -> Player:
+        if config.player == "expert":
+            return ExpertPlayer(envs.registry.family(self.setup.env_id.partition("/")[0]).Expert())
+        if config.player == "random":
+            return RandomPlayer()
+        assert weights is not None, "the controller looks for them before it starts anything"
+        self.acting.load(weights, 0)
+        return PolicyPlayer(self.acting, config.greedy)
+
+
+class Recorder:
+    """A player that acts as another does, and keeps the steps of each env's first episode."""
+
+    def __init__(self, player: Player, env: VectorEnv, layout: Layout) -> None:
+        self._player, self._env, self._layout = player, env, layout
+        self._running = np.ones(env.num_envs, np.bool_)
+        self._of: list[NDArray[np.intp]] = []  # which envs
+        self._obs: list[Observation] = []
+        self._action: list[NDArray[Any]] = []
+        self._reward: list[NDArray[np.float32]] = []
+
+    def begin(self, env: VectorEnv, seeds: NDArray[np.int64]) -> None:
+        self._player.begin(env, seeds)
+
+    def act(self, env: VectorEnv, obs: Observation) -> NDArray[Any]:
+        action = self._player.act(env, obs)
+        running = np.flatnonzero(self._running)
+        self._of.append(running)
+        self._obs.append({name: obs[name][running] for name in self._layout.fields})
+        self._action.append(action[running])
+        return action
+
+    def forget(self, index: NDArray[np.int32]) -> None:
+        self._reward.append(self._env.reward[self._of[-1]])
+        self._running[index] = False
+        self._player.forget(index)
+
+    def steps(self, kept: NDArray[np.bool_]) -> tuple[Steps, dict[int, str]]:
+        """Of the steps of all envs, one episode after the other, the `kept` ones; and the texts that they name."""
+        order = np.argsort(np.concatenate(self._of), kind="stable")[kept]
+        texts: dict[int, str] = {}
+        obs: Observation = {}
+        for name, field in self._layout.fields.items():
+            obs[name] = np.concatenate([part[name] for part in self._obs])[order]
+            if field.kind == "text":
+                texts |= self._env.texts.export(obs[name])
+                obs[name] = self._env.texts.hashes(obs[name])
+        return Steps(obs, np.concatenate(self._action)[order], np.concatenate(self._reward)[order]), texts

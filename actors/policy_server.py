@@ -1,0 +1,130 @@
+"""One language model for many actors: they ask about states, it answers in batches while the learner learns.
+
+    actor ── answer(version, questions) ──┐
+    actor ── answer(version, questions) ──┼──> whoever comes first computes for all who wait ──> logits, values
+    controller ── load(version, weights) ─┘
+
+Calls come in threads. One of them computes at a time; those that come meanwhile gather, and the next computes for all
+of them that name the same weights: the busier the model, the larger its batches, and nobody waits for a clock. In
+`sync` mode each call is computed alone, because the last bits of a score depend on what else is in the batch.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from envs.api import EnvSpec
+from learner.group import Weights, build_policy, set_weights
+from learner.models.llm_policy import LanguagePolicy
+from learner.models.policy import PolicyConfig
+from learner.models.prompter import Asked
+
+KEPT = 4
+"""Versions of the weights that are kept, those used last: actors and evaluations may be some behind."""
+PATIENCE_S = 120.0
+"""How long a question may wait for the weights that it names."""
+
+Answer = tuple[NDArray[np.float32], NDArray[np.float32]]
+
+
+@dataclass
+class _Call:
+    version: int
+    asked: Sequence[Asked]
+    answer: Answer | None = None
+    error: Exception | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.answer is not None or self.error is not None
+
+
+class PolicyServer:
+    """A role. `answer` may be called by many threads at once."""
+
+    concurrency: ClassVar[int] = 256
+
+    def __init__(self, config: PolicyConfig, spec: EnvSpec, seed: int, alone: bool) -> None:
+        """
+        Args:
+            config, spec, seed: of the policy, as its learner has them.
+            alone: no two calls are computed together.
+        """
+        torch.set_num_threads(1)
+        policy = build_policy(config, spec, seed)
+        assert isinstance(policy, LanguagePolicy)
+        policy.eval()
+        self._policy, self._alone = policy, alone
+        self._weights: OrderedDict[int, Weights] = OrderedDict()
+        self._version: int | None = None  # of the weights that the policy has
+        self._arrived = threading.Condition()  # guards the weights and the waiting calls
+        self._turn = threading.Lock()  # to compute
+        self._waiting: list[_Call] = []
+        self._answered, self._batches, self._began = 0, 0, time.time()
+
+    def load(self, version: int, weights: Weights) -> None:
+        """Know the weights of a version."""
+        with self._arrived:
+            self._weights[version] = weights
+            while len(self._weights) > KEPT:
+                self._weights.popitem(last=False)
+            self._arrived.notify_all()
+
+    def answer(self, version: int, asked: Sequence[Asked]) -> Answer:
+        """Logits [B, A] and values [B] of B states, by the weights of `version`.
+
+        Raises:
+            LookupError: these weights did not come, or are gone.
+        """
+        call = _Call(version, asked)
+        with self._arrived:
+            if not self._arrived.wait_for(lambda: version in self._weights, PATIENCE_S):
+                raise LookupError(f"the policy server has no weights of version {version}: it has {[*self._weights]}")
+            self._weights.move_to_end(version)
+            self._waiting.append(call)
+        with self._turn:
+            if not call.done:  # by whoever had the turn before
+                self._compute(self._together(call))
+        if call.error is not None:
+            raise call.error
+        assert call.answer is not None
+        return call.answer
+
+    def heartbeat(self) -> dict[str, Any]:
+        """What it has done."""
+        done = {"states": self._answered, "batches": self._batches}
+        return {"phase": "answer", "seconds": time.time() - self._began, "pid": os.getpid()} | done
+
+    def _together(self, call: _Call) -> list[_Call]:
+        """The calls that are computed with this one; they wait no longer."""
+        with self._arrived:
+            chosen = [c for c in self._waiting if c is call or (c.version == call.version and not self._alone)]
+            self._waiting = [c for c in self._waiting if c not in chosen]
+            return chosen
+
+    def _compute(self, calls: list[_Call]) -> None:
+        version = calls[0].version
+        try:
+            if version != self._version:
+                set_weights(self._policy, self._weights[version])
+                self._version = version
+            logits, values = self._policy.answer([question for call in calls for question in call.asked])
+        except Exception as error:  # each caller is told, whatever it is
+            for call in calls:
+                call.error = error
+            return
+        ends = np.cumsum([len(call.asked) for call in calls])[:-1]
+        parts = zip(calls, np.split(logits.numpy(), ends), np.split(values.numpy(), ends), strict=True)
+        for call, some, judged in parts:
+            call.answer = some, judged
+        self._answered, self._batches = self._answered + len(logits), self._batches + 1

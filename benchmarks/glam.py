@@ -1,0 +1,386 @@
+"""glam: an agent that acts through a language model, and learns by PPO: ours against encoding once and repeating.
+
+A random model of flan-t5-small's shape scores the six actions of BabyAI after a prompt, and a value head reads the
+decoder's first state. One thread, CPU time, float32. The peer is plain transformers, as published (Carta et al. 2023,
+arXiv 2302.02662): each prompt is encoded once, padded to the longest, its states are repeated for each action, and
+logits are computed at every token.
+
+    acting/unique      different prompts of 100 to 300 tokens
+    acting/recorded    the prompts of real play, step by step: three observations and two actions of MixedTrainLocal,
+                       played by the planner with one action in five at random, 32 envs x 40 steps. A round has eight of
+                       the envs, as each of the four published processes has. Ours remembers, within one version of the
+                       weights, what it has computed; the peer computes every row, of every fourth step
+    update/equal       a minibatch of PPO with gradients of all weights and of the value head, prompts of 200 tokens,
+                       ours by micro-batches whose gradients add up, the peer by chunks of the size that suits it best
+    update/mixed       the same with prompts of 100 to 300 tokens
+    update/gpu         no headline, and only where there is a GPU: a model of flan-t5-large's shape in bfloat16, as a
+                       share of what matrix products reach on the same chip
+
+In each round scores and states (1e-5), or loss and gradients (1e-4), of both sides are compared.
+
+Limit: what must be computed is the encoder; the notes say what share of our time the model's own encoder takes for the
+same prompts, one by one. Beyond that only what is not computed can save time: padding, repetition, repeated states.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from actors.language_policy import LanguageActing
+from benchmarks.measure import Case, DifferentOutputs, Options, Report, Row, Skip, compare
+from benchmarks.peers.glam_world import ACTIONS, draw, mixed, stream
+from benchmarks.scoring import Question, build, check, chunks, padded, shifted
+from learner.losses import Loss, Steps
+from llm_service.scoring.scorer import Scorer
+from llm_service.scoring.trie import grow
+
+CASES = ("acting/unique", "acting/recorded", "update/equal", "update/mixed", "update/gpu")
+QUICK_ROUNDS, QUICK_SECONDS = 1, 47.0
+SCORES, GRADIENTS = 1e-5, 1e-4
+"""How far both sides may be apart: of scores and states, and of loss and gradients, as a share."""
+SIZE = {"acting": 4, "update": 8}
+"""Prompts that the peer computes at once: of 1, 2, 4 and 8 what is fastest here."""
+STEPS, TOGETHER, STRIDE = 40, 8, 4
+"""Steps that are recorded, envs of a round, and every how many-th step the peer computes."""
+
+
+# ---- the peer: everything padded to the longest ----------------------------------------------------------------------
+
+
+def encode_once(model: Any, questions: list[Question], longest: int) -> tuple[Any, Any]:
+    """Scores [B, K] of the candidates, and states [B, D] at the decoder's first position."""
+    ids, mask = padded([prompt for prompt, _ in questions], longest)
+    asked = [c for _, found in questions for c in found]
+    each = len(asked) // len(questions)
+    targets, real = padded(asked, max(map(len, asked)))
+    states = model.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+    output = model(
+        encoder_outputs=(states.repeat_interleave(each, 0),),
+        attention_mask=mask.repeat_interleave(each, 0),
+        decoder_input_ids=shifted(targets),
+        use_cache=False,
+        output_hidden_states=True,
+    )
+    found = output.logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
+    return (found * real).sum(-1).view(-1, each), output.decoder_hidden_states[-1][::each, 0]
+
+
+def longest_of(questions: Iterable[Question]) -> int:
+    return max(len(prompt) for prompt, _ in questions)
+
+
+# ---- acting ----------------------------------------------------------------------------------------------------------
+
+
+class Numbered:
+    """A model whose states are questions by number, and whose values are states: what `LanguageActing` asks."""
+
+    fields = text_fields = ("question",)
+    size = len(ACTIONS)
+
+    def __init__(self, scorer: Scorer) -> None:
+        self.scorer, self.prompter, self.prompt = scorer, self, SimpleNamespace()
+
+    def ask(self, told: dict[str, NDArray[np.int64]], texts: Sequence[Question]) -> list[Question]:
+        return [texts[row] for row in told["question"].tolist()]
+
+    def answer(self, asked: list[Question]) -> tuple[Tensor, Tensor]:
+        """Scores [B, K] and states [B, D]."""
+        with torch.no_grad():
+            found = self.scorer.score_tokens(asked)
+        return torch.stack(found.scores), found.states
+
+
+class Acting:
+    """Both sides on the same calls: ours draws the next ones, the peer repeats every `stride`-th of them."""
+
+    def __init__(self, model: Any, calls: Callable[[int], list[list[Question]]], stride: int = 1) -> None:
+        self.peer, self.scorer = copy.deepcopy(model), Scorer(copy.deepcopy(model))  # each may change its own
+        self.draw, self.stride = calls, stride
+        self.round = -1
+        self.calls: list[list[Question]] = []
+        self.answers: list[tuple[Any, Any]] = []
+        self.note = ""
+
+    def play_ours(self) -> float:
+        self.round += 1
+        self.calls = self.draw(self.round)
+        number: dict[Question, int] = {}
+        rows = [np.array([number.setdefault(q, len(number)) for q in call]) for call in self.calls]
+        world: Any = SimpleNamespace(texts=list(number))
+        model: Any = Numbered(self.scorer)
+        acting = LanguageActing(model, world, alone=False)
+        begun = time.process_time()
+        self.answers = [acting.step({"question": row})[:2] for row in rows]
+        seconds = time.process_time() - begun
+        prompts = sum(map(len, self.calls))
+        if not self.note:
+            alone, share = encoder_seconds(self.peer, list(number), gradients=False), len(number) / prompts
+            self.note = f"the encoder alone takes {alone / seconds:.0%} of our time"
+            self.note += f"; {share:.0%} of the prompts are different"
+        return prompts / seconds
+
+    def play_encode_once(self) -> float:
+        """Raises DifferentOutputs where a score or a state is not ours."""
+        chosen = range(self.round % self.stride, len(self.calls), self.stride)
+        seconds = 0.0
+        for at in chosen:
+            longest = longest_of(self.calls[at])
+            with torch.no_grad():
+                begun = time.process_time()
+                found = [encode_once(self.peer, chunk, longest) for chunk in chunks(self.calls[at], SIZE["acting"])]
+                scores, states = (torch.cat(parts) for parts in zip(*found, strict=True))
+                seconds += time.process_time() - begun
+            for ours, theirs in zip(self.answers[at], (scores, states), strict=True):
+                check(ours.double().numpy(), theirs.double().numpy(), SCORES)
+        return sum(len(self.calls[at]) for at in chosen) / seconds
+
+
+def encoder_seconds(model: Any, questions: Sequence[Question], gradients: bool) -> float:
+    """CPU time of the model's own encoder on each prompt alone, forward, and backward if there are gradients."""
+    begun = time.process_time()
+    with torch.set_grad_enabled(gradients):
+        for prompt, _ in questions:
+            states = model.encoder(input_ids=torch.tensor([prompt])).last_hidden_state
+            if gradients:
+                states.backward(states.detach())
+    return time.process_time() - begun
+
+
+# ---- learning --------------------------------------------------------------------------------------------------------
+
+
+def value_head(width: int) -> Any:
+    """The published head of the value."""
+    return nn.Sequential(nn.Linear(width, 1024), nn.Sigmoid(), nn.Linear(1024, 1024), nn.Sigmoid(), nn.Linear(1024, 1))
+
+
+def experience(n: int, seed: int) -> Any:
+    """What PPO's loss needs to know of n steps, drawn."""
+    generator = np.random.default_rng(seed)
+
+    def normal(scale: float) -> NDArray[np.float32]:
+        return generator.normal(0, scale, n).astype(np.float32)
+
+    return Steps(
+        action=generator.integers(0, len(ACTIONS), n),
+        mask=None,
+        log_prob=np.full(n, -np.log(len(ACTIONS)), np.float32),
+        advantage=normal(1.0),
+        weight=np.ones(n, np.float32),
+        value=normal(0.1),
+        target=normal(1.0),
+    )
+
+
+def backward(pieces: Iterable[tuple[Any, Any, Any]], head: Any, steps: Any) -> NDArray[np.float64]:
+    """Add up the gradients of PPO's loss over pieces (rows, logits, states); its three terms."""
+    loss = Loss(clip=0.2, value_clip=0.2, value_coefficient=0.5, entropy_coefficient=0.01)
+    terms = np.zeros(3)
+    for rows, logits, states in pieces:
+        values = head(states).squeeze(-1)
+        share = len(rows) / len(steps.action)
+        d_logits, d_values, report = loss.gradient(
+            logits.detach().numpy(), values.detach().numpy(), steps.at(np.asarray(rows))
+        )
+        torch.autograd.backward(
+            [logits, values], [torch.from_numpy(d_logits * share), torch.from_numpy(d_values * share)]
+        )
+        terms += report[:3] * share
+    return terms
+
+
+class Update:
+    """Both sides on one minibatch, with weights of their own that are equal."""
+
+    def __init__(self, model: Any, lengths: list[int]) -> None:
+        torch.manual_seed(0)
+        self.ours, self.head = copy.deepcopy(model), value_head(model.config.d_model)
+        self.peer, self.peer_head = copy.deepcopy(model), copy.deepcopy(self.head)
+        self.scorer, self.lengths = Scorer(self.ours), lengths
+        self.round = 0
+        self.questions: list[Question] = []
+        self.terms: Any = None
+        self.note = ""
+        first = draw(lengths[:2], model.config.vocab_size, 0)  # what is done once, memory taken above all, is not timed
+        backward(self._pieces(first), self.head, experience(2, 0))
+        encoder_seconds(self.peer, first, gradients=True)
+
+    def play_ours(self) -> float:
+        self.round += 1
+        self.questions = draw(self.lengths, self.ours.config.vocab_size, self.round)
+        steps = experience(len(self.lengths), self.round)
+        forget(self.ours, self.head)
+        begun = time.process_time()
+        self.terms = backward(self._pieces(self.questions), self.head, steps)
+        seconds = time.process_time() - begun
+        if not self.note:
+            alone = encoder_seconds(self.peer, self.questions, gradients=True)
+            self.note = f"the encoder alone, forward and backward, takes {alone / seconds:.0%} of our time"
+        return len(self.lengths) / seconds
+
+    def _pieces(self, questions: list[Question]) -> Iterator[tuple[Any, Any, Any]]:
+        for rows, found in self.scorer.micro_batches(questions):
+            yield rows, torch.stack(found.scores), found.states
+
+    def play_encode_once(self) -> float:
+        """Raises DifferentOutputs where the loss or a gradient is not ours."""
+        steps, longest, size = experience(len(self.lengths), self.round), longest_of(self.questions), SIZE["update"]
+        begins = range(0, len(self.questions), size)
+        forget(self.peer, self.peer_head)
+        begun = time.process_time()
+        pieces = (self.questions[i : i + size] for i in begins)
+        rows = (range(i, i + len(self.questions[i : i + size])) for i in begins)
+        terms = backward(
+            ((row, *encode_once(self.peer, piece, longest)) for row, piece in zip(rows, pieces, strict=True)),
+            self.peer_head,
+            steps,
+        )
+        seconds = time.process_time() - begun
+        check(self.terms, terms, GRADIENTS)
+        same_gradients((self.ours, self.head), (self.peer, self.peer_head), GRADIENTS)
+        return len(self.lengths) / seconds
+
+
+def forget(*modules: Any) -> None:
+    for module in modules:
+        module.zero_grad(set_to_none=True)
+
+
+def same_gradients(ours: Sequence[Any], theirs: Sequence[Any], tolerance: float) -> None:
+    """Every parameter's gradient is the same up to a share of its norm.
+
+    Raises:
+        DifferentOutputs: at the first that is not.
+    """
+    for one, other in zip(ours, theirs, strict=True):
+        for (name, a), (_, b) in zip(one.named_parameters(), other.named_parameters(), strict=True):
+            apart = float((a.grad - b.grad).norm() / b.grad.norm().clamp(min=1e-12))
+            if not apart <= tolerance:
+                raise DifferentOutputs(f"gradient of {name}: ours is {apart:.1e} of its norm from the peer's")
+
+
+# ---- a GPU -----------------------------------------------------------------------------------------------------------
+
+
+def large() -> Any:
+    """A random model of flan-t5-large's shape (780 M parameters), in bfloat16."""
+    import torch
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    config = T5Config(  # type: ignore[call-arg] # what it hands on to its base
+        vocab_size=32128,
+        d_model=1024,
+        d_kv=64,
+        d_ff=2816,
+        num_heads=16,
+        num_layers=24,
+        feed_forward_proj="gated-gelu",
+        tie_word_embeddings=False,
+        decoder_start_token_id=0,
+    )
+    with torch.device("cuda"):
+        model: Any = T5ForConditionalGeneration(config)
+    return model.to(torch.bfloat16).eval()
+
+
+def operations(model: Any, told: int, nodes: int) -> int:
+    """Of forward and backward, in matrix products with weights: so many prompt tokens, so many decoder positions."""
+
+    def size(*modules: Any) -> int:
+        layers = (layer for module in modules for layer in module.modules() if isinstance(layer, torch.nn.Linear))
+        return sum(layer.weight.numel() for layer in layers)
+
+    return 6 * (told * size(model.encoder.block) + nodes * size(model.decoder.block, model.lm_head))
+
+
+def gpu_row(model: Any, prompts: int = 64, size: int = 8192, rounds: int = 5) -> Row:
+    """Tera-operations a second of forward and backward on the model's device, against products of square matrices."""
+    on_gpu, scorer = model.device.type == "cuda", Scorer(model)
+    questions = draw(mixed(prompts), model.config.vocab_size, 0)
+    told, nodes = sum(len(prompt) for prompt, _ in questions), prompts * len(grow(questions[0][1]).tokens)
+    square = torch.randn(size, size, device=model.device, dtype=model.dtype)
+
+    def seconds(work: Callable[[], object]) -> float:
+        begun = time.perf_counter()
+        work()
+        if on_gpu:
+            torch.cuda.synchronize()
+        return time.perf_counter() - begun
+
+    def learn() -> None:
+        for _, found in scorer.micro_batches(questions):
+            loss = torch.stack(found.scores).log_softmax(-1)[:, 0].sum() + found.states.float().sum()
+            torch.autograd.backward(loss)
+
+    seconds(learn)
+    seconds(lambda: square @ square)
+    took, theirs = [], []
+    for _ in range(rounds):
+        took.append(seconds(learn))
+        theirs.append(2e-12 * size**3 / seconds(lambda: square @ square))
+    ours = [1e-12 * operations(model, told, nodes) / one for one in took]
+    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
+    memory = torch.cuda.max_memory_allocated() / 2**30 if on_gpu else 0.0
+    return Row(
+        benchmark="glam",
+        case="update/gpu",
+        metric="tflops",
+        ours=float(np.median(ours)),
+        peer="matmul",
+        ratio=float(np.median(ratios)),
+        ratio_min=min(ratios),
+        ratio_max=max(ratios),
+        headline=False,
+        peer_value=float(np.median(theirs)),
+        rounds=rounds,
+        load=os.getloadavg()[0],
+        note=f"{told / np.median(took):,.0f} prompt tokens a second; {memory:.1f} GB",
+    )
+
+
+# ---- the cases -------------------------------------------------------------------------------------------------------
+
+
+def run(options: Options) -> Report:
+    torch.set_num_threads(1)
+    report, model = Report(), build("t5")
+    vocabulary = model.config.vocab_size
+    prompts, width = (6, 2) if options.quick else (16, TOGETHER)
+
+    def match(case: str) -> Acting | Update:
+        if case == "acting/unique":
+            return Acting(model, lambda number: [draw(mixed(prompts), vocabulary, number)])
+        if case == "acting/recorded":
+            return Acting(model, lambda number: stream(number, vocabulary, STEPS, width), STRIDE)
+        return Update(model, [200] * prompts if case == "update/equal" else mixed(prompts))
+
+    for case in CASES[:-1]:
+        metric = "prompts" if case.startswith("acting") else "samples"
+        if not options.wants(case):
+            continue
+        played = match(case)
+        found = compare(
+            Case("glam", case, metric, frozenset({"encode_once"})),
+            played.play_ours,
+            {"encode_once": played.play_encode_once},
+            options,
+        )
+        report.add(Report([dataclasses.replace(row, note=played.note) for row in found.rows], found.skips))
+    if options.wants(CASES[-1]):
+        if torch.cuda.is_available():
+            report.rows.append(gpu_row(large()))
+        else:
+            report.skips.append(Skip("glam", "update/gpu", "tflops", "matmul", "there is no GPU here"))
+    return report

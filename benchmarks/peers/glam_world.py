@@ -1,0 +1,89 @@
+"""Prompts of glam's benchmark: what an agent of BabyAI is told in real play, and drawn ones of given lengths."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+import envs
+from benchmarks.scoring import LONGEST, SHORTEST, Prompt, Question
+from envs.babyai import Expert
+from learner.models.prompt import Prompt as PromptBuilder
+from learner.models.prompt import PromptConfig
+from llm_service.embedding import minilm_folder
+from llm_service.scoring.tokens import Boundary
+
+ACTIONS = ("turn left", "turn right", "go forward", "pick up", "drop", "toggle")
+LEVEL, ENVS = "babyai/MixedTrainLocal", 32
+RANDOM = 0.2
+"""Share of the recorded actions that are random."""
+
+
+@functools.cache
+def prompter() -> tuple[PromptBuilder, Boundary]:
+    """What makes prompts, with a trained vocabulary of word pieces: texts are as long as a language model has them."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(minilm_folder(), local_files_only=True)
+    boundary = Boundary(tokenizer, seq2seq=True)
+    return PromptBuilder(PromptConfig(), ACTIONS, boundary), boundary
+
+
+def folded(ids: Prompt, vocabulary: int) -> Prompt:
+    """Token ids in a vocabulary that may be smaller, without its first five, which are special."""
+    return tuple(5 + token % (vocabulary - 5) for token in ids)
+
+
+@functools.cache
+def candidates(vocabulary: int) -> tuple[Prompt, ...]:
+    """Token ids of the actions."""
+    return tuple(folded(ids, vocabulary) for ids in prompter()[1].candidates(ACTIONS, ""))
+
+
+def draw(lengths: Sequence[int], vocabulary: int, seed: int) -> list[Question]:
+    """Different prompts of these lengths, shuffled, each with the six actions."""
+    generator = np.random.default_rng(seed)
+    asked = candidates(vocabulary)
+    prompts = [tuple(generator.integers(5, vocabulary, length).tolist()) for length in generator.permutation(lengths)]
+    return [(prompt, asked) for prompt in prompts]
+
+
+def mixed(n: int) -> list[int]:
+    """Lengths of n prompts, spread evenly."""
+    return [int(length) for length in np.linspace(SHORTEST, LONGEST, n)]
+
+
+@functools.cache
+def record(steps: int) -> list[list[Prompt]]:
+    """Prompts of real play: at each step, that of each of 32 envs."""
+    env = envs.make(LEVEL, ENVS, captions=True, actions=len(ACTIONS))
+    expert, generator, prompt = Expert(), np.random.default_rng(0), prompter()[0]
+    length = 2 * (prompt.config.observations - 1)  # for each earlier observation its text and the action
+    earlier: list[deque[str]] = [deque(maxlen=length) for _ in range(ENVS)]
+    told: list[list[Prompt]] = []
+    with contextlib.redirect_stdout(io.StringIO()):  # Minigrid reports every level that it rejects
+        obs = env.begin()
+        for _ in range(steps):
+            goals, seen = env.texts.texts(obs["mission"]), env.texts.texts(obs["caption"])
+            told.append([prompt.tokens(g, [s], tuple(e)) for g, s, e in zip(goals, seen, earlier, strict=True)])
+            errs, others = generator.random(ENVS) < RANDOM, generator.integers(len(ACTIONS), size=ENVS)
+            actions = np.where(errs, others, expert.act(env))  # type: ignore[arg-type] # it is one of BabyAI
+            transition = env.advance(actions)
+            for past, text, action in zip(earlier, seen, actions.tolist(), strict=True):
+                past.extend((text, ACTIONS[action]))
+            for i in transition.final_index.tolist():
+                earlier[i].clear()
+            obs = transition.obs
+    return told
+
+
+def stream(round_number: int, vocabulary: int, steps: int, width: int) -> list[list[Question]]:
+    """The questions of each step, of `width` envs that change with the round."""
+    asked = candidates(vocabulary)
+    chosen = [(round_number * width + i) % ENVS for i in range(width)]
+    return [[(folded(prompts[i], vocabulary), asked) for i in chosen] for prompts in record(steps)]

@@ -1,0 +1,160 @@
+"""The engine of a generalise stage: one trained policy, the same held-out seeds, many cases.
+
+    run's configuration ── words of a case ──> other world, other prompts ──┐
+                                                                            ├──> idle actors ──> success, difference
+    weights, loaded once ───────────────────────────────────────────────────┘
+
+Actors stay: a case is an argument of `RolloutActor.evaluate`, and all cases are one queue. What a run cannot play (its
+world has no French, its head no further action) is listed with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+import envs
+from actors import ActorSetup
+from cluster import config as configuration
+from cluster.backend import Backend
+from cluster.cases import CASES, UNCHANGED, Case
+from cluster.config import Config
+from cluster.evaluation import Evaluation, play_all, results, success
+from cluster.overrides import UsageError
+from cluster.progress import Progress
+from cluster.statistics import bootstrap_mean, newcombe
+from cluster.stop import Stop
+from envs.api import EnvSpec, Episodes
+from learner.group import Weights
+from learner.models.prompt import PromptConfig
+
+Table = dict[str, Any]
+NO_LEVELS = ("captions", "fix_captions", "language", "actions", "idle_actions")
+"""Options of worlds that leave their levels as they are."""
+
+
+@dataclass
+class Generalising:
+    """One generalise stage.
+
+    setup: of actors that play as the run was trained.
+    """
+
+    config: Config
+    setup: ActorSetup
+    weights: Weights
+    backend: Backend
+    progress: Progress
+
+    def run(self, stop: Stop, look_after: Callable[[], None]) -> Table | None:
+        """Play all cases. Returns what comes into `results.json`; None if the run was asked to stop.
+
+        look_after: called between two waits.
+        """
+        played: dict[str, Evaluation] = {}
+        chance: dict[str, Evaluation] = {}
+        places: dict[str, Config] = {}
+        reasons: dict[str, str] = {}
+        cases = chosen(self.config)
+        for case in cases:
+            try:
+                there = places[case.name] = resolve(self.config, case)
+            except UsageError as reason:
+                reasons[case.name] = str(reason)
+                continue
+            played[case.name] = self._evaluation(there, "policy")
+            if self.config.generalise.baselines and world(there) not in chance:
+                chance[world(there)] = self._evaluation(there, "random")
+        evaluations = [*played.values(), *chance.values()]
+        each = self.config.generalise.episodes
+        self.progress.note(f"{len(played)} cases of {each} episodes, and {len(chance)} worlds at random")
+        if not play_all(
+            self.config, self.setup, self.weights, evaluations, self.backend, self.progress, stop, look_after
+        ):
+            return None
+        rows = []
+        for case in cases:
+            row: Table = {"name": case.name, "about": case.about, "words": list(case.words)}
+            if case.name in reasons:
+                rows.append(row | {"reason": reasons[case.name]})
+                continue
+            there, episodes = places[case.name], played[case.name].episodes
+            row |= {"env": there.env.id} | results(episodes, configuration.seen(there).task_kinds)
+            if case.name != UNCHANGED:
+                same = levels(there) == levels(self.config)
+                row["difference"] = difference(played[UNCHANGED].episodes, episodes, same)
+            if world(there) in chance:
+                row["random"] = success(chance[world(there)].episodes)
+            rows.append(row)
+        return {"env": self.config.env.id, "greedy": self.config.evaluate.greedy, "cases": rows}
+
+    def _evaluation(self, there: Config, player: str) -> Evaluation:
+        seeds = envs.HELD_OUT_FIRST + np.arange(self.config.generalise.episodes)
+        setup = replace(
+            self.setup,
+            env_id=there.env.id,
+            env_options=there.env.options,
+            spec=configuration.seen(there),
+            policy=there.policy,
+        )
+        return Evaluation(None, 0, 0, seeds, self.config.evaluate.greedy, player, elsewhere=setup)
+
+
+def chosen(config: Config) -> list[Case]:
+    """The cases that a run shall play, in the order of the report; `unchanged` is always one."""
+    names = config.generalise.cases
+    return [case for case in CASES.values() if not names or case.name in names or case.name == UNCHANGED]
+
+
+def resolve(config: Config, case: Case) -> Config:
+    """The run's configuration in a case.
+
+    Raises:
+        UsageError: the case is none for this run; one sentence.
+    """
+    if not case.words:
+        return config
+    there = configuration.update(config, list(case.words))
+    if there.env.id.partition("/")[0] != config.env.id.partition("/")[0]:
+        raise UsageError(f"{there.env.id} is of another family of worlds than {config.env.id}")
+    if _told(there) == _told(config):
+        raise UsageError("the run was trained so: this is no change")
+    here, names = configuration.seen(config).action_names, configuration.seen(there).action_names
+    if config.policy.lm.head == "actions" and len(here) != len(names):
+        raise UsageError(f"policy.lm.head=actions has logits for {len(here)} actions, and here are {len(names)}")
+    return there
+
+
+def levels(config: Config) -> str:
+    """What tells worlds apart in which one seed names different levels; how they are told and moved in does not."""
+    options = {name: value for name, value in config.env.options.items() if name not in NO_LEVELS}
+    return json.dumps([config.env.id, options], sort_keys=True)
+
+
+def world(config: Config) -> str:
+    """What tells worlds apart for who plays at random."""
+    return f"{levels(config)}, {len(configuration.seen(config).action_names)} actions"
+
+
+def difference(before: Episodes, after: Episodes, same: bool) -> Table:
+    """Success after a change less that before it, with its 95 % interval.
+
+    same: the seeds name the same levels: differences are taken level by level, and bootstrapped. Else the rates are
+    independent, and the interval is Newcombe's; as it is where all levels came out alike, for resamples of equal
+    numbers would have no spread.
+    """
+    first, second = before.success.astype(np.float64), after.success.astype(np.float64)
+    if same and np.ptp(second - first) > 0:
+        low, high = bootstrap_mean(second - first)
+    else:
+        low, high = newcombe(float(first.sum()), len(first), float(second.sum()), len(second))
+    return {"value": float(second.mean() - first.mean()), "low": low, "high": high, "paired": same}
+
+
+def _told(config: Config) -> tuple[EnvSpec, PromptConfig]:
+    """What an evaluation tells the policy: variations of training are none of it."""
+    return configuration.seen(config), config.policy.prompt.model_copy(update={"synonyms": 0.0, "paraphrase": 0.0})

@@ -1,0 +1,108 @@
+"""Chunks side by side: what an update learns from.
+
+chunks of some actors ──> texts interned, rewards summed, arrays side by side ──> Batch [T, N, ...]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from envs.api import Chunk
+from learner.models.llm_policy import LanguagePolicy
+from learner.models.policy import Policy
+
+
+@dataclass
+class Batch:
+    """Chunks side by side: N is the sum of their envs, D the sum of their ended episodes."""
+
+    obs: dict[str, Tensor]  # [T+1, N, ...] what the network reads; a text field holds rows of `texts`
+    final_obs: dict[str, Tensor]  # [D, ...]
+    texts: Any  # [U, ...] prepared, in the order of their hashes; None without any
+    final_index: NDArray[np.int32]  # [D, 2]
+    action: NDArray[np.int64]  # [T, N]
+    mask: NDArray[np.bool_] | None  # [T+1, N, A]
+    log_prob: NDArray[np.float32]  # [T, N]
+    value: NDArray[np.float32]  # [T+1, N]
+    final_value: NDArray[np.float32]  # [D]
+    reward: NDArray[np.float32]  # [T, N] weighted sum of the columns, scaled
+    terminated: NDArray[np.bool_]  # [T, N]
+    truncated: NDArray[np.bool_]  # [T, N]
+    state: Tensor | None  # [N, hidden]
+    fresh: bool  # every chunk was made by the current policy
+
+    @cached_property
+    def flat_obs(self) -> dict[str, Tensor]:
+        """[T * N, ...] of the steps taken."""
+        return {name: column[:-1].flatten(0, 1) for name, column in self.obs.items()}
+
+    @property
+    def done(self) -> NDArray[np.bool_]:
+        return self.terminated | self.truncated
+
+    @property
+    def episode_starts(self) -> Tensor:
+        """bool [T+1, N]: an episode ended right before this observation."""
+        first = np.zeros((1, self.done.shape[1]), np.bool_)
+        return torch.from_numpy(np.concatenate([first, self.done]))
+
+
+def weigh(rewards: Mapping[str, NDArray[np.float32]], weights: Mapping[str, float]) -> NDArray[np.float32]:
+    """The sum of columns of rewards, each [...], by their `weights`, 1 where none is named."""
+    total: NDArray[np.float32] = sum(
+        (np.float32(weights.get(name, 1.0)) * column for name, column in rewards.items()), np.zeros((), np.float32)
+    )
+    return total
+
+
+def collate(
+    chunks: Sequence[Chunk],
+    policy: Policy | LanguagePolicy,
+    version: int,
+    reward_scale: float,
+    weights: Mapping[str, float] = {},
+) -> Batch:
+    """Lay chunks side by side, turn text hashes into rows of prepared texts and observations into network inputs."""
+    starts = np.cumsum([0, *[len(c.env_index) for c in chunks]])
+    final_index = np.concatenate(
+        [c.final_index + np.array([0, start], np.int32) for c, start in zip(chunks, starts, strict=False)]
+    )
+    obs = {n: np.concatenate([c.obs[n] for c in chunks], 1) for n in policy.fields}
+    final_obs = {n: np.concatenate([c.final_obs[n] for c in chunks]) for n in policy.fields}
+    # Rows are ordered by hash: the order in which texts arrived must not reach the arithmetic.
+    named = [part[n].ravel() for part in (obs, final_obs) for n in policy.text_fields]
+    hashes = np.unique(np.concatenate([np.zeros(0, np.int64), *named]))
+    for part in (obs, final_obs):
+        part.update({n: np.searchsorted(hashes, part[n]) for n in policy.text_fields})
+    texts = {key: text for c in chunks for key, text in c.texts.items()}
+    masks = [c.action_mask for c in chunks if c.action_mask is not None]
+    states = [c.policy_state for c in chunks if c.policy_state is not None]
+    rewards = [weigh(c.rewards, weights) for c in chunks]
+    return Batch(
+        obs=policy.inputs(_tensors(obs)),
+        final_obs=policy.inputs(_tensors(final_obs)),
+        texts=policy.prepare([texts[h] for h in hashes.tolist()]) if policy.text_fields else None,
+        final_index=final_index,
+        action=np.concatenate([c.action for c in chunks], 1).astype(np.int64),
+        mask=np.concatenate(masks, 1) if masks else None,
+        log_prob=np.concatenate([c.log_prob for c in chunks], 1),
+        value=np.concatenate([c.value for c in chunks], 1),
+        final_value=np.concatenate([c.final_value for c in chunks]),
+        reward=np.concatenate(rewards, 1) * np.float32(reward_scale),
+        terminated=np.concatenate([c.terminated for c in chunks], 1),
+        truncated=np.concatenate([c.truncated for c in chunks], 1),
+        state=torch.from_numpy(np.concatenate(states)) if states else None,
+        fresh=all(c.version == version for c in chunks),
+    )
+
+
+def _tensors(obs: dict[str, NDArray[Any]]) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(value) for name, value in obs.items()}

@@ -1,0 +1,234 @@
+"""Fitting a policy to a store of episodes: behavioural cloning (Pomerleau 1991), one rank of it.
+
+    store ──> steps in an order of their own each epoch ──> batch, dealt to the ranks
+          ──> micro-batches: -log p(recorded action), gradients add up ──> averaged over ranks, clipped, AdamW
+
+The loss is the cross-entropy of the recorded actions under the policy's own distribution, a mean over the batch. The
+step size rises linearly over `warmup` steps and falls along half a cosine to 0 (Loshchilov & Hutter 2017); weight decay
+is decoupled (the same, 2019). What step k learns from is a function of (seed, k) alone, whatever the number of ranks,
+so a checkpoint is arrays and a counter. The weights of the last step are what is kept: where the step size falls to 0
+they are about the best, and they need no choice by validation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from envs.api import EnvSpec, Field
+from envs.config import Part
+from learner import checkpoint
+from learner.adam import Adam
+from learner.collective import Group
+from learner.descent import descend, side_by_side
+from learner.group import AnyPolicy, Weights, build_policy, get_weights, set_weights
+from learner.models.llm_policy import LanguagePolicy
+from learner.models.policy import PolicyConfig
+from learner.ppo import LearnerConfig
+from learner.store.episodes import EpisodeStore, Steps, StoreError
+
+VALIDATED = 16
+"""Batches of held-out steps that are looked at each time, always the same ones."""
+
+
+class FitConfig(Part):
+    """Supervised learning from a store of episodes. Of `learner`, only `n`, `threads` and `timeout_s` count here."""
+
+    steps: int = 2000
+    """Gradient steps."""
+    batch: int = 256
+    """Recorded env steps that a gradient step learns from, over all ranks."""
+    learning_rate: float = 1e-3
+    """Largest step size of AdamW."""
+    warmup: int = 100
+    """Gradient steps over which the step size rises from 0; then it falls to 0 along a cosine."""
+    weight_decay: float = 0.0
+    """Share of their size, times the step size, that matrices lose in each step; biases and other vectors do not."""
+    gradient_clip: float = 1.0
+    """Largest global norm of a gradient."""
+    validation: float = 0.1
+    """Share of episodes that are not learned from but looked at; which, a hash of their seed says."""
+    every: int = 200
+    """Gradient steps between two validations, and rows of metrics."""
+
+    def step_size(self, step: int) -> float:
+        """AdamW's step size for step 0, 1, ..., `steps` - 1."""
+        if step < self.warmup:
+            return self.learning_rate * (step + 1) / self.warmup
+        return self.learning_rate * 0.5 * (1 + math.cos(math.pi * (step - self.warmup) / (self.steps - self.warmup)))
+
+
+@dataclass(frozen=True)
+class FitSetup:
+    """All that a rank needs to build itself anew."""
+
+    fit: FitConfig
+    learner: LearnerConfig
+    policy: PolicyConfig
+    spec: EnvSpec  # what the policy sees
+    seed: int
+    store: Path  # that `assert_suits`
+
+
+def held_out(seeds: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
+    """Which episodes are for validation, bool [E]: a function of each seed, uint64 mixing as in splitmix64."""
+    with np.errstate(over="ignore"):
+        mixed = seeds.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    found: NDArray[np.bool_] = (mixed >> np.uint64(11)) / 2.0**53 < share
+    return found
+
+
+def assert_suits(store: EpisodeStore, fields: Mapping[str, Field], spec: EnvSpec, config: FitConfig) -> None:
+    """StoreError unless a policy that reads `fields` and acts in the world of `spec` can learn from the store."""
+    for name, field in fields.items():
+        if store.layout.fields.get(name) != field:
+            held = ", ".join(store.layout.fields)
+            raise StoreError(f"{store.folder} does not hold {name!r} as the policy reads it, but {held}: collect anew")
+    if store.layout.actions != spec.action_names:
+        raise StoreError(
+            f"{store.folder} is of the actions {', '.join(store.layout.actions)}, "
+            f"but {spec.id} has {', '.join(spec.action_names)}"
+        )
+    if not store.steps:
+        raise StoreError(f"{store.folder} holds no steps: collect more episodes, or also those that were not solved")
+    if held_out(store.seed, config.validation).all():
+        raise StoreError(f"{store.folder} holds {len(store)} episodes, all for validation: lower fit.validation")
+
+
+def forward(policy: AnyPolicy, store: EpisodeStore, rows: Steps) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
+    """What a policy says of steps [B], in micro-batches: which they are [b], and logits [b, A]; gradients flow."""
+    # Rows are ordered by hash: each text is encoded once.
+    named = [rows.obs[name] for name in policy.text_fields]
+    hashes = np.unique(np.concatenate([np.zeros(0, np.int64), *(column.ravel() for column in named)]))
+    obs = {name: rows.obs[name] for name in policy.fields}
+    obs |= {name: np.searchsorted(hashes, column) for name, column in zip(policy.text_fields, named, strict=True)}
+    texts = store.texts(hashes)
+    if isinstance(policy, LanguagePolicy):
+        for index, logits, _ in policy.pieces(obs, texts):
+            yield index, logits
+        return
+    codes = policy.codes(policy.prepare(texts))
+    seen = policy.inputs({name: torch.from_numpy(column) for name, column in obs.items()})
+    yield np.arange(len(rows.action)), policy.step(seen, codes, None)[0]
+
+
+class Fitter:
+    """A role. Methods are called by the controller, one at a time, on all ranks alike.
+
+    Attributes:
+        step: gradient steps taken.
+    """
+
+    def __init__(self, setup: FitSetup, rank: int = 0, address: str | None = None) -> None:
+        torch.set_num_threads(setup.learner.threads)
+        self.config, self.seed = setup.fit, setup.seed
+        self.store = EpisodeStore(setup.store)
+        kept = held_out(self.store.seed, self.config.validation)
+        of_validation = np.repeat(kept, self.store.length)
+        self.training, self.validation = np.flatnonzero(~of_validation), np.flatnonzero(of_validation)
+        random = np.random.default_rng(self.seed)
+        self.validation = np.sort(random.permutation(self.validation)[: VALIDATED * self.config.batch])
+        self.policy = build_policy(setup.policy, setup.spec, setup.seed)
+        parameters = [p for p in self.policy.parameters() if p.requires_grad]
+        self._decays = torch.cat([torch.full((p.numel(),), float(p.ndim > 1)) for p in parameters])
+        self.parameters, self.gradient = side_by_side(parameters)
+        self.adam = Adam(self.parameters.numpy())
+        self.group = Group(rank, setup.learner.n, address)
+        self.rank, self.step = rank, 0
+        self._epoch, self._order = -1, np.zeros(0, np.int64)
+
+    def ready(self) -> dict[str, int]:
+        """What there is to learn from, once the rank is built."""
+        return {"episodes": len(self.store), "steps": len(self.training), "validation_steps": len(self.validation)}
+
+    def load_weights(self, weights: Weights) -> None:
+        """Start from other weights."""
+        set_weights(self.policy, weights)
+
+    def fit(self, steps: int) -> list[list[float]]:
+        """Take gradient steps. Returns loss, share of actions that were the most probable, and gradient norm of each.
+
+        Raises:
+            FloatingPointError: a gradient was not finite.
+        """
+        found = [self._fit_one() for _ in range(steps)]
+        sums = self.group.mean([number for loss, hits, _ in found for number in (loss, hits)])
+        return [[sums[2 * i], sums[2 * i + 1], norm] for i, (_, _, norm) in enumerate(found)]
+
+    def validate(self) -> dict[str, float]:
+        """Loss and accuracy on held-out steps; empty if there are none."""
+        if not len(self.validation):
+            return {}
+        size = max(1, self.config.batch // self.group.size)
+        own = self.validation[self.rank :: self.group.size]
+        loss = hits = 0.0
+        with torch.no_grad():
+            for begin in range(0, len(own), size):
+                rows = self.store.rows(own[begin : begin + size])
+                for index, logits in forward(self.policy, self.store, rows):
+                    action = torch.from_numpy(rows.action[index]).to(logits.device)
+                    loss += float(cross_entropy(logits.float(), action, reduction="sum"))
+                    hits += float((logits.argmax(-1) == action).sum())
+        loss, hits = self.group.mean([loss, hits])
+        n = len(self.validation) / self.group.size
+        return {"fit/validation_loss": loss / n, "fit/validation_accuracy": hits / n}
+
+    def save(self, folder: Path, record: dict[str, Any], keep: int) -> None:
+        """Rank 0 writes a checkpoint with the controller's JSON `record`."""
+        if self.rank == 0:
+            groups = {"model": get_weights(self.policy), "optimiser": self.adam.state()}
+            checkpoint.write(folder, self.step, groups, record, keep)
+
+    def restore(self, path: Path) -> None:
+        """Continue from a checkpoint.
+
+        Raises:
+            CheckpointError: it is damaged.
+            ValueError: it is of another policy.
+        """
+        found = checkpoint.read(path)
+        set_weights(self.policy, found.arrays["model"])
+        self.adam.restore(found.arrays["optimiser"])
+        self.step = found.record["counters"]["version"]
+
+    def _fit_one(self) -> tuple[float, float, float]:
+        """One gradient step. Returns this rank's share of loss and accuracy, whose mean over ranks is the batch's."""
+        config, batch = self.config, self._batch()
+        rows = self.store.rows(batch[self.rank :: self.group.size])
+        share = self.group.size / len(batch)  # so that the mean over ranks is the sum over the batch, divided by it
+        loss = hits = 0.0
+        self.gradient.zero_()
+        for index, logits in forward(self.policy, self.store, rows) if len(rows.action) else ():
+            action = torch.from_numpy(rows.action[index]).to(logits.device)
+            part = cross_entropy(logits.float(), action, reduction="sum") * share
+            part.backward()  # type: ignore[no-untyped-call]
+            loss += float(part.detach())
+            hits += float((logits.argmax(-1) == action).sum()) * share
+        rate = config.step_size(self.step)
+        if config.weight_decay:
+            self.parameters.addcmul_(self.parameters, self._decays, value=-rate * config.weight_decay)
+        norm, usable = descend(self.adam, [self.gradient], self.group, config.gradient_clip, rate)
+        if not usable:
+            raise FloatingPointError(f"the gradient of step {self.step} is not finite: lower fit.learning_rate")
+        self.step += 1
+        return loss, hits, norm
+
+    def _batch(self) -> NDArray[np.int64]:
+        """The steps that step `self.step` learns from, of all ranks: each training step once an epoch."""
+        n = len(self.training)
+        parts = max(1, round(n / self.config.batch))
+        epoch, part = divmod(self.step, parts)
+        if epoch != self._epoch:
+            self._epoch, self._order = epoch, np.random.default_rng([self.seed, epoch]).permutation(self.training)
+        return self._order[part * n // parts : (part + 1) * n // parts]

@@ -1,0 +1,31 @@
+"""What was seen and done in the last steps of an episode, as texts: one more observation field for agents in words.
+
+observation 1, action 1, observation 2, action 2        oldest first; "" before the episode's first step
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from envs.api import EnvSpec, Field
+
+FIELD = "history"
+"""The observation field that tells it."""
+
+
+def remembered(config: Any, spec: EnvSpec) -> EnvSpec:
+    """What a policy sees of a world, with the field where it is told. The names of the actions are words then, too.
+
+    config: the policy's part (`learner.models.policy.PolicyConfig`).
+    """
+    told = config.network == "language_model" or (
+        config.network == "drrn" and (not config.reads or FIELD in config.reads)
+    )
+    if not told or config.prompt.observations < 2:
+        return spec
+    prompt = config.prompt
+    width = len(prompt.observation) + 1  # the texts of one observation, and the action
+    history = Field("text", ((prompt.observations - 1) * width,))
+    words = {*spec.words, *" ".join(spec.action_names).lower().split()}
+    return dataclasses.replace(spec, fields=spec.fields | {FIELD: history}, words=tuple(sorted(words)))

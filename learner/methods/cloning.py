@@ -1,0 +1,52 @@
+"""Cloning: episodes of an expert, a policy fitted to them, evaluated (Pomerleau 1991, "Efficient training of artificial
+neural networks for autonomous navigation").
+
+    collect ──> fit ──> evaluate
+
+The loss is cross-entropy alone (`learner/fit.py`). The critic is left as it was drawn, so PPO that begins from a clone
+(`method=ppo from=run:NAME/fit`) learns its values first. A store may serve many fits: `stages=[fit,evaluate]
+from=run:NAME/collect`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from envs.api import EnvSpec
+from envs.config import Part
+from learner.methods import Stage
+
+
+class Config(Part):
+    """Cloning has no fields of its own: `collect` and `fit` are its."""
+
+    name: Literal["cloning"] = "cloning"
+    """The module of `learner/methods`."""
+
+
+def stages(config: Any) -> list[Stage]:
+    return [Stage("collect", "collect", config.collect.player), Stage("fit", "fit"), Stage("evaluate", "evaluate")]
+
+
+def check(config: Any, spec: EnvSpec) -> None:
+    """Cloning here needs discrete actions, a policy that reacts to one observation, and someone who plays."""
+    if not spec.discrete:
+        raise ValueError(
+            f"method cloning needs a discrete action space, but {spec.id} takes vectors of {spec.action_shape}"
+        )
+    policy = config.policy
+    for key, found, needed in (
+        ("policy.head", policy.head, "actor_critic"),
+        ("policy.memory", policy.memory, "none"),
+        ("policy.stack", policy.stack, 1),
+    ):
+        if found != needed:
+            raise ValueError(f"method cloning needs {key}={needed}, got {found}")
+    if policy.network == "language_model" and policy.lm.head == "scores" and policy.lm.tune == "none":
+        raise ValueError("policy.lm.tune=none leaves nothing to fit of a policy of scores: use tune=lora or all")
+    collects = not config.stages or "collect" in config.stages
+    if collects and config.collect.player == "expert" and not spec.expert:
+        raise ValueError(
+            f"collect.player=expert needs a world with a planner, such as babyai/..., but {spec.id} has none: "
+            "choose collect.player=policy or random"
+        )

@@ -1,0 +1,46 @@
+"""GLAM: a language model grounded in a world by online PPO (Carta et al. 2023, arXiv 2302.02662).
+
+    train ──> evaluate ──> generalise
+
+| paper | here |
+|---|---|
+| section 3.1: prompts of goal, observations, actions | `policy.prompt`; `learner/models/prompt.py` |
+| 3.2: the policy is a softmax over scores of the actions' names | `policy.lm`; `learner/models/llm_policy.py` |
+| 3.2: value head on the model's state before the first word | the same |
+| 3.3: PPO, updates spread over copies of the model | `learner`; `learner/ppo.py` |
+| 4: AFlan, NPAE, NPA, NPE | `policy.lm.head`, `policy.lm.pretrained` |
+| 5: other words, actions, tasks, French | stage `generalise`; `cluster/cases.py` |
+| what the policy does in chosen states | `learner/probes.py`, in every row of metrics |
+| 4.4: behavioural cloning | `method=cloning`, and `from=run:NAME/fit` to go on from there |
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from envs.api import EnvSpec
+from envs.config import Part
+from learner.methods import Stage, ppo
+
+
+class Config(Part):
+    """GLAM has no fields of its own: `policy.prompt`, `policy.lm` and `learner` are its."""
+
+    name: Literal["glam"] = "glam"
+    """The module of `learner/methods`."""
+
+
+def stages(config: Any) -> list[Stage]:
+    return [Stage("train", "train"), Stage("evaluate", "evaluate"), Stage("generalise", "generalise")]
+
+
+def check(config: Any, spec: EnvSpec) -> None:
+    """GLAM needs what PPO needs, a language model for a policy, and something of it to train."""
+    ppo.check(config, spec)
+    policy = config.policy
+    if policy.network != "language_model":
+        raise ValueError(f"method glam needs policy.network=language_model, got {policy.network}")
+    if policy.lm.head == "scores" and policy.lm.tune == "none":
+        raise ValueError(
+            "policy.lm.tune=none leaves nothing to train of a policy of scores: use tune=lora or all, or head=actions"
+        )

@@ -1,0 +1,95 @@
+"""DRRN: how much an action's name is worth in a state told in words (He et al. 2016, arXiv 1511.04636).
+
+    mission ───────────────── GRU ─┐
+    earlier caption, action ─ GRU ─┼─> codes ──> GRU ──> state [B, hidden] ──┐
+    caption ───────────────── GRU ─┘                                       ├──> Linear -> ReLU -> Linear ──> Q [B, A]
+    names of the actions ───────────────────> GRU ──> actions [A, hidden] ──┘
+
+The published agent reads one flat prompt of all these texts by one GRU. Here each text is read by itself (choose
+`policy.text=gru`), and a second GRU reads their codes in the prompt's order: goal, what was seen and done, oldest
+first, what is seen. Texts come again and again, in an episode as in a minibatch, and are so read once each; a prompt
+hardly ever comes again. Words of actions have embeddings of their own, since they hardly occur in what is seen.
+
+The first layer of Q is a sum of a part of the state and a part of the action: each is computed once, not for each pair.
+The limit is the word by word reading of captions.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from envs.api import EnvSpec
+from learner.history import FIELD as HISTORY
+from learner.models.policy import Observations, PolicyConfig
+from learner.models.q import LEAST, MOST_EPSILON, ActionValues
+from learner.models.text import GRUText
+from learner.models.texts import flat, size
+
+NUMBERS = "all numbers"  # the key of what is not text among the inputs; no field is named so
+
+
+class Network(nn.Module):
+    """The state [B, hidden]: texts in the prompt's order, behind what is no text, if there is any."""
+
+    def __init__(self, config: PolicyConfig, spec: EnvSpec) -> None:
+        super().__init__()
+        if any(field.kind == "pixels" for field in spec.fields.values()):
+            raise ValueError("the drrn network reads no pictures: choose policy.reads=[FIELD,...] without them")
+        seen = config.prompt.observation
+        texts = [name for name, field in spec.fields.items() if field.kind == "text"]
+        self.texts = sorted(texts, key=lambda name: 2 if name in seen else int(name == HISTORY))
+        self.numbers = {name: field for name, field in spec.fields.items() if field.kind != "text"}
+        self.width, self.spec, self.config = config.hidden, spec, config
+        self.of_numbers = nn.Linear(sum(map(size, self.numbers.values())), self.width) if self.numbers else None
+        self.state = nn.GRU(self.width, self.width, batch_first=True)
+
+    def values(self) -> Relevance:
+        """The head of action values that belongs to it."""
+        return Relevance(self.spec.action_names, self.config)
+
+    def inputs(self, obs: Observations) -> dict[str, Tensor]:
+        """All but texts side by side as float32 [..., width]."""
+        found = {name: obs[name] for name in self.texts}
+        if self.numbers:
+            found[NUMBERS] = torch.cat([flat(obs[name], field) for name, field in self.numbers.items()], -1)
+        return found
+
+    def forward(self, obs: Observations, codes: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs [B, ...] (texts as row indices into `codes` [U, hidden]) -> features [B, hidden]."""
+        heard = [codes[obs[name].reshape(len(obs[name]), -1)] for name in self.texts]
+        if self.of_numbers is not None:
+            heard.insert(0, self.of_numbers(obs[NUMBERS])[:, None])
+        features = self.state(torch.cat(heard, 1))[1][0]
+        return features, features
+
+
+class Relevance(ActionValues):
+    """Q of A actions by their names. Its behaviour is a softmax over Q, and with probability epsilon any action."""
+
+    names: Tensor
+
+    def __init__(self, names: tuple[str, ...], config: PolicyConfig) -> None:
+        super().__init__(len(names), config.atoms, config.v_min, config.v_max)
+        self.width = config.hidden
+        self.encoder = GRUText(sorted({word for name in names for word in name.lower().split()}), self.width)
+        self.register_buffer("names", self.encoder.prepare(names), persistent=False)
+        self.mix = nn.Linear(2 * self.width, self.width)
+        self.out = nn.Linear(self.width, config.atoms)
+
+    @property
+    def last(self) -> list[nn.Module]:
+        return [self.out]
+
+    def forward(self, actor: Tensor, critic: Tensor) -> Tensor:
+        of_state, of_action = torch.split(self.mix.weight, self.width, 1)
+        state = nn.functional.linear(actor, of_state, self.mix.bias)
+        action = self.encoder(self.names) @ of_action.T
+        result: Tensor = self.out(torch.relu(state[:, None] + action))
+        return result
+
+    def behaviour(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Values [B, A] -> log-probabilities [B, A], all finite, and largest values [B]."""
+        epsilon = self.epsilon.clamp(max=MOST_EPSILON)
+        probability = epsilon / self.actions + (1 - epsilon) * values.softmax(-1)
+        return probability.clamp(min=LEAST).log(), values.amax(-1)

@@ -1,0 +1,297 @@
+"""A language model as the policy: it scores the names of the actions (Carta et al. 2023, arXiv 2302.02662, section 3).
+
+    texts of a state ──> prompt ──> language model ──> log-probability of each action's name ──> softmax: the policy
+                                                 └──> state before the first word of an answer ──> value
+
+    paper      head      pretrained                  paper      head      pretrained
+    GFlan-T5   scores    all                         NPAE       actions   embeddings
+    AFlan-T5   actions   all                         NPA        actions   none
+    NPE        scores    embeddings
+
+Any local Hugging Face folder: the T5 family, or decoder-only. Dropout is off wherever the policy acts or learns, so
+that PPO's ratio is 1 where nothing has changed. A prompt is computed once, however many candidates follow it, forward
+and backward (`llm_service/scoring`); what is computed at a time is a micro-batch, and gradients add up over them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor, nn
+
+from envs.api import EnvSpec
+from envs.config import Part
+from learner.models.language_model import inspect, load, skeleton
+from learner.models.prompt import check_prompt
+from learner.models.prompter import CANDIDATES, Asked, Prompter, Rows, Texts, check_names
+from llm_service.errors import ContextTooLong, UsageError
+from llm_service.scoring.scorer import Question, Scorer, Scores
+from llm_service.scoring.trie import Tokens
+
+FORBIDDEN = -1e30
+"""Logit of what is no action of a state."""
+
+
+class LanguageModelConfig(Part):
+    """The language model that acts."""
+
+    folder: str = "tiny-t5"
+    """A Hugging Face folder on this machine, or `tiny-t5` or `tiny-llama`, which are made here in seconds."""
+    pretrained: Literal["all", "embeddings", "none"] = "all"
+    """Which of its weights are loaded; the others are drawn anew, by the seed."""
+    head: Literal["scores", "actions"] = "scores"
+    """`scores`: the logit of an action is the log-probability of its name. `actions`: a layer of its own gives them."""
+    normalise: Literal["none", "tokens", "compat"] = "none"
+    """`scores`: `tokens` divides a score by its number of tokens. `compat`: sums of raw logits, with 1 for each token
+    that a name is shorter than the longest, as published."""
+    temperature: float = 1.0
+    """`scores`: what log-probabilities are divided by before the softmax over actions."""
+    tune: Literal["all", "lora", "none"] = "all"
+    """What is trained beside the heads: all weights, low-rank adapters (Hu et al. 2021), or none."""
+    lora_rank: int = 16
+    """Rank of the adapters."""
+    lora_alpha: float = 32.0
+    """Scale of the adapters: their product is multiplied by this over the rank."""
+    lora_targets: list[str] = Field(default=[])
+    """Names of the layers that get adapters; empty: queries and values, or what is usual for the family."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Arithmetic of the model; weights that are trained are kept in float32 either way."""
+    checkpointing: bool = False
+    """Keep only the borders between layers for the backward pass and compute the rest again: less memory, more time."""
+    critic: int = 128
+    """Width of the two layers before the value, and before the logits of `head=actions`."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """`auto`: a GPU if there is one."""
+    budget: int = 0
+    """Tokens that are computed at once, padding included; 0: 2,048 on CPU, 16,384 elsewhere."""
+    context: int = 0
+    """Longest prompt with an action, in tokens; 0: what the model says."""
+    action_tokens: int = 16
+    """Most tokens of an action's name."""
+    placement: Literal["local", "server"] = "local"
+    """`local`: every actor has a copy of the model. `server`: one role has it, and actors ask it in batches."""
+
+
+class Parts(nn.Module):
+    """A language model and its heads: what a policy's weights are of.
+
+    Args:
+        model: as loaded, or without numbers.
+        lm: the policy's part.
+        actions: A.
+    """
+
+    def __init__(self, model: Any, lm: LanguageModelConfig, actions: int) -> None:
+        super().__init__()
+        self.lm, self.model = lm, model
+        width = model.config.get_text_config().hidden_size  # T5 calls it d_model, and has this name, too
+        self.value_head = _layers(width, lm.critic, 1)
+        self.action_head = _layers(width, lm.critic, actions) if lm.head == "actions" else None
+
+    @property
+    def value_layer(self) -> nn.Linear:
+        """The critic's last."""
+        layer = self.value_head[-1]
+        assert isinstance(layer, nn.Linear)
+        return layer
+
+    def payload(self) -> dict[str, Tensor]:
+        """What is trained, by name: all that travels from learner to actors and is saved."""
+        return {name: p.detach() for name, p in self.named_parameters() if p.requires_grad}
+
+
+def parts_without_numbers(config: Any, spec: EnvSpec) -> Parts:
+    """What a policy's weights are of, to see whether some fit, in no time and no memory."""
+    with torch.device("meta"):
+        return Parts(skeleton(config.lm), config.lm, len(spec.action_names))
+
+
+class LanguagePolicy(Parts):
+    """Acts and judges in a space of A actions that have names. A state is the texts of its observation.
+
+    Attributes:
+        prompter: asks the model about states.
+        fields: observation fields that a prompt is made of.
+    """
+
+    memory = frames = q = text = None
+
+    def __init__(self, config: Any, spec: EnvSpec, seed: int) -> None:
+        """
+        Args:
+            config: the policy's part, with `prompt` and `lm`.
+            spec: what the policy sees of the world, as `remembered` says.
+            seed: of the weights that are not loaded.
+
+        Raises:
+            ValueError, UsageError: the model, its adapters or the actions do not fit; one sentence.
+        """
+        lm: LanguageModelConfig = config.lm
+        model, tokenizer = load(lm, seed)
+        super().__init__(model, lm, len(spec.action_names))
+        self.scorer = Scorer(
+            self.model,
+            tokenizer,
+            context=lm.context or None,
+            budget=lm.budget or (2048 if self.device.type == "cpu" else 16_384),
+            remember=0,
+            raw=lm.normalise == "compat",
+        )
+        assert self.scorer.boundary is not None
+        self.prompter = Prompter(config, spec, self.scorer.boundary)
+        self.fields, self.text_fields = self.prompter.fields, self.prompter.text_fields
+        self.hidden = self.prompter.hidden
+        self.to(self.device)
+        self.train(lm.checkpointing)  # there is no dropout to tell the two apart
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        device: torch.device = self.model.device
+        return device
+
+    def prepare(self, texts: Sequence[str]) -> list[str]:
+        """Texts as `pieces` takes them."""
+        return list(texts)
+
+    def inputs(self, obs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Observations as they are: rows of texts."""
+        return dict(obs)
+
+    def initial_state(self, n: int) -> None:
+        """It remembers nothing: earlier observations are part of an observation."""
+
+    def pieces(self, obs: Rows, texts: Texts) -> Iterator[tuple[NDArray[np.int64], Tensor, Tensor]]:
+        """Micro-batches of B states: which they are [b], logits [b, A] and values [b], float32, where the model is.
+
+        Gradients flow where they are on.
+
+        obs: integers [B] or [B, K] by field, rows of `texts`.
+
+        Raises:
+            UsageError: a prompt does not fit the model, before anything is computed.
+        """
+        for rows, logits, value, _ in self._answers(self.prompter.ask(obs, texts)):
+            yield rows, logits, value
+
+    def spelt(
+        self, obs: Rows, texts: Texts, action: NDArray[np.int64]
+    ) -> Iterator[tuple[NDArray[np.int64], Tensor, Tensor, Tensor]]:
+        """`pieces`, and the log-probability of each token of the name of `action` [B]: [b, L], 0 where it is over."""
+        asked = self.prompter.ask(obs, texts)
+        for rows, logits, value, tokens in self._answers(asked):
+            chosen = [asked[row].places.index(int(action[row])) for row in rows.tolist()]
+            own = [each[place] for each, place in zip(tokens, chosen, strict=True)]
+            yield rows, logits, value, nn.utils.rnn.pad_sequence(own, batch_first=True)
+
+    def _answers(self, asked: Sequence[Asked]) -> Iterator[tuple[NDArray[np.int64], Tensor, Tensor, Sequence[Tensor]]]:
+        """Of questions about B states: which [b], logits [b, A], values [b], and for each, its names' tokens [K, L]."""
+        if self.action_head is not None:  # one short candidate: nothing is asked about it
+            questions: list[Question] = [(question.prompt, ((0,),)) for question in asked]
+        else:
+            questions = [(question.prompt, question.candidates) for question in asked]
+        width = self.width(asked)
+        for rows, found in self._computed(questions):
+            states = found.states.float()
+            if self.action_head is not None:
+                logits = self.action_head(states)
+            else:
+                logits = self._side_by_side(found.scores, [asked[row] for row in rows], width)
+            yield np.array(rows, np.int64), logits, self.value_head(states).squeeze(-1), found.tokens
+
+    def decide(self, obs: Rows, texts: Texts) -> tuple[Tensor, Tensor]:
+        """Logits [B, A] and values [B] of B states, on the CPU, without gradients."""
+        return self.answer(self.prompter.ask(obs, texts))
+
+    @torch.no_grad()
+    def answer(self, asked: Sequence[Asked]) -> tuple[Tensor, Tensor]:
+        """The same for questions about B states."""
+        logits, values = torch.empty(len(asked), self.width(asked)), torch.empty(len(asked))
+        for rows, some, value, _ in self._answers(asked):
+            at = torch.from_numpy(rows)
+            logits[at], values[at] = some.cpu(), value.cpu()
+        return logits, values
+
+    def width(self, asked: Sequence[Asked]) -> int:
+        """A: the actions of its world, or more where it is asked about one that has more."""
+        return max([self.prompter.size, *(question.places[-1] + 1 for question in asked)])
+
+    def _computed(self, questions: Sequence[Question]) -> Iterator[tuple[list[int], Scores]]:
+        batches = self.scorer.micro_batches(questions, "tokens" if self.lm.normalise == "tokens" else "none")
+        while True:
+            try:
+                with self._precision():  # around each batch alone: what its receiver does is not ours
+                    batch = next(batches, None)
+            except ContextTooLong as error:
+                raise UsageError(
+                    f"policy.prompt: {error}: tell fewer observations (policy.prompt.observations) or choose a model "
+                    "with a longer context"
+                ) from None
+            if batch is None:
+                return
+            yield batch
+
+    def _side_by_side(self, scores: Sequence[Tensor], asked: Sequence[Asked], size: int) -> Tensor:
+        """Scores [K] of each state's actions -> logits [b, size]."""
+        if self.lm.normalise == "compat":
+            scores = [own + _missing(names).to(own) for own, (_, names, _) in zip(scores, asked, strict=True)]
+        if all(len(places) == size for _, _, places in asked):
+            return torch.stack(list(scores)) / self.lm.temperature
+        logits = scores[0].new_full((len(scores), size), FORBIDDEN)
+        rows = [row for row, (_, _, places) in enumerate(asked) for _ in places]
+        at = [place for _, _, places in asked for place in places]
+        return logits.index_put((torch.tensor(rows), torch.tensor(at)), torch.cat(list(scores)) / self.lm.temperature)
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        if self.lm.precision == "bfloat16":
+            return torch.autocast(self.device.type, torch.bfloat16)
+        return nullcontext()
+
+
+def check_language_policy(config: Any, spec: EnvSpec) -> None:
+    """Can a language model act in this world, whichever it is?
+
+    config: the policy's part.
+
+    Raises:
+        ValueError: no; one sentence.
+    """
+    check_prompt(config.prompt, spec)
+    lm: LanguageModelConfig = config.lm
+    if lm.head == "actions" and CANDIDATES in spec.fields:
+        raise ValueError(
+            f"policy.lm.head=actions has a logit for each action, and those of {spec.id} differ: use head=scores"
+        )
+    check_names(spec.action_names)
+
+
+def check_model(config: Any, spec: EnvSpec) -> None:
+    """Is there such a model, and could it act in this world? Reads its folder, but no weights.
+
+    Raises:
+        ValueError, UsageError: no; one sentence.
+    """
+    Prompter(config, spec, inspect(config.lm)).tokens_of(spec.action_names)
+    if config.lm.tune == "lora":
+        skeleton(config.lm)
+
+
+def _missing(names: Sequence[Tokens]) -> Tensor:
+    """How many tokens each name is shorter than the longest of its state, [K]."""
+    lengths = torch.tensor([len(name) for name in names])
+    return lengths.max() - lengths
+
+
+def _layers(width: int, hidden: int, out: int) -> nn.Sequential:
+    """The published head: two layers, sigmoid after each, and one without."""
+    layers = [nn.Linear(width, hidden), nn.Sigmoid(), nn.Linear(hidden, hidden), nn.Sigmoid(), nn.Linear(hidden, out)]
+    for layer, gain in ((layers[0], 1.0), (layers[2], 1.0), (layers[4], 0.01)):
+        nn.init.orthogonal_(layer.weight, gain)  # type: ignore[arg-type]
+        nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+    return nn.Sequential(*layers)

@@ -7,6 +7,7 @@ import functools
 import io
 from collections import deque
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -20,18 +21,19 @@ from llm_service.scoring.tokens import Boundary
 
 ACTIONS = ("turn left", "turn right", "go forward", "pick up", "drop", "toggle")
 LEVEL, ENVS = "babyai/MixedTrainLocal", 32
-RANDOM = 0.2
-"""Share of the recorded actions that are random."""
+Agent = Literal["beginner", "planner"]
+AGENTS: dict[Agent, tuple[int, float]] = {"beginner": (1, 1.0), "planner": (3, 0.2)}
+"""Who plays: how many observations are told, and the share of actions that are random."""
 
 
 @functools.cache
-def prompter() -> tuple[PromptBuilder, Boundary]:
+def prompter(observations: int = 1) -> tuple[PromptBuilder, Boundary]:
     """What makes prompts, with a trained vocabulary of word pieces: texts are as long as a language model has them."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(minilm_folder(), local_files_only=True)
     boundary = Boundary(tokenizer, seq2seq=True)
-    return PromptBuilder(PromptConfig(), ACTIONS, boundary), boundary
+    return PromptBuilder(PromptConfig(observations=observations), ACTIONS, boundary), boundary
 
 
 def folded(ids: Prompt, vocabulary: int) -> Prompt:
@@ -59,10 +61,11 @@ def mixed(n: int) -> list[int]:
 
 
 @functools.cache
-def record(steps: int) -> list[list[Prompt]]:
+def record(steps: int, agent: Agent) -> list[list[Prompt]]:
     """Prompts of real play: at each step, that of each of 32 envs."""
     env = envs.make(LEVEL, ENVS, captions=True, actions=len(ACTIONS))
-    expert, generator, prompt = Expert(), np.random.default_rng(0), prompter()[0]
+    told_at_once, errors = AGENTS[agent]
+    expert, generator, prompt = Expert(), np.random.default_rng(0), prompter(told_at_once)[0]
     length = 2 * (prompt.config.observations - 1)  # for each earlier observation its text and the action
     earlier: list[deque[str]] = [deque(maxlen=length) for _ in range(ENVS)]
     told: list[list[Prompt]] = []
@@ -71,8 +74,9 @@ def record(steps: int) -> list[list[Prompt]]:
         for _ in range(steps):
             goals, seen = env.texts.texts(obs["mission"]), env.texts.texts(obs["caption"])
             told.append([prompt.tokens(g, [s], tuple(e)) for g, s, e in zip(goals, seen, earlier, strict=True)])
-            errs, others = generator.random(ENVS) < RANDOM, generator.integers(len(ACTIONS), size=ENVS)
-            actions = np.where(errs, others, expert.act(env))  # type: ignore[arg-type] # it is one of BabyAI
+            errs, actions = generator.random(ENVS) < errors, generator.integers(len(ACTIONS), size=ENVS)
+            if not errs.all():
+                actions = np.where(errs, actions, expert.act(env))  # type: ignore[arg-type] # it is one of BabyAI
             transition = env.advance(actions)
             for past, text, action in zip(earlier, seen, actions.tolist(), strict=True):
                 past.extend((text, ACTIONS[action]))
@@ -82,8 +86,8 @@ def record(steps: int) -> list[list[Prompt]]:
     return told
 
 
-def stream(round_number: int, vocabulary: int, steps: int, width: int) -> list[list[Question]]:
+def stream(round_number: int, vocabulary: int, steps: int, width: int, agent: Agent) -> list[list[Question]]:
     """The questions of each step, of `width` envs that change with the round."""
     asked = candidates(vocabulary)
     chosen = [(round_number * width + i) % ENVS for i in range(width)]
-    return [[(folded(prompts[i], vocabulary), asked) for i in chosen] for prompts in record(steps)]
+    return [[(folded(prompts[i], vocabulary), asked) for i in chosen] for prompts in record(steps, agent)]

@@ -19,6 +19,8 @@ from llm_service.errors import UsageError
 from llm_service.scoring.tokens import Boundary
 
 KEY = "policy.lm.folder"
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", "tiktoken.model")
+"""Files of which a tokenizer has one at least."""
 LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 
 
@@ -112,6 +114,8 @@ def inspect(lm: Any) -> Boundary:
     """
     folder = place(lm.folder)
     check(folder, lm.device, KEY)
+    if not any((folder / name).is_file() for name in TOKENIZERS):  # of some families the library would make up one
+        raise UsageError(f"{KEY}: {folder} has no tokenizer that can be read: there is none of {', '.join(TOKENIZERS)}")
     from transformers import AutoConfig, AutoTokenizer
 
     try:

@@ -50,13 +50,13 @@ class LanguageModelConfig(Part):
     normalise: Literal["none", "tokens", "compat"] = "none"
     """`scores`: `tokens` divides a score by its number of tokens. `compat`: sums of raw logits, with 1 for each token
     that a name is shorter than the longest, as published."""
-    temperature: float = 1.0
+    temperature: float = Field(default=1.0, gt=0)
     """`scores`: what log-probabilities are divided by before the softmax over actions."""
     tune: Literal["all", "lora", "none"] = "all"
     """What is trained beside the heads: all weights, low-rank adapters (Hu et al. 2021), or none."""
-    lora_rank: int = 16
+    lora_rank: int = Field(default=16, ge=1)
     """Rank of the adapters."""
-    lora_alpha: float = 32.0
+    lora_alpha: float = Field(default=32.0, gt=0)
     """Scale of the adapters: their product is multiplied by this over the rank."""
     lora_targets: list[str] = Field(default=[])
     """Names of the layers that get adapters; empty: queries and values, or what is usual for the family."""
@@ -64,15 +64,15 @@ class LanguageModelConfig(Part):
     """Arithmetic of the model; weights that are trained are kept in float32 either way."""
     checkpointing: bool = False
     """Keep only the borders between layers for the backward pass and compute the rest again: less memory, more time."""
-    critic: int = 128
+    critic: int = Field(default=128, ge=1)
     """Width of the two layers before the value, and before the logits of `head=actions`."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """`auto`: a GPU if there is one."""
-    budget: int = 0
-    """Tokens that are computed at once, padding included; 0: 2,048 on CPU, 16,384 elsewhere."""
-    context: int = 0
+    budget: int = Field(default=0, ge=0)
+    """Tokens that are computed at once, padding included; 0: as is best on CPU, 8,192 elsewhere."""
+    context: int = Field(default=0, ge=0)
     """Longest prompt with an action, in tokens; 0: what the model says."""
-    action_tokens: int = 16
+    action_tokens: int = Field(default=16, ge=1)
     """Most tokens of an action's name."""
     placement: Literal["local", "server"] = "local"
     """`local`: every actor has a copy of the model. `server`: one role has it, and actors ask it in batches."""
@@ -139,7 +139,7 @@ class LanguagePolicy(Parts):
             self.model,
             tokenizer,
             context=lm.context or None,
-            budget=lm.budget or (2048 if self.device.type == "cpu" else 16_384),
+            budget=lm.budget or None,
             remember=0,
             raw=lm.normalise == "compat",
         )
@@ -277,7 +277,13 @@ def check_model(config: Any, spec: EnvSpec) -> None:
     Raises:
         ValueError, UsageError: no; one sentence.
     """
-    Prompter(config, spec, inspect(config.lm)).tokens_of(spec.action_names)
+    prompter = Prompter(config, spec, inspect(config.lm))
+    names = prompter.tokens_of(spec.action_names)
+    least, context = len(prompter.prompt.tokens("", ())) + max(map(len, names)), config.lm.context
+    if context and least > context:
+        raise UsageError(
+            f"policy.prompt: the names of the actions alone need {least} tokens, policy.lm.context={context}"
+        )
     if config.lm.tune == "lora":
         skeleton(config.lm)
 

@@ -50,7 +50,7 @@ def test_an_answer_that_differs_fails(of):
 
 def test_recorded_prompts_are_computed_once_in_a_version_and_all_of_them_compared():
     model = small()
-    match = Acting(model, lambda number: stream(number, VOCABULARY, steps=6, width=3), stride=2)
+    match = Acting(model, lambda number: stream(number, VOCABULARY, steps=6, width=3, agent="planner"), stride=2)
     encoded = []
     match.scorer.model.encoder.block[0].register_forward_pre_hook(lambda _, given: encoded.append(len(given[0])))
     match.play_ours()
@@ -65,7 +65,7 @@ def test_recorded_prompts_are_computed_once_in_a_version_and_all_of_them_compare
 
 
 def test_prompts_are_those_of_play():
-    told = record(6)
+    told = record(6, "planner")
     assert [len(prompts) for prompts in told] == [ENVS] * 6
     text = prompter()[1].tokenizer.decode
     first, third = text(told[0][0]), text(told[2][0])
@@ -77,10 +77,15 @@ def test_prompts_are_those_of_play():
     assert 30 < min(lengths) < max(lengths) < 400
     assert max(lengths) > 1.2 * min(lengths)
     assert len(set(told[0])) > ENVS / 2
-    one, other = stream(0, VOCABULARY, 6, 8), stream(1, VOCABULARY, 6, 8)
-    assert one == stream(4, VOCABULARY, 6, 8)
+    one, other = stream(0, VOCABULARY, 6, 8, "planner"), stream(1, VOCABULARY, 6, 8, "planner")
+    assert one == stream(4, VOCABULARY, 6, 8, "planner")
     assert one != other
     assert all(0 < token < VOCABULARY for call in one for prompt, _ in call for token in prompt)
+
+
+def test_who_begins_meets_states_again():
+    told = [prompt for prompts in record(20, "beginner") for prompt in prompts]
+    assert len(set(told)) < len(told) / 2
 
 
 def test_questions_have_the_lengths_and_the_actions():
@@ -147,6 +152,7 @@ def test_the_fixed_rows(monkeypatch):
     assert rows == {
         "glam/acting/unique/prompts/encode_once": True,
         "glam/acting/recorded/prompts/encode_once": True,
+        "glam/acting/recorded/planner/prompts/encode_once": False,
         "glam/update/equal/samples/encode_once": True,
         "glam/update/mixed/samples/encode_once": True,
     }

@@ -91,8 +91,8 @@ class Parts(nn.Module):
         super().__init__()
         self.lm, self.model = lm, model
         width = model.config.get_text_config().hidden_size  # T5 calls it d_model, and has this name, too
-        self.value_head = _layers(width, lm.critic, 1)
-        self.action_head = _layers(width, lm.critic, actions) if lm.head == "actions" else None
+        self.value_head = _layers(width, lm.critic, 1, 1.0)
+        self.action_head = _layers(width, lm.critic, actions, 0.01) if lm.head == "actions" else None
 
     @property
     def value_layer(self) -> nn.Linear:
@@ -294,10 +294,13 @@ def _missing(names: Sequence[Tokens]) -> Tensor:
     return lengths.max() - lengths
 
 
-def _layers(width: int, hidden: int, out: int) -> nn.Sequential:
-    """The published head: two layers, sigmoid after each, and one without."""
-    layers = [nn.Linear(width, hidden), nn.Sigmoid(), nn.Linear(hidden, hidden), nn.Sigmoid(), nn.Linear(hidden, out)]
-    for layer, gain in ((layers[0], 1.0), (layers[2], 1.0), (layers[4], 0.01)):
-        nn.init.orthogonal_(layer.weight, gain)  # type: ignore[arg-type]
-        nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
-    return nn.Sequential(*layers)
+def _layers(width: int, hidden: int, out: int, gain: float) -> nn.Sequential:
+    """The published head, with tanh for its sigmoids: a critic that begins on their flat part hardly learns.
+
+    gain: of the last layer. What is small learns slowly, too: on the first two layers nothing depends.
+    """
+    first, second, last = nn.Linear(width, hidden), nn.Linear(hidden, hidden), nn.Linear(hidden, out)
+    for layer, scale in ((first, 1.0), (second, 1.0), (last, gain)):
+        nn.init.orthogonal_(layer.weight, scale)
+        nn.init.zeros_(layer.bias)
+    return nn.Sequential(first, nn.Tanh(), second, nn.Tanh(), last)

@@ -20,6 +20,9 @@ SMALL += ["learner.epochs=2", "evaluate.every=48", "evaluate.validation_episodes
 SMALL += ["evaluate.videos=0"]
 WORDY = ["policy.prompt.observations=3", "policy.prompt.paraphrase=0.5", "policy.prompt.synonyms=0.5"]
 
+LORA = [*WORDY, "policy.lm.tune=lora", "policy.lm.lora_rank=4", "policy.lm.pretrained=embeddings"]
+HEADS = ["policy.lm.head=actions", "policy.lm.checkpointing=true"]
+
 
 def config(folder, name, *words, model="t5"):
     return compose([*SMALL, f"policy.lm.folder={models()[model]}", f"run.folder={folder}", f"run.name={name}", *words])
@@ -32,13 +35,11 @@ def rows(path, kind):
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        ("t5", WORDY),
-        ("llama", [*WORDY, "policy.lm.tune=lora", "policy.lm.lora_rank=4", "policy.lm.pretrained=embeddings"]),
-        ("gpt2", ["policy.lm.head=actions", "policy.lm.normalise=none", "policy.lm.checkpointing=true"]),
+        pytest.param("t5", WORDY, marks=pytest.mark.slow, id="t5"),
+        pytest.param("llama", LORA, marks=pytest.mark.slow, id="llama-lora"),
+        pytest.param("gpt2", HEADS, id="gpt2-actions"),
     ],
-    ids=["t5", "llama-lora", "gpt2-actions"],
 )
-@pytest.mark.slow
 def test_stop_and_resume_is_bitwise_the_run_without_a_stop(tmp_path, model, words, monkeypatch):
     words = [*words, "stages=[train]"]
     assert controller.run(config(tmp_path, "whole", *words, model=model)) == 0

@@ -73,7 +73,8 @@ def models():
 
 
 def config_of(name, prompt=None, **lm):
-    lm = {"folder": str(models()[name]), "critic": 16, "device": "cpu"} | lm
+    lm = {"critic": 16, "device": "cpu"} | lm
+    lm = lm if "folder" in lm else lm | {"folder": str(models()[name])}
     return PolicyConfig(network="language_model", prompt={"observations": 1} | (prompt or {}), lm=lm)
 
 
@@ -492,15 +493,19 @@ def test_empty_places_are_never_sampled_and_get_no_gradient():
     taken = sample(logits, random.random(12, np.float32))[0]
     ones = np.ones(12, np.float32)
     steps = Steps(taken, None, -ones, ones, ones, 0 * ones, ones)
-    for _, some, _ in policy.pieces(obs, env.texts):
-        assert len(some) == 12
-        slopes, _, report = Loss(0.2, 0.2, 0.5, 0.01).gradient(some.detach().numpy(), 0 * ones, steps)
+    seen = 0
+    for rows, some, _ in policy.pieces(obs, env.texts):
+        n, empty = len(rows), ~there[rows]
+        values = np.zeros(n, np.float32)
+        slopes, _, report = Loss(0.2, 0.2, 0.5, 0.01).gradient(some.detach().numpy(), values, steps.at(rows))
         assert np.isfinite(report).all()
-        assert (slopes[~there] == 0).all()
-        assert (slopes[there.sum(1) > 1].any(1)).all()
-        own = torch.from_numpy(~there).float()
+        assert (slopes[empty] == 0).all()
+        assert (slopes[there[rows].sum(1) > 1] != 0).any(1).all()
+        own = torch.from_numpy(empty).float()
         gradients = torch.autograd.grad(some, list(policy.model.parameters()), own, allow_unused=True)
         assert all(gradient is None or not gradient.any() for gradient in gradients)
+        seen += n
+    assert seen == 12
 
 
 @pytest.mark.parametrize("drawn", [0.0, np.nextafter(np.float32(1), np.float32(0))])

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.api import Observation, Transition, VectorEnv
-from learner.history import FIELD
+from learner.history import CANDIDATES, FIELD
 
 
 class History:
@@ -38,15 +38,18 @@ class History:
         self._actions = np.array([env.texts.intern(name) for name in env.env_spec.action_names], np.int32)
         self.told = np.full((env.num_envs, (observations - 1) * self._width), self._empty, np.int32)
         self._seen = np.full((env.num_envs, len(observation)), self._empty, np.int32)
+        self._offered: NDArray[Any] | None = None  # the names of each state's own actions, where these differ
 
     def observe(self, obs: Observation) -> Observation:
         """Add the field to an observation of all envs: the one that the next action follows."""
         self._seen = np.stack([obs[name] for name in self._observation], 1)
+        self._offered = obs.get(CANDIDATES)
         return obs | {FIELD: self.told}
 
     def advance(self, action: NDArray[np.integer], transition: Transition) -> None:
         """After a step of the env by `action` [N]: add the field to the observations. New episodes begin without."""
-        told = np.concatenate([self.told, self._seen, self._actions[action][:, None]], 1)[:, self._width :]
+        done = self._actions[action] if self._offered is None else self._offered[np.arange(len(action)), action]
+        told = np.concatenate([self.told, self._seen, done[:, None]], 1)[:, self._width :]
         ended = transition.final_index
         if len(ended):
             transition.final_obs[FIELD] = told[ended]

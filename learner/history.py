@@ -12,6 +12,8 @@ from envs.api import EnvSpec, Field
 
 FIELD = "history"
 """The observation field that tells it."""
+CANDIDATES = "candidates"
+"""The observation field, a set of texts, of worlds whose actions differ from state to state; "" fills empty places."""
 
 
 def remembered(config: Any, spec: EnvSpec) -> EnvSpec:

@@ -27,9 +27,10 @@ from torch import Tensor, nn
 
 from envs.api import EnvSpec
 from envs.config import Part
+from learner.history import CANDIDATES
 from learner.models.language_model import inspect, load, skeleton
 from learner.models.prompt import check_prompt
-from learner.models.prompter import CANDIDATES, Asked, Prompter, Rows, Texts, check_names
+from learner.models.prompter import Asked, Prompter, Rows, Texts, check_names
 from llm_service.errors import ContextTooLong, UsageError
 from llm_service.scoring.scorer import Question, Scorer, Scores
 from llm_service.scoring.trie import Tokens

@@ -15,13 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.api import EnvSpec, Field
+from learner.history import CANDIDATES
 from learner.history import FIELD as HISTORY
 from learner.models.prompt import Prompt
 from llm_service.scoring.tokens import Boundary
 from llm_service.scoring.trie import Tokens
-
-CANDIDATES = "candidates"
-"""The observation field, a set of texts, of worlds whose actions differ from state to state; "" fills empty places."""
 
 Rows = Mapping[str, NDArray[np.integer]]
 
@@ -124,6 +122,8 @@ class Prompter:
                         f"action {name!r} has {len(tokens)} tokens, more than policy.lm.action_tokens={self._longest}: "
                         "give it a shorter name or raise the limit"
                     )
+            if len(set(found)) < len(found):
+                raise ValueError(f"two of the actions {', '.join(names)} are the same tokens to the model: rename one")
             self._known[names] = found
         return self._known[names]
 

@@ -8,6 +8,7 @@ import pytest
 import envs
 from actors.history import History
 from learner.history import FIELD
+from tests.learner.test_llm_policy import Doors
 
 
 def world(n=4, **options):
@@ -119,3 +120,19 @@ def test_a_state_of_other_envs_is_refused():
     state = History(env, ["caption"], 3).state()
     with pytest.raises(ValueError, match=r"the state remembers \[4, 4\] texts, these envs \[4, 2\]"):
         History(env, ["caption"], 2).restore(state)
+
+
+def test_where_actions_differ_the_name_that_was_offered_is_told():
+    env = Doors(5, 1)
+    history = History(env, ["caption"], 3)
+    obs, random = history.observe(env.begin()), np.random.default_rng(0)
+    for _ in range(12):
+        offered = [[env.texts[i] for i in row] for row in obs["candidates"].tolist()]
+        action = np.array([random.choice([k for k, name in enumerate(names) if name]) for names in offered])
+        done = [names[k] for names, k in zip(offered, action.tolist(), strict=True)]
+        transition = env.advance(action)
+        history.advance(action, transition)
+        obs = transition.obs
+        told = obs["history"].copy()
+        told[transition.final_index] = transition.final_obs.get("history", told[:0])
+        assert [env.texts[i] for i in told[:, -1].tolist()] == done

@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import envs
@@ -412,6 +412,7 @@ class Bookkeeper:
     rich=st.booleans(),
 )
 def test_no_reward_without_the_deed(seed, name, subgoals, success, rich):
+    assume(subgoals == "none" or name != "survival")  # which has no parts, and is refused
     env = envs.make("crafter/Text", 2, seed=seed, task=name, subgoals=subgoals, success=success, dying=False)
     env.begin()
     generator, names = np.random.default_rng(seed), list(COMBINED)

@@ -58,6 +58,7 @@ def topology(config: Config) -> Topology:
     roles: tuple[Role, ...] = (controller, rollout)
     edges: tuple[tuple[str, str, str], ...] = (("actor", "controller", "summary and heartbeat"),)
     kinds = {stage.kind for stage in selected(config)}
+    served = config.policy.network == LANGUAGE_MODEL and config.policy.lm.placement == "server"
     if "collect" in kinds:
         what = f"{config.collect.episodes:,} episodes by {config.collect.player}, in shards"
         edges = (*edges, ("actor", "store", what))
@@ -72,14 +73,15 @@ def topology(config: Config) -> Topology:
         does = f"{config.method.model_dump()['name']}: {does}, in minibatches of {learner.minibatch}"
         roles = (*roles, Role("learner", learner.n, learner.threads, does))
         chunk = f"chunks [{actors.steps}, {actors.envs}, ...] by reference"
+        acts = "policy" if served else "actor"
         edges = (
             *edges,
             ("actor", "learner", chunk),
-            ("learner", "actor", "weights by argument, one version at a time"),
+            ("learner", acts, "weights by argument, one version at a time"),
         )
-    if config.policy.network == LANGUAGE_MODEL and config.policy.lm.placement == "server":
+    if served:
         roles = (*roles, Role("policy", 1, 1, f"answers for all actors with {config.policy.lm.folder}"))
-        edges = (*edges, ("actor", "policy", "batches of prompts"), ("learner", "policy", "weights, by version"))
+        edges = (*edges, ("actor", "policy", "batches of prompts"))
     if asks_a_language_model(config):
         llm = config.llm
         does = f"LLM service, backend {llm.name}, with journal and Redis"

@@ -27,6 +27,8 @@ from envs.native.compiler import compiled
 Array = NDArray[np.float32]
 
 REPORT = ("policy", "value", "entropy", "approx_kl", "clip_fraction")
+OF_RATIO = np.array([True, False, False, True, True])
+"""Which of these are about the ratio."""
 FORBIDDEN = np.float32(-1e30)
 """Logit of an action that the mask forbids: its probability is exactly 0, and so is its gradient."""
 

@@ -320,7 +320,7 @@ class PPO:
                 d_logits, d_value, found = self.loss.gradient(_numbers(logits), _numbers(value), still)
                 before = some.tokens[:, : tokens.shape[1]]
                 d_tokens, said = losses.token_gradient(_numbers(tokens), before, some, self.config.clip)
-                found = np.where(said == 0, found, said)
+                found = np.where(losses.OF_RATIO, said, found)
                 outputs.append(tokens)
                 gradients.append(d_tokens)
             if some.reference is not None:

@@ -28,15 +28,13 @@ from torch import Tensor, nn
 from envs.api import EnvSpec
 from envs.config import Part
 from learner.history import CANDIDATES
+from learner.losses import FORBIDDEN
 from learner.models.language_model import inspect, load, skeleton
 from learner.models.prompt import check_prompt
 from learner.models.prompter import Asked, Prompter, Rows, Texts, check_names
 from llm_service.errors import ContextTooLong, UsageError
 from llm_service.scoring.scorer import Question, Scorer, Scores
 from llm_service.scoring.trie import Tokens
-
-FORBIDDEN = -1e30
-"""Logit of what is no action of a state."""
 
 
 class LanguageModelConfig(Part):
@@ -244,7 +242,7 @@ class LanguagePolicy(Parts):
             scores = [own + _missing(names).to(own) for own, (_, names, _) in zip(scores, asked, strict=True)]
         if all(len(places) == size for _, _, places in asked):
             return torch.stack(list(scores)) / self.lm.temperature
-        logits = scores[0].new_full((len(scores), size), FORBIDDEN)
+        logits = scores[0].new_full((len(scores), size), float(FORBIDDEN))
         rows = [row for row, (_, _, places) in enumerate(asked) for _ in places]
         at = [place for _, _, places in asked for place in places]
         return logits.index_put((torch.tensor(rows), torch.tensor(at)), torch.cat(list(scores)) / self.lm.temperature)

@@ -8,7 +8,7 @@ import pytest
 import envs
 from actors.history import History
 from learner.history import FIELD
-from tests.learner.test_llm_policy import Doors
+from tests.learner.doors import Doors
 
 
 def world(n=4, **options):

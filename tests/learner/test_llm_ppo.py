@@ -17,8 +17,9 @@ from learner.history import remembered
 from learner.losses import REPORT, Steps
 from learner.models.llm_policy import LanguagePolicy
 from learner.ppo import PPO, LearnerConfig
+from tests.learner.doors import Doors
 from tests.learner.ranks import both
-from tests.learner.test_llm_policy import OPTIONS, WORLD, Doors, config_of, models, reference
+from tests.learner.test_llm_policy import OPTIONS, WORLD, config_of, models, reference
 from tests.learner.test_losses import reference as loss_terms
 
 SEED, VERSION = 3, 5
@@ -326,3 +327,44 @@ def test_actions_of_a_states_own_are_learned_from(name, monkeypatch):
     assert isinstance(policy, LanguagePolicy)
     for rows, logits, _ in said(policy, batch):
         assert (logits.detach().numpy()[~there[rows]] == np.float32(-1e30)).all()
+
+
+def test_the_ratio_of_tokens_has_the_gradient_of_the_tokens_that_were_said():
+    policy, chunks = play(explorer("t5"), steps=8)
+    learner = learner_of(policy, ratio="token", value_coefficient=0.0, entropy_coefficient=0.0, gradient_clip=1e9)
+    learner.adam.step = lambda *given: None
+    real, kept = learner._step, []
+    learner._step = lambda batch, steps, index, rate: kept.append((batch, steps)) or real(batch, steps, index, rate)
+    report = update(learner, chunks)
+    assert abs(report["losses/approx_kl"]) < 1e-7
+    assert report["losses/clip_fraction"] == 0
+    found = learner.gradient.clone()
+    batch, steps = kept[0]
+    obs = {name: column.numpy() for name, column in batch.flat_obs.items()}
+    learner.gradient.zero_()
+    for rows, _, _, tokens in policy.spelt(obs, batch.texts, steps.action):
+        several = (tokens != 0).sum(-1)
+        assert several.max() > 1
+        gain = torch.from_numpy((steps.advantage * steps.weight)[rows])
+        (-(gain * tokens.sum(-1) / several).sum() / len(steps.action)).backward()
+    assert found.abs().max() > 0
+    assert_near(found.numpy(), learner.gradient.numpy())
+
+
+def test_what_is_dear_to_leave_is_left_less():
+    apart, states = {}, {}
+    for weight in (1e-6, 10.0):
+        policy, chunks = play(explorer("t5"), steps=8)
+        before = get_weights(policy)
+        learner = learner_of(policy, reference_kl=weight, epochs=4, minibatch=16, max_lag=100)
+        for _ in range(3):
+            report = update(learner, chunks)
+        apart[weight], states[weight] = report["losses/reference_kl"], learner.state()["reference"]
+        assert all((states[weight][name] == value).all() for name, value in before.items())
+        assert any((value != before[name]).any() for name, value in get_weights(policy).items())
+    assert 0 <= apart[10.0] < apart[1e-6] / 2
+    policy, _ = play(explorer("t5"))
+    policy.value_layer.weight.data += 1
+    other = learner_of(policy, reference_kl=10.0)
+    other.restore(learner.state(), {})
+    assert all((other.state()["reference"][name] == value).all() for name, value in states[10.0].items())

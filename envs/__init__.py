@@ -6,7 +6,7 @@
     TextTable                texts as integers                                     (text)
     SingleEnv                one env behind Gymnasium's `Env`                      (single)
 
-Worlds, one module or package each: `toy`, `babyai`, `crafter`, `gym` (any registered Gymnasium env).
+Worlds, one module or package each: `toy`, `babyai`, `crafter`, `navigation`, `gym` (any registered Gymnasium env).
 """
 
 from envs.api import HELD_OUT_FIRST, Chunk, EnvSpec, Episodes, Field, Summary, Transition, VectorEnv, episode_seed

@@ -1,7 +1,8 @@
 """Adam (Kingma & Ba 2015) on one flat array of parameters, in one pass of machine code.
 
 A small network takes a step in 10 us; the bookkeeping of a general optimiser alone takes 100. The limit is reading and
-writing four arrays, 0.5 ns a parameter once they are too large for the processor's cache.
+writing four arrays, 0.5 ns a parameter once they are too large for the processor's cache. Parameters on another device
+than the processor move there, by the same arithmetic in array operations.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from envs.native.compiler import compiled
 
@@ -24,32 +27,49 @@ TO_MEAN, TO_SQUARE, EPSILON = np.float32(1 - DECAY_MEAN), np.float32(1 - DECAY_S
 class Adam:
     """Moves `parameters` [P], in place, against gradients [P]. `state` and `restore` are its memory."""
 
-    def __init__(self, parameters: Array) -> None:
+    def __init__(self, parameters: Tensor) -> None:
         self.parameters = parameters
-        self.mean, self.square = np.zeros_like(parameters), np.zeros_like(parameters)
+        self.mean, self.square = torch.zeros_like(parameters), torch.zeros_like(parameters)
         self.steps = 0
 
-    def step(self, gradients: Sequence[Array], rate: float, factor: float = 1.0) -> None:
+    def step(self, gradients: Sequence[Tensor], rate: float, factor: float = 1.0) -> None:
         """One step of size `rate` against `factor` times the gradient [P], which comes in parts, in order."""
         self.steps += 1
-        scale = np.float32(rate / (1 - DECAY_MEAN**self.steps))
-        root = np.float32(1 / math.sqrt(1 - DECAY_SQUARE**self.steps))
+        scale = rate / (1 - DECAY_MEAN**self.steps)
+        root = 1 / math.sqrt(1 - DECAY_SQUARE**self.steps)
         begin = 0
         for gradient in gradients:
             part = slice(begin, begin + len(gradient))
-            own = self.parameters[part], self.mean[part], self.square[part]
-            _step(*own, gradient, np.float32(factor), scale, root)
+            arrays = self.parameters[part], self.mean[part], self.square[part], gradient
+            if gradient.device.type == "cpu":
+                parameters, mean, square, slope = (each.numpy() for each in arrays)
+                _step(parameters, mean, square, slope, np.float32(factor), np.float32(scale), np.float32(root))
+            else:
+                step_by_arrays(*arrays, factor, scale, root)
             begin = part.stop
 
     def state(self) -> dict[str, NDArray[Any]]:
         """What a successor needs to continue: `mean` [P], `square` [P], `steps`."""
-        return {"mean": self.mean.copy(), "square": self.square.copy(), "steps": np.array(self.steps)}
+        moments = {"mean": self.mean, "square": self.square}
+        return {name: each.cpu().numpy().copy() for name, each in moments.items()} | {"steps": np.array(self.steps)}
 
     def restore(self, state: dict[str, NDArray[Any]]) -> None:
         """Continue from `state`; ValueError if it is of other parameters."""
         if set(state) != {"mean", "square", "steps"} or state["mean"].shape != self.mean.shape:
             raise ValueError("the optimiser's state does not fit this policy")
-        self.mean[:], self.square[:], self.steps = state["mean"], state["square"], int(state["steps"])
+        self.mean.copy_(torch.from_numpy(np.array(state["mean"])))
+        self.square.copy_(torch.from_numpy(np.array(state["square"])))
+        self.steps = int(state["steps"])
+
+
+def step_by_arrays(
+    parameters: Tensor, mean: Tensor, square: Tensor, gradient: Tensor, factor: float, scale: float, root: float
+) -> None:
+    """`_step` where machine code of our own does not run."""
+    slope = gradient * factor
+    mean.add_(slope - mean, alpha=float(TO_MEAN))
+    square.add_(slope * slope - square, alpha=float(TO_SQUARE))
+    parameters.addcdiv_(mean, square.sqrt().mul_(root).add_(float(EPSILON)), value=-scale)
 
 
 @compiled

@@ -37,5 +37,5 @@ def descend(adam: Adam, gradients: Sequence[Tensor], group: Group, clip: float, 
     norm = math.sqrt(sum(float(torch.dot(part, part)) for part in flat))
     usable = math.isfinite(norm)  # equal on all ranks, since the gradients are
     if usable:
-        adam.step([part.numpy() for part in flat], rate, min(1.0, clip / (norm + 1e-6)))
+        adam.step(flat, rate, min(1.0, clip / (norm + 1e-6)))
     return norm, usable

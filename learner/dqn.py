@@ -152,7 +152,7 @@ class DQN:
         self.rewards: Rewards = Worth(config, dqn.reward_clip, self.replay, intrinsic)
         self.owned = [p for layer in learning_layers(policy, dqn.fit) for p in layer.parameters()]
         parameters, _ = side_by_side(self.owned)
-        self.adam = Adam(parameters.numpy())
+        self.adam = Adam(parameters)
         self.counts = Counts()
         self._set_epsilon()
         self.target = copy.deepcopy(policy)

@@ -141,9 +141,9 @@ class Fitter:
         self.validation = np.sort(random.permutation(self.validation)[: VALIDATED * self.config.batch])
         self.policy = build_policy(setup.policy, setup.spec, setup.seed)
         parameters = [p for p in self.policy.parameters() if p.requires_grad]
-        self._decays = torch.cat([torch.full((p.numel(),), float(p.ndim > 1)) for p in parameters])
+        self._decays = torch.cat([torch.full_like(p.detach().ravel(), p.ndim > 1) for p in parameters])
         self.parameters, self.gradient = side_by_side(parameters)
-        self.adam = Adam(self.parameters.numpy())
+        self.adam = Adam(self.parameters)
         self.group = Group(rank, setup.learner.n, address)
         self.rank, self.step = rank, 0
         self._epoch, self._order = -1, np.zeros(0, np.int64)

@@ -16,10 +16,10 @@ passes a step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -32,18 +32,22 @@ from envs.config import Part
 from learner import losses
 from learner.adam import Adam
 from learner.advantages import next_values, vtrace
-from learner.batch import Batch, collate
+from learner.batch import Batch, arrays, collate, flattened
 from learner.checkpoint import Arrays
 from learner.collective import Group
 from learner.descent import descend, side_by_side
 from learner.intrinsic import Intrinsic
 from learner.models.llm_policy import LanguagePolicy
 from learner.models.policy import Policy
+from learner.origin import Origin
+from learner.precision import has_bfloat16, require_bfloat16
 from learner.value_scale import ValueScale
 
 REPORT = (*losses.REPORT, "reference_kl", "gradient_norm", "skipped")
 COLUMNS = ("env", "goal", "intrinsic", "shaping")
 """Columns of rewards that there may be."""
+HOLD = 1.0
+"""Weight of KL(policy || the one that training began with) while the critic warms up."""
 
 
 class LearnerConfig(Part):
@@ -94,6 +98,9 @@ class LearnerConfig(Part):
     """Language models: what the clipped ratio is of, the action or each token of its name."""
     reference_kl: float = 0.0
     """Weight of KL(policy || the policy that training began with): how dear it is to become another one."""
+    critic_warmup: int = 0
+    """Env steps from the start in which values alone are learned and the policy is held where it is, for policies that
+    can do something before they are trained (`learner/origin.py`)."""
     normalise_value: bool = False
     """Learn values in units of their own mean and deviation (`learner/value_scale.py`)."""
     reward_scale: float = 1.0
@@ -120,6 +127,14 @@ class LearnerConfig(Part):
         return self.learning_rate * (1 - 0.9 * min(1.0, env_steps / self.env_steps) if self.anneal else 1.0)
 
 
+class Terms(NamedTuple):
+    """What counts in one update."""
+
+    loss: losses.Loss
+    pull: float  # weight of KL(policy || origin)
+    advantage: float  # what advantages are multiplied by
+
+
 class PPO:
     """Owns the optimiser of a policy.
 
@@ -140,12 +155,10 @@ class PPO:
         self.half = config.autocast != "none" and has_bfloat16()
         self.config, self.policy, self.group, self.seed = config, policy, group, seed
         self.intrinsic = intrinsic
-        self.loss = losses.Loss(config.clip, config.value_clip, config.value_coefficient, config.entropy_coefficient)
         parameters, self.gradient = side_by_side([p for p in policy.parameters() if p.requires_grad])
-        self.adam = Adam(parameters.numpy())
+        self.adam = Adam(parameters)
         self.scale = ValueScale(policy.value_layer) if config.normalise_value else None
-        self.reference: dict[str, Tensor] = {}
-        self.begin()
+        self.origin = Origin(policy) if config.reference_kl or config.critic_warmup else None
 
     def learn(self, version: int, env_steps: int, chunks: Sequence[Chunk]) -> dict[str, Any]:
         """Learn from the chunks that are at most `max_lag` versions old, and drop the others."""
@@ -168,16 +181,16 @@ class PPO:
 
     def begin(self) -> None:
         """The policy was given the weights that it begins with."""
-        if self.config.reference_kl:
-            self.reference = {name: value.clone() for name, value in self.policy.payload().items()}
+        if self.origin:
+            self.origin.begin()
 
     def state(self) -> dict[str, Arrays]:
         """The memory of the optimiser, of the intrinsic reward, of the values' units; where training began."""
         state = {"optimiser": self.adam.state()} | (self.intrinsic.state() if self.intrinsic else {})
         if self.scale:
             state["value_scale"] = self.scale.state()
-        if self.reference:
-            state["reference"] = {name: value.cpu().numpy() for name, value in self.reference.items()}
+        if self.origin:
+            state["reference"] = self.origin.state()
         return state
 
     def rank_state(self) -> Arrays:
@@ -189,8 +202,8 @@ class PPO:
         self.adam.restore(state["optimiser"])
         if self.scale:
             self.scale.restore(state["value_scale"])
-        for name, value in self.reference.items():
-            value.copy_(torch.from_numpy(np.array(state["reference"][name])))
+        if self.origin:
+            self.origin.restore(state["reference"])
         if self.intrinsic:
             self.intrinsic.restore(state, own)
 
@@ -198,6 +211,7 @@ class PPO:
         """Learn from one batch; `env_steps` learned from so far set the step size. Returns losses and statistics."""
         config = self.config
         rate = config.step_size(env_steps)
+        terms = self._terms(env_steps)
         old_log_prob, value, final_value = self._current(batch)
         if self.scale:
             value, final_value = self.scale.restore_units(value), self.scale.restore_units(final_value)
@@ -209,6 +223,7 @@ class PPO:
         if config.normalise_advantage:
             mean, mean_square = self.group.mean([float(advantage.mean()), float(np.square(advantage).mean())])
             advantage = (advantage - mean) / (np.sqrt(max(mean_square - mean * mean, 0.0)) + 1e-8)
+        advantage *= terms.advantage
         told, wanted = value[:-1], target
         if self.scale:
             self.scale.follow(target, self.group)
@@ -221,19 +236,19 @@ class PPO:
             weight=np.minimum(rho, np.float32(1)).ravel(),
             value=told.ravel(),
             target=wanted.ravel(),
-            reference=self._by_reference(batch) if self.reference else None,
+            reference=self._by_origin(batch) if terms.pull else None,
             tokens=self._tokens(batch) if config.ratio == "token" else None,
         )
         reports: list[NDArray[np.float64]] = []
         for epoch in range(config.epochs):
             minibatches = self._minibatches(batch, version, epoch)
-            epoch_reports = [self._step(batch, steps, index, rate) for index in minibatches]
+            epoch_reports = [self._step(batch, steps, index, rate, terms) for index in minibatches]
             reports += epoch_reports
             kl = float(np.mean(epoch_reports, 0)[REPORT.index("approx_kl")])
             if config.target_kl is not None and self.group.mean([kl])[0] > config.target_kl:
                 break
         means = dict(zip(REPORT, np.mean(reports, 0).tolist(), strict=True))
-        if not self.reference:
+        if not self.origin:
             del means["reference_kl"]
         if means["skipped"] == 1:
             raise FloatingPointError("no gradient of this update was finite; rewards or observations may not be")
@@ -258,9 +273,9 @@ class PPO:
         """Of a whole batch: logits [T * N, A], values [T+1, N], final values [D]."""
         final_value = torch.zeros(0)
         if isinstance(self.policy, LanguagePolicy):
-            flat, value = self.policy.decide(_flat(batch.obs), batch.texts)
+            flat, value = self.policy.decide(flattened(batch.obs), batch.texts)
             if len(batch.final_index):
-                final_value = self.policy.decide(_arrays(batch.final_obs), batch.texts)[1]
+                final_value = self.policy.decide(arrays(batch.final_obs), batch.texts)[1]
             return flat[: batch.action.size].numpy(), value.view(len(batch.value), -1).numpy(), final_value.numpy()
         with self._precision():
             codes = self.policy.codes(batch.texts)
@@ -271,40 +286,52 @@ class PPO:
                 final_value = self.policy.step(batch.final_obs, codes, state)[1]
         return _numbers(logits[:-1].flatten(0, 1)), _numbers(value), _numbers(final_value)
 
-    @torch.no_grad()
-    def _by_reference(self, batch: Batch) -> NDArray[np.float32]:
-        """Logits [T * N, A] by the weights that training began with. They take the policy's place meanwhile."""
-        own = {name: value.clone() for name, value in self.policy.payload().items()}
-        try:
-            self._place(self.reference)
-            return self._whole(batch)[0]
-        finally:
-            self._place(own)
+    def _terms(self, env_steps: int) -> Terms:
+        """What counts in an update after `env_steps`."""
+        config = self.config
+        if env_steps < config.critic_warmup:
+            return Terms(
+                losses.Loss(config.clip, None, config.value_coefficient, 0.0), max(HOLD, config.reference_kl), 0
+            )
+        weights = config.value_coefficient, config.entropy_coefficient
+        return Terms(losses.Loss(config.clip, config.value_clip, *weights), config.reference_kl, 1)
 
-    def _place(self, weights: Mapping[str, Tensor]) -> None:
-        for name, value in self.policy.payload().items():  # views of the policy's own
-            value.copy_(weights[name])
+    def _by_origin(self, batch: Batch) -> NDArray[np.float32]:
+        """Logits [T * N, A] by the weights that training began with."""
+        assert self.origin
+        with self.origin.in_place():
+            return self._whole(batch)[0]
 
     @torch.no_grad()
     def _tokens(self, batch: Batch) -> NDArray[np.float32]:
         """Log-probabilities [T * N, L] of the tokens of each action's name."""
         assert isinstance(self.policy, LanguagePolicy)
         found = np.zeros((batch.action.size, self.policy.lm.action_tokens), np.float32)
-        for rows, _, _, tokens in self.policy.spelt(_arrays(batch.flat_obs), batch.texts, batch.action.ravel()):
+        for rows, _, _, tokens in self.policy.spelt(arrays(batch.flat_obs), batch.texts, batch.action.ravel()):
             found[rows, : tokens.shape[1]] = _numbers(tokens)
         return found
 
     def _minibatches(self, batch: Batch, version: int, epoch: int) -> Iterator[NDArray[np.int64]]:
-        """Of each minibatch, the flat indices t * N + n; with memory, of whole env columns so that time is in order."""
+        """Of each minibatch, the flat indices t * N + n; with memory, of whole env columns so that time is in order.
+
+        A language model computes equal states of a minibatch once: they come in the same one.
+        """
         length, envs = batch.terminated.shape
         size = max(1, self.config.minibatch // self.group.size)
         random = np.random.default_rng([self.seed, version, epoch, self.group.rank])
         units = envs if batch.state is not None else length * envs
+        order = random.permutation(units)
+        if isinstance(self.policy, LanguagePolicy):
+            told = np.concatenate([column.reshape(units, -1) for column in arrays(batch.flat_obs).values()], 1)
+            states = np.unique(told, axis=0, return_inverse=True)[1].ravel()
+            order = order[np.argsort(random.permutation(units)[states[order]], kind="stable")]
         parts = max(1, round(length * envs / size))
-        for part in np.array_split(random.permutation(units), min(parts, units)):
+        for part in np.array_split(order, min(parts, units)):
             yield part if batch.state is None else (np.arange(length)[:, None] * envs + part).ravel()
 
-    def _step(self, batch: Batch, steps: losses.Steps, index: NDArray[np.int64], rate: float) -> NDArray[np.float64]:
+    def _step(
+        self, batch: Batch, steps: losses.Steps, index: NDArray[np.int64], rate: float, terms: Terms
+    ) -> NDArray[np.float64]:
         """One gradient step of size `rate` on the env steps `index` [B]. Returns the numbers that `REPORT` names."""
         self.gradient.zero_()
         report, apart = np.zeros(len(losses.REPORT)), 0.0
@@ -313,18 +340,18 @@ class PPO:
             some, share = steps.at(part), len(part) / len(index)  # gradients of micro-batches add up
             outputs, gradients = [logits, value], []
             if tokens is None:
-                d_logits, d_value, found = self.loss.gradient(_numbers(logits), _numbers(value), some)
+                d_logits, d_value, found = terms.loss.gradient(_numbers(logits), _numbers(value), some)
             else:
                 assert some.tokens is not None
                 still = replace(some, advantage=np.zeros_like(some.advantage))
-                d_logits, d_value, found = self.loss.gradient(_numbers(logits), _numbers(value), still)
+                d_logits, d_value, found = terms.loss.gradient(_numbers(logits), _numbers(value), still)
                 before = some.tokens[:, : tokens.shape[1]]
                 d_tokens, said = losses.token_gradient(_numbers(tokens), before, some, self.config.clip)
                 found = np.where(losses.OF_RATIO, said, found)
                 outputs.append(tokens)
                 gradients.append(d_tokens)
             if some.reference is not None:
-                pulled, divergence = losses.pull(_numbers(logits), some.reference, self.config.reference_kl)
+                pulled, divergence = losses.pull(_numbers(logits), some.reference, terms.pull)
                 d_logits, apart = d_logits + pulled, apart + share * divergence
             gradients = [each * np.float32(share) if share < 1 else each for each in (d_logits, d_value, *gradients)]
             torch.autograd.backward(outputs, [_like(g, o) for g, o in zip(gradients, outputs, strict=True)])
@@ -344,9 +371,9 @@ class PPO:
         obs = {name: column.index_select(0, at) for name, column in batch.flat_obs.items()}
         if isinstance(self.policy, LanguagePolicy):
             if self.config.ratio == "token":
-                yield from self.policy.spelt(_arrays(obs), batch.texts, batch.action.ravel()[index])
+                yield from self.policy.spelt(arrays(obs), batch.texts, batch.action.ravel()[index])
             else:
-                yield from ((*piece, None) for piece in self.policy.pieces(_arrays(obs), batch.texts))
+                yield from ((*piece, None) for piece in self.policy.pieces(arrays(obs), batch.texts))
             return
         with self._precision():
             codes, obs = self._encode(batch.texts, obs)
@@ -378,15 +405,6 @@ class PPO:
         return torch.autocast("cpu", torch.bfloat16) if self.half else nullcontext()
 
 
-def _arrays(obs: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
-    return {name: column.numpy() for name, column in obs.items()}
-
-
-def _flat(obs: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
-    """[T+1, N, ...] -> [(T+1) * N, ...]."""
-    return {name: column.flatten(0, 1).numpy() for name, column in obs.items()}
-
-
 def _numbers(x: Tensor) -> NDArray[np.float32]:
     result: NDArray[np.float32] = x.detach().float().cpu().numpy()
     return result
@@ -394,15 +412,3 @@ def _numbers(x: Tensor) -> NDArray[np.float32]:
 
 def _like(x: NDArray[np.float32], other: Tensor) -> Tensor:
     return torch.from_numpy(x).to(other.device, other.dtype)
-
-
-def has_bfloat16() -> bool:
-    """Does this processor multiply bfloat16?"""
-    found = torch.cpu.get_capabilities()
-    return bool(found.get("avx512_bf16") or found.get("amx_bf16") or found.get("bf16"))
-
-
-def require_bfloat16() -> None:
-    """ValueError unless this processor multiplies bfloat16 numbers itself: emulated, they are slower than float32."""
-    if not has_bfloat16():
-        raise ValueError("learner.autocast: bfloat16 needs a processor with avx512_bf16 or amx_bf16: set it to auto")

@@ -1,12 +1,17 @@
-"""Two tiny real models, made here in seconds: a T5 and a Llama-like one, with a tokenizer of their own.
+"""Tiny real models, made here: a T5 and a Llama-like one in seconds, a T5 that reads in minutes; a tokenizer for all.
 
     python -m llm_service.tiny OUT [--corpus FILE]     ->  OUT/t5  OUT/llama     Hugging Face folders, safetensors
 
 `folder("tiny-t5")` is where such a model lies on this machine; it is made there if nobody has asked before.
 
-Both are trained for a hundred steps on the sentences of the worlds, the Llama to say the next token and the T5 to
-finish a sentence that it was given the first words of: scores of true sentences are better than those of shuffled ones,
-and no more than that may be expected. The same corpus gives the same bytes on the same machine and library versions.
+    tiny-llama        says the next token                                                         120 steps
+    tiny-t5           finishes a sentence that it was given the first words of                    120 steps
+    tiny-t5-reader    ... which stands among one to eight that it was given, so that it can look it up      3,000 steps
+
+All learn from the sentences of the worlds. Of the first two no more may be expected than that true sentences score
+better than shuffled ones. The reader can tell what of the things that a text names is where, which is what an agent
+needs before it can learn what to do about it. The same corpus gives the same bytes on the same machine and library
+versions.
 """
 
 # mypy: allow-untyped-calls
@@ -22,7 +27,7 @@ import random
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -33,21 +38,27 @@ CORPUS = Path(__file__).parent / "corpus" / "worlds.txt"
 PAD, START, END = "<pad>", "<s>", "</s>"  # token ids 0, 1, 2
 SPECIAL: dict[str, Any] = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 VOCABULARY = 1024
-NAMES = ("tiny-t5", "tiny-llama")
+NAMES = ("tiny-t5", "tiny-llama", "tiny-t5-reader")
 WIDTH = 64
 PIECES = r" ?You see an?| ?\d steps? (?:left|right|forward)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 """What a token may span: phrases of captions, else a word, a number or signs."""
+HEADINGS = "Actions: Task: Saw: Did: See: Do:"
+"""Words that prompts for acting are made of, for the tokenizer: spelt in letters they were half of a prompt."""
 STEPS = 120
+READING_STEPS = 3000
+"""From 1,000 on it begins to look up what it is asked for; before, it guesses what is likely."""
+MOST_READ = 8
 BATCH = 32
 RATE = 3e-3
 
 
-def build(out: Path, corpus: Path | None = None) -> None:
-    """Make `out/t5` and `out/llama`, which take the place of what is there.
+def build(out: Path, corpus: Path | None = None, kinds: Sequence[str] = ("llama", "t5")) -> None:
+    """Make `out/llama` and `out/t5`, which take the place of what is there.
 
     Args:
         out: folder; made if it does not exist.
         corpus: a sentence a line; None: those of all worlds.
+        kinds: which of `llama`, `t5` and `t5-reader` to make.
 
     Raises:
         UsageError: the corpus cannot be read or holds no sentences, or `out` cannot be written.
@@ -61,11 +72,11 @@ def build(out: Path, corpus: Path | None = None) -> None:
     try:
         with _reproducible():
             tokens = _tokenizer(sentences)
-            for name, make in (("llama", _llama), ("t5", _t5)):
-                model, tokenizer = make(tokens, sentences)
+            for name in kinds:
+                model, tokenizer = _MAKERS[name](tokens, sentences)
                 model.save_pretrained(work / name)
                 tokenizer.save_pretrained(work / name)
-        for name in ("llama", "t5"):
+        for name in kinds:
             _take_the_place(work / name, out / name)
     except OSError as error:
         raise UsageError(f"cannot write to {out}: {error.strerror or error}") from None
@@ -74,7 +85,7 @@ def build(out: Path, corpus: Path | None = None) -> None:
 
 
 def folder(name: str) -> Path:
-    """The folder of `tiny-t5` or `tiny-llama`, of the sentences of the worlds, in this user's cache.
+    """The folder of a model of `NAMES`, of the sentences of the worlds, in this user's cache.
 
     Raises:
         UsageError: there is no such model, or the cache cannot be written.
@@ -83,10 +94,13 @@ def folder(name: str) -> Path:
         raise UsageError(f"there is no tiny model {name!r}: there are {' and '.join(NAMES)}")
     made_of = hashlib.blake2b(Path(__file__).read_bytes() + CORPUS.read_bytes(), digest_size=6).hexdigest()
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cairn" / f"tiny-{made_of}"
+    kind = name.removeprefix("tiny-")
     with _alone(cache):
-        if not (cache / "t5").is_dir():  # the last that `build` puts in its place
-            build(cache)
-    return cache / name.removeprefix("tiny-")
+        if not (cache / kind).is_dir():
+            if kind == "t5-reader":
+                print(f"{name} is made once on this machine: it learns to read for some minutes", file=sys.stderr)
+            build(cache, kinds=(kind,))
+    return cache / kind
 
 
 @contextmanager
@@ -167,7 +181,8 @@ def _tokenizer(sentences: list[str]) -> Any:
         show_progress=False,
     )
     # A word stands at the start of a text or after a blank; both are learned.
-    tokenizer.train_from_iterator([*sentences, *(f" {sentence}" for sentence in sentences)], trainer)
+    learned = [HEADINGS, *sentences]
+    tokenizer.train_from_iterator([*learned, *(f" {sentence}" for sentence in learned)], trainer)
     return tokenizer
 
 
@@ -206,15 +221,40 @@ def _llama(tokens: Any, sentences: list[str]) -> tuple[Any, Any]:
     )
     model = LlamaForCausalLM(config)
 
-    def batch(chosen: list[str]) -> dict[str, Any]:
+    def batch(generator: random.Random) -> dict[str, Any]:
+        chosen = generator.choices(sentences, k=BATCH)
         ids, mask = _padded([[1, *tokens.encode(sentence).ids, 2] for sentence in chosen])
         return {"input_ids": ids, "attention_mask": mask, "labels": torch.where(mask == 1, ids, -100)}
 
-    _train(model, sentences, batch)
+    _train(model, batch, STEPS)
     return model, _wrapped(tokens, f"{START} $A")
 
 
 def _t5(tokens: Any, sentences: list[str]) -> tuple[Any, Any]:
+    """Finishes sentences."""
+
+    def task(generator: random.Random) -> tuple[str, str]:
+        words = generator.choice(sentences).split()
+        cut = generator.randint(1, max(1, len(words) - 1))
+        return " ".join(words[:cut]), " ".join(words[cut:])
+
+    return _t5_of(tokens, task, STEPS)
+
+
+def _reader(tokens: Any, sentences: list[str]) -> tuple[Any, Any]:
+    """Finishes sentences that it is shown among others."""
+    told = [sentence if sentence.endswith(".") else f"{sentence}." for sentence in sentences if " " in sentence]
+
+    def task(generator: random.Random) -> tuple[str, str]:
+        text = generator.sample(told, generator.randint(1, min(MOST_READ, len(told))))
+        words = generator.choice(text).split()
+        cut = generator.randint(1, len(words) - 1)
+        return " ".join([*text, *words[:cut]]), " " + " ".join(words[cut:])
+
+    return _t5_of(tokens, task, READING_STEPS)
+
+
+def _t5_of(tokens: Any, task: Callable[[random.Random], tuple[str, str]], steps: int) -> tuple[Any, Any]:
     """Two encoder and two decoder layers; tokens text </s>, answers begin with <pad> and end with </s>."""
     import torch
     from transformers import T5Config, T5ForConditionalGeneration
@@ -232,18 +272,14 @@ def _t5(tokens: Any, sentences: list[str]) -> tuple[Any, Any]:
         **SPECIAL | {"decoder_start_token_id": 0},
     )
     model = T5ForConditionalGeneration(config)
-    generator = random.Random(0)
 
-    def batch(chosen: list[str]) -> dict[str, Any]:
-        halves = []
-        for words in (sentence.split() for sentence in chosen):
-            cut = generator.randint(1, max(1, len(words) - 1))
-            halves.append((" ".join(words[:cut]), " ".join(words[cut:])))
-        ids, mask = _padded([[*tokens.encode(given).ids, 2] for given, _ in halves])
-        answers, answered = _padded([[*tokens.encode(rest).ids, 2] for _, rest in halves])
+    def batch(generator: random.Random) -> dict[str, Any]:
+        tasks = [task(generator) for _ in range(BATCH)]
+        ids, mask = _padded([[*tokens.encode(given).ids, 2] for given, _ in tasks])
+        answers, answered = _padded([[*tokens.encode(rest).ids, 2] for _, rest in tasks])
         return {"input_ids": ids, "attention_mask": mask, "labels": torch.where(answered == 1, answers, -100)}
 
-    _train(model, sentences, batch)
+    _train(model, batch, steps)
     return model, _wrapped(tokens, f"$A {END}")
 
 
@@ -256,22 +292,25 @@ def _padded(rows: list[list[int]]) -> tuple[Any, Any]:
     return ids, torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
 
 
-def _train(model: Any, sentences: list[str], batch: Any) -> None:
+def _train(model: Any, batch: Callable[[random.Random], dict[str, Any]], steps: int) -> None:
     """Some steps of AdamW with a rate that falls to zero."""
     import torch
 
     generator = random.Random(0)
     optimiser = torch.optim.AdamW(model.parameters(), lr=RATE)
     model.train()
-    for step in range(STEPS):
+    for step in range(steps):
         for group in optimiser.param_groups:
-            group["lr"] = RATE * (1 - step / STEPS)
-        loss = model(**batch(generator.choices(sentences, k=BATCH))).loss
+            group["lr"] = RATE * (1 - step / steps)
+        loss = model(**batch(generator)).loss
         optimiser.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
     model.eval()
+
+
+_MAKERS: dict[str, Callable[[Any, list[str]], tuple[Any, Any]]] = {"llama": _llama, "t5": _t5, "t5-reader": _reader}
 
 
 class _Parser(argparse.ArgumentParser):

@@ -110,7 +110,7 @@ def knowledge(name: str = "") -> Knowledge:
             channel: {word: number for number, word in enumerate(words)}
             for channel, words in (("object", OBJECTS), ("colour", COLOURS), ("state", STATES))
         },
-        "corpus": list(dict.fromkeys([*_captions(), *_missions()])),
+        "corpus": list(dict.fromkeys([*_captions(), *_missions(), *ACTION_NAMES["en"]])),
     }
 
 

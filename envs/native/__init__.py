@@ -3,6 +3,7 @@
 compiler    `compiled`, the decorator of every such loop
 random      random numbers for them, and the seeds of episodes
 babyai      BabyAI, a million steps a second
+navigation  a robot in a house, with the networks that drive it
 
 Nothing is imported here: compiled code is loaded by the worlds that use it, when they are built.
 """

@@ -79,7 +79,7 @@ class Intrinsic:
         self.networks = nn.ModuleList(self.views)
         self.owned = [p for p in self.networks.parameters() if p.requires_grad]
         parameters, self.gradient = side_by_side(self.owned)
-        self.adam = Adam(parameters.numpy())
+        self.adam = Adam(parameters)
         self.visits = Visits(self.fields) if config.name == "noveld" and config.first_visit else None
         self.calls = 0
         self._told: list[tuple[float, float]] = []  # mean reward and loss of the calls since the last report

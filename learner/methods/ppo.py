@@ -12,7 +12,7 @@ from typing import Any, Literal
 from envs.api import EnvSpec
 from envs.config import Part
 from learner.methods import Stage
-from learner.ppo import require_bfloat16
+from learner.precision import require_bfloat16
 
 
 class Config(Part):

@@ -1,4 +1,7 @@
 """What was lived, on disk: stores that outlive a process.
 
 episodes       finished episodes as Arrow shards: many writers, memory-mapped readers
+archive        what a search has found: behaviours and what made them, as Parquet shards
+neighbours     the nearest of all points, exactly, in a tree that grows (its machine code: kd_tree)
+grid           the best behaviour of each cell, and how many cells have one
 """

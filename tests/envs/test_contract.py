@@ -40,6 +40,7 @@ def options(env_id):
     return {
         "babyai": {"max_steps": 9, "captions": True},
         "crafter": {"length": 9, "observe": every, "task": "gardening", "subgoals": "shown"},
+        "navigation": {"length": 9, "start": "anywhere", "captions": True},
     }.get(family, {})
 
 

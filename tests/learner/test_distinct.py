@@ -9,7 +9,7 @@ import torch
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor
 from envs.api import Field
-from learner.adam import Adam
+from learner.adam import Adam, step_by_arrays
 from learner.collective import Group
 from learner.descent import descend
 from learner.distinct import Remembered, distinct, texts_of
@@ -170,7 +170,7 @@ def test_gradients_in_parts_make_the_step_of_their_whole():
     whole = torch.cat([part.flatten() for part in gradients])
     moved = []
     for parts in (gradients, [whole]):
-        adam = Adam(np.ones(len(whole), np.float32))
+        adam = Adam(torch.ones(len(whole)))
         for _ in range(2):
             norm, usable = descend(adam, parts, Group(), 0.5, 1e-2)
         assert usable
@@ -180,3 +180,14 @@ def test_gradients_in_parts_make_the_step_of_their_whole():
         np.testing.assert_allclose(one, other, rtol=1e-5)
     clipped = (whole * (0.5 / (whole.norm() + 1e-6))).numpy()
     np.testing.assert_allclose(moved[0][1], 0.19 * clipped, rtol=1e-4)
+
+
+def test_other_devices_take_the_same_steps():
+    gradients = torch.randn(5, 100, generator=torch.Generator().manual_seed(0))
+    adam, moved = Adam(torch.ones(100)), (torch.ones(100), torch.zeros(100), torch.zeros(100))
+    for step, gradient in enumerate(gradients, start=1):
+        adam.step([gradient], 1e-2, 0.5)
+        step_by_arrays(*moved, gradient, 0.5, 1e-2 / (1 - 0.9**step), 1 / (1 - 0.999**step) ** 0.5)
+    for one, other in zip((adam.parameters, adam.mean, adam.square), moved, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)
+    assert (adam.parameters - 1).abs().min() > 1e-4

@@ -199,11 +199,12 @@ def test_the_value_of_a_step_learns_from_its_own_target_alone():
     assert values.shape == (n,)
     ones, logits, values = np.ones(n, np.float32), logits.detach().numpy(), values.detach().numpy()
     steps = Steps(batch.action.ravel()[rows], None, -ones, ones, ones, values, values + 1)
-    _, before, _ = learner.loss.gradient(logits, values, steps)
+    loss = learner._terms(0).loss
+    _, before, _ = loss.gradient(logits, values, steps)
     for row in range(n):
         target = steps.target.copy()
         target[row] += 0.5
-        _, after, _ = learner.loss.gradient(logits, values, dataclasses.replace(steps, target=target))
+        _, after, _ = loss.gradient(logits, values, dataclasses.replace(steps, target=target))
         assert np.flatnonzero(after != before).tolist() == [row]
         assert after[row] == pytest.approx(1.5 * before[row], rel=1e-4)
 
@@ -272,7 +273,7 @@ def test_only_what_is_tuned_moves(name, lm):
     assert report["losses/skipped"] == 0
     moved = {key for key, p in policy.named_parameters() if not torch.equal(p, before[key])}
     assert moved == tuned
-    assert learner.adam.parameters.size == sum(policy.get_parameter(key).numel() for key in tuned)
+    assert learner.adam.parameters.numel() == sum(policy.get_parameter(key).numel() for key in tuned)
     assert all(torch.isfinite(p).all() for p in policy.parameters())
 
 
@@ -334,7 +335,7 @@ def test_the_ratio_of_tokens_has_the_gradient_of_the_tokens_that_were_said():
     learner = learner_of(policy, ratio="token", value_coefficient=0.0, entropy_coefficient=0.0, gradient_clip=1e9)
     learner.adam.step = lambda *given: None
     real, kept = learner._step, []
-    learner._step = lambda batch, steps, index, rate: kept.append((batch, steps)) or real(batch, steps, index, rate)
+    learner._step = lambda batch, steps, *rest: kept.append((batch, steps)) or real(batch, steps, *rest)
     report = update(learner, chunks)
     assert abs(report["losses/approx_kl"]) < 1e-7
     assert report["losses/clip_fraction"] == 0
@@ -368,3 +369,41 @@ def test_what_is_dear_to_leave_is_left_less():
     other = learner_of(policy, reference_kl=10.0)
     other.restore(learner.state(), {})
     assert all((other.state()["reference"][name] == value).all() for name, value in states[10.0].items())
+
+
+def test_while_the_critic_warms_up_values_are_learned_and_the_policy_stays():
+    losses, apart = {}, {}
+    for warmup in (0, 100):
+        policy, chunks = play(explorer("t5"), steps=8)
+        learner = learner_of(policy, critic_warmup=warmup, epochs=4, minibatch=16, learning_rate=3e-3, max_lag=100)
+        batch = collate(chunks, policy, VERSION, 1.0)
+        obs = {name: column.numpy() for name, column in batch.flat_obs.items()}
+        before, judged = policy.decide(obs, batch.texts)
+        reports = [learner.update(batch, VERSION, 20 * k) for k in range(5)]
+        after, value = policy.decide(obs, batch.texts)
+        assert (value - judged).abs().max() > 0.05
+        losses[warmup] = [report["losses/value"] for report in reports]
+        now, was = after.log_softmax(-1), before.log_softmax(-1)
+        apart[warmup] = float((now.exp() * (now - was)).sum(-1).mean())
+    assert losses[100][-1] < losses[100][0] / 2
+    assert 0 < apart[100] < 0.01
+    assert apart[0] > 5 * apart[100]
+    learner.update(batch, VERSION, 100)  # it is over
+    now = policy.decide(obs, batch.texts)[0].log_softmax(-1)
+    assert float((now.exp() * (now - was)).sum(-1).mean()) > 2 * apart[100]
+
+
+def test_equal_states_come_in_the_same_minibatch():
+    policy, chunks = play(explorer("t5"), size=16, steps=20)
+    batch = collate(chunks, policy, VERSION, 1.0)
+    told = np.stack([column.numpy() for column in batch.flat_obs.values()], 1)
+    states = np.unique(told, axis=0, return_inverse=True)[1].ravel()
+    assert states.max() + 1 < 0.8 * states.size
+    learner, orders = learner_of(policy, minibatch=32), []
+    for epoch in range(2):
+        parts = list(learner._minibatches(batch, VERSION, epoch))
+        assert [len(part) for part in parts] == [32] * 10
+        orders.append(np.concatenate(parts))
+        assert sorted(orders[-1]) == list(range(320))
+        assert sum(len(set(states[part])) for part in parts) <= states.max() + len(parts)  # a border may divide one
+    assert (orders[0] != orders[1]).any()

@@ -159,7 +159,7 @@ def test_the_epochs_stop_once_the_policy_moved_too_far(monkeypatch):
 def test_parameters_remain_views_of_the_flat_ones():
     """Loading weights and reading them goes through the policy, learning through the flat array."""
     policy, learner, _ = small()
-    assert sum(p.numel() for p in policy.parameters()) == learner.adam.parameters.size
+    assert sum(p.numel() for p in policy.parameters()) == learner.adam.parameters.numel()
     learner.adam.parameters[:] = 0.5
     assert all((value == 0.5).all() for value in get_weights(policy).values())
 

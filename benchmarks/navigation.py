@@ -1,0 +1,140 @@
+"""navigation: novelty in an archive that grows, against trees that are built anew.
+
+A generation adds 200 descriptors to N others and asks for the mean distance of each to its 15 nearest. `uniform`: all
+over 600 x 600; `clustered`: in 20 Gaussian blobs of standard deviation 3. One thread, CPU time, the same numbers on
+both sides, compared in each round:
+
+    kdtree_rebuild    scikit-learn's KDTree of everything, built in each generation, as the published search does it
+    ckdtree_rebuild   SciPy's cKDTree with its fastest way of building
+    pyribs            ProximityArchive, in a process of its own, which builds a tree in each `add`
+    ours_at_1e4       ours among 10,000: how much a hundred times the points cost
+
+Limit: 200 times some four leaves of the tree (`learner/store/neighbours.py`); a round of ours is the mean of 20
+generations, since one is over in a quarter of a millisecond.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.measure import Case, DifferentOutputs, Options, PeerFailed, Report, Run, compare, run_peer
+
+CASES = ("uniform_1e5", "clustered_1e5", "uniform_1e6", "clustered_1e6")
+K = 15
+BATCH = 200
+GENERATIONS = 20  # of ours in a round
+TOLERANCE = 1e-12
+
+Floats = NDArray[np.float64]
+
+
+def draw(kind: str, count: int, seed: int) -> Floats:
+    """Descriptors [count, 2]."""
+    random = np.random.default_rng(seed)
+    if kind == "uniform":
+        return random.random((count, 2)) * 600
+    blobs = np.random.default_rng(20).random((20, 2)) * 600
+    return blobs[random.integers(0, 20, count)] + random.normal(size=(count, 2)) * 3
+
+
+class Match:
+    """Both sides on the same points: ours adds the next generations, a peer repeats the last one."""
+
+    def __init__(self, kind: str, points: int) -> None:
+        from learner.store.neighbours import Neighbours
+
+        self.kind, self.points = kind, points
+        self.known = Neighbours(2, K)
+        self.everything = draw(kind, points, seed=0)
+        self.known.insert(self.everything)
+        self.generation = 0
+        self.new = self.expected = np.empty(0)
+        self.play_ours()  # compiles
+
+    def play_ours(self) -> float:
+        """Generations a second."""
+        batches = [draw(self.kind, BATCH, self.generation + i + 1) for i in range(GENERATIONS)]
+        seconds = 0.0
+        for new in batches:
+            begun = time.process_time()
+            self.known.insert(new)
+            self.expected = self.known.mean_distance(new, K)
+            seconds += time.process_time() - begun
+        self.new, self.everything = batches[-1], np.concatenate([self.everything, *batches])
+        self.generation += GENERATIONS
+        return GENERATIONS / seconds
+
+    def play(self, build: Callable[[Floats], Any]) -> float:
+        """A peer's tree of all points, asked for the last of them.
+
+        Raises:
+            DifferentOutputs: its answer is not ours.
+        """
+        begun = time.process_time()
+        distance, _ = build(self.everything).query(self.new, K)
+        found = distance.mean(1)
+        seconds = time.process_time() - begun
+        check(self.expected, found)
+        return 1 / seconds
+
+    def play_kdtree(self) -> float:
+        try:
+            from sklearn.neighbors import KDTree  # type: ignore[import-untyped]
+        except ImportError:
+            raise PeerFailed("scikit-learn is not installed") from None
+        return self.play(lambda points: KDTree(points, leaf_size=20))
+
+    def play_ckdtree(self) -> float:
+        try:
+            from scipy.spatial import cKDTree  # type: ignore[import-untyped]
+        except ImportError:
+            raise PeerFailed("SciPy is not installed") from None
+        return self.play(lambda points: cKDTree(points, balanced_tree=False, compact_nodes=False))
+
+    def play_pyribs(self) -> float:
+        """The peer's process begins with the same points and adds the same generations; ours is repeated to compare."""
+        from learner.store.neighbours import Neighbours
+
+        answer = run_peer("pyribs", "proximity_archive", [self.kind, str(self.points), str(GENERATIONS)], 120)
+        known = Neighbours(2, K)
+        known.insert(draw(self.kind, self.points, seed=0))
+        for generation in range(1, GENERATIONS + 1):
+            known.insert(new := draw(self.kind, BATCH, generation))
+        check(known.mean_distance(new, K), np.array(answer["novelty"]))
+        return float(answer["generations"])
+
+
+def check(ours: Floats, theirs: Floats) -> None:
+    """Novelties [B] are equal but for rounding.
+
+    Raises:
+        DifferentOutputs: at the worst place.
+    """
+    if ours.shape != theirs.shape:
+        raise DifferentOutputs(f"novelty: our shape is {ours.shape}, the peer's {theirs.shape}")
+    apart = np.abs(ours - theirs)
+    if not (apart <= TOLERANCE).all():
+        at = int(np.argmax(np.nan_to_num(apart, nan=np.inf)))
+        raise DifferentOutputs(f"novelty: of point {at} ours is {ours[at]}, the peer's {theirs[at]}")
+
+
+def run(options: Options) -> Report:
+    report = Report()
+    for name in CASES:
+        if not options.wants(name):
+            continue
+        kind, _, size = name.partition("_")
+        match = Match(kind, int(float(size)))
+        peers: dict[str, Run] = {"kdtree_rebuild": match.play_kdtree, "ckdtree_rebuild": match.play_ckdtree}
+        if size == "1e5":
+            peers["pyribs"] = match.play_pyribs
+        else:
+            peers["ours_at_1e4"] = Match(kind, 10_000).play_ours
+        case = Case("navigation", name, "insert_query", frozenset({"kdtree_rebuild", "pyribs"}))
+        report.add(compare(case, match.play_ours, peers, options))
+    return report

@@ -1,0 +1,110 @@
+"""The house: a robot with three lasers and two bumpers finds its way. Maps are data.
+
+simulation  `simulate` given actions and `rollout` small policies, thousands of episodes a second
+world       the world navigation/House, in its docstring
+house       maps: JSON, PBM, PNG; the default house
+scene       what trajectories pass, as symbols; annotations and routes
+captions    sentences of where a robot is
+picture     what people are shown
+knowledge   what a language model may know of the house
+
+The compiled loops are in `envs.native.navigation`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field as Option
+
+from envs.api import EnvSpec, Field, VectorEnv
+from envs.config import Part
+from envs.navigation.captions import words
+from envs.navigation.house import HOUSE, Map, Thing, from_picture, load
+from envs.navigation.knowledge import knowledge
+from envs.navigation.scene import Scene, Symbols, Visits
+from envs.navigation.simulation import rollout, simulate
+
+__all__ = [
+    "HOUSE",
+    "Config",
+    "Map",
+    "Scene",
+    "Symbols",
+    "Thing",
+    "Visits",
+    "from_picture",
+    "has",
+    "knowledge",
+    "load",
+    "make",
+    "names",
+    "rollout",
+    "simulate",
+    "spec",
+]
+
+SENSORS = 5
+
+
+class Config(Part):
+    """Options of the house."""
+
+    map: str = ""
+    """Path of a map's JSON file; empty: the default house."""
+    start: Literal["map", "anywhere"] = "map"
+    """Where episodes begin: where the map says, or anywhere that is free, in any direction, as the seed decides."""
+    length: Annotated[int, Option(ge=1, lt=2**31)] = 400
+    """Steps after which an episode is truncated."""
+    goal_radius: Annotated[float, Option(gt=0, allow_inf_nan=False)] = 3.5
+    """How near to the map's goal a robot must come, world units. It ends the episode."""
+    captions: bool = False
+    """Observe also `caption`: sentences of where the robot is, which its sensors do not tell."""
+
+
+def names() -> list[str]:
+    return ["House"]
+
+
+def has(name: str) -> bool:
+    """Is there a world of this name?"""
+    return name in names()
+
+
+def spec(name: str, config: Config) -> EnvSpec:
+    """What a policy must know of it.
+
+    Raises:
+        ValueError: the map is bad.
+    """
+    fields = {"sensors": Field("vector", (SENSORS,))}
+    if config.captions:
+        fields["caption"] = Field("text")
+    return EnvSpec(
+        id=f"navigation/{name}",
+        fields=fields,
+        action_names=(),
+        action_shape=(2,),
+        words=words(Scene(load(config.map or HOUSE))) if config.captions else (),
+        captioned=config.captions,
+    )
+
+
+def make(name: str, num_envs: int, seed: int, first_index: int, config: Config) -> VectorEnv:
+    """Build N robots, each in a house of its own.
+
+    Raises:
+        ValueError: the map is bad, or its start is in or at a wall.
+    """
+    from envs.navigation.world import Navigation  # here, because it brings the compiler along
+
+    return Navigation(
+        spec(name, config),
+        num_envs,
+        seed,
+        first_index,
+        house=load(config.map or HOUSE),
+        start=config.start,
+        length=config.length,
+        goal_radius=config.goal_radius,
+    )

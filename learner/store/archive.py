@@ -1,0 +1,353 @@
+"""What a search has found: behaviours that only become more, each with what made it, in a folder.
+
+    archive/
+      archive.json                what all of it is: format, columns, what its maker says of it, and its shards in order
+      000000000-1026.parquet      behaviours 0 to 1025, one row each: id, descriptor, and the columns of the payload
+      000001026-0060.parquet      those that came next; small shards become one when they are many enough
+
+    append(ids, descriptors, payload)    new ones wait in memory; flush() makes them last
+    neighbours                           an index of all descriptors, for novelty
+    rows(index, columns)                 payload, read where it lies
+
+Ids and descriptors are kept in memory, some 200 bytes a behaviour; the payload (weights, trajectories) may be larger
+than memory. An id is a ticket of the search, and appending one twice changes nothing; a search that goes back to its
+checkpoint rewinds the archive, and finds again what it had found. A shard is written under another name, synced and
+renamed, and is there when `archive.json` names it, which is replaced as a whole. Shards are Parquet, which any tool for
+tables reads; their pages carry checksums, verified whenever they are read.
+
+Limit: to append, the disk; to read a row, decoding the `GROUP` rows around it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from learner.checkpoint import replace_file, sync_folder
+from learner.store.neighbours import Neighbours
+from llm_service.errors import UsageError
+
+FORMAT = 1
+ABOUT = "archive.json"
+FULL = 1024  # behaviours: shards with fewer are merged when they have so many together
+GROUP = 64  # rows that are read together; a part of the format
+ID, DESCRIPTOR = "id", "descriptor"
+
+Columns = Mapping[str, tuple[str, tuple[int, ...]]]
+"""A column's type and the shape of its rows, as in {"weights": ("float32", (302,)), "novelty": ("float64", ())}."""
+
+_OURS = re.compile(rf"\.?\d+-\d+\.parquet(\.\d+)?|\.{ABOUT}\.\d+")  # shards, and what a killed writer left
+_Part = dict[str, NDArray[Any]]  # column -> rows of it, ids and descriptors among them
+
+
+class ArchiveError(UsageError):
+    """An archive cannot be read or continued as asked. The message is one sentence that says what to do."""
+
+
+class Archive:
+    """Behaviours in a folder. It has one writer; others may read what was flushed.
+
+    Args:
+        folder: of the archive, made if there is none; its parent exists.
+        size: D, how many numbers a descriptor has.
+        columns: of the payload.
+        about: what else is to be known of all of it: hashes of configuration and map, seed, threshold. JSON.
+        k: the most neighbours that novelty will ask for.
+
+    Raises:
+        ArchiveError: the folder holds another archive, or a damaged one.
+    """
+
+    def __init__(self, folder: Path, size: int, columns: Columns, about: Mapping[str, Any], k: int = 15) -> None:
+        self.folder, self.size, self.k = Path(folder), size, k
+        self.columns = {name: (str(np.dtype(kind)), tuple(shape)) for name, (kind, shape) in columns.items()}
+        if clash := self.columns.keys() & {ID, DESCRIPTOR}:
+            raise ArchiveError(f"every archive has a column {min(clash)!r} of its own: give that of the payload a name")
+        self._all = {ID: ("int64", ()), DESCRIPTOR: ("float64", (size,)), **self.columns}
+        self.about = json.loads(json.dumps(dict(about)))
+        self._shards: list[dict[str, Any]] = []
+        self._begins = [0]  # of each shard, then of what waits
+        self._waiting: list[_Part] = []
+        self._row_of: dict[int, int] = {}
+        self._ids, self._descriptors = np.empty(0, np.int64), np.empty((0, size))
+        self._neighbours: Neighbours | None = None
+        self.folder.mkdir(exist_ok=True)
+        if not (self.folder / ABOUT).exists():
+            self._commit([], [])
+        elif {**_about(self.folder), "shards": []} != self._says([]):
+            raise ArchiveError(f"{folder} holds behaviours of another search: choose another place, or delete it")
+        self._load()
+
+    @staticmethod
+    def read(folder: Path, k: int = 15) -> Archive:
+        """The archive that a folder holds.
+
+        Raises:
+            ArchiveError: there is none, or it is damaged.
+        """
+        says = _about(Path(folder))
+        return Archive(folder, says["size"], says["columns"], says["about"], k)
+
+    def __len__(self) -> int:
+        return len(self._row_of)
+
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        """[N], in the order of appending."""
+        return self._ids[: len(self)]
+
+    @property
+    def descriptors(self) -> NDArray[np.float64]:
+        """[N, D]."""
+        return self._descriptors[: len(self)]
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """All descriptors, numbered as they were appended. Made when first asked for, then kept up to date."""
+        if self._neighbours is None:
+            self._neighbours = Neighbours(self.size, self.k)
+            self._neighbours.insert(self.descriptors)
+        return self._neighbours
+
+    def index(self, ids: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+        """The rows of these ids; -1 for one that is not there."""
+        return np.array([self._row_of.get(int(entry), -1) for entry in ids], np.int64)
+
+    def digest(self) -> str:
+        """Hash of all ids and descriptors in their order: equal searches, equal hashes."""
+        return hashlib.sha256(self.ids.tobytes() + self.descriptors.tobytes()).hexdigest()
+
+    # ---- writing ------------------------------------------------------------------------------------------------
+
+    def append(
+        self, ids: NDArray[np.int64], descriptors: NDArray[Any], payload: Mapping[str, NDArray[Any]]
+    ) -> NDArray[np.bool_]:
+        """Add M behaviours, but those whose ids [M] are there. Returns which were new [M].
+
+        descriptors: [M, D], finite.
+        payload: [M, ...] by column, all of them.
+
+        Raises:
+            ValueError: a column is missing, unknown or of another shape, or a descriptor is not finite.
+            TypeError: a column's numbers would not fit the archive's type.
+        """
+        if payload.keys() != self.columns.keys():
+            raise ValueError(f"the payload has the columns {sorted(payload)}, the archive {sorted(self.columns)}")
+        values: _Part = {}
+        for name, (kind, shape) in self._all.items():
+            column = np.asarray({ID: ids, DESCRIPTOR: descriptors, **payload}[name])
+            column = column.astype(kind, casting="same_kind", copy=False)
+            if column.shape != (len(ids), *shape):
+                raise ValueError(f"{name} of {len(ids)} behaviours has shape {column.shape}, not {(len(ids), *shape)}")
+            values[name] = column
+        if not np.isfinite(values[DESCRIPTOR]).all():
+            raise ValueError("a descriptor is not finite: leave out behaviours that have none")
+        _, first = np.unique(values[ID], return_index=True)
+        new = np.zeros(len(ids), np.bool_)
+        new[first] = self.index(values[ID][first]) < 0
+        if new.any():
+            part = {name: column[new] for name, column in values.items()}
+            self._remember(part)
+            self._waiting.append(part)
+            if len(self) - self._begins[-1] >= FULL:
+                self.flush()
+        return new
+
+    def flush(self) -> None:
+        """Make all that was appended last. Call it before each checkpoint of the search."""
+        if len(self) == self._begins[-1]:
+            return
+        small = len(self._shards)
+        while small and self._shards[small - 1]["entries"] < FULL:
+            small -= 1
+        if len(self) - self._begins[small] < FULL:
+            small = len(self._shards)  # too few to merge
+        self._commit(self._shards[:small], [self._read(shard) for shard in self._shards[small:]] + self._waiting)
+
+    def rewind(self, count: int) -> None:
+        """Forget all but the first `count` behaviours: for a search that goes back to its checkpoint.
+
+        Raises:
+            ArchiveError: there are fewer.
+        """
+        if count > len(self):
+            raise ArchiveError(
+                f"{self.folder} holds {len(self):,} behaviours, but its search's checkpoint counts {count:,}: restore "
+                "the folder from a copy, or begin the search anew"
+            )
+        self.flush()
+        kept = int(np.searchsorted(self._begins, count, side="right")) - 1  # shards that are whole
+        rest = count - self._begins[kept]
+        parts = [{name: column[:rest] for name, column in self._read(self._shards[kept]).items()}] if rest else []
+        self._commit(self._shards[:kept], parts)
+        self._load()
+
+    # ---- reading ------------------------------------------------------------------------------------------------
+
+    def rows(self, index: NDArray[np.int64], columns: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
+        """Payload [B, ...] of the behaviours in rows `index` [B], of these columns or of all.
+
+        Raises:
+            IndexError: there is no such row.
+            ArchiveError: a shard is damaged.
+        """
+        names = list(self.columns if columns is None else columns)
+        if len(index) and (index.min() < 0 or index.max() >= len(self)):
+            raise IndexError(f"rows {index.min()} to {index.max()} of an archive of {len(self)}")
+        found: _Part = {name: np.empty((len(index), *self._all[name][1]), self._all[name][0]) for name in names}
+        holder = np.searchsorted(self._begins, index, side="right") - 1
+        for number in np.unique(holder).tolist():
+            at = np.flatnonzero(holder == number)
+            row = index[at] - self._begins[number]
+            if number == len(self._shards):
+                part = {name: np.concatenate([some[name] for some in self._waiting]) for name in names}
+            else:
+                groups, of = np.unique(row // GROUP, return_inverse=True)
+                part = self._read(self._shards[number], names, groups.tolist())
+                row = of * GROUP + row % GROUP
+            for name in names:
+                found[name][at] = part[name][row]
+        return found
+
+    def verify(self) -> None:
+        """Read every byte.
+
+        Raises:
+            ArchiveError: a shard is not what was written.
+        """
+        for shard in self._shards:
+            path = self.folder / shard["file"]
+            if not path.exists() or _sha256(path) != shard["sha256"]:
+                raise _damaged(path, f"its hash differs from that in {ABOUT}")
+
+    # ---- files --------------------------------------------------------------------------------------------------
+
+    def _says(self, shards: list[dict[str, Any]]) -> dict[str, Any]:
+        columns = {name: [kind, list(shape)] for name, (kind, shape) in self.columns.items()}
+        return {"format": FORMAT, "size": self.size, "columns": columns, "about": self.about, "shards": shards}
+
+    def _commit(self, shards: list[dict[str, Any]], parts: list[_Part]) -> None:
+        """From now on the archive is these shards and, in one more, these rows. Files that nobody names are removed."""
+        if parts:
+            shards = [*shards, self._write(sum(shard["entries"] for shard in shards), parts)]
+        replace_file(self.folder / ABOUT, json.dumps(self._says(shards), indent=1).encode())
+        sync_folder(self.folder)
+        named = {shard["file"] for shard in shards}
+        for name in os.listdir(self.folder):
+            if _OURS.fullmatch(name) and name not in named:
+                (self.folder / name).unlink()
+        self._take(shards)
+
+    def _take(self, shards: list[dict[str, Any]]) -> None:
+        self._shards, self._waiting = shards, []
+        self._begins = np.cumsum([0, *(shard["entries"] for shard in shards)]).tolist()
+
+    def _load(self) -> None:
+        """Remember what is on the disk, and nothing else."""
+        self._row_of, self._neighbours = {}, None
+        shards = _about(self.folder)["shards"]
+        self._take(shards)
+        try:
+            for shard in shards:
+                path = self.folder / shard["file"]
+                size = path.stat().st_size if path.exists() else 0
+                if size != shard["bytes"]:
+                    raise _damaged(path, f"it has {size:,} bytes, not {shard['bytes']:,}")
+                self._remember(self._read(shard, [ID, DESCRIPTOR]))
+        except ArchiveError:
+            if _about(self.folder)["shards"] == shards:
+                raise
+            self._load()  # its writer has merged shards meanwhile
+
+    def _remember(self, part: _Part) -> None:
+        count = len(self)
+        self._ids = _extended(self._ids, count, part[ID])
+        self._descriptors = _extended(self._descriptors, count, part[DESCRIPTOR])
+        self._row_of.update(zip(part[ID].tolist(), range(count, count + len(part[ID])), strict=True))
+        if self._neighbours is not None:
+            self._neighbours.insert(part[DESCRIPTOR])
+
+    def _write(self, first: int, parts: list[_Part]) -> dict[str, Any]:
+        """A shard of these rows, the first of which is the archive's row `first`. Returns its entry."""
+        columns, fields = [], []
+        for name, (_, shape) in self._all.items():
+            values = np.concatenate([part[name] for part in parts])
+            column = pa.array(values.ravel())
+            if shape:
+                column = pa.FixedSizeListArray.from_arrays(column, int(np.prod(shape)))
+            columns.append(column)
+            fields.append(pa.field(name, column.type, nullable=False, metadata={"shape": json.dumps(shape)}))
+        path = self.folder / f"{first:09d}-{len(columns[0]):04d}.parquet"
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        with open(temporary, "wb") as file:
+            table = pa.table(columns, schema=pa.schema(fields))
+            pq.write_table(
+                table, file, row_group_size=GROUP, compression="zstd", use_dictionary=False, write_page_checksum=True
+            )
+            file.flush()
+            os.fsync(file.fileno())
+        entry = {"file": path.name, "entries": len(table), "bytes": temporary.stat().st_size}
+        entry["sha256"] = _sha256(temporary)
+        temporary.rename(path)
+        sync_folder(self.folder)
+        return entry
+
+    def _read(
+        self, shard: Mapping[str, Any], names: Sequence[str] | None = None, groups: Sequence[int] | None = None
+    ) -> _Part:
+        """Columns of a shard, all rows or those of some groups of rows."""
+        path, names = self.folder / shard["file"], list(self._all if names is None else names)
+        try:
+            with pq.ParquetFile(path, memory_map=True, page_checksum_verification=True) as file:
+                which = range(file.num_row_groups) if groups is None else groups
+                table = file.read_row_groups(list(which), names, use_threads=False).combine_chunks()
+            part = {}
+            for name in names:
+                kind, shape = self._all[name]
+                column = table.column(name).combine_chunks()
+                values = (column.flatten() if shape else column).to_numpy(zero_copy_only=False)
+                part[name] = values.astype(kind, copy=False).reshape(len(table), *shape)
+        except (OSError, KeyError, ValueError, pa.ArrowException) as error:
+            raise _damaged(path, str(error).split("\n")[0]) from None
+        return part
+
+
+def _about(folder: Path) -> dict[str, Any]:
+    try:
+        says: dict[str, Any] = json.loads((folder / ABOUT).read_bytes())
+        found, _ = says["format"], [says[key] for key in ("size", "columns", "about", "shards")]
+    except FileNotFoundError:
+        raise ArchiveError(f"{folder} is no archive: it holds no {ABOUT}") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArchiveError(f"{folder / ABOUT} is damaged: {error}") from None
+    if found != FORMAT:
+        raise ArchiveError(f"{folder} has format {found}, this version reads {FORMAT}")
+    return says
+
+
+def _damaged(path: Path, what: str) -> ArchiveError:
+    return ArchiveError(f"{path} is damaged, {what}: restore it from a copy, or begin the search anew")
+
+
+def _extended(array: NDArray[Any], count: int, new: NDArray[Any]) -> NDArray[Any]:
+    """An array that begins with array[:count] and `new`: the same one where it has room."""
+    if count + len(new) > len(array):
+        grown = np.empty((max(2 * count, count + len(new)), *array.shape[1:]), array.dtype)
+        grown[:count], array = array[:count], grown
+    array[count : count + len(new)] = new
+    return array
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

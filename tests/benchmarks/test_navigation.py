@@ -1,0 +1,47 @@
+"""navigation: both sides know the same points, a wrong answer is seen, rows are fixed."""
+
+import numpy as np
+import pytest
+
+from benchmarks import navigation
+from benchmarks.measure import DifferentOutputs, Options
+from benchmarks.navigation import BATCH, Match, draw, run
+
+SIZE = 500
+
+
+def test_points_are_the_same_each_time_and_clusters_are_clusters():
+    assert (draw("uniform", 300, 1) == draw("uniform", 300, 1)).all()
+    assert (draw("uniform", 300, 1) != draw("uniform", 300, 2)).any()
+    blobs = draw("clustered", 2000, 1)
+    assert len(np.unique((blobs // 30).astype(int), axis=0)) < 100 < len(np.unique(draw("uniform", 2000, 1) // 30, axis=0))
+
+
+@pytest.mark.parametrize("kind", ["uniform", "clustered"])
+def test_every_tree_is_of_all_generations_that_ours_knows(kind, monkeypatch):
+    monkeypatch.setattr(navigation, "GENERATIONS", 3)
+    match = Match(kind, SIZE)
+    for _ in range(2):
+        assert match.play_ours() > 0
+        assert match.play_kdtree() > 0
+        assert match.play_ckdtree() > 0
+    assert len(match.everything) == SIZE + 3 * 3 * BATCH
+    match.everything = match.everything[:-1]
+    with pytest.raises(DifferentOutputs, match="novelty: of point"):
+        match.play_kdtree()
+
+
+def test_the_rows_are_those_that_the_page_names(monkeypatch):
+    monkeypatch.setattr(navigation, "CASES", ("uniform_1e5", "clustered_1e6"))
+    monkeypatch.setattr(navigation, "Match", lambda kind, points: Match(kind, SIZE))
+    monkeypatch.setattr(navigation, "GENERATIONS", 2)
+    monkeypatch.setattr(Match, "play_pyribs", lambda self: 1.0)
+    report = run(Options(rounds=1, quick=False))
+    assert {row.id: row.headline for row in report.rows} == {
+        "navigation/uniform_1e5/insert_query/kdtree_rebuild": True,
+        "navigation/uniform_1e5/insert_query/ckdtree_rebuild": False,
+        "navigation/uniform_1e5/insert_query/pyribs": True,
+        "navigation/clustered_1e6/insert_query/kdtree_rebuild": True,
+        "navigation/clustered_1e6/insert_query/ckdtree_rebuild": False,
+        "navigation/clustered_1e6/insert_query/ours_at_1e4": False,
+    }

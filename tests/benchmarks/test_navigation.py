@@ -13,8 +13,8 @@ SIZE = 500
 def test_points_are_the_same_each_time_and_clusters_are_clusters():
     assert (draw("uniform", 300, 1) == draw("uniform", 300, 1)).all()
     assert (draw("uniform", 300, 1) != draw("uniform", 300, 2)).any()
-    blobs = draw("clustered", 2000, 1)
-    assert len(np.unique((blobs // 30).astype(int), axis=0)) < 100 < len(np.unique(draw("uniform", 2000, 1) // 30, axis=0))
+    cells = {kind: len(np.unique(draw(kind, 2000, 1) // 30, axis=0)) for kind in ("clustered", "uniform")}
+    assert cells["clustered"] < 100 < cells["uniform"]
 
 
 @pytest.mark.parametrize("kind", ["uniform", "clustered"])

@@ -49,6 +49,7 @@ from cluster.weights import (
     assert_supplied,
     guide_weights,
     initial_weights,
+    make_model,
     read_checkpoint,
     store_of,
     trained,
@@ -165,6 +166,7 @@ class _Controller:
     _language_setup: LanguageSetup | None = None
 
     def run(self) -> int:
+        make_model(self.config)
         with self.folder.lock():
             began = time.time()
             before = self.folder.read_status()

@@ -16,6 +16,7 @@ from learner.checkpoint import Checkpoint, CheckpointError
 from learner.fit import assert_suits
 from learner.group import Weights, assert_of_shape, assert_restorable, fields_of
 from learner.methods import Stage
+from learner.models.language_model import place
 from learner.models.llm_policy import check_model
 from learner.models.policy import LANGUAGE_MODEL
 from learner.store.episodes import ABOUT, EpisodeStore
@@ -28,6 +29,13 @@ def assert_model(config: Config) -> None:
             check_model(config.policy, configuration.seen(config))
         except ValueError as error:
             raise RunError(str(error)) from None
+
+
+def make_model(config: Config) -> None:
+    """Make the policy's tiny language model, where it is one, before roles start: they may not take minutes to."""
+    used = any(stage.learns or stage.player == "policy" for stage in selected(config))
+    if used and config.policy.network == LANGUAGE_MODEL:
+        place(config.policy.lm.folder)
 
 
 def read_checkpoint(folder: RunFolder) -> Checkpoint | None:

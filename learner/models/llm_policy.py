@@ -41,7 +41,8 @@ class LanguageModelConfig(Part):
     """The language model that acts."""
 
     folder: str = "tiny-t5"
-    """A Hugging Face folder on this machine, or `tiny-t5` or `tiny-llama`, which are made here in seconds."""
+    """A Hugging Face folder on this machine; or `tiny-t5` or `tiny-llama`, which are made here in seconds; or
+    `tiny-t5-reader`, which takes minutes, once, and learns from a third of the episodes (`llm_service/tiny.py`)."""
     pretrained: Literal["all", "embeddings", "none"] = "all"
     """Which of its weights are loaded; the others are drawn anew, by the seed."""
     head: Literal["scores", "actions"] = "scores"

@@ -9,8 +9,8 @@ import pytest
 from learner import checkpoint
 from tests.cluster.test_faults import ENDLESS, children_of, launch, rows, status, wait_for
 
-SERVED = ["experiment=glam_small", "policy.lm.placement=server", "stages=[train]", "actors.envs=4", "actors.steps=5"]
-SERVED += ["learner.minibatch=20", *ENDLESS]
+SERVED = ["experiment=glam_small", "policy.lm.folder=tiny-t5", "policy.lm.placement=server", "stages=[train]"]
+SERVED += ["actors.envs=4", "actors.steps=5", "learner.minibatch=20", *ENDLESS]
 
 
 @pytest.mark.slow

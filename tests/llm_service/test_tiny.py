@@ -191,3 +191,31 @@ def test_light_code_may_import_the_module_without_torch():
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
     assert json.loads(found) == [False, False]
+
+
+def test_the_reader_has_the_shape_and_the_tokens_of_the_other_t5(barely_trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(tiny, "READING_STEPS", 2)
+    tiny.build(tmp_path, kinds=("t5-reader",))
+    assert [path.name for path in tmp_path.iterdir()] == ["t5-reader"]
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        assert (tmp_path / "t5-reader" / name).read_bytes() == (barely_trained / "t5" / name).read_bytes()
+
+
+@pytest.mark.slow
+def test_the_reader_makes_use_of_what_it_is_given():
+    """A sentence is likelier to be finished as it goes on where it stands in the text than where it does not."""
+    folder, generator, wins = tiny.folder("tiny-t5-reader"), random.Random(3), 0
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder, local_files_only=True).eval()
+    sentences = [f"{s.rstrip('.')}." for s in Path(tiny.CORPUS).read_text().splitlines() if " " in s]
+    for _ in range(100):
+        text = generator.sample(sentences, 5)
+        words = text[0].split()
+        cut = generator.randint(1, len(words) - 1)
+        generator.shuffle(text)
+        there, absent = (
+            likelihood(model, tokenizer, [*given, *words[:cut]], words[cut:])
+            for given in (text, [sentence for sentence in text if sentence.split() != words])
+        )
+        wins += there > absent
+    assert wins >= 90

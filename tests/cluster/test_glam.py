@@ -15,9 +15,9 @@ from learner import checkpoint
 from tests.learner.test_llm_policy import models
 
 SMALL = ["experiment=glam_small", "cluster=inline", "sync=true", "policy.lm.critic=16", "policy.lm.device=cpu"]
-SMALL += ["actors.envs=3", "actors.steps=4", "env.max_steps=7", "learner.env_steps=144", "learner.minibatch=12"]
-SMALL += ["learner.critic_warmup=48", "learner.epochs=2", "evaluate.every=48", "evaluate.validation_episodes=2"]
-SMALL += ["evaluate.episodes=3", "evaluate.videos=0"]
+SMALL += ["actors.n=2", "actors.envs=3", "actors.steps=4", "env.max_steps=7", "evaluate.videos=0"]
+SMALL += ["learner.env_steps=144", "learner.minibatch=12", "learner.epochs=2", "learner.critic_warmup=48"]
+SMALL += ["evaluate.every=48", "evaluate.validation_episodes=2", "evaluate.episodes=3"]
 WORDY = ["policy.prompt.observations=3", "policy.prompt.paraphrase=0.5", "policy.prompt.synonyms=0.5"]
 
 LORA = [*WORDY, "policy.lm.tune=lora", "policy.lm.lora_rank=4", "policy.lm.pretrained=embeddings"]

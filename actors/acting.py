@@ -109,7 +109,8 @@ def _sample(
         total = 0.0
         for logit in logits[b]:
             total += math.exp(logit - largest)
-        action, reached, drawn = 0, math.exp(logits[b, 0] - largest), uniform[b] * total
+        # Both sums in float64: in float32 this one may end below `drawn`, and a forbidden action would be taken.
+        action, reached, drawn = 0, np.float64(math.exp(logits[b, 0] - largest)), uniform[b] * total
         while (reached < drawn or reached == 0.0) and action + 1 < logits.shape[1]:  # 0: what a mask forbids
             action += 1
             reached += math.exp(logits[b, action] - largest)

@@ -55,7 +55,9 @@ def test_unknown_worlds_are_refused():
 def test_the_corpus_of_babyai_is_made_of_captions_and_missions():
     corpus = envs.knowledge("babyai")["corpus"]
     captions = [s for s in corpus if s.startswith("You ")]
-    missions = [s for s in corpus if not s.startswith("You ")]
+    actions = envs.knowledge("babyai")["actions"]
+    missions = [s for s in corpus if not s.startswith("You ") and s not in actions]
+    assert corpus[-len(actions) :] == actions
     assert 300 <= len(captions) <= 1000
     assert 300 <= len(missions) <= 1000
     assert {word for s in captions for word in words_of(s)} <= caption_words("en")

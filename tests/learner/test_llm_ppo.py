@@ -295,7 +295,7 @@ def test_what_was_rewarded_becomes_more_probable(name, lm):
     batch = collate([chunk], policy, VERSION, 1.0)
     obs = {key: column.numpy() for key, column in batch.flat_obs.items()}
     before = policy.decide(obs, batch.texts)[0].softmax(-1)[:, paid].mean()
-    learner = learner_of(policy, discount=0.0, epochs=8, minibatch=16, learning_rate=3e-3, clip=1.0)
+    learner = learner_of(policy, discount=0.0, epochs=16, minibatch=16, learning_rate=1e-2, clip=1.0)
     report = learner.update(batch, VERSION, 0)
     after = policy.decide(obs, batch.texts)[0].softmax(-1)[:, paid].mean()
     assert report["losses/skipped"] == 0

@@ -103,7 +103,7 @@ def test_a_build_that_fails_leaves_nothing(tmp_path, monkeypatch):
         raise RuntimeError("power cut")
 
     monkeypatch.setattr(tiny, "STEPS", 1)
-    monkeypatch.setattr(tiny, "_t5", fail)
+    monkeypatch.setitem(tiny._MAKERS, "t5", fail)
     with pytest.raises(RuntimeError, match="power cut"):
         tiny.build(tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []

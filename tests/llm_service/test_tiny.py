@@ -214,7 +214,7 @@ def test_the_reader_makes_use_of_what_it_is_given():
         cut = generator.randint(1, len(words) - 1)
         generator.shuffle(text)
         there, absent = (
-            likelihood(model, tokenizer, [*given, *words[:cut]], words[cut:])
+            likelihood(model, tokenizer, [*given, *words[:cut]], ["", *words[cut:]])
             for given in (text, [sentence for sentence in text if sentence.split() != words])
         )
         wins += there > absent

@@ -34,6 +34,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from learner.checkpoint import replace_file, sync_folder
+from learner.store.about import read_about
 from learner.store.neighbours import Neighbours
 from llm_service.errors import UsageError
 
@@ -323,16 +324,7 @@ class Archive:
 
 
 def _about(folder: Path) -> dict[str, Any]:
-    try:
-        says: dict[str, Any] = json.loads((folder / ABOUT).read_bytes())
-        found, _ = says["format"], [says[key] for key in ("size", "columns", "about", "shards")]
-    except FileNotFoundError:
-        raise ArchiveError(f"{folder} is no archive: it holds no {ABOUT}") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArchiveError(f"{folder / ABOUT} is damaged: {error}") from None
-    if found != FORMAT:
-        raise ArchiveError(f"{folder} has format {found}, this version reads {FORMAT}")
-    return says
+    return read_about(folder / ABOUT, "archive", FORMAT, ("size", "columns", "about", "shards"), ArchiveError)
 
 
 def _damaged(path: Path, what: str) -> ArchiveError:

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from envs.api import EnvSpec, Episodes, Field, Observation
 from learner.checkpoint import replace_file, sync_folder
+from learner.store.about import read_about
 from llm_service.errors import UsageError
 
 FORMAT = 1
@@ -254,16 +255,7 @@ class _Shard:
 
 
 def _about(folder: Path) -> dict[str, Any]:
-    try:
-        says: dict[str, Any] = json.loads((folder / ABOUT).read_bytes())
-        found = says["format"]
-    except FileNotFoundError:
-        raise StoreError(f"{folder} is no store of episodes: it holds no {ABOUT}") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StoreError(f"{folder / ABOUT} is damaged: {error}") from None
-    if found != FORMAT:
-        raise StoreError(f"{folder} has format {found}, this version reads {FORMAT}")
-    return says
+    return read_about(folder / ABOUT, "store of episodes", FORMAT, (), StoreError)
 
 
 def shards(folder: Path) -> dict[str, dict[str, Any]]:

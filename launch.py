@@ -22,7 +22,7 @@ app.add_typer(llm, name="llm")
 Words = Annotated[list[str] | None, typer.Argument(metavar="[GROUP=NAME|KEY=VALUE]", show_default=False)]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="Name of a run, or the path of its folder.")]
 AnyRun = Annotated[str | None, typer.Argument(metavar="RUN", show_default=False)]
-Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Members of a sweep that run at once.")]
+Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Members of a sweep that run at once.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be started, and stop.")]
 
 
@@ -40,7 +40,7 @@ def run(
     dry_run: DryRun = False,
     list_envs: Annotated[bool, typer.Option("--list-envs", help="Print the id of every env, and stop.")] = False,
     multirun: Annotated[bool, typer.Option("--multirun", "-m", help="The same as the verb sweep.")] = False,
-    jobs: Jobs = 1,
+    jobs: Jobs = None,
 ) -> None:
     """Run an experiment: train, evaluate, keep all in one folder."""
     if list_envs:
@@ -49,19 +49,16 @@ def run(
         return print("\n".join(registry.ids()))
     if multirun:
         return sweep(words, jobs, dry_run or cfg)
+    from cluster import start
     from cluster.config import explain, named, render
 
     config, origins = explain(words or [])
     if cfg:
         return print_tree(render(config, origins))
     if dry_run:
-        from cluster.topology import draw
-
-        return print(draw(config))
-    from cluster.run import run as run_config
-
+        return print(start.dry_run(config))
     config = named(config)
-    finish(lambda _: run_config(config), Path(config.run.folder) / config.run.name)
+    finish(lambda _: start.run(config), Path(config.run.folder) / config.run.name)
 
 
 @app.command()
@@ -71,9 +68,9 @@ def resume(
     allow_change: Annotated[bool, typer.Option("--allow-change", help="Accept what makes it another run.")] = False,
 ) -> None:
     """Continue a run from its last checkpoint, counters included."""
-    from cluster.run import resume as resume_run
+    from cluster import start
 
-    finish(lambda folder: resume_run(folder, words or [], allow_change), run_folder(run))
+    finish(lambda folder: start.resume(folder, words or [], allow_change), run_folder(run))
 
 
 @app.command(name="eval")
@@ -125,6 +122,14 @@ def report(runs: Annotated[list[str], typer.Argument(metavar="RUN...")]) -> None
 
 
 @app.command()
+def judge(run: Run, rater: str = "", port: int = 0, trials: int = 128) -> None:
+    """Rate in a browser how well a run's behaviour did what was asked."""
+    from cluster.judge_server import serve
+
+    serve(run_folder(run), rater, port, trials)
+
+
+@app.command()
 def doctor(folder: Annotated[str, typer.Option(help="Where runs will be written.")] = "runs") -> None:
     """Check this machine and checkout; a finding says its fix."""
     from cluster.doctor import examine
@@ -133,7 +138,7 @@ def doctor(folder: Annotated[str, typer.Option(help="Where runs will be written.
 
 
 @app.command()
-def sweep(words: Words = None, jobs: Jobs = 1, dry_run: DryRun = False) -> None:
+def sweep(words: Words = None, jobs: Jobs = None, dry_run: DryRun = False) -> None:
     """Run each combination of values, as in seed=0..4 actors.n=2,4."""
     from cluster.sweep import sweep as run_sweep
 

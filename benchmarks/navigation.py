@@ -1,4 +1,9 @@
-"""navigation: novelty in an archive that grows, against trees that are built anew.
+"""navigation: whole generations of novelty search, and novelty in an archive that grows.
+
+`generation`: 50 policies are drawn, played for 400 steps, compared with 3,000 behaviours, and filed, by ours and by
+`stock`: one robot, a Python step, a PyTorch network, a tree built in each generation (`peers/stock_search.py`). One
+thread, CPU time. Both play the same policies: of 50 robots at least 45 must end at the same place (a speed that is
+rounded to tenths may fall to the other side of a half), and novelty of equal places must be equal to 1e-9.
 
 A generation adds 200 descriptors to N others and asks for the mean distance of each to its 15 nearest. `uniform`: all
 over 600 x 600; `clustered`: in 20 Gaussian blobs of standard deviation 3. One thread, CPU time, the same numbers on
@@ -15,8 +20,10 @@ generations, since one is over in a quarter of a millisecond.
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +31,7 @@ from numpy.typing import NDArray
 
 from benchmarks.measure import Case, DifferentOutputs, Options, PeerFailed, Report, Run, compare, run_peer
 
-CASES = ("uniform_1e5", "clustered_1e5", "uniform_1e6", "clustered_1e6")
+CASES = ("generation", "uniform_1e5", "clustered_1e5", "uniform_1e6", "clustered_1e6")
 K = 15
 BATCH = 200
 GENERATIONS = 20  # of ours in a round
@@ -123,9 +130,67 @@ def check(ours: Floats, theirs: Floats) -> None:
         raise DifferentOutputs(f"novelty: of point {at} ours is {ours[at]}, the peer's {theirs[at]}")
 
 
+class Generations:
+    """Whole generations of one search, beside an archive that holds 3,000 behaviours already."""
+
+    known = 3000
+    each = 20  # of ours in a round
+
+    def __init__(self, folder: Path) -> None:
+        from actors.novelty import NoveltyPlayer, PlayerSetup
+        from benchmarks.peers.stock_search import House
+        from learner.search import PARAMETERS, NoveltySearch, SearchConfig, columns
+        from learner.store.archive import Archive
+
+        archive = Archive(folder / "archive", 2, columns(PARAMETERS, 400), {})
+        payload = {name: np.zeros((self.known, *shape), kind) for name, (kind, shape) in archive.columns.items()}
+        archive.append(10**9 + np.arange(self.known), draw("uniform", self.known, 0), payload)
+        self.search = NoveltySearch(SearchConfig(generations=10**6), 0.5, archive, 0, 50, 600.0)
+        self.player, self.house = NoveltyPlayer(PlayerSetup("", 400)), House(400)
+        self.play_ours()  # compiles
+
+    def play_ours(self) -> float:
+        """Evaluations a second."""
+        begun = time.process_time()
+        for _ in range(self.each):
+            batch = self.search.ask()
+            assert batch is not None, "a generation is told before the next is asked for"
+            self.weights, self.played = batch.weights, self.player.play(batch.weights)
+            self.search.tell(batch.ticket, self.played)
+        return 50 * self.each / (time.process_time() - begun)
+
+    def play_stock(self) -> float:
+        """Ours' last generation by the stock loop: played, compared and filed.
+
+        Raises:
+            DifferentOutputs: its robots go elsewhere, or its novelty is another.
+        """
+        from benchmarks.peers import stock_search
+
+        archive = self.search.archive.descriptors.copy()
+        begun = time.process_time()
+        new = np.stack([stock_search.play(self.house, weights)["place"][-1] for weights in self.weights])
+        population = np.concatenate([new, new])
+        value = stock_search.novelty(archive, population, K)
+        np.argsort(-value)[:50]
+        seconds = time.process_time() - begun
+        same = (np.abs(new - self.played.descriptor) < 1e-3).all(1)
+        if same.sum() < 45:
+            raise DifferentOutputs(f"only {same.sum()} of 50 robots end where the stock loop's do")
+        apart = np.abs(self.search.archive.neighbours.mean_distance(population, K, population, True) - value).max()
+        if apart > 1e-9:
+            raise DifferentOutputs(f"novelty differs by {apart}")
+        return 50 / seconds
+
+
 def run(options: Options) -> Report:
     report = Report()
-    for name in CASES:
+    if options.wants("generation"):
+        with tempfile.TemporaryDirectory() as place:
+            generations = Generations(Path(place))
+            case = Case("navigation", "generation", "evaluations", frozenset({"stock"}))
+            report.add(compare(case, generations.play_ours, {"stock": generations.play_stock}, options))
+    for name in CASES[1:]:
         if not options.wants(name):
             continue
         kind, _, size = name.partition("_")

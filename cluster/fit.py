@@ -9,7 +9,6 @@ into calls does not show in the weights or in the rows. A rank that dies costs w
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,11 +21,11 @@ from cluster.metrics import Metrics
 from cluster.progress import Progress
 from cluster.stop import Stop
 from cluster.supervisor import last_line
-from envs.api import EnvSpec
 from learner.checkpoint import Checkpoint, latest
 from learner.collective import free_address
-from learner.fit import FitSetup, Fitter
+from learner.fit import FitConfig
 from learner.group import Weights
+from learner.sequence import SequenceConfig
 
 CALL_S = 1.0
 """Seconds that a call should last: between two, the run may be stopped and saved."""
@@ -35,12 +34,12 @@ CALL_S = 1.0
 class Ranks:
     """The ranks as one: every call goes to all."""
 
-    def __init__(self, backend: Backend, config: Config, setup: FitSetup, incarnation: int) -> None:
+    def __init__(self, backend: Backend, config: Config, setup: Any, role: type[Any], incarnation: int) -> None:
         self._backend, size = backend, config.learner.n
         address = free_address() if size > 1 else None
         suffix = f".{incarnation}" if incarnation else ""
         self._handles: list[Handle] = [
-            backend.start(f"fitter-{rank}{suffix}", Fitter, setup, rank, address) for rank in range(size)
+            backend.start(f"fitter-{rank}{suffix}", role, setup, rank, address) for rank in range(size)
         ]
 
     def call(self, method: str, *args: Any, timeout: float) -> Any:
@@ -68,22 +67,27 @@ class Ranks:
 
 
 class Fitting:
-    """One fit stage from its start, or from a checkpoint, to its last step or a stop."""
+    """One stage of gradient steps from its start, or from a checkpoint, to its last step or a stop.
+
+    fit: how many steps, and how large.
+    role: what a rank is, built from `setup`.
+    """
 
     def __init__(
         self,
         config: Config,
-        spec: EnvSpec,
-        store: Path,
+        fit: FitConfig | SequenceConfig,
+        setup: Any,
+        role: type[Any],
         folder: RunFolder,
         backend: Backend,
         metrics: Metrics,
         progress: Progress,
         stop: Stop,
     ) -> None:
-        self.config, self.folder, self.backend = config, folder, backend
+        self.config, self.fit, self.setup, self.role = config, fit, setup, role
+        self.folder, self.backend = folder, backend
         self.metrics, self.progress, self.stop = metrics, progress, stop
-        self.setup = FitSetup(config.fit, config.learner, config.policy, spec, config.seed, store)
         self.row: dict[str, Any] = {}
         self.ranks: Ranks
 
@@ -94,7 +98,7 @@ class Fitting:
         """
         deaths = 0
         while True:
-            self.ranks = Ranks(self.backend, self.config, self.setup, deaths)
+            self.ranks = Ranks(self.backend, self.config, self.setup, self.role, deaths)
             try:
                 self._start(checkpoint, initial)
                 finished = self._loop()
@@ -128,7 +132,7 @@ class Fitting:
         )
 
     def _loop(self) -> bool:
-        fit, timeout = self.config.fit, self.config.learner.timeout_s
+        fit, timeout = self.fit, self.config.learner.timeout_s
         pace = 1  # steps a call
         while self.step < fit.steps and not self.stop.reason:
             n = min(pace, fit.every - self.step % fit.every, fit.steps - self.step)
@@ -147,21 +151,21 @@ class Fitting:
     def _write_row(self, validation: dict[str, float]) -> None:
         loss, accuracy, norm = np.mean(self.recent, 0).tolist()
         self.row = {"kind": "fit", **self._counters(), "fit/loss": loss, "fit/accuracy": accuracy, **validation}
-        self.row |= {"fit/gradient_norm": norm, "fit/learning_rate": self.config.fit.step_size(self.step - 1)}
+        self.row |= {"fit/gradient_norm": norm, "fit/learning_rate": self.fit.step_size(self.step - 1)}
         self.recent = []
         self.metrics.write(self.row)
 
     def _counters(self) -> dict[str, Any]:
         wall = self._wall_before + time.monotonic() - self._began
-        return {"version": self.step, "env_steps": self.step * self.config.fit.batch, "wall_seconds": wall}
+        return {"version": self.step, "env_steps": self.step * self.fit.batch, "wall_seconds": wall}
 
     def _show(self) -> None:
         counters, row = self._counters(), self.row
-        parts = [f"fit  steps {self.step:,}/{self.config.fit.steps:,}"]
+        parts = [f"fit  steps {self.step:,}/{self.fit.steps:,}"]
         parts += [f"{key} {row[f'fit/{key}']:.3f}" for key in ("loss", "accuracy") if row]
         if "fit/validation_accuracy" in row:
             parts.append(f"validation {row['fit/validation_loss']:.3f}, {row['fit/validation_accuracy']:.3f}")
-        left = (self.config.fit.steps - self.step) * counters["wall_seconds"] / self.step
+        left = (self.fit.steps - self.step) * counters["wall_seconds"] / self.step
         self.progress.line("  ".join([*parts, f"left {left:.0f} s"]))
 
     def _save(self) -> None:

@@ -18,10 +18,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cluster.overrides import UsageError
 from learner.checkpoint import replace_file
+
+if TYPE_CHECKING:
+    from cluster.slurm import Queued
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -167,19 +170,24 @@ def print_status(runs: Path, name: str | None) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from cluster import slurm
+
     console = Console()
     paths = [find(name, runs)] if name else sorted(p.parent for p in runs.glob("*/config.yaml"))
     if not paths:
         console.print(f"no runs in {runs}; start one with: python launch.py run experiment=babyai_gotolocal")
         return
+    try:
+        jobs = slurm.look_up(paths)
+    except slurm.SlurmError as error:
+        console.print(f"[yellow]{error}[/]; what follows is what the runs last wrote", highlight=False)
+        jobs = None
     table = Table(
         "run", "state", "env steps", "success", "actors", "restarts", "updated", box=None, header_style="bold"
     )
     for path in paths:
         status = RunFolder(path).read_status()
-        state = str(status.get("state", "unknown"))
-        if state == "running" and not is_running(status):
-            state = "died (resumable)"
+        state = _state(path, status, jobs)
         success = status.get("success_rate")
         age = time.time() - float(status.get("updated", 0.0))
         table.add_row(
@@ -194,14 +202,49 @@ def print_status(runs: Path, name: str | None) -> None:
     console.print(table)
     if name:
         status = RunFolder(paths[0]).read_status()
+        job = slurm.read_record(paths[0])
+        if job:
+            there = jobs is not None and paths[0] in jobs
+            state = "" if there else slurm.last_state(job["job"])
+            said = f" ({state})" if state else ""
+            console.print(f"job: {job['job']}{said}, output {job['output']}", highlight=False, soft_wrap=True)
         for key in ("phase", "reason", "dashboard", "metrics", "report"):
             if status.get(key):
                 console.print(f"{key}: {status[key]}", highlight=False)
 
 
+def _state(path: Path, status: dict[str, Any], jobs: dict[Path, Queued] | None) -> str:
+    """What a run is at. `jobs` are those in SLURM's queue, None if it does not say."""
+    state = str(status.get("state", "unknown"))
+    if jobs is None and (path / "slurm.json").exists():
+        return state
+    job = (jobs or {}).get(path)
+    if job:
+        if job.waits:
+            return f"queued ({job.reason})" if job.reason else "queued"
+        return "running" if state == "running" else f"job {job.state.lower()}"
+    if state == "queued" or (state == "running" and ((path / "slurm.json").exists() or not is_running(status))):
+        return "died (resumable)"
+    return state
+
+
+def at_work(path: Path) -> bool:
+    """Whether a run has a process on this machine, or a job in the queue."""
+    from cluster import slurm
+
+    if (path / slurm.RECORD).exists():
+        return path in slurm.look_up([path])
+    return is_running(RunFolder(path).read_status())
+
+
 def request_stop(path: Path) -> None:
-    """Ask a run to save and stop."""
-    if not is_running(RunFolder(path).read_status()):
+    """Ask a run to save and stop; a job that has not begun is taken out of the queue."""
+    from cluster import slurm
+
+    job = slurm.look_up([path]).get(path)
+    if job:
+        return print(slurm.stop(path, job))
+    if not at_work(path):
         raise RunError(f"run {path.name!r} is not running; continue it with 'python launch.py resume {path.name}'")
     (path / "STOP").touch()
     print(f"asked {path.name} to stop: it saves after this update; see 'python launch.py status {path.name}'")
@@ -209,13 +252,17 @@ def request_stop(path: Path) -> None:
 
 def print_logs(path: Path, follow: bool) -> None:
     """Print run.log, and with `follow` what is added to it until the run ends."""
-    log = path / "run.log"
+    from cluster import slurm
+
+    log, job = path / "run.log", slurm.read_record(path)
+    if job and not log.exists():  # what kept it from beginning is there
+        log = Path(job["output"])
     if not log.exists():
         raise RunError(f"run {path.name!r} has written no log yet")
     with open(log) as file:
         while True:
             sys.stdout.write(file.read())
             sys.stdout.flush()
-            if not follow or not is_running(RunFolder(path).read_status()):
+            if not follow or not at_work(path):
                 return
             time.sleep(0.5)

@@ -22,6 +22,7 @@ import envs
 from actors.language import LanguageSetup
 from cluster.backend import Backend, Handle, RoleDied, Ticket
 from cluster.config import Config
+from cluster.folder import RunError
 from cluster.overrides import UsageError
 from llm_service import assembly
 from llm_service.errors import BackendError, Garbled, Unreachable
@@ -35,6 +36,23 @@ HUNG_S = 60.0
 """Without a sign of life for so long, it is killed."""
 RESTARTS = 5
 """So often in a run it is started again."""
+
+
+REACH_S = 10.0
+"""How long a service that another has started may take to say that it is there."""
+
+
+def check_language_model(config: Config) -> None:
+    """Could the service work as configured, or is there one at `llm.address` that lets us in?"""
+    if not config.llm.address:
+        return assembly.check(config.llm)
+    from llm_service.client import ServiceAway, connect
+
+    with connect(config.llm.address, deadline=REACH_S, when_away="stop") as door:
+        try:
+            door.stats()  # not its health: a model that is ill may recover, a wrong address may not
+        except ServiceAway as error:
+            raise RunError(f"llm.address: {error}") from None
 
 
 class LanguageRole:

@@ -1,6 +1,7 @@
 """Ray on this machine: one process a role, everything on loopback, the dashboard behind a token of this process.
 
-Ray reads how to authenticate once, when it is imported: the token is made before that, here and nowhere else.
+Ray reads how to authenticate once, when it is imported: the token is made before that, here and nowhere else. A process
+that joins a Ray of others (`joined`) has theirs.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from cluster.backend import Handle, RoleDied, Ticket
 from cluster.terminal import refuse_shadowed_workers
 from llm_service.errors import UsageError
 
+JOIN = "CAIRN_RAY_ADDRESS"
+"""Environment variable: HOST:PORT of the Ray to join."""
+
 
 def write_secret(path: Path, secret: str) -> None:
     """Write a file that only its owner can read, from its first byte on."""
@@ -46,7 +50,7 @@ def _make_token() -> str:
     return token
 
 
-TOKEN = _make_token()
+TOKEN = "" if JOIN in os.environ else _make_token()
 
 import ray  # noqa: E402 - after the token
 from ray._private import services  # noqa: E402
@@ -72,6 +76,15 @@ def _stay_on_loopback() -> Iterator[None]:
         services.resolve_ip_for_localhost = real
 
 
+def runtime_env() -> dict[str, Any]:
+    """What a role's process begins with: our packages on its path, and one thread unless it wants more."""
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {
+        "env_vars": {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": path},
+        "worker_process_setup_hook": refuse_shadowed_workers,
+    }
+
+
 @dataclass(frozen=True)
 class _Caller:
     """Calls a role's method from another role."""
@@ -95,12 +108,10 @@ class Local:
     """
 
     def __init__(self, roles: int, token_file: Path, dashboard: bool) -> None:
+        self._begin()
         self._token_file = token_file
-        self._started: Counter[str] = Counter()
         write_secret(token_file, TOKEN)
-        threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         metrics_port = _free_port()
-        path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         with _stay_on_loopback():
             context = ray.init(
                 num_cpus=roles,
@@ -112,24 +123,26 @@ class Local:
                 object_store_memory=1_000_000_000,
                 log_to_driver=False,
                 logging_level=logging.ERROR,
-                runtime_env={
-                    "env_vars": threads | {"PYTHONPATH": path},
-                    "worker_process_setup_hook": refuse_shadowed_workers,
-                },
+                runtime_env=runtime_env(),
             )
-        self.links: dict[str, str] = {}
         if dashboard:
-            self.links = {
-                "dashboard": f"http://{context.dashboard_url}",
-                "metrics": f"http://127.0.0.1:{metrics_port}/metrics",
-            }
+            self.links["dashboard"] = f"http://{context.dashboard_url}"
+            self.links["metrics"] = f"http://127.0.0.1:{metrics_port}/metrics"
+
+    def _begin(self) -> None:
+        self.links: dict[str, str] = {}
+        self._started: Counter[str] = Counter()
+
+    def _resources(self, name: str) -> dict[str, Any]:
+        """What Ray sets aside for the role `name`."""
+        return {"num_cpus": 1}
 
     def start(self, name: str, cls: type, *args: Any) -> Handle:
         # A plain actor is deaf while a long call runs: heartbeats have a thread of their own.
         groups: dict[str, Any] = {"concurrency_groups": {"heartbeat": 1}} if hasattr(cls, "heartbeat") else {}
         if hasattr(cls, "concurrency"):  # of a role that many call at once
             groups["max_concurrency"] = cls.concurrency
-        remote: Any = ray.remote(num_cpus=1, max_restarts=0, **groups)(cls)
+        remote: Any = ray.remote(max_restarts=0, **self._resources(name), **groups)(cls)
         # Ray gives a name free some time after its actor was killed: a successor does not wait for that.
         self._started[name] += 1
         unique = name if self._started[name] == 1 else f"{name}#{self._started[name]}"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster import plots
+from cluster.behaviour_pages import behaviour_sections, is_of_behaviours
 from cluster.cases_page import cases_section
 from cluster.goal_page import goals_section, language_model_section
 from cluster.outcome import (
@@ -63,6 +64,17 @@ def write(run_folders: list[Path]) -> Path:
     title = f"{runs[0].method} on {runs[0].world}"
     body = [
         _header(title, runs, missing),
+        *([behaviour_sections(groups)] if is_of_behaviours(runs) else _of_agents(runs, groups)),
+        _facts(runs),
+        _configuration(runs[0], groups),
+        _commands(runs),
+    ]
+    return save(Path(run_folders[0]) / "report.html", title, "\n".join(body))
+
+
+def _of_agents(runs: Sequence[Run], groups: Arms) -> list[str]:
+    """The sections of runs that train an agent and evaluate it in episodes."""
+    return [
         _headline(groups),
         _animations(runs),
         _learning(groups),
@@ -73,11 +85,7 @@ def write(run_folders: list[Path]) -> Path:
         _throughput(runs[0], len(runs)),
         _losses(runs[0], len(runs)),
         _probes(runs[0], len(runs)),
-        _facts(runs),
-        _configuration(runs[0], groups),
-        _commands(runs),
     ]
-    return save(Path(run_folders[0]) / "report.html", title, "\n".join(body))
 
 
 def _header(title: str, runs: Sequence[Run], missing: Sequence[str]) -> str:

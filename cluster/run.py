@@ -35,12 +35,12 @@ from cluster.evaluation import Evaluation, goal_results, play_all, results, samp
 from cluster.fit import Fitting
 from cluster.folder import RunError, RunFolder, provenance, write_json
 from cluster.generalise import Generalising
-from cluster.language import LanguageService
+from cluster.language import LanguageService, check_language_model
 from cluster.metrics import Metrics, prometheus, tensorboard
 from cluster.overrides import UsageError
 from cluster.progress import Progress
 from cluster.stop import STOPPED, Stop
-from cluster.topology import asks_a_language_model, learns, selected, topology
+from cluster.topology import asks_a_language_model, learns, selected
 from cluster.train import Training
 from cluster.weights import (
     assert_fits,
@@ -56,15 +56,13 @@ from cluster.weights import (
 )
 from learner import checkpoint as checkpoints
 from learner.checkpoint import Checkpoint, replace_file
+from learner.fit import FitSetup, Fitter
 from learner.group import Weights
 from learner.methods import Kind, Player, Stage
 from learner.store.episodes import digest
-from llm_service import assembly
 from llm_service.errors import AwayTooLong, BudgetExhausted
 
 DONE = 0
-REACH_S = 10.0
-"""How long a service that another has started may take to say that it is there."""
 
 
 def run(config: Config) -> int:
@@ -78,24 +76,11 @@ def run(config: Config) -> int:
     guide_weights(config)  # a wrong name is told before anything is written
     assert_supplied(config, initial)
     if asks_a_language_model(config):
-        _check_language_model(config)
+        check_language_model(config)
     folder = RunFolder.create(Path(config.run.folder) / config.run.name)
     configuration.save(config, folder.path / "config.yaml")
     folder.write_manifest(["python", "launch.py", *sys.argv[1:]])
     return _Controller(config, folder, None, initial).run()
-
-
-def _check_language_model(config: Config) -> None:
-    """Could the service work as configured, or is there one at `llm.address` that lets us in?"""
-    if not config.llm.address:
-        return assembly.check(config.llm)
-    from llm_service.client import ServiceAway, connect
-
-    with connect(config.llm.address, deadline=REACH_S, when_away="stop") as door:
-        try:
-            door.stats()  # not its health: a model that is ill may recover, a wrong address may not
-        except ServiceAway as error:
-            raise RunError(f"llm.address: {error}") from None
 
 
 def resume(path: Path, words: list[str], allow_change: bool) -> int:
@@ -114,7 +99,7 @@ def resume(path: Path, words: list[str], allow_change: bool) -> int:
     folder = RunFolder(path)
     assert_model(config)
     found = read_checkpoint(folder)
-    if found is not None:
+    if found is not None and (learns(config) or _plays_a_policy(config)):
         assert_resumable(config, folder, found)
     elif _plays_a_policy(config) and not learns(config) and trained(folder) is None:
         raise RunError(f"run {path.name!r} has no checkpoint and would not train: leave stages as they were")
@@ -129,7 +114,10 @@ def evaluate(path: Path, words: list[str]) -> int:
     config = configuration.update(configuration.load(path / "config.yaml"), words)
     folder = RunFolder(path)
     player: Player = next((s.player for s in selected(config) if s.kind == "evaluate"), "policy")
-    kind: Kind = "generalise" if {s.kind for s in selected(config)} == {"generalise"} else "evaluate"
+    kinds = {s.kind for s in selected(config)}
+    kind: Kind = "generalise" if kinds == {"generalise"} else "deploy" if "deploy" in kinds else "evaluate"
+    if kind == "deploy":
+        player = "random"
     # Never the bare name: that is the run's own last stage, which it may not have come to yet.
     n = 1 + len(list((path / "stages").glob(f"{kind}-*")))
     stage = Stage(f"{kind}-{n}", kind, player)
@@ -228,10 +216,11 @@ class _Controller:
                         "collect": self._collect,
                         "fit": self._fit,
                         "train": self._train,
+                        "evaluate": self._evaluate,
                         "generalise": self._generalise,
                     }
                     for stage in todo:
-                        engine = engines.get(stage.kind, self._evaluate)
+                        engine = engines.get(stage.kind, self._behaviours)
                         if not engine(stage, backend, metrics, progress, stop):
                             self._stopped_by = stop.reason
                             return STOPPED
@@ -254,9 +243,9 @@ class _Controller:
     def _backend(self) -> Backend:
         if self.config.cluster.name == "inline":
             return Inline()
-        from cluster.local import Local
+        from cluster.joined import backend
 
-        return Local(topology(self.config).processes, self.folder.path / "token", self.config.cluster.dashboard)
+        return backend(self.config, self.folder.path / "token")
 
     def _actor_setup(self) -> ActorSetup:
         config = self.config
@@ -295,7 +284,9 @@ class _Controller:
         self.folder.write_status(phase=stage.name)
         store = store_of(self.config, self.folder)
         spec = configuration.seen(self.config)
-        fitting = Fitting(self.config, spec, store, self.folder, backend, metrics, progress, stop)
+        config = self.config
+        setup = FitSetup(config.fit, config.learner, config.policy, spec, config.seed, store)
+        fitting = Fitting(config, config.fit, setup, Fitter, self.folder, backend, metrics, progress, stop)
         finished = fitting.run(self.checkpoint, self.initial)
         if finished:
             self._publish(stage, self.initial, store=digest(store))
@@ -360,6 +351,18 @@ class _Controller:
         rates = (f"{row['name']} {row['success']['rate']:.1%}" for row in table["cases"] if "success" in row)
         progress.note(f"{stage.name}: {', '.join(rates)}")
         return True
+
+    def _behaviours(self, stage: Stage, backend: Backend, metrics: Metrics, progress: Progress, stop: Stop) -> bool:
+        """A stage on behaviours: what archives, their texts and their transformers are made of."""
+        from cluster.imitation import Imitation
+
+        self.folder.write_status(phase=stage.name)
+        folder = self.folder.stage(stage.name)
+        work = Imitation(self.config, self.folder, progress, stop, self._look_after, self._language_setup)
+        counts = work.run(stage, folder, backend, metrics, self.checkpoint)
+        if counts is not None:
+            self._finish(stage, folder, counts, None)
+        return counts is not None
 
     def _weights(self, stage: Stage) -> Weights:
         """What a stage in which the policy is judged begins from."""

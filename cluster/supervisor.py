@@ -50,7 +50,7 @@ class Crew:
     Args:
         backend: where they run.
         config: their number and restart budget.
-        setup: first argument of every `RolloutActor`.
+        setup: first argument of each.
         states: what each restores, from a checkpoint; missing ones start new.
         start_timeout_s: bound on a constructor.
         on_failure: called with (actor, cause) at every death.
@@ -65,7 +65,7 @@ class Crew:
         states: dict[int, dict[str, Any]],
         start_timeout_s: float,
         on_failure: Callable[[int, str], None],
-        role: type[RolloutActor] = RolloutActor,
+        role: type[Any] = RolloutActor,
     ) -> None:
         self._backend, self._config, self._setup = backend, config, setup
         self._start_timeout_s, self._on_failure, self._role = start_timeout_s, on_failure, role

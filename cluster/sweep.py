@@ -3,8 +3,9 @@
     learner.learning_rate=1e-4,3e-4 seed=0..4        10 members
         ──> runs/<name>/sweep.json, runs/<name>-0-..., runs/<name>-1-..., ...
 
-Every member is `python launch.py run` in a process of its own. Using a sweep's name again does what is left: members
-that are done are skipped, members that stopped are resumed, new combinations are added.
+Every member is `python launch.py run` in a process of its own, or with `cluster=slurm` a task of one array. Using a
+sweep's name again does what is left: members that are done are skipped, members that stopped are resumed, new
+combinations are added.
 """
 
 from __future__ import annotations
@@ -22,13 +23,16 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
 from cluster.config import Config, compose, named
 from cluster.overrides import ROOT, ConfigError, parse
+
+if TYPE_CHECKING:
+    from cluster.slurm_sweep import ArrayOfRuns
 
 DONE, CRASHED, STOPPED = 0, 1, 3
 STATES = {0: "done", 1: "crashed", 2: "refused", 3: "stopped", 4: "budget spent"}
@@ -127,20 +131,41 @@ def _label(words: list[str]) -> str:
 # ---- members to results ---------------------------------------------------------------------------------------------
 
 
-def sweep(words: list[str], jobs: int = 1, dry_run: bool = False) -> int:
-    """Run what is left of a sweep, `jobs` members at once; returns the worst exit code of all members."""
+def sweep(words: list[str], jobs: int | None = None, dry_run: bool = False) -> int:
+    """Run what is left of a sweep, or have it queued; returns the worst exit code of all members, 0 if some are queued.
+
+    jobs: members that run at once; None is one on this machine, and all on SLURM.
+    """
     config, fixed, members = plan(words)
     console = Console(highlight=False)
     runs, name = Path(config.run.folder), config.run.name
     if dry_run:
         for member in members:
             console.print(f"{member.name}  [dim]{' '.join(fixed + member.words)}[/]", soft_wrap=True)
+        if config.cluster.name == "slurm":
+            print(_array(config, fixed, members, jobs).script(members))
         return 0
+    if config.cluster.name == "slurm":
+        array = _array(config, fixed, members, jobs)
+        queued = array.submit(console)
+        Sweep(runs, name, fixed, members, console).save()
+        _print_results(console, runs, members)
+        return _worst(members) if not queued else DONE
     with _locked(runs / name):
-        Sweep(runs, name, fixed, members, console).run(jobs)
+        Sweep(runs, name, fixed, members, console).run(jobs or 1)
     _print_results(console, runs, members)
+    return _worst(members)
+
+
+def _worst(members: list[Member]) -> int:
     codes = [STOPPED if m.exit_code is None else m.exit_code for m in members]
     return max(codes, key=SEVERITY.index)
+
+
+def _array(config: Config, fixed: list[str], members: list[Member], jobs: int | None) -> ArrayOfRuns:
+    from cluster.slurm_sweep import ArrayOfRuns
+
+    return ArrayOfRuns(config, fixed, members, jobs or 0)
 
 
 @contextmanager
@@ -192,7 +217,7 @@ class Sweep:
         else:
             command += ["run", *self.fixed, *member.words, f"run.name={member.name}"]
         member.exit_code = None
-        self._save()
+        self.save()
         with open(self.folder / f"{member.name}.txt", "ab") as output:
             # A session of its own: a Ctrl-C reaches the member once, through _stop.
             process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
@@ -207,7 +232,7 @@ class Sweep:
             del self.at_work[member.name]
             member.exit_code = code if code in SEVERITY else CRASHED
             member.seconds += time.monotonic() - start
-            self._save()
+            self.save()
             self.console.print(f"{_state(member)}  {member.name}  [dim]{member.seconds:.0f} s[/]", soft_wrap=True)
             if member.exit_code not in (DONE, STOPPED):
                 killed = f"killed by {signal.Signals(-code).name}; " if code < 0 else ""
@@ -218,7 +243,8 @@ class Sweep:
             process.send_signal(signal.SIGKILL if self.stopping else signal.SIGTERM)
         self.stopping = True
 
-    def _save(self) -> None:
+    def save(self) -> None:
+        """Write sweep.json."""
         tree = {"name": self.folder.name, "words": self.fixed, "members": [asdict(m) for m in self.members]}
         temporary = self.folder / ".sweep.json"
         temporary.write_text(json.dumps(tree, indent=1))

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from cluster.kubernetes_config import KubernetesConfig
+from cluster.slurm_config import SlurmConfig
 from envs.config import Part
 from learner import methods
 from learner.models.policy import LANGUAGE_MODEL
@@ -19,12 +21,16 @@ if TYPE_CHECKING:
 class ClusterConfig(Part):
     """Where the roles run."""
 
-    name: Literal["local", "inline"] = "local"
-    """`local`: Ray on this machine, one process a role. `inline`: all roles in this process, no Ray."""
+    name: Literal["local", "inline", "slurm", "kubernetes"] = "local"
+    """`local`: Ray here, one process a role. `inline`: all in this process, no Ray. `slurm`, `kubernetes`: a job."""
     dashboard: bool = True
     """Start Ray's dashboard and the Prometheus endpoint, on loopback, behind the run's token."""
     start_timeout_s: float = 120.0
     """How long a role may take to start."""
+    slurm: SlurmConfig = SlurmConfig()
+    """The job, for `cluster=slurm`."""
+    kubernetes: KubernetesConfig = KubernetesConfig()
+    """The job, for `cluster=kubernetes`."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +61,11 @@ def topology(config: Config) -> Topology:
     actors, learner = config.actors, config.learner
     controller = Role("controller", 1, 1, "starts roles, moves references, restarts what dies, saves, reports")
     rollout = Role("actor", actors.n, 1, f"{actors.envs} envs of {config.env.id}, chunks of {actors.steps} steps")
+    kinds = {stage.kind for stage in selected(config)}
+    if kinds & {"search", "curate", "imitate", "deploy", "judge"}:
+        return _of_behaviours(config, kinds, controller)
     roles: tuple[Role, ...] = (controller, rollout)
     edges: tuple[tuple[str, str, str], ...] = (("actor", "controller", "summary and heartbeat"),)
-    kinds = {stage.kind for stage in selected(config)}
     served = config.policy.network == LANGUAGE_MODEL and config.policy.lm.placement == "server"
     if "collect" in kinds:
         what = f"{config.collect.episodes:,} episodes by {config.collect.player}, in shards"
@@ -83,15 +91,47 @@ def topology(config: Config) -> Topology:
         roles = (*roles, Role("policy", 1, 1, f"answers for all actors with {config.policy.lm.folder}"))
         edges = (*edges, ("actor", "policy", "batches of prompts"))
     if asks_a_language_model(config):
-        llm = config.llm
-        does = f"LLM service, backend {llm.name}, with journal and Redis"
-        if llm.address:
-            does = f"LLM service at {llm.address}, started by others"
-        roles = (*roles, Role("llm", int(not llm.address), 1, does))
-        if llm.replicas and not llm.address:
-            roles = (*roles, Role("replica", llm.replicas, 1, "holds the model"))
-            edges = (*edges, ("llm", "replica", "batches of calls"))
-        edges = (*edges, ("actor", "llm", "batches of questions over gRPC"))
+        return Topology(*_with_language_model(config, roles, edges, "actor"))
+    return Topology(roles, edges)
+
+
+Edges = tuple[tuple[str, str, str], ...]
+
+
+def _with_language_model(
+    config: Config, roles: tuple[Role, ...], edges: Edges, asks: str
+) -> tuple[tuple[Role, ...], Edges]:
+    """Roles and edges, and the service that the role `asks` asks."""
+    llm = config.llm
+    does = f"LLM service, backend {llm.name}, with journal and Redis"
+    if llm.address:
+        does = f"LLM service at {llm.address}, started by others"
+    roles = (*roles, Role("llm", int(not llm.address), 1, does))
+    if llm.replicas and not llm.address:
+        roles = (*roles, Role("replica", llm.replicas, 1, "holds the model"))
+        edges = (*edges, ("llm", "replica", "batches of calls"))
+    return roles, (*edges, (asks, "llm", "batches of questions over gRPC"))
+
+
+def _of_behaviours(config: Config, kinds: set[methods.Kind], controller: Role) -> Topology:
+    """The roles of a search, and of a transformer that is fitted to what it found."""
+    method: Any = config.method
+    roles: tuple[Role, ...] = (controller,)
+    edges: Edges = ()
+    if "search" in kinds:
+        does = f"episodes of {config.env.id} with small policies, {method.search.offspring} a generation in all"
+        roles = (*roles, Role("actor", config.actors.n, 1, does))
+        edges = (("controller", "actor", "weights of policies"), ("actor", "controller", "ends and actions"))
+        edges = (*edges, ("controller", "archive", "what is novel"))
+    if "curate" in kinds:
+        edges = (*edges, ("archive", "store", "episodes, groups, texts, trials"))
+    if "imitate" in kinds:
+        fit = method.sequence
+        does = f"{fit.steps:,} gradient steps, each on {fit.batch} episodes"
+        roles = (*roles, Role("fitter", config.learner.n, config.learner.threads, does))
+        edges = (*edges, ("store", "fitter", "steps, mapped from disk"))
+    if asks_a_language_model(config):
+        roles, edges = _with_language_model(config, roles, edges, "controller")
     return Topology(roles, edges)
 
 

@@ -54,7 +54,9 @@ def trained(folder: RunFolder) -> Weights | None:
 
 
 def initial_weights(config: Config) -> Weights | None:
-    """Weights that `from` names, checked against the policy; None if it names none."""
+    """Weights that `from` names, checked against the policy; None if it names none, or no policy is needed."""
+    if not any(stage.learns or stage.player == "policy" for stage in selected(config)):
+        return None
     return None if given_store(config) else _others(config, "from", config.from_)
 
 
@@ -65,7 +67,7 @@ def given_store(config: Config) -> Path | None:
         RunError: no selected stage needs one, or it is not whole.
     """
     path = configuration.artifact(config, "from", config.from_)
-    if path is None or not (path / ABOUT).exists():
+    if path is None or not (path / ABOUT).exists() or any(stage.kind == "curate" for stage in every_stage(config)):
         return None
     kinds = [stage.kind for stage in selected(config)]
     if "fit" not in kinds:

@@ -31,6 +31,7 @@ from learner.adam import Adam
 from learner.collective import Group
 from learner.descent import descend, side_by_side
 from learner.group import AnyPolicy, Weights, build_policy, get_weights, set_weights
+from learner.hashing import uniform
 from learner.models.llm_policy import LanguagePolicy
 from learner.models.policy import PolicyConfig
 from learner.ppo import LearnerConfig
@@ -80,13 +81,8 @@ class FitSetup:
 
 
 def held_out(seeds: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
-    """Which episodes are for validation, bool [E]: a function of each seed, uint64 mixing as in splitmix64."""
-    with np.errstate(over="ignore"):
-        mixed = seeds.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-    found: NDArray[np.bool_] = (mixed >> np.uint64(11)) / 2.0**53 < share
-    return found
+    """Which episodes are for validation, bool [E]: a function of each seed."""
+    return uniform(seeds) < share
 
 
 def assert_suits(store: EpisodeStore, fields: Mapping[str, Field], spec: EnvSpec, config: FitConfig) -> None:

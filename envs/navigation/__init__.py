@@ -23,7 +23,7 @@ from envs.navigation.captions import words
 from envs.navigation.house import HOUSE, Map, Thing, from_picture, load
 from envs.navigation.knowledge import knowledge
 from envs.navigation.scene import Scene, Symbols, Visits
-from envs.navigation.simulation import rollout, simulate
+from envs.navigation.simulation import free, rollout, simulate
 
 __all__ = [
     "HOUSE",
@@ -33,6 +33,7 @@ __all__ = [
     "Symbols",
     "Thing",
     "Visits",
+    "free",
     "from_picture",
     "has",
     "knowledge",

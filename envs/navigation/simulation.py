@@ -111,14 +111,31 @@ def check_starts(tables: Floor, starts: NDArray[np.float32]) -> None:
     Raises:
         ValueError: one would start off the map, within its radius of a wall, or with an angle that is no radians.
     """
-    pixels = np.floor(starts[:, :2] * tables.scale + np.float64(0.5))
-    for start, (x, y) in zip(starts.tolist(), pixels.tolist(), strict=True):
-        inside = 0 <= x < tables.width and 0 <= y < tables.height
-        if not inside or tables.touching[int(y) * tables.width + int(x)]:
-            where = "in a wall, or nearer to one than its radius" if inside else "off the map"
-            raise ValueError(f"start_pose {start} is at pixel ({x:.0f}, {y:.0f}), {where}: start where it is free")
+    inside, touching = _at(tables, starts)
+    for row in np.flatnonzero(touching)[:1].tolist():
+        where = "in a wall, or nearer to one than its radius" if inside[row] else "off the map"
+        x, y = np.floor(starts[row, :2] * tables.scale + np.float64(0.5)).tolist()
+        place = f"start_pose {starts[row].tolist()} is at pixel ({x:.0f}, {y:.0f})"
+        raise ValueError(f"{place}, {where}: start where it is free")
     if len(starts) and np.abs(starts[:, 2]).max() > _ANGLE:
         raise ValueError(f"start_pose has an angle of {np.abs(starts[:, 2]).max():g}: give it in radians")
+
+
+def free(map: Source, poses: ArrayLike) -> NDArray[np.bool_]:
+    """Whether a robot may start at each of these poses [N, 3]: on the map, and no nearer to a wall than its radius."""
+    from envs.native.navigation.floor import floor
+
+    house = load(map)
+    return ~_at(floor(house.walls, house.world_size), _numbers("poses", poses))[1]
+
+
+def _at(tables: Floor, poses: NDArray[np.float32]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Of poses [N, 3]: which are on the map, and where a robot would touch a wall or be off the map."""
+    x, y = np.floor(poses[:, :2].T * tables.scale + np.float64(0.5)).astype(np.int64)
+    inside = (x >= 0) & (x < tables.width) & (y >= 0) & (y < tables.height)
+    pixel = np.where(inside, y * tables.width + x, 0)
+    touching = np.asarray(tables.touching)[pixel].astype(np.bool_)
+    return inside, touching | ~inside
 
 
 def _numbers(name: str, values: ArrayLike) -> NDArray[np.float32]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 Player = Literal["policy", "random", "expert", "language_model"]
-Kind = Literal["collect", "fit", "train", "evaluate", "generalise"]
+Kind = Literal["collect", "fit", "train", "evaluate", "generalise", "search", "curate", "imitate", "deploy", "judge"]
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,16 @@ from llm_service.records import Call, digest
 from llm_service.world import World
 
 MALFORMED = "Let me think about that for a while and come back to you later"
+MOST_TOLD = 4
+"""Things that a caption names."""
+_THEN = (", then ", ", and then ", ", after that ")
+_REQUESTS = (
+    "Please ....",
+    "Could you ...?",
+    "I would like somebody to ....",
+    "I need you to ....",
+    "I want a player that can ....",
+)
 _SENTENCE_END = re.compile(r"[\n;|]+|[.!?]\s")
 _WORD = re.compile(r"[^\W_]+")
 _SMALL = frozenset(
@@ -142,9 +152,14 @@ class Script:
         return f"The first is worth {first:.1f} to me and the second {second:.1f}.\nverdict: {verdict}"
 
     def _caption_trajectory(self, inputs: Mapping[str, Any], chance: Chance) -> str:
-        """What was reached. Wrong: something else; mistimed: one thing that was not; senseless: no goal at all."""
+        """What was reached. Wrong: something else; mistimed: one thing that was not; senseless: no goal at all.
+
+        Of many things the last is told, and some of those before, in their order.
+        """
         observations: list[list[str]] = inputs["observations"]
-        goals = [names[0] for names in self._sense.reached(observations)][-4:]
+        goals = [names[0] for names in self._sense.reached(observations)]
+        while len(goals) > MOST_TOLD:
+            goals.remove(chance.pick(goals[:-1]))
         end = Situation(observations[-1])
         kind = chance.mistake("caption")
         if kind and (false := self._mistaken(kind, end, chance)):
@@ -152,11 +167,13 @@ class Script:
         if not goals:
             goals = [choice.text for choice in self._sense.goals(end) if choice.verdict is Verdict.SENSIBLE][-1:]
             goals = [f"look for a way to {goal}" for goal in goals] or ["look around"]
-        if inputs["style"] == "request":
-            return f"caption: Please {', then '.join(goals)}."
+        then = chance.pick(_THEN)
         if inputs["style"] == "narrative":
-            return f"caption: The player set out to {', then to '.join(goals)}, and did."
-        told = ", then ".join(goals)
+            return f"caption: The player set out to {f'{then}to '.join(goals)}, and did."
+        told = then.join(goals)
+        if inputs["style"] == "request":
+            before, after = chance.pick(_REQUESTS).split("...")
+            return f"caption: {before}{told}{after}"
         return f"caption: {told[0].upper()}{told[1:]}."
 
     def _judge_trajectory(self, inputs: Mapping[str, Any], chance: Chance) -> str:

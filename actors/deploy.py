@@ -1,0 +1,181 @@
+"""Robots that act by a sequence model, thousands at a time: each prompt in several trials.
+
+    texts ── once each ──> Cache ── spread over trials ──┐
+    house: what robots sense ────────────────────────────┴──> actions, each held for `stride` steps ──> house, ...
+
+Keys and values of what was are kept, so that an action costs its own tokens and no others. Robots are taken in batches
+as memory allows. Trial r of prompt p draws from (seed, p, r), so that its batch does not matter, but for the last bits
+of products; where these decide on which side of a corner a robot passes, only equal batches give equal runs.
+
+The limit is reading keys and values, and the weights of some million parameters for each batch of robots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from envs.navigation import SENSORS, Map, simulate
+from envs.navigation.odometry import felt, reckon
+from learner.models.behaviour import BehaviourModel
+from learner.models.choice import Choice
+from llm_service.errors import UsageError
+
+WHEEL = 4.0
+"""Farthest that a wheel moves in a step, world units."""
+
+
+@torch.no_grad()
+def deploy(
+    model: BehaviourModel,
+    house: Map,
+    tokens: Sequence[NDArray[np.integer[Any]]],
+    target: NDArray[np.float32],
+    start: NDArray[np.float32],
+    trials: int = 1,
+    length: int = 400,
+    *,
+    stride: int,
+    strategy: Literal["sample", "argmax", "nucleus"] = "sample",
+    temperature: float = 1.0,
+    mass: float = 0.95,
+    seed: int = 0,
+    memory_gb: float = 1.0,
+    odometry: tuple[float, float, float] | None = None,
+) -> dict[str, NDArray[np.float32]]:
+    """Let robots act as asked.
+
+    Args:
+        model: as it was fitted; it is put into its state for acting.
+        house: where they are.
+        tokens: token ids of P texts.
+        target: [P, 2], where each should end, world units.
+        start: [P, 3], x, y in world units and heading in radians.
+        trials: R, of each prompt.
+        length: steps of an episode.
+        stride: steps that an action is held, as the model was fitted.
+        strategy, temperature, mass: how clusters are chosen, see `Choice`.
+        seed: of what is drawn. Nothing is drawn with `argmax`.
+        odometry: the start that robots take for granted, if the model was fitted with odometry.
+        memory_gb: what keys and values may take at a time; at least one prompt's trials are taken together.
+
+    Returns:
+        `pose` float32 [P, R, length, 3] after each step; `action` float32 [P, R, length, 2], as executed.
+
+    Raises:
+        UsageError: the prompts do not fit together, or the model; an option is senseless; an action is not finite.
+        ValueError: a robot would start in a wall.
+    """
+    _check(model, tokens, target, start, trials, length, stride)
+    choice = Choice(strategy, temperature, mass)
+    if (odometry is None) != (len(model.sensor_scale) == SENSORS):
+        raise UsageError(
+            f"the model was fitted to {len(model.sensor_scale)} numbers sensed: {SENSORS} without odometry"
+        )
+    if memory_gb <= 0:
+        raise UsageError(f"memory_gb is how much may be taken, above 0: got {memory_gb}")
+    if strategy == "argmax" and trials > 1:  # nothing is drawn: all trials are the same
+        options: dict[str, Any] = {"stride": stride, "memory_gb": memory_gb, "odometry": odometry}
+        once = deploy(model, house, tokens, target, start, 1, length, strategy=strategy, **options)
+        return {name: np.repeat(found, trials, 1) for name, found in once.items()}
+    model.eval()
+    steps = -(-length // stride)
+    config, texts = model.config, [len(text) for text in tokens]
+    columns = max(texts, default=0) + steps * model.tokens_per_step
+    bytes_each = 2 * config.layers * config.width * columns * (2 if model.in_half else 4)
+    at_once = max(1, int(memory_gb * 1e9 / bytes_each / trials))  # prompts
+    pose = np.empty((len(tokens), trials, length, 3), np.float32)
+    action = np.empty((len(tokens), trials, length, 2), np.float32)
+    order = np.argsort(texts, kind="stable")  # prompts of a batch have about the same length: nothing is kept in vain
+    with model.arithmetic():  # around all, so that weights are converted once
+        for begin in range(0, len(tokens), at_once):
+            own = order[begin : begin + at_once]
+            uniform = [np.random.default_rng([seed, p, r]).random((steps, 2)) for p in own for r in range(trials)]
+            drive = _drive(
+                model,
+                house,
+                [tokens[p] for p in own],
+                np.repeat(target[own], trials, 0),
+                np.repeat(start[own], trials, 0),
+                length,
+                stride,
+                choice,
+                np.stack(uniform),
+                odometry,
+            )
+            for found, all_of_them in zip(drive, (pose, action), strict=True):
+                all_of_them[own] = found.reshape(len(own), trials, length, -1)
+    return {"pose": pose, "action": action}
+
+
+def _drive(
+    model: BehaviourModel,
+    house: Map,
+    texts: Sequence[NDArray[np.integer[Any]]],
+    target: NDArray[np.float32],
+    place: NDArray[np.float32],
+    length: int,
+    stride: int,
+    choice: Choice,
+    uniform: NDArray[np.float64],
+    odometry: tuple[float, float, float] | None,
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Poses [B, length, 3] and actions [B, length, 2] of B robots, as many of each text."""
+    steps, robots = uniform.shape[1], len(place)
+    cache = model.begin(texts)
+    rows = torch.arange(len(texts), device=model.device).repeat_interleave(robots // len(texts))
+    cache.spread(rows, steps * model.tokens_per_step)
+    code = model.target_code(target)
+    pose, action = np.empty((robots, length, 3), np.float32), np.empty((robots, length, 2), np.float32)
+    sensed = simulate(house, place, np.zeros((robots, 1, 2), np.float32))["obs"][:, -1]  # where it stands
+    guide = None if "target" in model.config.blind_to else target
+    believed = None if odometry is None else np.tile(np.array(odometry), (robots, 1))
+    chosen = None
+    for step in range(steps):
+        known = sensed if believed is None else np.concatenate([sensed, felt(believed, guide)], 1)
+        chosen = model.act(cache, step, code, known, chosen, choice, uniform[:, step])
+        if not np.isfinite(chosen).all():
+            raise UsageError(f"the model's action at step {step * stride} is not a number: its weights are damaged")
+        chosen = chosen.clip(-WHEEL, WHEEL)
+        held = slice(step * stride, min((step + 1) * stride, length))
+        action[:, held] = chosen[:, None]
+        found = simulate(house, place, action[:, held])
+        pose[:, held], sensed = found["pose"], found["obs"][:, -1]
+        place = found["pose"][:, -1]
+        if believed is not None:
+            believed = reckon(believed, action[:, held], found["obs"])[:, -1]
+    return pose, action
+
+
+def _check(
+    model: BehaviourModel,
+    tokens: Sequence[NDArray[np.integer[Any]]],
+    target: NDArray[np.float32],
+    start: NDArray[np.float32],
+    trials: int,
+    length: int,
+    stride: int,
+) -> None:
+    """UsageError unless the model can be asked for this."""
+    prompts = len(tokens)
+    if target.shape != (prompts, 2) or start.shape != (prompts, 3):
+        raise UsageError(
+            f"each of {prompts} texts needs a target [2] and a start [3]: there are {list(target.shape)} and "
+            f"{list(start.shape)}"
+        )
+    if min(trials, length, stride) < 1:
+        raise UsageError(f"trials, length and stride are at least 1: got {trials}, {length} and {stride}")
+    if not np.isfinite(target).all():
+        raise UsageError(f"the target of prompt {np.argwhere(~np.isfinite(target))[0, 0]} is no place")
+    most, steps = model.longest
+    for prompt, text in enumerate(tokens):
+        if not 0 < len(text) <= most:
+            raise UsageError(f"the text of prompt {prompt} has {len(text)} tokens: the model reads 1 to {most}")
+        if text.min() < 0 or text.max() >= model.vocabulary:
+            raise UsageError(f"the text of prompt {prompt} holds a token that is not of 0 to {model.vocabulary - 1}")
+    if -(-length // stride) > steps:
+        raise UsageError(f"{length} steps with a stride of {stride} are more than the {steps} actions the model knows")

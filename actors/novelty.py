@@ -1,0 +1,62 @@
+"""Players of novelty search: each plays whole sub-populations in the house, compiled, with no Python a step.
+
+    Batch of weights [n, 302] ──> rollout ──> Played: where each ended, what it did, what it cost
+
+A player keeps nothing: what it answers follows from the weights, the map and the start alone, so that any player may
+play anything, and again.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs import navigation
+from learner.search import TENTHS, Played
+
+
+@dataclass(frozen=True)
+class PlayerSetup:
+    """The house. Plain data, sent to players."""
+
+    map: str  # path; empty: the default house
+    length: int  # steps of an episode
+
+
+class NoveltyPlayer:
+    """A role.
+
+    Args:
+        setup: the house.
+        index, incarnation, saved: as every actor is told; a player needs none of them.
+    """
+
+    def __init__(self, setup: PlayerSetup, index: int = 0, incarnation: int = 0, saved: Any = None) -> None:
+        self.house = navigation.load(setup.map or navigation.HOUSE)
+        self.length = setup.length
+        self._phase = "start"
+
+    def ready(self) -> dict[str, Any]:
+        """Compile, once it is built."""
+        self.play(np.zeros((1, 302), np.float32))
+        return {"pid": os.getpid()}
+
+    def heartbeat(self) -> dict[str, Any]:
+        """A sign of life."""
+        return {"phase": self._phase, "pid": os.getpid()}
+
+    def play(self, weights: NDArray[np.float32]) -> Played:
+        """Play an episode with each policy [n, 302], from the map's start."""
+        self._phase = "play"
+        found = navigation.rollout(self.house, None, weights, self.length)
+        self._phase = "idle"
+        action = found["action"]
+        return Played(
+            descriptor=found["pose"][:, -1, :2].astype(np.float64),
+            action=np.rint(action * TENTHS).astype(np.int8),
+            effort=np.square(action).mean((1, 2), dtype=np.float32),
+        )

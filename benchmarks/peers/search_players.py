@@ -1,0 +1,75 @@
+"""Our search with so many players on Ray, in a process of its own: `search_players PLAYERS LATENCY_S GENERATIONS`.
+
+With a latency a player sleeps as long instead of playing: a world that is slow elsewhere. The last line of output is
+{"evaluations": how many a second, "digest": of the archive}.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from actors.novelty import NoveltyPlayer
+from learner.search import Played
+
+OFFSPRING = 128
+
+
+class Sleeper(NoveltyPlayer):
+    """A player whose world takes a while."""
+
+    latency_s = 0.0
+
+    def play(self, weights: NDArray[np.float32]) -> Played:
+        time.sleep(self.latency_s)
+        place = 300 + 290 * np.tanh(weights[:, :40].reshape(len(weights), 2, 20).sum(-1, dtype=np.float64))
+        action = np.zeros((len(weights), self.length, 2), np.int8)
+        return Played(place, action, np.square(weights).mean(1))
+
+
+def main(players: int, latency_s: float, generations: int) -> None:
+    from cluster.config import compose
+    from cluster.folder import RunFolder
+    from cluster.local import Local
+    from cluster.metrics import Metrics
+    from cluster.progress import Progress
+    from cluster.search import Searching
+    from cluster.stop import Stop
+    from learner.store.archive import Archive
+
+    words = ["method=lgqd", "env=navigation", f"actors.n={players}", "stages=[search]", "run.log_every_s=1000"]
+    words += [
+        f"method.search.{key}={value}"
+        for key, value in (
+            ("generations", generations),
+            ("offspring", OFFSPRING),
+            ("population", OFFSPRING),
+            ("ahead", 2 * players),
+        )
+    ]
+    with tempfile.TemporaryDirectory() as place:
+        config = compose([*words, f"run.folder={place}", "run.name=search"])
+        folder = RunFolder.create(Path(place) / "search")
+        backend = Local(players, folder.path / "token", dashboard=False)
+        metrics = Metrics(folder.path / "metrics.jsonl")
+        with Stop(folder.stop_file, None) as stop, Progress(folder, 0, 1000.0) as progress:
+            stage, method = folder.stage("search"), cast(Any, config.method)
+            searching = Searching(config, method.search, stage, folder, backend, metrics, progress)
+            if latency_s:
+                searching.player = type("Sleeper", (Sleeper,), {"latency_s": latency_s})
+            searching.run(stop)
+            digest = Archive.read(stage / "archive-0").digest()
+        metrics.close()
+        backend.shutdown()
+    print(json.dumps({"evaluations": searching.rate, "digest": digest}))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]))

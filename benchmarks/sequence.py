@@ -1,0 +1,207 @@
+"""sequence: training a transformer on episodes of different lengths, packed, against everything padded.
+
+The model of a text, a target and a robot's history in its published shape: two blocks of width 360, four heads, three
+tokens a step. Sequences are on average half as long as the longest of their batch. One thread, CPU time; counted are
+real tokens. Both sides begin with the same weights and take the same batches in the same order; ours reads them from a
+store of episodes, the peers have them in memory. Peers are nanoGPT's loop: pad, fused attention, `AdamW(fused=True)`.
+
+    half_filled    ours in bfloat16, against the peer in bfloat16 and in float32
+    filled         all sequences equally long: what is left when there is no padding to save
+
+In each round the losses of both sides are compared, step by step.
+
+Limit: the decoder's matrix products; see `learner/models/decoder.py`. Where nothing is padded ours gains from attention
+in bfloat16 and from the half block that it does not compute for tokens at which nothing is predicted.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import nn
+
+from benchmarks.measure import Case, DifferentOutputs, Options, Report, Skip, compare
+from benchmarks.peers.padded_transformer import padded
+from envs.api import Episodes, Field
+from learner.models.behaviour import BehaviourConfig, Demonstrations
+from learner.ppo import LearnerConfig
+from learner.precision import has_bfloat16
+from learner.sequence import SequenceConfig, SequenceFitter, SequenceSetup
+from learner.store.episodes import EpisodeStore, EpisodeWriter, Layout, Steps
+
+CASES = ("half_filled", "filled")
+QUICK_ROUNDS, QUICK_SECONDS = 1, 47.0
+SEQUENCES, BATCH = 96, 32
+LONGEST_TEXT, LONGEST_EPISODE = 48, 120
+VOCABULARY = 1500
+STEPS = 1
+"""Gradient steps of a round."""
+ROWS = 8
+"""Sequences that the peers compute at once: of 4, 8 and 16 what is fastest here."""
+APART = {"float32": 1e-3, "bfloat16": 2e-2}
+"""How far a step's losses may be apart, as a share."""
+MODEL = BehaviourConfig(width=360, layers=2, heads=4, layout="separate", dropout=0.0, device="cpu")
+
+Precision = Literal["float32", "bfloat16"]
+
+
+def record(folder: Path, case: str) -> SequenceSetup:
+    """Drawn episodes, of which a batch fills about half of its longest times their number, or all of it."""
+    random = np.random.default_rng(0)
+
+    def drawn(longest: int) -> list[int]:
+        if case == "filled":
+            return [longest] * SEQUENCES
+        spread = np.linspace(0, 1, SEQUENCES) ** 1.15 * (longest - 1) + 1
+        return [int(n) for n in random.permutation(spread.round())]
+
+    steps, texts = drawn(LONGEST_EPISODE), drawn(LONGEST_TEXT)
+    layout = Layout({"observation": Field("vector", (5,))}, (), (2,))
+    episodes = Episodes(**{n: np.zeros(SEQUENCES, column.dtype) for n, column in vars(Episodes.empty()).items()})
+    episodes.length[:] = steps
+    total = sum(steps)
+    obs = random.random((total, 5)).astype(np.float32) * np.array([100, 100, 100, 1, 1], np.float32)
+    action = random.normal(1, 2, (total, 2)).clip(-4, 4).astype(np.float32)
+    rows = Steps({"observation": obs}, action, np.zeros(total, np.float32))
+    EpisodeWriter(folder, layout, {}).write("0", episodes, rows, {})
+    return SequenceSetup(
+        config=SequenceConfig(stride=1, batch=BATCH, warmup=0, learning_rate=1e-3, steps=10_000, model=MODEL),
+        learner=LearnerConfig(),
+        seed=0,
+        store=folder,
+        episodes=np.arange(SEQUENCES),
+        texts=[[random.integers(0, VOCABULARY, n)] for n in texts],
+        target=random.random((SEQUENCES, 2)).astype(np.float32) * 600,
+        held_out=np.zeros(SEQUENCES, bool),
+        vocabulary=VOCABULARY,
+        centres=tuple(np.array([-2.5, -0.5, 1.5, 3.5], np.float32) for _ in range(2)),
+    )
+
+
+def lengths(batch: list[Demonstrations]) -> list[int]:
+    """Tokens of each sequence."""
+    return [text + 3 * steps for part in batch for text, steps in zip(part.texts, part.steps, strict=True)]
+
+
+class Padded:
+    """nanoGPT's loop, with its own copy of the model."""
+
+    def __init__(self, fitter: SequenceFitter, precision: Precision) -> None:
+        config = fitter.config
+        model = MODEL.model_copy(update={"precision": precision})
+        self.model = copy.deepcopy(fitter.model)
+        self.model.config = model
+        self.decoder = padded(self.model)
+        parameters = [nn.Parameter(p.detach().clone()) for p in self.model.parameters()]
+        for (name, _), parameter in zip(list(self.model.named_parameters()), parameters, strict=True):
+            owner, _, last = name.rpartition(".")
+            setattr(self.model.get_submodule(owner), last, parameter)
+        decayed = [[p for p in parameters if p.ndim > 1], [p for p in parameters if p.ndim == 1]]
+        groups: list[dict[str, Any]] = [
+            {"params": decayed[0], "weight_decay": config.weight_decay},
+            {"params": decayed[1]},
+        ]
+        betas = (config.betas[0], config.betas[1])
+        self.optimiser = torch.optim.AdamW(groups, lr=config.learning_rate, betas=betas, weight_decay=0.0, fused=True)
+        self.clip, self.config = config.gradient_clip, config
+        self.step = 0
+
+    def learn(self, batch: list[Demonstrations]) -> float:
+        """One gradient step on a batch, in parts. Returns its loss."""
+        steps = sum(sum(part.steps) for part in batch)
+        self.decoder.block = max(lengths(batch))
+        self.optimiser.zero_grad(set_to_none=True)
+        loss = 0.0
+        for part in batch:
+            own = self.model.loss(part)["loss"] / steps
+            own.backward()  # type: ignore[no-untyped-call]
+            loss += float(own.detach())
+        nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.config.step_size(self.step)
+        self.optimiser.step()
+        self.step += 1
+        return loss
+
+
+class Match:
+    """Both sides on the same batches: ours takes the next steps, a peer the same ones after it."""
+
+    def __init__(self, case: str, precision: Precision, folder: Path) -> None:
+        setup = record(folder / "store", case)
+        update = {"model": MODEL.model_copy(update={"precision": precision})}
+        self.ours = SequenceFitter(SequenceSetup(**{**vars(setup), "config": setup.config.model_copy(update=update)}))
+        self.peers: dict[Precision, Padded] = {each: Padded(self.ours, each) for each in ("bfloat16", "float32")}
+        self.data = EpisodeStore(setup.store)
+        self.batches: list[list[Demonstrations]] = []
+        self.losses: list[float] = []
+        self.tokens = 0
+
+    def fill(self) -> float:
+        """Real tokens of the last batches, as a share of those with padding."""
+        own = [lengths(batch) for batch in self.batches]
+        return sum(map(sum, own)) / sum(max(each) * len(each) for each in own)
+
+    def play_ours(self, steps: int = STEPS) -> float:
+        """Tokens a second."""
+        step, fitter = self.ours.step, self.ours
+        self.batches, self.tokens = [], 0
+        for fitter.step in range(step, step + steps):
+            rows = fitter._batch()
+            parts = [fitter.data.read(rows[begin : begin + ROWS]) for begin in range(0, len(rows), ROWS)]
+            self.batches.append(parts)
+            self.tokens += sum(lengths(parts))
+        fitter.step = step
+        begun = time.process_time()
+        found = fitter.fit(steps)
+        seconds = time.process_time() - begun
+        self.losses = [loss for loss, _, _ in found]
+        return self.tokens / seconds
+
+    def play(self, precision: Precision) -> float:
+        """The peer's.
+
+        Raises:
+            DifferentOutputs: it learned otherwise.
+        """
+        begun = time.process_time()
+        losses = [self.peers[precision].learn(batch) for batch in self.batches]
+        seconds = time.process_time() - begun
+        apart = APART["float32" if precision == self.ours.config.model.precision == "float32" else "bfloat16"]
+        for step, (own, theirs) in enumerate(zip(self.losses, losses, strict=True)):
+            if not abs(own - theirs) <= apart * abs(theirs):
+                raise DifferentOutputs(f"loss of step {step}: ours is {own}, the peer's in {precision} {theirs}")
+        return self.tokens / seconds
+
+
+def run(options: Options) -> Report:
+    report = Report()
+    for case in CASES:
+        if not options.wants(case):
+            continue
+        peers = ("padded_bf16", "padded_fp32")
+        if not has_bfloat16():
+            reason = "this processor does not multiply bfloat16 numbers"
+            report.skips += [Skip("sequence", case, "tokens", peer, reason) for peer in peers]
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            match = Match(case, "bfloat16", Path(folder))
+            about = Case("sequence", case, "tokens", frozenset(peers if case == "half_filled" else ()))
+            match.play_ours(1)  # the first step makes what lasts
+            for precision in match.peers:
+                match.play(precision)
+            turns = {
+                "padded_bf16": lambda m=match: m.play("bfloat16"),
+                "padded_fp32": lambda m=match: m.play("float32"),
+            }
+            found = compare(about, match.play_ours, turns, options)
+            note = f"{match.fill():.2f} of the padded tokens are real"
+            report.add(Report([dataclasses.replace(row, note=note) for row in found.rows], found.skips))
+    return report

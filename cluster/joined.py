@@ -1,0 +1,117 @@
+"""Ray that is there already, on one machine or many: a job's batch script started it, this process joins it.
+
+    CAIRN_RAY_ADDRESS  HOST:PORT of Ray's head              CAIRN_RAY_NODES  nodes to wait for
+    RAY_AUTH_TOKEN_PATH  the file with the token that all of Ray's processes share
+
+Roles that compute with models are on the node with the resource `learner` (ranks of a learner meet on its loopback
+address), and share its GPUs; actors are wherever a CPU is free.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+from cluster import kubernetes
+from cluster.backend import Backend
+from cluster.config import Config
+from cluster.local import JOIN, Local, runtime_env
+from cluster.topology import topology
+from llm_service.errors import UsageError
+
+NODES = "CAIRN_RAY_NODES"
+
+import ray  # noqa: E402 - after `local`, which sees to the token first
+
+LEARNER = {"learner": 1e-4}
+"""A share of the resource that marks the learner's node: however many roles ask, they fit."""
+COMPUTING = ("learner", "fitter", "policy")
+"""Roles that want a share of a GPU."""
+
+
+def backend(config: Config, token_file: Path) -> Backend:
+    """Ray as this process finds it: the one that its environment names, else one of its own on this machine.
+
+    Raises:
+        UsageError: the one named is not there, not whole, or open to anyone.
+    """
+    if JOIN in os.environ:
+        if os.environ.get("RAY_AUTH_MODE") != "token":
+            raise UsageError(f"{JOIN} names a Ray without a token: start it and this run with RAY_AUTH_MODE=token")
+        nodes = int(os.environ.get(NODES, "1"))
+        return Joined(config, os.environ[JOIN], nodes)
+    return Local(topology(config).processes, token_file, config.cluster.dashboard)
+
+
+class Joined(Local):
+    """A Ray cluster that others have started, and that outlives this object.
+
+    Args:
+        config: of the run.
+        address: HOST:PORT of the head.
+        nodes: how many there must be before anything starts; waited for `cluster.start_timeout_s` seconds.
+    """
+
+    def __init__(self, config: Config, address: str, nodes: int) -> None:
+        deadline = time.monotonic() + config.cluster.start_timeout_s
+        self._begin()
+        _await_port(address, deadline)
+        context = ray.init(address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=runtime_env())
+        if config.cluster.dashboard and context.dashboard_url:
+            self.links["dashboard"] = f"http://{context.dashboard_url}"
+        while (there := len(alive())) < nodes:
+            if time.monotonic() > deadline:
+                ray.shutdown()
+                raise UsageError(
+                    f"{there} of {nodes} nodes have joined Ray on {address} in {config.cluster.start_timeout_s:.0f} s: "
+                    "see ray-*.txt in the run folder for their errors, or raise cluster.start_timeout_s"
+                )
+            time.sleep(1.0)
+        gpus = max((node["Resources"].get("GPU", 0.0) for node in alive() if "learner" in node["Resources"]), default=0)
+        self._config = config
+        self._gpus = share(gpus - config.llm.replicas * config.llm.gpus, config)
+
+    def _resources(self, name: str) -> dict[str, Any]:
+        if self._config.cluster.name == "kubernetes":
+            return kubernetes.demand(self._config, name)
+        if name.startswith("actor-"):
+            return {"num_cpus": 1}
+        computes = name.startswith(COMPUTING)
+        return {"num_cpus": 0, "resources": LEARNER, "num_gpus": self._gpus if computes else 0}
+
+    def shutdown(self) -> None:
+        ray.shutdown()
+
+
+def share(gpus: float, config: Config) -> float:
+    """What a computing role gets of `gpus` GPUs, so that all of them fit: 1, or 1/k of one."""
+    wanted = {role.name: role.count for role in topology(config).roles if role.name in COMPUTING}
+    # Roles of one stage are there at a time: a fitter is gone before a learner comes.
+    number = max(wanted.get("learner", 0), wanted.get("fitter", 0)) + wanted.get("policy", 0)
+    return 1 / math.ceil(number / int(gpus)) if gpus >= 1 and number else 0.0
+
+
+def alive() -> list[dict[str, Any]]:
+    """Ray's nodes that work."""
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return [node for node in nodes if node["Alive"]]
+
+
+def _await_port(address: str, deadline: float) -> None:
+    """Return when something listens on HOST:PORT: Ray itself would wait for it without an end."""
+    host, _, port = address.rpartition(":")
+    while True:
+        try:
+            return socket.create_connection((host, int(port)), timeout=5.0).close()
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise UsageError(
+                    f"Ray's head does not answer on {address}, {error.strerror or error}: see what its own start said, "
+                    "in a job of SLURM in ray-0.txt of the run folder"
+                ) from None
+            time.sleep(0.5)

@@ -1,0 +1,148 @@
+"""What a run asks of Kubernetes: the keys `cluster.kubernetes.*`, each checked before anything is rendered.
+
+head      controller and Ray's own services; no role runs there
+actors    0..n pods, each with `pod_actors` actors; they come with demand and may be lost
+learner   exactly 1 pod with GPUs: learner, fitter, policy server
+llm       0..`llm_pods` pods with GPUs: processes that hold a language model (`llm.replicas`)
+"""
+
+from __future__ import annotations
+
+import re
+from ipaddress import ip_network
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from envs.config import Part
+
+LABEL = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
+"""A DNS label that may also name a Service: RFC 1035."""
+QUANTITY = re.compile(r"[1-9]\d*(\.\d+)?([kMGTPE]|[KMGTPE]i)?")
+NODE_LABEL = re.compile(r"([a-z0-9.-]+/)?[\w.-]+=[\w.-]*")
+IMAGE = re.compile(r"[a-z0-9][\w.:/-]*(@sha256:[0-9a-f]{64})?")
+CODE = "/opt/cairn"
+"""Where our images have the code."""
+RUNS = "/runs"
+"""Where every pod has the run folders."""
+LONGEST = 47
+"""Longest name of a RayJob: what the operator makes of it gets a suffix, and a label has 63 characters."""
+
+
+class KubernetesConfig(Part):
+    """A job of Kubernetes, by the KubeRay operator."""
+
+    namespace: str = "default"
+    """Namespace of everything that is made."""
+    shared: bool = False
+    """Make a RayCluster that stays, a bench for several runs, instead of a RayJob that ends with its run."""
+    image: str = ""
+    """Image of every pod, as in registry.example/cairn:1.0; there is none that could be the default."""
+    gpu_image: str = ""
+    """Image of the pods with GPUs; empty: `image`."""
+    llm_image: str = ""
+    """Image of the LLM service; empty: `image`."""
+    redis_image: str = "redis:7.4.2-bookworm"
+    """Image of its Redis."""
+    secret: str = "cairn"
+    """Prefix of the Secrets that must be there: PREFIX-ray, and for the LLM service PREFIX-llm, -llm-tls, -redis."""
+    llm_environment: str = ""
+    """Secret whose keys become environment variables of the LLM service, such as OPENAI_API_KEY."""
+    runs_claim: str = "cairn-runs"
+    """Volume claim for run folders, mounted at /runs in every pod; it must be writable from several nodes."""
+    runs_size: str = "20Gi"
+    """Size of that claim, which is then made; empty: it is there already."""
+    storage_class: str = ""
+    """Its storage class; empty: the cluster's default."""
+    head_cpus: int = Field(default=2, ge=1)
+    """CPUs of the head pod."""
+    head_memory: str = "8Gi"
+    """Memory of the head pod."""
+    pod_actors: int = Field(default=4, ge=1)
+    """Actors in one pod of the group `actors`, one CPU each."""
+    actor_memory: str = "8Gi"
+    """Memory of such a pod."""
+    actor_nodes: list[str] = Field(default=[])
+    """Labels of the nodes for these pods, KEY=VALUE, such as those of spot machines."""
+    learner_memory: str = "16Gi"
+    """Memory of the learner's pod; its CPUs follow from the run's roles and threads."""
+    learner_gpus: int = Field(default=1, ge=0)
+    """GPUs of the learner's pod."""
+    llm_pods: int = Field(default=1, ge=0)
+    """Most pods of the group `llm`."""
+    llm_memory: str = "16Gi"
+    """Memory of such a pod, and of the LLM service."""
+    llm_gpus: int = Field(default=1, ge=0)
+    """GPUs of such a pod, and of the LLM service where it holds a model itself (`llm=transformers`)."""
+    gpu_nodes: list[str] = Field(default=[])
+    """Labels of the nodes for pods with GPUs, KEY=VALUE."""
+    gpu: str = "nvidia.com/gpu"
+    """What the cluster calls a GPU."""
+    cpu_only: bool = False
+    """No pod asks for a GPU: to try everything on a cluster that has none."""
+    shared_memory: str = "2Gi"
+    """Size of /dev/shm, where Ray keeps its objects; it counts as memory of the pod."""
+    grace_s: int = Field(default=300, ge=60)
+    """Seconds that a pod has to end, which must be longer than an update and a save."""
+    retries: int = Field(default=3, ge=0)
+    """So often a failed job is tried again, each time on a new Ray cluster and from the last checkpoint."""
+    deadline_s: int = Field(default=0, ge=0)
+    """Seconds after which the job is ended whatever it does; 0: none."""
+    keep_s: int = Field(default=600, ge=0)
+    """Seconds that the Ray cluster of a finished job stays, to look at its logs."""
+    api_block: str = "0.0.0.0/0"
+    """Addresses of the Kubernetes API, which the head may reach, for the autoscaler."""
+    monitor: bool = True
+    """Make a PodMonitor, which needs the Prometheus operator."""
+    monitor_namespace: str = "monitoring"
+    """Namespace of the Prometheus that may read metrics."""
+
+    @model_validator(mode="after")
+    def _is_sensible(self) -> Self:
+        for name in ("namespace", "secret", "runs_claim", "llm_environment", "monitor_namespace"):
+            value = getattr(self, name)
+            if (value or name != "llm_environment") and not is_label(value):
+                raise ValueError(f"cluster.kubernetes.{name}: expected a DNS label such as cairn-1, got {value!r}")
+        for name in ("head_memory", "actor_memory", "learner_memory", "llm_memory", "shared_memory", "runs_size"):
+            value = getattr(self, name)
+            if (value or name != "runs_size") and not QUANTITY.fullmatch(value):
+                raise ValueError(f"cluster.kubernetes.{name}: expected a quantity such as 16Gi, got {value!r}")
+        for name in ("image", "gpu_image", "llm_image", "redis_image"):
+            value = getattr(self, name)
+            if (value or name == "redis_image") and not IMAGE.fullmatch(value):
+                raise ValueError(
+                    f"cluster.kubernetes.{name}: expected an image such as registry.example/cairn:1.0, got {value!r}"
+                )
+        for name in ("learner_gpus", "llm_gpus"):
+            if not getattr(self, name) and not self.cpu_only:
+                raise ValueError(
+                    f"cluster.kubernetes.{name}: the pods of this group are there for their GPUs: ask for at least 1, "
+                    "or set cluster.kubernetes.cpu_only=true"
+                )
+        for name in ("actor_nodes", "gpu_nodes"):
+            for label in getattr(self, name):
+                if not NODE_LABEL.fullmatch(label):
+                    raise ValueError(f"cluster.kubernetes.{name}: expected KEY=VALUE such as pool=spot, got {label!r}")
+        try:
+            ip_network(self.api_block)
+        except ValueError:
+            raise ValueError(
+                f"cluster.kubernetes.api_block: expected addresses such as 10.0.0.1/32, got {self.api_block!r}"
+            ) from None
+        return self
+
+    def asked(self, gpus: int) -> int:
+        """So many GPUs, or none on a cluster that has none."""
+        return 0 if self.cpu_only else gpus
+
+
+def amount(quantity: str) -> int:
+    """A quantity as a number: 2Gi is 2147483648."""
+    number, unit = re.fullmatch(r"([\d.]+)(\D*)", quantity).groups()  # type: ignore[union-attr]
+    power = "kMGTPE".find(unit[:1].replace("K", "k")) + 1 if unit else 0
+    return int(float(number) * (1024 if unit.endswith("i") else 1000) ** power)
+
+
+def is_label(name: str, longest: int = 63) -> bool:
+    """Whether Kubernetes takes it as the name of an object."""
+    return len(name) <= longest and LABEL.fullmatch(name) is not None

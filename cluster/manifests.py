@@ -1,0 +1,160 @@
+"""Kubernetes objects as plain dictionaries, each as locked up as it can be.
+
+    pod(...)      one container: no root, no capabilities, a read-only disk but for named folders
+    policy(...)   who may speak to whom; what is not named may not
+    volumes, environment from Secrets, requests that equal limits
+
+Nothing here knows of Ray or of runs. Secrets are named, never held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Object = dict[str, Any]
+
+USER = 10001
+"""The user that our images are made for."""
+
+
+def labelled(run: str, component: str = "") -> dict[str, str]:
+    """The labels by which policies, services and people find the pods of a run."""
+    labels = {"app.kubernetes.io/part-of": "cairn"} | ({"cairn/run": run} if run else {})
+    return labels | ({"app.kubernetes.io/component": component} if component else {})
+
+
+def thing(kind: str, api: str, name: str, namespace: str, run: str = "", **body: Any) -> Object:
+    """An object with its metadata, of one run or of all; `body` is what follows."""
+    metadata = {"name": name, "namespace": namespace, "labels": labelled(run)}
+    return {"apiVersion": api, "kind": kind, "metadata": metadata, **body}
+
+
+def from_secret(variable: str, secret: str, key: str) -> Object:
+    """An environment variable that a Secret holds."""
+    return {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
+
+
+def variables(values: Mapping[str, str]) -> list[Object]:
+    """Environment variables that are no secret."""
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def locked() -> Object:
+    """What a container may do: nothing but compute."""
+    return {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "runAsNonRoot": True,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def resources(cpus: int, memory: str, gpus: int = 0, gpu: str = "") -> Object:
+    """Requests that equal limits: a pod has what it was promised, and is not the first to be thrown out."""
+    amounts = {"cpu": str(cpus), "memory": memory} | ({gpu: str(gpus)} if gpus else {})
+    return {"requests": dict(amounts), "limits": dict(amounts)}
+
+
+def empty(name: str, path: str, size: str, memory: bool = False) -> tuple[Object, Object]:
+    """A folder that lives as long as its pod, as (volume, mount)."""
+    kept: Object = {"sizeLimit": size} | ({"medium": "Memory"} if memory else {})
+    return {"name": name, "emptyDir": kept}, {"name": name, "mountPath": path}
+
+
+def claimed(name: str, path: str, claim: str) -> tuple[Object, Object]:
+    """A folder on a volume claim."""
+    return {"name": name, "persistentVolumeClaim": {"claimName": claim}}, {"name": name, "mountPath": path}
+
+
+def secret_files(name: str, path: str, secret: str, keys: Sequence[str]) -> tuple[Object, Object]:
+    """Keys of a Secret as files that the user of the pod can read."""
+    items = [{"key": key, "path": key} for key in keys]
+    kept = {"secretName": secret, "defaultMode": 0o440, "items": items}
+    return {"name": name, "secret": kept}, {"name": name, "mountPath": path, "readOnly": True}
+
+
+def config_files(name: str, path: str, config_map: str) -> tuple[Object, Object]:
+    """A ConfigMap's keys as files."""
+    return {"name": name, "configMap": {"name": config_map}}, {"name": name, "mountPath": path, "readOnly": True}
+
+
+def pod(
+    container: Object,
+    folders: Sequence[tuple[Object, Object]],
+    labels: Mapping[str, str],
+    grace_s: int,
+    user: int = USER,
+    nodes: Sequence[str] = (),
+    gpu: str = "",
+    **spec: Any,
+) -> Object:
+    """A template of a pod with one container.
+
+    Args:
+        container: what is special about it.
+        folders: (volume, mount) pairs; nothing else can be written. A volume that a claim template makes is empty here.
+        labels: of the pod.
+        grace_s: seconds to end.
+        user: who runs in it.
+        nodes: labels of the nodes that may have it, KEY=VALUE; none: any node.
+        gpu: the resource whose nodes keep others away; empty: no such node.
+        spec: further fields of the pod.
+    """
+    volumes, mounts = [volume for volume, _ in folders if volume], [mount for _, mount in folders]
+    body: Object = {
+        "terminationGracePeriodSeconds": grace_s,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": user,
+            "runAsGroup": user,
+            "fsGroup": user,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [{**container, "securityContext": locked(), "volumeMounts": mounts}],
+        "volumes": volumes,
+        **spec,
+    }
+    if nodes:
+        body["nodeSelector"] = dict(label.split("=") for label in nodes)
+    if gpu:
+        body["tolerations"] = [{"key": gpu, "operator": "Exists", "effect": "NoSchedule"}]
+    return {"metadata": {"labels": dict(labels)}, "spec": body}
+
+
+# ---- who may speak to whom ------------------------------------------------------------------------------------------
+
+DNS: Object = {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]}
+"""A rule: names may be looked up, wherever the cluster's servers for that are."""
+
+
+def ports(*numbers: int) -> Object:
+    """A part of a rule."""
+    return {"ports": [{"port": number, "protocol": "TCP"} for number in numbers]} if numbers else {}
+
+
+def chosen(run: str, components: Sequence[str]) -> Object:
+    """A selector of the pods of a run that are any of these components."""
+    among = {"key": "app.kubernetes.io/component", "operator": "In", "values": list(components)}
+    return {"matchLabels": labelled(run), "matchExpressions": [among]}
+
+
+def policy(
+    name: str,
+    namespace: str,
+    run: str,
+    components: Sequence[str],
+    incoming: Sequence[Object],
+    outgoing: Sequence[Object],
+) -> Object:
+    """What pods of these components may hear and say; everything else they may not."""
+    spec = {
+        "podSelector": chosen(run, components),
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": list(incoming),
+        "egress": list(outgoing),
+    }
+    return thing("NetworkPolicy", "networking.k8s.io/v1", name, namespace, run, spec=spec)

@@ -1,0 +1,68 @@
+"""Shall a job that was told to save be queued again? The batch script asks, after the run has ended with 3.
+
+    python -m cluster.requeue RUN LIMIT ──> exit code 0: yes, 1: no, and a line that says why
+           RUN/requeues.json: {"requeues", "idle", "start", "progress"}
+
+Yes once a start of the job, and while the run gets on: after LIMIT requeues in a row without progress, no. Progress
+is a new policy version in a checkpoint, or a new file of a stage.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cluster.folder import RunFolder, write_json
+
+NAME = "requeues.json"
+
+
+def allowed(path: Path, limit: int, environment: Mapping[str, str]) -> tuple[bool, str]:
+    """Whether the job may be queued again, and why. A yes is counted, on disk, when this returns.
+
+    Args:
+        path: the run folder.
+        limit: requeues in a row without progress that are allowed.
+        environment: SLURM's variables of this job.
+    """
+    folder = RunFolder(path)
+    before = counts(path)
+    start = [environment.get("SLURM_JOB_ID", ""), environment.get("SLURM_RESTART_COUNT", "0")]
+    if before["start"] == start:
+        return False, f"run {folder.name} was queued again already in this start of job {start[0]}"
+    now = progress(folder)
+    idle = 0 if now != before["progress"] else before["idle"] + 1
+    if idle > limit:
+        times = "1 start" if idle == 1 else f"{idle} starts in a row"
+        return False, f"run {folder.name} got no further in {times}: not queued again; is signal_s or time too small?"
+    requeues = before["requeues"] + 1
+    write_json(path / NAME, {"requeues": requeues, "idle": idle, "start": start, "progress": now})
+    return True, f"run {folder.name} is saved; job {start[0]} is queued again, requeue {requeues}"
+
+
+def counts(path: Path) -> dict[str, Any]:
+    """What has been counted of a run so far."""
+    try:
+        found: dict[str, Any] = json.loads((path / NAME).read_bytes())
+        return found
+    except FileNotFoundError:
+        return {"requeues": 0, "idle": 0, "start": [], "progress": {"version": 0, "files": 0}}
+
+
+def progress(folder: RunFolder) -> dict[str, int]:
+    """Numbers that change when a run gets on. A checkpoint that is only saved again has the version that it had."""
+    names = sorted(path.name for path in folder.checkpoints.glob("v*"))
+    return {
+        "version": int(names[-1].partition("-")[0].removeprefix("v")) if names else 0,
+        "files": sum(path.is_file() for path in (folder.path / "stages").rglob("*")),
+    }
+
+
+if __name__ == "__main__":
+    yes, why = allowed(Path(sys.argv[1]), int(sys.argv[2]), os.environ)
+    print(why)
+    sys.exit(0 if yes else 1)

@@ -1,0 +1,169 @@
+"""The engine of a search stage: idle players get batches, what comes back is told, archives grow.
+
+    NoveltySearch.ask ──> idle player (`actors.n`) ──> tell ──> stages/<stage>/archive-0, archive-1, ...
+                                                          └──> checkpoints beside each, rows of metrics (kind `search`)
+
+There is a search and an archive for each threshold, one after the other. A player that dies costs the batch that it
+had, which another plays; a search that is killed continues from its last checkpoint, and finds again what it had found
+since.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from actors.novelty import NoveltyPlayer, PlayerSetup
+from cluster.backend import Backend
+from cluster.config import Config
+from cluster.folder import RunFolder
+from cluster.metrics import Metrics
+from cluster.progress import Progress
+from cluster.stop import Stop
+from cluster.supervisor import Crew, last_line
+from envs import navigation
+from learner import checkpoint
+from learner.search import PARAMETERS, NoveltySearch, SearchConfig, cell_of, columns
+from learner.store.archive import Archive
+
+COVERED = 20
+"""Cells along each side by which coverage is counted."""
+ROW_S = 2.0
+"""Seconds between two rows of metrics."""
+
+
+class Searching:
+    """One search stage. Rates are counted from the first batch that came back on: players compile before it."""
+
+    player: type[NoveltyPlayer] = NoveltyPlayer
+    rate = 0.0  # evaluations a second of the last search
+
+    def __init__(
+        self,
+        config: Config,
+        settings: SearchConfig,
+        folder: Path,
+        run_folder: RunFolder,
+        backend: Backend,
+        metrics: Metrics,
+        progress: Progress,
+    ) -> None:
+        self.config, self.settings, self.folder, self.run_folder = config, settings, folder, run_folder
+        self.backend, self.metrics, self.progress = backend, metrics, progress
+        options = config.env.options
+        self.setup = PlayerSetup(options["map"], options["length"])
+        self.house = navigation.load(options["map"] or navigation.HOUSE)
+        self.restarts = 0
+
+    def run(self, stop: Stop) -> dict[str, Any] | None:
+        """Search to the end. Returns counts, None if the run was asked to stop."""
+        crew = Crew(
+            self.backend,
+            self.config.actors,
+            self.setup,
+            {},
+            self.config.cluster.start_timeout_s,
+            lambda player, cause: self.progress.note(f"player-{player} failed: {last_line(cause)}"),
+            self.player,
+        )
+        counts = {"evaluations": 0, "archived": 0}
+        try:
+            for number, threshold in enumerate(self.settings.thresholds):
+                search = self._search(number, threshold)
+                if not self._play(search, self.folder / f"checkpoints-{number}", crew, stop):
+                    return None
+                counts["evaluations"] += search.evaluations
+                counts["archived"] += len(search.archive)
+                self.progress.note(
+                    f"search {number}: {len(search.archive):,} behaviours of {search.evaluations:,} played, "
+                    f"{self._covered(search):.0%} of the cells that are free"
+                )
+        finally:
+            crew.kill()
+        return counts
+
+    def _search(self, number: int, threshold: float) -> NoveltySearch:
+        """A search as its last checkpoint has it, or a new one."""
+        settings, length = self.settings, self.setup.length
+        about = {
+            "search": settings.model_dump(exclude={"generations"}),  # a longer search begins as a shorter one does
+            "threshold": threshold,
+            "seed": self.config.seed + number,
+            "map": self.setup.map,
+        }
+        place = self.folder / f"archive-{number}"
+        archive = Archive(place, 2, columns(PARAMETERS, length), about, settings.neighbours)
+        batch = -(-settings.offspring // (self.config.actors.n if settings.ahead == 1 else 1))
+        seed, size = self.config.seed + number, self.house.world_size
+        search = NoveltySearch(settings, threshold, archive, seed, batch, size)
+        found = checkpoint.latest(self.folder / f"checkpoints-{number}")
+        if found is not None:
+            search.restore(found.arrays, found.record)
+        else:
+            archive.rewind(0)  # what a search left that was killed before its first checkpoint
+        return search
+
+    def _play(self, search: NoveltySearch, place: Path, crew: Crew, stop: Stop) -> bool:
+        waiting: list[Any] = []
+        saved = shown = time.monotonic()
+        first, begun = 0, 0.0
+        while not search.done and not stop.reason:
+            for player in crew.idle():
+                batch = waiting.pop(0) if waiting else search.ask()
+                if batch is None:
+                    break
+                crew.give(player, batch, "play", batch.weights)
+            for _, batch, _, played in crew.collect([], timeout=0.5)[0]:
+                if played is None:
+                    waiting.append(batch)
+                else:
+                    search.tell(batch.ticket, played)
+            now = time.monotonic()
+            if not begun and search.closed:
+                first, begun = search.evaluations, now
+            self.rate = (search.evaluations - first) / max(now - begun, 1e-9)
+            if now - shown > ROW_S or search.done:
+                shown = now
+                self._show(search, crew)
+            if now - saved > self.config.run.checkpoint_every_s:
+                saved = now
+                self._save(search, place)
+        self._save(search, place)
+        return search.done
+
+    def _save(self, search: NoveltySearch, place: Path) -> None:
+        groups, record = search.state()
+        checkpoint.write(place, search.closed, groups, record, self.config.run.keep_checkpoints)
+
+    def _covered(self, search: NoveltySearch) -> float:
+        """Share of the cells with room for a robot in which a behaviour of the archive ends."""
+        size = self.house.world_size
+        line = np.arange(0.5, 4 * COVERED) * size / (4 * COVERED)  # sixteen places in each cell are looked at
+        places = np.stack(np.meshgrid(line, line), -1).reshape(-1, 2)
+        poses = np.concatenate([places, np.zeros((len(places), 1))], 1)
+        room = np.unique(cell_of(places[navigation.free(self.house, poses)], COVERED, size))
+        reached = np.unique(cell_of(search.archive.descriptors, COVERED, size))
+        return len(np.intersect1d(room, reached)) / len(room)
+
+    def _show(self, search: NoveltySearch, crew: Crew) -> None:
+        archived, covered = len(search.archive), self._covered(search)
+        row = {
+            "kind": "search",
+            "version": 0,  # no policy is versioned here
+            "search/generation": search.closed - 1,
+            "env_steps": search.evaluations * self.setup.length,
+            "search/threshold": search.threshold,
+            "search/evaluations": search.evaluations,
+            "search/archived": archived,
+            "search/coverage": covered,
+            "search/rate": self.rate,
+        }
+        self.metrics.write(row)
+        self.run_folder.write_status(env_steps=row["env_steps"], actors_alive=crew.alive, actors=self.config.actors.n)
+        self.progress.line(
+            f"search  generations {search.closed - 1:,}/{self.settings.generations:,}  archived {archived:,}  "
+            f"coverage {covered:.0%}  {self.rate:,.0f} evaluations/s  actors {crew.alive}/{self.config.actors.n}"
+        )

@@ -1,0 +1,9 @@
+"""From an archive of behaviours to what a transformer learns from, and is judged by.
+
+    archives ──gather──> episodes, and a table of them by group
+             ──words───> what each passes, in sentences and as places in order; the tokenizer of its descriptions
+             ──table───> split by group;  ──clusters──> what its actions are made of
+             ──trials──> what will be asked, frozen before anything is learned;  ──agreement──> do judges agree?
+
+After Salehi and Doncieux (2023, arXiv 2308.13278). Stages of `cluster/behaviours.py` call this, one file a verb.
+"""

@@ -1,0 +1,84 @@
+"""Do two raters agree? Correlations and errors of paired scores, with intervals.
+
+Intervals are percentile bootstraps (Efron 1979), 95 %, over what the pairs are of: several scores of one behaviour stay
+together (Field and Welsh 2007). A rater who gives everything the same score
+correlates with nobody: such a number is None, and so are its ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Scores = NDArray[np.float64]
+SAMPLES = 1000
+
+
+def pearson(a: Scores, b: Scores) -> float:
+    """Correlation of scores [N]; nan if one does not vary."""
+    a, b = a - a.mean(), b - b.mean()
+    scale = np.sqrt((a @ a) * (b @ b))
+    return float(a @ b / scale) if scale > 0 else float("nan")
+
+
+def ranks(values: Scores) -> Scores:
+    """From 1; equal values share the mean of theirs."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    found: Scores = (last - (counts - 1) / 2)[inverse]
+    return found
+
+
+def spearman(a: Scores, b: Scores) -> float:
+    """Correlation of ranks."""
+    return pearson(ranks(a), ranks(b))
+
+
+def kendall(a: Scores, b: Scores) -> float:
+    """Tau-b (Kendall 1945): of pairs that neither rater ties, those in the same order less the others, corrected for
+    ties. nan if one does not vary."""
+    one, other = np.sign(a[:, None] - a), np.sign(b[:, None] - b)
+    scale = np.sqrt((one**2).sum() * (other**2).sum())
+    return float((one * other).sum() / scale) if scale > 0 else float("nan")
+
+
+def mean_squared_error(a: Scores, b: Scores) -> float:
+    return float(np.square(a - b).mean())
+
+
+MEASURES: dict[str, Callable[[Scores, Scores], float]] = {
+    "pearson": pearson,
+    "spearman": spearman,
+    "kendall": kendall,
+    "mse": mean_squared_error,
+}
+
+
+def agreement(a: Scores, b: Scores, of: NDArray[Any] | None = None, seed: int = 0) -> dict[str, Any]:
+    """Each of MEASURES of paired scores [N] in [0, 1] as {"value", "low", "high"}, and `n`.
+
+    of: what each pair is of, [N]; None: each of another thing.
+
+    Raises:
+        ValueError: there are no pairs.
+    """
+    if len(a) != len(b) or not len(a):
+        raise ValueError(f"agreement needs pairs of scores: there are {len(a)} and {len(b)}")
+    generator = np.random.default_rng(seed)
+    names = np.arange(len(a)) if of is None else of
+    order = np.argsort(names, kind="stable")
+    clusters = np.split(order, np.unique(names[order], return_index=True)[1][1:])
+    count = SAMPLES if len(a) <= 500 else SAMPLES // 5
+    drawn = [generator.integers(0, len(clusters), len(clusters)) for _ in range(count)]
+    draws = [np.concatenate([clusters[i] for i in draw]) for draw in drawn]
+    found: dict[str, Any] = {"n": len(a)}
+    for name, measure in MEASURES.items():
+        values = np.array([measure(a[draw], b[draw]) for draw in draws])
+        values = values[np.isfinite(values)]
+        low, high = np.quantile(values, [0.025, 0.975]) if len(values) else (np.nan, np.nan)
+        numbers = {"value": measure(a, b), "low": float(low), "high": float(high)}
+        found[name] = {key: number if np.isfinite(number) else None for key, number in numbers.items()}
+    return found

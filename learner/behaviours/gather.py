@@ -1,0 +1,198 @@
+"""Archives become one store: every behaviour played again in full, each once, near-duplicates in one group.
+
+    archives ──> weights ──rollout──> the same actions? ──> EpisodeStore: observation, action of every step
+                                                       └──> Behaviours: group, descriptor, start, ...
+
+What is the same in its every action from the same start is kept once. Copies of a behaviour from starts nearby
+(`copies`) are behaviours of their own, with ends of their own, in the group of the first: they teach what to do when
+the start is not quite that of the map.
+
+Limit: playing, 7,000 behaviours a second; then the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from envs import navigation
+from envs.api import Episodes
+from envs.api import Field as Column
+from envs.config import Part
+from envs.navigation.scene import MOMENTS
+from learner.behaviours.table import Behaviours
+from learner.search import TENTHS
+from learner.store.archive import Archive, ArchiveError
+from learner.store.episodes import EpisodeWriter, Layout, Steps
+
+OBSERVATION = "observation"
+LAYOUT = Layout({OBSERVATION: Column("vector", (5,))}, (), (2,))
+BLOCK = 1024
+_ARCHIVE, _COPY = 2**40, 2**36  # in an id; archives hold fewer than 2^36 behaviours
+
+
+class GatherConfig(Part):
+    """Making one store of archives."""
+
+    archives: list[str] = Field(default=[])
+    """Further archives, or folders of search stages: paths."""
+    resolution: float = Field(default=15.0, gt=0)
+    """World units: behaviours whose positions at all moments share cells of this size are one group."""
+    copies: int = Field(default=0, ge=0, le=15)
+    """How often each is played again from a start nearby."""
+    distance: float = Field(default=15.0, ge=0)
+    """How far from the map's start those may begin along each axis, world units."""
+    degrees: float = Field(default=15.0, ge=0)
+    """How much they may be turned."""
+
+
+def nearby(
+    house: navigation.Map, ids: NDArray[np.int64], seed: int, distance: float, degrees: float
+) -> NDArray[np.float32]:
+    """A free start near the map's own for each number [N]: [N, 3], a function of seed and number alone."""
+    starts = np.empty((len(ids), 3), np.float32)
+    reach = np.array([distance, distance, np.radians(degrees)])
+    for row, number in enumerate(ids.tolist()):
+        drawn = house.start + np.random.default_rng([seed, number]).uniform(-1, 1, (64, 3)) * reach
+        allowed = np.flatnonzero(navigation.free(house, drawn))
+        starts[row] = drawn[allowed[0]] if len(allowed) else house.start
+    return starts
+
+
+def groups(pose: NDArray[np.float32], resolution: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Keys of trajectories [N, T, 3], int64 [N] each: of their cells at all moments, in two grids half a cell apart.
+
+    Two that nearly agree differ in one grid where a border of it lies between them, hardly in both.
+    """
+    length = pose.shape[1]
+    moments = np.append(np.arange(1, MOMENTS) * length // MOMENTS, length - 1)
+    place = pose[:, moments, :2].reshape(len(pose), -1).astype(np.float64) / resolution
+    first, second = (_key(np.floor(place + shift).astype(np.int64)) for shift in (0.0, 0.5))
+    return first, second
+
+
+def _key(cells: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A hash of each row."""
+    key = np.zeros(len(cells), np.uint64)
+    with np.errstate(over="ignore"):
+        for column in cells.T:
+            key = (key ^ column.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+            key ^= key >> np.uint64(29)
+    return key.view(np.int64)
+
+
+def joined(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The group of each [N], named by the smallest key of `first` in it: those that share a key in either are one."""
+    group = first.copy()
+    while True:
+        before = group.copy()
+        for key in (first, second):
+            _, at = np.unique(key, return_inverse=True)
+            least = np.full(at.max(initial=-1) + 1, np.iinfo(np.int64).max)
+            np.minimum.at(least, at, group)
+            group = least[at]
+        if (group == before).all():
+            return group
+
+
+def gather(
+    archives: Sequence[Archive],
+    house: navigation.Map,
+    length: int,
+    config: GatherConfig,
+    seed: int,
+    folder: Path,
+    about: dict[str, Any],
+    look: Callable[[int], None] = lambda done: None,
+) -> Behaviours:
+    """Write the store of all behaviours into `folder`, and return its table, which is saved there too.
+
+    look: called with how many are played.
+
+    Raises:
+        ArchiveError: an archive's actions are not what its policies do in this house.
+    """
+    writer = EpisodeWriter(folder, LAYOUT, about)
+    seen: set[bytes] = set()
+    rows: list[dict[str, NDArray[Any]]] = []
+    keys: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+    played = 0
+    for number, archive in enumerate(archives):
+        for begin in range(0, len(archive), BLOCK):
+            index = np.arange(begin, min(begin + BLOCK, len(archive)))
+            payload = archive.rows(index, ["weights", "action", "effort"])
+            own = archive.ids[index]
+            base: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+            for copy in range(config.copies + 1):
+                ids = number * _ARCHIVE + copy * _COPY + own
+                start = np.tile(np.array(house.start, np.float32), (len(ids), 1))
+                if copy:
+                    start = nearby(house, ids, seed, config.distance, config.degrees)
+                found = navigation.rollout(house, start, payload["weights"], length)
+                tenths = np.rint(found["action"] * TENTHS).astype(np.int8)
+                if not copy and not np.array_equal(tenths, payload["action"]):
+                    raise ArchiveError(
+                        f"{archive.folder} is of another house or simulator: its policies do not do what it says "
+                        "they did; search anew, or choose the map it was made with"
+                    )
+                base = groups(found["pose"], config.resolution) if base is None else base
+                new = np.array([_unseen(seen, start[i].tobytes() + tenths[i].tobytes()) for i in range(len(ids))])
+                _write(writer, f"{number:02d}-{begin:09d}-{copy:02d}", ids[new], found, new, number)
+                keys.append((base[0][new], base[1][new]))
+                rows.append(
+                    {
+                        "id": ids[new],
+                        "archive": np.full(new.sum(), number, np.int32),
+                        "descriptor": found["pose"][new, -1, :2],
+                        "start": start[new],
+                        "effort": np.square(found["action"][new]).mean((1, 2), dtype=np.float32),
+                        "weights": payload["weights"][new],
+                    }
+                )
+                played += len(ids)
+                look(played)
+    if not rows:
+        raise ArchiveError("there is nothing to gather: the archives are empty, so search longer or lower thresholds")
+    columns = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
+    group = joined(*(np.concatenate([key[k] for key in keys]) for k in range(2)))
+    table = Behaviours(group=group, **columns)
+    table.save(folder)
+    return table
+
+
+def _unseen(seen: set[bytes], what: bytes) -> bool:
+    new = what not in seen
+    seen.add(what)
+    return new
+
+
+def _write(
+    writer: EpisodeWriter,
+    name: str,
+    ids: NDArray[np.int64],
+    found: dict[str, NDArray[np.float32]],
+    rows: NDArray[np.bool_],
+    kind: int,
+) -> None:
+    count, length = len(ids), found["action"].shape[1]
+    episodes = Episodes(
+        env=np.zeros(count, np.int32),
+        episode=np.zeros(count, np.int64),
+        seed=ids,
+        length=np.full(count, length, np.int32),
+        total=np.zeros(count, np.float32),
+        success=np.zeros(count, np.bool_),
+        kind=np.full(count, kind, np.int16),
+        away=np.zeros(count, np.int32),
+    )
+    steps = Steps(
+        {OBSERVATION: found["obs"][rows].reshape(-1, 5)},
+        found["action"][rows].reshape(-1, 2),
+        np.zeros(count * length, np.float32),
+    )
+    writer.write(name, episodes, steps, {})

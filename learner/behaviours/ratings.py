@@ -1,0 +1,210 @@
+"""What people think of behaviour: scores that only become more, so that no answer is lost, whatever dies.
+
+    ratings/ana.jsonl   {"n": 0, "item": "3f0c...", "score": 0.7, "at": 1795370353.4}    an answer
+                        {"n": 1, "item": "9a51...", "score": null, "at": ...}            passed over: asked again later
+                        {"n": 2, "retracts": 1, "at": ...}                               taken back
+
+A file a rater, a line an answer, appended and synced before the rater is told that it is saved. Nothing is rewritten:
+what a killed process left of a line is dropped when it is read, and the next line begins after it. An item is whatever
+is shown, by a name that follows from its content, so that a rating is never counted for something else.
+
+Limit: a file is read whole at each answer, a few milliseconds for a thousand of them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import combinations
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learner.checkpoint import sync_folder
+from llm_service.errors import UsageError
+
+LEVELS = tuple(tenths / 10 for tenths in range(11))
+"""Scores that can be given."""
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
+PEOPLE, MODEL, RULE = "people", "language model", "rule"
+
+
+class RatingError(UsageError):
+    """A rating, a rater or a file of ratings is not what it should be."""
+
+
+class Answer(NamedTuple):
+    """One that was not taken back."""
+
+    n: int  # the number of its line
+    item: str
+    score: float | None  # one of LEVELS; None: passed over
+
+
+class Ratings:
+    """The answers of one rater. Several processes may append to them.
+
+    Args:
+        folder: of the ratings of a run; made at the first answer.
+        rater: who.
+
+    Raises:
+        RatingError: the name cannot be that of a file.
+    """
+
+    def __init__(self, folder: Path, rater: str) -> None:
+        if not NAME.fullmatch(rater) or rater in (PEOPLE, RULE):
+            raise RatingError(
+                "a rater's name is 1 to 32 letters a to z, digits, - and _, begins with a letter or digit, and is not "
+                f"{PEOPLE!r} or {RULE!r}: got {rater!r}"
+            )
+        self.folder, self.rater = folder, rater
+        self.path = folder / f"{rater}.jsonl"
+
+    def answers(self) -> list[Answer]:
+        """Those that stand, in the order in which they were given.
+
+        Raises:
+            RatingError: a whole line is no rating.
+        """
+        return _standing(self.path.read_bytes(), self.path)[0] if self.path.exists() else []
+
+    def give(self, item: str, score: float | None) -> None:
+        """Append an answer: a score of LEVELS, or None for passing over. It is on the disk when this returns.
+
+        Raises:
+            RatingError: another score, or the file is damaged.
+        """
+        if score is not None and score not in LEVELS:
+            raise RatingError(f"a score is one of 0.0, 0.1, ... 1.0: got {score!r}")
+        with self._appending() as (file, _, n):
+            _append(file, {"n": n, "item": item, "score": score, "at": time.time()})
+
+    def take_back(self) -> Answer | None:
+        """Retract the last answer that stands. Returns it, None if there is none.
+
+        Raises:
+            RatingError: the file is damaged.
+        """
+        if not self.path.exists():
+            return None
+        with self._appending() as (file, standing, n):
+            if not standing:
+                return None
+            _append(file, {"n": n, "retracts": standing[-1].n, "at": time.time()})
+            return standing[-1]
+
+    @contextmanager
+    def _appending(self) -> Iterator[tuple[int, list[Answer], int]]:
+        """The locked file, what stands in it, and the number of its next line."""
+        if not self.path.exists():
+            self.folder.mkdir(exist_ok=True)
+            sync_folder(self.folder.parent)
+        file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)  # of this open file: threads exclude each other too
+            sync_folder(self.folder)
+            content = self.path.read_bytes()
+            if content and not content.endswith(b"\n"):
+                os.write(file, b"\n")
+            yield file, *_standing(content, self.path)
+        finally:
+            os.close(file)
+
+
+def read(folder: Path) -> dict[str, dict[str, float]]:
+    """The scores of every rater by item; passed over ones are not there, of several of one item the last counts.
+
+    Raises:
+        RatingError: a file is damaged.
+    """
+    raters = [Ratings(folder, path.stem) for path in sorted(folder.glob("*.jsonl"))]
+    return {each.rater: found for each in raters if (found := scores(each.answers()))}
+
+
+def scores(answers: Iterable[Answer]) -> dict[str, float]:
+    """The last score of each item that has one."""
+    return {answer.item: answer.score for answer in answers if answer.score is not None}
+
+
+def waiting(items: Iterable[str], answers: Iterable[Answer]) -> list[str]:
+    """The items without a score: new ones in their order, then those passed over, the longest ago first."""
+    given = list(answers)
+    rated, passed = scores(given), {answer.item: answer.n for answer in given}
+    left = [item for item in items if item not in rated]
+    return sorted(left, key=lambda item: passed.get(item, -1))  # stable: new ones stay as they are
+
+
+def shuffled(items: Iterable[str], rater: str) -> list[str]:
+    """An order of its own for each rater, the same whenever it is asked for."""
+    return sorted(items, key=lambda item: hashlib.sha256(f"{rater}\n{item}".encode()).digest())
+
+
+Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+def pairs(
+    people: Mapping[str, Mapping[str, float]], model: Mapping[str, float], rule: Mapping[str, float]
+) -> dict[tuple[str, str], Pair]:
+    """Who can be compared with whom, as scores [N] of the items that both have; those without a common item are left
+    out. For `learner.behaviours.agreement`.
+
+    people: scores by rater and item; a mean over raters stands for all of them.
+    model, rule: scores by item of the language model and of the rule.
+    """
+    given: dict[str, list[float]] = {}
+    for rated in people.values():
+        for item, score in rated.items():
+            given.setdefault(item, []).append(score)
+    mean = {item: sum(values) / len(values) for item, values in given.items()}
+    sides: list[tuple[tuple[str, str], Mapping[str, float], Mapping[str, float]]] = [
+        ((MODEL, RULE), model, rule),
+        ((PEOPLE, RULE), mean, rule),
+        ((PEOPLE, MODEL), mean, model),
+        *(((one, other), people[one], people[other]) for one, other in combinations(people, 2)),
+    ]
+    found = {}
+    for names, one, other in sides:
+        if both := sorted(one.keys() & other.keys()):
+            found[names] = np.array([one[i] for i in both]), np.array([other[i] for i in both])
+    return found
+
+
+def _standing(content: bytes, path: Path) -> tuple[list[Answer], int]:
+    """The answers that stand in a file, and the number of its next line."""
+    found: dict[int, Answer] = {}
+    n = 0
+    for number, line in enumerate(content.split(b"\n"), 1):
+        try:
+            row = json.loads(line)
+        except ValueError:  # torn: whoever gave it was not told that it is saved
+            continue
+        if not isinstance(row, dict) or row.get("n") != n or not _is_answer(row):
+            raise RatingError(f"line {number} of {path} is no rating: restore the file from a copy, or move it away")
+        if "retracts" in row:
+            found.pop(row["retracts"], None)
+        else:
+            found[n] = Answer(n, row["item"], row["score"])
+        n += 1
+    return list(found.values()), n
+
+
+def _is_answer(row: Mapping[str, object]) -> bool:
+    if "retracts" in row:
+        return isinstance(row["retracts"], int)
+    return isinstance(row.get("item"), str) and "score" in row and (row["score"] is None or row["score"] in LEVELS)
+
+
+def _append(file: int, row: Mapping[str, object]) -> None:
+    line = json.dumps(row).encode() + b"\n"
+    if os.write(file, line) != len(line):
+        raise OSError("the disk is full: this rating is not saved")
+    os.fsync(file)

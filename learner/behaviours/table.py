@@ -1,0 +1,66 @@
+"""What is known of each behaviour of a store, beside its steps: one row each, in the order of the store's episodes.
+
+Groups are split as a whole: near-duplicates of what is learned from are not asked for in tests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+
+from learner.checkpoint import replace_file
+from learner.hashing import uniform
+from learner.store.episodes import StoreError
+
+FILE = "behaviours.safetensors"
+PARTS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Behaviours:
+    """E behaviours."""
+
+    id: NDArray[np.int64]  # [E] the seed of its episode: place of its archive * 2^40 + copy * 2^36 + id there
+    archive: NDArray[np.int32]  # [E] which it is from
+    group: NDArray[np.int64]  # [E] hash of where the group's first goes
+    descriptor: NDArray[np.float32]  # [E, 2] the last position, world units
+    start: NDArray[np.float32]  # [E, 3] x, y, heading
+    effort: NDArray[np.float32]  # [E] mean square of a wheel's speed
+    weights: NDArray[np.float32]  # [E, P] of the small policy that did it
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+    def save(self, folder: Path) -> None:
+        """Into a folder: complete or absent."""
+        arrays = {field.name: np.ascontiguousarray(getattr(self, field.name)) for field in fields(self)}
+        replace_file(folder / FILE, safetensors.numpy.save(arrays))
+
+    @staticmethod
+    def load(folder: Path) -> Behaviours:
+        """What `save` wrote.
+
+        Raises:
+            StoreError: it is not there, or damaged.
+        """
+        try:
+            found: dict[str, Any] = safetensors.numpy.load_file(folder / FILE)
+            return Behaviours(**found)
+        except Exception as error:  # the library raises its own kinds for every way a file can be damaged
+            raise StoreError(f"{folder / FILE} cannot be read: {error}; run the stage merge again") from None
+
+
+def split(group: NDArray[np.int64], shares: tuple[float, float, float]) -> NDArray[np.int8]:
+    """The part, an index into PARTS, of each behaviour [E]: a function of its group alone, so that more behaviours do
+    not move those that were there.
+
+    shares: of PARTS; they add up to 1.
+    """
+    edges = np.cumsum(shares)[:-1]
+    part: NDArray[np.int8] = np.searchsorted(edges, uniform(group), side="right").astype(np.int8)
+    return part

@@ -1,0 +1,107 @@
+"""What a fitted transformer is asked to do: frozen before anything is fitted, so that no choice can follow the answers.
+
+    test behaviours ──> plain   the text and the end of one that was held out
+                    └─> how     two that end at one place by different ways: the text of each with the end of the first,
+                                so that only the text can say which way
+
+Each is asked in the describer's words, and in others that the describer never uses; from the map's start, and from
+starts nearby. After the wish of Salehi and Doncieux's users that language be isolated from the goal's coordinates.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learner.checkpoint import replace_file
+from learner.store.episodes import StoreError
+
+FILE = "trials.jsonl"
+WORDINGS = (
+    "start by visiting {first}; {middle} comes next; finish at {last}",
+    "via {first}, via {middle}: destination {last}",
+    "take a route by way of {first} and {middle} that finishes at {last}",
+    "the tour covers {first} followed by {middle}, with {last} as its terminus",
+)
+SHORT = (
+    "start by visiting {first}; finish at {last}",
+    "via {first}: destination {last}",
+    "take a route by way of {first} that finishes at {last}",
+    "the tour covers {first}, with {last} as its terminus",
+)
+SINGLE = ("destination: {last}", "finish at {last}", "{last} is the terminus", "the tour finishes at {last}")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One question."""
+
+    text: str
+    wanted: list[str]  # places in order
+    target: list[float]  # x, y
+    start: list[float]  # x, y, heading
+    behaviour: int  # whose text it is, its id
+    kind: str  # plain, how
+    wording: str  # described, reworded
+    begins: str  # map, nearby
+
+
+def reworded(wanted: Sequence[str], number: int) -> str:
+    """A text that asks for places in an order, in words that no describer uses; which words, the number says."""
+    places = [f"the {place}" for place in wanted]
+    forms = SINGLE if len(places) == 1 else SHORT if len(places) == 2 else WORDINGS
+    middle = " and ".join(places[1:-1])
+    return forms[number % len(forms)].format(first=places[0], middle=middle, last=places[-1])
+
+
+def rivals(
+    descriptor: NDArray[np.float32],
+    wanted: Sequence[Sequence[str]],
+    group: NDArray[np.int64],
+    near: float,
+    count: int,
+    generator: np.random.Generator,
+) -> list[tuple[int, int]]:
+    """Up to `count` pairs of rows that end within `near` world units by ways that share nothing but the end.
+
+    descriptor: [N, 2]; wanted: the places of each row's text, in order; group: [N]. A row is in one pair at most, and a
+    pair is of two groups. Both texts name a place before the last, and the same last one.
+    """
+    way = [frozenset(places[:-1]) - set(places[-1:]) for places in wanted]
+    free = set(range(len(wanted)))
+    pairs: list[tuple[int, int]] = []
+    for row in generator.permutation(len(wanted)).tolist():
+        if row not in free or not way[row] or len(pairs) == count:
+            continue
+        apart = np.linalg.norm(descriptor - descriptor[row], axis=1)
+        for other in np.argsort(apart, kind="stable").tolist():
+            if apart[other] > near:
+                break
+            fits = other in free and group[other] != group[row] and wanted[other] and way[other]
+            if fits and wanted[other][-1] == wanted[row][-1] and not way[other] & way[row]:
+                pairs.append((row, other))
+                free -= {row, other}
+                break
+    return pairs
+
+
+def save(trials: Sequence[Trial], folder: Path) -> None:
+    """A line each: complete or absent."""
+    replace_file(folder / FILE, "".join(json.dumps(asdict(trial)) + "\n" for trial in trials).encode())
+
+
+def load(folder: Path) -> list[Trial]:
+    """What `save` wrote.
+
+    Raises:
+        StoreError: it is not there, or damaged.
+    """
+    try:
+        return [Trial(**json.loads(line)) for line in (folder / FILE).read_text().splitlines()]
+    except (OSError, ValueError, TypeError) as error:
+        raise StoreError(f"{folder / FILE} cannot be read: {error}; run the stage split again") from None

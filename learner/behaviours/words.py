@@ -1,0 +1,119 @@
+"""Behaviour and language: what a trajectory passes as sentences, what a text asks for, and how well it was obeyed.
+
+    symbols ──told──> sentences of each moment ──> the describer (LLM service) ──> text ──asked──> places in order
+    pose ──> visits ─────────────────────────────────────────────────────────────────┴──obeyed──> score in [0, 1]
+
+The score is a rule, not an opinion: it can be computed for millions, and judges are compared with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from envs.navigation.scene import NEAR, SIDES, Scene, Symbols, said
+
+UNKNOWN, BEGIN, END = "[UNK]", "[CLS]", "[SEP]"
+DRIVE = "drive"
+"""What a robot is said to do between two moments."""
+
+
+def told(scene: Scene, symbols: Symbols, trajectory: int) -> list[list[str]]:
+    """Sentences of each moment of a trajectory: its tile, and the furniture that is near, nearest first."""
+    result = []
+    for moment in range(len(symbols.step)):
+        here = trajectory, moment
+        near = [int(o) for o in np.argsort(symbols.distance[here], kind="stable") if symbols.side[here][o] >= 0]
+        sentences = [f"You are on the {scene.colours[symbols.tile[here]]} tile"] if scene.house.tiles else []
+        sentences += [f"You are at the {scene.objects[o]}, {said(SIDES[symbols.side[here][o]])}" for o in near]
+        result.append(sentences)
+    return result
+
+
+def asked(scene: Scene, text: str) -> list[str]:
+    """The places of the scene that a text names, in the order in which it names them, each once in a row.
+
+    A tile is named by its colour, whatever noun follows.
+    """
+    names = {name: name for name in scene.objects}
+    names |= {colour: f"{colour} tile" for colour in scene.colours[1:]}
+    longest = sorted(names, key=len, reverse=True)  # a file cabinet is no cabinet
+    found = [names[name] for name in re.findall(rf"\b({'|'.join(map(re.escape, longest))})\b", text.lower())]
+    return [place for i, place in enumerate(found) if i == 0 or place != found[i - 1]]
+
+
+def visited(scene: Scene, pose: NDArray[np.float32]) -> tuple[list[list[str]], list[set[str]]]:
+    """Of trajectories [N, T, 3]: the places that each came to, in order and at every visit, and where it is at last."""
+    routes = scene.route(pose, near=NEAR, again=True)
+    last = [set(places) for places in scene.route(pose[:, -1:], near=NEAR)]
+    return routes, last
+
+
+def obeyed(wanted: Sequence[str], route: Sequence[str], last: set[str]) -> float:
+    """How well a robot did what was asked, in [0, 1].
+
+    Of the places wanted the share that was visited in the order asked for (longest common subsequence), and whether it
+    is at the last one in the end, as one more place.
+    """
+    if not wanted:
+        return 0.0
+    return (in_order(wanted, route) + (wanted[-1] in last)) / (len(wanted) + 1)
+
+
+def is_true(scene: Scene, text: str, route: Sequence[str]) -> bool:
+    """Whether a description names places, and all of them were visited in its order."""
+    named = asked(scene, text)
+    return bool(named) and in_order(named, route) == len(named)
+
+
+def in_order(wanted: Sequence[str], route: Sequence[str]) -> int:
+    """How many places of `wanted` a route visits in that order: the longest common subsequence."""
+    best = [0] * (len(route) + 1)
+    for place in wanted:
+        before = 0
+        for j, other in enumerate(route, 1):
+            held = best[j]
+            best[j] = before + 1 if place == other else max(best[j], best[j - 1])
+            before = held
+    return best[-1]
+
+
+# ---- tokens ----------------------------------------------------------------------------------------------------------
+
+
+def train_tokenizer(texts: Sequence[str], size: int, least: int) -> Tokenizer:
+    """WordPiece over lower-case words without accents; [CLS] text [SEP].
+
+    size: the most entries.
+    least: how often a piece must occur.
+    """
+    tokenizer = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    special = [UNKNOWN, BEGIN, END]
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size, min_frequency=least, special_tokens=special, show_progress=False
+    )
+    tokenizer.train_from_iterator(sorted(texts), trainer)
+    return tokenizer
+
+
+def encode(tokenizer: Tokenizer, texts: Sequence[str], most: int) -> list[NDArray[np.int32]]:
+    """Token ids of each text.
+
+    Raises:
+        ValueError: a text has more than `most` tokens.
+    """
+    begin, end = (tokenizer.token_to_id(token) for token in (BEGIN, END))
+    result = []
+    for text, found in zip(texts, tokenizer.encode_batch(list(texts)), strict=True):
+        ids = np.array([begin, *found.ids, end], np.int32)
+        if len(ids) > most:
+            raise ValueError(f"a text has {len(ids)} tokens, at most {most} are read: {text[:80]!r}...")
+        result.append(ids)
+    return result

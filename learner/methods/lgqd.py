@@ -1,0 +1,83 @@
+"""Language-grounded generative quality-diversity (Salehi and Doncieux 2023, arXiv 2308.13278).
+
+    search ──> merge ──> annotate ──> describe ──> split ──> cluster ──> tokenize ──> imitate ──> deploy ──> judge
+
+    search     novelty search fills archives of behaviours                   learner/search.py, actors/novelty.py
+    merge      one store, each behaviour once, near-duplicates in groups      learner/behaviours/gather.py
+    annotate   what each passes, at eleven moments                           envs/navigation/scene.py
+    describe   a language model says it in words, in three styles            llm_service/tasks/caption_trajectory.py
+    split      by group, and the trials that will be asked: frozen here       learner/behaviours/{table,trials}.py
+    cluster    k-means of each wheel's speed, on what is learned from         learner/behaviours/clusters.py
+    tokenize   WordPiece of its descriptions                                 learner/behaviours/words.py
+    imitate    a transformer of (text, end, history) -> action               learner/{sequence,models/behaviour}.py
+    deploy     trials: distance to the end, obedience to the text             actors/deploy.py
+    judge      a language model's opinion, and whether it agrees              llm_service/tasks/judge_trajectory.py
+
+Each stage is a verb on what those before it left, and can run alone: `stages=[describe] from=run:NAME/merge` reads the
+other run's artifacts where this one has none. Other than published: docs/methods/lgqd.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from envs.api import EnvSpec
+from envs.config import Part
+from learner.behaviours.config import (
+    DeployConfig,
+    DescribeConfig,
+    JudgeConfig,
+    SplitConfig,
+    TokenizerConfig,
+)
+from learner.behaviours.gather import GatherConfig
+from learner.methods import Stage
+from learner.search import SearchConfig
+from learner.sequence import SequenceConfig
+
+
+class Config(Part):
+    """Every stage's settings."""
+
+    name: Literal["lgqd"] = "lgqd"
+    """The module of `learner/methods`."""
+    search: SearchConfig = SearchConfig()
+    """Novelty search."""
+    merge: GatherConfig = GatherConfig()
+    """Making one store of archives."""
+    describe: DescribeConfig = DescribeConfig()
+    """Descriptions in words."""
+    split: SplitConfig = SplitConfig()
+    """What is held out, and the trials."""
+    tokenize: TokenizerConfig = TokenizerConfig()
+    """The vocabulary."""
+    sequence: SequenceConfig = SequenceConfig()
+    """Clusters of actions, the transformer and how it is fitted."""
+    deploy: DeployConfig = DeployConfig()
+    """Acting on trials."""
+    judge: JudgeConfig = JudgeConfig()
+    """A language model's opinion."""
+
+
+def stages(config: Any) -> list[Stage]:
+    return [
+        Stage("search", "search", "random"),
+        Stage("merge", "curate", "random"),
+        Stage("annotate", "curate", "random"),
+        Stage("describe", "curate", "language_model"),
+        Stage("split", "curate", "random"),
+        Stage("cluster", "curate", "random"),
+        Stage("tokenize", "curate", "random"),
+        Stage("imitate", "imitate", "random"),
+        Stage("deploy", "deploy", "random"),
+        Stage("judge", "judge", "language_model"),
+    ]
+
+
+def check(config: Any, spec: EnvSpec) -> None:
+    """The pipeline is of the house, whose simulator plays small policies compiled."""
+    if not spec.id.startswith("navigation/"):
+        raise ValueError(f"method lgqd plays small policies in env=navigation only, not in {spec.id}")
+    shares = config.method.split
+    if shares.validation + shares.test >= 1:
+        raise ValueError("method.split.validation and method.split.test leave nothing to learn from")

@@ -1,0 +1,384 @@
+"""Acting as asked: a text and a target place, then what was sensed and done, predict the next action.
+
+    text ids ──────> words + places ─────────────┐
+    target [2] ────> encoder ──┐                 v
+    sensors [T, 5] > encoder ──┼─ + step ──> Decoder ──> features of each step ──> which clusters: a head a dimension
+    actions [T, 2] > encoder ──┘                                              └──> offsets of each pair of clusters
+
+The model of Salehi and Doncieux (2023, arXiv 2308.13278), an action as a cluster of each dimension and an offset from
+their centres after Shafiullah et al. (2022, arXiv 2206.11251). `layout=separate` has a token each for target, sensors
+and action of a step, as published, and predicts at that of the sensors; `merged` adds up what is known when an action
+is chosen, and needs a third of the tokens. Offsets belong to the clusters of all dimensions together, targets are not
+rounded, and the wheels, which depend on each other, may be drawn one after the other (`dimensions=conditional`).
+
+The limit is the decoder; target and text are encoded once for all steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn.functional import log_softmax
+
+from envs.config import Part
+from learner.models.choice import Choice
+from learner.models.decoder import INITIAL, Cache, Decoder
+from learner.precision import has_bfloat16
+
+Weights = dict[str, NDArray[Any]]
+
+HIDDEN = 64
+"""Width of the layer before the logits of clusters."""
+
+
+class BehaviourConfig(Part):
+    """The transformer that acts from a text, a target place and its own history."""
+
+    width: int = Field(default=128, ge=1)
+    """Numbers of a token."""
+    layers: int = Field(default=3, ge=1)
+    """Blocks of attention and perceptron."""
+    heads: int = Field(default=4, ge=1)
+    """Of attention; they divide the width."""
+    dropout: float = Field(default=0.1, ge=0, lt=1)
+    """Share of what a block adds, and of the first tokens, that is dropped in training."""
+    layout: Literal["separate", "merged"] = "merged"
+    """Tokens of a step: one each for target, sensors and action, as published; or one of all that is known."""
+    dimensions: Literal["independent", "conditional"] = "conditional"
+    """Clusters of an action's dimensions: each on its own, as published, or each given those before it."""
+    gamma: float = Field(default=2.0, ge=0)
+    """Exponent of the focal loss of clusters; 0 is cross-entropy."""
+    offset_weight: float = Field(default=1.0, ge=0)
+    """Weight of the squared error of centre and offset beside the loss of clusters."""
+    ablate: Literal["none", "text", "target", "both"] = "none"
+    """What the model never sees, in training and after."""
+    precision: Literal["float32", "bfloat16", "auto"] = "float32"
+    """Arithmetic; weights are kept in float32 either way. `auto`: bfloat16 where the machine computes in it."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """`auto`: a GPU if there is one."""
+
+    @model_validator(mode="after")
+    def _heads_divide_the_width(self) -> BehaviourConfig:
+        if self.width % self.heads:
+            raise ValueError(f"a width of {self.width} cannot be divided among {self.heads} heads: choose a multiple")
+        return self
+
+    @property
+    def blind_to(self) -> tuple[str, ...]:
+        """Of text and target, those that are ablated."""
+        return ("text", "target") if self.ablate == "both" else (self.ablate,)
+
+
+@dataclass(frozen=True)
+class Scales:
+    """What inputs are divided by: the model sees numbers in [-1, 1]."""
+
+    world: float = 600.0  # width of the world, the largest coordinate of a target
+    laser: float = 100.0  # the longest distance that is sensed
+    sensors: tuple[str, ...] = ("laser", "laser", "laser", "bumper", "bumper")
+    """Kinds of what is sensed: `laser`, `place` (a coordinate of the world), or anything else for what is in [0, 1]."""
+
+
+@dataclass(frozen=True)
+class Demonstrations:
+    """B episodes, one after the other: M tokens of text and N steps in all. Numbers as they are in the world."""
+
+    tokens: NDArray[np.int64]  # [M]
+    texts: list[int]  # tokens of each text, [B]
+    target: NDArray[np.float32]  # [B, 2]
+    sensors: NDArray[np.float32]  # [N, 5], before each action
+    actions: NDArray[np.float32]  # [N, 2]
+    steps: list[int]  # of each episode, [B], at least one
+
+
+class BehaviourModel(nn.Module):
+    """See the top of this file.
+
+    Args:
+        config: what it is made of.
+        vocabulary: how many token ids there are.
+        longest: most tokens of a text, most steps of an episode.
+        centres: of the clusters of each of the D dimensions of an action, float32 [K_d].
+        scales: of its inputs.
+
+    Raises:
+        ValueError: sizes that cannot be, or an arithmetic that this machine has not.
+    """
+
+    centres: Tensor  # [K_0 + ... + K_(D-1)]
+    target_scale: Tensor
+    sensor_scale: Tensor
+
+    def __init__(
+        self,
+        config: BehaviourConfig,
+        vocabulary: int,
+        longest: tuple[int, int],
+        centres: Sequence[NDArray[np.float32]],
+        scales: Scales = Scales(),
+    ) -> None:
+        super().__init__()
+        self.config, self.vocabulary, self.longest = config, vocabulary, longest
+        self.device = torch.device(
+            config.device if config.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+        )
+        able = self.device.type != "cpu" or has_bfloat16()
+        self.in_half = config.precision == "bfloat16" or (config.precision == "auto" and able)
+        if self.in_half and not able:
+            raise ValueError("bfloat16 needs a GPU, or a processor with avx512_bf16 or amx_bf16: choose float32")
+        self.clusters = [len(each) for each in centres]
+        width, dimensions = config.width, len(centres)
+        self.register_buffer("centres", torch.from_numpy(np.concatenate(centres).astype(np.float32)))
+        of_kind = {"laser": scales.laser, "place": scales.world}
+        sensor_scales = [of_kind.get(name, 1.0) for name in scales.sensors]
+        self.register_buffer("target_scale", torch.tensor([scales.world] * 2))
+        self.register_buffer("sensor_scale", torch.tensor(sensor_scales))
+        self.words, self.places = nn.Embedding(vocabulary, width), nn.Embedding(longest[0], width)
+        self.times = nn.Embedding(longest[1], width)
+        for table in (self.words, self.places, self.times):
+            nn.init.normal_(table.weight, std=INITIAL)
+        self.encode_target = _perceptron(2, 2 * width, width)
+        self.encode_sensors = _perceptron(len(sensor_scales), 2 * width, width)
+        self.encode_action = _perceptron(dimensions, 2 * width, width)
+        self.drop = nn.Dropout(config.dropout) if config.dropout else nn.Identity()
+        self.decoder = Decoder(width, config.layers, config.heads, config.dropout)
+        self.heads = nn.ModuleList(_perceptron(width, HIDDEN, k) for k in self.clusters)
+        told = self.clusters[:-1] if config.dimensions == "conditional" else []  # to the dimensions that come after
+        self.given = nn.ModuleList(nn.Embedding(k, width) for k in told)
+        self.offsets = _perceptron(width, 2 * width, math.prod(self.clusters) * dimensions)
+        self.to(self.device)
+
+    @staticmethod
+    def of(config: BehaviourConfig, weights: Weights) -> BehaviourModel:
+        """A model with these weights, which say what is not in its configuration.
+
+        Raises:
+            ValueError: they are of another configuration.
+        """
+        try:
+            sizes = [len(weights[name]) for name in ("words.weight", "places.weight", "times.weight")]
+            dimensions = weights["encode_action.0.weight"].shape[1]
+            centres = [np.zeros(len(weights[f"heads.{d}.2.bias"]), np.float32) for d in range(dimensions)]
+            sensors = Scales(sensors=("",) * len(weights["sensor_scale"]))
+        except KeyError as missing:
+            raise ValueError(f"these are no weights of a behaviour model: {missing} is not there") from None
+        model = BehaviourModel(config, sizes[0], (sizes[1], sizes[2]), centres, sensors)
+        model.load(weights)
+        return model
+
+    def payload(self) -> dict[str, Tensor]:
+        """All that is saved, by name: parameters, centres and scales."""
+        return {name: value.detach() for name, value in self.state_dict().items()}
+
+    def weights(self) -> Weights:
+        """Copies of the `payload`."""
+        return {name: np.array(value.cpu().numpy()) for name, value in self.payload().items()}
+
+    def load(self, weights: Weights) -> None:
+        """Take what `weights` gave.
+
+        Raises:
+            ValueError: names or shapes do not fit this model.
+        """
+        own = self.payload()
+        unfit = set(own) ^ set(weights) or {n for n, p in own.items() if tuple(p.shape) != weights[n].shape}
+        if unfit:
+            raise ValueError(f"the weights do not fit this behaviour model: {', '.join(sorted(unfit)[:3])} differ")
+        for name, value in own.items():
+            value.copy_(torch.from_numpy(np.array(weights[name])))
+
+    def arithmetic(self) -> AbstractContextManager[None]:
+        """In which it computes. Whoever takes many steps opens it around them all: weights are converted once then."""
+        if not self.in_half:
+            return nullcontext()
+        return torch.autocast(self.device.type, torch.bfloat16)
+
+    # ---- learning ------------------------------------------------------------------------------------------------
+
+    def forward(self, shown: Demonstrations) -> Tensor:
+        """Features [N, width] of all steps, each from what is known before its action."""
+        texts = [0] * len(shown.texts) if "text" in self.config.blind_to else shown.texts
+        with self.arithmetic():
+            words = self._words(shown.tokens[: sum(texts)], texts)
+            of_steps, per_step, at = self._steps(shown)
+            tokens_of = [n * per_step for n in shown.steps]
+            pieces = zip(torch.split(words, texts), torch.split(of_steps, tokens_of), strict=True)
+            tokens = torch.cat([part for pair in pieces for part in pair])
+            lengths = [text + own for text, own in zip(texts, tokens_of, strict=True)]
+            # The step s of episode b is read at: the episode's first token, its text, the tokens of s steps, `at`.
+            first = np.cumsum([0, *lengths[:-1]]) + np.array(texts) + at
+            read = np.repeat(first, shown.steps) + per_step * _counts(shown.steps)
+            features: Tensor = self.decoder(self.drop(tokens), lengths, torch.from_numpy(read).to(self.device))
+            return features.float()
+
+    def loss(self, shown: Demonstrations) -> dict[str, Tensor]:
+        """Sums over the N steps: `loss`, its parts `cluster` and `offset`, and `hits`, where all clusters were right.
+
+        `cluster` is the focal loss (Lin et al. 2017), a mean over dimensions; `offset` the squared error of the action,
+        likewise, had the true clusters been chosen.
+        """
+        features, action = self(shown), self._tensor(shown.actions)
+        with self.arithmetic():
+            truth = self.nearest(action)
+            surprise, hits = torch.zeros_like(action[:, 0]), torch.ones_like(action[:, 0], dtype=torch.bool)
+            for d, logits in enumerate(self._cluster_logits(features, lambda d, _: truth[:, d])):
+                log_probability = log_softmax(logits.float(), -1).gather(1, truth[:, d : d + 1])[:, 0]
+                surprise = surprise - (1 - log_probability.exp()) ** self.config.gamma * log_probability
+                hits = hits & (logits.argmax(-1) == truth[:, d])
+            offset = (self._action(features, truth) - action).square().mean(-1).sum()
+        cluster = surprise.sum() / len(self.clusters)
+        return {
+            "loss": cluster + self.config.offset_weight * offset,
+            "cluster": cluster,
+            "offset": offset,
+            "hits": hits.sum(),
+        }
+
+    def nearest(self, action: Tensor) -> Tensor:
+        """The cluster of each dimension whose centre is nearest, int64 [N, D]."""
+        parts = torch.split(self.centres, self.clusters)
+        return torch.stack([(action[:, d, None] - part).abs().argmin(-1) for d, part in enumerate(parts)], -1)
+
+    # ---- acting --------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def begin(self, tokens: Sequence[NDArray[np.integer[Any]]]) -> Cache:
+        """Prompts of B texts, each a row of ids."""
+        texts = [0 if "text" in self.config.blind_to else len(each) for each in tokens]
+        flat = np.concatenate([each[:n] for each, n in zip(tokens, texts, strict=True)])
+        with self.arithmetic():
+            return self.decoder.begin(self._words(flat, texts), texts)
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens that a step adds to a cache."""
+        return 1 if self.config.layout == "merged" else 2 + ("target" not in self.config.blind_to)
+
+    @torch.no_grad()
+    def target_code(self, target: NDArray[np.float32]) -> Tensor | None:
+        """[B, width] of targets [B, 2] in world units; None if targets are ablated."""
+        if "target" in self.config.blind_to:
+            return None
+        with self.arithmetic():
+            code: Tensor = self.encode_target(self._tensor(target) / self.target_scale * 2 - 1)
+            return code
+
+    @torch.no_grad()
+    def act(
+        self,
+        cache: Cache,
+        step: int,
+        target: Tensor | None,
+        sensors: NDArray[np.float32],
+        previous: NDArray[np.float32] | None,
+        choice: Choice,
+        uniform: NDArray[np.float64],
+    ) -> NDArray[np.float32]:
+        """Actions [B, D] of B rows, which the cache then knows more of.
+
+        Args:
+            step: of the episode, the same for all.
+            target: what `target_code` gave, [B, width].
+            sensors: now, [B, 5].
+            previous: the action that was taken last, [B, D]; None at the first step.
+            choice: of clusters, with `uniform`, a number in [0, 1) for each dimension, [B, D].
+        """
+        with self.arithmetic():
+            now = self.times.weight[step]
+            tokens = [] if target is None else [target + now]
+            tokens.append(self._encode_sensors(sensors) + now)
+            done = None if previous is None else self.encode_action(self._tensor(previous))
+            if self.config.layout == "merged":
+                parts = [target, done, tokens[-1]]
+                tokens = [sum((part for part in parts[:-1] if part is not None), tokens[-1])]
+            elif done is not None:
+                tokens.insert(0, done + self.times.weight[step - 1])
+            features = self.decoder.extend(torch.stack(tokens, 1), cache).float()
+            return self.choose(features, choice, uniform)
+
+    @torch.no_grad()
+    def choose(self, features: Tensor, choice: Choice, uniform: NDArray[np.float64]) -> NDArray[np.float32]:
+        """Actions [B, D] of features [B, width]."""
+        drawn = torch.from_numpy(uniform).to(self.device)
+        clusters: list[Tensor] = []
+
+        def note(d: int, logits: Tensor) -> Tensor:
+            clusters.append(choice(logits.float(), drawn[:, d]))
+            return clusters[-1]
+
+        with self.arithmetic():
+            self._cluster_logits(features, note)
+            return np.array(self._action(features, torch.stack(clusters, -1)).float().cpu().numpy())
+
+    # ---- parts ---------------------------------------------------------------------------------------------------
+
+    def _words(self, tokens: NDArray[Any], texts: Sequence[int]) -> Tensor:
+        places = torch.from_numpy(_counts(texts)).to(self.device)
+        found: Tensor = self.words(torch.from_numpy(tokens.astype(np.int64)).to(self.device)) + self.places(places)
+        return found
+
+    def _steps(self, shown: Demonstrations) -> tuple[Tensor, int, int]:
+        """Tokens of N steps [N * p, width], how many a step has, p, and at which of them its action is predicted."""
+        now = _counts(shown.steps)
+        times = self.times(torch.from_numpy(now).to(self.device))
+        repeats = torch.tensor(shown.steps, device=self.device)
+        sensors, done = self._encode_sensors(shown.sensors), self.encode_action(self._tensor(shown.actions))
+        parts = [sensors]
+        if "target" not in self.config.blind_to:
+            code = self.encode_target(self._tensor(shown.target) / self.target_scale * 2 - 1)
+            parts.insert(0, code.repeat_interleave(repeats, 0))
+        if self.config.layout == "separate":
+            return (
+                torch.stack([part + times for part in [*parts, done]], 1).flatten(0, 1),
+                len(parts) + 1,
+                len(parts) - 1,
+            )
+        before = torch.cat([torch.zeros_like(done[:1]), done[:-1]])
+        before = before * torch.from_numpy(now > 0).to(self.device)[:, None]
+        return sum([*parts, before], times), 1, 0
+
+    def _encode_sensors(self, sensors: NDArray[np.float32]) -> Tensor:
+        code: Tensor = self.encode_sensors(self._tensor(sensors) / self.sensor_scale * 2 - 1)
+        return code
+
+    def _cluster_logits(self, features: Tensor, choose: Callable[[int, Tensor], Tensor]) -> list[Tensor]:
+        """Logits [N, K_d] of each dimension; what is chosen of one is known to those after it, if they ask."""
+        found = []
+        for d, head in enumerate(self.heads):
+            found.append(head(features))
+            chosen = choose(d, found[-1])
+            if d < len(self.given):
+                features = features + self.given[d](chosen)
+        return found
+
+    def _action(self, features: Tensor, clusters: Tensor) -> Tensor:
+        """Centre and offset [N, D] of clusters int64 [N, D]."""
+        joint = torch.zeros_like(clusters[:, 0])
+        for d, k in enumerate(self.clusters):
+            joint = joint * k + clusters[:, d]
+        offsets = self.offsets(features).view(len(joint), -1, len(self.clusters))
+        own = offsets[torch.arange(len(joint), device=joint.device), joint].float()
+        first = torch.tensor([0, *np.cumsum(self.clusters[:-1]).tolist()], device=joint.device)
+        action: Tensor = self.centres[clusters + first] + own
+        return action
+
+    def _tensor(self, numbers: NDArray[np.float32]) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(numbers, np.float32)).to(self.device)
+
+
+def _counts(lengths: Sequence[int]) -> NDArray[np.int64]:
+    """0, 1, ..., length - 1 of each length in turn."""
+    return np.concatenate([np.zeros(0, np.int64), *(np.arange(n, dtype=np.int64) for n in lengths)])
+
+
+def _perceptron(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(inputs, hidden), nn.GELU(), nn.Linear(hidden, outputs))

@@ -1,0 +1,336 @@
+"""Novelty search by ask and tell: what to play next, and what to make of what was played.
+
+    ask()  ──> Batch: weights [n, P] under ids ──> whoever plays them ──> Played ──> tell(batch.ticket, played)
+
+                 ahead = 1, synchronous                   ahead > 1, steady state
+    generation   one at a time, in as many batches        several under way; each is drawn from the population
+                 as there are players                     as it was when the one `ahead` before it was closed
+
+Generations are drawn and closed in order, whatever the order in which their batches come back, and their random numbers
+follow from (seed, generation, purpose): a search is the same on one player or sixty-four, and after a resume. A player
+that is slow delays others only when `ahead` generations wait for it.
+
+Beside the archive of what is novel there may be a grid of the best (MAP-Elites, Mouret and Clune 2015,
+arXiv 1504.04909): of all behaviours that end in a cell the one with the least effort.
+
+Limit: a generation of 50 costs 1 ms here, where playing it costs 6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from envs.config import Part
+from learner.checkpoint import Arrays
+from learner.novelty import Purpose, members, novelty, parents, polynomial_mutation, stream, survivors
+from learner.store.archive import Archive, Columns
+
+LAYERS = ((5, 10), (10, 10), (10, 10), (10, 2))
+"""Inputs and outputs of the layers of a small policy; of each first the weights, then the biases."""
+
+
+class SearchConfig(Part):
+    """Novelty search. Players are the actors: `actors.n`."""
+
+    generations: int = Field(default=1000, ge=1)
+    """How many follow the first population."""
+    population: int = Field(default=50, ge=1)
+    """Policies that survive a generation."""
+    offspring: int = Field(default=50, ge=1)
+    """Policies that are new in a generation."""
+    ahead: int = Field(default=1, ge=1)
+    """Generations under way at once: 1 is synchronous; more keep many players busy, with small generations."""
+    neighbours: int = Field(default=15, ge=2)
+    """How many nearest behaviours novelty is the distance to, the behaviour itself among them."""
+    members: int = Field(default=6, ge=0)
+    """Candidates for the archive in each generation."""
+    thresholds: list[float] = Field(default=[0.5], min_length=1)
+    """Novelty, in world units, above which a candidate is kept; for each a search and an archive of its own."""
+    eta: float = Field(default=5.0, ge=0)
+    """Of polynomial mutation: larger means smaller steps."""
+    low: float = -1.0
+    """Smallest weight."""
+    high: float = 1.0
+    """Largest weight."""
+    probability: float = Field(default=0.1, ge=0, le=1)
+    """Share of weights that a mutation moves."""
+    cells: int = Field(default=0, ge=0, le=1000)
+    """Cells along each side of the grid of the best; 0: no grid."""
+    parents: Literal["population", "grid"] = "population"
+    """What offspring are made from."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Policies for one player."""
+
+    ticket: tuple[int, int]  # generation, and number within it
+    ids: NDArray[np.int64]  # [n]
+    weights: NDArray[np.float32]  # [n, P]
+
+
+@dataclass(frozen=True)
+class Played:
+    """What became of a batch."""
+
+    descriptor: NDArray[np.float64]  # [n, 2] the last position, world units
+    action: NDArray[np.int8]  # [n, T, 2] tenths of world units, as executed
+    effort: NDArray[np.float32]  # [n] mean square of a wheel's speed
+
+    @staticmethod
+    def joined(parts: list[Played]) -> Played:
+        return Played(*(np.concatenate([getattr(part, name) for part in parts]) for name in _PLAYED))
+
+
+_PLAYED = ("descriptor", "action", "effort")
+
+
+def columns(parameters: int, length: int) -> Columns:
+    """Of an archive's payload: policies of `parameters` weights, played for `length` steps."""
+    return {
+        "weights": ("float32", (parameters,)),
+        "action": ("int8", (length, 2)),
+        "effort": ("float32", ()),
+        "novelty": ("float64", ()),
+        "generation": ("int32", ()),
+    }
+
+
+def first_weights(count: int, generator: np.random.Generator) -> NDArray[np.float32]:
+    """Weights [count, P] drawn as `torch.nn.Linear` draws its own: uniform within 1 / sqrt(inputs)."""
+    parts = []
+    for inputs, outputs in LAYERS:
+        bound = inputs**-0.5
+        parts.append(generator.uniform(-bound, bound, (count, (inputs + 1) * outputs)))
+    return np.concatenate(parts, 1).astype(np.float32)
+
+
+@dataclass
+class _Generation:
+    """One that is under way."""
+
+    ids: NDArray[np.int64]
+    weights: NDArray[np.float32]
+    given: int = 0  # batches that were asked for
+    played: dict[int, Played] = field(default_factory=dict)  # by number of the batch
+
+
+class Grid:
+    """The best of each cell.
+
+    Args:
+        cells: along each side.
+        size: world units of a side of the square that is divided; descriptors beyond are in the outermost cells.
+        parameters: of a policy.
+    """
+
+    def __init__(self, cells: int, size: float, parameters: int) -> None:
+        self.cells, self.size = cells, size
+        self.effort = np.full(cells * cells, np.inf, np.float32)
+        self.id = np.full(cells * cells, -1, np.int64)
+        self.descriptor = np.zeros((cells * cells, 2))
+        self.weights = np.zeros((cells * cells, parameters), np.float32)
+
+    @property
+    def filled(self) -> NDArray[np.int64]:
+        """Numbers of the cells that hold a behaviour."""
+        return np.flatnonzero(self.id >= 0)
+
+    def add(self, ids: NDArray[np.int64], weights: NDArray[np.float32], played: Played) -> None:
+        """Let behaviours [n] compete for their cells; of equal ones the one that was there stays, then the first."""
+        cell = cell_of(played.descriptor, self.cells, self.size)
+        order = np.lexsort((ids, played.effort, cell))
+        first = order[np.unique(cell[order], return_index=True)[1]]
+        better = first[played.effort[first] < self.effort[cell[first]]]
+        at = cell[better]
+        self.effort[at], self.id[at] = played.effort[better], ids[better]
+        self.descriptor[at], self.weights[at] = played.descriptor[better], weights[better]
+
+    def arrays(self) -> Arrays:
+        """All that it holds."""
+        return {name: getattr(self, name).copy() for name in ("effort", "id", "descriptor", "weights")}
+
+    def restore(self, arrays: Arrays) -> None:
+        """What `arrays` gave."""
+        for name, value in arrays.items():
+            setattr(self, name, value.copy())
+
+
+def cell_of(descriptor: NDArray[np.float64], cells: int, size: float) -> NDArray[np.int64]:
+    """The number of the cell, row by row, in which each descriptor [n, 2] of a square of side `size` lies."""
+    place = (descriptor * (cells / size)).astype(np.int64).clip(0, cells - 1)
+    number: NDArray[np.int64] = place[:, 1] * cells + place[:, 0]
+    return number
+
+
+class NoveltySearch:
+    """One search, whose archive grows.
+
+    Args:
+        config: its settings.
+        threshold: novelty above which candidates are kept.
+        archive: made with `columns`, for `config.neighbours` neighbours.
+        seed: root of its random numbers.
+        batch: policies that a player gets at once.
+        size: world units of a side of the world; only the grid needs it.
+
+    Attributes:
+        closed: generations that are through, the first population among them.
+    """
+
+    def __init__(
+        self, config: SearchConfig, threshold: float, archive: Archive, seed: int, batch: int, size: float
+    ) -> None:
+        self.config, self.threshold, self.archive = config, threshold, archive
+        self.seed, self.batch = seed, batch
+        self.grid = Grid(config.cells, size, PARAMETERS) if config.cells else None
+        self.closed = 0
+        self.ids = np.zeros(0, np.int64)
+        self.weights = np.zeros((0, PARAMETERS), np.float32)
+        self.played: Played | None = None  # of the population
+        self._open: dict[int, _Generation] = {}
+        self._drawn = 0
+
+    @property
+    def done(self) -> bool:
+        """Whether all generations are closed."""
+        return self.closed > self.config.generations
+
+    @property
+    def evaluations(self) -> int:
+        """Policies of all closed generations."""
+        return self._first_id(self.closed)
+
+    def ask(self) -> Batch | None:
+        """What to play next; None if first something under way must be told, or nothing is left."""
+        self._draw()
+        for number in sorted(self._open):
+            generation = self._open[number]
+            begin = generation.given * self.batch
+            if begin < len(generation.ids):
+                generation.given += 1
+                rows = slice(begin, begin + self.batch)
+                ticket = (number, generation.given - 1)
+                return Batch(ticket, generation.ids[rows], generation.weights[rows])
+        return None
+
+    def tell(self, ticket: tuple[int, int], played: Played) -> None:
+        """What became of a batch. One that was told before, or is of no generation under way, changes nothing."""
+        number, part = ticket
+        if number not in self._open:
+            return
+        self._open[number].played.setdefault(part, played)
+        while self.closed in self._open and self._complete(self._open[self.closed]):
+            self._close(self._open.pop(self.closed))
+            self._draw()  # at once: later the population would be another
+
+    # ---- generations -----------------------------------------------------------------------------------------------
+
+    def _draw(self) -> None:
+        """Begin the generations whose turn has come."""
+        ahead = self.config.ahead if self.closed else 1  # nothing has parents before the first population is there
+        while self._drawn < min(self.closed + ahead, self.config.generations + 1):
+            self._begin(self._drawn)
+            self._drawn += 1
+
+    def _begin(self, number: int) -> None:
+        config, generator = self.config, stream(self.seed, number, Purpose.PARENTS)
+        if number == 0:
+            start = first_weights(config.population, generator).clip(config.low, config.high)
+        elif self.grid is not None and config.parents == "grid":
+            filled = self.grid.filled
+            start = self.grid.weights[filled[parents(len(filled), config.offspring, generator)]]
+        else:
+            start = self.weights[parents(len(self.weights), config.offspring, generator)]
+        mutation = stream(self.seed, number, Purpose.MUTATION)
+        weights = polynomial_mutation(start, mutation, config.eta, config.low, config.high, config.probability)
+        self._open[number] = _Generation(self._first_id(number) + np.arange(len(weights)), weights)
+
+    def _first_id(self, number: int) -> int:
+        return 0 if number == 0 else self.config.population + (number - 1) * self.config.offspring
+
+    def _complete(self, generation: _Generation) -> bool:
+        return len(generation.played) * self.batch >= len(generation.ids)
+
+    def _close(self, generation: _Generation) -> None:
+        """Selection, and candidates for the archive."""
+        config = self.config
+        new = Played.joined([generation.played[part] for part in sorted(generation.played)])
+        if self.grid is not None:
+            self.grid.add(generation.ids, generation.weights, new)
+        if self.played is None:
+            self.ids, self.weights, self.played = generation.ids, generation.weights, new
+            self.closed += 1
+            return
+        ids = np.concatenate([self.ids, generation.ids])
+        weights = np.concatenate([self.weights, generation.weights])
+        all_ = Played.joined([self.played, new])
+        value = novelty(self.archive.neighbours, all_.descriptor, config.neighbours)
+        kept = survivors(value, config.population)
+        pool = np.union1d(kept, np.arange(len(self.ids), len(ids)))
+        drawn = members(pool, stream(self.seed, self.closed, Purpose.MEMBERS), config.members)
+        drawn = drawn[value[drawn] > self.threshold]
+        self.archive.append(
+            ids[drawn],
+            all_.descriptor[drawn],
+            {
+                "weights": weights[drawn],
+                "action": all_.action[drawn],
+                "effort": all_.effort[drawn],
+                "novelty": value[drawn],
+                "generation": np.full(len(drawn), self.closed, np.int32),
+            },
+        )
+        self.ids, self.weights = ids[kept], weights[kept]
+        self.played = Played(*(getattr(all_, name)[kept] for name in _PLAYED))
+        self.closed += 1
+
+    # ---- a search at rest ------------------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Arrays], dict[str, Any]]:
+        """Groups of arrays and a record, for a checkpoint. The archive is flushed, so that it holds what they count."""
+        self.archive.flush()
+        population: Arrays = {"ids": self.ids, "weights": self.weights}
+        if self.played is not None:
+            population |= {name: getattr(self.played, name) for name in _PLAYED}
+        groups = {"population": population}
+        if self.grid is not None:
+            groups["grid"] = self.grid.arrays()
+        # What was drawn long ago cannot be drawn again from the population as it is now.
+        groups["open"] = {
+            f"{number}.{name}": getattr(generation, name)
+            for number, generation in self._open.items()
+            for name in ("ids", "weights")
+        }
+        return groups, {"closed": self.closed, "drawn": self._drawn, "archived": len(self.archive)}
+
+    def restore(self, groups: dict[str, Arrays], record: dict[str, Any]) -> None:
+        """Continue from what `state` gave. What was under way is asked for again.
+
+        Raises:
+            ArchiveError: the archive holds less than it did.
+        """
+        self.archive.rewind(record["archived"])
+        self.closed, self._drawn = record["closed"], record["drawn"]
+        population = groups["population"]
+        self.ids, self.weights = population["ids"].copy(), population["weights"].copy()
+        self.played = Played(*(population[name].copy() for name in _PLAYED)) if "effort" in population else None
+        if self.grid is not None:
+            self.grid.restore(groups["grid"])
+        under_way = groups.get("open", {})
+        self._open = {
+            number: _Generation(under_way[f"{number}.ids"].copy(), under_way[f"{number}.weights"].copy())
+            for number in range(self.closed, self._drawn)
+        }
+
+
+TENTHS = 10.0
+"""Wheel speeds are stored in tenths of world units a step, which is what small policies choose from."""
+
+PARAMETERS = sum((inputs + 1) * outputs for inputs, outputs in LAYERS)
+"""Weights of a small policy: 302."""

@@ -1,0 +1,145 @@
+"""Recorded episodes as a sequence model learns from them, read from a store when they are asked for.
+
+    EpisodeStore ── rows of the episodes asked for ──┐
+    texts of each episode, as token ids ── one ──────┼──> Demonstrations: every `stride`-th step is one
+    targets ─────────────────────────────────────────┘
+
+With a stride of k a step stands for a window of k: its sensors are those at the window's start, its action the mean of
+what was executed. Who acts by such a model holds each action for k steps. The last window may be shorter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.navigation.odometry import felt, reckon
+from learner.models.behaviour import Demonstrations
+from learner.store.episodes import EpisodeStore, Steps
+from llm_service.errors import UsageError
+
+SENSED = "observation"
+"""The field of a store that holds what was sensed before each action."""
+
+Texts = Sequence[Sequence[NDArray[np.integer[Any]]]]
+
+
+class Sequences:
+    """Episodes of a store, each with texts that describe it and the place where it ends.
+
+    Args:
+        store: steps have a vector `observation` and continuous actions.
+        episodes: which of it, int64 [E].
+        texts: alternative texts of each, as token ids.
+        target: float32 [E, 2], world units.
+        stride: steps of the store that one step of a sequence stands for.
+        odometry: the start that robots take for granted, [3]: where they think that they are is sensed too. None: not.
+        guided: with odometry also where they think that the target is.
+
+    Attributes:
+        steps: of each sequence, int64 [E].
+
+    Raises:
+        UsageError: the store has other steps, or what is given does not fit together.
+    """
+
+    def __init__(
+        self,
+        store: EpisodeStore,
+        episodes: NDArray[np.int64],
+        texts: Texts,
+        target: NDArray[np.float32],
+        stride: int = 1,
+        odometry: tuple[float, float, float] | None = None,
+        guided: bool = True,
+    ) -> None:
+        self.store, self.episodes, self.texts, self.target, self.stride = store, episodes, texts, target, stride
+        self.odometry, self.guided = odometry, guided
+        field = store.layout.fields.get(SENSED)
+        if field is None or field.kind != "vector" or store.layout.actions:
+            held = ", ".join(store.layout.fields)
+            raise UsageError(
+                f"{store.folder} must hold vectors {SENSED!r} and continuous actions, and holds {held}: record it anew"
+            )
+        if stride < 1:
+            raise UsageError(f"a stride is at least one step: got {stride}")
+        if not len(texts) == len(target) == len(episodes):
+            raise UsageError(
+                f"each episode needs texts and a target: there are {len(episodes)} episodes, {len(texts)} lists of "
+                f"texts and {len(target)} targets"
+            )
+        if len(episodes) and (episodes.min() < 0 or episodes.max() >= len(store)):
+            raise UsageError(f"{store.folder} holds episodes 0 to {len(store) - 1}, not {episodes.max()}")
+        for row, own in enumerate(texts):
+            if not len(own) or not all(len(text) for text in own):
+                raise UsageError(f"episode {episodes[row]} has no text, or an empty one: describe it or leave it out")
+        if not np.isfinite(target).all():
+            raise UsageError(f"the target of episode {episodes[~np.isfinite(target).all(1)][0]} is no place")
+        length = store.length[episodes].astype(np.int64)
+        if len(length) and length.min() < 1:
+            raise UsageError(f"episode {episodes[length.argmin()]} of {store.folder} has no steps: leave it out")
+        self.steps = -(-length // stride)
+
+    def __len__(self) -> int:
+        return len(self.episodes)
+
+    @property
+    def longest(self) -> tuple[int, int]:
+        """Tokens of the longest text, steps of the longest sequence."""
+        return max(len(text) for own in self.texts for text in own), int(self.steps.max())
+
+    def read(
+        self, rows: NDArray[np.int64], uniform: NDArray[np.float64] | None = None, blur: float = 0.0
+    ) -> Demonstrations:
+        """Sequences `rows` [B] of 0 to E - 1.
+
+        uniform: a number in [0, 1) for each, [B], which of its texts is taken and how it is blurred; None: the first.
+        blur: share of a text's tokens, but for its first and last, that are left out.
+        """
+        which = np.zeros(len(rows)) if uniform is None else uniform
+        chosen = [self.texts[row][int(u * len(self.texts[row]))] for row, u in zip(rows.tolist(), which, strict=True)]
+        if blur and uniform is not None:
+            chosen = [_blurred(text, u, blur) for text, u in zip(chosen, uniform.tolist(), strict=True)]
+        episodes = self.episodes[rows]
+        first, length, steps = self.store.first[episodes], self.store.length[episodes], self.steps[rows]
+        found = self.store.rows(np.concatenate([np.arange(a, a + n) for a, n in zip(first, length, strict=True)]))
+        windows = np.concatenate(
+            [
+                at + np.arange(0, n, self.stride)
+                for at, n in zip(np.cumsum([0, *length[:-1]]), length.tolist(), strict=True)
+            ]
+        )  # where each begins
+        sizes = np.diff([*windows, len(found.action)])[:, None]
+        return Demonstrations(
+            tokens=np.concatenate(chosen).astype(np.int64),
+            texts=[len(text) for text in chosen],
+            target=self.target[rows],
+            sensors=self._sensed(found, length, self.target[rows])[windows],
+            actions=(np.add.reduceat(found.action.astype(np.float64), windows) / sizes).astype(np.float32),
+            steps=steps.tolist(),
+        )
+
+    def _sensed(
+        self, found: Steps, length: NDArray[np.integer[Any]], target: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """What was sensed before each of the steps of whole episodes, [N, 5], with odometry [N, 9] or [N, 13]."""
+        obs = found.obs[SENSED]
+        if self.odometry is None:
+            return obs
+        start, parts = np.array(self.odometry), []
+        firsts = np.cumsum([0, *length[:-1]]).tolist()
+        for first, count, place in zip(firsts, length.tolist(), target, strict=True):
+            own = slice(first, first + count - 1)  # what came of the last action was not recorded, and is not asked for
+            after = reckon(start, found.action[own], obs[first + 1 : first + count])
+            parts.append(felt(np.concatenate([start[None], after]), place if self.guided else None))
+        return np.concatenate([obs, np.concatenate(parts)], 1)
+
+
+def _blurred(text: NDArray[np.integer[Any]], uniform: float, blur: float) -> NDArray[np.integer[Any]]:
+    """A text without some of its tokens: a function of all three."""
+    kept = np.random.default_rng(int(uniform * 2**53)).random(len(text)) >= blur
+    kept[[0, -1]] = True
+    return text[kept]

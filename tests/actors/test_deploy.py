@@ -1,0 +1,158 @@
+"""Robots that act by a sequence model drive by the house's physics, each as if it were alone."""
+
+import numpy as np
+import pytest
+import torch
+
+from actors.deploy import deploy
+from envs.navigation import load, odometry, simulate
+from learner.models.behaviour import BehaviourConfig, BehaviourModel, Demonstrations, Scales
+from learner.models.choice import Choice
+from llm_service.errors import UsageError
+
+HOUSE = load()
+CENTRES = tuple(np.array([-1, 1, 2.5, 4], np.float32) for _ in range(2))
+VOCABULARY = 30
+
+
+def build(layout="merged", **config):
+    """A model whose actions depend much on everything."""
+    torch.manual_seed(0)
+    shape = {"width": 16, "layers": 2, "heads": 2, "layout": layout, "device": "cpu"} | config
+    model = BehaviourModel(BehaviourConfig(**shape), VOCABULARY, (9, 40), CENTRES)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn_like(parameter) * 0.3)
+    return model
+
+
+def prompts(n=5):
+    random = np.random.default_rng(3)
+    return {
+        "tokens": [random.integers(0, VOCABULARY, random.integers(1, 10)) for _ in range(n)],
+        "target": random.uniform(0, 600, (n, 2)).astype(np.float32),
+        "start": np.stack([[60, 450, angle] for angle in np.linspace(-1, 1, n)]).astype(np.float32),
+    }
+
+
+def recomputed(model, asked, prompt, found, stride):
+    """What a model chooses that is shown an episode as a whole: actions of its steps [T, 2], by argmax."""
+    action = found["action"][prompt, 0]
+    windows = np.arange(0, len(action), stride)
+    still = np.zeros((1, 2), np.float32)
+    sensed = simulate(HOUSE, asked["start"][prompt], np.concatenate([still, action])[None])["obs"][0]
+    shown = Demonstrations(
+        tokens=asked["tokens"][prompt],
+        texts=[len(asked["tokens"][prompt])],
+        target=asked["target"][prompt, None],
+        sensors=sensed[windows],
+        actions=action[windows],
+        steps=[len(windows)],
+    )
+    with torch.no_grad():
+        return model.choose(model(shown), Choice("argmax"), np.zeros((len(windows), 2)))
+
+
+@pytest.mark.parametrize("layout", ["merged", "separate"])
+@pytest.mark.parametrize("stride", [1, 4])
+def test_robots_do_what_the_model_would_choose_if_it_saw_all_of_the_past(layout, stride):
+    model, asked = build(layout), prompts()
+    found = deploy(model, HOUSE, **asked, length=30, stride=stride, strategy="argmax")
+    assert (found["pose"].shape, found["action"].shape) == ((5, 1, 30, 3), (5, 1, 30, 2))
+    for prompt in range(5):
+        chosen = recomputed(model, asked, prompt, found, stride).clip(-4, 4).repeat(stride, 0)[:30]
+        np.testing.assert_allclose(found["action"][prompt, 0], chosen, atol=1e-4)
+    assert found["action"].std((0, 1, 2)).min() > 0.3
+
+
+def test_poses_are_those_of_the_simulator_and_the_last_window_may_be_short():
+    asked = prompts()
+    found = deploy(build(), HOUSE, **asked, trials=3, length=31, stride=8, seed=1)
+    for trial in range(3):
+        expected = simulate(HOUSE, asked["start"], found["action"][:, trial])["pose"]
+        np.testing.assert_array_equal(found["pose"][:, trial], expected)
+    windows = found["action"][:, :, :24].reshape(5, 3, 3, 8, 2)
+    assert (windows == windows[:, :, :, :1]).all()
+    assert np.abs(found["action"]).max() <= 4
+    assert np.ptp(found["pose"][..., :2]) > 20
+
+
+@pytest.mark.parametrize("strategy", ["sample", "argmax", "nucleus"])
+def test_batches_change_nothing(strategy):
+    model, asked = build(), prompts()
+    together = deploy(model, HOUSE, **asked, trials=4, length=24, stride=2, strategy=strategy)
+    apart = deploy(model, HOUSE, **asked, trials=4, length=24, stride=2, strategy=strategy, memory_gb=1e-9)
+    for name in together:
+        np.testing.assert_allclose(together[name], apart[name], atol=2e-3)
+    alone = deploy(
+        model, HOUSE, asked["tokens"][:1], asked["target"][:1], asked["start"][:1], 2, 24, stride=2, strategy=strategy
+    )
+    np.testing.assert_allclose(alone["pose"][0], together["pose"][0, :2], atol=2e-3)
+
+
+def test_trials_are_drawn_apart_by_the_seed_and_are_one_where_nothing_is_drawn():
+    model, asked = build(), prompts(2)
+    runs = {seed: deploy(model, HOUSE, **asked, trials=3, length=20, stride=2, seed=seed)["action"] for seed in (0, 1)}
+    again = deploy(model, HOUSE, **asked, trials=3, length=20, stride=2, seed=0)["action"]
+    np.testing.assert_array_equal(runs[0], again)
+    assert len({row.tobytes() for row in np.concatenate([runs[0], runs[1]]).reshape(12, -1)}) == 12
+    argmax = deploy(model, HOUSE, **asked, trials=3, length=20, stride=2, strategy="argmax")["action"]
+    assert (argmax == argmax[:, :1]).all()
+    cold = deploy(model, HOUSE, **asked, trials=1, length=20, stride=2, temperature=1e-6)["action"]
+    np.testing.assert_allclose(cold, argmax[:, :1], atol=1e-4)
+
+
+@pytest.mark.parametrize("ablate", ["text", "target", "both"])
+def test_a_blind_model_drives_alike_whatever_it_is_told(ablate):
+    model, asked = build(ablate=ablate), prompts(3)
+    other = dict(asked)
+    if ablate in ("text", "both"):
+        other["tokens"] = [(text + 5)[: len(text) // 2 + 1] % VOCABULARY for text in asked["tokens"]]
+    if ablate in ("target", "both"):
+        other["target"] = 600 - asked["target"]
+    runs = [deploy(model, HOUSE, **told, length=20, stride=2, strategy="argmax")["pose"] for told in (asked, other)]
+    np.testing.assert_allclose(*runs, atol=1e-3)
+
+
+def test_a_model_with_odometry_drives_with_it_and_not_without():
+    torch.manual_seed(0)
+    kinds = Scales(sensors=("laser",) * 3 + ("bumper",) * 2 + odometry.SENSED + odometry.GUIDED)
+    config = BehaviourConfig(width=16, layers=1, heads=2, device="cpu")
+    reckoning, asked = BehaviourModel(config, VOCABULARY, (9, 40), CENTRES, kinds), prompts(2)
+    how = {"length": 6, "stride": 2, "trials": 2, "strategy": "argmax"}
+    found = [deploy(reckoning, HOUSE, **asked, **how, odometry=start) for start in ((60, 450, 0.8), (500, 60, 0.1))]
+    assert np.abs(found[0]["action"] - found[1]["action"]).max() > 1e-4
+    with pytest.raises(UsageError, match="13 numbers sensed: 5 without odometry"):
+        deploy(reckoning, HOUSE, **asked, **how)
+    with pytest.raises(UsageError, match="5 numbers sensed: 5 without odometry"):
+        deploy(build(), HOUSE, **asked, **how, odometry=(60, 450, 0.8))
+
+
+def test_half_the_precision_drives():
+    found = deploy(build(precision="bfloat16"), HOUSE, **prompts(), trials=2, length=12, stride=3)
+    assert np.isfinite(found["pose"]).all()
+    assert found["pose"].dtype == np.float32
+
+
+def test_senseless_prompts_are_one_sentence():
+    model, good = build(), prompts(2)
+    bad = [
+        ({"tokens": good["tokens"][:1]}, "each of 1 texts needs"),
+        ({"tokens": [good["tokens"][0], np.arange(10)]}, "text of prompt 1 has 10 tokens: the model reads 1 to 9"),
+        ({"tokens": [good["tokens"][0], np.array([30])]}, "prompt 1 holds a token that is not of 0 to 29"),
+        ({"target": np.array([[0, 0], [np.nan, 0]], np.float32)}, "target of prompt 1"),
+        ({"length": 81}, "81 steps with a stride of 2"),
+        ({"trials": 0}, "at least 1"),
+        ({"memory_gb": 0.0}, "memory_gb"),
+        ({"temperature": 0.0}, "temperature"),
+        ({"mass": 1.5}, "mass"),
+    ]
+    for change, said in bad:
+        with pytest.raises(UsageError, match=said):
+            deploy(model, HOUSE, **({"stride": 2, "length": 4} | good | change))
+    with pytest.raises(ValueError, match="in a wall"):
+        deploy(model, HOUSE, **(good | {"start": np.zeros((2, 3), np.float32) + 3}), length=4, stride=2)
+    with torch.no_grad():
+        model.offsets[2].bias.fill_(float("nan"))
+    with pytest.raises(UsageError, match="weights are damaged"):
+        deploy(model, HOUSE, **good, length=4, stride=2)

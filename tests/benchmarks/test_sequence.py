@@ -1,0 +1,80 @@
+"""sequence: packed and padded learn the same from the same weights, a difference is seen, rows are fixed."""
+
+import numpy as np
+import pytest
+
+from benchmarks import sequence
+from benchmarks.measure import ROOT, DifferentOutputs, Options
+from benchmarks.sequence import Match, run
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    for name, value in (
+        ("SEQUENCES", 12),
+        ("BATCH", 6),
+        ("ROWS", 4),
+        ("LONGEST_TEXT", 6),
+        ("LONGEST_EPISODE", 9),
+    ):
+        monkeypatch.setattr(sequence, name, value)
+    smaller = sequence.MODEL.model_copy(update={"width": 16, "heads": 2})
+    monkeypatch.setattr(sequence, "MODEL", smaller)
+
+
+def test_both_sides_learn_the_same_step_by_step(tmp_path, monkeypatch):
+    monkeypatch.setattr(sequence, "APART", {"float32": 1e-5, "bfloat16": 0.05})
+    match = Match("half_filled", "float32", tmp_path)
+    losses = []
+    for _ in range(3):
+        assert match.play_ours(2) > 0
+        assert match.play("float32") > 0
+        losses += match.losses
+    assert len(set(losses)) == 6
+    found = match.ours.model.weights()
+    for name, value in match.peers["float32"].model.weights().items():
+        np.testing.assert_allclose(value, found[name], atol=1e-4, err_msg=name)
+
+
+def test_other_weights_are_seen(tmp_path):
+    match = Match("half_filled", "bfloat16", tmp_path)
+    match.play_ours(2)
+    match.losses[1] *= 1.05
+    with pytest.raises(DifferentOutputs, match="loss of step 1"):
+        match.play("bfloat16")
+
+
+def test_sequences_are_half_as_long_as_the_longest_or_all_equal(tmp_path, monkeypatch):
+    monkeypatch.setattr(sequence, "SEQUENCES", 96)
+    monkeypatch.setattr(sequence, "BATCH", 32)
+    monkeypatch.setattr(sequence, "LONGEST_EPISODE", 60)
+    for case, low, high in (("half_filled", 0.45, 0.55), ("filled", 1.0, 1.0)):
+        (tmp_path / case).mkdir()
+        match = Match(case, "bfloat16", tmp_path / case)
+        shares = []
+        for _ in range(3):
+            match.play_ours()
+            shares.append(match.fill())
+            assert match.tokens == sum(sum(p.texts) + 3 * sum(p.steps) for batch in match.batches for p in batch)
+        assert low <= np.mean(shares) <= high
+
+
+def test_the_rows_are_those_that_the_page_names():
+    report = run(Options(rounds=1))
+    headlines = {
+        "sequence/half_filled/tokens/padded_bf16": True,
+        "sequence/half_filled/tokens/padded_fp32": True,
+        "sequence/filled/tokens/padded_bf16": False,
+        "sequence/filled/tokens/padded_fp32": False,
+    }
+    assert {row.id: row.headline for row in report.rows} == headlines
+    assert "of the padded tokens are real" in report.rows[0].note
+    page = (ROOT / "benchmarks" / "README.md").read_text()
+    assert all(f"`{name}`" in page for name in headlines)
+
+
+def test_without_bfloat16_the_rows_are_skipped_with_the_reason(monkeypatch):
+    monkeypatch.setattr(sequence, "has_bfloat16", lambda: False)
+    report = run(Options(rounds=1, cases=("half_filled",)))
+    assert not report.rows
+    assert {skip.id for skip in report.skips} == {f"sequence/half_filled/tokens/padded_{p}" for p in ("bf16", "fp32")}

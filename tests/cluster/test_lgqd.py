@@ -1,0 +1,223 @@
+"""From search to judgement as a whole: what each stage leaves, what other runs take from it, and what death costs."""
+
+import json
+import os
+import signal
+from collections import Counter
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from cluster import config as configuration
+from cluster import run as controller
+from cluster.behaviours import TEXTS
+from cluster.config import ConfigError, compose
+from cluster.folder import RunError
+from envs import navigation
+from learner.behaviours import trials, words
+from learner.behaviours.table import PARTS, Behaviours
+from learner.store.archive import Archive
+from tests.cluster.test_cloning import of_role
+from tests.cluster.test_faults import launch, status, wait_for
+
+STAGES = ["search", "merge", "annotate", "describe", "split", "cluster", "tokenize", "imitate", "deploy", "judge"]
+SMALL = ["method=lgqd", "env=navigation", "env.length=120"]
+SMALL += [
+    f"method.{key}={value}"
+    for key, value in {
+        "search.generations": 150,
+        "merge.copies": 1,
+        "split.test": 0.3,
+        "split.plain": 12,
+        "split.how": 3,
+        "sequence.steps": 12,
+        "sequence.batch": 8,
+        "sequence.every": 6,
+        "sequence.model.width": 16,
+        "sequence.model.layers": 1,
+        "sequence.model.heads": 2,
+        "deploy.samples": 2,
+        "judge.trials": 10,
+        "judge.votes": 2,
+    }.items()
+]
+
+
+def config(folder, name, *more):
+    return compose([*SMALL, "cluster=inline", f"run.folder={folder}", f"run.name={name}", *more])
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    assert controller.run(config(folder, "whole")) == 0
+    return folder / "whole"
+
+
+def results(path, stage="deploy"):
+    return json.loads((path / "stages" / stage / "results.json").read_text())
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_every_stage_leaves_what_the_next_one_needs(whole):
+    assert all((whole / "stages" / stage / "manifest.json").exists() for stage in STAGES)
+    table = Behaviours.load(whole / "stages/merge")
+    archive = Archive.read(whole / "stages/search/archive-0")
+    assert len(table) == 2 * len(archive) > 400
+    assert len(lines(whole / "stages/annotate/annotations.jsonl")) == len(table)
+    texts = lines(whole / "stages/describe" / TEXTS)
+    assert {text["id"] for text in texts} <= set(table.id.tolist())
+    assert len(texts) > 0.9 * len(table)
+    styles = Counter(text["style"] for text in texts)
+    assert 0.7 < styles["request"] / len(texts) < 0.9
+    assert min(styles["narrative"], styles["instruction"]) > 0.05 * len(texts)
+
+
+def test_texts_that_are_kept_are_true(whole):
+    scene = navigation.Scene(navigation.load())
+    table = Behaviours.load(whole / "stages/merge")
+    row = {number: i for i, number in enumerate(table.id.tolist())}
+    texts = [text for text in lines(whole / "stages/describe" / TEXTS) if text["true"]]
+    rows = [row[text["id"]] for text in texts]
+    pose = navigation.rollout(scene.house, table.start[rows], table.weights[rows], 120)["pose"]
+    routes, _ = words.visited(scene, pose)
+    for text, route in zip(texts, routes, strict=True):
+        assert words.is_true(scene, text["text"], route)
+    assert len(texts) > 100
+
+
+def test_trials_are_of_held_out_groups(whole):
+    table = Behaviours.load(whole / "stages/merge")
+    part = safetensors.numpy.load_file(whole / "stages/split/parts.safetensors")["part"]
+    group = dict(zip(table.id.tolist(), table.group.tolist(), strict=True))
+    learned = {group[i] for i in table.id[part != PARTS.index("test")].tolist()}
+    frozen = trials.load(whole / "stages/split")
+    assert not {group[trial.behaviour] for trial in frozen} & learned
+    assert Counter(trial.kind for trial in frozen)["plain"] == 12 * 4
+    assert {(trial.wording, trial.begins) for trial in frozen} == {
+        (w, b) for w in ("described", "reworded") for b in ("map", "nearby")
+    }
+    ways = [trial for trial in frozen if trial.kind == "how"]
+    ends = Counter(tuple(trial.target) for trial in ways)
+    assert all(count % 8 == 0 for count in ends.values())  # two texts, two wordings, two beginnings for each end
+
+
+def test_what_is_told_of_trials_is_what_happened(whole):
+    found = results(whole)
+    frozen = trials.load(whole / "stages/split")
+    arrays = safetensors.numpy.load_file(whole / "stages/deploy/episodes.safetensors")
+    assert arrays["pose"].shape == (len(frozen), 120, 3)
+    target = np.array([trial.target for trial in frozen])
+    np.testing.assert_allclose(arrays["error"][:, 0], np.linalg.norm(arrays["pose"][:, -1, :2] - target, axis=1), 1e-4)
+    whole_row = found["rows"][0]
+    assert whole_row["n"] == len(frozen)
+    assert whole_row["distance"]["value"] == pytest.approx(np.median(arrays["error"][:, 0]) / found["diagonal"], 1e-5)
+    assert whole_row["best_distance"]["value"] <= whole_row["distance"]["value"]
+    assert found["diagonal"] == pytest.approx(600 * 2**0.5)
+    scene = navigation.Scene(navigation.load())
+    routes, last = words.visited(scene, arrays["pose"])
+    scores = [words.obeyed(t.wanted, r, at) for t, r, at in zip(frozen, routes, last, strict=True)]
+    np.testing.assert_allclose(arrays["score"][:, 0], scores, rtol=1e-6)
+    for row in found["rows"]:
+        assert row["score"]["low"] <= row["score"]["value"] <= row["score"]["high"]
+
+
+def test_judges_are_compared_with_the_rule(whole):
+    judged = lines(whole / "stages/judge/judgements.jsonl")
+    assert len(judged) == 20
+    assert {line["vote"] for line in judged} == {0, 1}
+    assert results(whole, "judge")["with_rule"]["n"] == results(whole, "judge")["judged"] > 0
+
+
+def test_deploying_again_is_the_same_and_beside_it(whole):
+    assert controller.evaluate(whole, []) == 0
+    assert results(whole, "deploy-1") == results(whole)
+    assert controller.evaluate(whole, ["method.deploy.strategy=argmax"]) == 0
+    assert results(whole, "deploy-2") != results(whole)
+    with pytest.raises(RunError, match=r"use the method\.sequence settings"):
+        controller.evaluate(whole, ["method.sequence.model.width=32"])
+
+
+def test_another_run_takes_what_it_lacks(whole):
+    more = ["from=run:whole/tokenize", "stages=[imitate,deploy]", "method.sequence.model.ablate=text"]
+    assert controller.run(config(whole.parent, "blind", *more)) == 0
+    assert results(whole.parent / "blind")["ablate"] == "text"
+    assert not (whole.parent / "blind/stages/search").exists()
+    archive = whole / "stages/search/archive-0"
+    merged = ["stages=[merge]", f"method.merge.archives=[{archive},{archive}]", "method.merge.copies=0"]
+    assert controller.run(config(whole.parent, "merged", *merged)) == 0
+    found = json.loads((whole.parent / "merged/stages/merge/manifest.json").read_text())["counts"]
+    assert found["of"] == 2 * found["behaviours"]
+
+
+def test_what_is_missing_is_a_sentence(tmp_path):
+    with pytest.raises(RunError, match="stage merge is not there: add it to stages"):
+        controller.run(config(tmp_path, "a", "stages=[annotate]"))
+    with pytest.raises(ConfigError, match="plays small policies in env=navigation only"):
+        compose(["method=lgqd", "env=toy"])
+    with pytest.raises(ConfigError, match="leave nothing to learn from"):
+        compose([*SMALL, "method.split.test=0.9"])
+    with pytest.raises(ConfigError, match="at most 1 together"):
+        compose([*SMALL, "method.describe.narrative=0.5"])
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_in_search_describe_and_fit_is_as_without(tmp_path):
+    """kill -9 of the whole process, three times; no behaviour is lost, none is found or paid for twice."""
+    more = ["cluster=inline", "run.checkpoint_every_s=0.05", "method.search.generations=250", "llm.latency_s=0.05"]
+    more += ["method.describe.batch=64", "method.sequence.steps=200", "stages=[search,merge,annotate,describe,split,"]
+    more[-1] += "cluster,tokenize,imitate,deploy]"
+    words = [*SMALL, *more, f"run.folder={tmp_path}"]
+    hurt, well = tmp_path / "hurt", tmp_path / "well"
+
+    def journal():
+        path = hurt / "llm/journal.jsonl"
+        return path.read_bytes().splitlines() if path.exists() else []
+
+    def kill(process, condition, what):
+        wait_for(condition, what, 300)
+        process.kill()
+        process.wait()
+
+    process = launch("run", *words, "run.name=hurt")
+    kill(
+        process, lambda: len(list((hurt / "stages/search/checkpoints-0").glob("v*"))) >= 2, "checkpoints of the search"
+    )
+    assert not (hurt / "stages/search/manifest.json").exists()
+    process = launch("resume", str(hurt))
+    kill(process, lambda: len(journal()) > 200, "descriptions")
+    asked = len(journal())
+    assert not (hurt / "stages/describe/manifest.json").exists()
+    process = launch("resume", str(hurt))
+    kill(process, lambda: list((hurt / "checkpoints").glob("v*")), "a checkpoint of the fit")
+    assert not (hurt / "stages/imitate/manifest.json").exists()
+    assert launch("resume", str(hurt)).wait(300) == 0
+    assert status(hurt)["state"] == "done"
+    assert launch("run", *words, "run.name=well").wait(300) == 0
+
+    assert asked > 200
+    keys = Counter(json.loads(line)["key"] for line in journal())
+    assert set(keys.values()) == {1}
+    archives = [Archive.read(path / "stages/search/archive-0") for path in (hurt, well)]
+    assert archives[0].digest() == archives[1].digest()
+    archives[0].verify()
+    for file in ("describe/texts.jsonl", "split/trials.jsonl", "imitate/model.safetensors", "deploy/results.json"):
+        assert (hurt / "stages" / file).read_bytes() == (well / "stages" / file).read_bytes(), file
+
+
+@pytest.mark.slow
+def test_a_player_that_is_killed_costs_nothing_but_time(tmp_path):
+    words = [*SMALL, "stages=[search]", "method.search.generations=1500", f"run.folder={tmp_path}"]
+    process = launch("run", *words, "run.name=hurt")
+    path = tmp_path / "hurt"
+    wait_for(lambda: status(path).get("env_steps", 0) > 0, "the first generations", 300)
+    os.kill(of_role(process, "ray::NoveltyPlayer")[0], signal.SIGKILL)
+    assert process.wait(300) == 0
+    assert "failed:" in (path / "run.log").read_text()
+    controller.run(configuration.compose([*words, "run.name=well", "cluster=inline"]))
+    found = [Archive.read(tmp_path / name / "stages/search/archive-0").digest() for name in ("hurt", "well")]
+    assert found[0] == found[1]

@@ -1,0 +1,291 @@
+"""From archives to what is learned from: gathering, groups, splits, clusters, words, trials, agreement."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from actors.novelty import NoveltyPlayer, PlayerSetup
+from envs import navigation
+from learner.behaviours import trials, words
+from learner.behaviours.agreement import agreement, kendall, pearson, ranks, spearman
+from learner.behaviours.clusters import centres, nearest
+from learner.behaviours.gather import GatherConfig, gather, groups, joined, nearby
+from learner.behaviours.table import Behaviours, split
+from learner.search import PARAMETERS, columns
+from learner.store.archive import Archive, ArchiveError
+from learner.store.episodes import EpisodeStore, StoreError
+
+LENGTH = 80
+HOUSE = navigation.load()
+SCENE = navigation.Scene(HOUSE)
+
+
+def an_archive(folder, policies, ids=None):
+    played = NoveltyPlayer(PlayerSetup("", LENGTH)).play(policies)
+    count = len(policies)
+    archive = Archive(folder, 2, columns(PARAMETERS, LENGTH), {"made": folder.name})
+    payload = {"weights": policies, "action": played.action, "effort": played.effort}
+    payload |= {"novelty": np.ones(count), "generation": np.zeros(count, np.int32)}
+    archive.append(np.arange(count) if ids is None else ids, played.descriptor, payload)
+    archive.flush()
+    return archive
+
+
+def policies(count, seed=0):
+    return np.random.default_rng(seed).normal(0, 0.4, (count, PARAMETERS)).astype(np.float32)
+
+
+# ---- gathering -------------------------------------------------------------------------------------------------------
+
+
+def test_a_store_holds_every_behaviour_once(tmp_path):
+    found = policies(12)
+    first, second = an_archive(tmp_path / "a", found[:8]), an_archive(tmp_path / "b", found[5:])
+    table = gather([first, second], HOUSE, LENGTH, GatherConfig(), 0, tmp_path / "store", {})
+    assert len(table) == 12
+    assert table.archive.tolist() == [0] * 8 + [1] * 4
+    store = EpisodeStore(tmp_path / "store")
+    assert store.seed.tolist() == table.id.tolist()
+    played = navigation.rollout(HOUSE, None, found, LENGTH)
+    steps = store.rows(np.arange(store.steps))
+    assert steps.action.reshape(12, LENGTH, 2).tolist() == played["action"].tolist()
+    assert steps.obs["observation"].reshape(12, LENGTH, 5).tolist() == played["obs"].tolist()
+    assert table.descriptor.tolist() == played["pose"][:, -1, :2].tolist()
+    again = Behaviours.load(tmp_path / "store")
+    assert all(np.array_equal(getattr(again, name), getattr(table, name)) for name in vars(table))
+
+
+def test_copies_begin_nearby_and_stay_in_their_group(tmp_path):
+    archive = an_archive(tmp_path / "a", policies(10))
+    table = gather([archive], HOUSE, LENGTH, GatherConfig(copies=2), 5, tmp_path / "store", {})
+    assert len(table) == 30
+    assert len(set(table.id.tolist())) == 30
+    own = table.id % 2**36
+    for number in range(10):
+        assert len(set(table.group[own == number].tolist())) == 1
+    apart = np.abs(table.start - np.array(HOUSE.start, np.float32))
+    assert (apart[:10] == 0).all()
+    assert (apart[10:].max(0) <= [15, 15, np.radians(15) + 1e-6]).all()
+    assert (apart[10:].max(0) > [8, 8, np.radians(8)]).all()
+    expected = navigation.rollout(HOUSE, table.start, table.weights, LENGTH)["pose"][:, -1, :2]
+    assert table.descriptor.tolist() == expected.tolist()
+
+
+def test_an_archive_of_another_house_is_refused(tmp_path):
+    archive = an_archive(tmp_path / "a", policies(4))
+    tree = HOUSE.as_json()
+    tree["start_pose_deg"] = [300, 350, 0]
+    with pytest.raises(ArchiveError, match="another house or simulator"):
+        gather([archive], navigation.load(tree), LENGTH, GatherConfig(), 0, tmp_path / "store", {})
+
+
+def test_nothing_to_gather_is_a_sentence(tmp_path):
+    archive = Archive(tmp_path / "a", 2, columns(PARAMETERS, LENGTH), {})
+    with pytest.raises(ArchiveError, match="search longer"):
+        gather([archive], HOUSE, LENGTH, GatherConfig(), 0, tmp_path / "store", {})
+
+
+def test_a_missing_table_is_a_sentence(tmp_path):
+    with pytest.raises(StoreError, match="run the stage merge again"):
+        Behaviours.load(tmp_path)
+
+
+def test_starts_nearby_follow_from_seed_and_number_and_are_free():
+    ids = np.arange(300)
+    found = nearby(HOUSE, ids, 1, 60.0, 180.0)
+    assert navigation.free(HOUSE, found).all()
+    assert found[200:].tolist() == nearby(HOUSE, ids[200:], 1, 60.0, 180.0).tolist()
+    assert found.tolist() != nearby(HOUSE, ids, 2, 60.0, 180.0).tolist()
+
+
+# ---- groups and parts ------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=30))
+def test_groups_are_connected_components(pairs):
+    first, second = np.array(pairs, np.int64).T
+    found = joined(first, second)
+    parent = {}
+
+    def root(node):
+        while parent.setdefault(node, node) != node:
+            node = parent[node]
+        return node
+
+    for a, b in pairs:
+        parent[root(("first", a))] = root(("second", b))
+    expected = [root(("first", a)) for a, _ in pairs]
+    for i, j in itertools.combinations(range(len(pairs)), 2):
+        assert (found[i] == found[j]) == (expected[i] == expected[j])
+
+
+def test_trajectories_that_nearly_agree_are_one_group():
+    random = np.random.default_rng(0)
+    base = np.cumsum(random.normal(0, 8, (200, 100, 3)), 1).astype(np.float32) + 300
+    pose = np.concatenate([base, base + random.uniform(-0.05, 0.05, base.shape).astype(np.float32)])
+    group = joined(*groups(pose, 15.0))
+    assert (group[:200] == group[200:]).mean() > 0.97
+    assert len(np.unique(group[:200])) == 200
+
+
+def test_parts_follow_from_the_group_alone():
+    group = np.random.default_rng(0).integers(-(2**62), 2**62, 20_000)
+    part = split(group, (0.7, 0.1, 0.2))
+    assert np.abs(np.bincount(part) / len(part) - [0.7, 0.1, 0.2]).max() < 0.01
+    assert split(group[::-1], (0.7, 0.1, 0.2)).tolist() == part[::-1].tolist()
+    larger = split(group, (0.6, 0.1, 0.3))
+    assert set(part[larger == 0].tolist()) == {0}
+
+
+# ---- clusters --------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(-40, 40), min_size=1, max_size=60), st.integers(1, 5))
+def test_centres_are_the_means_of_what_is_nearest(tenths, count):
+    values = np.array(tenths, np.float32) / 10
+    found = centres(values, count)
+    assert len(found) == min(count, len(set(tenths)))
+    assert (np.diff(found) > 0).all()
+    cluster = nearest(values, found)
+    assert (np.abs(values - found[cluster])[:, None] <= np.abs(values[:, None] - found) + 1e-6).all()
+    for number, centre in enumerate(found):
+        assert abs(values[cluster == number].astype(np.float64).mean() - centre) < 1e-5
+
+
+def test_centres_find_what_is_there():
+    random = np.random.default_rng(0)
+    values = np.concatenate([random.normal(c, 0.05, n) for c, n in ((-3, 50), (0, 5000), (2, 300), (3.5, 40))])
+    np.testing.assert_allclose(centres(values.astype(np.float32), 4), [-3, 0, 2, 3.5], atol=0.05)
+
+
+# ---- words -----------------------------------------------------------------------------------------------------------
+
+
+def test_texts_name_places_in_order():
+    text = "Please go to the File Cabinet, then the cabinet; cross the red floor to the bed, the bed and bedroom."
+    assert words.asked(SCENE, text) == ["file cabinet", "cabinet", "red tile", "bed"]
+    assert words.asked(SCENE, "dance") == []
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.sampled_from("abcd"), max_size=5), st.lists(st.sampled_from("abcd"), max_size=8))
+def test_obedience_is_the_longest_common_subsequence_and_the_end(wanted, route):
+    best = max(
+        n
+        for n in range(len(wanted) + 1)
+        for chosen in itertools.combinations(wanted, n)
+        if any(tuple(route[i] for i in at) == chosen for at in itertools.combinations(range(len(route)), n))
+    )
+    assert words.in_order(wanted, route) == best
+    last = {"a"}
+    if wanted:
+        expected = (best + (wanted[-1] in last)) / (len(wanted) + 1)
+        assert words.obeyed(wanted, route, last) == expected
+    else:
+        assert words.obeyed(wanted, route, last) == 0
+
+
+def test_what_is_told_was_visited():
+    pose = navigation.rollout(HOUSE, None, policies(40, 3), 400)["pose"]
+    symbols, (routes, last) = SCENE.symbols(pose), words.visited(SCENE, pose)
+    for n in range(40):
+        said = " ".join(sentence for moment in words.told(SCENE, symbols, n) for sentence in moment)
+        assert set(words.asked(SCENE, said)) <= set(routes[n])
+        assert words.is_true(SCENE, f"go to the {routes[n][-1]}", routes[n])
+        assert last[n] <= set(routes[n])
+        assert words.obeyed(routes[n][-2:], routes[n], last[n]) >= 2 / 3
+    assert not words.is_true(SCENE, "go to the moon", ["stove"])
+    assert not words.is_true(SCENE, "go to the stove, then to the bed", ["bed", "stove"])
+
+
+def test_tokens_are_pieces_between_two_marks():
+    texts = ["Go to the red tile", "go to the BED", "gó to the sofa"] * 4
+    tokenizer = words.train_tokenizer(texts, 200, 2)
+    found = words.encode(tokenizer, ["go to the bed", "xylophone"], 226)
+    vocabulary = tokenizer.get_vocab()
+    assert found[0].tolist() == [vocabulary[t] for t in ("[CLS]", "go", "to", "the", "bed", "[SEP]")]
+    assert vocabulary["[UNK]"] in found[1].tolist()
+    with pytest.raises(ValueError, match="at most 4 are read"):
+        words.encode(tokenizer, ["go to the bed"], 4)
+
+
+# ---- trials ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_other_words_ask_for_the_same_places_in_the_same_order(count):
+    wanted = list(SCENE.places[3 : 3 + count])
+    said = {trials.reworded(wanted, number) for number in range(8)}
+    assert len(said) == 4
+    for text in said:
+        assert words.asked(SCENE, text) == wanted
+        assert not text.lower().startswith(
+            ("please", "could you", "i need", "i want", "i would", "the player", "go to")
+        )
+
+
+def test_rivals_share_an_end_and_no_place_before_it():
+    random = np.random.default_rng(0)
+    place = random.uniform(0, 100, (300, 2)).astype(np.float32)
+    names = np.array(list("abcdefg"))
+    wanted = [list(names[random.integers(0, 7, random.integers(1, 4))]) for _ in range(300)]
+    group = random.integers(0, 100, 300)
+    pairs = trials.rivals(place, wanted, group, 20.0, 40, random)
+    assert len(pairs) == 40
+    assert len({row for pair in pairs for row in pair}) == 80
+    for a, b in pairs:
+        assert np.linalg.norm(place[a] - place[b]) <= 20
+        assert wanted[a][-1] == wanted[b][-1]
+        assert group[a] != group[b]
+        way, other = (set(wanted[i][:-1]) - {wanted[i][-1]} for i in (a, b))
+        assert way
+        assert other
+        assert not way & other
+
+
+def test_trials_are_kept_as_they_were(tmp_path):
+    frozen = [trials.Trial("go", ["bed"], [1.0, 2.0], [3.0, 4.0, 0.5], 2**40 + 1, "plain", "described", "map")]
+    trials.save(frozen, tmp_path)
+    assert trials.load(tmp_path) == frozen
+    (tmp_path / trials.FILE).write_text(json.dumps({"text": 1}))
+    with pytest.raises(StoreError, match="run the stage split again"):
+        trials.load(tmp_path)
+
+
+# ---- agreement -------------------------------------------------------------------------------------------------------
+
+
+def test_measures_of_agreement():
+    a, b = np.array([0.0, 0.2, 0.2, 0.9, 1.0]), np.array([0.1, 0.3, 0.2, 0.2, 1.0])
+    assert ranks(a).tolist() == [1, 2.5, 2.5, 4, 5]
+    assert pearson(a, b) == pytest.approx(np.corrcoef(a, b)[0, 1])
+    assert spearman(a, b) == pytest.approx(np.corrcoef([1, 2.5, 2.5, 4, 5], [1, 4, 2.5, 2.5, 5])[0, 1])
+    same = opposite = one = other = 0
+    for i, j in itertools.combinations(range(5), 2):
+        x, y = np.sign(a[i] - a[j]), np.sign(b[i] - b[j])
+        same, opposite, one, other = same + (x * y > 0), opposite + (x * y < 0), one + (x != 0), other + (y != 0)
+    assert kendall(a, b) == pytest.approx((same - opposite) / np.sqrt(one * other))
+
+
+def test_intervals_of_agreement_hold_what_they_are_of():
+    random = np.random.default_rng(0)
+    truth = random.random(200)
+    found = agreement(truth, truth + random.normal(0, 0.2, 200))
+    for name in ("pearson", "spearman", "kendall", "mse"):
+        assert found[name]["low"] < found[name]["value"] < found[name]["high"]
+    assert found["pearson"]["low"] > 0.6
+    repeated = agreement(
+        np.repeat(truth, 4), np.repeat(truth + random.normal(0, 0.2, 200), 4), np.repeat(range(200), 4)
+    )
+    width = repeated["pearson"]["high"] - repeated["pearson"]["low"]
+    assert 0.6 < width / (found["pearson"]["high"] - found["pearson"]["low"]) < 1.6
+    flat = agreement(np.ones(10), random.random(10))
+    assert flat["kendall"] == {"value": None, "low": None, "high": None}
+    with pytest.raises(ValueError, match="pairs"):
+        agreement(np.zeros(0), np.zeros(0))

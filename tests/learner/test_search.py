@@ -1,0 +1,190 @@
+"""Novelty search by ask and tell: against a plain reference, in any order of telling, and after a resume."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from actors.novelty import NoveltyPlayer, PlayerSetup
+from envs import navigation
+from learner.novelty import Purpose, members, parents, polynomial_mutation, stream
+from learner.search import PARAMETERS, Grid, NoveltySearch, Played, SearchConfig, cell_of, columns, first_weights
+from learner.store.archive import Archive
+
+STEPS = 3
+SMALL = SearchConfig(generations=12, population=10, offspring=8, neighbours=4, members=3, thresholds=[5.0])
+
+
+def play(weights):
+    """A world that is cheap: where one ends is a smooth function of some weights."""
+    descriptor = 300 + 290 * np.tanh(weights[:, :40].reshape(len(weights), 2, 20).sum(-1, dtype=np.float64))
+    action = np.rint(weights[:, : 2 * STEPS] * 10).astype(np.int8).reshape(-1, STEPS, 2)
+    return Played(descriptor, action, np.square(weights[:, 100:110]).mean(1))
+
+
+def search(folder, config=SMALL, batch=8, seed=3):
+    archive = Archive(folder, 2, columns(PARAMETERS, STEPS), {}, config.neighbours)
+    return NoveltySearch(config, config.thresholds[0], archive, seed, batch, 600.0)
+
+
+def run(found, order=None, until=None):
+    """Play to the end, or until so many generations are closed; batches come back in an order drawn by chance."""
+    generator = np.random.default_rng(order)
+    under_way = []
+    while not found.done and (until is None or found.closed < until):
+        while (batch := found.ask()) is not None:
+            under_way.append(batch)
+        at = int(generator.integers(len(under_way))) if order is not None else 0
+        batch = under_way.pop(at)
+        found.tell(batch.ticket, play(batch.weights))
+    return found
+
+
+def contents(found):
+    archive = found.archive
+    rows = archive.rows(np.arange(len(archive)))
+    return archive.ids.tolist(), archive.descriptors.tolist(), {name: value.tolist() for name, value in rows.items()}
+
+
+def reference(config, seed):
+    """The same search written as the paper tells it, with lists and all distances. Ids and novelties of its archive."""
+    weights = polynomial_mutation(
+        first_weights(config.population, stream(seed, 0, Purpose.PARENTS)), stream(seed, 0, Purpose.MUTATION)
+    )
+    people = [(i, w, play(w[None]).descriptor[0]) for i, w in enumerate(weights)]
+    archive, count = {}, len(people)
+    for generation in range(1, config.generations + 1):
+        chosen = parents(len(people), config.offspring, stream(seed, generation, Purpose.PARENTS))
+        young = polynomial_mutation(
+            np.stack([people[i][1] for i in chosen]), stream(seed, generation, Purpose.MUTATION)
+        )
+        everybody = people + [(count + i, w, play(w[None]).descriptor[0]) for i, w in enumerate(young)]
+        count += len(young)
+        known = [place for place, _ in archive.values()] + [place for _, _, place in everybody]
+        value = [
+            np.sort([np.linalg.norm(place - other) for other in known])[1 : config.neighbours].mean()
+            for _, _, place in everybody
+        ]
+        kept = sorted(range(len(everybody)), key=lambda i: -value[i])[: config.population]
+        pool = np.array(sorted({*kept, *range(len(people), len(everybody))}))
+        for i in members(pool, stream(seed, generation, Purpose.MEMBERS), config.members):
+            if value[i] > config.thresholds[0] and everybody[i][0] not in archive:
+                archive[everybody[i][0]] = (everybody[i][2], value[i])
+        people = [everybody[i] for i in kept]
+    return archive
+
+
+def test_a_search_is_what_the_paper_says(tmp_path):
+    found = run(search(tmp_path / "a"))
+    expected = reference(SMALL, 3)
+    assert len(expected) > 15
+    assert found.archive.ids.tolist() == list(expected)
+    np.testing.assert_allclose(found.archive.descriptors, [place for place, _ in expected.values()])
+    rows = np.arange(len(expected))
+    np.testing.assert_allclose(found.archive.rows(rows, ["novelty"])["novelty"], [v for _, v in expected.values()])
+    assert found.evaluations == 10 + 12 * 8
+
+
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_a_search_does_not_depend_on_who_plays_what_when(tmp_path, ahead):
+    config = SMALL.model_copy(update={"ahead": ahead, "cells": 8})
+    one = run(search(tmp_path / "one", config))
+    for number, (batch, order) in enumerate([(8, 1), (3, 2), (1, 3)]):
+        other = run(search(tmp_path / f"{number}", config, batch), order)
+        assert contents(other) == contents(one)
+        assert other.grid.id.tolist() == one.grid.id.tolist()
+
+
+def test_ahead_draws_parents_from_older_populations(tmp_path):
+    steady = run(search(tmp_path / "a", SMALL.model_copy(update={"ahead": 3})))
+    assert contents(steady) != contents(run(search(tmp_path / "b")))
+    found = search(tmp_path / "c", SMALL.model_copy(update={"ahead": 3}), batch=10)
+    first = found.ask()
+    assert first.ticket == (0, 0)
+    assert found.ask() is None  # nothing has parents yet
+    found.tell(first.ticket, play(first.weights))
+    asked = [found.ask() for _ in range(4)]
+    assert [batch.ticket[0] for batch in asked if batch] == [1, 2, 3]
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 12), st.sampled_from([1, 3]), st.integers(0, 9))
+def test_a_resumed_search_is_the_same(tmp_path_factory, stop, ahead, order):
+    folder = tmp_path_factory.mktemp("search")
+    config = SMALL.model_copy(update={"ahead": ahead, "cells": 8, "parents": "grid"})
+    whole = run(search(folder / "whole", config))
+    half = run(search(folder / "half", config), order, until=stop)
+    groups, record = half.state()
+    beyond = search(folder / "half", config)
+    beyond.restore(groups, record)
+    run(
+        beyond, until=min(stop + 3, 13)
+    ).archive.flush()  # what is found after a checkpoint is forgotten and found again
+    again = search(folder / "half", config)
+    again.restore(groups, record)
+    assert again.evaluations <= whole.evaluations
+    assert contents(run(again, order)) == contents(whole)
+    assert again.grid.effort.tolist() == whole.grid.effort.tolist()
+
+
+def test_what_is_told_twice_or_of_nothing_changes_nothing(tmp_path):
+    found = search(tmp_path / "a")
+    batch = found.ask()
+    found.tell((7, 0), play(batch.weights))
+    assert found.closed == 0
+    found.tell(batch.ticket, play(batch.weights))
+    found.tell(batch.ticket, play(-batch.weights))
+    assert contents(run(found)) == contents(run(search(tmp_path / "b")))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99), st.integers(0, 5)), min_size=1, max_size=60))
+def test_a_grid_keeps_the_least_effort_of_each_cell(entries):
+    grid, best = Grid(5, 100.0, 1), {}
+    for start in range(0, len(entries), 7):
+        part = entries[start : start + 7]
+        ids = np.arange(start, start + len(part))
+        place = np.array([[x, y] for x, y, _ in part], np.float64)
+        effort = np.array([e for *_, e in part], np.float32)
+        grid.add(ids, ids[:, None].astype(np.float32), Played(place, np.zeros((len(part), 1, 2), np.int8), effort))
+        for i, (x, y, e) in zip(ids.tolist(), part, strict=True):
+            cell = (y // 20) * 5 + x // 20
+            if cell not in best or e < best[cell][0]:
+                best[cell] = (e, i)
+    assert {c: (grid.effort[c], grid.id[c]) for c in grid.filled.tolist()} == best
+    assert grid.weights[grid.filled, 0].tolist() == grid.id[grid.filled].tolist()
+
+
+def test_cells_hold_the_outermost_too():
+    assert cell_of(np.array([[0.0, 0.0], [599.9, 0.0], [600.0, 600.0], [-1.0, 30.0]]), 20, 600.0).tolist() == [
+        0,
+        19,
+        399,
+        20,
+    ]
+
+
+def test_first_weights_are_drawn_as_torch_draws_them():
+    torch = pytest.importorskip("torch")
+    drawn = first_weights(4000, np.random.default_rng(0))
+    sizes = [5, 10, 10, 10, 2]
+    layers = [torch.nn.Linear(a, b) for a, b in pairwise(sizes)]
+    at = 0
+    for layer in layers:
+        count = sum(p.numel() for p in layer.parameters())
+        part, bound = drawn[:, at : at + count], layer.in_features**-0.5
+        assert 0.999 * bound < np.abs(part).max() <= bound
+        assert abs(part.std() - bound / 3**0.5) < 0.01 * bound
+        at += count
+    assert at == PARAMETERS == drawn.shape[1]
+
+
+def test_a_player_tells_what_the_simulator_does():
+    weights = np.random.default_rng(1).normal(0, 0.4, (20, PARAMETERS)).astype(np.float32)
+    played = NoveltyPlayer(PlayerSetup("", 60)).play(weights)
+    expected = navigation.rollout(navigation.load(), None, weights, 60)
+    assert played.descriptor.tolist() == expected["pose"][:, -1, :2].tolist()
+    np.testing.assert_allclose(played.action / 10, expected["action"], atol=1e-6)
+    np.testing.assert_allclose(played.effort, np.square(expected["action"]).mean((1, 2)), rtol=1e-5)

@@ -39,6 +39,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.name = path.name
+        self.attempt = 0  # the number of this controller's work on the run, see `learner.checkpoint`
 
     @staticmethod
     def create(path: Path) -> RunFolder:

@@ -156,6 +156,9 @@ class _Controller:
     def run(self) -> int:
         make_model(self.config)
         with self.folder.lock():
+            if not self.only:  # from here on, a controller elsewhere that believes the run to be its own cannot save
+                self.folder.attempt = checkpoints.begin_attempt(self.folder.checkpoints)
+                self.checkpoint = read_checkpoint(self.folder)
             began = time.time()
             before = self.folder.read_status()
             (self.folder.path / "error.txt").unlink(missing_ok=True)
@@ -164,6 +167,8 @@ class _Controller:
             self.folder.write_status(state="running", phase="start", reason="", host=platform.node())
             try:
                 code = self._run_stages()
+            except checkpoints.Superseded:
+                raise  # the folder is another's by now
             except BaseException as error:
                 if not isinstance(error, UsageError):
                     (self.folder.path / "error.txt").write_text(traceback.format_exc())

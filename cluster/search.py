@@ -135,7 +135,9 @@ class Searching:
         return search.done
 
     def _save(self, search: NoveltySearch, place: Path) -> None:
+        checkpoint.assert_newest(self.run_folder.checkpoints, self.run_folder.attempt)
         groups, record = search.state()
+        record["attempt"] = self.run_folder.attempt
         checkpoint.write(place, search.closed, groups, record, self.config.run.keep_checkpoints)
 
     def _covered(self, search: NoveltySearch) -> float:

@@ -83,10 +83,11 @@ def render(config: Config, job: Job) -> str:
     slurm, needed = config.cluster.slurm, cores(config)
     parts = {1: ONE_NODE}.get(slurm.all_nodes) or {"manual": MANUAL, "symmetric": SYMMETRIC}[slurm.mode]
     setup = "\n".join(["# cluster.slurm.setup", *slurm.setup, ""]) if slurm.setup else ""
-    middle = parts.replace("SRUN", " : ".join(_steps(slurm, needed)))
+    parts += END + (LEAVE if slurm.all_nodes > 1 else "") + AGAIN
+    parts = parts.replace("SRUN", " : ".join(_steps(slurm, needed)))
     top = ["#!/bin/bash", f"# {job.name}: made by launch.py, which says how in its docstring cluster/slurm_script.py"]
     text = "\n".join([*top, *_directives(config, job, needed), "", *_names(config, job, needed), "", setup])
-    return text + BEGIN + middle + END
+    return text + BEGIN + parts
 
 
 def _directives(config: Config, job: Job, needed: Cores) -> list[str]:
@@ -218,7 +219,6 @@ rm -f "$RAY_AUTH_TOKEN_PATH"
 OPTIONS = r"""
     export RAY_TMPDIR=$temporary-$SLURM_PROCID
     mkdir -p "$RAY_TMPDIR" && chmod 700 "$RAY_TMPDIR"
-    trap 'rm -rf "$RAY_TMPDIR"' EXIT
     options=(--disable-usage-stats --dashboard-agent-listen-port=0 --object-store-memory=1000000000)
     if [ "$SLURM_PROCID" -eq 0 ]; then
         options+=("--num-cpus=$slots_first" '--resources={"learner": 1}' --no-monitor "--include-dashboard=$dashboard")
@@ -287,9 +287,16 @@ for process in "${asking[@]}" ${ray:+"$ray"}; do
 done 2> /dev/null
 wait 2> /dev/null
 rm -rf "$run/STOP" "$temporary"
-if [ -n "${RAY_AUTH_TOKEN_PATH:-}" ]; then
-    rm -f "$RAY_AUTH_TOKEN_PATH"
-fi
+"""
+
+LEAVE = r"""
+rm -f "$RAY_AUTH_TOKEN_PATH"
+on_a_node() { rm -rf "$temporary-$SLURM_PROCID"; }
+export -f on_a_node
+srun SRUN
+"""
+
+AGAIN = r"""
 if [ "$code" -eq 3 ] && $warned && $requeue && inside "$python" -m cluster.requeue "$run" "$idle_requeues"; then
     scontrol requeue "$SLURM_JOB_ID"
 fi

@@ -32,7 +32,7 @@ from cluster.stop import Stop
 from cluster.supervisor import AllQuarantined, Crew, last_line
 from cluster.tally import Tally
 from envs.api import EnvSpec
-from learner.checkpoint import Arrays, Checkpoint, latest
+from learner.checkpoint import Arrays, Checkpoint, assert_newest, latest
 from llm_service.errors import UsageError
 
 
@@ -363,6 +363,7 @@ class Training:
 
     def _write_status(self) -> None:
         self._status_at = time.monotonic()
+        assert_newest(self.folder.checkpoints, self.folder.attempt)  # an old attempt ends in seconds, not at a save
         self.folder.write_status(
             phase="train",
             actors=self.config.actors.n,
@@ -380,7 +381,8 @@ class Training:
         counters = asdict(self.counters)
         for pending in self.evaluations:  # would be lost: to be done again after a resume
             counters["next_evaluation"] = min(counters["next_evaluation"], pending.env_steps)
-        record = {"counters": counters, "recent": list(self.tally.recent), "goals": self.tally.goals}
+        record: dict[str, Any] = {"counters": counters, "recent": list(self.tally.recent), "goals": self.tally.goals}
+        record["attempt"] = self.folder.attempt
         keep = self.config.run.keep_checkpoints
         self.learner.save(self.folder.checkpoints, self.counters.version, arrays, record, keep)
         self._saved_at = time.monotonic()

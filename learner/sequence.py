@@ -58,6 +58,8 @@ class SequenceConfig(Part):
     no."""
     blur: float = Field(default=0.0, ge=0, lt=1)
     """Share of a text's tokens that are left out, others each time: words matter then, not their grammar."""
+    forget: float = Field(default=0.0, ge=0, lt=1)
+    """Share of sequences that are learned without their target: where to go must then be read in the text."""
     steps: int = Field(default=3000, ge=1)
     """Gradient steps."""
     batch: int = Field(default=32, ge=1)
@@ -222,7 +224,7 @@ class SequenceFitter:
         loss = hits = 0.0
         own = slice(self.rank, None, self.group.size)
         for rows, which in self._pieces(batch[own], uniform[own]):
-            found = self.model.loss(self.data.read(rows, which, self.config.blur))
+            found = self.model.loss(self.data.read(rows, which, self.config.blur, self.config.forget))
             part = found["loss"] * share
             part.backward()  # type: ignore[no-untyped-call]
             loss += float(part.detach())

@@ -92,17 +92,26 @@ class Sequences:
         return max(len(text) for own in self.texts for text in own), int(self.steps.max())
 
     def read(
-        self, rows: NDArray[np.int64], uniform: NDArray[np.float64] | None = None, blur: float = 0.0
+        self,
+        rows: NDArray[np.int64],
+        uniform: NDArray[np.float64] | None = None,
+        blur: float = 0.0,
+        forget: float = 0.0,
     ) -> Demonstrations:
         """Sequences `rows` [B] of 0 to E - 1.
 
         uniform: a number in [0, 1) for each, [B], which of its texts is taken and how it is blurred; None: the first.
         blur: share of a text's tokens, but for its first and last, that are left out.
+        forget: share of sequences whose target is not told: nan.
         """
         which = np.zeros(len(rows)) if uniform is None else uniform
         chosen = [self.texts[row][int(u * len(self.texts[row]))] for row, u in zip(rows.tolist(), which, strict=True)]
         if blur and uniform is not None:
             chosen = [_blurred(text, u, blur) for text, u in zip(chosen, uniform.tolist(), strict=True)]
+        target = self.target[rows]
+        if forget and uniform is not None:
+            shifted = (uniform * 2**20) % 1.0  # digits that say nothing of which text was taken
+            target = np.where((shifted < forget)[:, None], np.float32(np.nan), target)
         episodes = self.episodes[rows]
         first, length, steps = self.store.first[episodes], self.store.length[episodes], self.steps[rows]
         found = self.store.rows(np.concatenate([np.arange(a, a + n) for a, n in zip(first, length, strict=True)]))
@@ -116,8 +125,8 @@ class Sequences:
         return Demonstrations(
             tokens=np.concatenate(chosen).astype(np.int64),
             texts=[len(text) for text in chosen],
-            target=self.target[rows],
-            sensors=self._sensed(found, length, self.target[rows])[windows],
+            target=target,
+            sensors=self._sensed(found, length, target)[windows],
             actions=(np.add.reduceat(found.action.astype(np.float64), windows) / sizes).astype(np.float32),
             steps=steps.tolist(),
         )

@@ -48,8 +48,8 @@ def felt(pose: NDArray[np.float64], target: NDArray[np.float32] | None = None) -
     """Poses [..., 3] as a network takes them: x, y in world units, then cosine and sine of the heading, in [0, 1].
 
     target: [..., 2], a place that the robot is to go to: its distance in world units, how close it is in [0, 1], and
-        cosine and sine of the way there as seen from the robot, in [0, 1]. All that follows from pose and target, but a
-        network would have to learn to multiply for it.
+        cosine and sine of the way there as seen from the robot, in [0, 1]; nan, not told: 0 each. All that follows from
+        pose and target, but a network would have to learn to multiply for it.
     """
     heading = pose[..., 2]
     parts = [pose[..., 0], pose[..., 1], *(0.5 + 0.5 * turn(heading) for turn in (np.cos, np.sin))]
@@ -57,5 +57,6 @@ def felt(pose: NDArray[np.float64], target: NDArray[np.float32] | None = None) -
         way = target - pose[..., :2]
         distance = np.hypot(way[..., 0], way[..., 1])
         bearing = np.arctan2(way[..., 1], way[..., 0]) - heading
-        parts += [distance, np.exp(-distance / NEAR), *(0.5 + 0.5 * turn(bearing) for turn in (np.cos, np.sin))]
+        told = [distance, np.exp(-distance / NEAR), *(0.5 + 0.5 * turn(bearing) for turn in (np.cos, np.sin))]
+        parts += [np.nan_to_num(part) for part in told]
     return np.stack(parts, -1).astype(np.float32)

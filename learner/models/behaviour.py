@@ -94,7 +94,7 @@ class Demonstrations:
 
     tokens: NDArray[np.int64]  # [M]
     texts: list[int]  # tokens of each text, [B]
-    target: NDArray[np.float32]  # [B, 2]
+    target: NDArray[np.float32]  # [B, 2]; nan: not told
     sensors: NDArray[np.float32]  # [N, 5], before each action
     actions: NDArray[np.float32]  # [N, 2]
     steps: list[int]  # of each episode, [B], at least one
@@ -269,8 +269,7 @@ class BehaviourModel(nn.Module):
         if "target" in self.config.blind_to:
             return None
         with self.arithmetic():
-            code: Tensor = self.encode_target(self._tensor(target) / self.target_scale * 2 - 1)
-            return code
+            return self._encode_target(target)
 
     @torch.no_grad()
     def act(
@@ -334,8 +333,7 @@ class BehaviourModel(nn.Module):
         sensors, done = self._encode_sensors(shown.sensors), self.encode_action(self._tensor(shown.actions))
         parts = [sensors]
         if "target" not in self.config.blind_to:
-            code = self.encode_target(self._tensor(shown.target) / self.target_scale * 2 - 1)
-            parts.insert(0, code.repeat_interleave(repeats, 0))
+            parts.insert(0, self._encode_target(shown.target).repeat_interleave(repeats, 0))
         if self.config.layout == "separate":
             return (
                 torch.stack([part + times for part in [*parts, done]], 1).flatten(0, 1),
@@ -345,6 +343,13 @@ class BehaviourModel(nn.Module):
         before = torch.cat([torch.zeros_like(done[:1]), done[:-1]])
         before = before * torch.from_numpy(now > 0).to(self.device)[:, None]
         return sum([*parts, before], times), 1, 0
+
+    def _encode_target(self, target: NDArray[np.float32]) -> Tensor:
+        """[B, width], nothing for a target that is not told."""
+        given = self._tensor(target)
+        told = ~given.isnan()
+        code: Tensor = self.encode_target(given.nan_to_num() / self.target_scale * 2 - 1)
+        return code * told.all(-1, keepdim=True)
 
     def _encode_sensors(self, sensors: NDArray[np.float32]) -> Tensor:
         code: Tensor = self.encode_sensors(self._tensor(sensors) / self.sensor_scale * 2 - 1)

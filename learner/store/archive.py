@@ -47,7 +47,7 @@ ID, DESCRIPTOR = "id", "descriptor"
 Columns = Mapping[str, tuple[str, tuple[int, ...]]]
 """A column's type and the shape of its rows, as in {"weights": ("float32", (302,)), "novelty": ("float64", ())}."""
 
-_OURS = re.compile(rf"\.?\d+-\d+\.parquet(\.\d+)?|\.{ABOUT}\.\d+")  # shards, and what a killed writer left
+_OURS = re.compile(rf"\.?\d+-\d+\.parquet(\.\d+)?|\.{ABOUT}\.[0-9a-f]+")  # shards, and what a killed writer left
 _Part = dict[str, NDArray[Any]]  # column -> rows of it, ids and descriptors among them
 
 

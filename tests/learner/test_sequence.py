@@ -219,6 +219,8 @@ def test_validation_is_a_mean_over_held_out_steps_and_changes_nothing(store):
         }
     )
     assert all((before[name] == value).all() for name, value in fitter.model.weights().items())
+    other = SequenceFitter(setup(store, model={"dropout": 0.5}))  # never looked
+    assert other.fit(3)[2:] == fitter.fit(1)
     assert SequenceFitter(replace(setup(store), held_out=np.zeros(8, bool))).validate() == {}
 
 

@@ -91,9 +91,9 @@ def learns(path, version):
 
 
 def go_on_at_once(number):
-    """SLURM lets a job that was queued again wait for two minutes."""
+    """SLURM lets a job that was queued again wait for two minutes; a node refuses it for a second or two."""
     wait_for(lambda: job(number)["JobState"] == "PENDING", "the job to be queued again")
-    subprocess.run(["scontrol", "update", f"jobid={number}", "StartTime=now"], check=True)
+    subprocess.run(["scontrol", "update", f"jobid={number}", "StartTime=now+4seconds"], check=True)
 
 
 def test_a_warned_run_saves_is_queued_again_once_and_ends(cluster):
@@ -162,6 +162,7 @@ def test_two_nodes_are_one_ray_behind_a_token(two_nodes):
     for node in ("n1", "n2"):
         left = subprocess.run(["srun", f"--nodelist={node}", "ps", "axo", "args"], capture_output=True, text=True)
         assert "ray" not in left.stdout, "nothing of the job is left"
+    assert not list(Path("/tmp").glob(f"cairn-{number}*"))
 
 
 def test_a_sweep_is_one_array_with_a_cap(cluster):

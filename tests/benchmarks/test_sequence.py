@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from benchmarks import sequence
 from benchmarks.measure import ROOT, DifferentOutputs, Options
@@ -71,6 +72,31 @@ def test_the_rows_are_those_that_the_page_names():
     assert "of the padded tokens are real" in report.rows[0].note
     page = (ROOT / "benchmarks" / "README.md").read_text()
     assert all(f"`{name}`" in page for name in headlines)
+
+
+def test_each_peer_computes_in_its_own_precision(tmp_path):
+    match, seen = Match("half_filled", "bfloat16", tmp_path), {}
+    models = {"ours": match.ours.model} | {name: peer.model for name, peer in match.peers.items()}
+    for name, model in models.items():
+        first = model.decoder.blocks[0].qkv
+        first.register_forward_hook(lambda _, given, found, name=name: seen.update({name: found.dtype}))
+    match.warm_up()
+    assert seen == {"ours": torch.bfloat16, "bfloat16": torch.bfloat16, "float32": torch.float32}
+
+
+def test_warming_up_teaches_nothing(tmp_path):
+    for name in ("warm", "cold"):
+        (tmp_path / name).mkdir()
+    match, cold = (Match("half_filled", "float32", tmp_path / name) for name in ("warm", "cold"))
+    match.warm_up()
+    for each in (match, cold):
+        each.play_ours()
+        each.play("float32")
+    assert match.losses == cold.losses
+    for name, value in match.ours.model.weights().items():
+        np.testing.assert_array_equal(value, cold.ours.model.weights()[name])
+    theirs = [each.peers["float32"].model.weights() for each in (match, cold)]
+    assert all((value == theirs[1][name]).all() for name, value in theirs[0].items())
 
 
 def test_without_bfloat16_the_rows_are_skipped_with_the_reason(monkeypatch):

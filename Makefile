@@ -19,7 +19,7 @@ test: setup
 	$(PY) -m pytest -m "not slow and not gpu"
 
 test-all: setup
-	$(PY) -m pytest -m "not gpu"
+	$(PY) -m pytest -m "not gpu and not slurm"
 
 lint: setup
 	$(VENV)/bin/ruff check

@@ -4,6 +4,8 @@ RolloutActor, ActorSetup, ActorsConfig   a batch of envs and a policy copy, T-st
 ActingPolicy, sample                     a policy at work                                     (acting)
 play, EvaluateConfig                     whole episodes on named seeds, with animations       (evaluate)
 Collector, CollectConfig                 the same, kept step by step in a store               (collect)
+NoveltyPlayer                            sub-populations of small policies, in the house      (novelty)
+deploy                                   robots that a transformer drives, thousands at once  (deploy)
 """
 
 from actors.acting import ActingPolicy, sample

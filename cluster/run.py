@@ -101,7 +101,7 @@ def resume(path: Path, words: list[str], allow_change: bool) -> int:
     found = read_checkpoint(folder)
     if found is not None and (learns(config) or _plays_a_policy(config)):
         assert_resumable(config, folder, found)
-    elif _plays_a_policy(config) and not learns(config) and trained(folder) is None:
+    elif _plays_a_policy(config) and not (learns(config) or config.from_) and trained(folder) is None:
         raise RunError(f"run {path.name!r} has no checkpoint and would not train: leave stages as they were")
     return _Controller(config, folder, found, initial_weights(config) if found is None else None).run()
 

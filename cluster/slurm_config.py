@@ -23,7 +23,8 @@ class SlurmConfig(Part):
     """A job of SLURM."""
 
     mode: Literal["manual", "symmetric"] = "manual"
-    """On several nodes: `manual` starts Ray by `ray start`; `symmetric` by `ray symmetric-run`, on nodes of its own."""
+    """On several nodes: `manual` starts Ray's head and joins the others by `ray start`, also on nodes that others use;
+    `symmetric` is `ray symmetric-run`, on nodes of its own."""
     partition: str = ""
     """Partition, or several with commas; empty: the cluster's default."""
     account: str = ""

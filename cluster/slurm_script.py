@@ -164,7 +164,7 @@ def _names(config: Config, job: Job, needed: Cores) -> list[str]:
         lines += [
             f"export nodes={slurm.nodes} all_nodes={slurm.all_nodes} interface={shlex.quote(slurm.interface)}",
             f"export slots_first={first} slots_node={node} slots_actor_node={actor_node}",
-            f"export dashboard={str(config.cluster.dashboard).lower()}",
+            f"dashboard={int(config.cluster.dashboard)}",
             f"export RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT={math.ceil(config.cluster.start_timeout_s)}",
         ]
     return lines
@@ -210,7 +210,7 @@ address() {
 }
 first=$(address)
 offset=$((SLURM_JOB_ID % 4000)) # above the ports of Ray's workers, below those that systems give away
-export first port=$((20000 + offset)) client_port=$((24000 + offset)) dashboard_port=$((28000 + offset))
+export first port=$((20000 + offset)) client_port=$((24000 + offset)) dashboard_port=$((dashboard * (28000 + offset)))
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$run/token
 rm -f "$RAY_AUTH_TOKEN_PATH"
 (umask 077 && od -An -N32 -tx1 /dev/urandom | tr -d ' \n' > "$RAY_AUTH_TOKEN_PATH")
@@ -221,8 +221,8 @@ OPTIONS = r"""
     mkdir -p "$RAY_TMPDIR" && chmod 700 "$RAY_TMPDIR"
     options=(--disable-usage-stats --dashboard-agent-listen-port=0 --object-store-memory=1000000000)
     if [ "$SLURM_PROCID" -eq 0 ]; then
-        options+=("--num-cpus=$slots_first" '--resources={"learner": 1}' --no-monitor "--include-dashboard=$dashboard")
-        options+=(--dashboard-host=127.0.0.1 "--dashboard-port=$dashboard_port" "--ray-client-server-port=$client_port")
+        options+=("--num-cpus=$slots_first" '--resources={"learner": 1}' --no-monitor)
+        options+=(--include-dashboard=false "--ray-client-server-port=$client_port")
     elif [ "$SLURM_PROCID" -lt "$nodes" ]; then
         options+=("--num-cpus=$slots_node")
     else
@@ -234,10 +234,10 @@ MANUAL = (
     SEVERAL
     + "\non_a_node() {"
     + OPTIONS
-    + r"""    exec > "$run/ray-$SLURM_PROCID.txt" 2>&1
+    + r"""
+    exec > "$run/ray-$SLURM_PROCID.txt" 2>&1
     if [ "$SLURM_PROCID" -eq 0 ]; then
-        # Not --block: it would end Ray with any process of it, also with one that nothing here needs.
-        inside ray start --head "--node-ip-address=$first" "--port=$port" "${options[@]}" && sleep infinity
+        RAY_GCS_SERVER_PORT=$port inside "$python" -m cluster.head "$first" "$slots_first" "$dashboard_port"
     else
         while :; do # until the head is up; and again, if this node's Ray ends
             inside ray start --block "--address=$first:$port" "--node-ip-address=$(address)" "${options[@]}"

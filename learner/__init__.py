@@ -6,6 +6,9 @@ dqn            DQN on a replay, and DQNConfig
 replay         rows on disk, drawn again as n-step returns (its columns, its priorities)
 store/         what was lived, on disk: episodes, archives of behaviours
 novelty        novelty search as functions: parents, mutation, novelty, survivors
+search         novelty search by ask and tell, in generations that may overlap
+behaviours/    from its archives to texts, groups, trials and judgements
+sequence       a transformer fitted to them (its data: sequences)
 fit            Fitter, one rank of supervised learning from a store, and FitConfig
 advantages     V-trace and GAE in one recursion
 losses         PPO's loss and its gradient

@@ -2,7 +2,7 @@
 
     text ids ──────> words + places ─────────────┐
     target [2] ────> encoder ──┐                 v
-    sensors [T, 5] > encoder ──┼─ + step ──> Decoder ──> features of each step ──> which clusters: a head a dimension
+    sensors [T, S] > encoder ──┼─ + step ──> Decoder ──> features of each step ──> which clusters: a head a dimension
     actions [T, 2] > encoder ──┘                                              └──> offsets of each pair of clusters
 
 The model of Salehi and Doncieux (2023, arXiv 2308.13278), an action as a cluster of each dimension and an offset from
@@ -95,7 +95,7 @@ class Demonstrations:
     tokens: NDArray[np.int64]  # [M]
     texts: list[int]  # tokens of each text, [B]
     target: NDArray[np.float32]  # [B, 2]; nan: not told
-    sensors: NDArray[np.float32]  # [N, 5], before each action
+    sensors: NDArray[np.float32]  # [N, S], before each action: 5 of the robot, more with odometry
     actions: NDArray[np.float32]  # [N, 2]
     steps: list[int]  # of each episode, [B], at least one
 
@@ -287,7 +287,7 @@ class BehaviourModel(nn.Module):
         Args:
             step: of the episode, the same for all.
             target: what `target_code` gave, [B, width].
-            sensors: now, [B, 5].
+            sensors: now, [B, S].
             previous: the action that was taken last, [B, D]; None at the first step.
             choice: of clusters, with `uniform`, a number in [0, 1) for each dimension, [B, D].
         """

@@ -43,7 +43,8 @@ from learner.models.text import FrozenMiniLM, GRUText, LearnedText, Words
 Observations = Mapping[str, Tensor]
 
 LANGUAGE_MODEL = "language_model"
-_NOT_NETWORKS = {"frames", "language_model", "llm_policy", "policy", "prompt", "prompter", "q", "rewording", "text"}
+_NOT_NETWORKS = {"behaviour", "choice", "decoder", "frames", "language_model", "llm_policy", "policy", "prompt"}
+_NOT_NETWORKS |= {"prompter", "q", "rewording", "text"}
 
 
 class PolicyConfig(Part):

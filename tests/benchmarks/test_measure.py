@@ -189,7 +189,11 @@ def test_a_hanging_peer_is_ended_with_its_children(peer, tmp_path):
     with pytest.raises(PeerFailed, match="no answer in"):
         peer(source, timeout=1.5)
     child = int((tmp_path / "pid").read_text())
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(child)], capture_output=True, text=True).stdout.strip()
+    for _ in range(100):  # what was killed may take a moment to be gone
+        state = subprocess.run(["ps", "-o", "stat=", "-p", str(child)], capture_output=True, text=True).stdout.strip()
+        if not state or state.startswith("Z"):
+            break
+        time.sleep(0.1)
     assert not state or state.startswith("Z")
 
 

@@ -20,6 +20,7 @@ from cluster.config import ConfigError, compose
 from cluster.overrides import UsageError
 from cluster.weights import assert_supplied, initial_weights
 from learner import checkpoint
+from learner.fit import Fitter
 from learner.store.episodes import EpisodeStore, StoreError, digest, shards
 from tests.cluster.test_faults import children_of, launch, wait_for
 
@@ -177,7 +178,7 @@ def test_stopped_twice_and_resumed_is_bitwise_the_run_without_a_stop(tmp_path, t
 
 
 def test_a_fitter_that_dies_goes_on_from_the_last_checkpoint(tmp_path, toy, monkeypatch):
-    real, deaths = fitting.Fitter.fit, []
+    real, deaths = Fitter.fit, []
 
     def fit(self, steps):
         if self.step >= 100 and not deaths:
@@ -185,7 +186,7 @@ def test_a_fitter_that_dies_goes_on_from_the_last_checkpoint(tmp_path, toy, monk
             raise RuntimeError("struck by lightning")
         return real(self, steps)
 
-    monkeypatch.setattr(fitting.Fitter, "fit", fit)
+    monkeypatch.setattr(Fitter, "fit", fit)
     path = run(tmp_path, "hurt", *TOY, "run.checkpoint_every_s=0.01")
     assert deaths
     assert "fitter died, restarting from the last checkpoint: RuntimeError: struck" in (path / "run.log").read_text()

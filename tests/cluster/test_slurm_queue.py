@@ -179,6 +179,17 @@ def test_a_job_that_is_gone_is_no_job(accepts, tmp_path):
     }
 
 
+def test_a_job_begins_also_what_only_evaluates_weights_of_another_run(accepts, tmp_path, monkeypatch):
+    """A job always resumes: the first time there is nothing but what `from` names."""
+    small = [f"run.folder={tmp_path}/runs", "experiment=toy", "evaluate.episodes=8", "evaluate.every=0"]
+    assert run(compose([*small, "cluster=inline", "run.name=t", "learner.env_steps=1000", "stages=[train]"])) == 0
+    weights = tmp_path / "runs/t/stages/train"
+    assert run(compose([*small, "cluster=slurm", "run.name=e", "stages=[evaluate]", f"from={weights}"])) == 0
+    monkeypatch.setenv("CAIRN_JOB", "41")
+    assert resume(tmp_path / "runs/e", ["cluster=inline"], allow_change=False) == 0
+    assert json.loads((tmp_path / "runs/e/stages/evaluate/results.json").read_text())["success"]["n"] == 8
+
+
 # ---- sweeps ---------------------------------------------------------------------------------------------------------
 
 

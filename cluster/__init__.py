@@ -7,7 +7,10 @@ collect        episodes into a store              fit          a policy to a sto
 learners       the learner's ranks as one         tally        episodes, speed and bottleneck of a row
 supervisor     keeps the actors at work           stop         one flag for every way to stop
 backend        where roles run: the interface, and all in this process
-local          Ray on this machine
+local          Ray on this machine                joined       Ray that a job has started (its head: head)
+start          here, or in a queue                slurm, kubernetes      jobs, as scripts and manifests
+search         a novelty search                   behaviours, imitation  what is made of its archives
+judge_server   judging behaviour in the browser   requeue      a job that goes on after preemption
 folder         the run folder                     metrics      where numbers go
 progress       what a person sees meanwhile
 config         the configuration tree             overrides    words of the command line

@@ -51,9 +51,9 @@ class TokenizerConfig(Part):
     """The vocabulary of descriptions."""
 
     size: int = Field(default=5000, ge=64)
-    """The most entries."""
+    """The most words; letters come on top."""
     least: int = Field(default=3, ge=1)
-    """How often a piece must occur in what is learned from."""
+    """How often a word must occur in what is learned from."""
     longest: int = Field(default=226, ge=3)
     """Tokens of a text, the two around it among them; longer ones are an error."""
 

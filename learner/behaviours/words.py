@@ -9,11 +9,13 @@ The score is a rule, not an opinion: it can be computed for millions, and judges
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
+from string import ascii_lowercase, digits
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from envs.navigation.scene import NEAR, SIDES, Scene, Symbols, said
 
@@ -86,20 +88,26 @@ def in_order(wanted: Sequence[str], route: Sequence[str]) -> int:
 
 
 def train_tokenizer(texts: Sequence[str], size: int, least: int) -> Tokenizer:
-    """WordPiece over lower-case words without accents; [CLS] text [SEP].
+    """WordPiece over lower-case words without accents, whose pieces are common words, and letters for all others.
 
-    size: the most entries.
-    least: how often a piece must occur.
+    Which pieces a learned vocabulary of word parts has would depend on the order of a hash table where two are equally
+    common, and so differ from one process to the next.
+
+    size: the most entries, letters not counted.
+    least: how often a word must occur.
     """
-    tokenizer = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
+    tokenizer = Tokenizer(models.WordPiece({UNKNOWN: 0}, unk_token=UNKNOWN))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
-    special = [UNKNOWN, BEGIN, END]
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=size, min_frequency=least, special_tokens=special, show_progress=False
+    told = [tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(text)) for text in texts]
+    counts = Counter(word for words in told for word, _ in words)
+    common = sorted((word for word, count in counts.items() if count >= least), key=lambda word: (-counts[word], word))
+    letters = sorted({letter for word in counts for letter in word} | set(ascii_lowercase + digits))
+    pieces = [UNKNOWN, BEGIN, END, *common[: size - 3], *letters, *(f"##{letter}" for letter in letters)]
+    tokenizer.model = models.WordPiece(
+        {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}, unk_token=UNKNOWN
     )
-    tokenizer.train_from_iterator(sorted(texts), trainer)
     return tokenizer
 
 

@@ -8,7 +8,7 @@
     describe   a language model says it in words, in three styles            llm_service/tasks/caption_trajectory.py
     split      by group, and the trials that will be asked: frozen here       learner/behaviours/{table,trials}.py
     cluster    k-means of each wheel's speed, on what is learned from         learner/behaviours/clusters.py
-    tokenize   WordPiece of its descriptions                                 learner/behaviours/words.py
+    tokenize   the vocabulary of its descriptions                            learner/behaviours/words.py
     imitate    a transformer of (text, end, history) -> action               learner/{sequence,models/behaviour}.py
     deploy     trials: distance to the end, obedience to the text             actors/deploy.py
     judge      a language model's opinion, and whether it agrees              llm_service/tasks/judge_trajectory.py

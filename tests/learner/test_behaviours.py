@@ -207,10 +207,14 @@ def test_what_is_told_was_visited():
 def test_tokens_are_pieces_between_two_marks():
     texts = ["Go to the red tile", "go to the BED", "gó to the sofa"] * 4
     tokenizer = words.train_tokenizer(texts, 200, 2)
-    found = words.encode(tokenizer, ["go to the bed", "xylophone"], 226)
+    found = words.encode(tokenizer, ["go to the bed", "gone", "\N{SNOWMAN}"], 226)
     vocabulary = tokenizer.get_vocab()
     assert found[0].tolist() == [vocabulary[t] for t in ("[CLS]", "go", "to", "the", "bed", "[SEP]")]
-    assert vocabulary["[UNK]"] in found[1].tolist()
+    assert found[1].tolist() == [vocabulary[t] for t in ("[CLS]", "go", "##n", "##e", "[SEP]")]
+    assert found[2].tolist() == [vocabulary[t] for t in ("[CLS]", "[UNK]", "[SEP]")]
+    again = words.train_tokenizer(texts[::-1], 200, 2)
+    assert again.to_str() == tokenizer.to_str()
+    assert words.train_tokenizer(texts, 64, 5).token_to_id("bed") is None
     with pytest.raises(ValueError, match="at most 4 are read"):
         words.encode(tokenizer, ["go to the bed"], 4)
 

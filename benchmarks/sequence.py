@@ -151,7 +151,7 @@ class Match:
 
     def warm_up(self) -> None:
         """Some sequences forward and backward on each side: the first time, libraries make what lasts."""
-        part = self.ours.data.read(self.ours._batch()[:ROWS])
+        part = self.ours.data.read(self.ours.epochs.batch(self.ours.step)[:ROWS])
         for model in (self.ours.model, *(peer.model for peer in self.peers.values())):
             model.loss(part)["loss"].backward()  # type: ignore[no-untyped-call]
 
@@ -160,7 +160,7 @@ class Match:
         step, fitter = self.ours.step, self.ours
         self.batches, self.tokens = [], 0
         for fitter.step in range(step, step + steps):
-            rows = fitter._batch()
+            rows = fitter.epochs.batch(fitter.step)
             parts = [fitter.data.read(rows[begin : begin + ROWS]) for begin in range(0, len(rows), ROWS)]
             self.batches.append(parts)
             self.tokens += sum(lengths(parts))

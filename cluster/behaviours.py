@@ -24,9 +24,9 @@ import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from actors.language import PASSING, PAUSE_S, LanguageModelAway, LanguageSetup
+from actors.language import PASSING, PAUSE_S, LanguageSetup
 from cluster.config import Config
-from cluster.folder import RunError, RunFolder
+from cluster.folder import RunError, RunFolder, finished_stage
 from cluster.progress import Progress
 from cluster.stop import Stop
 from envs import navigation
@@ -41,7 +41,7 @@ from learner.sequences import Sequences
 from learner.store.archive import ABOUT as ARCHIVE
 from learner.store.archive import Archive
 from learner.store.episodes import EpisodeStore, forget_unfinished
-from llm_service.errors import BudgetExhausted
+from llm_service.errors import AwayTooLong, BudgetExhausted
 from llm_service.records import Answer, Status
 
 BLOCK = 512
@@ -79,16 +79,8 @@ class Curation:
         Raises:
             RunError: neither has it.
         """
-        places = [self.folder.path / "stages" / stage]
-        if self.config.from_:
-            name = self.config.from_
-            other = Path(name)
-            if name.startswith("run:"):
-                other = Path(self.config.run.folder) / name.removeprefix("run:").partition("/")[0] / "stages" / stage
-            places.append(other if other.name == stage else other.parent / stage)
-        for place in places:
-            if (place / "manifest.json").exists():
-                return place
+        if found := finished_stage(self.folder.path, self.config.from_, stage):
+            return found
         raise RunError(
             f"stage {stage} is not there: add it to stages, or set from=run:NAME/{stage} of a run that has it"
         )
@@ -229,19 +221,23 @@ class Curation:
         return table, np.flatnonzero(part == PARTS.index(name))
 
     def ask(self, task: str, items: list[dict[str, Any]], sample: int = 0) -> list[Answer]:
-        """Answers of a language model, asked again while it is away.
+        """Answers of a language model. Those that are away or late are asked again, as long as some of them come.
+
+        If the run is asked to stop, some may have no answer.
 
         Raises:
             BudgetExhausted: no more may be spent.
-            LanguageModelAway: it did not come back in time.
+            AwayTooLong: for as long as the run will wait, no answer came.
         """
         assert self.language is not None, "a stage that asks has a service"
-        ends = time.monotonic() + self.language.patience_s
         with self.language.door(task, "wait") as door:
             answers = door.ask(task, items, sample=sample)
-            while missing := [i for i, answer in enumerate(answers) if answer.status in (*PASSING, Status.EXPIRED)]:
-                if time.monotonic() > ends or self.stop.reason:
-                    raise LanguageModelAway(f"the language model gave no answer: {answers[missing[0]].reason}")
+            fewest, ends = len(items) + 1, 0.0
+            while (missing := _without_answer(answers)) and not self.stop.reason:
+                if len(missing) < fewest:
+                    fewest, ends = len(missing), time.monotonic() + self.language.patience_s
+                elif time.monotonic() > ends:
+                    raise AwayTooLong(f"the language model gave no answer: {answers[missing[0]].reason}")
                 self.look_after()
                 time.sleep(PAUSE_S)
                 again = door.ask(task, [items[i] for i in missing], sample=sample)
@@ -297,6 +293,11 @@ class Curation:
                     trial = Trial(text, wanted[own], target, list(start), int(ids[own]), kind, wording, begins)
                     result.append(trial)
         return result
+
+
+def _without_answer(answers: list[Answer]) -> list[int]:
+    """Which may have one if they are asked again."""
+    return [i for i, answer in enumerate(answers) if answer.status in (*PASSING, Status.EXPIRED)]
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -22,6 +22,7 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
+from cluster.folder import finished_stage
 from cluster.overrides import UsageError
 from cluster.run_data import Run, load
 from envs import navigation
@@ -80,13 +81,7 @@ class Deployed:
 
 def find_stage(run: Run, stage: str) -> Path | None:
     """The folder of a finished stage, of this run or of the one that `from` names; None if neither has it."""
-    places = [run.folder / "stages" / stage]
-    if origin := str(run.config.get("from") or ""):
-        if origin.startswith("run:"):
-            places.append(run.folder.parent / origin.removeprefix("run:").partition("/")[0] / "stages" / stage)
-        else:
-            places.append(Path(origin).parent / stage)
-    return next((place for place in places if (place / "manifest.json").is_file()), None)
+    return finished_stage(run.folder, str(run.config.get("from") or ""), stage)
 
 
 def read_house(run: Run) -> navigation.Scene:

@@ -117,6 +117,20 @@ class RunFolder:
             file.write(f"{datetime.datetime.now():%H:%M:%S} {line}\n")
 
 
+def finished_stage(run: Path, origin: str, stage: str) -> Path | None:
+    """The folder of a finished stage: of a run, else of the run that its `from` names; None if neither has it.
+
+    run: the run's folder, beside those of other runs.
+    origin: what `from` says, run:NAME/stage or the path of a stage; empty if it names nothing.
+    """
+    places = [run / "stages" / stage]
+    if origin.startswith("run:"):
+        places.append(run.parent / origin.removeprefix("run:").partition("/")[0] / "stages" / stage)
+    elif origin:
+        places.append(Path(origin).parent / stage)
+    return next((place for place in places if (place / "manifest.json").is_file()), None)
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write JSON so that a reader never sees a part of it."""
     replace_file(path, json.dumps(value, indent=1, default=str).encode())

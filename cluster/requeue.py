@@ -4,7 +4,7 @@
            RUN/requeues.json: {"requeues", "idle", "start", "progress"}
 
 Yes once a start of the job, and while the run gets on: after LIMIT requeues in a row without progress, no. Progress
-is a new policy version in a checkpoint, or a new file of a stage.
+is a new version in a checkpoint, a new file of a stage, or an answer of a language model in the journal.
 """
 
 from __future__ import annotations
@@ -50,15 +50,18 @@ def counts(path: Path) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((path / NAME).read_bytes())
         return found
     except FileNotFoundError:
-        return {"requeues": 0, "idle": 0, "start": [], "progress": {"version": 0, "files": 0}}
+        return {"requeues": 0, "idle": 0, "start": [], "progress": {"version": 0, "files": 0, "journal": 0}}
 
 
 def progress(folder: RunFolder) -> dict[str, int]:
     """Numbers that change when a run gets on. A checkpoint that is only saved again has the version that it had."""
-    names = sorted(path.name for path in folder.checkpoints.glob("v*"))
+    places = [folder.checkpoints, *(folder.path / "stages").glob("*/checkpoints-*")]  # of a search, one each
+    versions = [[int(p.name.partition("-")[0].removeprefix("v")) for p in place.glob("v*")] for place in places]
+    journal = folder.path / "llm" / "journal.jsonl"
     return {
-        "version": int(names[-1].partition("-")[0].removeprefix("v")) if names else 0,
-        "files": sum(path.is_file() for path in (folder.path / "stages").rglob("*")),
+        "version": sum(max(found, default=0) for found in versions),
+        "files": sum(path.is_file() for path in (folder.path / "stages").glob("*/*")),
+        "journal": journal.stat().st_size if journal.exists() else 0,
     }
 
 

@@ -30,6 +30,7 @@ from learner import checkpoint
 from learner.adam import Adam
 from learner.collective import Group
 from learner.descent import descend, side_by_side
+from learner.epochs import Epochs
 from learner.group import AnyPolicy, Weights, build_policy, get_weights, set_weights
 from learner.hashing import uniform
 from learner.models.llm_policy import LanguagePolicy
@@ -142,7 +143,7 @@ class Fitter:
         self.adam = Adam(self.parameters)
         self.group = Group(rank, setup.learner.n, address)
         self.rank, self.step = rank, 0
-        self._epoch, self._order = -1, np.zeros(0, np.int64)
+        self.epochs = Epochs(self.training, self.config.batch, [self.seed])
 
     def ready(self) -> dict[str, int]:
         """What there is to learn from, once the rank is built."""
@@ -200,7 +201,7 @@ class Fitter:
 
     def _fit_one(self) -> tuple[float, float, float]:
         """One gradient step. Returns this rank's share of loss and accuracy, whose mean over ranks is the batch's."""
-        config, batch = self.config, self._batch()
+        config, batch = self.config, self.epochs.batch(self.step)
         rows = self.store.rows(batch[self.rank :: self.group.size])
         share = self.group.size / len(batch)  # so that the mean over ranks is the sum over the batch, divided by it
         loss = hits = 0.0
@@ -219,12 +220,3 @@ class Fitter:
             raise FloatingPointError(f"the gradient of step {self.step} is not finite: lower fit.learning_rate")
         self.step += 1
         return loss, hits, norm
-
-    def _batch(self) -> NDArray[np.int64]:
-        """The steps that step `self.step` learns from, of all ranks: each training step once an epoch."""
-        n = len(self.training)
-        parts = max(1, round(n / self.config.batch))
-        epoch, part = divmod(self.step, parts)
-        if epoch != self._epoch:
-            self._epoch, self._order = epoch, np.random.default_rng([self.seed, epoch]).permutation(self.training)
-        return self._order[part * n // parts : (part + 1) * n // parts]

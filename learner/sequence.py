@@ -30,6 +30,7 @@ from learner import checkpoint
 from learner.adam import Adam
 from learner.collective import Group
 from learner.descent import descend, side_by_side
+from learner.epochs import Epochs
 from learner.models.behaviour import BehaviourConfig, BehaviourModel, Scales, Weights
 from learner.ppo import LearnerConfig
 from learner.sequences import Sequences, Texts
@@ -147,7 +148,7 @@ class SequenceFitter:
         self.adam = DecayingAdam(self.parameters, setup.config.betas)
         self.group = Group(rank, setup.learner.n, address)
         self.rank, self.step = rank, 0
-        self._epoch, self._order = -1, np.zeros(0, np.int64)
+        self.epochs = Epochs(self.training, self.config.batch, [self.seed, 0])
 
     def ready(self) -> dict[str, int]:
         """What there is to learn from, once the rank is built."""
@@ -214,7 +215,7 @@ class SequenceFitter:
 
     def _fit_one(self) -> tuple[float, float, float]:
         """One gradient step. Returns this rank's share of loss and accuracy, whose mean over ranks is the batch's."""
-        config, batch = self.config, self._batch()
+        config, batch = self.config, self.epochs.batch(self.step)
         # So that the mean over ranks is the sum over the batch, divided by its steps.
         share = self.group.size / int(self.data.steps[batch].sum())
         uniform = np.random.default_rng([self.seed, 1, self.step]).random(len(batch))  # which text, for each sequence
@@ -237,15 +238,6 @@ class SequenceFitter:
             raise FloatingPointError(f"the gradient of step {self.step} is not finite: lower the learning_rate")
         self.step += 1
         return loss, hits, norm
-
-    def _batch(self) -> NDArray[np.int64]:
-        """The sequences that step `self.step` learns from, of all ranks: each of the training ones once an epoch."""
-        n = len(self.training)
-        parts = max(1, round(n / self.config.batch))
-        epoch, part = divmod(self.step, parts)
-        if epoch != self._epoch:
-            self._epoch, self._order = epoch, np.random.default_rng([self.seed, 0, epoch]).permutation(self.training)
-        return self._order[part * n // parts : (part + 1) * n // parts]
 
     def _pieces(
         self, rows: NDArray[np.int64], uniform: NDArray[np.float64] | None = None

@@ -1,5 +1,6 @@
 """From search to judgement as a whole: what each stage leaves, what other runs take from it, and what death costs."""
 
+import contextlib
 import json
 import os
 import signal
@@ -9,15 +10,18 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from cluster import behaviours
 from cluster import config as configuration
 from cluster import run as controller
-from cluster.behaviours import TEXTS
+from cluster.behaviours import TEXTS, Curation
 from cluster.config import ConfigError, compose
-from cluster.folder import RunError
+from cluster.folder import RunError, RunFolder
 from envs import navigation
 from learner.behaviours import trials, words
 from learner.behaviours.table import PARTS, Behaviours
 from learner.store.archive import Archive
+from llm_service.errors import AwayTooLong, BudgetExhausted
+from llm_service.records import Answer, Status
 from tests.cluster.test_cloning import of_role
 from tests.cluster.test_faults import launch, status, wait_for
 
@@ -163,6 +167,49 @@ def test_what_is_missing_is_a_sentence(tmp_path):
         compose([*SMALL, "method.split.test=0.9"])
     with pytest.raises(ConfigError, match="at most 1 together"):
         compose([*SMALL, "method.describe.narrative=0.5"])
+
+
+class Away:
+    """A service that answers one more of its questions each time it is asked, or none; for faults only."""
+
+    patience_s = 0.2
+
+    def __init__(self, answers, reason=Status.EXPIRED):
+        self.answers, self.reason, self.asked = answers, reason, []
+
+    def door(self, caller, when_away):
+        return contextlib.nullcontext(self)
+
+    def ask(self, task, items, sample):
+        self.asked.append([item["n"] for item in items])
+        late = Answer(self.reason, reason="it is late")
+        return [Answer(Status.OK, b"{}") if self.answers and i == 0 else late for i in range(len(items))]
+
+
+def curation(folder, language, stop=""):
+    work = Curation(config(folder, "a"), RunFolder(folder), None, None, lambda: None, language)
+    work.stop = type("Stop", (), {"reason": stop})()
+    return work
+
+
+def test_answers_that_come_one_by_one_are_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(behaviours, "PAUSE_S", 0.15)  # four of them are longer than its patience
+    slow = Away(True)
+    found = curation(tmp_path, slow).ask("caption_trajectory", [{"n": n} for n in range(4)])
+    assert all(answer.ok for answer in found)
+    assert slow.asked == [[0, 1, 2, 3], [1, 2, 3], [2, 3], [3]]
+
+
+@pytest.mark.parametrize(("status", "error"), [(Status.AWAY, AwayTooLong), (Status.BUDGET, BudgetExhausted)])
+def test_a_model_that_does_not_come_back_ends_the_run_resumably(tmp_path, monkeypatch, status, error):
+    monkeypatch.setattr(behaviours, "PAUSE_S", 0.05)
+    with pytest.raises(error):
+        curation(tmp_path, Away(False, status)).ask("caption_trajectory", [{"n": 0}])
+
+
+def test_who_is_asked_to_stop_does_not_wait_for_answers(tmp_path):
+    found = curation(tmp_path, Away(False), "SIGTERM").ask("caption_trajectory", [{"n": 0}])
+    assert [answer.status for answer in found] == [Status.EXPIRED]
 
 
 @pytest.mark.slow

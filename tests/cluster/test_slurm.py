@@ -328,3 +328,17 @@ def test_a_first_start_that_learned_nothing_is_no_progress(tmp_path):
     folder = RunFolder.create(tmp_path / "r")
     (folder.checkpoints / "v00000000").mkdir()
     assert not allowed(folder.path, 0, {"SLURM_JOB_ID": "5"})[0]
+
+
+def test_a_search_and_answers_that_were_paid_for_are_progress(tmp_path):
+    folder = RunFolder.create(tmp_path / "r")
+    start = ({"SLURM_JOB_ID": str(number)} for number in range(9))
+    (folder.stage("search") / "checkpoints-0" / "v00000010-a0001").mkdir(parents=True)
+    assert allowed(folder.path, 0, next(start))[0]
+    assert not allowed(folder.path, 0, next(start))[0]
+    (folder.stage("search") / "checkpoints-0" / "v00000011-a0002").mkdir()
+    assert allowed(folder.path, 0, next(start))[0]
+    (folder.path / "llm").mkdir()
+    (folder.path / "llm" / "journal.jsonl").write_text("{}\n")
+    assert allowed(folder.path, 0, next(start))[0]
+    assert not allowed(folder.path, 0, next(start))[0]

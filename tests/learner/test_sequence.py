@@ -133,7 +133,7 @@ def reference(fitter, steps):
     losses = []
     for step in range(steps):
         fitter.step = step
-        rows = fitter._batch()
+        rows = fitter.epochs.batch(fitter.step)
         told = fitter.data.read(rows, np.random.default_rng([fitter.seed, 1, step]).random(len(rows)))
         optimiser.zero_grad(set_to_none=False)
         loss = model.loss(told)["loss"] / sum(told.steps)
@@ -187,7 +187,7 @@ def test_every_sequence_is_learned_from_once_an_epoch_and_held_out_ones_never(st
     fitter = SequenceFitter(setup(store))
     batches = []
     for fitter.step in range(4):
-        batches.append(fitter._batch().tolist())
+        batches.append(fitter.epochs.batch(fitter.step).tolist())
     assert sorted(batches[0] + batches[1]) == sorted(batches[2] + batches[3]) == [0, 1, 2, 3, 4, 6, 7]
     assert batches[:2] != batches[2:]
     told = fitter.ready()

@@ -1,17 +1,16 @@
-"""A policy at work: weights by version, dense observations in, actions out."""
+"""A policy of PyTorch at work: weights by version; arrays in, arrays out."""
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from actors.language_policy import LanguageActing, LocalModel
+from actors.sampling import Step
 from envs.api import Observation, VectorEnv
-from envs.native.compiler import compiled
 from learner.group import AnyPolicy, Weights, set_weights
 from learner.models.llm_policy import LanguagePolicy
 from learner.models.policy import Policy
@@ -25,10 +24,15 @@ class ActingPolicy:
 
     def __init__(self, policy: Policy, env: VectorEnv, alone: bool) -> None:
         self.policy, self.env, self.alone = policy.eval(), env, alone
-        self.fields, self.text_fields, self.initial_state = policy.fields, policy.text_fields, policy.initial_state
+        self.fields, self.text_fields = policy.fields, policy.text_fields
         self.version = -1
         self._codes = torch.zeros(0, policy.hidden)
         self._encoded = np.zeros(0, np.bool_)
+
+    def initial_state(self, n: int) -> NDArray[Any] | None:
+        """What is remembered at the start of an episode, [n, ...], if the policy remembers anything."""
+        state = self.policy.initial_state(n)
+        return None if state is None else state.numpy()
 
     def load(self, weights: Weights | None, version: int) -> None:
         """Take new weights; equal versions are skipped."""
@@ -45,10 +49,10 @@ class ActingPolicy:
         return other
 
     @torch.no_grad()
-    def step(self, obs: Observation, state: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    def step(self, obs: Observation, state: NDArray[Any] | None) -> Step:
         """Logits [B, A], values [B] and next state of dense observations [B, ...].
 
-        state: `Policy.initial_state`, or what the step before returned, 0 where an episode ended.
+        state: `initial_state`, or what the step before returned, 0 where an episode ended.
         """
         seen = {name: torch.from_numpy(obs[name]) for name in self.policy.fields}
         codes = self._codes
@@ -59,10 +63,12 @@ class ActingPolicy:
             codes = self._codes.index_select(0, torch.from_numpy(ids))
             rows = torch.split(torch.arange(len(codes)), [obs[name].size for name in names])
             seen |= {name: of.view(obs[name].shape) for name, of in zip(names, rows, strict=True)}
+        before = None if state is None else torch.from_numpy(state)
         if self.policy.frames:
-            assert state is not None
-            seen, state = self.policy.frames.add(seen, state)
-        return self.policy.step(self.policy.inputs(seen), codes, state)
+            assert before is not None
+            seen, before = self.policy.frames.add(seen, before)
+        logits, value, after = self.policy.step(self.policy.inputs(seen), codes, before)
+        return logits.numpy(), value.numpy(), None if after is None else after.numpy()
 
     def _encode(self, ids: NDArray[np.int32]) -> None:
         """Make `_codes` hold the codes of these texts."""
@@ -83,35 +89,8 @@ class ActingPolicy:
 
 
 def act_with(policy: AnyPolicy, env: VectorEnv, alone: bool) -> ActingPolicy | LanguageActing:
-    """A policy at work in an env."""
+    """A policy at work in an env. One torch thread: actors share the cores with each other."""
+    torch.set_num_threads(1)
     if isinstance(policy, LanguagePolicy):
         return LanguageActing(LocalModel(policy), env, alone)
     return ActingPolicy(policy, env, alone)
-
-
-def sample(logits: Tensor, uniform: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Draw actions [B] from logits [B, A] with uniform numbers [B] in [0, 1); also their log-probabilities [B]."""
-    actions, log_probs = np.empty(len(uniform), np.int64), np.empty(len(uniform), np.float32)
-    _sample(np.ascontiguousarray(logits.numpy()), uniform, actions, log_probs)
-    return actions, log_probs
-
-
-@compiled
-def _sample(
-    logits: NDArray[np.float32],
-    uniform: NDArray[np.float32],
-    actions: NDArray[np.int64],
-    log_probs: NDArray[np.float32],
-) -> None:
-    """Fill `actions` and `log_probs`: the first action whose cumulative probability reaches the number drawn."""
-    for b in range(len(logits)):
-        largest = logits[b].max()
-        total = 0.0
-        for logit in logits[b]:
-            total += math.exp(logit - largest)
-        # Both sums in float64: in float32 this one may end below `drawn`, and a forbidden action would be taken.
-        action, reached, drawn = 0, np.float64(math.exp(logits[b, 0] - largest)), uniform[b] * total
-        while (reached < drawn or reached == 0.0) and action + 1 < logits.shape[1]:  # 0: what a mask forbids
-            action += 1
-            reached += math.exp(logits[b, action] - largest)
-        actions[b], log_probs[b] = action, logits[b, action] - largest - math.log(total)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,11 @@ from actors.rollout import RolloutActor
 from envs.api import Episodes, Observation, VectorEnv
 from envs.config import Part
 from envs.native.random import episode_seeds
-from learner.group import Weights
+from learner.models.config import fields_of
 from learner.store.episodes import EpisodeWriter, Layout, Steps
+
+if TYPE_CHECKING:
+    from learner.group import Weights
 
 LANE = 2**31 - 1
 """The env index that collected episodes take their seeds from: no env of an actor has it."""
@@ -74,9 +77,10 @@ class Collector(RolloutActor):
         setup = self.setup
         env = envs.make(setup.env_id, len(share.seeds), **setup.env_options)
         goals = partial(self._make_goals, patient=True) if setup.goals.source != "none" else None
-        writer = EpisodeWriter(share.folder, Layout.of(setup.spec, self.acting.fields), share.about)
+        writer = EpisodeWriter(share.folder, Layout.of(setup.spec, fields_of(setup.policy, setup.spec)), share.about)
         recorder: Any = Recorder(self._player(weights, share.config), env, writer.layout)  # a player like others
         episodes = play(env, recorder, share.seeds, 0, goals, self._make_history(env)).episodes
+        self._done["episodes"] += len(share.seeds)
         self._enter("write")
         kept = episodes.success if share.config.successes else np.ones(len(episodes), np.bool_)
         steps, texts = recorder.steps(np.repeat(kept, episodes.length))

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 import envs
-from actors.acting import ActingPolicy, sample
 from actors.film import Film
 from actors.goals import Goals
 from actors.history import History
 from actors.language import LanguagePlayer
 from actors.language_policy import LanguageActing
+from actors.mlp_policy import MLPActing
+from actors.sampling import sample
 from actors.task_goal import TaskGoal
 from envs.api import Episodes, VectorEnv
 from envs.config import Part
+
+if TYPE_CHECKING:
+    from actors.acting import ActingPolicy
+
+Acting: TypeAlias = "ActingPolicy | LanguageActing | MLPActing"
+"""A policy at work, of whatever kind."""
 
 
 class EvaluateConfig(Part):
@@ -69,7 +75,7 @@ class Played:
 class PolicyPlayer:
     """Acts by a policy, greedily or by sampling with numbers that follow from the first seed."""
 
-    def __init__(self, acting: ActingPolicy | LanguageActing, greedy: bool) -> None:
+    def __init__(self, acting: Acting, greedy: bool) -> None:
         self.acting, self.greedy = acting, greedy
 
     def begin(self, env: VectorEnv, seeds: NDArray[np.int64]) -> None:
@@ -82,7 +88,8 @@ class PolicyPlayer:
     def act(self, env: VectorEnv, obs: envs.api.Observation) -> NDArray[Any]:
         self.logits, _, self.memory = self.acting.step(obs, self.memory)
         if self.greedy:
-            return self.logits.argmax(-1).numpy()
+            best: NDArray[Any] = self.logits.argmax(-1)
+            return best
         return sample(self.logits, self.random.random(len(self.logits), np.float32))[0]
 
     @property
@@ -97,7 +104,7 @@ class PolicyPlayer:
 
     def forget(self, index: NDArray[np.int32]) -> None:
         if self.memory is not None:
-            self.memory[torch.from_numpy(index).long()] = 0.0
+            self.memory[index] = 0
 
 
 class RandomPlayer:

@@ -10,16 +10,19 @@ if its values are of no use for the task.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from actors.acting import ActingPolicy
-from actors.language_policy import LanguageActing
 from envs.api import EnvSpec, Observation
 from learner.group import Weights, build_policy
 from learner.models.policy import Policy, PolicyConfig
 from learner.models.q import LEAST
+
+if TYPE_CHECKING:
+    from actors.evaluate import Acting
 
 
 @dataclass(frozen=True)
@@ -36,25 +39,28 @@ class Guide:
     def __init__(self, acting: ActingPolicy, explorer: ActingPolicy, share: float) -> None:
         self._acting, self._explorer, self._share = acting, explorer, share
 
-    def play_in(self, explorer: ActingPolicy | LanguageActing) -> Guide:
+    def play_in(self, explorer: Acting) -> Guide:
         """The same guide in another env, where `explorer` plays."""
         assert isinstance(explorer, ActingPolicy)
         return Guide(self._acting.play_in(explorer.env), explorer, self._share)
 
-    def mix(self, logits: Tensor, obs: Observation, state: Tensor | None = None) -> Tensor:
+    def mix(
+        self, logits: NDArray[np.float32], obs: Observation, state: NDArray[Any] | None = None
+    ) -> NDArray[np.float32]:
         """Log-probabilities [B, A] of epsilon-greedy behaviour -> of guided behaviour.
 
         state: with which the explorer has seen `obs`, its last pictures if it keeps some.
         """
         assert self._explorer.policy.q is not None, "the configuration was checked: a guide needs action values"
         best = self._acting.step(obs, state)[0].argmax(-1)
-        share = self._share * self._explorer.policy.q.epsilon
-        probability = logits.exp() - share / logits.shape[-1]
-        probability[torch.arange(len(best)), best] += share
-        return probability.clamp(min=LEAST).log()
+        share = self._share * float(self._explorer.policy.q.epsilon)
+        probability = np.exp(logits) - np.float32(share / logits.shape[-1])
+        probability[np.arange(len(best)), best] += np.float32(share)
+        mixed: NDArray[np.float32] = np.log(np.maximum(probability, np.float32(LEAST)))
+        return mixed
 
 
-def make(guidance: Guidance, config: PolicyConfig, spec: EnvSpec, explorer: ActingPolicy | LanguageActing) -> Guide:
+def make(guidance: Guidance, config: PolicyConfig, spec: EnvSpec, explorer: Acting) -> Guide:
     """The guide of a policy that acts with `config` in worlds of `spec`."""
     policy = build_policy(config, spec, 0)
     assert isinstance(explorer, ActingPolicy)

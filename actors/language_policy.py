@@ -11,19 +11,22 @@ happened to meet before it was stopped and resumed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+from actors.sampling import Step
 from envs.api import EnvSpec, Observation, VectorEnv
-from learner.group import Weights, set_weights
-from learner.models.language_model import inspect
-from learner.models.llm_policy import LanguagePolicy
-from learner.models.policy import PolicyConfig
+from learner.models.config import PolicyConfig
 from learner.models.prompter import Asked, Prompter
+
+if TYPE_CHECKING:
+    from learner.group import Weights
+    from learner.models.llm_policy import LanguagePolicy
+
+Answer = tuple[NDArray[np.float32], NDArray[np.float32]]
+"""Logits [B, A] and values [B] of B states."""
 
 REMEMBERED = 100_000
 """States whose logits are kept, some 20 MB; beyond, they are begun anew."""
@@ -37,8 +40,8 @@ class Model(Protocol):
     def load(self, weights: Weights | None, version: int) -> None:
         """Answer by other weights."""
 
-    def answer(self, asked: Sequence[Asked]) -> tuple[Tensor, Tensor]:
-        """Logits [B, A] and values [B] of B states."""
+    def answer(self, asked: Sequence[Asked]) -> Answer:
+        """What the policy says of B states."""
 
 
 class LocalModel:
@@ -49,11 +52,14 @@ class LocalModel:
         self._policy, self.prompter = policy, policy.prompter
 
     def load(self, weights: Weights | None, version: int) -> None:
+        from learner.group import set_weights
+
         assert weights is not None
         set_weights(self._policy, weights)
 
-    def answer(self, asked: Sequence[Asked]) -> tuple[Tensor, Tensor]:
-        return self._policy.answer(asked)
+    def answer(self, asked: Sequence[Asked]) -> Answer:
+        logits, values = self._policy.answer(asked)
+        return logits.numpy(), values.numpy()
 
 
 class ServedModel:
@@ -65,15 +71,17 @@ class ServedModel:
     """
 
     def __init__(self, config: PolicyConfig, spec: EnvSpec, call: Callable[..., Any]) -> None:
+        from learner.models.language_model import inspect
+
         self.prompter = Prompter(config, spec, inspect(config.lm))
         self._call, self._version = call, -1
 
     def load(self, weights: Weights | None, version: int) -> None:
         self._version = version
 
-    def answer(self, asked: Sequence[Asked]) -> tuple[Tensor, Tensor]:
-        logits, values = self._call(self._version, asked)
-        return torch.from_numpy(np.array(logits)), torch.from_numpy(np.array(values))
+    def answer(self, asked: Sequence[Asked]) -> Answer:
+        answer: Answer = self._call(self._version, asked)
+        return answer
 
 
 class LanguageActing:
@@ -94,7 +102,7 @@ class LanguageActing:
         self.fields, self.text_fields = self.prompter.fields, self.prompter.text_fields
         self.version = -1
         self.varied = True
-        self._known: dict[bytes, tuple[Tensor, Tensor]] = {}
+        self._known: dict[bytes, tuple[NDArray[np.float32], np.float32]] = {}
 
     def initial_state(self, n: int) -> None:
         """It remembers nothing: earlier observations are part of an observation."""
@@ -112,7 +120,7 @@ class LanguageActing:
         other.version, other.varied = self.version, self.varied
         return other
 
-    def step(self, obs: Observation, state: Tensor | None = None) -> tuple[Tensor, Tensor, None]:
+    def step(self, obs: Observation, state: NDArray[Any] | None = None) -> Step:
         """Logits [B, A] and values [B] of dense observations [B, ...].
 
         Raises:
@@ -130,21 +138,22 @@ class LanguageActing:
             logits, values = self._ask({name: column[rows] for name, column in told.items()})
             self._known |= {key: (logits[i], values[i]) for i, key in enumerate(new)}
         found = [self._known[key] for key in keys]
-        return torch.stack([logits for logits, _ in found]), torch.stack([value for _, value in found]), None
+        return np.stack([logits for logits, _ in found]), np.stack([value for _, value in found]), None
 
-    def reasons(self, obs: Observation, row: int, logits: Tensor, action: int) -> dict[str, Any]:
+    def reasons(self, obs: Observation, row: int, logits: NDArray[np.float32], action: int) -> dict[str, Any]:
         """For people: the prompt of one of B states, the probability of each action, and the action, by their names.
 
         logits: [A], of that state.
         """
         self.prompter.prompt.varied = self.varied
         prompt, names = self.prompter.told({name: obs[name] for name in self.fields}, row, self.env.texts)
-        shares = logits.double().softmax(-1).tolist()
+        weights = np.exp(logits - logits.max(), dtype=np.float64)
+        shares = (weights / weights.sum()).tolist()
         shown = {name: round(shares[place], 6) for name, place in names.items()}
         taken = next((name for name, place in names.items() if place == action), "")
         return {"prompt": prompt, "probabilities": shown, "action": taken}
 
-    def _ask(self, told: Observation) -> tuple[Tensor, Tensor]:
+    def _ask(self, told: Observation) -> Answer:
         self.prompter.prompt.varied = self.varied
         logits, values = self.model.answer(self.prompter.ask(told, self.env.texts))
         return logits[:, : self.prompter.size], values  # the model's own world may have more actions

@@ -9,6 +9,7 @@ play anything, and again.
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +40,7 @@ class NoveltyPlayer:
         self.house = navigation.load(setup.map or navigation.HOUSE)
         self.length = setup.length
         self._phase = "start"
+        self._done = {"player/evaluations": 0.0, "player/seconds": 0.0}
 
     def ready(self) -> dict[str, Any]:
         """Compile, once it is built."""
@@ -49,14 +51,26 @@ class NoveltyPlayer:
         """A sign of life."""
         return {"phase": self._phase, "pid": os.getpid()}
 
+    def numbers(self) -> dict[str, float]:
+        """What it has done since it was built, as `cluster.metrics.PLAYER` names it; any thread may ask."""
+        return dict(self._done)
+
+    def play_pieces(self, *pieces: NDArray[np.float32]) -> list[Played] | Played:
+        """Play a batch that came in pieces, as one. What became of it goes back in the same pieces, or as it is."""
+        played = self.play(np.concatenate(pieces))
+        return played.split([len(piece) for piece in pieces]) if len(pieces) > 1 else played
+
     def play(self, weights: NDArray[np.float32]) -> Played:
         """Play an episode with each policy [n, 302], from the map's start."""
-        self._phase = "play"
+        self._phase, began = "play", time.perf_counter()
         found = navigation.rollout(self.house, None, weights, self.length)
         self._phase = "idle"
+        self._done["player/evaluations"] += len(weights)
+        self._done["player/seconds"] += time.perf_counter() - began
         action = found["action"]
         return Played(
             descriptor=found["pose"][:, -1, :2].astype(np.float64),
+            halfway=found["pose"][:, (self.length - 1) // 2, :2].astype(np.float64),
             action=np.rint(action * TENTHS).astype(np.int8),
             effort=np.square(action).mean((1, 2), dtype=np.float32),
         )

@@ -105,6 +105,10 @@ class PolicyServer:
         done = {"states": self._answered, "batches": self._batches}
         return {"phase": "answer", "seconds": time.time() - self._began, "pid": os.getpid()} | done
 
+    def numbers(self) -> dict[str, float]:
+        """What it has done, as `cluster.metrics.POLICY` names it; any thread may ask."""
+        return {"policy/states": float(self._answered), "policy/batches": float(self._batches)}
+
     def _together(self, call: _Call) -> list[_Call]:
         """The calls that are computed with this one; they wait no longer."""
         with self._arrived:

@@ -11,32 +11,33 @@ from __future__ import annotations
 
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 import envs
-from actors import guide
-from actors.acting import ActingPolicy, act_with, sample
-from actors.evaluate import ExpertPlayer, Played, Player, PolicyPlayer, RandomPlayer, play
+from actors.evaluate import Acting, ExpertPlayer, Played, Player, PolicyPlayer, RandomPlayer, play
 from actors.goals import Goals, make
-from actors.guide import Guidance
 from actors.history import History
 from actors.language import LanguagePlayer, LanguageSetup
 from actors.language_policy import LanguageActing, ServedModel
+from actors.mlp_policy import MLPActing, suits
+from actors.sampling import sample
 from actors.task_goal import TaskGoal
 from envs.api import Chunk, EnvSpec, Episodes, Observation, Summary, VectorEnv
 from envs.config import Part
 from learner.goals import COLUMN, GoalsConfig
-from learner.group import Weights, build_policy
 from learner.history import FIELD
-from learner.models.policy import PolicyConfig
+from learner.models.config import PolicyConfig
+
+if TYPE_CHECKING:
+    from actors.guide import Guidance, Guide
+    from learner.group import Weights
 
 MOST_TEXTS = 200_000  # an actor's table of texts is begun anew beyond this, about 0.3 GB with their codes
 
@@ -83,20 +84,13 @@ class RolloutActor:
     def __init__(
         self, setup: ActorSetup, index: int, incarnation: int = 0, state: dict[str, NDArray[Any]] | None = None
     ) -> None:
-        torch.set_num_threads(1)
         self._began = time.time()
         self.phase = "start"
+        self._done = defaultdict(float, dict.fromkeys(("steps", "rollouts", "episodes"), 0.0))  # for `numbers`
         self.setup, self.index, self.incarnation = setup, index, incarnation
-        config = setup.actors
         self.env = self._make_env()
-        self.acting: ActingPolicy | LanguageActing
-        if setup.server:
-            self.acting = LanguageActing(ServedModel(setup.policy, setup.spec, setup.server), self.env, setup.sync)
-        else:
-            self.acting = act_with(build_policy(setup.policy, setup.spec, setup.seed), self.env, setup.sync)
-        self.guide = guide.make(setup.guidance, setup.policy, setup.spec, self.acting) if setup.guidance else None
         self.history = self._make_history(self.env)
-        self.memory = self.acting.initial_state(config.envs)
+        self.memory: NDArray[Any] | None = None
         self.sequence = 0
         if state is None:
             self.obs = self.env.begin()
@@ -105,13 +99,36 @@ class RolloutActor:
             if self.history:
                 self.history.restore(_part(state, "history."))
             self.sequence = int(state["sequence"])
-            if self.memory is not None:
-                self.memory = torch.from_numpy(state["memory"].copy())
+            if "memory" in state:
+                self.memory = state["memory"].copy()
         if self.history:
             self.obs = self.history.observe(self.obs)
         # Made by the first rollout: they may have to wait for a language model.
         self.goals: Goals | TaskGoal | None = None
         self._goals_before = _part(state or {}, "goals.")
+
+    @cached_property
+    def acting(self) -> Acting:
+        """The policy at work. Made when it is first needed: other players do without it, and without PyTorch."""
+        setup = self.setup
+        if setup.server:
+            return LanguageActing(ServedModel(setup.policy, setup.spec, setup.server), self.env, setup.sync)
+        if suits(setup.policy, setup.spec):
+            return MLPActing(setup.policy, setup.spec, self.env)
+        from actors.acting import act_with
+        from learner.group import build_policy
+
+        return act_with(build_policy(setup.policy, setup.spec, setup.seed), self.env, setup.sync)
+
+    @cached_property
+    def guide(self) -> Guide | None:
+        """Who helps the policy to explore."""
+        setup = self.setup
+        if setup.guidance is None:
+            return None
+        from actors.guide import make as make_guide
+
+        return make_guide(setup.guidance, setup.policy, setup.spec, self.acting)
 
     def _make_env(self) -> VectorEnv:
         setup, n = self.setup, self.setup.actors.envs
@@ -147,8 +164,17 @@ class RolloutActor:
             "pid": os.getpid(),
         }
 
-    def _enter(self, phase: str) -> None:
-        self.phase, self._began = phase, time.time()
+    def numbers(self) -> dict[str, float]:
+        """What it has done since it was built, as `cluster.metrics.ACTOR` names it; any thread may ask."""
+        return {f"actor/{key}": value for key, value in dict(self._done).items()}
+
+    def _enter(self, phase: str, **apart: float) -> None:
+        """Begin a phase. `apart`: seconds of the one before that are counted under other names."""
+        now = time.time()
+        self._done[f"seconds/{self.phase}"] += now - self._began - sum(apart.values())
+        for name, seconds in apart.items():
+            self._done[f"seconds/{name}"] += seconds
+        self.phase, self._began = phase, now
 
     def rollout(self, weights: Weights | None, version: int) -> tuple[Summary, Chunk]:
         """Play T steps with these weights; equal versions are not loaded again. A policy server has them itself."""
@@ -161,9 +187,11 @@ class RolloutActor:
             self._set_goals(self._goals_before)
         length, n = self.setup.actors.steps, self.env.num_envs
         random = np.random.default_rng([self.setup.seed, self.index, self.sequence]).random((length, n), np.float32)
-        first_memory = None if self.memory is None else self.memory.numpy().copy()
+        if self.memory is None:
+            self.memory = self.acting.initial_state(n)
+        first_memory = None if self.memory is None else self.memory.copy()
         record = _Record(length, n, self.obs)
-        policy_seconds = 0.0
+        policy_seconds = goals_seconds = 0.0
         for t in range(length):
             clock = time.perf_counter()
             logits, value, memory = self.acting.step(self.obs, self.memory)
@@ -178,17 +206,21 @@ class RolloutActor:
             if self.history:
                 self.history.advance(action, transition)
             if self.goals:
+                clock = time.perf_counter()
                 record.paid[t] = self.goals.advance(transition)
-            record.add(t, action, log_prob, value.numpy(), episode, transition, memory)
+                goals_seconds += time.perf_counter() - clock
+            record.add(t, action, log_prob, value, episode, transition, memory)
             self.obs = transition.obs
             self.memory = memory
             if memory is not None and len(transition.final_index):
-                self.memory = memory.clone()
-                self.memory[torch.from_numpy(transition.final_index).long()] = 0.0
-        self._enter("pack")
-        record.value[length] = self.acting.step(self.obs, self.memory)[1].numpy()
+                self.memory = memory.copy()
+                self.memory[transition.final_index] = 0
+        self._enter("pack", policy=policy_seconds, goals=goals_seconds)
+        record.value[length] = self.acting.step(self.obs, self.memory)[1]
         chunk = self._pack(record, version, first_memory)
         self.sequence += 1
+        self._done["steps"] += chunk.steps
+        self._done["rollouts"] += 1
         seconds = {"rollout": time.perf_counter() - began, "policy": policy_seconds}
         episodes = Episodes.concatenate(record.episodes)
         goals = self.goals.report() if self.goals else {}
@@ -238,6 +270,7 @@ class RolloutActor:
             )
             player = LanguagePlayer(door, greedy, language.patience_s)
         played = play(env, player, seeds, record, goals, self._make_history(env, setup))
+        self._done["episodes"] += len(seeds)
         self._enter("idle")
         return played
 
@@ -257,12 +290,12 @@ class RolloutActor:
         if self.guide:
             self.guide = self.guide.play_in(self.acting)
 
-    def _pack(self, record: _Record, version: int, first_memory: NDArray[np.float32] | None) -> Chunk:
+    def _pack(self, record: _Record, version: int, first_memory: NDArray[Any] | None) -> Chunk:
         final_obs = record.final_observations(self.obs)
         final_value = np.zeros(0, np.float32)
         if len(record.final_index):
-            final_memory = torch.stack(record.final_memory) if record.final_memory else None
-            final_value = self.acting.step(final_obs, final_memory)[1].numpy()
+            final_memory = np.stack(record.final_memory) if record.final_memory else None
+            final_value = self.acting.step(final_obs, final_memory)[1]
         table = self.env.texts
         texts: dict[int, str] = {}
         for obs in (record.obs, final_obs):
@@ -296,7 +329,7 @@ class RolloutActor:
         state = {f"env.{name}": value for name, value in self.env.state().items()}
         state["sequence"] = np.array(self.sequence)
         if self.memory is not None:
-            state["memory"] = self.memory.numpy().copy()
+            state["memory"] = self.memory.copy()
         if self.history:
             state |= {f"history.{name}": value for name, value in self.history.state().items()}
         if self.goals:
@@ -325,7 +358,7 @@ class _Record:
         self.truncated = np.empty((length, n), np.bool_)
         self.episode = np.empty((length, n), np.int64)
         self.final_index: list[tuple[int, int]] = []
-        self.final_memory: list[Tensor] = []
+        self.final_memory: list[NDArray[Any]] = []
         self.final_obs: list[Observation] = []
         self.episodes: list[Episodes] = []
 
@@ -337,7 +370,7 @@ class _Record:
         value: NDArray[np.float32],
         episode: NDArray[np.int64],
         transition: envs.Transition,
-        memory: Tensor | None,
+        memory: NDArray[Any] | None,
     ) -> None:
         self.action[t], self.log_prob[t], self.value[t], self.episode[t] = action, log_prob, value, episode
         self.reward[t], self.terminated[t] = transition.reward, transition.terminated

@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from actors.language_policy import LanguageActing
 from benchmarks.measure import Case, DifferentOutputs, Options, Report, Row, Skip, compare
@@ -97,11 +97,11 @@ class Numbered:
     def ask(self, told: dict[str, NDArray[np.int64]], texts: Sequence[Question]) -> list[Question]:
         return [texts[row] for row in told["question"].tolist()]
 
-    def answer(self, asked: list[Question]) -> tuple[Tensor, Tensor]:
+    def answer(self, asked: list[Question]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Scores [B, K] and states [B, D]."""
         with torch.no_grad():
             found = self.scorer.score_tokens(asked)
-        return torch.stack(found.scores), found.states
+        return torch.stack(found.scores).numpy(), found.states.numpy()
 
 
 class Acting:
@@ -145,7 +145,7 @@ class Acting:
                 scores, states = (torch.cat(parts) for parts in zip(*found, strict=True))
                 seconds += time.process_time() - begun
             for ours, theirs in zip(self.answers[at], (scores, states), strict=True):
-                check(ours.double().numpy(), theirs.double().numpy(), SCORES)
+                check(ours.astype(np.float64), theirs.double().numpy(), SCORES)
         return sum(len(self.calls[at]) for at in chosen) / seconds
 
 

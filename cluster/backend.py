@@ -13,13 +13,31 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from llm_service.errors import UsageError
+
+Place = Literal["none", "there", "gone"]
+PLACE_S = 600.0
+"""How long a run may wait for a node that has room for roles which it cannot do without."""
 
 
 class RoleDied(RuntimeError):
     """A role's process is gone, or a call in it raised. The message holds the cause, a traceback where there is one."""
+
+
+class NodeLost(RoleDied):
+    """A role is gone with its node: nothing that it did was the cause."""
+
+
+class InputLost(NodeLost):
+    """What a call was given is gone with the node that held it. The role is well, and did not begin."""
+
+
+class Interrupted(UsageError):
+    """The cluster ended a run, or has no room for it: it goes on from its checkpoint, on this cluster or on another."""
+
+    exit_code = 3
 
 
 @dataclass
@@ -59,6 +77,9 @@ class Backend(Protocol):
 
     def result(self, ticket: Ticket, part: int = 0, timeout: float = 60.0) -> Any:
         """Read one result. Raises RoleDied, or the `UsageError` that the role raised: no restart would help."""
+
+    def place(self, handle: Handle) -> Place:
+        """Whether a role has found no room yet (`none`), has a node (`there`), or had one that is `gone`."""
 
     def heartbeats(self, handles: Sequence[Handle], timeout: float = 0.5) -> dict[str, dict[str, Any]]:
         """What each role that answers in time is doing, by name."""
@@ -108,6 +129,9 @@ class Inline:
                 raise value.error
             raise RoleDied(f"{ticket.handle.name}: {value.cause}")
         return value
+
+    def place(self, handle: Handle) -> Place:
+        return "there"
 
     def heartbeats(self, handles: Sequence[Handle], timeout: float = 0.5) -> dict[str, dict[str, Any]]:
         return {h.name: h.target.heartbeat() for h in handles}

@@ -91,11 +91,11 @@ class Curation:
         """One store of all archives."""
         given = [Path(name) for name in self.method.merge.archives]
         places = given if given and "search" not in self._stages() else [self.source("search"), *given]
-        found = [
-            p for place in places for p in ([place] if (place / ARCHIVE).exists() else sorted(place.glob("archive-*")))
-        ]
+        kind = "grid-*" if self.method.merge.take == "elites" else "archive-*"
+        found = [p for place in places for p in ([place] if (place / ARCHIVE).exists() else sorted(place.glob(kind)))]
         if not found:
-            raise RunError(f"there is no archive in {', '.join(map(str, places))}: name folders of search stages")
+            grid = ", searched with method.search.cells" if kind == "grid-*" else ""
+            raise RunError(f"there is no {kind} in {', '.join(map(str, places))}: name folders of search stages{grid}")
         archives = [Archive.read(place) for place in found]
         forget_unfinished(folder)
         total = sum(map(len, archives)) * (1 + self.method.merge.copies)

@@ -90,6 +90,14 @@ class Evaluation:
     def episodes(self) -> Episodes:
         return Episodes.concatenate([self.played[i].episodes for i in sorted(self.played)])
 
+    def row(self) -> dict[str, Any]:
+        """What it found, as a row of metrics."""
+        rate, total = success(self.episodes), self.episodes.total
+        low, high = bootstrap_mean(total)
+        found = {"kind": "evaluate", "env_steps": self.env_steps, "version": self.version, "episodes": rate["n"]}
+        found |= {"success_rate": rate["rate"], "success_low": rate["low"], "success_high": rate["high"]}
+        return found | {"episodic_return": float(total.mean()), "return_low": low, "return_high": high}
+
     @property
     def goals(self) -> Counts:
         """What became of the goals; empty without any."""

@@ -152,6 +152,7 @@ class Fitting:
         loss, accuracy, norm = np.mean(self.recent, 0).tolist()
         self.row = {"kind": "fit", **self._counters(), "fit/loss": loss, "fit/accuracy": accuracy, **validation}
         self.row |= {"fit/gradient_norm": norm, "fit/learning_rate": self.fit.step_size(self.step - 1)}
+        self.row["fit/step"] = self.step
         self.recent = []
         self.metrics.write(self.row)
 

@@ -223,7 +223,8 @@ def print_status(runs: Path, name: str | None) -> None:
             state = "" if there else slurm.last_state(job["job"])
             said = f" ({state})" if state else ""
             console.print(f"job: {job['job']}{said}, output {job['output']}", highlight=False, soft_wrap=True)
-        for key in ("phase", "reason", "dashboard", "metrics", "report"):
+        links = ("dashboard", "metrics") if is_running(status) else ()  # they end with the run
+        for key in ("phase", "reason", *links, "report"):
             if status.get(key):
                 console.print(f"{key}: {status[key]}", highlight=False)
 

@@ -3,35 +3,44 @@
     CAIRN_RAY_ADDRESS  HOST:PORT of Ray's head              CAIRN_RAY_NODES  nodes to wait for
     RAY_AUTH_TOKEN_PATH  the file with the token that all of Ray's processes share
 
-Roles that compute with models are on the node with the resource `learner` (ranks of a learner meet on its loopback
-address), and share its GPUs; actors are wherever a CPU is free.
+Roles that compute with models are on one node with the resource `learner` (ranks of a learner meet on its loopback
+address), and share its GPUs; if it dies, on another that has the resource. Actors are wherever a CPU is free, those
+that find none on nodes that join later. Without Ray's head a run ends, and goes on on another cluster.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
 import math
 import os
 import socket
+import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from cluster import kubernetes
-from cluster.backend import Backend
+from cluster.backend import PLACE_S, Backend, Handle, Interrupted, Place, Ticket
 from cluster.config import Config
-from cluster.local import JOIN, Local, runtime_env
+from cluster.local import JOIN, Local, answers, runtime_env
 from cluster.topology import topology
 from llm_service.errors import UsageError
 
 NODES = "CAIRN_RAY_NODES"
 
 import ray  # noqa: E402 - after `local`, which sees to the token first
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: E402
 
 LEARNER = {"learner": 1e-4}
 """A share of the resource that marks the learner's node: however many roles ask, they fit."""
 COMPUTING = ("learner", "fitter", "policy")
 """Roles that want a share of a GPU."""
+HEAD_S = 20.0
+"""Ray's head may be out of reach for so long. Ray ends a process without a word after 60 s of that."""
+LOOK_S = 2.0
+"""How often it is looked for."""
 
 
 def backend(config: Config, token_file: Path) -> Backend:
@@ -59,11 +68,12 @@ class Joined(Local):
 
     def __init__(self, config: Config, address: str, nodes: int) -> None:
         deadline = time.monotonic() + config.cluster.start_timeout_s
-        self._begin()
+        self._begin(config.run.name)
         _await_port(address, deadline)
         context = ray.init(address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=runtime_env())
         if config.cluster.dashboard and context.dashboard_url:
             self.links["dashboard"] = f"http://{context.dashboard_url}"
+            self.links["metrics"] = ", ".join(exporters())
         while (there := len(alive())) < nodes:
             if time.monotonic() > deadline:
                 ray.shutdown()
@@ -73,7 +83,9 @@ class Joined(Local):
                 )
             time.sleep(1.0)
         gpus = max((node["Resources"].get("GPU", 0.0) for node in alive() if "learner" in node["Resources"]), default=0)
-        self._config = config
+        self._config, self._address = config, address
+        self._home, self._seen = "", time.monotonic()
+        self._lost: Interrupted | None = None
         self._gpus = share(gpus - config.llm.replicas * config.llm.gpus, config)
 
     def _resources(self, name: str) -> dict[str, Any]:
@@ -82,10 +94,78 @@ class Joined(Local):
         if name.startswith("actor-"):
             return {"num_cpus": 1}
         computes = name.startswith(COMPUTING)
-        return {"num_cpus": 0, "resources": LEARNER, "num_gpus": self._gpus if computes else 0}
+        # Hard: if that node dies before the role is there, the role is dead, and the next finds another node.
+        there = NodeAffinitySchedulingStrategy(self._find_home(), soft=False)
+        demand = {"num_cpus": 0, "resources": LEARNER, "num_gpus": self._gpus if computes else 0}
+        return demand | {"scheduling_strategy": there}
+
+    def _find_home(self) -> str:
+        """The id of the node that computes: the same while it lives, then another with the resource `learner`."""
+        ends = time.monotonic() + PLACE_S
+        while True:
+            homes = [node["NodeID"] for node in alive() if "learner" in node["Resources"] and answers(node)]
+            if self._home in homes:
+                return self._home
+            if homes:
+                self._home = homes[0]
+                return self._home
+            if time.monotonic() > ends:
+                raise Interrupted(
+                    f"no node with Ray's resource 'learner' has been there for {PLACE_S:.0f} s: start one, then resume"
+                )
+            time.sleep(1.0)
+            self._assert_head()
+
+    # Without its head much of Ray waits for a minute, and then ends this process: it is looked for before that.
+
+    def start(self, name: str, cls: type, *args: Any) -> Handle:
+        self._assert_head()
+        return super().start(name, cls, *args)
+
+    def wait(self, tickets: Sequence[Ticket], timeout: float) -> list[Ticket]:
+        self._assert_head()
+        return super().wait(tickets, timeout)
+
+    def result(self, ticket: Ticket, part: int = 0, timeout: float = 60.0) -> Any:
+        ends = time.monotonic() + timeout
+        while not super().wait([ticket], min(LOOK_S, max(0.0, ends - time.monotonic()))) and time.monotonic() < ends:
+            self._assert_head()
+        return super().result(ticket, part, max(0.0, ends - time.monotonic()))
+
+    def place(self, handle: Handle) -> Place:
+        self._assert_head(at_once=True)
+        return super().place(handle)
+
+    def _assert_head(self, at_once: bool = False) -> None:
+        """Raise `Interrupted` once Ray's head has been out of reach for `HEAD_S` seconds, and from then on."""
+        if self._lost is None and (at_once or time.monotonic() - self._seen > LOOK_S):
+            try:
+                _await_port(self._address, time.monotonic() + HEAD_S)
+                self._seen = time.monotonic()
+            except UsageError:
+                self._lost = Interrupted(
+                    f"Ray's head on {self._address} is gone: what came after the last checkpoint is lost; "
+                    "resume on another cluster"
+                )
+        if self._lost:
+            raise self._lost
+
+    def kill(self, handle: Handle) -> None:
+        if self._lost is None:
+            super().kill(handle)
 
     def shutdown(self) -> None:
-        ray.shutdown()
+        if self._lost:
+            atexit.register(_leave)
+        else:
+            ray.shutdown()
+
+
+def _leave() -> None:
+    """End this process, all else being done: Ray would wait for its head here, and crash in the end."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(Interrupted.exit_code)
 
 
 def share(gpus: float, config: Config) -> float:
@@ -100,6 +180,11 @@ def alive() -> list[dict[str, Any]]:
     """Ray's nodes that work."""
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
     return [node for node in nodes if node["Alive"]]
+
+
+def exporters() -> list[str]:
+    """Where each node answers Prometheus."""
+    return [f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics" for node in alive()]
 
 
 def _await_port(address: str, deadline: float) -> None:

@@ -25,7 +25,7 @@ from cluster import config as configuration
 from cluster import kubernetes_llm, kubernetes_ray
 from cluster.config import Config
 from cluster.kubernetes_config import LONGEST, RUNS, is_label
-from cluster.kubernetes_llm import LLM_PORT, REDIS_PORT, as_yaml, serves
+from cluster.kubernetes_llm import LLM_METRICS_PORT, LLM_PORT, REDIS_PORT, as_yaml, serves
 from cluster.kubernetes_ray import DASHBOARD_PORT, LEARNS, METRICS_PORT
 from cluster.manifests import DNS, Object, chosen, labelled, policy, ports, thing
 from cluster.overrides import UsageError, flatten
@@ -195,9 +195,9 @@ def _policies(config: Config) -> list[Object]:
     ray, service, redis = ({"podSelector": chosen(run, c)} for c in (RAY, ["llm-service"], ["redis"]))
     operator = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/name": "kuberay-operator"}}}
     hears = [{"from": [ray]}, {"from": [operator], **ports(DASHBOARD_PORT)}]
-    if kubernetes.monitor:
-        watching = {"matchLabels": {"kubernetes.io/metadata.name": kubernetes.monitor_namespace}}
-        hears.append({"from": [{"namespaceSelector": watching}], **ports(METRICS_PORT)})
+    watching = {"matchLabels": {"kubernetes.io/metadata.name": kubernetes.monitor_namespace}}
+    watched: Object = {"from": [{"namespaceSelector": watching}]}
+    hears += [watched | ports(METRICS_PORT)] if kubernetes.monitor else []
     says: list[Object] = [{"to": [ray]}, DNS]
     if serves(config):
         says.append({"to": [service], **ports(LLM_PORT)})
@@ -213,6 +213,7 @@ def _policies(config: Config) -> list[Object]:
         outside = [ports(_port(models, HOSTED.get(urlsplit(models).scheme, 443)))] if models else []
         store = [ports(_port(config.llm.redis.url, REDIS_PORT))] if config.llm.redis.url else [{"to": [redis]}]
         heard = [{"from": [ray], **ports(LLM_PORT)}]
+        heard += [watched | ports(LLM_METRICS_PORT)] if kubernetes.monitor else []
         made.append(policy(f"{run}-llm", space, run, ["llm-service"], heard, [*store, *outside, DNS]))
         made.append(policy(f"{run}-redis", space, run, ["redis"], [{"from": [service], **ports(REDIS_PORT)}], []))
     return made

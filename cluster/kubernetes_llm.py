@@ -33,7 +33,7 @@ from cluster.overrides import flatten
 from cluster.topology import asks_a_language_model
 from llm_service.settings import LLMConfig
 
-LLM_PORT, REDIS_PORT = 50051, 6379
+LLM_PORT, LLM_METRICS_PORT, REDIS_PORT = 50051, 9100, 6379
 REDIS_USER = 999  # of the official image
 OTHERWISE = ("address", "when_away", "world", "replicas", "gpus")
 """Keys of `llm` that are its callers', or that the pod is given in another way."""
@@ -87,6 +87,8 @@ def words(config: Config) -> list[str]:
         "server.tls_certificate": "/etc/cairn/tls/tls.crt",
         "server.tls_key": "/etc/cairn/tls/tls.key",
     }
+    if config.cluster.kubernetes.monitor:
+        own |= {"server.metrics_port": LLM_METRICS_PORT, "server.metrics_host": "0.0.0.0"}
     if not llm.redis.url:
         own |= {
             "redis.url": f"redis://cairn@{run}-redis.{space}.svc:{REDIS_PORT}/0",
@@ -123,6 +125,8 @@ def service(config: Config) -> list[Object]:
         "livenessProbe": {"tcpSocket": {"port": LLM_PORT}, "periodSeconds": 20, "failureThreshold": 6},
         "readinessProbe": {**probe, "periodSeconds": 60, "timeoutSeconds": 30},
     }
+    if kubernetes.monitor:
+        container["ports"].append({"name": "metrics", "containerPort": LLM_METRICS_PORT})
     if kubernetes.llm_environment:
         container["envFrom"] = [{"secretRef": {"name": kubernetes.llm_environment}}]
     folders = [

@@ -20,12 +20,12 @@ from typing import Any
 
 import envs
 from actors.language import LanguageSetup
-from cluster.backend import Backend, Handle, RoleDied, Ticket
+from cluster.backend import Backend, Handle, Interrupted, RoleDied, Ticket
 from cluster.config import Config
 from cluster.folder import RunError
 from cluster.overrides import UsageError
 from llm_service import assembly
-from llm_service.errors import BackendError, Garbled, Unreachable
+from llm_service.errors import AwayTooLong, BackendError, Garbled, Unreachable
 from llm_service.records import Call, Reply, Verb
 from llm_service.server import Server
 from llm_service.settings import LLMConfig
@@ -93,6 +93,11 @@ class LanguageRole:
 
         beat: dict[str, Any] = self._run(alive())
         return beat
+
+    def numbers(self) -> dict[str, float]:
+        """What it has done, as `llm_service.metrics.LLM` names it; any thread may ask."""
+        stats: dict[str, float] = self._server.stats()
+        return stats
 
     def drain(self) -> bool:
         """End what is under way, and close."""
@@ -208,6 +213,8 @@ class LanguageService:
         ready = self._backend.submit(self._handle, "ready")
         try:
             address = self._backend.result(ready, timeout=self._config.cluster.start_timeout_s)
+        except Interrupted:
+            raise
         except (RoleDied, UsageError) as death:
             self._backend.kill(self._handle)
             self._handle = None
@@ -219,7 +226,8 @@ class LanguageService:
         """Notice a service that died or hangs, and start another. To be called often; it rarely does anything.
 
         Raises:
-            UsageError: it has died too often, or does not start any more.
+            UsageError: it has died too often.
+            AwayTooLong: it does not start any more.
         """
         now = time.monotonic()
         if self._handle is None or now - self._looked < LOOK_S:
@@ -241,7 +249,12 @@ class LanguageService:
         if self._restarts > RESTARTS:
             raise UsageError(f"the LLM service died {self._restarts} times, the last time: {cause}")
         self._note(f"the LLM service died ({cause}); starting it again on its files")
-        self._launch(self._llm)
+        try:
+            self._launch(self._llm)
+        except Interrupted:
+            raise
+        except UsageError as trouble:
+            raise AwayTooLong(f"it died ({cause}), and now {trouble}") from None
 
     def numbers(self) -> dict[str, float]:
         """Counters and gauges of the service that this run started; empty if it uses another's, or it is dead."""
@@ -262,7 +275,7 @@ class LanguageService:
         try:
             # Once for requests, once for the calls that they left behind, and what consumers and Redis take.
             self._backend.result(drained, timeout=2 * self._llm.server.drain_s + 30)
-        except RoleDied as death:
+        except (RoleDied, Interrupted) as death:
             self._note(f"the LLM service did not end well: {_sentence(death)}")
         self._backend.kill(self._handle)
         self._handle = None

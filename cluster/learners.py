@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cluster.backend import Backend, Handle, RoleDied, Ticket
+from cluster.backend import PLACE_S, Backend, Handle, InputLost, Interrupted, RoleDied, Ticket
 from cluster.config import Config
 from cluster.supervisor import last_line
 from envs.api import EnvSpec, Summary
@@ -22,6 +22,8 @@ class Ready:
 
     summary: Summary
     chunk: Any  # a reference
+    maker: Handle  # the chunk lives and dies with its node
+    since: float = field(default_factory=time.monotonic)
 
 
 class LearnerDied(RuntimeError):
@@ -51,15 +53,36 @@ class LearnerGroup:
         self._update_timeout_s = config.learner.timeout_s
 
     def call(self, method: str, *args: Any) -> Any:
-        """Call all ranks and wait; the unread result of rank 0."""
+        """Call all ranks and wait; the unread result of rank 0.
+
+        Raises:
+            LearnerDied: a rank is gone, raised, or took too long.
+            Interrupted: no node has had room for a rank.
+        """
         tickets = [self.backend.submit(rank, method, *args) for rank in self.ranks]
-        try:
-            for ticket in tickets[1:]:
-                self.backend.result(ticket, timeout=self._timeout_s)
-            self.backend.result(tickets[0], timeout=self._timeout_s)
-        except RoleDied as death:
-            raise LearnerDied(f"{last_line(str(death))}\n{death}") from None
+        for ticket in [*tickets[1:], tickets[0]]:
+            self._await(ticket)
         return tickets[0].parts[0]
+
+    def _await(self, ticket: Ticket) -> None:
+        """Wait for a call; its time begins when its rank has a place."""
+        while True:
+            try:
+                self.backend.result(ticket, timeout=self._timeout_s)
+                return
+            except RoleDied as death:
+                if self.backend.place(ticket.handle) != "none":
+                    raise LearnerDied(f"{last_line(str(death))}\n{death}") from None
+            if time.monotonic() - ticket.submitted > PLACE_S:
+                raise Interrupted(
+                    f"no node has had room for {ticket.handle.name} in {PLACE_S:.0f} s: add one, then resume"
+                )
+
+    def assert_there(self) -> None:
+        """Raise `LearnerDied` if a rank's node is gone: it has not been asked for anything, and would not say so."""
+        for rank in self.ranks:
+            if self.backend.place(rank) == "gone":
+                raise LearnerDied(f"the node of {rank.name} is gone")
 
     def save(self, *args: Any) -> None:
         """Let rank 0 write a checkpoint, also of what the other ranks keep; see `Learner.save`."""
@@ -79,7 +102,12 @@ class LearnerGroup:
             self.tickets.append(self.backend.submit(handle, "update", version, env_steps, *own, returns=2))
 
     def take(self, done: list[Ticket]) -> tuple[dict[str, Any], Any] | None:
-        """The report (summed or averaged over ranks) and the weights, once every rank is through."""
+        """The report (summed or averaged over ranks) and the weights, once every rank is through.
+
+        Raises:
+            LearnerDied: a rank is gone, raised, or took too long.
+            InputLost: a chunk is gone with its node, and nothing was learned of any.
+        """
         finished = [t for t in self.tickets if t in done or t in self.backend.wait([t], 0)]
         for ticket in finished:  # one that raised is told before its peers, which wait for it, time out
             self._read(ticket)
@@ -101,6 +129,13 @@ class LearnerGroup:
     def _read(self, ticket: Ticket) -> Any:
         try:
             return self.backend.result(ticket)
+        except InputLost:
+            if self.size == 1:
+                self.tickets = []
+                raise
+            raise LearnerDied(
+                "a chunk is gone with its node, and the other ranks wait for the one without it"
+            ) from None
         except RoleDied as death:
             raise LearnerDied(f"{last_line(str(death))}\n{death}") from None
 

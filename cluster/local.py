@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cluster.backend import Handle, RoleDied, Ticket
+from cluster.backend import Handle, InputLost, NodeLost, Place, RoleDied, Ticket
+from cluster.exporting import exporting
 from cluster.terminal import refuse_shadowed_workers
 from llm_service.errors import UsageError
 
@@ -54,6 +55,7 @@ TOKEN = "" if JOIN in os.environ else _make_token()
 
 import ray  # noqa: E402 - after the token
 from ray._private import services  # noqa: E402
+from ray._private.state import state  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -85,6 +87,17 @@ def runtime_env() -> dict[str, Any]:
     }
 
 
+def answers(node: dict[str, Any]) -> bool:
+    """Whether a node of `ray.nodes()` is there: Ray itself says so for some 15 s after its end, or for a minute."""
+    if not node["Alive"]:
+        return False
+    try:
+        socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), timeout=2.0).close()
+    except OSError:
+        return False
+    return True
+
+
 @dataclass(frozen=True)
 class _Caller:
     """Calls a role's method from another role."""
@@ -103,17 +116,18 @@ class Local:
     Args:
         roles: how many roles will be started; each asks for one CPU, and Ray is told of as many, since roles that wait
             for each other may share a core.
-        token_file: where the token is written for people, mode 0600: the dashboard asks for it.
+        token_file: where the token is written for people, mode 0600: the dashboard asks for it. In the run's folder.
         dashboard: start Ray's dashboard and metrics endpoint.
     """
 
     def __init__(self, roles: int, token_file: Path, dashboard: bool) -> None:
-        self._begin()
+        self._begin(token_file.parent.name)
         self._token_file = token_file
         write_secret(token_file, TOKEN)
         metrics_port = _free_port()
         with _stay_on_loopback():
             context = ray.init(
+                "local",  # its own, whatever else runs on this machine
                 num_cpus=roles,
                 include_dashboard=dashboard,
                 dashboard_host="127.0.0.1",
@@ -129,7 +143,8 @@ class Local:
             self.links["dashboard"] = f"http://{context.dashboard_url}"
             self.links["metrics"] = f"http://127.0.0.1:{metrics_port}/metrics"
 
-    def _begin(self) -> None:
+    def _begin(self, run: str) -> None:
+        self._run = run
         self.links: dict[str, str] = {}
         self._started: Counter[str] = Counter()
 
@@ -142,7 +157,7 @@ class Local:
         groups: dict[str, Any] = {"concurrency_groups": {"heartbeat": 1}} if hasattr(cls, "heartbeat") else {}
         if hasattr(cls, "concurrency"):  # of a role that many call at once
             groups["max_concurrency"] = cls.concurrency
-        remote: Any = ray.remote(max_restarts=0, **self._resources(name), **groups)(cls)
+        remote: Any = ray.remote(max_restarts=0, **self._resources(name), **groups)(exporting(cls, name, self._run))
         # Ray gives a name free some time after its actor was killed: a successor does not wait for that.
         self._started[name] += 1
         unique = name if self._started[name] == 1 else f"{name}#{self._started[name]}"
@@ -171,9 +186,19 @@ class Local:
         except ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, UsageError):
                 raise error.cause from None
-            raise RoleDied(f"{ticket.handle.name}: {error}") from None
+            kind = InputLost if isinstance(error.cause, ray.exceptions.ObjectLostError) else RoleDied
+            raise kind(f"{ticket.handle.name}: {error}") from None
         except (ray.exceptions.RayError, ray.exceptions.GetTimeoutError) as error:
-            raise RoleDied(f"{ticket.handle.name} in {ticket.method}: {error}") from None
+            kind = NodeLost if self.place(ticket.handle) == "gone" else RoleDied
+            raise kind(f"{ticket.handle.name} in {ticket.method}: {error}") from None
+
+    def place(self, handle: Handle) -> Place:
+        row = state.actor_table(handle.target._actor_id.hex())
+        if not row or (row["State"] != "DEAD" and not row["Pid"]):
+            return "none"
+        # One that died before it had a process was on its way to this node.
+        own = [node for node in ray.nodes() if node["NodeID"] == row["Address"]["NodeID"]]  # type: ignore[no-untyped-call]
+        return "there" if all(answers(node) for node in own) else "gone"
 
     def heartbeats(self, handles: Sequence[Handle], timeout: float = 0.5) -> dict[str, dict[str, Any]]:
         refs = {h.target.heartbeat.options(concurrency_group="heartbeat").remote(): h.name for h in handles}

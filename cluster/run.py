@@ -28,15 +28,16 @@ from actors import ActorSetup
 from actors.guide import Guidance
 from actors.language import LanguageSetup
 from cluster import config as configuration
-from cluster.backend import Backend, Inline
+from cluster.backend import Backend, Inline, Interrupted
 from cluster.collect import Collecting
 from cluster.config import Config
 from cluster.evaluation import Evaluation, goal_results, play_all, results, sample_efficiency, write_recordings
+from cluster.exporting import Shown
 from cluster.fit import Fitting
 from cluster.folder import RunError, RunFolder, provenance, write_json
 from cluster.generalise import Generalising
 from cluster.language import LanguageService, check_language_model
-from cluster.metrics import Metrics, prometheus, tensorboard
+from cluster.metrics import Metrics, tensorboard
 from cluster.overrides import UsageError
 from cluster.progress import Progress
 from cluster.stop import STOPPED, Stop
@@ -176,7 +177,7 @@ class _Controller:
                 if self.only:
                     self.folder.write_status(**{"state": "stopped"} | before)
                 else:
-                    state = "stopped" if isinstance(error, AwayTooLong | BudgetExhausted) else "crashed"
+                    state = "stopped" if isinstance(error, AwayTooLong | BudgetExhausted | Interrupted) else "crashed"
                     self.folder.write_status(state=state, reason=reason)
                 raise
             state, reason = "done" if code == DONE else "stopped", self._stopped_by
@@ -207,7 +208,7 @@ class _Controller:
                 if run.tensorboard:
                     metrics.sinks.append(tensorboard(self.folder.path / "tensorboard"))
                 if backend.links:
-                    metrics.sinks.append(prometheus(self.folder.name))
+                    metrics.sinks.append(Shown(self.folder.name))
                     self.folder.write_status(**backend.links)
                 score = configuration.seen(self.config).score
                 self.folder.write_status(score=score)
@@ -232,8 +233,8 @@ class _Controller:
             finally:
                 if self._language:
                     self._language.stop()
-                backend.shutdown()
                 metrics.close()
+                backend.shutdown()
         return DONE
 
     def _todo(self) -> list[Stage]:
@@ -299,7 +300,8 @@ class _Controller:
 
     def _train(self, stage: Stage, backend: Backend, metrics: Metrics, progress: Progress, stop: Stop) -> bool:
         setup = self._actor_setup()
-        training = Training(self.config, setup.spec, self.folder, backend, metrics, progress, stop, setup)
+        work = (self.config, setup.spec, self.folder, backend, metrics, progress, stop, setup, self._look_after)
+        training = Training(*work)
         if self.checkpoint is not None:
             training.resume_from(self.checkpoint)
             progress.note(f"resumed at {training.counters.env_steps:,} env steps, version {training.counters.version}")

@@ -1,11 +1,12 @@
 """The engine of a search stage: idle players get batches, what comes back is told, archives grow.
 
     NoveltySearch.ask ──> idle player (`actors.n`) ──> tell ──> stages/<stage>/archive-0, archive-1, ...
+                       grid of the best, in the end ──filed──> stages/<stage>/grid-0, ...
                                                           └──> checkpoints beside each, rows of metrics (kind `search`)
 
-There is a search and an archive for each threshold, one after the other. A player that dies costs the batch that it
-had, which another plays; a search that is killed continues from its last checkpoint, and finds again what it had found
-since.
+There is a search and an archive for each threshold, one after the other; with `method.search.cells` also a grid. A
+player that dies costs the batch that it had, which another plays; a search that is killed continues from its last
+checkpoint, and finds again what it had found since.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from actors.novelty import NoveltyPlayer, PlayerSetup
-from cluster.backend import Backend
+from cluster.backend import Backend, RoleDied, Ticket
 from cluster.config import Config
 from cluster.folder import RunFolder
 from cluster.metrics import Metrics
@@ -26,13 +28,20 @@ from cluster.stop import Stop
 from cluster.supervisor import Crew, last_line
 from envs import navigation
 from learner import checkpoint
-from learner.search import PARAMETERS, NoveltySearch, SearchConfig, cell_of, columns
+from learner.elites import cell_of
+from learner.search import PARAMETERS, TENTHS, NoveltySearch, Played, SearchConfig, columns
 from learner.store.archive import Archive
 
 COVERED = 20
 """Cells along each side by which coverage is counted."""
+WITH_THE_CALL = 100_000
+"""Bytes of an argument or a result that Ray sends along with a call. A larger one goes through its store, which costs
+some 2 ms of processors each way, and thus as much as all else that a batch of 128 costs here."""
+MOST_PIECES = 8
 ROW_S = 2.0
 """Seconds between two rows of metrics."""
+ELITES = 1024
+"""How many of a grid are played at once to be filed."""
 
 
 class Searching:
@@ -77,6 +86,8 @@ class Searching:
                     return None
                 counts["evaluations"] += search.evaluations
                 counts["archived"] += len(search.archive)
+                if search.grid is not None:
+                    counts["elites"] = counts.get("elites", 0) + self._file_elites(search, number)
                 self.progress.note(
                     f"search {number}: {len(search.archive):,} behaviours of {search.evaluations:,} played, "
                     f"{self._covered(search):.0%} of the cells that are free"
@@ -106,6 +117,30 @@ class Searching:
             archive.rewind(0)  # what a search left that was killed before its first checkpoint
         return search
 
+    def _file_elites(self, search: NoveltySearch, number: int) -> int:
+        """Make an archive of the grid beside the one of what is novel. Returns how many it holds."""
+        grid, settings, length = search.grid, self.settings, self.setup.length
+        assert grid is not None
+        about = search.archive.about | {"elites": True}
+        archive = Archive(self.folder / f"grid-{number}", 2, columns(PARAMETERS, length), about, settings.neighbours)
+        archive.rewind(0)  # what was filed before a kill
+        for begin in range(0, len(grid), ELITES):
+            rows = slice(begin, begin + ELITES)
+            found = navigation.rollout(self.house, None, grid.weights[rows], length)
+            archive.append(
+                grid.id[rows],
+                found["pose"][:, -1, :2].astype(np.float64),
+                {
+                    "weights": grid.weights[rows],
+                    "action": np.rint(found["action"] * TENTHS).astype(np.int8),
+                    "effort": grid.effort[rows],
+                    "novelty": np.full(len(found["action"]), np.nan),  # nobody asked
+                    "generation": search.generation_of(grid.id[rows]),
+                },
+            )
+        archive.flush()
+        return len(archive)
+
     def _play(self, search: NoveltySearch, place: Path, crew: Crew, stop: Stop) -> bool:
         waiting: list[Any] = []
         saved = shown = time.monotonic()
@@ -115,8 +150,10 @@ class Searching:
                 batch = waiting.pop(0) if waiting else search.ask()
                 if batch is None:
                     break
-                crew.give(player, batch, "play", batch.weights)
-            for _, batch, _, played in crew.collect([], timeout=0.5)[0]:
+                pieces = self._pieces(batch.weights)
+                crew.give(player, batch, "play_pieces", *pieces, returns=len(pieces))
+            for _, batch, ticket, head in crew.collect([], timeout=0.5)[0]:
+                played = self._whole(ticket, head)
                 if played is None:
                     waiting.append(batch)
                 else:
@@ -133,6 +170,22 @@ class Searching:
                 self._save(search, place)
         self._save(search, place)
         return search.done
+
+    def _pieces(self, weights: NDArray[np.float32]) -> list[NDArray[np.float32]]:
+        """A batch so cut that it goes and comes with the call; in one piece if a few would not do."""
+        row = max(weights[0].nbytes, 2 * self.setup.length + 64)  # bytes of a policy, and of what becomes of it
+        count = -(-len(weights) * row // WITH_THE_CALL)
+        return np.array_split(weights, count) if count <= min(MOST_PIECES, len(weights)) else [weights]
+
+    def _whole(self, ticket: Ticket, first: Played | None) -> Played | None:
+        """What became of a batch, from all its pieces; None if it is lost."""
+        if first is None or len(ticket.parts) == 1:
+            return first
+        try:
+            rest = [self.backend.result(ticket, part) for part in range(1, len(ticket.parts))]
+        except RoleDied:
+            return None
+        return Played.joined([first, *rest])
 
     def _save(self, search: NoveltySearch, place: Path) -> None:
         checkpoint.assert_newest(self.run_folder.checkpoints, self.run_folder.attempt)
@@ -162,6 +215,10 @@ class Searching:
             "search/archived": archived,
             "search/coverage": covered,
             "search/rate": self.rate,
+            "search/novelty": search.novelty,
+            "actors": self.config.actors.n,
+            "actors_alive": crew.alive,
+            "restarts": crew.restarts,
         }
         self.metrics.write(row)
         self.run_folder.write_status(env_steps=row["env_steps"], actors_alive=crew.alive, actors=self.config.actors.n)

@@ -6,6 +6,7 @@
             (back-off)      └──> quarantined (budget spent)
 
 An actor is rebuilt from its setup and the state of its last delivered chunk: it loses the chunk in flight, no more.
+To lose a node spends no actor's budget. What finds no room stays at `starting`, and begins when a node joins.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from actors import ActorsConfig, RolloutActor
-from cluster.backend import Backend, Handle, RoleDied, Ticket
+from cluster.backend import PLACE_S, Backend, Handle, Interrupted, NodeLost, RoleDied, Ticket
 
 START = "start"  # the job of an actor whose constructor runs
 
@@ -42,6 +43,7 @@ class _Member:
     start_at: float = 0.0
     failures: deque[float] = field(default_factory=deque)
     saved: dict[str, Any] | None = None  # state of the last delivered chunk
+    unplaced: float | None = None  # since when it is known to have found no room
 
 
 class Crew:
@@ -102,6 +104,30 @@ class Crew:
         """Remember what a successor of actor i would restore."""
         self._members[i].saved = state
 
+    def rewind(self, i: int, state: dict[str, Any] | None) -> Any:
+        """Let a successor of actor i go on from an earlier state. Returns the job that is lost by that, None without.
+
+        state: None begins anew.
+        """
+        member = self._members[i]
+        job, member.saved = member.job, state
+        if member.handle is not None:
+            self._backend.kill(member.handle)
+            member.handle = member.job = member.ticket = member.unplaced = None
+            member.state, member.start_at = "waiting", time.monotonic()
+            self.restarts += 1
+        return None if job is START else job
+
+    def assert_places(self, needed: set[int]) -> None:
+        """Raise `Interrupted` if all of `needed` are in quarantine or have had no place for `PLACE_S` seconds."""
+        since = time.monotonic() - PLACE_S
+        unplaced = [i for i, m in enumerate(self._members) if m.unplaced is not None and m.unplaced < since]
+        if unplaced and needed <= {*unplaced, *self.quarantined}:
+            raise Interrupted(
+                f"no node has had room for actors {unplaced} in {PLACE_S:.0f} s: "
+                "add nodes, or take fewer actors, then resume"
+            )
+
     def collect(self, also: list[Ticket], timeout: float) -> tuple[list[tuple[int, Any, Ticket, Any]], list[Ticket]]:
         """Wait for something to happen.
 
@@ -115,8 +141,10 @@ class Crew:
 
         Raises:
             AllQuarantined: no actor is left to work.
+            Interrupted: there has been no room for those that are left.
         """
         self._revive()
+        self.assert_places(set(range(len(self._members))))
         working = {id(m.ticket): i for i, m in enumerate(self._members) if m.ticket is not None}
         tickets = [m.ticket for m in self._members if m.ticket is not None]
         done = self._backend.wait([*tickets, *also], timeout)
@@ -130,18 +158,19 @@ class Crew:
             try:
                 result = self._backend.result(ticket)
             except RoleDied as death:
-                self._failed(i, str(death))
+                self._failed(i, str(death), spends=not isinstance(death, NodeLost))
                 finished.append((i, job, ticket, None))
                 continue
-            member.state, member.job, member.ticket = "idle", None, None
+            member.state, member.job, member.ticket, member.unplaced = "idle", None, None, None
             if job is not START:
                 finished.append((i, job, ticket, result))
         finished += self._overdue()
         return [f for f in finished if f[1] is not START], [t for t in also if t in done]
 
     def heartbeats(self) -> dict[str, dict[str, Any]]:
-        """What each living actor is doing."""
-        return self._backend.heartbeats([m.handle for m in self._members if m.handle is not None])
+        """What each actor that has started is doing. Others are deaf, and the controller would wait for them."""
+        started = (m for m in self._members if m.job is not START)
+        return self._backend.heartbeats([m.handle for m in started if m.handle is not None])
 
     def kill(self) -> None:
         """End all actors."""
@@ -154,27 +183,32 @@ class Crew:
         for i, member in enumerate(self._members):
             limit = self._start_timeout_s if member.job is START else self._config.timeout_s
             if member.ticket is not None and time.monotonic() - member.ticket.submitted > limit:
-                lost.append((i, member.job, member.ticket, None))
                 assert member.handle is not None
+                if member.job is START and self._backend.place(member.handle) == "none":
+                    member.unplaced = member.unplaced or member.ticket.submitted
+                    member.ticket.submitted = time.monotonic()  # its time begins when it has a place
+                    continue
+                lost.append((i, member.job, member.ticket, None))
                 phase = self._backend.heartbeats([member.handle]).get(member.handle.name, {}).get("phase", "unknown")
                 self._failed(i, f"actor-{i} took more than {limit:.0f} s; its phase is {phase!r}")
         return lost
 
-    def _failed(self, i: int, cause: str) -> None:
+    def _failed(self, i: int, cause: str, spends: bool = True) -> None:
         member = self._members[i]
         if member.handle is not None:
             self._backend.kill(member.handle)
-        member.handle = member.job = member.ticket = None
-        self.first_cause = self.first_cause or cause
+        member.handle = member.job = member.ticket = member.unplaced = None
         now = time.monotonic()
-        member.failures.append(now)
-        while now - member.failures[0] > self._config.restart_window_s:
+        if spends:
+            self.first_cause = self.first_cause or cause
+            member.failures.append(now)
+        while member.failures and now - member.failures[0] > self._config.restart_window_s:
             member.failures.popleft()
         if len(member.failures) > self._config.restarts:
             member.state = "quarantined"
         else:
             member.state = "waiting"
-            member.start_at = now + min(30.0, self._config.backoff_s * 2 ** (len(member.failures) - 1))
+            member.start_at = now + min(30.0, self._config.backoff_s * 2 ** max(0, len(member.failures) - 1))
             self.restarts += 1
         self._on_failure(i, cause)
         if len(self.quarantined) == len(self._members):

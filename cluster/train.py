@@ -12,25 +12,26 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from actors import VALIDATION_FIRST
-from cluster.backend import Backend, RoleDied, Ticket
+from cluster.backend import Backend, InputLost, RoleDied, Ticket
 from cluster.config import Config
-from cluster.evaluation import Batch, Evaluation, success
+from cluster.evaluation import Batch, Evaluation
 from cluster.folder import RunFolder
 from cluster.goal_table import add
 from cluster.learners import LearnerDied, LearnerGroup, Ready
 from cluster.metrics import Metrics
 from cluster.policy_server import ServedPolicy, served
 from cluster.progress import Progress
-from cluster.statistics import bootstrap_mean
 from cluster.stop import Stop
 from cluster.supervisor import AllQuarantined, Crew, last_line
 from cluster.tally import Tally
+from cluster.watching import Watch
 from envs.api import EnvSpec
 from learner.checkpoint import Arrays, Checkpoint, assert_newest, latest
 from llm_service.errors import UsageError
@@ -72,13 +73,14 @@ class Training:
         progress: Progress,
         stop: Stop,
         actor_setup: Any,
+        look_after: Callable[[], None],
     ) -> None:
         self.config, self.spec, self.folder, self.backend = config, spec, folder, backend
         self.metrics, self.progress, self.stop = metrics, progress, stop
-        self.actor_setup = actor_setup
+        self.actor_setup, self.look_after = actor_setup, look_after
         self.counters = Counters(next_evaluation=config.evaluate.every)
         self.states: dict[int, dict[str, Any]] = {}  # of every actor after its last learned chunk
-        self.tally = Tally()
+        self.tally, self.watch = Tally(), Watch(config)
         self.evaluations: list[Evaluation] = []
         self.row: dict[str, Any] = {}
         self.weights: Any = None
@@ -200,10 +202,35 @@ class Training:
     def _actor_failed(self, actor: int, cause: str) -> None:
         if self.server and not self.server.alive():  # the actors are well, and would fail again
             raise LearnerDied("the policy server died")
+        self.learner.assert_there()
+        if any(self._is_lost(ready) for ready in self.ready if ready.summary.actor == actor):
+            self._play_again(actor)
         quarantined = " and is quarantined" if actor in self.crew.quarantined else ""
         self.progress.note(f"actor-{actor} failed{quarantined}: {last_line(cause)}")
         with open(self.folder.path / "run.log", "a") as log:
             log.write(cause + "\n")
+
+    def _is_lost(self, ready: Ready) -> bool:
+        return self.backend.place(ready.maker) == "gone"
+
+    def _play_again(self, actor: int) -> None:
+        """Forget what an actor delivered and nobody learned: its successor plays the very chunks again."""
+        self.ready = [ready for ready in self.ready if ready.summary.actor != actor]
+        under_way = [ready.summary.state for ready in self._learning if ready.summary.actor == actor]
+        job = self.crew.rewind(actor, under_way[-1] if under_way else self.states.get(actor))
+        if isinstance(job, Batch):
+            job.evaluation.take(job, None)
+
+    def _take_back(self) -> None:
+        """After an update that found chunks gone: those that are there wait again, the others are played again."""
+        lost = {ready.summary.actor for ready in self._learning if self._is_lost(ready)}
+        if not lost:
+            raise LearnerDied("a chunk is gone, though the node that held it is there")
+        self.ready = [*self._learning, *self.ready]
+        self._learning = []
+        for actor in sorted(lost):
+            self._play_again(actor)
+        self.progress.note(f"chunks of actors {sorted(lost)} are gone with their node, and are played again")
 
     # ---- the loop -----------------------------------------------------------------------------------------------
 
@@ -225,7 +252,11 @@ class Training:
             jobs, done = self.crew.collect(self.learner.tickets, timeout=0.5)
             for actor, job, ticket, result in jobs:
                 self._take(actor, job, ticket, result)
-            outcome = self.learner.take(done)
+            try:
+                outcome = self.learner.take(done)
+            except InputLost:
+                self._take_back()
+                continue
             if outcome is not None:
                 self._learned(*outcome)
             if not self.learner.tickets and not self.ending:
@@ -261,6 +292,8 @@ class Training:
         """With its actors all in quarantine a learner rank would wait for ever; in sync mode one is enough."""
         n, out = self.config.actors.n, set(self.crew.quarantined)
         ranks = range(n if self.config.sync else self.learner.size)
+        for rank in ranks:
+            self.crew.assert_places(set(range(rank, n, len(ranks))))
         if any(set(range(rank, n, len(ranks))) <= out for rank in ranks):
             raise AllQuarantined(
                 f"actors {sorted(out)} are quarantined and cannot be spared: {last_line(self.crew.first_cause)}"
@@ -276,7 +309,7 @@ class Training:
             self.crew.delivered(actor, result.state)
             self.tally.busy["env"] += result.seconds["rollout"] - result.seconds["policy"]
             self.tally.busy["policy"] += result.seconds["policy"]
-            self.ready.append(Ready(result, ticket.parts[1]))
+            self.ready.append(Ready(result, ticket.parts[1], ticket.handle))
 
     def _learn(self) -> None:
         """Start an update if enough chunks are there; every rank gets equally many."""
@@ -329,32 +362,18 @@ class Training:
         row |= {"actors": actors, "actors_alive": self.crew.alive} | self.tally.episodes(self.spec.task_kinds)
         row |= report | self.tally.speed(counters.env_steps, actors)
         self.metrics.write(row)
+        self.watch.updated()
         left = (self.config.learner.env_steps - counters.env_steps) * counters.wall_seconds / max(counters.env_steps, 1)
         self.row = self.row | row | {"seconds_left": max(0.0, left)}
 
     def _evaluated(self, evaluation: Evaluation) -> None:
-        episodes = evaluation.episodes
-        rate, mean = success(episodes), float(episodes.total.mean())
-        low, high = bootstrap_mean(episodes.total)
-        self.metrics.write(
-            {
-                "kind": "evaluate",
-                "env_steps": evaluation.env_steps,
-                "version": evaluation.version,
-                "wall_seconds": self.counters.wall_seconds,
-                "episodes": rate["n"],
-                "success_rate": rate["rate"],
-                "success_low": rate["low"],
-                "success_high": rate["high"],
-                "episodic_return": mean,
-                "return_low": low,
-                "return_high": high,
-            }
-        )
-        self.row["validation"] = mean if self.spec.score else rate["rate"]
+        row = evaluation.row() | {"wall_seconds": self.counters.wall_seconds}
+        self.metrics.write(row)
+        self.row["validation"] = row["episodic_return" if self.spec.score else "success_rate"]
 
     def _look_around(self) -> None:
-        """What is due by the clock: the panel, status.json."""
+        """What is due by the clock: the panel, status.json, the services beside the actors."""
+        self.look_after()
         if self.row:
             self.row["actors_alive"] = self.crew.alive
             self.progress.update(self.row)
@@ -362,7 +381,7 @@ class Training:
             self._write_status()
 
     def _write_status(self) -> None:
-        self._status_at = time.monotonic()
+        self._status_at, restarts = time.monotonic(), self._restarts_before + self.crew.restarts
         assert_newest(self.folder.checkpoints, self.folder.attempt)  # an old attempt ends in seconds, not at a save
         self.folder.write_status(
             phase="train",
@@ -371,8 +390,9 @@ class Training:
             quarantined=self.crew.quarantined,
             heartbeats=self.crew.heartbeats(),
             success_rate=self.row.get("charts/success_rate"),
-            **asdict(replace(self.counters, restarts=self._restarts_before + self.crew.restarts)),
+            **asdict(replace(self.counters, restarts=restarts)),
         )
+        self.metrics.show(**self.watch.now(self.crew, self.ready, self.counters.env_steps, restarts, self.ending))
 
     def _save(self) -> None:
         """A checkpoint of learner, actors and counters, as of the last update."""
@@ -384,5 +404,6 @@ class Training:
         record: dict[str, Any] = {"counters": counters, "recent": list(self.tally.recent), "goals": self.tally.goals}
         record["attempt"] = self.folder.attempt
         keep = self.config.run.keep_checkpoints
-        self.learner.save(self.folder.checkpoints, self.counters.version, arrays, record, keep)
+        with self.watch.saving():
+            self.learner.save(self.folder.checkpoints, self.counters.version, arrays, record, keep)
         self._saved_at = time.monotonic()

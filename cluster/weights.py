@@ -14,11 +14,11 @@ from cluster.topology import every_stage, selected, trains
 from learner import checkpoint as checkpoints
 from learner.checkpoint import Checkpoint, CheckpointError
 from learner.fit import assert_suits
-from learner.group import Weights, assert_of_shape, assert_restorable, fields_of
+from learner.group import Weights, assert_of_shape, assert_restorable
 from learner.methods import Stage
+from learner.models.config import LANGUAGE_MODEL, fields_of
 from learner.models.language_model import place
 from learner.models.llm_policy import check_model
-from learner.models.policy import LANGUAGE_MODEL
 from learner.store.episodes import ABOUT, EpisodeStore
 
 

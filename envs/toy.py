@@ -10,8 +10,12 @@ Ids: toy/Line
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field as Option
 
 from envs.api import EnvSpec, Field, Observation, VectorEnv
 from envs.config import Part
@@ -23,7 +27,10 @@ MAX_STEPS = 8
 
 
 class Config(Part):
-    """Toy has no options."""
+    """Options of toy."""
+
+    step_seconds: float = Option(default=0.0, ge=0.0, le=60.0)
+    """Seconds that a step of the batch takes, slept: a world that computes elsewhere, such as a robot or a game."""
 
 
 def names() -> list[str]:
@@ -46,7 +53,7 @@ def spec(name: str, config: Config) -> EnvSpec:
 
 
 def make(name: str, num_envs: int, seed: int, first_index: int, config: Config) -> VectorEnv:
-    return Line(spec(name, config), num_envs, seed, first_index)
+    return Line(spec(name, config), num_envs, seed, first_index, config.step_seconds)
 
 
 def knowledge(name: str = "") -> Knowledge:
@@ -68,8 +75,11 @@ def knowledge(name: str = "") -> Knowledge:
 class Line(VectorEnv):
     """The whole world as three arrays."""
 
-    def __init__(self, env_spec: EnvSpec, num_envs: int, seed: int = 0, first_index: int = 0) -> None:
+    def __init__(
+        self, env_spec: EnvSpec, num_envs: int, seed: int = 0, first_index: int = 0, step_seconds: float = 0.0
+    ) -> None:
         super().__init__(env_spec, num_envs, seed, first_index)
+        self.step_seconds = step_seconds
         for mission in MISSIONS:
             self.texts.intern(mission)  # so that text id == task kind
         self.position = np.ones(num_envs, np.int64)
@@ -79,6 +89,11 @@ class Line(VectorEnv):
     def _start_one(self, i: int, seed: int) -> None:
         self.position[i], self.clock[i] = 1, 0
         self.mission[i] = np.random.default_rng(seed).integers(2)
+
+    def _advance(self, actions: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_]]:
+        if self.step_seconds:
+            time.sleep(self.step_seconds)
+        return super()._advance(actions)
 
     def _step_one(self, i: int, action: int) -> tuple[float, bool, bool]:
         self.position[i] = min(max(self.position[i] + int(action) - 1, 0), 2)

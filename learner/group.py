@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from envs.api import Chunk, EnvSpec, Field
+from envs.api import Chunk, EnvSpec
 from learner import checkpoint
 from learner.checkpoint import Arrays, Checkpoint
 from learner.collective import Group
@@ -25,7 +25,6 @@ from learner.dqn import DQN, DQNConfig, lanes
 from learner.intrinsic import Intrinsic, IntrinsicConfig
 from learner.models.llm_policy import LanguagePolicy, parts_without_numbers
 from learner.models.policy import LANGUAGE_MODEL, Policy, PolicyConfig, visible
-from learner.models.prompter import read_fields
 from learner.ppo import PPO, LearnerConfig
 from learner.probes import probe
 from learner.replay import Replay
@@ -75,13 +74,6 @@ def build_policy(config: PolicyConfig, spec: EnvSpec, seed: int) -> AnyPolicy:
     return Policy(config, spec)
 
 
-def fields_of(config: PolicyConfig, spec: EnvSpec) -> dict[str, Field]:
-    """The observation fields that a policy of this configuration reads."""
-    if config.network == LANGUAGE_MODEL:
-        return read_fields(config, spec)
-    return visible(config, spec).fields
-
-
 def assert_of_shape(config: PolicyConfig, spec: EnvSpec, weights: Weights) -> None:
     """ValueError unless a policy of this configuration could have these weights. A language model is not loaded."""
     if config.network == LANGUAGE_MODEL:
@@ -121,6 +113,8 @@ class Learner:
         self.policy = build_policy(setup.policy, setup.spec, setup.seed)
         self.algorithm = _algorithm(setup, self.policy, Group(rank, setup.learner.n, address))
         self.rank = rank
+        names = ("updates", "steps", "seconds", "update_seconds", "gradient_norm")
+        self._done = dict.fromkeys(names, 0.0)  # for `numbers`
 
     def ready(self) -> Weights | None:
         """The current weights (rank 0), once the rank is built."""
@@ -150,7 +144,17 @@ class Learner:
         if self.rank == 0 and isinstance(self.policy, LanguagePolicy):
             report |= {f"probes/{name}": share for name, share in probe(self.policy).items()}
         report["seconds"] = time.perf_counter() - began
+        done = self._done
+        done["updates"] += bool(report["learned"])
+        done["steps"] += report["learned"]
+        done["seconds"] += report["seconds"]
+        done["update_seconds"] = report["seconds"]
+        done["gradient_norm"] = report.get("losses/gradient_norm", done["gradient_norm"])
         return report, self.ready()
+
+    def numbers(self) -> dict[str, float]:
+        """What it has done since it was built, as `cluster.metrics.LEARNER` names it; any thread may ask."""
+        return {f"learner/{key}": float(value) for key, value in dict(self._done).items()}
 
     def rank_state(self) -> Arrays:
         """What this rank alone keeps; rank 0 writes it for all."""

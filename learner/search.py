@@ -10,8 +10,8 @@ Generations are drawn and closed in order, whatever the order in which their bat
 follow from (seed, generation, purpose): a search is the same on one player or sixty-four, and after a resume. A player
 that is slow delays others only when `ahead` generations wait for it.
 
-Beside the archive of what is novel there may be a grid of the best (MAP-Elites, Mouret and Clune 2015,
-arXiv 1504.04909): of all behaviours that end in a cell the one with the least effort.
+Beside the archive of what is novel there may be a grid of the best (`elites.py`): of all behaviours that end in a cell,
+and pass another half way, the one with the least effort.
 
 Limit: a generation of 50 costs 1 ms here, where playing it costs 6.
 """
@@ -23,10 +23,11 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from envs.config import Part
 from learner.checkpoint import Arrays
+from learner.elites import MOST, Elites
 from learner.novelty import Purpose, members, novelty, parents, polynomial_mutation, stream, survivors
 from learner.store.archive import Archive, Columns
 
@@ -60,9 +61,22 @@ class SearchConfig(Part):
     probability: float = Field(default=0.1, ge=0, le=1)
     """Share of weights that a mutation moves."""
     cells: int = Field(default=0, ge=0, le=1000)
-    """Cells along each side of the grid of the best; 0: no grid."""
+    """Cells along each side of the grid of the best, for where a behaviour ends; 0: no grid."""
+    halfway: int = Field(default=1, ge=1, le=100)
+    """Likewise for where it is half way; 1 keeps one way to each end, more keep several."""
     parents: Literal["population", "grid"] = "population"
     """What offspring are made from."""
+
+    @model_validator(mode="after")
+    def _grid(self) -> SearchConfig:
+        total = (self.cells * self.halfway) ** 2
+        if total > MOST:
+            raise ValueError(
+                f"method.search.cells={self.cells} and halfway={self.halfway} make {total:,} cells: at most {MOST:,}"
+            )
+        if self.parents == "grid" and not self.cells:
+            raise ValueError("method.search.parents=grid needs a grid: set method.search.cells")
+        return self
 
 
 @dataclass(frozen=True)
@@ -79,6 +93,7 @@ class Played:
     """What became of a batch."""
 
     descriptor: NDArray[np.float64]  # [n, 2] the last position, world units
+    halfway: NDArray[np.float64]  # [n, 2] the position after half of the steps
     action: NDArray[np.int8]  # [n, T, 2] tenths of world units, as executed
     effort: NDArray[np.float32]  # [n] mean square of a wheel's speed
 
@@ -86,8 +101,16 @@ class Played:
     def joined(parts: list[Played]) -> Played:
         return Played(*(np.concatenate([getattr(part, name) for part in parts]) for name in _PLAYED))
 
+    def split(self, rows: list[int]) -> list[Played]:
+        """In pieces of so many rows each, which are views."""
+        ends = np.cumsum(rows).tolist()
+        return [
+            Played(*(getattr(self, name)[end - count : end] for name in _PLAYED))
+            for count, end in zip(rows, ends, strict=True)
+        ]
 
-_PLAYED = ("descriptor", "action", "effort")
+
+_PLAYED = ("descriptor", "halfway", "action", "effort")
 
 
 def columns(parameters: int, length: int) -> Columns:
@@ -120,54 +143,6 @@ class _Generation:
     played: dict[int, Played] = field(default_factory=dict)  # by number of the batch
 
 
-class Grid:
-    """The best of each cell.
-
-    Args:
-        cells: along each side.
-        size: world units of a side of the square that is divided; descriptors beyond are in the outermost cells.
-        parameters: of a policy.
-    """
-
-    def __init__(self, cells: int, size: float, parameters: int) -> None:
-        self.cells, self.size = cells, size
-        self.effort = np.full(cells * cells, np.inf, np.float32)
-        self.id = np.full(cells * cells, -1, np.int64)
-        self.descriptor = np.zeros((cells * cells, 2))
-        self.weights = np.zeros((cells * cells, parameters), np.float32)
-
-    @property
-    def filled(self) -> NDArray[np.int64]:
-        """Numbers of the cells that hold a behaviour."""
-        return np.flatnonzero(self.id >= 0)
-
-    def add(self, ids: NDArray[np.int64], weights: NDArray[np.float32], played: Played) -> None:
-        """Let behaviours [n] compete for their cells; of equal ones the one that was there stays, then the first."""
-        cell = cell_of(played.descriptor, self.cells, self.size)
-        order = np.lexsort((ids, played.effort, cell))
-        first = order[np.unique(cell[order], return_index=True)[1]]
-        better = first[played.effort[first] < self.effort[cell[first]]]
-        at = cell[better]
-        self.effort[at], self.id[at] = played.effort[better], ids[better]
-        self.descriptor[at], self.weights[at] = played.descriptor[better], weights[better]
-
-    def arrays(self) -> Arrays:
-        """All that it holds."""
-        return {name: getattr(self, name).copy() for name in ("effort", "id", "descriptor", "weights")}
-
-    def restore(self, arrays: Arrays) -> None:
-        """What `arrays` gave."""
-        for name, value in arrays.items():
-            setattr(self, name, value.copy())
-
-
-def cell_of(descriptor: NDArray[np.float64], cells: int, size: float) -> NDArray[np.int64]:
-    """The number of the cell, row by row, in which each descriptor [n, 2] of a square of side `size` lies."""
-    place = (descriptor * (cells / size)).astype(np.int64).clip(0, cells - 1)
-    number: NDArray[np.int64] = place[:, 1] * cells + place[:, 0]
-    return number
-
-
 class NoveltySearch:
     """One search, whose archive grows.
 
@@ -181,6 +156,7 @@ class NoveltySearch:
 
     Attributes:
         closed: generations that are through, the first population among them.
+        novelty: of the population, mean, world units; 0 before the first selection.
     """
 
     def __init__(
@@ -188,8 +164,9 @@ class NoveltySearch:
     ) -> None:
         self.config, self.threshold, self.archive = config, threshold, archive
         self.seed, self.batch = seed, batch
-        self.grid = Grid(config.cells, size, PARAMETERS) if config.cells else None
+        self.grid = Elites(config.cells, config.halfway, size, PARAMETERS) if config.cells else None
         self.closed = 0
+        self.novelty = 0.0
         self.ids = np.zeros(0, np.int64)
         self.weights = np.zeros((0, PARAMETERS), np.float32)
         self.played: Played | None = None  # of the population
@@ -243,8 +220,7 @@ class NoveltySearch:
         if number == 0:
             start = first_weights(config.population, generator).clip(config.low, config.high)
         elif self.grid is not None and config.parents == "grid":
-            filled = self.grid.filled
-            start = self.grid.weights[filled[parents(len(filled), config.offspring, generator)]]
+            start = self.grid.weights[parents(len(self.grid), config.offspring, generator)]
         else:
             start = self.weights[parents(len(self.weights), config.offspring, generator)]
         mutation = stream(self.seed, number, Purpose.MUTATION)
@@ -254,6 +230,11 @@ class NoveltySearch:
     def _first_id(self, number: int) -> int:
         return 0 if number == 0 else self.config.population + (number - 1) * self.config.offspring
 
+    def generation_of(self, ids: NDArray[np.int64]) -> NDArray[np.int32]:
+        """In which generation each of these policies was new."""
+        later = (ids - self.config.population) // self.config.offspring + 1
+        return np.where(ids < self.config.population, 0, later).astype(np.int32)
+
     def _complete(self, generation: _Generation) -> bool:
         return len(generation.played) * self.batch >= len(generation.ids)
 
@@ -262,7 +243,7 @@ class NoveltySearch:
         config = self.config
         new = Played.joined([generation.played[part] for part in sorted(generation.played)])
         if self.grid is not None:
-            self.grid.add(generation.ids, generation.weights, new)
+            self.grid.add(generation.ids, generation.weights, new.descriptor, new.halfway, new.effort)
         if self.played is None:
             self.ids, self.weights, self.played = generation.ids, generation.weights, new
             self.closed += 1
@@ -272,6 +253,7 @@ class NoveltySearch:
         all_ = Played.joined([self.played, new])
         value = novelty(self.archive.neighbours, all_.descriptor, config.neighbours)
         kept = survivors(value, config.population)
+        self.novelty = float(value[kept].mean())
         pool = np.union1d(kept, np.arange(len(self.ids), len(ids)))
         drawn = members(pool, stream(self.seed, self.closed, Purpose.MEMBERS), config.members)
         drawn = drawn[value[drawn] > self.threshold]

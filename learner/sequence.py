@@ -57,8 +57,8 @@ class SequenceConfig(Part):
     odometry: bool = False
     """Robots sense also where they think that they and the target are, by what wheels did and bumpers felt; published:
     no."""
-    blur: float = Field(default=0.0, ge=0, lt=1)
-    """Share of a text's tokens that are left out, others each time: words matter then, not their grammar."""
+    blur: float = Field(default=0.0, ge=0, le=0.5)
+    """Mean share of a text's words that are left out or unknown, others each time: names matter then, not grammar."""
     forget: float = Field(default=0.0, ge=0, lt=1)
     """Share of sequences that are learned without their target: where to go must then be read in the text."""
     steps: int = Field(default=3000, ge=1)

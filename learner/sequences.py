@@ -24,6 +24,9 @@ from llm_service.errors import UsageError
 SENSED = "observation"
 """The field of a store that holds what was sensed before each action."""
 
+UNKNOWN = 0
+"""The token of a word that is in no vocabulary."""
+
 Texts = Sequence[Sequence[NDArray[np.integer[Any]]]]
 
 
@@ -101,7 +104,8 @@ class Sequences:
         """Sequences `rows` [B] of 0 to E - 1.
 
         uniform: a number in [0, 1) for each, [B], which of its texts is taken and how it is blurred; None: the first.
-        blur: share of a text's tokens, but for its first and last, that are left out.
+        blur: mean share of a text's tokens, but for its first and last, that are left out or unknown, one as likely as
+            the other; of some texts none, of some twice as many.
         forget: share of sequences whose target is not told: nan.
         """
         which = np.zeros(len(rows)) if uniform is None else uniform
@@ -148,7 +152,9 @@ class Sequences:
 
 
 def _blurred(text: NDArray[np.integer[Any]], uniform: float, blur: float) -> NDArray[np.integer[Any]]:
-    """A text without some of its tokens: a function of all three."""
-    kept = np.random.default_rng(int(uniform * 2**53)).random(len(text)) >= blur
-    kept[[0, -1]] = True
-    return text[kept]
+    """A text without some of its tokens, and with others unknown: a function of all three."""
+    generator = np.random.default_rng(int(uniform * 2**53))
+    share = 2 * blur * generator.random()
+    drawn = generator.random(len(text))
+    drawn[[0, -1]] = 1.0
+    return np.where(drawn < share, UNKNOWN, text)[drawn >= share / 2]

@@ -32,6 +32,9 @@ from llm_service.records import Call, Lane, Reply
 from llm_service.retry import Breaker
 
 log = logging.getLogger(__name__)
+
+RECENT = 1000
+"""How many calls the waits are remembered of."""
 Admit = Callable[[], Awaitable[None]]
 """Waits until a call may be sent; raises whatever forbids it."""
 
@@ -90,6 +93,7 @@ class Batcher:
         self.calls = 0
         self.in_flight = 0
         self._batch_s = 0.0  # what the last batch took
+        self.waits: deque[float] = deque(maxlen=RECENT)  # how long the latest calls waited before they were sent, s
         self._changed = asyncio.Event()
         self._serving: set[asyncio.Task[None]] = set()
         self._dispatcher: asyncio.Task[None] | None = None
@@ -178,6 +182,8 @@ class Batcher:
         if not batch:
             return
         self.in_flight += 1
+        now = self._clock.now()
+        self.waits.extend(now - waiting.since for waiting in batch)
         task = asyncio.ensure_future(self._serve(batch))
         self._serving.add(task)
         task.add_done_callback(self._served)

@@ -272,6 +272,21 @@ class Ledger:
         return self._book.hour_nano / NANO
 
     @property
+    def share(self) -> float:
+        """Spent and reserved, of the cap that is nearest to its end; 0 without caps. Any thread may ask.
+
+        Those of an hour are as of the last call.
+        """
+        book, config = self._book, self._config
+        shares = [
+            (book.tokens, config.tokens),
+            (book.nano / NANO, config.dollars),
+            (book.hour_tokens, config.tokens_per_hour),
+            (book.hour_nano / NANO, config.dollars_per_hour),
+        ]
+        return max((spent / cap if cap else 1.0 for spent, cap in shares if cap is not None), default=0.0)
+
+    @property
     def open_reservations(self) -> int:
         """Neither settled nor released, those of crashed processes included."""
         return len(self._book.open)

@@ -314,7 +314,6 @@ class Service:
     def stats(self) -> dict[str, float]:
         """Counters and gauges by name; `docs/llm_service.md` explains each."""
         batcher, ledger = self._calls.batcher, self.ledger
-        ordered = sorted(self._latencies.copy())
         stats = {f"answers_{name}": float(count) for name, count in self._counts.copy().items()}
         stats |= {f"jobs_{name}": value for name, value in self.queue_stats.items()}
         return stats | {
@@ -334,8 +333,9 @@ class Service:
             "jobs_finished": float(sum(consumer.finished for consumer in self.consumers)),
             "jobs_buried": float(sum(consumer.buried for consumer in self.consumers)),
             "jobs_paused": float(any(consumer.paused for consumer in self.consumers)),
-            "latency_p50_s": ordered[len(ordered) // 2] if ordered else 0.0,
-            "latency_p95_s": ordered[len(ordered) * 95 // 100] if ordered else 0.0,
+            "budget_share": ledger.share,
+            **_quantiles("latency", self._latencies),
+            **_quantiles("queue", batcher.waits),
         }
 
     async def close(self) -> None:
@@ -354,6 +354,13 @@ class Service:
         finally:
             self.journal.close()
             self.ledger.close()
+
+
+def _quantiles(name: str, seconds: deque[float]) -> dict[str, float]:
+    """Median, 95th and 99th percentile of what was measured lately; any thread may ask."""
+    ordered = sorted(seconds.copy())
+    ranks = {percent: ordered[len(ordered) * percent // 100] if ordered else 0.0 for percent in (50, 95, 99)}
+    return {f"{name}_p{percent}_s": value for percent, value in ranks.items()}
 
 
 def _as_it_is(reply: Reply) -> Any:

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import parse_qs, urlsplit
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from llm_service.config import Part
 from llm_service.errors import Unreachable, UsageError
@@ -71,6 +71,15 @@ class RedisConfig(Part):
     """Most memory for data in our own, MiB; when it is full, new jobs are refused."""
     cache_ttl_s: float = Field(default=30 * 86400.0, gt=0)
     """Seconds that a cached answer is kept after it was written."""
+
+    @field_validator("url")
+    @classmethod
+    def _without_password(cls, url: str) -> str:
+        """A configuration is written down, so that it is refused before."""
+        parts = urlsplit(url)
+        if parts.password or "password" in parse_qs(parts.query):
+            raise UsageError("redis.url holds a password: put it in a variable and name that in redis.password_env")
+        return url
 
 
 def masked(url: str) -> str:
@@ -153,9 +162,6 @@ class RedisServer:
             if not self.password:
                 raise UsageError(f"redis.password_env names {config.password_env}, which is not in the environment")
         if config.url:
-            parts = urlsplit(config.url)
-            if parts.password or "password" in parse_qs(parts.query):
-                raise UsageError("redis.url holds a password: put it in a variable and name that in redis.password_env")
             self.url = config.url
         elif not config.folder:
             raise UsageError("redis needs a URL or a folder: set redis.url or redis.folder")

@@ -13,16 +13,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from llm_service import guard
+from llm_service import guard, metrics
 from llm_service.config import Part
 from llm_service.errors import ServiceError, UsageError
 
@@ -61,7 +60,9 @@ class ServerConfig(Part):
     drain_s: float = Field(default=20.0, ge=0)
     """Time for requests under way when the server is told to end, seconds."""
     metrics_port: int | None = Field(default=None, ge=0, le=65535)
-    """Port on loopback for Prometheus, 0 for one that the system chooses; null: none."""
+    """Port for Prometheus, 0 for one that the system chooses; null: none."""
+    metrics_host: str = "127.0.0.1"
+    """Address for it, 0.0.0.0 for all. It wants no token: whoever reaches it reads counters, and no text."""
 
 
 class Server:
@@ -118,7 +119,8 @@ class Server:
             cause = "is another server there" + (", or are the TLS files not a PEM pair" if credentials else "")
             raise UsageError(f"server.listen: cannot listen at {config.listen}; {cause}?") from None
         if config.metrics_port is not None:
-            self.metrics_port, self._end_metrics = _serve_metrics(self._servicer, config.metrics_port)
+            place = config.metrics_host, config.metrics_port
+            self.metrics_port, self._end_metrics = metrics.serve(self.stats, self._folder.name, *place)
         await self._grpc.start()
         unix = config.listen.startswith("unix:")
         self.address = config.listen if unix else f"{config.listen.rpartition(':')[0]}:{port}"
@@ -186,37 +188,6 @@ class Server:
         ]
 
 
-class _Numbers:
-    """Reads the numbers when Prometheus asks for them."""
-
-    def __init__(self, servicer: Servicer) -> None:
-        self._servicer = servicer
-
-    def collect(self) -> Iterator[Any]:
-        from prometheus_client.core import GaugeMetricFamily
-
-        for name, value in sorted(self._servicer.stats().items()):
-            yield GaugeMetricFamily("cairn_llm_" + re.sub(r"\W", "_", name, flags=re.ASCII), name, value=value)
-
-
-def _serve_metrics(servicer: Servicer, port: int) -> tuple[int, Callable[[], None]]:
-    from prometheus_client import CollectorRegistry, start_http_server
-
-    registry = CollectorRegistry()
-    registry.register(_Numbers(servicer))
-    try:
-        http, thread = start_http_server(port, addr="127.0.0.1", registry=registry)
-    except OSError as error:
-        raise UsageError(f"server.metrics_port: cannot listen at port {port}: {error.strerror}") from None
-
-    def end() -> None:
-        http.shutdown()
-        http.server_close()
-        thread.join()
-
-    return http.server_port, end
-
-
 async def serve(server: Server, ready: Callable[[str], None]) -> bool:
     """Start, call `ready` with the address, and serve until a signal. Returns whether all work ended in time."""
     told = asyncio.Event()
@@ -242,8 +213,8 @@ async def _run(words: list[str], file: str | None, folder: Path) -> None:
     server = Server(await assembly.start(config, folder), config.server, folder, config.name)
 
     def ready(address: str) -> None:
-        metrics = f", metrics at http://127.0.0.1:{server.metrics_port}/metrics" if server.metrics_port else ""
-        print(f"ready on {address}, backend {config.name}{metrics}", flush=True)
+        where = f", metrics at http://{config.server.metrics_host}:{server.metrics_port}/metrics"
+        print(f"ready on {address}, backend {config.name}{where if server.metrics_port else ''}", flush=True)
 
     done = await serve(server, ready)
     print("ended" if done else f"ended; some requests were cut after {config.server.drain_s:g} s", flush=True)

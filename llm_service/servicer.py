@@ -84,7 +84,7 @@ class Servicer:
         self._service, self._config, self._backend = service, config, backend
         self._running: set[asyncio.Task[Any]] = set()
         self._of: Counter[str] = Counter()  # admitted and not ended, by caller
-        self._counts: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter(requests=0, items=0, busy=0, failed=0)
         self.ending = False
 
     async def Generate(self, request: llm_pb2.Ask, context: Any) -> llm_pb2.Answers:
@@ -129,7 +129,7 @@ class Servicer:
 
     def stats(self) -> dict[str, float]:
         """The service's numbers and the server's own."""
-        own = {f"server/{name}": float(count) for name, count in self._counts.items()}
+        own = {f"server/{name}": float(count) for name, count in self._counts.copy().items()}
         return {**self._service.stats(), **own, "server/running": float(len(self._running))}
 
     async def finish(self, seconds: float) -> bool:

@@ -31,7 +31,7 @@ class Sleeper(NoveltyPlayer):
         time.sleep(self.latency_s)
         place = 300 + 290 * np.tanh(weights[:, :40].reshape(len(weights), 2, 20).sum(-1, dtype=np.float64))
         action = np.zeros((len(weights), self.length, 2), np.int8)
-        return Played(place, action, np.square(weights).mean(1))
+        return Played(place, place, action, np.square(weights).mean(1))
 
 
 def main(players: int, latency_s: float, generations: int) -> None:

@@ -51,7 +51,7 @@ class TokenizerConfig(Part):
     """The vocabulary of descriptions."""
 
     size: int = Field(default=5000, ge=64)
-    """The most words; letters come on top."""
+    """The most words; all others are one token."""
     least: int = Field(default=3, ge=1)
     """How often a word must occur in what is learned from."""
     longest: int = Field(default=226, ge=3)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,8 @@ from learner.store.episodes import EpisodeWriter, Layout, Steps
 OBSERVATION = "observation"
 LAYOUT = Layout({OBSERVATION: Column("vector", (5,))}, (), (2,))
 BLOCK = 1024
+STILL = 0.05
+"""World units a step, below which a robot stands."""
 _ARCHIVE, _COPY = 2**40, 2**36  # in an id; archives hold fewer than 2^36 behaviours
 
 
@@ -41,8 +43,12 @@ class GatherConfig(Part):
 
     archives: list[str] = Field(default=[])
     """Further archives, or folders of search stages: paths."""
+    take: Literal["novel", "elites"] = "novel"
+    """Of search stages, their archives of what is novel, or their grids of the least effort (`method.search.cells`)."""
     resolution: float = Field(default=15.0, gt=0)
     """World units: behaviours whose positions at all moments share cells of this size are one group."""
+    still: float = Field(default=1.0, ge=0, le=1)
+    """Share of its steps in which a robot may stand where it is; who does so longer, mostly at a wall, is left out."""
     copies: int = Field(default=0, ge=0, le=15)
     """How often each is played again from a start nearby."""
     distance: float = Field(default=15.0, ge=0)
@@ -62,6 +68,13 @@ def nearby(
         allowed = np.flatnonzero(navigation.free(house, drawn))
         starts[row] = drawn[allowed[0]] if len(allowed) else house.start
     return starts
+
+
+def still(pose: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Share of the steps in which robots [N, T, 3] do not get on, though they may turn: [N]."""
+    moved = np.linalg.norm(np.diff(pose[..., :2], axis=1), axis=-1)
+    share: NDArray[np.float64] = (moved < STILL).mean(1)
+    return share
 
 
 def groups(pose: NDArray[np.float32], resolution: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -141,7 +154,9 @@ def gather(
                         "they did; search anew, or choose the map it was made with"
                     )
                 base = groups(found["pose"], config.resolution) if base is None else base
-                new = np.array([_unseen(seen, start[i].tobytes() + tenths[i].tobytes()) for i in range(len(ids))])
+                new = still(found["pose"]) <= config.still
+                for i in np.flatnonzero(new):
+                    new[i] = _unseen(seen, start[i].tobytes() + tenths[i].tobytes())
                 _write(writer, f"{number:02d}-{begin:09d}-{copy:02d}", ids[new], found, new, number)
                 keys.append((base[0][new], base[1][new]))
                 rows.append(

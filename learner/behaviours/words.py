@@ -11,11 +11,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from string import ascii_lowercase, digits
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from envs.navigation.scene import NEAR, SIDES, Scene, Symbols, said
 
@@ -88,26 +87,22 @@ def in_order(wanted: Sequence[str], route: Sequence[str]) -> int:
 
 
 def train_tokenizer(texts: Sequence[str], size: int, least: int) -> Tokenizer:
-    """WordPiece over lower-case words without accents, whose pieces are common words, and letters for all others.
+    """Lower-case words without accents, and one token, number 0, for all that are not common.
 
-    Which pieces a learned vocabulary of word parts has would depend on the order of a hash table where two are equally
-    common, and so differ from one process to the next.
+    A learned vocabulary of word parts would depend on the order of a hash table where two are equally common, and so
+    differ from one process to the next; and parts of words that were never read say nothing to who reads them.
 
-    size: the most entries, letters not counted.
+    size: the most entries.
     least: how often a word must occur.
     """
-    tokenizer = Tokenizer(models.WordPiece({UNKNOWN: 0}, unk_token=UNKNOWN))
+    tokenizer = Tokenizer(models.WordLevel({UNKNOWN: 0}, unk_token=UNKNOWN))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
     told = [tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(text)) for text in texts]
     counts = Counter(word for words in told for word, _ in words)
     common = sorted((word for word, count in counts.items() if count >= least), key=lambda word: (-counts[word], word))
-    letters = sorted({letter for word in counts for letter in word} | set(ascii_lowercase + digits))
-    pieces = [UNKNOWN, BEGIN, END, *common[: size - 3], *letters, *(f"##{letter}" for letter in letters)]
-    tokenizer.model = models.WordPiece(
-        {piece: number for number, piece in enumerate(dict.fromkeys(pieces))}, unk_token=UNKNOWN
-    )
+    entries = dict.fromkeys([UNKNOWN, BEGIN, END, *common[: size - 3]])
+    tokenizer.model = models.WordLevel({word: number for number, word in enumerate(entries)}, unk_token=UNKNOWN)
     return tokenizer
 
 

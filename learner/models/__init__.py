@@ -1,6 +1,7 @@
 """Networks.
 
-Policy, PolicyConfig     encoder by name + optional GRU + heads                        (policy)
+PolicyConfig, networks   what a policy looks like, as data, without PyTorch            (config)
+Policy                   encoder by name + optional GRU + heads                        (policy)
 q                        dueling head of action values, epsilon-greedy behaviour
 film                     grid view modulated by a sentence
 mlp                      everything flattened, two tanh layers
@@ -10,6 +11,6 @@ behaviour                acts from a text, a target and its own history
 text                     learned tokens + GRU, or frozen MiniLM
 """
 
-from learner.models.policy import Policy, PolicyConfig, networks
+from learner.models.config import PolicyConfig, networks
 
-__all__ = ["Policy", "PolicyConfig", "networks"]
+__all__ = ["PolicyConfig", "networks"]

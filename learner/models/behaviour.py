@@ -59,6 +59,9 @@ class BehaviourConfig(Part):
     """Exponent of the focal loss of clusters; 0 is cross-entropy."""
     offset_weight: float = Field(default=1.0, ge=0)
     """Weight of the squared error of centre and offset beside the loss of clusters."""
+    waves: int = Field(default=0, ge=0, le=12)
+    """Wavelengths, from the world's width down by halves, at which targets and what is sensed are told beside their
+    plain numbers (Tancik et al. 2020, arXiv 2006.10739): where walls are matters at a finer scale than a world's."""
     ablate: Literal["none", "text", "target", "both"] = "none"
     """What the model never sees, in training and after."""
     precision: Literal["float32", "bfloat16", "auto"] = "float32"
@@ -146,8 +149,9 @@ class BehaviourModel(nn.Module):
         self.times = nn.Embedding(longest[1], width)
         for table in (self.words, self.places, self.times):
             nn.init.normal_(table.weight, std=INITIAL)
-        self.encode_target = _perceptron(2, 2 * width, width)
-        self.encode_sensors = _perceptron(len(sensor_scales), 2 * width, width)
+        each = 1 + 2 * config.waves  # numbers for each
+        self.encode_target = _perceptron(2 * each, 2 * width, width)
+        self.encode_sensors = _perceptron(len(sensor_scales) * each, 2 * width, width)
         self.encode_action = _perceptron(dimensions, 2 * width, width)
         self.drop = nn.Dropout(config.dropout) if config.dropout else nn.Identity()
         self.decoder = Decoder(width, config.layers, config.heads, config.dropout)
@@ -348,12 +352,18 @@ class BehaviourModel(nn.Module):
         """[B, width], nothing for a target that is not told."""
         given = self._tensor(target)
         told = ~given.isnan()
-        code: Tensor = self.encode_target(given.nan_to_num() / self.target_scale * 2 - 1)
+        code: Tensor = self.encode_target(self._told(given.nan_to_num() / self.target_scale))
         return code * told.all(-1, keepdim=True)
 
     def _encode_sensors(self, sensors: NDArray[np.float32]) -> Tensor:
-        code: Tensor = self.encode_sensors(self._tensor(sensors) / self.sensor_scale * 2 - 1)
+        code: Tensor = self.encode_sensors(self._told(self._tensor(sensors) / self.sensor_scale))
         return code
+
+    def _told(self, numbers: Tensor) -> Tensor:
+        """[N, S] in [0, 1] as a network takes them: [N, S * (1 + 2 * waves)] in [-1, 1]."""
+        plain = numbers * 2 - 1
+        angles = [plain * math.pi * 2**k for k in range(self.config.waves)]
+        return torch.cat([plain, *(turn(angle) for angle in angles for turn in (torch.sin, torch.cos))], -1)
 
     def _cluster_logits(self, features: Tensor, choose: Callable[[int, Tensor], Tensor]) -> list[Tensor]:
         """Logits [N, K_d] of each dimension; what is chosen of one is known to those after it, if they ask."""

@@ -17,65 +17,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor, nn
 
 from envs.api import EnvSpec
-from envs.config import Part
 from learner.history import CANDIDATES
 from learner.losses import FORBIDDEN
+from learner.models.config import LanguageModelConfig
 from learner.models.language_model import inspect, load, skeleton
 from learner.models.prompt import check_prompt
 from learner.models.prompter import Asked, Prompter, Rows, Texts, check_names
 from llm_service.errors import ContextTooLong, UsageError
 from llm_service.scoring.scorer import Question, Scorer, Scores
 from llm_service.scoring.trie import Tokens
-
-
-class LanguageModelConfig(Part):
-    """The language model that acts."""
-
-    folder: str = "tiny-t5"
-    """A Hugging Face folder on this machine; or `tiny-t5` or `tiny-llama`, which are made here in seconds; or
-    `tiny-t5-reader`, which takes minutes, once, and learns from a third of the episodes (`llm_service/tiny.py`)."""
-    pretrained: Literal["all", "embeddings", "none"] = "all"
-    """Which of its weights are loaded; the others are drawn anew, by the seed."""
-    head: Literal["scores", "actions"] = "scores"
-    """`scores`: the logit of an action is the log-probability of its name. `actions`: a layer of its own gives them."""
-    normalise: Literal["none", "tokens", "compat"] = "none"
-    """`scores`: `tokens` divides a score by its number of tokens. `compat`: sums of raw logits, with 1 for each token
-    that a name is shorter than the longest, as published."""
-    temperature: float = Field(default=1.0, gt=0)
-    """`scores`: what log-probabilities are divided by before the softmax over actions."""
-    tune: Literal["all", "lora", "none"] = "all"
-    """What is trained beside the heads: all weights, low-rank adapters (Hu et al. 2021), or none."""
-    lora_rank: int = Field(default=16, ge=1)
-    """Rank of the adapters."""
-    lora_alpha: float = Field(default=32.0, gt=0)
-    """Scale of the adapters: their product is multiplied by this over the rank."""
-    lora_targets: list[str] = Field(default=[])
-    """Names of the layers that get adapters; empty: queries and values, or what is usual for the family."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """Arithmetic of the model; weights that are trained are kept in float32 either way."""
-    checkpointing: bool = False
-    """Keep only the borders between layers for the backward pass and compute the rest again: less memory, more time."""
-    critic: int = Field(default=128, ge=1)
-    """Width of the two layers before the value, and before the logits of `head=actions`."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """`auto`: a GPU if there is one."""
-    budget: int = Field(default=0, ge=0)
-    """Tokens that are computed at once, padding included; 0: as is best on CPU, 8,192 elsewhere."""
-    context: int = Field(default=0, ge=0)
-    """Longest prompt with an action, in tokens; 0: what the model says."""
-    action_tokens: int = Field(default=16, ge=1)
-    """Most tokens of an action's name."""
-    placement: Literal["local", "server"] = "local"
-    """`local`: every actor has a copy of the model. `server`: one role has it, and actors ask it in batches."""
 
 
 class Parts(nn.Module):

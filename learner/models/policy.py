@@ -20,91 +20,21 @@ A network may publish `values()`, a head of action values (`ActionValues`) that 
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
-import pkgutil
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from envs.api import EnvSpec
-from envs.config import Part
-from learner.history import FIELD as HISTORY
+from learner.models.config import LANGUAGE_MODEL, PolicyConfig, networks, visible
 from learner.models.frames import Frames
-from learner.models.llm_policy import LanguageModelConfig
-from learner.models.prompt import PromptConfig
 from learner.models.q import ActionValues, Dueling
 from learner.models.text import FrozenMiniLM, GRUText, LearnedText, Words
 
 Observations = Mapping[str, Tensor]
 
-LANGUAGE_MODEL = "language_model"
-_NOT_NETWORKS = {"behaviour", "choice", "decoder", "frames", "language_model", "llm_policy", "policy", "prompt"}
-_NOT_NETWORKS |= {"prompter", "q", "rewording", "text"}
-
-
-class PolicyConfig(Part):
-    """What the policy network looks like."""
-
-    network: str = "film"
-    """Module of `learner/models` that encodes observations: `film` (grid + mission), `mlp` (everything flattened),
-    `texts` (several texts, pictures, numbers), `drrn` (texts in their order, and names of actions), `language_model` (a
-    prompt, see `prompt` and `lm`)."""
-    reads: list[str] = Field(default=[])
-    """Observation fields that the policy sees; empty means all. `[mission,caption]` makes a text-only policy."""
-    stack: int = 1
-    """DQN: how many of an episode's last pictures the policy sees at once, in place of the last one alone."""
-    memory: Literal["none", "gru"] = "none"
-    """`gru` gives the policy a recurrent state; `none` reacts to the current observation only."""
-    hidden: int = 128
-    """Width of the features, and of the recurrent state."""
-    text: Literal["learned", "gru", "minilm"] = "learned"
-    """How texts are encoded: by windows of three words or word by word, both trained with the policy, or by frozen
-    MiniLM embeddings and a projection."""
-    head: Literal["actor_critic", "dueling"] = "actor_critic"
-    """What is made of the features: logits and a value, or the values of all actions (`learner/models/q.py`; `drrn` has
-    a head of its own for these)."""
-    atoms: int = 1
-    """`dueling`: 1 learns an action's value, more (51, say) the distribution of its return over so many numbers."""
-    v_min: float = -10.0
-    """Smallest of these numbers."""
-    v_max: float = 10.0
-    """Largest of these numbers."""
-    prompt: PromptConfig = PromptConfig()
-    """What a language model is told of a state. `drrn` goes by `observation` and `observations`."""
-    lm: LanguageModelConfig = LanguageModelConfig()
-    """The language model that acts, for `network=language_model`."""
-
-
-def networks() -> list[str]:
-    """Names that `policy.network` may have."""
-    found = (module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]))
-    return sorted(name for name in found if name not in _NOT_NETWORKS)
-
-
-def visible(config: PolicyConfig, spec: EnvSpec) -> EnvSpec:
-    """`spec` with only the fields that the policy reads.
-
-    Raises:
-        ValueError: a field that the world does not have; or a stack of pictures, and there are none.
-    """
-    missing = [name for name in config.reads if name not in spec.fields]
-    if missing:
-        raise ValueError(
-            f"policy.reads names {missing[0]!r}, but {spec.id} observes {', '.join(spec.fields)}"
-            + {
-                "caption": " (env.captions=true adds caption)",
-                HISTORY: " (drrn has it for policy.prompt.observations above 1)",
-            }.get(missing[0], "")
-        )
-    fields = {n: f for n, f in spec.fields.items() if not config.reads or n in config.reads}
-    if config.stack > 1 and all(field.kind != "pixels" for field in fields.values()):
-        raise ValueError(f"policy.stack={config.stack} is for pictures, but the policy sees {', '.join(fields)}")
-    return dataclasses.replace(spec, fields=fields)
+__all__ = ["LANGUAGE_MODEL", "Observations", "Policy", "PolicyConfig", "networks", "visible"]
 
 
 class Policy(nn.Module):

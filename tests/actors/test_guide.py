@@ -50,12 +50,12 @@ def test_guided_behaviour_is_the_mixture_of_best_guide_and_any(epsilon, share):
     explorer = ActingPolicy(policy(1, epsilon), env, alone=False)
     trained = ActingPolicy(policy(2, 0.5), env, alone=False)
     logits = explorer.step(obs, None)[0]
-    mixed = Guide(trained, explorer, share).mix(logits, obs).exp().numpy()
+    mixed = np.exp(Guide(trained, explorer, share).mix(logits, obs))
     n = mixed.shape[1]
     expected = np.full_like(mixed, epsilon * (1 - share) / n)
     each = np.arange(len(mixed))
-    expected[each, logits.argmax(-1).numpy()] += 1 - epsilon
-    expected[each, trained.step(obs, None)[0].argmax(-1).numpy()] += epsilon * share
+    expected[each, logits.argmax(-1)] += 1 - epsilon
+    expected[each, trained.step(obs, None)[0].argmax(-1)] += epsilon * share
     np.testing.assert_allclose(mixed, expected, atol=1e-6)
 
 
@@ -73,7 +73,7 @@ def test_an_actor_that_only_explores_does_what_its_guide_does():
     for t in range(len(chunk.action)):
         obs = {name: value[t] for name, value in chunk.obs.items()}
         obs |= {name: intern(obs[name]).astype(np.int32) for name in acting.policy.text_fields}
-        share.append((acting.step(obs, None)[0].argmax(-1).numpy() == chunk.action[t]).mean())
+        share.append((acting.step(obs, None)[0].argmax(-1) == chunk.action[t]).mean())
     assert np.mean(share) > 0.9  # but for one action in a thousand that is the explorer's own
     assert (chunk.action != other.action).any()
 

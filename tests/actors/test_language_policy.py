@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 
 import actors.language_policy
 import envs
@@ -68,8 +67,8 @@ def test_a_state_is_computed_once_until_the_weights_change():
     assert (logits.shape, values.shape, memory) == ((4, 6), (4,), None)
     again = acting.step(mixed)
     assert count.taken() == 0
-    assert torch.equal(again[0], logits[[2, 0, 2, 1, 3]])
-    assert torch.equal(again[1], values[[2, 0, 2, 1, 3]])
+    assert np.array_equal(again[0], logits[[2, 0, 2, 1, 3]])
+    assert np.array_equal(again[1], values[[2, 0, 2, 1, 3]])
 
     acting.load(second, 0)  # of the version that is there: not loaded
     acting.step(obs)
@@ -77,9 +76,9 @@ def test_a_state_is_computed_once_until_the_weights_change():
     acting.load(second, 1)
     changed, _, _ = acting.step(mixed)
     assert count.taken() == 4
-    assert not torch.isclose(changed[0], logits[2]).any()
+    assert not np.isclose(changed[0], logits[2]).any()
     acting.load(first, 2)
-    torch.testing.assert_close(acting.step(obs)[0], logits, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(acting.step(obs)[0], logits, rtol=1e-5, atol=1e-5)
     assert count.taken() == 4
 
 
@@ -91,7 +90,8 @@ def test_only_what_is_new_is_computed_among_what_is_known():
     logits, values, _ = acting.step(obs)
     assert count.taken() == 4
     expected = policy.decide({name: obs[name] for name in policy.fields}, env.texts)
-    torch.testing.assert_close((logits, values), expected, rtol=1e-5, atol=1e-5)
+    for found, right in zip((logits, values), expected, strict=True):
+        np.testing.assert_allclose(found, right, rtol=1e-5, atol=1e-5)
 
 
 def test_what_is_remembered_is_bounded(monkeypatch):
@@ -102,7 +102,7 @@ def test_what_is_remembered_is_bounded(monkeypatch):
     whole = acting.step(obs)[0]
     for part in (slice(2), slice(2, 4)):
         some = acting.step({name: column[part] for name, column in obs.items()})[0]
-        torch.testing.assert_close(some, whole[part], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(some, whole[part], rtol=1e-5, atol=1e-5)
         assert len(acting._known) <= 3 + 4
     assert count.taken() == 4 + 4  # the first four were more than may be: begun anew
 
@@ -117,7 +117,7 @@ def test_alone_what_was_met_before_does_not_show():
     count = Count(policy)
     found, expected = experienced.step(obs), fresh.step(obs)
     assert count.taken() == 8
-    assert all(torch.equal(a, b) for a, b in zip(found[:2], expected[:2], strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(found[:2], expected[:2], strict=True))
 
 
 @pytest.mark.parametrize("alone", [False, True])
@@ -136,8 +136,8 @@ def test_in_another_env_whose_texts_have_other_ids_it_is_the_same_policy(alone):
     assert (other.env, other.version, other.alone, other.varied) == (twin, 7, alone, True)
     found = other.step(same)
     assert count.taken() == 4  # ids of the first env mean nothing here
-    assert torch.equal(found[0], logits)
-    assert torch.equal(found[1], values)
+    assert np.array_equal(found[0], logits)
+    assert np.array_equal(found[1], values)
     acting.step(obs)
     assert count.taken() == (4 if alone else 0)  # which still knows its own
 
@@ -156,7 +156,7 @@ def test_evaluation_has_plain_prompts_and_training_goes_on_with_varied_ones():
     assert set(policy.fields) == {"mission", "caption", FIELD} < set(seen.fields)
     before = acting.step(obs)[0]
     unvaried = at_work(plain, env).step(obs)[0]
-    assert not torch.allclose(before, unvaried, atol=1e-3)
+    assert not np.allclose(before, unvaried, atol=1e-3)
 
     seeds = HELD_OUT_FIRST + np.arange(4)
     played = []
@@ -167,7 +167,7 @@ def test_evaluation_has_plain_prompts_and_training_goes_on_with_varied_ones():
     np.testing.assert_array_equal(played[0].length, played[1].length)
     np.testing.assert_array_equal(played[0].total, played[1].total)
     acting._known.clear()
-    torch.testing.assert_close(acting.step(obs)[0], before, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(acting.step(obs)[0], before, rtol=1e-5, atol=1e-5)
 
 
 # ---- the actor ------------------------------------------------------------------------------------------------------

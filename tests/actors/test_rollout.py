@@ -133,6 +133,33 @@ def test_chunk_shapes_are_as_documented():
     assert chunk.steps == 15
 
 
+def test_an_actor_counts_what_it_did_and_its_time_adds_up(monkeypatch):
+    made = setup("toy/Line", size=4, steps=8)
+    now = [100.0]
+    monkeypatch.setattr("actors.rollout.time.time", lambda: now[0])
+    monkeypatch.setattr("actors.rollout.time.perf_counter", lambda: now[0])
+    actor = RolloutActor(made, 0)
+    assert actor.numbers() == {"actor/steps": 0.0, "actor/rollouts": 0.0, "actor/episodes": 0.0}
+    step = actor.env.advance
+
+    def slow(action):
+        now[0] += 0.25
+        return step(action)
+
+    monkeypatch.setattr(actor.env, "advance", slow)
+    given = weights(made)
+    now[0] = 103.0
+    actor.rollout(given, 0)
+    now[0] = 110.0
+    actor.rollout(given, 0)
+    found = actor.numbers()
+    assert (found["actor/steps"], found["actor/rollouts"]) == (64, 2)
+    assert found["actor/seconds/start"] == 3.0
+    assert found["actor/seconds/rollout"] == 8 * 0.25 + 8 * 0.25
+    assert found["actor/seconds/idle"] == 5.0
+    assert found["actor/seconds/policy"] == found["actor/seconds/goals"] == 0.0
+
+
 def test_sampling_follows_the_probabilities():
     logits = torch.log(torch.tensor([[0.1, 0.2, 0.7]])).expand(20_000, 3)
     action, log_prob = sample(logits, np.random.default_rng(0).random(20_000, np.float32))

@@ -81,6 +81,35 @@ def test_every_stage_leaves_what_the_next_one_needs(whole):
     assert min(styles["narrative"], styles["instruction"]) > 0.05 * len(texts)
 
 
+def test_the_calm_ones_of_a_grid_may_be_learned_from(tmp_path):
+    grid = [
+        "method.search.cells=10",
+        "method.search.halfway=4",
+        "method.search.parents=grid",
+        "method.merge.take=elites",
+    ]
+    words = [*grid, "stages=[search,merge]", "method.search.offspring=100", "method.search.generations=20"]
+    assert controller.run(config(tmp_path, "calm", *words)) == 0
+    stages = tmp_path / "calm" / "stages"
+    archive, novel = (Archive.read(stages / "search" / name) for name in ("grid-0", "archive-0"))
+    calm, others = ({}, {})
+    for found, kept in ((calm, archive), (others, novel)):
+        weights = kept.rows(np.arange(len(kept)), ["weights"])["weights"]
+        played = navigation.rollout(navigation.load(), None, weights, 120)
+        end, halfway = (played["pose"][:, step, :2] * (cells / 600.0) // 1 for step, cells in ((-1, 10), (59, 4)))
+        for cell, action in zip(np.concatenate([end, halfway], 1).tolist(), played["action"], strict=True):
+            found.setdefault(tuple(cell), []).append(np.square(action).mean())
+    assert len(calm) == len(archive) > 15  # a cell each
+    assert set(others) <= set(calm)
+    assert all(calm[cell][0] <= min(efforts) + 1e-6 for cell, efforts in others.items())
+    assert sum(len(efforts) for efforts in others.values()) > len(calm)
+    table = Behaviours.load(stages / "merge")
+    assert set(table.id[: len(archive)].tolist()) == set(archive.ids.tolist())
+    bare = ["stages=[search,merge]", "method.search.generations=2", "method.merge.take=elites"]
+    with pytest.raises(RunError, match=r"there is no grid-\*.*method.search.cells"):
+        controller.run(config(tmp_path, "bare", *bare))
+
+
 def test_texts_that_are_kept_are_true(whole):
     scene = navigation.Scene(navigation.load())
     table = Behaviours.load(whole / "stages/merge")

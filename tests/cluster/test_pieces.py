@@ -14,7 +14,7 @@ from cluster import folder as run_folders
 from cluster.backend import Inline, RoleDied
 from cluster.config import compose
 from cluster.evaluation import BATCH, Evaluation, results
-from cluster.metrics import GAUGES, Metrics, tensorboard
+from cluster.metrics import Metrics, tensorboard
 from cluster.overrides import UsageError
 from cluster.stop import Stop
 from cluster.topology import draw, topology
@@ -82,13 +82,6 @@ def test_tensorboard_gets_the_rows(tmp_path):
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     assert [(e.step, e.value) for e in events.Scalars("losses/policy")] == [(64, 0.25)]
-
-
-def test_prometheus_names_are_valid():
-    for name, (_, text) in GAUGES.items():
-        assert name.startswith("cairn_")
-        assert name.replace("_", "").isalnum()
-        assert text.endswith(".")
 
 
 def test_a_dead_controller_is_told_from_a_living_one(tmp_path, capsys):

@@ -57,6 +57,14 @@ def test_starting_then_idle_then_busy_then_idle():
     assert made.idle() == [0, 1]
 
 
+def test_only_actors_that_have_started_are_asked_what_they_do():
+    """One whose constructor runs answers nothing, and the controller would wait for it."""
+    assert crew(Scripted(start="hang")).heartbeats() == {}
+    made = crew(Scripted())
+    made.give(0, "job", "hang")
+    assert set(made.heartbeats()) == {"actor-0", "actor-1"}
+
+
 def test_a_dead_actor_loses_its_job_and_its_successor_restores_the_last_delivery():
     backend, failures = Scripted(), []
     made = crew(backend, failures)

@@ -20,6 +20,7 @@ SHAPES = [
     for layout in ("merged", "separate")
     for dimensions, ablate in (("independent", "none"), ("conditional", "none"), ("conditional", "both"))
 ] + [{"layout": "separate", "ablate": "target"}, {"layout": "merged", "ablate": "text"}]
+SHAPES += [{"layout": "merged", "waves": 3}]
 
 
 def build(seed=0, large=True, **config):
@@ -60,7 +61,7 @@ def one(demonstrations, row):
     )
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "-".join(shape.values()))
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "-".join(map(str, shape.values())))
 def test_acting_sees_what_learning_saw(shape):
     """Rows of different texts, step by step with a cache, choose what a pass over everything chooses."""
     model, choice = build(**shape), Choice("argmax")
@@ -231,17 +232,22 @@ def test_heads_that_do_not_divide_the_width_are_a_wrong_configuration():
         BehaviourConfig(heads=3)
 
 
-def test_inputs_are_scaled_to_one():
+@pytest.mark.parametrize("waves", [0, 2])
+def test_inputs_are_scaled_to_one(waves):
     seen = {}
-    config = BehaviourConfig(width=16, layers=1, heads=2, device="cpu")
+    config = BehaviourConfig(width=16, layers=1, heads=2, device="cpu", waves=waves)
     model = BehaviourModel(config, VOCABULARY, (8, 12), CENTRES, Scales(world=200.0, laser=50.0))
     model.encode_sensors.register_forward_pre_hook(lambda _, given: seen.update(sensors=given[0]))
     model.encode_target.register_forward_pre_hook(lambda _, given: seen.update(target=given[0]))
     told = shown(steps=(2,), texts=(1,))
     sensors = np.array([[50, 0, 25, 1, 0], [0, 0, 0, 0, 1]], np.float32)
     model(replace(told, sensors=sensors, target=np.array([[0, 150]], np.float32)))
-    assert seen["sensors"].tolist() == [[1, -1, 0, 1, -1], [-1, -1, -1, -1, 1]]
-    assert seen["target"].tolist() == [[-1, 0.5]]
+    assert seen["sensors"][:, :5].tolist() == [[1, -1, 0, 1, -1], [-1, -1, -1, -1, 1]]
+    assert seen["target"][:, :2].tolist() == [[-1, 0.5]]
+    # Of both numbers, -1 and 1/2 half turns: their sines, their cosines, and those of twice the angle.
+    angles = [0, 1, -1, 0, 0, 0, 1, -1]
+    np.testing.assert_allclose(seen["target"][0, 2:], angles[: 4 * waves], atol=1e-6)
+    assert seen["sensors"].shape == (2, 5 * (1 + 2 * waves))
 
 
 def test_half_the_precision_is_near_and_is_refused_where_the_processor_has_it_not(monkeypatch):

@@ -22,8 +22,8 @@ from transformers import (
 )
 
 import envs
-from actors.acting import sample
 from actors.history import History
+from actors.sampling import sample
 from learner.group import build_policy, get_weights, set_weights
 from learner.history import FIELD, remembered
 from learner.losses import FORBIDDEN, Loss, Steps

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from actors.novelty import NoveltyPlayer, PlayerSetup
 from envs import navigation
+from learner.elites import Elites, cell_of
 from learner.novelty import Purpose, members, parents, polynomial_mutation, stream
-from learner.search import PARAMETERS, Grid, NoveltySearch, Played, SearchConfig, cell_of, columns, first_weights
+from learner.search import PARAMETERS, NoveltySearch, Played, SearchConfig, columns, first_weights
 from learner.store.archive import Archive
 
 STEPS = 3
@@ -21,7 +22,7 @@ def play(weights):
     """A world that is cheap: where one ends is a smooth function of some weights."""
     descriptor = 300 + 290 * np.tanh(weights[:, :40].reshape(len(weights), 2, 20).sum(-1, dtype=np.float64))
     action = np.rint(weights[:, : 2 * STEPS] * 10).astype(np.int8).reshape(-1, STEPS, 2)
-    return Played(descriptor, action, np.square(weights[:, 100:110]).mean(1))
+    return Played(descriptor, descriptor[:, ::-1], action, np.square(weights[:, 100:110]).mean(1))
 
 
 def search(folder, config=SMALL, batch=8, seed=3):
@@ -113,7 +114,7 @@ def test_ahead_draws_parents_from_older_populations(tmp_path):
 @given(st.integers(0, 12), st.sampled_from([1, 3]), st.integers(0, 9))
 def test_a_resumed_search_is_the_same(tmp_path_factory, stop, ahead, order):
     folder = tmp_path_factory.mktemp("search")
-    config = SMALL.model_copy(update={"ahead": ahead, "cells": 8, "parents": "grid"})
+    config = SMALL.model_copy(update={"ahead": ahead, "cells": 8, "halfway": 3, "parents": "grid"})
     whole = run(search(folder / "whole", config))
     half = run(search(folder / "half", config), order, until=stop)
     groups, record = half.state()
@@ -127,6 +128,7 @@ def test_a_resumed_search_is_the_same(tmp_path_factory, stop, ahead, order):
     assert again.evaluations <= whole.evaluations
     assert contents(run(again, order)) == contents(whole)
     assert again.grid.effort.tolist() == whole.grid.effort.tolist()
+    assert again.grid.weights.tolist() == whole.grid.weights.tolist()
 
 
 def test_what_is_told_twice_or_of_nothing_changes_nothing(tmp_path):
@@ -140,21 +142,29 @@ def test_what_is_told_twice_or_of_nothing_changes_nothing(tmp_path):
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99), st.integers(0, 5)), min_size=1, max_size=60))
-def test_a_grid_keeps_the_least_effort_of_each_cell(entries):
-    grid, best = Grid(5, 100.0, 1), {}
+@given(
+    st.lists(st.tuples(*[st.integers(0, 99)] * 4, st.integers(0, 5)), min_size=1, max_size=60), st.sampled_from([1, 2])
+)
+def test_a_grid_keeps_the_least_effort_of_each_way_to_each_end(entries, halfway):
+    grid, best = Elites(5, halfway, 100.0, 1), {}
     for start in range(0, len(entries), 7):
-        part = entries[start : start + 7]
+        part = np.array(entries[start : start + 7], np.float64)
         ids = np.arange(start, start + len(part))
-        place = np.array([[x, y] for x, y, _ in part], np.float64)
-        effort = np.array([e for *_, e in part], np.float32)
-        grid.add(ids, ids[:, None].astype(np.float32), Played(place, np.zeros((len(part), 1, 2), np.int8), effort))
-        for i, (x, y, e) in zip(ids.tolist(), part, strict=True):
-            cell = (y // 20) * 5 + x // 20
+        grid.add(ids, ids[:, None].astype(np.float32), part[:, :2], part[:, 2:4], part[:, 4].astype(np.float32))
+        for i, (x, y, u, v, e) in zip(ids.tolist(), part.astype(int).tolist(), strict=True):
+            cell = (v * halfway // 100 * halfway + u * halfway // 100) * 25 + y // 20 * 5 + x // 20
             if cell not in best or e < best[cell][0]:
                 best[cell] = (e, i)
-    assert {c: (grid.effort[c], grid.id[c]) for c in grid.filled.tolist()} == best
-    assert grid.weights[grid.filled, 0].tolist() == grid.id[grid.filled].tolist()
+    assert {c: (e, i) for c, e, i in zip(grid.cell, grid.effort, grid.id, strict=True)} == best
+    assert grid.weights[:, 0].tolist() == grid.id.tolist()
+    again = Elites(5, halfway, 100.0, 1)
+    again.restore(grid.arrays())
+    for each in (grid, again):
+        each.add(
+            np.array([99]), np.full((1, 1), 99, np.float32), *[np.full((1, 2), 50.0)] * 2, np.full(1, -1, np.float32)
+        )
+    assert 99 in grid.id
+    assert (again.cell.tolist(), again.weights.tolist()) == (grid.cell.tolist(), grid.weights.tolist())
 
 
 def test_cells_hold_the_outermost_too():
@@ -164,6 +174,14 @@ def test_cells_hold_the_outermost_too():
         399,
         20,
     ]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"), [({"cells": 900, "halfway": 4}, "at most 10,000,000"), ({"parents": "grid"}, "needs a grid")]
+)
+def test_a_grid_that_cannot_be_is_a_sentence(words, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        SearchConfig(**words)
 
 
 def test_first_weights_are_drawn_as_torch_draws_them():
@@ -186,5 +204,20 @@ def test_a_player_tells_what_the_simulator_does():
     played = NoveltyPlayer(PlayerSetup("", 60)).play(weights)
     expected = navigation.rollout(navigation.load(), None, weights, 60)
     assert played.descriptor.tolist() == expected["pose"][:, -1, :2].tolist()
+    assert played.halfway.tolist() == expected["pose"][:, 29, :2].tolist()  # after 30 of 60 steps
     np.testing.assert_allclose(played.action / 10, expected["action"], atol=1e-6)
     np.testing.assert_allclose(played.effort, np.square(expected["action"]).mean((1, 2)), rtol=1e-5)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=4))
+def test_a_batch_in_pieces_is_played_as_one(sizes):
+    player, count = NoveltyPlayer(PlayerSetup("", 5)), sum(sizes)
+    weights = np.random.default_rng(count).normal(0, 0.4, (count, PARAMETERS)).astype(np.float32)
+    expected = player.play(weights)
+    told = player.play_pieces(*np.split(weights, np.cumsum(sizes)[:-1]))
+    parts = told if len(sizes) > 1 else [told]
+    assert [len(part.effort) for part in parts] == sizes
+    for name in ("descriptor", "halfway", "action", "effort"):
+        joined = getattr(Played.joined(parts), name)
+        assert joined.tobytes() == getattr(expected, name).tobytes()

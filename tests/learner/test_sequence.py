@@ -14,7 +14,7 @@ from learner.models.behaviour import BehaviourConfig, BehaviourModel
 from learner.models.choice import Choice
 from learner.ppo import LearnerConfig
 from learner.sequence import SequenceConfig, SequenceFitter, SequenceSetup
-from learner.sequences import Sequences
+from learner.sequences import UNKNOWN, Sequences
 from learner.store.episodes import EpisodeStore, EpisodeWriter, Layout, Steps
 from llm_service.errors import UsageError
 from tests.learner.ranks import both
@@ -84,6 +84,32 @@ def test_a_step_is_a_window_of_steps(store, stride):
     assert found.texts == [2, 1]
     assert found.target.tolist() == [[4, 5], [0, 1]]
     assert data.longest == (2, -(-12 // stride))
+
+
+def test_texts_are_blurred_and_targets_forgotten_as_often_as_was_said(store):
+    text, count = np.arange(1, 51), 400
+    which, target = np.zeros(count, np.int64) + 4, np.ones((count, 2), np.float32)
+    data = Sequences(EpisodeStore(store), which, [[text]] * count, target)
+    uniform = np.random.default_rng(0).random(count)
+    found = data.read(np.arange(count), uniform, blur=0.3, forget=0.25)
+    again = data.read(np.arange(count), uniform, blur=0.3, forget=0.25)
+    assert found.tokens.tolist() == again.tokens.tolist()
+    told = np.split(found.tokens, np.cumsum(found.texts)[:-1])
+    for each in told:
+        known = each[each != UNKNOWN]
+        assert (known[0], known[-1]) == (1, 50)  # first and last are always told
+        assert (np.diff(known) > 0).all()
+    gone, unknown = (
+        np.array([f(each) for each in told]) / 48 for f in (lambda t: 50 - len(t), lambda t: (t == 0).sum())
+    )
+    assert abs(gone.mean() - 0.15) < 0.01
+    assert abs(unknown.mean() - 0.15) < 0.01
+    assert (gone + unknown).min() < 0.05
+    assert 0.5 < (gone + unknown).max() < 0.85
+    assert abs(np.isnan(found.target).all(1).mean() - 0.25) < 0.06
+    first = data.read(np.arange(count), None, blur=0.3, forget=0.25)  # of what is held out nothing is hidden
+    assert first.texts == [50] * count
+    assert not np.isnan(first.target).any()
 
 
 def test_what_does_not_fit_together_is_one_sentence(store, tmp_path):

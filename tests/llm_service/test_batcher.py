@@ -59,6 +59,17 @@ def test_a_lone_call_goes_out_when_its_patience_ends():
     assert clock.now() - began == pytest.approx(3.0)
 
 
+def test_it_remembers_how_long_calls_waited_before_they_were_sent():
+    async def go():
+        clock = FakeClock()
+        batcher = batcher_of(FakeBackend(), BatchConfig(wait_s=3.0, patience=0.0), clock=clock)
+        await batcher.submit(call("alone"), "interactive", "c")
+        await batcher.close()
+        return list(batcher.waits)
+
+    assert asyncio.run(go()) == [pytest.approx(3.0)]
+
+
 def test_a_full_batch_does_not_wait():
     clock, backend = FakeClock(), FakeBackend(max_batch=4)
     began = clock.now()

@@ -136,10 +136,12 @@ def test_what_would_pass_a_cap_is_refused_before_anything_is_written(tmp_path, c
 
 
 def test_a_cap_can_be_used_up_exactly():
-    ledger = Ledger(LimitsConfig(dollars=1.0, tokens=10), None, FakeClock())
-    for _ in range(10):
+    ledger = Ledger(LimitsConfig(dollars=1.0, tokens=20), None, FakeClock())
+    for spent in range(10):
+        assert ledger.share == pytest.approx(spent / 10)  # of the dollars, which end first
         ledger.settle(ledger.reserve(1, 0.1), 1, 0.1)
-    assert (ledger.tokens, ledger.dollars) == (10, 1.0)
+    assert (ledger.tokens, ledger.dollars, ledger.share) == (10, 1.0, 1.0)
+    assert Ledger(LimitsConfig(), None, FakeClock()).share == 0.0
     with pytest.raises(OutOfBudget):
         ledger.reserve(0, 1e-9)
 

@@ -346,8 +346,9 @@ def test_metrics_are_for_prometheus_on_loopback(tmp_path):
         door.generate(["a", "b"])
         with urllib.request.urlopen(f"http://127.0.0.1:{running.server.metrics_port}/metrics", timeout=10) as reply:
             lines = reply.read().decode().splitlines()
-        assert "cairn_llm_echo_entered 1.0" in lines
-        assert "cairn_llm_server_items 2.0" in lines
+        labels = f'{{role="llm",run="{tmp_path.name}",worker="0"}}'
+        assert f"cairn_llm_items_total{labels} 2.0" in lines
+        assert not [line for line in lines if "echo" in line]  # it has the names of the table, and no other
         assert door.stats()["server/requests"] == 1.0
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", running.server.metrics_port), timeout=10)

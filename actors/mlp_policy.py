@@ -1,0 +1,80 @@
+"""A small policy at work without PyTorch: the `mlp` network with its two heads, in NumPy.
+
+    numbers of a state ──> x [B, width] ──> tanh ──> tanh ──┬──> logits [B, A]
+                                        └─> tanh ──> tanh ──┴──> values [B]
+
+For a network of this size PyTorch is mostly overhead: a second of processor time and 150 MB in every actor, and five
+times the arithmetic's own time in a step of one env. Weights, layers and results are those of `learner.models.mlp`, to
+the last bits of float32 (a test compares them). Limit: no texts, no memory, no pictures side by side, no action values.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from actors.sampling import Step
+from envs.api import EnvSpec, Observation, VectorEnv
+from learner.models.config import PolicyConfig, visible
+
+if TYPE_CHECKING:
+    from learner.group import Weights
+
+
+def suits(config: PolicyConfig, spec: EnvSpec) -> bool:
+    """Whether a policy of this configuration can act in NumPy."""
+    plain = (config.network, config.memory, config.head, config.stack) == ("mlp", "none", "actor_critic", 1)
+    return plain and all(field.kind != "text" for field in visible(config, spec).fields.values())
+
+
+class MLPActing:
+    """An `mlp` policy that only acts: weights by version. It has the face of `ActingPolicy`."""
+
+    def __init__(self, config: PolicyConfig, spec: EnvSpec, env: VectorEnv) -> None:
+        self._config, self._spec, self.env = config, spec, env
+        self.fields = visible(config, spec).fields
+        self.text_fields: list[str] = []
+        self.version = -1
+        self._weights: Weights = {}
+
+    def initial_state(self, n: int) -> None:
+        """It remembers nothing."""
+
+    def load(self, weights: Weights | None, version: int) -> None:
+        """Take new weights; equal versions are skipped."""
+        if version != self.version:
+            assert weights is not None
+            # They come as read-only views of shared memory, laid out as they were saved.
+            self._weights = {name: np.ascontiguousarray(value, np.float32) for name, value in weights.items()}
+            self.version = version
+
+    def play_in(self, env: VectorEnv) -> MLPActing:
+        """The same policy at work in another env."""
+        other = MLPActing(self._config, self._spec, env)
+        other.version, other._weights = self.version, self._weights
+        return other
+
+    def step(self, obs: Observation, state: NDArray[Any] | None = None) -> Step:
+        """Logits [B, A] and values [B] of dense observations [B, ...]."""
+        w, hidden = self._weights, self._config.hidden
+        inner = np.tanh(self._flat(obs) @ w["network.first_weight"] + w["network.first_bias"])
+        first, second = w["network.second_weight"], w["network.second_bias"]
+        actor, critic = (np.tanh(inner[:, i * hidden : (i + 1) * hidden] @ first[i] + second[i]) for i in range(2))
+        logits = actor @ w["actor.weight"].T + w["actor.bias"]
+        value = critic @ w["critic.weight"][0] + w["critic.bias"]
+        return logits, value, None
+
+    def _flat(self, obs: Observation) -> NDArray[np.float32]:
+        """All numbers side by side, float32 [B, width], as `Network.inputs` has them."""
+        parts = []
+        for name, field in self.fields.items():
+            value = obs[name]
+            if field.kind == "category":
+                parts.append(np.eye(field.size, dtype=np.float32)[value])
+                continue
+            flat = value.reshape(len(value), math.prod(field.shape)).astype(np.float32)
+            parts.append(flat / np.float32(10) if field.kind == "grid" else flat)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, 1)

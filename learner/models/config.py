@@ -1,0 +1,142 @@
+"""What a policy looks like, as data, and what it sees of a world.
+
+Nothing here imports PyTorch: an actor reads it to learn whether its policy needs that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pkgutil
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from envs.api import EnvSpec
+from envs.api import Field as Observed
+from envs.config import Part
+from learner.history import FIELD as HISTORY
+from learner.models.prompt import PromptConfig
+from learner.models.prompter import read_fields
+
+LANGUAGE_MODEL = "language_model"
+_NOT_NETWORKS = {
+    "behaviour",
+    "choice",
+    "config",
+    "decoder",
+    "frames",
+    "language_model",
+    "llm_policy",
+    "policy",
+    "prompt",
+}
+_NOT_NETWORKS |= {"prompter", "q", "rewording", "text"}
+
+
+class LanguageModelConfig(Part):
+    """The language model that acts."""
+
+    folder: str = "tiny-t5"
+    """A Hugging Face folder on this machine; or `tiny-t5` or `tiny-llama`, which are made here in seconds; or
+    `tiny-t5-reader`, which takes minutes, once, and learns from a third of the episodes (`llm_service/tiny.py`)."""
+    pretrained: Literal["all", "embeddings", "none"] = "all"
+    """Which of its weights are loaded; the others are drawn anew, by the seed."""
+    head: Literal["scores", "actions"] = "scores"
+    """`scores`: the logit of an action is the log-probability of its name. `actions`: a layer of its own gives them."""
+    normalise: Literal["none", "tokens", "compat"] = "none"
+    """`scores`: `tokens` divides a score by its number of tokens. `compat`: sums of raw logits, with 1 for each token
+    that a name is shorter than the longest, as published."""
+    temperature: float = Field(default=1.0, gt=0)
+    """`scores`: what log-probabilities are divided by before the softmax over actions."""
+    tune: Literal["all", "lora", "none"] = "all"
+    """What is trained beside the heads: all weights, low-rank adapters (Hu et al. 2021), or none."""
+    lora_rank: int = Field(default=16, ge=1)
+    """Rank of the adapters."""
+    lora_alpha: float = Field(default=32.0, gt=0)
+    """Scale of the adapters: their product is multiplied by this over the rank."""
+    lora_targets: list[str] = Field(default=[])
+    """Names of the layers that get adapters; empty: queries and values, or what is usual for the family."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Arithmetic of the model; weights that are trained are kept in float32 either way."""
+    checkpointing: bool = False
+    """Keep only the borders between layers for the backward pass and compute the rest again: less memory, more time."""
+    critic: int = Field(default=128, ge=1)
+    """Width of the two layers before the value, and before the logits of `head=actions`."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """`auto`: a GPU if there is one."""
+    budget: int = Field(default=0, ge=0)
+    """Tokens that are computed at once, padding included; 0: as is best on CPU, 8,192 elsewhere."""
+    context: int = Field(default=0, ge=0)
+    """Longest prompt with an action, in tokens; 0: what the model says."""
+    action_tokens: int = Field(default=16, ge=1)
+    """Most tokens of an action's name."""
+    placement: Literal["local", "server"] = "local"
+    """`local`: every actor has a copy of the model. `server`: one role has it, and actors ask it in batches."""
+
+
+class PolicyConfig(Part):
+    """What the policy network looks like."""
+
+    network: str = "film"
+    """Module of `learner/models` that encodes observations: `film` (grid + mission), `mlp` (everything flattened),
+    `texts` (several texts, pictures, numbers), `drrn` (texts in their order, and names of actions), `language_model` (a
+    prompt, see `prompt` and `lm`)."""
+    reads: list[str] = Field(default=[])
+    """Observation fields that the policy sees; empty means all. `[mission,caption]` makes a text-only policy."""
+    stack: int = 1
+    """DQN: how many of an episode's last pictures the policy sees at once, in place of the last one alone."""
+    memory: Literal["none", "gru"] = "none"
+    """`gru` gives the policy a recurrent state; `none` reacts to the current observation only."""
+    hidden: int = 128
+    """Width of the features, and of the recurrent state."""
+    text: Literal["learned", "gru", "minilm"] = "learned"
+    """How texts are encoded: by windows of three words or word by word, both trained with the policy, or by frozen
+    MiniLM embeddings and a projection."""
+    head: Literal["actor_critic", "dueling"] = "actor_critic"
+    """What is made of the features: logits and a value, or the values of all actions (`learner/models/q.py`; `drrn` has
+    a head of its own for these)."""
+    atoms: int = 1
+    """`dueling`: 1 learns an action's value, more (51, say) the distribution of its return over so many numbers."""
+    v_min: float = -10.0
+    """Smallest of these numbers."""
+    v_max: float = 10.0
+    """Largest of these numbers."""
+    prompt: PromptConfig = PromptConfig()
+    """What a language model is told of a state. `drrn` goes by `observation` and `observations`."""
+    lm: LanguageModelConfig = LanguageModelConfig()
+    """The language model that acts, for `network=language_model`."""
+
+
+def networks() -> list[str]:
+    """Names that `policy.network` may have."""
+    found = (module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]))
+    return sorted(name for name in found if name not in _NOT_NETWORKS)
+
+
+def visible(config: PolicyConfig, spec: EnvSpec) -> EnvSpec:
+    """`spec` with only the fields that the policy reads.
+
+    Raises:
+        ValueError: a field that the world does not have; or a stack of pictures, and there are none.
+    """
+    missing = [name for name in config.reads if name not in spec.fields]
+    if missing:
+        raise ValueError(
+            f"policy.reads names {missing[0]!r}, but {spec.id} observes {', '.join(spec.fields)}"
+            + {
+                "caption": " (env.captions=true adds caption)",
+                HISTORY: " (drrn has it for policy.prompt.observations above 1)",
+            }.get(missing[0], "")
+        )
+    fields = {n: f for n, f in spec.fields.items() if not config.reads or n in config.reads}
+    if config.stack > 1 and all(field.kind != "pixels" for field in fields.values()):
+        raise ValueError(f"policy.stack={config.stack} is for pictures, but the policy sees {', '.join(fields)}")
+    return dataclasses.replace(spec, fields=fields)
+
+
+def fields_of(config: PolicyConfig, spec: EnvSpec) -> dict[str, Observed]:
+    """The observation fields that a policy of this configuration reads."""
+    if config.network == LANGUAGE_MODEL:
+        return read_fields(config, spec)
+    return visible(config, spec).fields

@@ -1,0 +1,78 @@
+"""The engine of a search: batches go in pieces that Ray sends with the call, and one that is lost is played again."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.novelty import NoveltyPlayer, PlayerSetup
+from cluster.backend import Handle, Inline, RoleDied, Ticket
+from cluster.config import compose
+from cluster.run import run
+from cluster.search import MOST_PIECES, WITH_THE_CALL, Searching
+from learner.search import PARAMETERS
+from learner.store.archive import Archive
+
+WORDS = ["method=lgqd", "env=navigation", "env.length=40", "stages=[search]", "method.search.thresholds=[0.5]"]
+
+
+def searching(length, backend=None):
+    """Only what cuts and joins."""
+    made = Searching.__new__(Searching)
+    made.setup, made.backend = PlayerSetup("", length), backend or Inline()
+    return made
+
+
+@given(st.integers(1, 600), st.integers(1, 100_000))
+def test_pieces_fit_and_are_as_few_as_can_be(count, length):
+    weights = np.arange(count * PARAMETERS, dtype=np.float32).reshape(count, PARAMETERS)
+    pieces = searching(length)._pieces(weights)
+    assert np.concatenate(pieces).tobytes() == weights.tobytes()
+    row = max(4 * PARAMETERS, 2 * length + 64)  # a policy's weights, or what it did: two bytes a step, and four numbers
+    whole = -(-count * row // WITH_THE_CALL)
+    assert len(pieces) == (whole if whole <= min(MOST_PIECES, count) else 1)
+    if len(pieces) > 1:
+        assert max(len(piece) for piece in pieces) * row < WITH_THE_CALL + row
+        assert min(len(piece) for piece in pieces) > 0
+
+
+def test_what_comes_back_in_pieces_is_whole_or_lost():
+    player, backend = Handle("actor-0", NoveltyPlayer(PlayerSetup("", 40))), Inline()
+    weights = np.random.default_rng(0).normal(0, 0.4, (128, PARAMETERS)).astype(np.float32)
+    search = searching(40, backend)
+    pieces = search._pieces(weights)
+    assert len(pieces) == 2
+    ticket = backend.submit(player, "play_pieces", *pieces, returns=2)
+    whole = search._whole(ticket, backend.result(ticket))
+    assert whole.action.tobytes() == player.target.play(weights).action.tobytes()
+    assert search._whole(ticket, None) is None
+
+    class Broken(Inline):
+        def result(self, ticket, part=0, timeout=60.0):
+            if part:
+                raise RoleDied("its node is gone")
+            return super().result(ticket, part, timeout)
+
+    assert searching(40, Broken())._whole(ticket, backend.result(ticket)) is None
+    assert search._whole(Ticket(player, "play", (whole,), 0.0), whole) is whole
+
+
+@pytest.mark.slow
+def test_an_archive_is_the_same_on_ray_whoever_plays_and_in_whatever_pieces(tmp_path, monkeypatch):
+    digests, found = (
+        set(),
+        ["method.search.generations=6", "method.search.offspring=100", "method.search.population=100"],
+    )
+    for name, words in (
+        ("inline", ["cluster=inline", "actors.n=1"]),
+        ("one", ["cluster.dashboard=false", "actors.n=1"]),
+        ("two", ["cluster.dashboard=false", "actors.n=2", "method.search.ahead=1"]),
+    ):
+        assert run(compose([*WORDS, *found, *words, f"run.folder={tmp_path}", f"run.name={name}"])) == 0
+        digests.add(Archive.read(tmp_path / name / "stages" / "search" / "archive-0").digest())
+        assert json.loads((tmp_path / name / "status.json").read_text())["state"] == "done"
+    assert len(digests) == 1
+    shutil.rmtree(tmp_path)

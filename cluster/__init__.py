@@ -15,7 +15,9 @@ folder         the run folder                     metrics      where numbers go
 progress       what a person sees meanwhile
 config         the configuration tree             overrides    words of the command line
 checks         what is wrong, in words            terminal     overview, errors, exit codes
-sweep          every combination of values        doctor       is this machine fit
+exporting      numbers of every role to Ray       watching     what the controller tells of itself
+alerts         rules, as data                     dashboard, metrics_page   what is made of the table of metrics
+sweep          every combination of values        doctor, exposure   is this machine fit, and who can reach it
 report         one self-contained page            compare      two runs side by side
 run_data       reading run folders                page, plots, success   the pieces of a page
 statistics     intervals

@@ -3,8 +3,9 @@
     submit(call, lane, caller) ──> queues by (caller, kind) in each lane ──> batch ──> backend ──> reply or error
 
 While the backend is busy, calls gather by themselves. When it has room, a batch goes out as soon as it is full, or
-nothing came for `wait_s`, or its oldest call has waited a fair share of the time that a batch takes. A batch holds one
-kind: the same verb, parameters and bucket of length.
+nothing came for `wait_s`, or its oldest call has waited a fair share of the time that a batch takes, and so has the
+backend: those who were just answered ask again, and would else be halves that take turns. A batch holds one kind: the
+same verb, parameters and bucket of length.
 
 A call is admitted (journal, budget, rate) when its turn has come and not before: so money is put aside only for what is
 sent, and a flood that waits for a rate or a budget stands behind nobody's back but its own.
@@ -45,7 +46,8 @@ class BatchConfig(Part):
     wait_s: float = Field(default=0.002, ge=0)
     """A batch goes to an idle backend when no further call came for so long; seconds."""
     patience: float = Field(default=0.25, ge=0)
-    """Or when its oldest call has waited this share of what the last batch took (and at least `wait_s`)."""
+    """Or when its oldest call has waited this share of what the last batch took (and at least `wait_s`), and as long has
+    passed since the last answers."""
     size: int | None = Field(default=None, ge=1)
     """Most calls in a batch; none takes the backend's own number."""
     waiting: int = Field(default=20_000, ge=1)
@@ -93,6 +95,7 @@ class Batcher:
         self.calls = 0
         self.in_flight = 0
         self._batch_s = 0.0  # what the last batch took
+        self._answered = -math.inf  # when it came back
         self.waits: deque[float] = deque(maxlen=RECENT)  # how long the latest calls waited before they were sent, s
         self._changed = asyncio.Event()
         self._serving: set[asyncio.Task[None]] = set()
@@ -195,7 +198,8 @@ class Batcher:
         """Wait for a fuller batch, as long as calls keep coming and patience lasts."""
         wait_s = self._config.wait_s
         oldest = min(queue[0].since for lane in self._lanes.values() for queue in lane.values())
-        latest = oldest + max(wait_s, self._config.patience * self._batch_s)
+        fair = self._config.patience * self._batch_s
+        latest = max(oldest + max(wait_s, fair), self._answered + fair)
         while self.waiting < self._size:
             before, left = self.waiting, latest - self._clock.now()
             if left <= 0:
@@ -295,7 +299,8 @@ class Batcher:
             if not answer.done():
                 raise TimedOut(f"the backend did not answer a batch of {len(calls)} in {self._config.timeout_s:.0f} s")
             replies = answer.result()
-            self._batch_s = self._clock.now() - began
+            self._answered = self._clock.now()
+            self._batch_s = self._answered - began
         finally:
             answer.cancel()
         if len(replies) != len(calls):

@@ -77,6 +77,34 @@ def test_a_full_batch_does_not_wait():
     assert clock.now() - began < 1e6
 
 
+def test_callers_that_ask_again_become_one_batch_however_they_began():
+    """Without patience for those who were just answered, two halves would take turns for ever."""
+
+    class Slow(FakeBackend):
+        async def answer(self, calls):
+            await clock.sleep(1.0)
+            return await super().answer(calls)
+
+    async def go():
+        batcher = batcher_of(backend, BatchConfig(wait_s=0.01, patience=0.1), clock=clock)
+
+        async def caller(number):
+            await clock.sleep(0.5 * (number % 2))
+            for turn in range(6):
+                await batcher.submit(call(f"{number} {turn}"), "interactive", f"{number}")
+                await clock.sleep(0.001 * number)
+
+        await asyncio.gather(*map(caller, range(8)))
+        await batcher.close()
+
+    clock = FakeClock()
+    backend = Slow()
+    asyncio.run(go())
+    sizes = [len(batch) for batch in backend.batches]
+    assert sizes[0] == 4
+    assert sizes[2:7] == [8] * 5 or sizes[1:6] == [8] * 5
+
+
 def test_one_batch_has_one_kind():
     backend = FakeBackend()
     calls = [(call(f"q{i}", temperature=float(i % 3)), "interactive", "c") for i in range(30)]

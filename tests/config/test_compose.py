@@ -58,7 +58,7 @@ def test_options_that_an_experiment_gives_its_env_do_not_fall_on_another(folder)
     write(folder / "experiment" / "x.yaml", "defaults: [override /env: babyai]\nenv: {captions: true}\nseed: 7\n")
     assert compose(["experiment=x"]).env.options["captions"] is True
     other = compose(["experiment=x", "env=toy"])
-    assert (other.env.model_dump(), other.seed) == ({"id": "toy/Line"}, 7)
+    assert (other.env.model_dump(), other.seed) == ({"id": "toy/Line", "step_seconds": 0.0}, 7)
 
 
 def test_an_experiment_may_build_on_another(folder):
@@ -195,7 +195,7 @@ def test_update_keeps_what_was_chosen_and_merges_only_what_is_said():
 
 def test_update_to_another_env_drops_the_options_of_the_first():
     first = compose(["env=babyai", "env.captions=true"])
-    assert update(first, ["env=toy"]).env.model_dump() == {"id": "toy/Line"}
+    assert update(first, ["env=toy"]).env.model_dump() == {"id": "toy/Line", "step_seconds": 0.0}
 
 
 def test_update_refuses_an_experiment():

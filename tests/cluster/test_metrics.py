@@ -349,17 +349,18 @@ def test_a_run_on_ray_exports_all_of_it():
     short = Path(tempfile.mkdtemp(prefix="r", dir="/tmp"))  # Ray's sockets want a short name
     environment = {**os.environ, "RAY_TMPDIR": str(short), "RAY_metrics_report_interval_ms": "1000"}
     words = ["run", *TOY, f"run.folder={short}", "run.name=story"]
-    process = subprocess.Popen(
-        [sys.executable, str(ROOT / "launch.py"), *words],
-        cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
+    with open(short / "printed", "w") as printed:
+        process = subprocess.Popen(
+            [sys.executable, str(ROOT / "launch.py"), *words],
+            cwd=ROOT, env=environment, stdout=printed, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
     path, wanted = short / "story", [*CONTROLLER, *ACTOR, *LEARNER]
     try:
         found, missing = {}, {"all"}
         end = time.monotonic() + 240
         while missing:
             assert time.monotonic() < end, f"not exported: {sorted(missing)}"
-            assert process.poll() is None, (path / "run.log").read_text()
+            assert process.poll() is None, (short / "printed").read_text()
             time.sleep(1.0)
             status = folder.RunFolder(path).read_status()
             before = status.get("env_steps", 0)

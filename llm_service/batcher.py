@@ -46,8 +46,8 @@ class BatchConfig(Part):
     wait_s: float = Field(default=0.002, ge=0)
     """A batch goes to an idle backend when no further call came for so long; seconds."""
     patience: float = Field(default=0.25, ge=0)
-    """Or when its oldest call has waited this share of what the last batch took (and at least `wait_s`), and the backend
-    as long since."""
+    """Or when its oldest call has waited this share of what the last batch took (and at least `wait_s`), and so has the
+    backend since."""
     size: int | None = Field(default=None, ge=1)
     """Most calls in a batch; none takes the backend's own number."""
     waiting: int = Field(default=20_000, ge=1)

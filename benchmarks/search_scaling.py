@@ -3,7 +3,7 @@
     2_workers        two players on two cores against one, the house's compiled simulator
     16_with_latency  sixteen players whose world takes 100 ms a batch, against sixteen times one of them alone, on paper
 
-Limit: the controller, which mutates, selects and files 128 policies in 3 ms, and Ray's calls, 1 ms each.
+Limit: the controller and Ray, which move 129 batches of 128 policies a second on two cores.
 """
 
 from __future__ import annotations

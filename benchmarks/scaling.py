@@ -13,20 +13,15 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from benchmarks.measure import (
     OWN,
-    ROOT,
     Case,
     Options,
     OursFailed,
@@ -35,12 +30,10 @@ from benchmarks.measure import (
     Report,
     Run,
     Skip,
-    child_environment,
     compare,
-    end,
     run_peer,
 )
-from benchmarks.train import Rows, better_of, train_rows
+from benchmarks.train import Launched, Rows, better_of, launched, train_rows
 
 SIZES = (1, 8, 16, 32, 64)
 KILLED = {"8_killed": (8, 5.0), "32_killed": (32, 20.0)}
@@ -68,9 +61,7 @@ COUNTERS = ("env_steps", "version", "episodes", "chunks", "dropped_chunks", "res
 class Training:
     """A run of ours in a process of its own."""
 
-    process: subprocess.Popen[str]
-    output: Any
-    folder: Path
+    child: Launched
     actors: int
     deadline: float  # `time.monotonic()`
     rows: Rows
@@ -84,15 +75,12 @@ class Training:
             OutOfTime: the deadline came first.
         """
         while True:
-            self.rows = train_rows(self.folder / "metrics.jsonl")
+            self.rows = train_rows(self.child.folder / "metrics.jsonl")
             if self.rows:
                 self._zero = min(self._zero, time.monotonic() - self.rows[-1]["wall_seconds"])
                 if self.rows[-1]["wall_seconds"] >= until if until is not None else self._all_alive():
                     return
-            if self.process.poll() is not None:
-                self.output.seek(0)
-                last = "\n".join(self.output.read().splitlines()[-15:])
-                raise OursFailed(f"launch.py ended with code {self.process.returncode}:\n{last}")
+            self.child.assert_running()
             if time.monotonic() > self.deadline:
                 raise OutOfTime(f"{self.actors} actors gave no answer in time")
             time.sleep(0.1)
@@ -109,11 +97,11 @@ class Training:
 
     def kill(self, share: float) -> int:
         """SIGKILL for a share of its actors; how many they were. Only processes that this run started are touched."""
-        status = json.loads((self.folder / "status.json").read_bytes())
+        status = json.loads((self.child.folder / "status.json").read_bytes())
         beats = {name: beat for name, beat in status["heartbeats"].items() if name.startswith("actor-")}
         chosen = [int(beat["pid"]) for _, beat in sorted(beats.items())][: max(1, round(share * self.actors))]
         for pid in chosen:
-            if not descends(pid, self.process.pid):
+            if not descends(pid, self.child.process.pid):
                 raise OursFailed(f"process {pid} is no child of this run's: nothing was killed")
             os.kill(pid, signal.SIGKILL)
         return len(chosen)
@@ -165,23 +153,9 @@ def descends(pid: int, ancestor: int) -> bool:
 @contextmanager
 def training(actors: int, options: Options, *words: str) -> Iterator[Training]:
     """A run with so many actors."""
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as output:
-        command = [sys.executable, str(ROOT / "launch.py"), "run", EXPERIMENT, f"actors.n={actors}", *words]
-        process = subprocess.Popen(
-            [*command, f"run.folder={folder}", "run.name=bench"],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=child_environment(),
-            cwd=ROOT,
-            start_new_session=True,
-            text=True,
-        )
-        deadline = time.monotonic() + min(START_S, options.seconds_left)
-        try:
-            yield Training(process, output, Path(folder) / "bench", actors, deadline, [])
-        finally:
-            end(process)
+    deadline = time.monotonic() + min(START_S, options.seconds_left)
+    with launched(EXPERIMENT, f"actors.n={actors}", *words) as child:
+        yield Training(child, actors, deadline, [])
 
 
 def efficiency(actors: int, seconds: float, options: Options) -> float:

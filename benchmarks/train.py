@@ -19,7 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -76,18 +78,28 @@ def solved(rows: Rows) -> bool:
     return bool(rows) and rows[-1]["episodes"] >= WINDOW and rows[-1]["charts/success_rate"] >= SUCCESS
 
 
-def run_ours(words: list[str], watch: Callable[[Rows], float | None], timeout: float) -> float:
-    """Train in a process of its own until `watch` makes a number of its metrics; that number.
+@dataclass(frozen=True)
+class Launched:
+    """`launch.py run` in a process of its own, with a run folder that goes with it."""
 
-    Raises:
-        OursFailed: it ended by itself.
-        OutOfTime: `watch` was not satisfied in time.
-    """
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as output:
-        command = [sys.executable, str(ROOT / "launch.py"), "run", *words]
-        begun = time.monotonic()
+    process: subprocess.Popen[bytes]
+    output: Any
+    folder: Path
+
+    def assert_running(self) -> None:
+        """Raise `OursFailed` with its last lines if it ended by itself."""
+        if self.process.poll() is not None:
+            self.output.seek(0)
+            last = "\n".join(self.output.read().decode(errors="replace").splitlines()[-15:])
+            raise OursFailed(f"launch.py ended with code {self.process.returncode}:\n{last}")
+
+
+@contextmanager
+def launched(*words: str) -> Iterator[Launched]:
+    """A run of these words, ended when the block is left."""
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
-            [*command, f"run.folder={folder}", "run.name=bench"],
+            [sys.executable, str(ROOT / "launch.py"), "run", *words, f"run.folder={folder}", "run.name=bench"],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -96,17 +108,26 @@ def run_ours(words: list[str], watch: Callable[[Rows], float | None], timeout: f
             start_new_session=True,
         )
         try:
-            while (answer := watch(train_rows(Path(folder) / "bench" / "metrics.jsonl"))) is None:
-                if process.poll() is not None:
-                    output.seek(0)
-                    last = "\n".join(output.read().splitlines()[-15:])
-                    raise OursFailed(f"launch.py ended with code {process.returncode}:\n{last}")
-                if time.monotonic() - begun > timeout:
-                    raise OutOfTime(f"ours gave no answer in {timeout:.0f} s")
-                time.sleep(0.2)
-            return answer
+            yield Launched(process, output, Path(folder) / "bench")
         finally:
             end(process)
+
+
+def run_ours(words: list[str], watch: Callable[[Rows], float | None], timeout: float) -> float:
+    """Train in a process of its own until `watch` makes a number of its metrics; that number.
+
+    Raises:
+        OursFailed: it ended by itself.
+        OutOfTime: `watch` was not satisfied in time.
+    """
+    begun = time.monotonic()
+    with launched(*words) as run:
+        while (answer := watch(train_rows(run.folder / "metrics.jsonl"))) is None:
+            run.assert_running()
+            if time.monotonic() - begun > timeout:
+                raise OutOfTime(f"ours gave no answer in {timeout:.0f} s")
+            time.sleep(0.2)
+        return answer
 
 
 def speed_of_ours(seconds: float, options: Options, *words: str) -> Run:

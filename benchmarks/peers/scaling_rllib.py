@@ -24,8 +24,8 @@ from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.tune.registry import register_env
 
-from benchmarks.peers.common import Meter, one_thread, report
-from benchmarks.peers.train_rllib import Learned
+from benchmarks.peers.common import one_thread
+from benchmarks.peers.train_rllib import Learned, time_it
 
 STEP_S, ROLLOUT, MINIBATCH, EPOCHS, HIDDEN = 0.02, 25, 256, 4, 64
 CELLS = 3
@@ -86,14 +86,7 @@ def main() -> None:
     )
     register_env("slow", make_env)
     algorithm = configure(options.algorithm, options.runners).build_algo()
-    meter, learned = Meter(options.seconds), Learned("ppo" if options.algorithm == "ppo" else "impala")
-    done = False
-    while not done:
-        env_steps = learned.update(algorithm.train())
-        done = env_steps is not None and meter.tick(env_steps)
-    algorithm.stop()
-    ray.shutdown()
-    report(meter.result())
+    time_it(algorithm, Learned("ppo" if options.algorithm == "ppo" else "impala"), options.seconds)
 
 
 if __name__ == "__main__":

@@ -85,6 +85,17 @@ class Learned:
         return min(sampled, trained) if self.single_pass else sampled
 
 
+def time_it(algorithm: Any, learned: Learned, seconds: float) -> None:
+    """Train for so long in a steady state, report the speed, and end Ray."""
+    meter, done = Meter(seconds), False
+    while not done:
+        env_steps = learned.update(algorithm.train())
+        done = env_steps is not None and meter.tick(env_steps)
+    algorithm.stop()
+    ray.shutdown()
+    report(meter.result())
+
+
 def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--algorithm", choices=["ppo", "impala"], default="ppo")
@@ -93,14 +104,7 @@ def main() -> None:
     ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     register_env("goto_local", make_env)
     algorithm = configure(options.algorithm, options.env, options.envs, options.minibatch, options.seed).build_algo()
-    meter, learned = Meter(options.seconds), Learned(options.algorithm)
-    done = False
-    while not done:
-        env_steps = learned.update(algorithm.train())
-        done = env_steps is not None and meter.tick(env_steps)
-    algorithm.stop()
-    ray.shutdown()
-    report(meter.result())
+    time_it(algorithm, Learned(options.algorithm), options.seconds)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,9 @@ import time
 import pytest
 
 from benchmarks import scaling
-from benchmarks.measure import Options, OursFailed, OutOfTime, PeerFailed
+from benchmarks.measure import ROOT, Options, OursFailed, OutOfTime, PeerFailed
 from benchmarks.peers import common
+from benchmarks.train import Launched
 from cluster.config import compose
 
 
@@ -77,7 +78,7 @@ def family():
 
 
 def run_of(process, folder, actors):
-    return scaling.Training(process, None, folder, actors, time.monotonic() + 5.0, [])
+    return scaling.Training(Launched(process, None, folder), actors, time.monotonic() + 5.0, [])
 
 
 def beats(folder, pids):
@@ -105,16 +106,16 @@ def test_others_processes_are_let_alone(family, tmp_path):
 
 
 def test_a_run_that_ends_by_itself_fails_with_its_last_words(tmp_path):
-    output = open(tmp_path / "output", "w+")  # noqa: SIM115 - read by the run
+    output = open(tmp_path / "output", "w+b")  # noqa: SIM115 - read by the run
     process = subprocess.Popen([sys.executable, "-c", "print('no such experiment')"], stdout=output)
     process.wait()
-    run = scaling.Training(process, output, tmp_path, 4, time.monotonic() + 5.0, [])
+    run = scaling.Training(Launched(process, output, tmp_path), 4, time.monotonic() + 5.0, [])
     with pytest.raises(OursFailed, match="no such experiment"):
         run.wait()
 
 
 def test_a_run_that_takes_too_long_is_out_of_time(family, tmp_path):
-    run = scaling.Training(family[0], None, tmp_path, 4, time.monotonic() - 1.0, [])
+    run = scaling.Training(Launched(family[0], None, tmp_path), 4, time.monotonic() - 1.0, [])
     with pytest.raises(OutOfTime, match="4 actors"):
         run.wait()
 
@@ -188,7 +189,7 @@ def test_quick_measures_a_few_unless_others_are_named(no_processes, monkeypatch)
 
 
 def test_both_sides_do_equal_work():
-    source = (scaling.ROOT / "benchmarks" / "peers" / "scaling_rllib.py").read_text()
+    source = (ROOT / "benchmarks" / "peers" / "scaling_rllib.py").read_text()
     config = compose([scaling.EXPERIMENT])
     learner = config.learner
     told = (scaling.STEP_S, config.actors.steps, learner.minibatch, learner.epochs, config.policy.hidden)

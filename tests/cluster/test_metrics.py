@@ -333,6 +333,12 @@ def test_the_llm_service_shows_its_metrics_where_the_monitor_looks(monitor):
 
 # a real run
 
+# each is sampled by its own role every few seconds: at first some are still 0 while others are far on
+COUNTED = (
+    *("cairn_env_steps", "cairn_actor_rollouts_total", "cairn_actor_env_steps_total"),
+    *("cairn_learner_env_steps_total", "cairn_learner_updates_total", "cairn_last_update_time_seconds"),
+)
+
 
 def scrape(address):
     with urllib.request.urlopen(address, timeout=10) as answer:
@@ -367,9 +373,15 @@ def test_a_run_on_ray_exports_all_of_it():
             if before and "metrics" in status:
                 found = scrape(status["metrics"])
                 missing = {m.name for m in wanted if f"ray_{m.name}" not in found}
-                at_work = [value for _, value in found.get("ray_cairn_actor_rollouts_total", ())]
-                missing |= set() if len(at_work) == 2 and all(at_work) else {"chunks of both actors"}
-        after = json.loads((path / "metrics.jsonl").read_text().splitlines()[-1])
+                at_work = [value for name in COUNTED for _, value in found.get(f"ray_{name}", ())]
+                missing |= set() if len(at_work) == len(COUNTED) + 2 and all(at_work) else {"work of every role"}
+        rows = path / "metrics.jsonl"
+        written = len(rows.read_text().splitlines())
+        while len(rows.read_text().splitlines()) < written + 2:  # a row that began after what was scraped
+            assert time.monotonic() < end, "no more rows are written"
+            assert process.poll() is None, (short / "printed").read_text()
+            time.sleep(0.1)
+        after = json.loads(rows.read_text().splitlines()[written + 1])
         for metric in wanted:
             for labels, value in found[f"ray_{metric.name}"]:
                 assert {name: labels.get(name) for name in ("run", "role")} == {"run": "story", "role": metric.role}

@@ -37,6 +37,7 @@ class MLPActing:
         self._config, self._spec, self.env = config, spec, env
         self.fields = visible(config, spec).fields
         self.text_fields: list[str] = []
+        self._eyes = {name: np.eye(f.size, dtype=np.float32) for name, f in self.fields.items() if f.kind == "category"}
         self.version = -1
         self._weights: Weights = {}
 
@@ -59,10 +60,10 @@ class MLPActing:
 
     def step(self, obs: Observation, state: NDArray[Any] | None = None) -> Step:
         """Logits [B, A] and values [B] of dense observations [B, ...]."""
-        w, hidden = self._weights, self._config.hidden
+        w = self._weights
         inner = np.tanh(self._flat(obs) @ w["network.first_weight"] + w["network.first_bias"])
-        first, second = w["network.second_weight"], w["network.second_bias"]
-        actor, critic = (np.tanh(inner[:, i * hidden : (i + 1) * hidden] @ first[i] + second[i]) for i in range(2))
+        halves = inner.reshape(len(inner), 2, self._config.hidden).swapaxes(0, 1)  # [2, B, hidden]
+        actor, critic = np.tanh(halves @ w["network.second_weight"] + w["network.second_bias"])
         logits = actor @ w["actor.weight"].T + w["actor.bias"]
         value = critic @ w["critic.weight"][0] + w["critic.bias"]
         return logits, value, None
@@ -73,7 +74,7 @@ class MLPActing:
         for name, field in self.fields.items():
             value = obs[name]
             if field.kind == "category":
-                parts.append(np.eye(field.size, dtype=np.float32)[value])
+                parts.append(self._eyes[name][value])
                 continue
             flat = value.reshape(len(value), math.prod(field.shape)).astype(np.float32)
             parts.append(flat / np.float32(10) if field.kind == "grid" else flat)

@@ -156,7 +156,7 @@ class RolloutActor:
         return True
 
     def heartbeat(self) -> dict[str, Any]:
-        """What the actor is doing and since when; answered by a thread of its own while a rollout runs."""
+        """What the actor is doing and since when; any thread may ask."""
         return {
             "phase": self.phase,
             "seconds": time.time() - self._began,

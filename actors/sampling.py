@@ -14,15 +14,14 @@ Step = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[Any] | None]
 def sample(logits: NDArray[np.float32], uniform: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Draw actions [B] from logits [B, A] with uniform numbers [B] in [0, 1); also their log-probabilities [B].
 
-    An action is the first whose cumulative probability reaches the number drawn. No compiled code: loading it takes an
+    An action is the first whose cumulative probability is above the number drawn. No compiled code: loading it takes an
     actor a second, and the sums of a few actions are quick.
     """
     logits = np.asarray(logits)
     shifted = logits - logits.max(1, keepdims=True)
     # In float64: float32 sums may end below the number drawn, and a forbidden action would be taken.
     reached = np.exp(shifted, dtype=np.float64).cumsum(1)
-    total = reached[:, -1:]
-    # Those that are not reached yet come first; 0 is what a mask forbids.
-    actions = ((reached < uniform[:, None] * total) | (reached == 0.0)).sum(1)
-    log_probs = shifted[np.arange(len(actions)), actions] - np.log(total[:, 0])
+    total = reached[:, -1]
+    actions = (reached <= (uniform * total)[:, None]).sum(1)  # those that are not beyond it come first
+    log_probs = shifted[np.arange(len(actions)), actions] - np.log(total)
     return actions, log_probs.astype(np.float32)

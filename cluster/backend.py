@@ -81,8 +81,8 @@ class Backend(Protocol):
     def place(self, handle: Handle) -> Place:
         """Whether a role has found no room yet (`none`), has a node (`there`), or had one that is `gone`."""
 
-    def heartbeats(self, handles: Sequence[Handle], timeout: float = 0.5) -> dict[str, dict[str, Any]]:
-        """What each role that answers in time is doing, by name."""
+    def heartbeats(self, handles: Sequence[Handle]) -> dict[str, dict[str, Any]]:
+        """What each role was doing when it last said so, by name; of those that are through their constructors."""
 
     def kill(self, handle: Handle) -> None:
         """End a role at once."""
@@ -133,7 +133,7 @@ class Inline:
     def place(self, handle: Handle) -> Place:
         return "there"
 
-    def heartbeats(self, handles: Sequence[Handle], timeout: float = 0.5) -> dict[str, dict[str, Any]]:
+    def heartbeats(self, handles: Sequence[Handle]) -> dict[str, dict[str, Any]]:
         return {h.name: h.target.heartbeat() for h in handles}
 
     def kill(self, handle: Handle) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.backend import Handle, InputLost, NodeLost, Place, RoleDied, Ticket
-from cluster.exporting import exporting
+from cluster.exporting import beats, exporting, forget
 from cluster.terminal import refuse_shadowed_workers
 from llm_service.errors import UsageError
 
@@ -153,11 +153,12 @@ class Local:
         return {"num_cpus": 1}
 
     def start(self, name: str, cls: type, *args: Any) -> Handle:
-        # A plain actor is deaf while a long call runs: heartbeats have a thread of their own.
-        groups: dict[str, Any] = {"concurrency_groups": {"heartbeat": 1}} if hasattr(cls, "heartbeat") else {}
-        if hasattr(cls, "concurrency"):  # of a role that many call at once
-            groups["max_concurrency"] = cls.concurrency
-        remote: Any = ray.remote(max_restarts=0, **self._resources(name), **groups)(exporting(cls, name, self._run))
+        # One call at a time, in the main thread, but for a role that many call at once. While Ray's threads work, its main
+        # thread wakes every 10 ms to look for signals: of 64 such actors, a tenth of two cores.
+        at_once = getattr(cls, "concurrency", None)
+        remote: Any = ray.remote(max_restarts=0, max_concurrency=at_once, **self._resources(name))(
+            exporting(cls, name, self._run)
+        )
         # Ray gives a name free some time after its actor was killed: a successor does not wait for that.
         self._started[name] += 1
         unique = name if self._started[name] == 1 else f"{name}#{self._started[name]}"
@@ -193,25 +194,27 @@ class Local:
             raise kind(f"{ticket.handle.name} in {ticket.method}: {error}") from None
 
     def place(self, handle: Handle) -> Place:
-        row = state.actor_table(handle.target._actor_id.hex())
+        row = state.actor_table(_actor(handle))
         if not row or (row["State"] != "DEAD" and not row["Pid"]):
             return "none"
         # One that died before it had a process was on its way to this node.
         own = [node for node in ray.nodes() if node["NodeID"] == row["Address"]["NodeID"]]  # type: ignore[no-untyped-call]
         return "there" if all(answers(node) for node in own) else "gone"
 
-    def heartbeats(self, handles: Sequence[Handle], timeout: float = 0.5) -> dict[str, dict[str, Any]]:
-        refs = {h.target.heartbeat.options(concurrency_group="heartbeat").remote(): h.name for h in handles}
-        done, _ = ray.wait(list(refs), num_returns=len(refs), timeout=timeout) if refs else ([], [])
-        answers = {}
-        for ref in done:
-            with contextlib.suppress(ray.exceptions.RayError):  # its death is noticed by the call it was working on
-                answers[refs[ref]] = ray.get(ref, timeout=timeout)
-        return answers
+    def heartbeats(self, handles: Sequence[Handle]) -> dict[str, dict[str, Any]]:
+        names = {_actor(handle): handle.name for handle in handles}
+        return {names[actor]: beat for actor, beat in beats(list(names)).items()}
 
     def kill(self, handle: Handle) -> None:
         ray.kill(handle.target, no_restart=True)
+        forget(_actor(handle))
 
     def shutdown(self) -> None:
         ray.shutdown()
         self._token_file.unlink(missing_ok=True)
+
+
+def _actor(handle: Handle) -> str:
+    """A role's id in Ray."""
+    actor: str = handle.target._actor_id.hex()
+    return actor

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from actors.policy_server import PolicyServer
-from cluster.backend import Backend, Ticket
+from cluster.backend import Backend, RoleDied, Ticket
 from cluster.config import Config
 from envs.api import EnvSpec
 
 ANSWER_S = 300.0
 """How long an actor waits for an answer."""
+ALIVE_S = 5.0
+"""How long the server may take for a sign of life."""
 
 
 def served(config: Config) -> bool:
@@ -45,7 +47,10 @@ class ServedPolicy:
 
     def alive(self) -> bool:
         """Whether it answers."""
-        return bool(self._backend.heartbeats([self._handle], timeout=5.0))
+        try:
+            return bool(self._backend.result(self._backend.submit(self._handle, "heartbeat"), timeout=ALIVE_S))
+        except RoleDied:
+            return False
 
     def kill(self) -> None:
         """End it."""

@@ -168,9 +168,8 @@ class Crew:
         return [f for f in finished if f[1] is not START], [t for t in also if t in done]
 
     def heartbeats(self) -> dict[str, dict[str, Any]]:
-        """What each actor that has started is doing. Others are deaf, and the controller would wait for them."""
-        started = (m for m in self._members if m.job is not START)
-        return self._backend.heartbeats([m.handle for m in started if m.handle is not None])
+        """What each actor that has started was doing a few seconds ago."""
+        return self._backend.heartbeats([m.handle for m in self._members if m.handle is not None])
 
     def kill(self) -> None:
         """End all actors."""

@@ -84,6 +84,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self.events = np.full(num_envs, -1, np.int32)
         self.reward = np.zeros(num_envs, np.float32)
         self.env_index = np.arange(first_index, first_index + num_envs, dtype=np.int32)
+        self._rows = np.arange(num_envs)
         self._root = np.full(num_envs, seed, np.int64)
         self._first = np.full(num_envs, -1, np.int64)  # explicit seed of episode 0, -1: derived from the root
         self._episode = np.full(num_envs, -1, np.int64)  # -1: not begun
@@ -162,7 +163,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
             self._root[:] = self._first[:] = seeds
             self._episode[:] = -1
         self.events[:] = -1
-        self._next_episode(np.arange(self.num_envs))
+        self._next_episode(self._rows)
         return self._observe(slice(None))
 
     def advance(self, actions: NDArray[Any]) -> Transition:
@@ -179,7 +180,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self.reward = reward
         self._length += 1
         self._total += reward
-        ended = np.flatnonzero(terminated | truncated)
+        (ended,) = (terminated | truncated).nonzero()
         final_obs: Observation = {}
         episodes = Episodes.empty()
         if len(ended):
@@ -208,11 +209,15 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self._begin_current(index)
 
     def _begin_current(self, index: NDArray[np.intp]) -> None:
-        named = (self._episode[index] == 0) & (self._first[index] >= 0)
-        self._seed[index] = np.where(named, self._first[index], self._derived_seeds(index, self._episode[index]))
+        episode = self._episode[index]
+        seeds = self._derived_seeds(index, episode)
+        if not episode.all():  # the first may have been named
+            first = self._first[index]
+            seeds = np.where((episode == 0) & (first >= 0), first, seeds)
+        self._seed[index] = seeds
         self._length[index] = 0
         self._total[index] = 0.0
-        self._start(index, self._seed[index])
+        self._start(index, seeds)
 
     def _derived_seeds(self, index: NDArray[np.intp], episode: NDArray[np.int64]) -> NDArray[np.int64]:
         """`episode_seed` of envs `index` at counters `episode`, [len(index)]."""
@@ -239,7 +244,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         longest = int(self._length.max()) + 1
         if longest > self._log.shape[1]:
             self._log = np.concatenate([self._log, np.zeros_like(self._log)], axis=1)
-        self._log[np.arange(self.num_envs), self._length] = actions
+        self._log[self._rows, self._length] = actions
 
     # ---- state between two steps --------------------------------------------------------------------------------
 
@@ -266,7 +271,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self._check_state(state)
         for name, kept in (("root", self._root), ("first", self._first), ("episode", self._episode)):
             kept[:] = state[name]
-        self._begin_current(np.arange(self.num_envs))
+        self._begin_current(self._rows)
         lengths, log = state["length"], state["log"]
         self._replay(lengths, log)
         self.events[:] = -1  # a state does not tell what was done last where an episode has just ended

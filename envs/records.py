@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -110,7 +111,9 @@ class Episodes:
         return Episodes(**{n: np.concatenate([getattr(p, n) for p in parts]) for n in Episodes.__annotations__})
 
     @staticmethod
+    @cache
     def empty() -> Episodes:
+        """No episodes; the same each time, since most steps end none."""
         return Episodes(
             env=np.zeros(0, np.int32),
             episode=np.zeros(0, np.int64),

@@ -1,6 +1,6 @@
 """Toy: three states in a row, for tests and for reading first.
 
-Mission: "go left" or "go right", drawn per episode. The agent starts in the middle of three cells.
+Mission: "go left" if the episode's seed is even, else "go right". The agent starts in the middle of three cells.
 Actions: 0 left, 1 stay, 2 right.
 Observation: `position` category in [0, 3), `mission` text.
 Reward: 1 at the end that the mission names, 0 at the other end.
@@ -88,7 +88,7 @@ class Line(VectorEnv):
 
     def _start_one(self, i: int, seed: int) -> None:
         self.position[i], self.clock[i] = 1, 0
-        self.mission[i] = np.random.default_rng(seed).integers(2)
+        self.mission[i] = seed % len(MISSIONS)
 
     def _advance(self, actions: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_]]:
         if self.step_seconds:
@@ -96,11 +96,11 @@ class Line(VectorEnv):
         return super()._advance(actions)
 
     def _step_one(self, i: int, action: int) -> tuple[float, bool, bool]:
-        self.position[i] = min(max(self.position[i] + int(action) - 1, 0), 2)
-        self.clock[i] += 1
-        at_end = self.position[i] != 1
-        goal = 2 * self.mission[i]
-        return float(self.position[i] == goal), bool(at_end), bool(not at_end and self.clock[i] >= MAX_STEPS)
+        place = min(max(int(self.position[i]) + int(action) - 1, 0), 2)
+        clock = int(self.clock[i]) + 1
+        self.position[i], self.clock[i] = place, clock
+        at_end = place != 1
+        return float(place == 2 * self.mission[i]), at_end, not at_end and clock >= MAX_STEPS
 
     def _observe(self, index: NDArray[np.intp] | slice) -> Observation:
         return {"position": self.position[index].copy(), "mission": self.mission[index].copy()}

@@ -32,7 +32,7 @@ class Scripted:
             raise RoleDied(f"{ticket.handle.name}: Traceback\nValueError: the reason")
         return "answer"
 
-    def heartbeats(self, handles, timeout=0.5):
+    def heartbeats(self, handles):
         return {h.name: {"phase": "rollout"} for h in handles}
 
     def kill(self, handle):
@@ -55,14 +55,6 @@ def test_starting_then_idle_then_busy_then_idle():
     finished, _ = made.collect([], 0)
     assert [(i, job, result) for i, job, _, result in finished] == [(0, "job", "answer")]
     assert made.idle() == [0, 1]
-
-
-def test_only_actors_that_have_started_are_asked_what_they_do():
-    """One whose constructor runs answers nothing, and the controller would wait for it."""
-    assert crew(Scripted(start="hang")).heartbeats() == {}
-    made = crew(Scripted())
-    made.give(0, "job", "hang")
-    assert set(made.heartbeats()) == {"actor-0", "actor-1"}
 
 
 def test_a_dead_actor_loses_its_job_and_its_successor_restores_the_last_delivery():

@@ -6,9 +6,11 @@
 
 A role that has them says so by methods, `numbers() -> {key: float}` and `heartbeat() -> {key: value}` for JSON, that may
 be called from another thread; it knows nothing of Ray. Heartbeats are told rather than asked for: an actor that can be
-asked while it works needs threads of Ray's, and then its main thread wakes a hundred times a second. All metrics travel as gauges, those that only grow as well: a counter of Ray's is not there
-before its first increment, and an increase that begins with the series is not seen. Ray forgets a gauge that is not
-set anew within two of its intervals (10 s each), so a role that is gone is gone from Prometheus too.
+asked while it works needs threads of Ray's, and then its main thread wakes a hundred times a second.
+
+All metrics travel as gauges, those that only grow as well: a counter of Ray's is not there before its first increment,
+and an increase that begins with the series is not seen. Ray forgets a gauge that is not set anew within two of its
+intervals (10 s each), so a role that is gone is gone from Prometheus too.
 
 Limit: what was counted in the last seconds before a process is killed is not seen.
 """

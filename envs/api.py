@@ -130,10 +130,11 @@ class VectorEnv(gymnasium.vector.VectorEnv):
 
     def _advance(self, actions: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_]]:
         """Step all envs: reward, terminated, truncated, each [N]. No reset."""
-        rewards, terminated, truncated = zip(
-            *[self._step_one(i, action) for i, action in enumerate(actions)], strict=True
-        )
-        return np.array(rewards, np.float32), np.array(terminated, np.bool_), np.array(truncated, np.bool_)
+        n = self.num_envs
+        reward, terminated, truncated = np.empty(n, np.float32), np.empty(n, np.bool_), np.empty(n, np.bool_)
+        for i, action in enumerate(actions):
+            reward[i], terminated[i], truncated[i] = self._step_one(i, action)
+        return reward, terminated, truncated
 
     def _replay(self, lengths: NDArray[np.int32], log: NDArray[Any]) -> None:
         """Bring every freshly started env i to step `lengths[i]` by the actions `log[i]`."""

@@ -4,9 +4,9 @@
     role.heartbeat() ┘                                       └──> a row of Ray's head ──> `beats` of many in one request
     controller: rows and what is true now ──> `Shown` ──────^
 
-A role that has them says so by methods, `numbers() -> {key: float}` and `heartbeat() -> {key: value}` for JSON, that may
-be called from another thread; it knows nothing of Ray. Heartbeats are told rather than asked for: an actor that can be
-asked while it works needs threads of Ray's, and then its main thread wakes a hundred times a second.
+A role that has them says so by methods, `numbers() -> {key: float}` and `heartbeat() -> {key: value}` for JSON, that
+may be called from another thread; it knows nothing of Ray. Heartbeats are told rather than asked for: an actor that can
+be asked while it works needs threads of Ray's, and then its main thread wakes a hundred times a second.
 
 All metrics travel as gauges, those that only grow as well: a counter of Ray's is not there before its first increment,
 and an increase that begins with the series is not seen. Ray forgets a gauge that is not set anew within two of its

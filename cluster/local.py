@@ -153,8 +153,8 @@ class Local:
         return {"num_cpus": 1}
 
     def start(self, name: str, cls: type, *args: Any) -> Handle:
-        # One call at a time, in the main thread, but for a role that many call at once. Where Ray's threads do the work,
-        # its main thread wakes every 10 ms to look for signals: with 64 such actors, for a tenth of two cores.
+        # One call at a time, in the main thread, but for a role that many call at once. Where threads of Ray's do the
+        # work, its main thread wakes every 10 ms to look for signals: with 64 such actors, for a tenth of two cores.
         at_once = getattr(cls, "concurrency", None)
         remote: Any = ray.remote(max_restarts=0, max_concurrency=at_once, **self._resources(name))(
             exporting(cls, name, self._run)

@@ -11,6 +11,7 @@ the last bits of float32 (a test compares them). Limit: no texts, no memory, no 
 from __future__ import annotations
 
 import math
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,7 +40,6 @@ class MLPActing:
         self.text_fields: list[str] = []
         self._eyes = {name: np.eye(f.size, dtype=np.float32) for name, f in self.fields.items() if f.kind == "category"}
         self.version = -1
-        self._weights: Weights = {}
 
     def initial_state(self, n: int) -> None:
         """It remembers nothing."""
@@ -48,25 +48,29 @@ class MLPActing:
         """Take new weights; equal versions are skipped."""
         if version != self.version:
             assert weights is not None
-            # They come as read-only views of shared memory, laid out as they were saved.
-            self._weights = {name: np.ascontiguousarray(value, np.float32) for name, value in weights.items()}
+            # They come as read-only views of shared memory, laid out as they were saved. Here all products are of one
+            # kind: with one env, what costs is code that the processor has not at hand.
+            w = {name: np.asarray(value, np.float32) for name, value in weights.items()}
+            self._body = _layer(w["network.first_weight"], w["network.first_bias"])
+            second = zip(w["network.second_weight"], w["network.second_bias"], strict=True)
+            self._actor, self._critic = (_layer(*part) for part in second)
+            self._logits = _layer(w["actor.weight"].T, w["actor.bias"])
+            self._value = _layer(w["critic.weight"].T, w["critic.bias"])
             self.version = version
 
     def play_in(self, env: VectorEnv) -> MLPActing:
         """The same policy at work in another env."""
-        other = MLPActing(self._config, self._spec, env)
-        other.version, other._weights = self.version, self._weights
+        other = copy(self)
+        other.env = env
         return other
 
     def step(self, obs: Observation, state: NDArray[Any] | None = None) -> Step:
         """Logits [B, A] and values [B] of dense observations [B, ...]."""
-        w = self._weights
-        inner = np.tanh(self._flat(obs) @ w["network.first_weight"] + w["network.first_bias"])
-        halves = inner.reshape(len(inner), 2, self._config.hidden).swapaxes(0, 1)  # [2, B, hidden]
-        actor, critic = np.tanh(halves @ w["network.second_weight"] + w["network.second_bias"])
-        logits = actor @ w["actor.weight"].T + w["actor.bias"]
-        value = critic @ w["critic.weight"][0] + w["critic.bias"]
-        return logits, value, None
+        hidden = self._config.hidden
+        inner = np.tanh(_apply(self._body, self._flat(obs)))
+        logits = _apply(self._logits, np.tanh(_apply(self._actor, inner[:, :hidden])))
+        value = _apply(self._value, np.tanh(_apply(self._critic, inner[:, hidden:])))
+        return logits, value[:, 0], None
 
     def _flat(self, obs: Observation) -> NDArray[np.float32]:
         """All numbers side by side, float32 [B, width], as `Network.inputs` has them."""
@@ -79,3 +83,16 @@ class MLPActing:
             flat = value.reshape(len(value), math.prod(field.shape)).astype(np.float32)
             parts.append(flat / np.float32(10) if field.kind == "grid" else flat)
         return parts[0] if len(parts) == 1 else np.concatenate(parts, 1)
+
+
+Layer = tuple[NDArray[np.float32], NDArray[np.float32]]
+"""Weights [in, out] in that order in memory, and biases [out]."""
+
+
+def _layer(weight: NDArray[np.float32], bias: NDArray[np.float32]) -> Layer:
+    return np.ascontiguousarray(weight), bias.reshape(-1).copy()
+
+
+def _apply(layer: Layer, x: NDArray[np.float32]) -> NDArray[np.float32]:
+    weight, bias = layer
+    return x @ weight + bias

@@ -18,10 +18,10 @@ def sample(logits: NDArray[np.float32], uniform: NDArray[np.float32]) -> tuple[N
     actor a second, and the sums of a few actions are quick.
     """
     logits = np.asarray(logits)
-    shifted = logits - logits.max(1, keepdims=True)
+    shifted = logits - np.maximum.reduce(logits, 1, keepdims=True)
     # In float64: float32 sums may end below the number drawn, and a forbidden action would be taken.
-    reached = np.exp(shifted, dtype=np.float64).cumsum(1)
+    reached = np.add.accumulate(np.exp(shifted, dtype=np.float64), 1)
     total = reached[:, -1]
-    actions = (reached <= (uniform * total)[:, None]).sum(1)  # those that are not beyond it come first
+    actions = (reached > (uniform * total)[:, None]).argmax(1)
     log_probs = shifted[np.arange(len(actions)), actions] - np.log(total)
     return actions, log_probs.astype(np.float32)

@@ -118,9 +118,10 @@ def _tell(beat: dict[str, Any]) -> None:
     """Write this actor's row."""
     import ray
 
-    row = ray.get_runtime_context().get_actor_id().encode(), json.dumps(beat).encode()
+    actor = ray.get_runtime_context().get_actor_id()
+    assert actor is not None, "only actors have heartbeats"
     with contextlib.suppress(ray.exceptions.RpcError):  # the head is out of reach: the next one is as good
-        _head().internal_kv_put(*row, True, BEATS, HEAD_S)
+        _head().internal_kv_put(actor.encode(), json.dumps(beat).encode(), True, BEATS, HEAD_S)
 
 
 def beats(actors: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -145,4 +146,4 @@ def forget(actor: str) -> None:
 def _head() -> Any:
     from ray.experimental import internal_kv
 
-    return internal_kv.internal_kv_get_gcs_client()
+    return internal_kv.internal_kv_get_gcs_client()  # type: ignore[no-untyped-call]

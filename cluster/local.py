@@ -155,10 +155,8 @@ class Local:
     def start(self, name: str, cls: type, *args: Any) -> Handle:
         # One call at a time, in the main thread, but for a role that many call at once. Where threads of Ray's do the
         # work, its main thread wakes every 10 ms to look for signals: with 64 such actors, for a tenth of two cores.
-        at_once = getattr(cls, "concurrency", None)
-        remote: Any = ray.remote(max_restarts=0, max_concurrency=at_once, **self._resources(name))(
-            exporting(cls, name, self._run)
-        )
+        options = {"max_concurrency": cls.concurrency} if hasattr(cls, "concurrency") else {}
+        remote: Any = ray.remote(max_restarts=0, **options, **self._resources(name))(exporting(cls, name, self._run))
         # Ray gives a name free some time after its actor was killed: a successor does not wait for that.
         self._started[name] += 1
         unique = name if self._started[name] == 1 else f"{name}#{self._started[name]}"

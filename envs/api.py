@@ -56,6 +56,10 @@ __all__ = [
 ]
 
 
+AHEAD = 8
+"""Episodes of an env whose seeds are computed together."""
+
+
 class VectorEnv(gymnasium.vector.VectorEnv):
     """N episodes of one world, stepped together. See the module docstring for the two faces.
 
@@ -87,9 +91,12 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self._rows = np.arange(num_envs)
         self._root = np.full(num_envs, seed, np.int64)
         self._first = np.full(num_envs, -1, np.int64)  # explicit seed of episode 0, -1: derived from the root
+        self._seeds_named = False  # whether there is any
         self._episode = np.full(num_envs, -1, np.int64)  # -1: not begun
         self._seed = np.zeros(num_envs, np.int64)
+        self._ahead: list[dict[int, int]] = [{}] * num_envs  # by counter, the seeds of coming episodes
         self._length = np.zeros(num_envs, np.int32)
+        self._longest = 0  # no running episode is longer
         self._total = np.zeros(num_envs, np.float32)
         self._log = np.zeros((num_envs, 64, *env_spec.action_shape), np.int16 if env_spec.discrete else np.float32)
         self.single_observation_space = env_spec.observation_space()
@@ -162,6 +169,8 @@ class VectorEnv(gymnasium.vector.VectorEnv):
             if seeds.shape != (self.num_envs,) or seeds.dtype.kind not in "iu" or (seeds.astype(np.int64) < 0).any():
                 raise ValueError(f"seeds must be {self.num_envs} integers that are not negative: got {seeds}")
             self._root[:] = self._first[:] = seeds
+            self._seeds_named = True
+            self._ahead = [{}] * self.num_envs
             self._episode[:] = -1
         self.events[:] = -1
         self._next_episode(self._rows)
@@ -212,7 +221,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
     def _begin_current(self, index: NDArray[np.intp]) -> None:
         episode = self._episode[index]
         seeds = self._derived_seeds(index, episode)
-        if not episode.all():  # the first may have been named
+        if self._seeds_named:
             first = self._first[index]
             seeds = np.where((episode == 0) & (first >= 0), first, seeds)
         self._seed[index] = seeds
@@ -222,8 +231,13 @@ class VectorEnv(gymnasium.vector.VectorEnv):
 
     def _derived_seeds(self, index: NDArray[np.intp], episode: NDArray[np.int64]) -> NDArray[np.int64]:
         """`episode_seed` of envs `index` at counters `episode`, [len(index)]."""
-        counters = zip(self._root[index].tolist(), self.env_index[index].tolist(), episode.tolist(), strict=True)
-        return np.array([episode_seed(*counter) for counter in counters], np.int64)
+        seeds = []
+        for i, k in zip(index.tolist(), episode.tolist(), strict=True):
+            if k not in self._ahead[i]:  # several at a time: the first takes ten times as long as one more
+                root, env = int(self._root[i]), int(self.env_index[i])
+                self._ahead[i] = {j: episode_seed(root, env, j) for j in range(k, k + AHEAD if k else 1)}
+            seeds.append(self._ahead[i][k])
+        return np.array(seeds, np.int64)
 
     def _require_begun(self) -> None:
         if self._episode[0] < 0:
@@ -242,9 +256,11 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         return actions
 
     def _remember(self, actions: NDArray[Any]) -> None:
-        longest = int(self._length.max()) + 1
-        if longest > self._log.shape[1]:
-            self._log = np.concatenate([self._log, np.zeros_like(self._log)], axis=1)
+        self._longest += 1
+        if self._longest > self._log.shape[1]:
+            self._longest = int(self._length.max()) + 1
+            if self._longest > self._log.shape[1]:
+                self._log = np.concatenate([self._log, np.zeros_like(self._log)], axis=1)
         self._log[self._rows, self._length] = actions
 
     # ---- state between two steps --------------------------------------------------------------------------------
@@ -272,6 +288,9 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self._check_state(state)
         for name, kept in (("root", self._root), ("first", self._first), ("episode", self._episode)):
             kept[:] = state[name]
+        self._seeds_named = bool((self._first >= 0).any())
+        self._ahead = [{}] * self.num_envs
+        self._longest = int(state["length"].max())
         self._begin_current(self._rows)
         lengths, log = state["length"], state["log"]
         self._replay(lengths, log)

@@ -142,20 +142,16 @@ class Searching:
         return len(archive)
 
     def _play(self, search: NoveltySearch, place: Path, crew: Crew, stop: Stop) -> bool:
-        waiting: list[Any] = []
+        self.waiting: list[Any] = []
         saved = shown = time.monotonic()
         first, begun = 0, 0.0
         while not search.done and not stop.reason:
-            for player in crew.idle():
-                batch = waiting.pop(0) if waiting else search.ask()
-                if batch is None:
-                    break
-                pieces = self._pieces(batch.weights)
-                crew.give(player, batch, "play_pieces", *pieces, returns=len(pieces))
+            self._give(search, crew)
             for _, batch, ticket, head in crew.collect([], timeout=0.5)[0]:
+                self._give(search, crew)  # before what came is told: nobody need wait for that
                 played = self._whole(ticket, head)
                 if played is None:
-                    waiting.append(batch)
+                    self.waiting.append(batch)
                 else:
                     search.tell(batch.ticket, played)
             now = time.monotonic()
@@ -170,6 +166,15 @@ class Searching:
                 self._save(search, place)
         self._save(search, place)
         return search.done
+
+    def _give(self, search: NoveltySearch, crew: Crew) -> None:
+        """Have every idle player play, as far as there is something to play yet."""
+        for player in crew.idle():
+            batch = self.waiting.pop(0) if self.waiting else search.ask()
+            if batch is None:
+                return
+            pieces = self._pieces(batch.weights)
+            crew.give(player, batch, "play_pieces", *pieces, returns=len(pieces))
 
     def _pieces(self, weights: NDArray[np.float32]) -> list[NDArray[np.float32]]:
         """A batch so cut that it goes and comes with the call; in one piece if a few would not do."""

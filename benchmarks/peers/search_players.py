@@ -1,7 +1,7 @@
 """Our search with so many players on Ray, in a process of its own: `search_players PLAYERS LATENCY_S GENERATIONS`.
 
 With a latency a player sleeps as long instead of playing: a world that is slow elsewhere. The last line of output is
-{"evaluations": how many a second, "digest": of the archive}.
+{"evaluations": how many a second from when all players are there, "digest": of the archive}.
 """
 
 from __future__ import annotations
@@ -34,6 +34,28 @@ class Sleeper(NoveltyPlayer):
         return Played(place, place, action, np.square(weights).mean(1))
 
 
+class Whole:
+    """A sink of metrics: evaluations a second between the first and the last row of which all players were there."""
+
+    def __init__(self, players: int) -> None:
+        self.players = players
+        self.seen: list[tuple[float, int]] = []
+
+    def __call__(self, row: dict[str, Any]) -> None:
+        if row["actors_alive"] == self.players:
+            self.seen.append((time.monotonic(), row["search/evaluations"]))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    @property
+    def rate(self) -> float:
+        if len(self.seen) < 2:
+            raise SystemExit("the search ended before all of its players had been there for a while")
+        (began, before), *_, (ended, after) = self.seen
+        return (after - before) / (ended - began)
+
+
 def main(players: int, latency_s: float, generations: int) -> None:
     from cluster.config import compose
     from cluster.folder import RunFolder
@@ -59,6 +81,8 @@ def main(players: int, latency_s: float, generations: int) -> None:
         folder = RunFolder.create(Path(place) / "search")
         backend = Local(players, folder.path / "token", dashboard=False)
         metrics = Metrics(folder.path / "metrics.jsonl")
+        whole = Whole(players)
+        metrics.sinks.append(whole)
         with Stop(folder.stop_file, None) as stop, Progress(folder, 0, 1000.0) as progress:
             stage, method = folder.stage("search"), cast(Any, config.method)
             searching = Searching(config, method.search, stage, folder, backend, metrics, progress)
@@ -68,7 +92,7 @@ def main(players: int, latency_s: float, generations: int) -> None:
             digest = Archive.read(stage / "archive-0").digest()
         metrics.close()
         backend.shutdown()
-    print(json.dumps({"evaluations": searching.rate, "digest": digest}))
+    print(json.dumps({"evaluations": whole.rate, "digest": digest}))
 
 
 if __name__ == "__main__":

@@ -19,9 +19,10 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from cluster import alerts, dashboard, folder, kubernetes
+from cluster import exporting as exporting_module
 from cluster.backend import Inline
 from cluster.config import compose
-from cluster.exporting import Shown, exporting
+from cluster.exporting import Shown, beats, exporting, forget
 from cluster.metrics import ACTOR, CONTROLLER, LEARNER, RAY, SEARCH, TABLE, Metrics
 from cluster.metrics_page import page
 from llm_service import assembly
@@ -165,6 +166,59 @@ def test_a_role_with_numbers_exports_them(monkeypatch):
     kind = exporting(Role, "policy", "r")
     kind(8)
     assert recorded.wait_for("cairn_actor_env_steps_total", run="r", role="actor", worker="0") == 8.0
+
+
+def test_a_heartbeat_is_told_at_once_and_read_with_others(monkeypatch):
+    rows, actor = {}, iter(["a1", "b2", "b2"])
+
+    class Head:
+        def internal_kv_put(self, key, value, overwrite, namespace, timeout):
+            rows[namespace, key] = value
+
+        def internal_kv_multi_get(self, keys, namespace, timeout):
+            return {key: rows[namespace, key] for key in keys if (namespace, key) in rows}
+
+        def internal_kv_del(self, key, by_prefix, namespace, timeout):
+            return rows.pop((namespace, key), None) is not None
+
+    class Busy:
+        def heartbeat(self):
+            return {"phase": "rollout", "seconds": 1.5}
+
+    class Context:
+        def get_actor_id(self):
+            return next(actor)
+
+    monkeypatch.setattr(exporting_module, "_head", Head)
+    monkeypatch.setattr("ray.get_runtime_context", Context)
+    for n in (1, 2):
+        exporting(Busy, "actor-0", "r")()
+        end = time.monotonic() + 20
+        while len(rows) < n:
+            assert time.monotonic() < end, "no heartbeat is told"
+            time.sleep(0.005)
+    assert beats(["a1", "b2", "c3"]) == {name: {"phase": "rollout", "seconds": 1.5} for name in ("a1", "b2")}
+    forget("a1")
+    forget("c3")
+    assert set(beats(["a1", "b2"])) == {"b2"}
+
+
+def test_a_head_out_of_reach_has_no_heartbeats_and_costs_nobody_anything(monkeypatch):
+    import ray
+
+    class Gone:
+        def __getattr__(self, name):
+            raise ray.exceptions.RpcError("unavailable")
+
+    class Context:
+        def get_actor_id(self):
+            return "a1"
+
+    monkeypatch.setattr(exporting_module, "_head", Gone)
+    monkeypatch.setattr("ray.get_runtime_context", Context)
+    exporting_module._tell({"phase": "rollout"})
+    forget("a1")
+    assert beats(["a1"]) == {}
 
 
 def test_rows_are_exported_until_the_end_and_those_of_evaluations_are_not(monkeypatch, tmp_path):

@@ -5,7 +5,7 @@
     8_killed, 32_killed    a quarter of the actors killed with SIGKILL in the midst: what is left of the rate afterwards
 
 The env sleeps, so all that costs is ours: acting, moving chunks and weights, learning, and looking after it all. Limit:
-processor time. A step of an actor takes 0.14 ms besides its sleep, or 0.6 ms with cold caches (docs/scaling.md).
+processor time. A step of an actor takes 0.07 ms besides its sleep, or 0.4 to 0.5 ms after one (docs/scaling.md).
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ from typing import Any
 from cluster import kubernetes
 from cluster.backend import PLACE_S, Backend, Handle, Interrupted, Place, Ticket
 from cluster.config import Config
-from cluster.local import JOIN, Local, answers, runtime_env
+from cluster.exporting import forget
+from cluster.local import JOIN, Local, actor_id, answers, runtime_env
 from cluster.topology import topology
 from llm_service.errors import UsageError
 
@@ -153,6 +154,7 @@ class Joined(Local):
     def kill(self, handle: Handle) -> None:
         if self._lost is None:
             super().kill(handle)
+            forget(actor_id(handle))
 
     def shutdown(self) -> None:
         if self._lost:

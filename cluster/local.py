@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.backend import Handle, InputLost, NodeLost, Place, RoleDied, Ticket
-from cluster.exporting import beats, exporting, forget
+from cluster.exporting import beats, exporting
 from cluster.terminal import refuse_shadowed_workers
 from llm_service.errors import UsageError
 
@@ -192,7 +192,7 @@ class Local:
             raise kind(f"{ticket.handle.name} in {ticket.method}: {error}") from None
 
     def place(self, handle: Handle) -> Place:
-        row = state.actor_table(_actor(handle))
+        row = state.actor_table(actor_id(handle))
         if not row or (row["State"] != "DEAD" and not row["Pid"]):
             return "none"
         # One that died before it had a process was on its way to this node.
@@ -200,19 +200,18 @@ class Local:
         return "there" if all(answers(node) for node in own) else "gone"
 
     def heartbeats(self, handles: Sequence[Handle]) -> dict[str, dict[str, Any]]:
-        names = {_actor(handle): handle.name for handle in handles}
+        names = {actor_id(handle): handle.name for handle in handles}
         return {names[actor]: beat for actor, beat in beats(list(names)).items()}
 
     def kill(self, handle: Handle) -> None:
         ray.kill(handle.target, no_restart=True)
-        forget(_actor(handle))
 
     def shutdown(self) -> None:
         ray.shutdown()
         self._token_file.unlink(missing_ok=True)
 
 
-def _actor(handle: Handle) -> str:
-    """A role's id in Ray."""
+def actor_id(handle: Handle) -> str:
+    """Of a role, in Ray."""
     actor: str = handle.target._actor_id.hex()
     return actor

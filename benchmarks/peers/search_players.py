@@ -45,9 +45,6 @@ class Whole:
         if row["actors_alive"] == self.players:
             self.seen.append((time.monotonic(), row["search/evaluations"]))
 
-    def close(self) -> None:
-        """Nothing is open."""
-
     @property
     def rate(self) -> float:
         if len(self.seen) < 2:

@@ -157,15 +157,16 @@ def test_a_role_with_numbers_exports_them(monkeypatch):
     recorded = Recorded(monkeypatch)
     kind = exporting(Role, "actor-3.1#2", "r")
     assert (kind.__name__, issubclass(kind, Role)) == ("Role", True)
-    kind(7)
+    role = kind(7)
     place = {"run": "r", "role": "actor", "worker": "3"}
     assert recorded.wait_for("cairn_actor_env_steps_total", **place) == 7.0
     assert recorded.wait_for("cairn_actor_seconds_total", **place, doing="idle") == 2.5
     assert {name for name, _ in recorded.set} == {"cairn_actor_env_steps_total", "cairn_actor_seconds_total"}
+    role._exporter.close()
     assert exporting(Mute, "actor-0", "r") is Mute
-    kind = exporting(Role, "policy", "r")
-    kind(8)
+    role = exporting(Role, "policy", "r")(8)
     assert recorded.wait_for("cairn_actor_env_steps_total", run="r", role="actor", worker="0") == 8.0
+    role._exporter.close()
 
 
 def test_a_heartbeat_is_told_at_once_and_read_with_others(monkeypatch):
@@ -192,11 +193,12 @@ def test_a_heartbeat_is_told_at_once_and_read_with_others(monkeypatch):
     monkeypatch.setattr(exporting_module, "_head", Head)
     monkeypatch.setattr("ray.get_runtime_context", Context)
     for n in (1, 2):
-        exporting(Busy, "actor-0", "r")()
+        role = exporting(Busy, "actor-0", "r")()
         end = time.monotonic() + 20
         while len(rows) < n:
             assert time.monotonic() < end, "no heartbeat is told"
             time.sleep(0.005)
+        role._exporter.close()
     assert beats(["a1", "b2", "c3"]) == {name: {"phase": "rollout", "seconds": 1.5} for name in ("a1", "b2")}
     forget("a1")
     forget("c3")

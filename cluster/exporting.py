@@ -30,7 +30,7 @@ EVERY_S = 4.0
 """Seconds between two looks at a role."""
 BEATS = b"cairn heartbeats"
 """Where they are among the rows of Ray's head."""
-HEAD_S = 5.0
+HEAD_S = 2.0
 """How long its head may take for one request."""
 PREFIX = "ray_"
 """What Ray puts before every name."""

@@ -137,6 +137,12 @@ class Joined(Local):
         self._assert_head(at_once=True)
         return super().place(handle)
 
+    def heartbeats(self, handles: Sequence[Handle]) -> dict[str, dict[str, Any]]:
+        if self._lost:
+            return {}
+        self._assert_head()
+        return super().heartbeats(handles)
+
     def _assert_head(self, at_once: bool = False) -> None:
         """Raise `Interrupted` once Ray's head has been out of reach for `HEAD_S` seconds, and from then on."""
         if self._lost is None and (at_once or time.monotonic() - self._seen > LOOK_S):

@@ -210,7 +210,12 @@ def test_without_its_head_a_run_ends_and_goes_on_on_another_cluster(nodes, run):
     nodes.__init__()
     nodes.add("computing", cpus=2, learner=True)
     again = run.resume()
-    wait_for(lambda: status(run.path).get("env_steps", 0) > before["env_steps"] + 2000, "the resumed run")
+
+    def resumed():  # what the first run left in its status may be of more steps than its checkpoint
+        now = status(run.path)
+        return now.get("resumes") == before["resumes"] + 1 and now["env_steps"] > before["env_steps"] + 2000
+
+    wait_for(resumed, "the resumed run")
     after = stopped(run, again, 8 * 16)
     assert after["resumes"] == before["resumes"] + 1
     for name in ("version", "env_steps", "episodes", "chunks", "wall_seconds"):

@@ -51,6 +51,9 @@ class ActorsConfig(Part):
     """Envs of each actor; they are stepped together."""
     steps: int = 64
     """Steps T of a chunk."""
+    ahead: int = 0
+    """Chunks that an actor is asked for while it plays another, so that it never waits for the controller. Each makes
+    what is learned from one chunk older. Pays where many actors share few cores; `sync=true` takes none."""
     restarts: int = 5
     """How often one actor may be restarted within `restart_window_s` before it is quarantined."""
     restart_window_s: float = 600.0

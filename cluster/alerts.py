@@ -67,8 +67,8 @@ ALERTS = (
         "10m",
         "warning",
         "Run {{ $labels.run }} makes chunks that are too old to learn from.",
-        "They are dropped. The learner is slower than its actors: fewer actors.n or actors.envs, more learner.n, or a "
-        "larger learner.max_lag.",
+        "They are dropped. The learner is slower than its actors: less actors.n, actors.envs or actors.ahead, more "
+        "learner.n, or a larger learner.max_lag.",
     ),
     Alert(
         "CairnActorsMissing",

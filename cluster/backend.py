@@ -72,8 +72,8 @@ class Backend(Protocol):
     def caller(self, handle: Handle, method: str, timeout: float) -> Callable[..., Any]:
         """A function that calls the method and waits for its result; it may be sent to other roles."""
 
-    def wait(self, tickets: Sequence[Ticket], timeout: float) -> list[Ticket]:
-        """Those that are done, or failed, once at least one is; empty after `timeout` seconds."""
+    def wait(self, tickets: Sequence[Ticket], timeout: float, several: int = 1) -> list[Ticket]:
+        """Those that are done, or failed, once there are `several`; those that are after `timeout` seconds."""
 
     def result(self, ticket: Ticket, part: int = 0, timeout: float = 60.0) -> Any:
         """Read one result. Raises RoleDied, or the `UsageError` that the role raised: no restart would help."""
@@ -119,7 +119,7 @@ class Inline:
         call: Callable[..., Any] = getattr(handle.target, method)
         return call
 
-    def wait(self, tickets: Sequence[Ticket], timeout: float) -> list[Ticket]:
+    def wait(self, tickets: Sequence[Ticket], timeout: float, several: int = 1) -> list[Ticket]:
         return list(tickets)
 
     def result(self, ticket: Ticket, part: int = 0, timeout: float = 60.0) -> Any:

@@ -22,7 +22,7 @@ BOUNDS = (  # dotted keys, what their values must be, and the test
         lambda value: value >= 1,
     ),
     (
-        r"seed|actors\.(restarts|backoff_s)|learner\.(chunks|reference_kl|max_lag|value_coefficient|entropy_coefficient)"
+        r"seed|actors\.(restarts|backoff_s|ahead)|learner\.(chunks|reference_kl|max_lag|value_coefficient|entropy_coefficient)"
         r"|evaluate\.(every|videos)|dqn\.(start_steps|alpha)|intrinsic\.(alpha|language_weight)"
         r"|fit\.(warmup|weight_decay)",
         "at least 0",

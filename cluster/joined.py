@@ -123,9 +123,9 @@ class Joined(Local):
         self._assert_head()
         return super().start(name, cls, *args)
 
-    def wait(self, tickets: Sequence[Ticket], timeout: float) -> list[Ticket]:
+    def wait(self, tickets: Sequence[Ticket], timeout: float, several: int = 1) -> list[Ticket]:
         self._assert_head()
-        return super().wait(tickets, timeout)
+        return super().wait(tickets, timeout, several)
 
     def result(self, ticket: Ticket, part: int = 0, timeout: float = 60.0) -> Any:
         ends = time.monotonic() + timeout

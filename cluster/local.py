@@ -155,8 +155,9 @@ class Local:
     def start(self, name: str, cls: type, *args: Any) -> Handle:
         # One call at a time, in the main thread, but for a role that many call at once. Where threads of Ray's do the
         # work, its main thread wakes every 10 ms to look for signals: with 64 such actors, for a tenth of two cores.
-        options = {"max_concurrency": cls.concurrency} if hasattr(cls, "concurrency") else {}
-        remote: Any = ray.remote(max_restarts=0, **options, **self._resources(name))(exporting(cls, name, self._run))
+        options: dict[str, Any] = {"max_concurrency": cls.concurrency} if hasattr(cls, "concurrency") else {}
+        options |= {"max_restarts": 0, "enable_task_events": False}  # Ray's log of calls: its price grows with chunks
+        remote: Any = ray.remote(**options, **self._resources(name))(exporting(cls, name, self._run))
         # Ray gives a name free some time after its actor was killed: a successor does not wait for that.
         self._started[name] += 1
         unique = name if self._started[name] == 1 else f"{name}#{self._started[name]}"
@@ -169,13 +170,14 @@ class Local:
     def caller(self, handle: Handle, method: str, timeout: float) -> Callable[..., Any]:
         return _Caller(handle.target, method, timeout)
 
-    def wait(self, tickets: Sequence[Ticket], timeout: float) -> list[Ticket]:
+    def wait(self, tickets: Sequence[Ticket], timeout: float, several: int = 1) -> list[Ticket]:
         if not tickets:
             time.sleep(timeout)
             return []
         by_ref = {ticket.parts[0]: ticket for ticket in tickets}
-        done, _ = ray.wait(list(by_ref), num_returns=1, timeout=timeout, fetch_local=False)
-        if done:  # one came: take whatever else is there too
+        several = min(several, len(by_ref))
+        done, _ = ray.wait(list(by_ref), num_returns=several, timeout=timeout, fetch_local=False)
+        if done:  # take whatever else is there too
             done, _ = ray.wait(list(by_ref), num_returns=len(by_ref), timeout=0, fetch_local=False)
         return [by_ref[ref] for ref in done]
 

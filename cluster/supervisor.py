@@ -1,11 +1,11 @@
 """Keeps the rollout actors at work: gives them jobs, notices the dead and the hung, restarts with a budget.
 
-    starting ──> idle <──> busy
-        ^                   │ died, raised, or took too long
-        └── waiting <───────┤
-            (back-off)      └──> quarantined (budget spent)
+    starting ──> at work: plays its jobs in order, idle without any
+        ^           │ died, raised, or took too long
+        └── waiting ┤
+      (back-off)    └──> quarantined (budget spent)
 
-An actor is rebuilt from its setup and the state of its last delivered chunk: it loses the chunk in flight, no more.
+An actor is rebuilt from its setup and the state of its last delivered chunk: it loses the jobs it had, no more.
 To lose a node spends no actor's budget. What finds no room stays at `starting`, and begins when a node joins.
 """
 
@@ -37,8 +37,7 @@ def last_line(text: str) -> str:
 class _Member:
     state: str = "waiting"
     handle: Handle | None = None
-    job: Any = None
-    ticket: Ticket | None = None
+    jobs: deque[tuple[Any, Ticket]] = field(default_factory=deque)  # the first is being done
     incarnation: int = -1
     start_at: float = 0.0
     failures: deque[float] = field(default_factory=deque)
@@ -76,47 +75,52 @@ class Crew:
         self.first_cause = ""
         self._revive()
 
-    def idle(self) -> list[int]:
-        """Actors that wait for a job."""
-        return [i for i, m in enumerate(self._members) if m.state == "idle"]
+    def idle(self, ahead: int = 0) -> list[int]:
+        """Actors that wait for a job; those too that have no more than `ahead` jobs yet to do."""
+        return [i for i, m in enumerate(self._members) if m.state == "at work" and len(m.jobs) <= ahead]
 
     @property
     def alive(self) -> int:
-        return sum(m.state in ("idle", "busy") for m in self._members)
+        return sum(m.state == "at work" for m in self._members)
 
     @property
     def quarantined(self) -> list[int]:
         return [i for i, m in enumerate(self._members) if m.state == "quarantined"]
 
     def busy_with(self, kind: type) -> list[int]:
-        """Actors that work on a job of this kind."""
-        return [i for i, m in enumerate(self._members) if m.state == "busy" and isinstance(m.job, kind)]
+        """The actor of every job of this kind that is not done."""
+        return [i for i, m in enumerate(self._members) for job, _ in m.jobs if isinstance(job, kind)]
 
     def give(self, i: int, job: Any, method: str, *args: Any, returns: int = 1) -> None:
-        """Let idle actor i work on `job` by calling `method`."""
+        """Let actor i, which is at work, do `job` by calling `method`, once it has done what it was given before."""
         member = self._members[i]
-        assert member.state == "idle"
+        assert member.state == "at work"
         assert member.handle is not None
-        member.state, member.job = "busy", job
-        member.ticket = self._backend.submit(member.handle, method, *args, returns=returns)
+        member.jobs.append((job, self._backend.submit(member.handle, method, *args, returns=returns)))
 
     def delivered(self, i: int, state: dict[str, Any]) -> None:
         """Remember what a successor of actor i would restore."""
         self._members[i].saved = state
 
-    def rewind(self, i: int, state: dict[str, Any] | None) -> Any:
-        """Let a successor of actor i go on from an earlier state. Returns the job that is lost by that, None without.
+    def rewind(self, i: int, state: dict[str, Any] | None) -> list[Any]:
+        """Let a successor of actor i go on from an earlier state. Returns the jobs that are lost by that.
 
         state: None begins anew.
         """
         member = self._members[i]
-        job, member.saved = member.job, state
+        lost = [job for job, _ in member.jobs if job is not START]
+        member.saved = state
         if member.handle is not None:
-            self._backend.kill(member.handle)
-            member.handle = member.job = member.ticket = member.unplaced = None
+            self._end(member)
             member.state, member.start_at = "waiting", time.monotonic()
             self.restarts += 1
-        return None if job is START else job
+        return lost
+
+    def _end(self, member: _Member) -> None:
+        if member.handle is not None:
+            self._backend.kill(member.handle)
+        member.handle = member.unplaced = None
+        member.jobs.clear()
 
     def assert_places(self, needed: set[int]) -> None:
         """Raise `Interrupted` if all of `needed` are in quarantine or have had no place for `PLACE_S` seconds."""
@@ -128,12 +132,15 @@ class Crew:
                 "add nodes, or take fewer actors, then resume"
             )
 
-    def collect(self, also: list[Ticket], timeout: float) -> tuple[list[tuple[int, Any, Ticket, Any]], list[Ticket]]:
+    def collect(
+        self, also: list[Ticket], timeout: float, several: int = 1
+    ) -> tuple[list[tuple[int, Any, Ticket, Any]], list[Ticket]]:
         """Wait for something to happen.
 
         Args:
             also: other tickets worth waking for.
             timeout: seconds.
+            several: things to wait for within that time, where nobody waits for the first of them.
 
         Returns:
             Finished jobs as (actor, job, ticket, first result), result None for a job that was lost with its actor;
@@ -145,25 +152,26 @@ class Crew:
         """
         self._revive()
         self.assert_places(set(range(len(self._members))))
-        working = {id(m.ticket): i for i, m in enumerate(self._members) if m.ticket is not None}
-        tickets = [m.ticket for m in self._members if m.ticket is not None]
-        done = self._backend.wait([*tickets, *also], timeout)
+        working = {id(m.jobs[0][1]): i for i, m in enumerate(self._members) if m.jobs}
+        tickets = [m.jobs[0][1] for m in self._members if m.jobs]
+        done = self._backend.wait([*tickets, *also], timeout, several)
         finished = []
         for ticket in done:
             if id(ticket) not in working:
                 continue
             i = working[id(ticket)]
             member = self._members[i]
-            job = member.job
             try:
                 result = self._backend.result(ticket)
             except RoleDied as death:
+                finished += self._lost(i)
                 self._failed(i, str(death), spends=not isinstance(death, NodeLost))
-                finished.append((i, job, ticket, None))
                 continue
-            member.state, member.job, member.ticket, member.unplaced = "idle", None, None, None
-            if job is not START:
-                finished.append((i, job, ticket, result))
+            job, _ = member.jobs.popleft()
+            member.state, member.unplaced = "at work", None
+            if member.jobs:
+                member.jobs[0][1].submitted = time.monotonic()  # the time of the next begins
+            finished.append((i, job, ticket, result))
         finished += self._overdue()
         return [f for f in finished if f[1] is not START], [t for t in also if t in done]
 
@@ -180,23 +188,28 @@ class Crew:
     def _overdue(self) -> list[tuple[int, Any, Ticket, Any]]:
         lost = []
         for i, member in enumerate(self._members):
-            limit = self._start_timeout_s if member.job is START else self._config.timeout_s
-            if member.ticket is not None and time.monotonic() - member.ticket.submitted > limit:
+            if not member.jobs:
+                continue
+            job, ticket = member.jobs[0]
+            limit = self._start_timeout_s if job is START else self._config.timeout_s
+            if time.monotonic() - ticket.submitted > limit:
                 assert member.handle is not None
-                if member.job is START and self._backend.place(member.handle) == "none":
-                    member.unplaced = member.unplaced or member.ticket.submitted
-                    member.ticket.submitted = time.monotonic()  # its time begins when it has a place
+                if job is START and self._backend.place(member.handle) == "none":
+                    member.unplaced = member.unplaced or ticket.submitted
+                    ticket.submitted = time.monotonic()  # its time begins when it has a place
                     continue
-                lost.append((i, member.job, member.ticket, None))
+                lost += self._lost(i)
                 phase = self._backend.heartbeats([member.handle]).get(member.handle.name, {}).get("phase", "unknown")
                 self._failed(i, f"actor-{i} took more than {limit:.0f} s; its phase is {phase!r}")
         return lost
 
+    def _lost(self, i: int) -> list[tuple[int, Any, Ticket, Any]]:
+        """The jobs that actor i takes with it, as `collect` tells of them."""
+        return [(i, job, ticket, None) for job, ticket in self._members[i].jobs]
+
     def _failed(self, i: int, cause: str, spends: bool = True) -> None:
         member = self._members[i]
-        if member.handle is not None:
-            self._backend.kill(member.handle)
-        member.handle = member.job = member.ticket = member.unplaced = None
+        self._end(member)
         now = time.monotonic()
         if spends:
             self.first_cause = self.first_cause or cause
@@ -220,5 +233,5 @@ class Crew:
                 member.incarnation += 1
                 name = f"actor-{i}" + (f".{member.incarnation}" if member.incarnation else "")
                 member.handle = self._backend.start(name, self._role, self._setup, i, member.incarnation, member.saved)
-                member.state, member.job = "starting", START
-                member.ticket = self._backend.submit(member.handle, "ready")
+                member.state = "starting"
+                member.jobs.append((START, self._backend.submit(member.handle, "ready")))

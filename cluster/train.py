@@ -86,6 +86,9 @@ class Training:
         self.weights: Any = None
         self._status_at = 0.0
         self._rolled, self._last_rolled = 0, dict[int, int]()
+        self._ahead = 0 if config.sync else config.actors.ahead
+        # Actors with work ahead do not wait for the controller, for whom a turn costs nearly as much as two chunks.
+        self._several = 1 + self._ahead * config.actors.n // 16
         self.learner: LearnerGroup
         self.server: ServedPolicy | None = None
         self.crew: Crew
@@ -217,9 +220,9 @@ class Training:
         """Forget what an actor delivered and nobody learned: its successor plays the very chunks again."""
         self.ready = [ready for ready in self.ready if ready.summary.actor != actor]
         under_way = [ready.summary.state for ready in self._learning if ready.summary.actor == actor]
-        job = self.crew.rewind(actor, under_way[-1] if under_way else self.states.get(actor))
-        if isinstance(job, Batch):
-            job.evaluation.take(job, None)
+        for job in self.crew.rewind(actor, under_way[-1] if under_way else self.states.get(actor)):
+            if isinstance(job, Batch):
+                job.evaluation.take(job, None)
 
     def _take_back(self) -> None:
         """After an update that found chunks gone: those that are there wait again, the others are played again."""
@@ -249,7 +252,7 @@ class Training:
             if not self.learner.tickets and self.ending and not self.evaluations:
                 return self.finished
             self._dispatch(rollouts=not self.ending)
-            jobs, done = self.crew.collect(self.learner.tickets, timeout=0.5)
+            jobs, done = self.crew.collect(self.learner.tickets, timeout=0.5, several=self._several)
             for actor, job, ticket, result in jobs:
                 self._take(actor, job, ticket, result)
             try:
@@ -264,10 +267,10 @@ class Training:
             self._look_around()
 
     def _dispatch(self, rollouts: bool) -> None:
-        """Give every idle actor a job: an evaluation's batch first, else the next chunk."""
+        """Give every idle actor a job, or one ahead: an evaluation's batch first, else the next chunk."""
         self._assert_enough_actors()
         # Those that waited longest first: with fewer chunks an update than actors, all must have their turn.
-        for actor in sorted(self.crew.idle(), key=lambda i: self._last_rolled.get(i, 0)):
+        for actor in sorted(self.crew.idle(self._ahead), key=lambda i: self._last_rolled.get(i, 0)):
             if any(evaluation.give(self.crew, actor) for evaluation in self.evaluations):
                 continue
             if rollouts and self._may_roll(actor):
@@ -286,7 +289,8 @@ class Training:
         makers = [ready.summary.actor for ready in self.ready] + self.crew.busy_with(Rollout)
         waiting = sum(maker % size == actor % size for maker in makers)
         # One update's worth may wait while the learner is busy: more would only grow stale.
-        return waiting < per_update * (1 if self.learner.tickets else 2)
+        ahead = self._ahead * self.config.actors.n // size
+        return waiting < per_update * (1 if self.learner.tickets else 2) + ahead
 
     def _assert_enough_actors(self) -> None:
         """With its actors all in quarantine a learner rank would wait for ever; in sync mode one is enough."""

@@ -197,10 +197,10 @@ class VectorEnv(gymnasium.vector.VectorEnv):
             final_obs = self._observe(ended)
             episodes = Episodes(
                 env=self.env_index[ended],
-                episode=self._episode[ended].copy(),
-                seed=self._seed[ended].copy(),
-                length=self._length[ended].copy(),
-                total=self._total[ended].copy(),
+                episode=self._episode[ended],
+                seed=self._seed[ended],
+                length=self._length[ended],
+                total=self._total[ended],
                 success=self._success(reward, terminated)[ended],
                 kind=self._kinds()[ended],
                 away=np.zeros(len(ended), np.int32),

@@ -177,6 +177,28 @@ def test_the_stop_verb_saves(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_killed_actor_takes_along_what_it_was_asked_ahead_and_every_chunk_is_learned_once(tmp_path):
+    process = launch("run", *TOY, *ENDLESS, "actors.n=3", "actors.ahead=2", f"run.folder={tmp_path}", "run.name=a")
+    path = tmp_path / "a"
+    beats = wait_for(lambda: status(path).get("heartbeats", {}).get("actor-1") and status(path)["heartbeats"], "beats")
+    os.kill(beats["actor-1"]["pid"], signal.SIGKILL)
+    wait_for(lambda: status(path).get("restarts") == 1 and status(path).get("actors_alive") == 3, "the restart")
+    at = status(path)["env_steps"]
+    wait_for(lambda: status(path)["env_steps"] > at + 5000, "learning to go on")
+    subprocess.run([sys.executable, str(ROOT / "launch.py"), "stop", str(path)], check=True, capture_output=True)
+    assert process.wait(60) == 3
+    saved = checkpoint.latest(path / "checkpoints")
+    counters, actors = saved.record["counters"], saved.arrays["actors"]
+    learned = [int(value) for name, value in actors.items() if name.endswith("/sequence")]
+    assert len(learned) == 3
+    assert sum(learned) == counters["chunks"]  # an actor's number of chunks says how many of its own were learned
+    assert counters["env_steps"] == 8 * 16 * (counters["chunks"] - counters["dropped_chunks"])
+    history = [r for r in rows(path) if r["kind"] == "train"]
+    assert [r["version"] for r in history] == list(range(1, len(history) + 1))
+    assert max(r["policy/lag_max"] for r in history) <= 4
+
+
+@pytest.mark.slow
 def test_sync_on_ray_equals_sync_in_one_process_bit_for_bit(tmp_path):
     words = ["env=babyai/GoToLocal", "sync=true", "policy.hidden=16", "actors.envs=4", "actors.steps=8"]
     words += ["learner.env_steps=640", "stages=[train]", "evaluate.every=0", f"run.folder={tmp_path}"]

@@ -32,7 +32,7 @@ class Placed(Inline):
     def submit(self, handle, method, *args, returns=1):
         return Ticket(handle, method, ("played",) * returns)
 
-    def wait(self, tickets, timeout):
+    def wait(self, tickets, timeout, several=1):
         return [ticket for ticket in tickets if ticket.handle.name not in self.unplaced]
 
     def result(self, ticket, part=0, timeout=60.0):
@@ -164,7 +164,7 @@ def test_an_llm_service_that_does_not_start_again_ends_the_run_resumable(tmp_pat
 
 
 class Losing(Inline):
-    """Everything works, but updates number 3 and 5 find that actor 1's chunk is gone with its node."""
+    """Everything works, but the updates number 3 and 5 with a chunk of actor 1's find that it is gone with its node."""
 
     def __init__(self):
         super().__init__()
@@ -176,8 +176,9 @@ class Losing(Inline):
         return made
 
     def submit(self, handle, method, *args, returns=1):
-        self.updates += method == "update"
-        if method == "update" and self.updates in (3, 5):
+        concerned = method == "update" and any(chunk.actor == 1 for chunk in args[2:])
+        self.updates += concerned
+        if concerned and self.updates in (3, 5):
             self.gone.append(self.makers["actor-1"])
             return Ticket(handle, method, ("lost",) * returns)
         return super().submit(handle, method, *args, returns=returns)
@@ -191,10 +192,11 @@ class Losing(Inline):
         return "gone" if any(handle is lost for lost in self.gone) else "there"
 
 
-@pytest.mark.parametrize("sync", [True, False])
-def test_chunks_that_are_lost_with_their_node_are_played_again_and_learned_once(tmp_path, monkeypatch, sync):
+@pytest.mark.parametrize(("sync", "ahead"), [(True, 0), (False, 0), (False, 1)])
+def test_chunks_that_are_lost_with_their_node_are_played_again_and_learned_once(tmp_path, monkeypatch, sync, ahead):
     words = ["env=toy/Line", "cluster=inline", f"sync={sync}".lower(), "policy.hidden=16", "actors.envs=4"]
-    words += ["actors.steps=8", "learner.env_steps=768", "stages=[train]", "evaluate.every=0", f"run.folder={tmp_path}"]
+    words += ["actors.steps=8", f"actors.ahead={ahead}", "learner.env_steps=768", "stages=[train]", "evaluate.every=0"]
+    words += [f"run.folder={tmp_path}"]
     assert controller.run(compose([*words, "run.name=whole"])) == 0
     monkeypatch.setattr(controller, "Inline", Losing)
     assert controller.run(compose([*words, "run.name=hurt"])) == 0

@@ -24,7 +24,7 @@ class Scripted:
     def submit(self, handle, method, *args, returns=1):
         return Ticket(handle, method, (self.start_script if method == "ready" else method,))
 
-    def wait(self, tickets, timeout):
+    def wait(self, tickets, timeout, several=1):
         return [t for t in tickets if t.parts[0] != "hang"]
 
     def result(self, ticket, part=0, timeout=60.0):
@@ -71,6 +71,47 @@ def test_a_dead_actor_loses_its_job_and_its_successor_restores_the_last_delivery
     assert backend.started[-1] == ("actor-0.1", ("setup", 0, 1, {"sequence": 3}))
     assert made.idle() == [0, 1]
     assert made.restarts == 1
+
+
+def test_jobs_ahead_are_done_in_order_and_the_time_of_each_begins_with_it():
+    made = crew(Scripted(), timeout_s=0.05)
+    made.give(0, "first", "ok")
+    assert made.idle() == [1]
+    assert made.idle(ahead=1) == [0, 1]
+    made.give(0, "second", "ok")
+    assert made.idle(ahead=1) == [1]
+    assert made.busy_with(str) == [0, 0]
+    time.sleep(0.06)  # too long for one, but the second has not begun when the first is done
+    assert [job for _, job, _, _ in made.collect([], 0)[0]] == ["first"]
+    assert [(job, result) for _, job, _, result in made.collect([], 0)[0]] == [("second", "answer")]
+    assert made.idle() == [0, 1]
+    assert made.restarts == 0
+
+
+@pytest.mark.parametrize("fate", ["die", "hang"])
+def test_all_jobs_of_an_actor_are_lost_with_it(fate):
+    backend, failures = Scripted(), []
+    made = crew(backend, failures, timeout_s=0.01)
+    made.give(0, "first", fate)
+    made.give(0, "second", "ok")
+    time.sleep(0.02)
+    lost = [(i, job, result) for i, job, _, result in made.collect([], 0)[0]]
+    assert lost == [(0, "first", None), (0, "second", None)]
+    assert len(failures) == 1
+    assert made.busy_with(str) == []
+    assert made.collect([], 0) == ([], [])
+    assert made.idle() == [0, 1]
+
+
+def test_who_is_rewound_loses_what_it_had_yet_to_do():
+    backend = Scripted()
+    made = crew(backend)
+    made.give(0, "first", "ok")
+    made.give(0, "second", "ok")
+    assert made.rewind(0, {"sequence": 2}) == ["first", "second"]
+    made.collect([], 0)
+    assert backend.started[-1] == ("actor-0.1", ("setup", 0, 1, {"sequence": 2}))
+    assert made.rewind(1, None) == []
 
 
 def test_states_of_a_checkpoint_are_restored_at_the_first_start():

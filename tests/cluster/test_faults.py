@@ -195,7 +195,6 @@ def test_a_killed_actor_takes_along_what_it_was_asked_ahead_and_every_chunk_is_l
     assert counters["env_steps"] == 8 * 16 * (counters["chunks"] - counters["dropped_chunks"])
     history = [r for r in rows(path) if r["kind"] == "train"]
     assert [r["version"] for r in history] == list(range(1, len(history) + 1))
-    assert max(r["policy/lag_max"] for r in history) <= 4
 
 
 @pytest.mark.slow

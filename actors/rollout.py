@@ -53,7 +53,7 @@ class ActorsConfig(Part):
     """Steps T of a chunk."""
     ahead: int = 0
     """Chunks that an actor is asked for while it plays another, so that it never waits for the controller. Each makes
-    what is learned from one chunk older. Pays where many actors share few cores; `sync=true` takes none."""
+    what is learned from one to two versions older. Pays where many actors share few cores; `sync=true` takes none."""
     restarts: int = 5
     """How often one actor may be restarted within `restart_window_s` before it is quarantined."""
     restart_window_s: float = 600.0

@@ -48,6 +48,8 @@ def _make_token() -> str:
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     }
+    # Ray's own is 15: the controller would be worth 28 actors to the kernel, and they wait while it computes.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     return token
 
 

@@ -1,12 +1,15 @@
 """Ray on this machine as a backend: roles come and go."""
 
+import os
+
 import pytest
 
 from cluster.backend import RoleDied
 from cluster.local import Local
 
 # Made here and not found by name: workers cannot import tests, so it is sent to them by value.
-ROLE = type("Role", (), {"__module__": "__main__", "ready": lambda self: True})
+PARTS = {"ready": lambda self: True, "niceness": lambda self: os.getpriority(os.PRIO_PROCESS, 0)}
+ROLE = type("Role", (), {"__module__": "__main__", **PARTS})
 
 
 @pytest.fixture(scope="module")
@@ -29,3 +32,9 @@ def test_a_killed_role_is_a_dead_one(local):
     local.kill(handle)
     with pytest.raises(RoleDied, match="other in ready"):
         local.result(local.submit(handle, "ready"))
+
+
+def test_the_kernel_prefers_no_role_to_another_nor_the_controller_to_them(local):
+    handle = local.start("peer", ROLE)
+    assert local.result(local.submit(handle, "niceness")) == os.getpriority(os.PRIO_PROCESS, 0)
+    local.kill(handle)

@@ -13,12 +13,13 @@ are timed after that.
 The peer is `peers/ellm_loop.py`: one world, one process, each thing in turn. Before anything is timed, both sides play
 the same worlds with the same actions: situations, states, deeds, goals and ends must be equal.
 
-Limit: arithmetic of the gradient steps, 16 rows an env step forward and backward, on one core on both sides. Ours does
-nothing else there; waiting, worlds and captions are beside it.
+Limit: arithmetic of the gradient steps, 16 rows an env step forward and backward. Both sides have one torch thread or
+one for each core for it, whichever is better; in ours waiting, worlds and captions are beside it.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -67,13 +68,14 @@ class Setting:
     pixels: bool = False
     headline: bool = False
 
-    def ours(self) -> list[str]:
-        """Words of a run."""
+    def ours(self, threads: int = 1) -> list[str]:
+        """Words of a run whose learner has so many torch threads."""
         words = [
             *EXPERIMENT,
             *ACTORS,
             f"llm.latency_s={self.latency_s}",
             f"learner.minibatch={self.minibatch}",
+            f"learner.threads={threads}",
             f"dqn.samples_per_insert={PER_STEP}",
             f"dqn.start_steps={self.start}",
             "learner.env_steps=100000000",
@@ -120,6 +122,7 @@ class Match:
             self.seconds, self.setting = QUICK_WINDOW, replace(setting, start=QUICK_START)
         self.notes: dict[str, str] = {}
         self.said, self.speed = "", 0.0
+        self.learn = self._learn()
 
     def compare(self) -> Report:
         """Rounds of ours and all peers."""
@@ -144,9 +147,26 @@ class Match:
         if self.slower and self.slower.speed:
             self.said = f"{self.slower.said}, with latency"
             return self.slower.speed
-        timeout = min(self.seconds + self.setting.start / 500 + PATIENCE, self.options.seconds_left)
-        self.speed = run_ours(self.setting.ours(), self._watch, timeout)
+        self.speed = self.learn()
         return self.speed
+
+    def _learn(self) -> Run:
+        """With one torch thread in the learner or one for each core, whichever is better here."""
+        said: dict[str, str] = {}
+
+        def with_threads(name: str, threads: int) -> Run:
+            def run() -> float:
+                timeout = min(self.seconds + self.setting.start / 500 + PATIENCE, self.options.seconds_left)
+                speed = run_ours(self.setting.ours(threads), self._watch, timeout)
+                self.said = said[name] = f"{self.said}, torch threads {name}"
+                return speed
+
+            return run
+
+        settings = {"1": with_threads("1", 1), "one a core": with_threads("one a core", os.cpu_count() or 1)}
+        if self.options.quick:
+            del settings["one a core"]
+        return better_of(settings, lambda best: setattr(self, "said", said[best]))
 
     def _watch(self, rows: Rows) -> float | None:
         """The steady speed once learning goes on for long enough."""

@@ -182,8 +182,9 @@ def no_processes(monkeypatch):
 
     def run_ours(words, watch, timeout):
         asked["ours"].append(words)
-        minibatch = next(int(word.partition("=")[2]) for word in words if word.startswith("learner.minibatch"))
-        return watch(metrics(400, minibatch))
+        told = dict(word.split("=", 1) for word in words)
+        speed = watch(metrics(400, int(told["learner.minibatch"])))
+        return speed if int(told["learner.threads"]) == 1 else speed / 2
 
     def run_peer(family, script, words, timeout):
         asked["theirs"].append(words)
@@ -212,7 +213,10 @@ def test_rows_and_what_is_said_of_them(no_processes):
     assert "rare" not in note
     assert "learner 80%, env 20%" in note
     assert "in 900 steps 5 questions" in note
-    assert "torch threads one a core" in note
+    assert "peer, torch threads one a core" in note
+    assert "env 25%, torch threads 1;" in note  # the better of two: halved with more
+    of_text = [words for words in no_processes["ours"] if words == ellm.SETTINGS["text"].ours()]
+    assert len(of_text) == 2  # both rounds; the other number of threads was tried once
 
 
 def test_quick_is_the_headlines(no_processes):

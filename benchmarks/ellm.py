@@ -7,6 +7,7 @@ are timed after that.
     text_with_llm_latency    a question to the model takes 200 ms; each situation is asked about once
     text                     it takes no time
     .../minibatch_512        as many rows, in minibatches of 512, of which `published_loop_512` has as well
+    .../bfloat16             both of these multiply bfloat16 numbers while they learn, if the processor can
     .../after_50000          by then most situations are known
     pixels                   pictures of 64 x 64 instead of the state in words
 
@@ -64,6 +65,7 @@ class Setting:
 
     latency_s: float = 0.0
     minibatch: int = MINIBATCH
+    bfloat16: bool = False
     start: int = START
     pixels: bool = False
     headline: bool = False
@@ -76,6 +78,7 @@ class Setting:
             f"llm.latency_s={self.latency_s}",
             f"learner.minibatch={self.minibatch}",
             f"learner.threads={threads}",
+            f"learner.autocast={'auto' if self.bfloat16 else 'none'}",
             f"dqn.samples_per_insert={PER_STEP}",
             f"dqn.start_steps={self.start}",
             "learner.env_steps=100000000",
@@ -95,6 +98,8 @@ SETTINGS = {
     "text": Setting(headline=True),
     "text_with_llm_latency/minibatch_512": Setting(LATENCY_S, LARGE_MINIBATCH),
     "text/minibatch_512": Setting(minibatch=LARGE_MINIBATCH),
+    "text_with_llm_latency/minibatch_512/bfloat16": Setting(LATENCY_S, LARGE_MINIBATCH, bfloat16=True),
+    "text/minibatch_512/bfloat16": Setting(minibatch=LARGE_MINIBATCH, bfloat16=True),
     "text_with_llm_latency/after_50000": Setting(LATENCY_S, start=LATE_START),
     "pixels": Setting(pixels=True),
 }
@@ -138,7 +143,9 @@ class Match:
             peers["published_loop_by_sentence"] = self._better("published_loop_by_sentence", "--by-sentence")
         if self.setting.minibatch != MINIBATCH:
             size = "--minibatch", str(self.setting.minibatch)
-            peers["published_loop_512"] = self._better("published_loop_512", *size)
+            peers["published_loop_512"] = self._better(
+                "published_loop_512", *size, *["--bfloat16"] * self.setting.bfloat16
+            )
         return peers
 
     # ---- ours ---------------------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ from learner.intrinsic import COLUMN, Intrinsic, of_walk
 from learner.models.policy import Policy
 from learner.models.q import project
 from learner.ppo import LearnerConfig
+from learner.precision import arithmetic, halves
 from learner.replay import Replay, Rewards, Sample, Walk
 
 REPORT = ("losses/q", "losses/td_error", "policy/q_mean", "losses/gradient_norm", "losses/skipped")
@@ -144,6 +145,7 @@ class DQN:
         assert policy.q is not None, "the configuration was checked: policy.head is dueling"
         self.config, self.dqn, self.policy, self.q, self.group, self.seed = config, dqn, policy, policy.q, group, seed
         self.intrinsic = intrinsic
+        self.half = halves(config.autocast)
         self.size = max(1, config.minibatch // group.size)
         alpha = dqn.alpha if dqn.prioritised else 0.0
         self.replay = Replay(
@@ -268,7 +270,8 @@ class DQN:
         """One gradient step of size `rate`. Returns the numbers that `REPORT` names."""
         random = np.random.default_rng([self.seed, self.counts.updates, self.group.rank])
         sample = self.replay.sample(self.size, random, self.config.discount, self.rewards, beta)
-        loss, error, value = self.loss(sample)
+        with arithmetic(self.half):
+            loss, error, value = self.loss(sample)
         mean = (torch.from_numpy(sample.weight) * loss).mean()
         gradients = torch.autograd.grad(mean, self.owned, materialize_grads=True)
         norm, usable = descend(self.adam, gradients, self.group, self.config.gradient_clip, rate)

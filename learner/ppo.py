@@ -17,7 +17,6 @@ passes a step.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
@@ -40,7 +39,7 @@ from learner.intrinsic import Intrinsic
 from learner.models.llm_policy import LanguagePolicy
 from learner.models.policy import Policy
 from learner.origin import Origin
-from learner.precision import has_bfloat16, require_bfloat16
+from learner.precision import Autocast, arithmetic, halves
 from learner.value_scale import ValueScale
 
 REPORT = (*losses.REPORT, "reference_kl", "gradient_norm", "skipped")
@@ -108,10 +107,10 @@ class LearnerConfig(Part):
     reward_weights: dict[str, float] = Field(default={})
     """What columns of rewards (`env`, `goal`, `intrinsic`) are multiplied by before they are summed; 1 where none is
     named. `learner.reward_weights.env=0` learns from the others only."""
-    autocast: Literal["none", "auto", "bfloat16"] = "none"
+    autocast: Autocast = "none"
     """Arithmetic of the networks while learning: float32, or bfloat16 (`auto`: where the processor has it). On one core
-    bfloat16 makes `film`, and minibatches of thousands, a quarter to a half faster, and the `mlp` in minibatches of 256
-    slower."""
+    bfloat16 makes `film`, minibatches of thousands, and those of 512 of action values over texts, a quarter to a half
+    faster, and the `mlp` in minibatches of 256 slower. Action values themselves are float32 always."""
 
     @field_validator("reward_weights")
     @classmethod
@@ -150,9 +149,7 @@ class PPO:
         seed: int,
         intrinsic: Intrinsic | None = None,
     ) -> None:
-        if config.autocast == "bfloat16":
-            require_bfloat16()
-        self.half = config.autocast != "none" and has_bfloat16()
+        self.half = halves(config.autocast)
         self.config, self.policy, self.group, self.seed = config, policy, group, seed
         self.intrinsic = intrinsic
         parameters, self.gradient = side_by_side([p for p in policy.parameters() if p.requires_grad])
@@ -277,7 +274,7 @@ class PPO:
             if len(batch.final_index):
                 final_value = self.policy.decide(arrays(batch.final_obs), batch.texts)[1]
             return flat[: batch.action.size].numpy(), value.view(len(batch.value), -1).numpy(), final_value.numpy()
-        with self._precision():
+        with arithmetic(self.half):
             codes = self.policy.codes(batch.texts)
             logits, value, states = self.policy.unroll(batch.obs, codes, batch.state, batch.episode_starts)
             if len(batch.final_index):
@@ -375,7 +372,7 @@ class PPO:
             else:
                 yield from ((*piece, None) for piece in self.policy.pieces(arrays(obs), batch.texts))
             return
-        with self._precision():
+        with arithmetic(self.half):
             codes, obs = self._encode(batch.texts, obs)
             if batch.state is None:
                 logits, value, _ = self.policy.step(obs, codes, None)
@@ -399,10 +396,6 @@ class PPO:
         return self.policy.codes(texts[used]), obs | {
             name: part.view(obs[name].shape) for name, part in zip(names, parts, strict=True)
         }
-
-    def _precision(self) -> AbstractContextManager[Any]:
-        """The networks' arithmetic: float32, or what `autocast` says."""
-        return torch.autocast("cpu", torch.bfloat16) if self.half else nullcontext()
 
 
 def _numbers(x: Tensor) -> NDArray[np.float32]:

@@ -1,8 +1,14 @@
-"""Does this processor multiply bfloat16 numbers itself?"""
+"""Arithmetic of networks while they learn: float32, or bfloat16 where the processor multiplies it itself."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal
+
 import torch
+
+Autocast = Literal["none", "auto", "bfloat16"]
+"""float32; bfloat16 where the processor has it; bfloat16, or an error."""
 
 
 def has_bfloat16() -> bool:
@@ -11,7 +17,17 @@ def has_bfloat16() -> bool:
     return bool(found.get("avx512_bf16") or found.get("amx_bf16") or found.get("bf16"))
 
 
-def require_bfloat16() -> None:
-    """ValueError unless this processor multiplies bfloat16 numbers itself: emulated, they are slower than float32."""
-    if not has_bfloat16():
+def halves(autocast: Autocast) -> bool:
+    """Whether networks learn in bfloat16 here.
+
+    Raises:
+        ValueError: it was asked for, and this processor would emulate it, slower than float32.
+    """
+    if autocast == "bfloat16" and not has_bfloat16():
         raise ValueError("learner.autocast: bfloat16 needs a processor with avx512_bf16 or amx_bf16: set it to auto")
+    return autocast != "none" and has_bfloat16()
+
+
+def arithmetic(half: bool) -> AbstractContextManager[Any]:
+    """Within it, networks on the processor multiply bfloat16 numbers, or float32. Weights are float32 either way."""
+    return torch.autocast("cpu", torch.bfloat16) if half else nullcontext()

@@ -76,7 +76,8 @@ class Encoder:
         """Texts -> float32 [N, D], unit length; longer texts are cut after 256 tokens."""
         tokens = self._tokenizer(list(texts), return_tensors="pt", truncation=True, max_length=256, padding=True)
         tokens = tokens.to(self._device)
-        with self._torch.no_grad():
+        plain = self._torch.autocast(self._model.device.type, enabled=False)  # whatever who asks is doing
+        with self._torch.no_grad(), plain:
             states = self._model(**tokens).last_hidden_state
         if len(texts) == 1:
             mean = states.mean(1)

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from benchmarks.peers.common import arguments, report
 from benchmarks.peers.ellm_memory import WIDTH, Embeddings, Encode, Replay
 from benchmarks.peers.ellm_world import DEEDS, Payment, World
+from learner.precision import arithmetic, has_bfloat16
 
 HIDDEN = 512  # of every layer
 MINIBATCH, EVERY = 64, 4  # one update of so many rows every so many env steps: 16 rows a step
@@ -87,8 +88,17 @@ class Clock:
 class Loop:
     """The whole of it. `step` is one env step with all that belongs to it."""
 
-    def __init__(self, encode: Encode, seed: int = 0, *, pixels: bool = False, by_sentence: bool = False) -> None:
+    def __init__(
+        self,
+        encode: Encode,
+        seed: int = 0,
+        *,
+        pixels: bool = False,
+        by_sentence: bool = False,
+        bfloat16: bool = False,
+    ) -> None:
         torch.manual_seed(seed)
+        self.half = bfloat16 and has_bfloat16()
         self.random, self.pixels = np.random.default_rng(seed), pixels
         self.world, self.seed = World(seed), seed
         self.texts, self.pay = Embeddings(encode, by_sentence), Payment(encode)
@@ -167,12 +177,8 @@ class Loop:
         """One gradient step; its loss."""
         index, number = self.replay.sample(batch, self.random)
         action, (reward, discount) = torch.from_numpy(index[:, 1:2]), torch.from_numpy(number).unbind(1)
-        with torch.no_grad():
-            following = self.encoder(*self.inputs(index[:, 2]))
-            favoured = values(self.heads, following).argmax(-1, keepdim=True)
-            aim = reward + discount * values(self.target, following).gather(1, favoured).squeeze(1)
-        chosen = values(self.heads, self.encoder(*self.inputs(index[:, 0]))).gather(1, action).squeeze(1)
-        loss = nn.functional.smooth_l1_loss(chosen, aim)
+        with arithmetic(self.half):
+            loss = self.loss(index, action, reward, discount)
         self.optimiser.zero_grad()
         torch.autograd.backward(loss)
         self.optimiser.step()
@@ -181,6 +187,17 @@ class Loop:
             self.target.load_state_dict(self.heads.state_dict())
         self.clock.lap("learner")
         return loss.item()
+
+    def loss(self, index: NDArray[np.int64], action: Tensor, reward: Tensor, discount: Tensor) -> Tensor:
+        """Of the rows (seen, action, following) `index` [B, 3], actions [B, 1], rewards and discounts [B]: a number."""
+        # With gradients first: weights made bfloat16 are kept, and would be kept without.
+        outputs = values(self.heads, self.encoder(*self.inputs(index[:, 0]))).float()
+        with torch.no_grad():
+            following = self.encoder(*self.inputs(index[:, 2]))
+            favoured = values(self.heads, following).argmax(-1, keepdim=True)
+            aim = reward + discount * values(self.target, following).gather(1, favoured).squeeze(1)
+        chosen = outputs.gather(1, action).squeeze(1)
+        return nn.functional.smooth_l1_loss(chosen, aim.float())
 
 
 def measure(loop: Loop, seconds: float, start: int, latency_s: float, batch: int) -> dict[str, Any]:
@@ -213,13 +230,15 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="of torch; 0: one for each core")
     parser.add_argument("--pixels", action="store_true", help="states are pictures")
     parser.add_argument("--by-sentence", action="store_true", help="embed and remember sentences instead of texts")
+    parser.add_argument("--bfloat16", action="store_true", help="multiply bfloat16 numbers, if the processor can")
     parser.set_defaults(minibatch=MINIBATCH)
     options = parser.parse_args()
     torch.set_num_threads(options.threads or len(os.sched_getaffinity(0)))
     from llm_service.embedding import Encoder as MiniLM
     from llm_service.embedding import minilm_folder
 
-    loop = Loop(MiniLM(minilm_folder()).encode, options.seed, pixels=options.pixels, by_sentence=options.by_sentence)
+    kind = {"pixels": options.pixels, "by_sentence": options.by_sentence, "bfloat16": options.bfloat16}
+    loop = Loop(MiniLM(minilm_folder()).encode, options.seed, **kind)
     report(measure(loop, options.seconds, options.start, options.latency, options.minibatch))
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from envs.api import EnvSpec
 from envs.config import Part
 from learner.methods import Stage
+from learner.precision import halves
 
 
 class Config(Part):
@@ -36,10 +37,10 @@ def check(config: Any, spec: EnvSpec) -> None:
         ("learner.algorithm", learner.algorithm, "dqn"),
         ("policy.head", policy.head, "dueling"),
         ("policy.memory", policy.memory, "none"),
-        ("learner.autocast", learner.autocast, "none"),
     ):
         if found != needed:
             raise ValueError(f"method dqn needs {key}={needed}, got {found}")
+    halves(learner.autocast)
     if policy.atoms > 1 and policy.v_min >= policy.v_max:
         raise ValueError(f"policy.v_min must be less than policy.v_max, got {policy.v_min} and {policy.v_max}")
     lanes = actors.n * actors.envs // learner.n

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from envs.api import EnvSpec
 from envs.config import Part
 from learner.methods import Stage
-from learner.precision import require_bfloat16
+from learner.precision import halves
 
 
 class Config(Part):
@@ -46,5 +46,4 @@ def check(config: Any, spec: EnvSpec) -> None:
         raise ValueError(
             "learner.ratio=token needs actions that are spelt: policy.network=language_model, lm.head=scores"
         )
-    if config.learner.autocast == "bfloat16":
-        require_bfloat16()
+    halves(config.learner.autocast)

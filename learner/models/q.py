@@ -42,7 +42,7 @@ class ActionValues(nn.Module):
         """Outputs [..., atoms] -> the value that is expected, [...]."""
         if self.atoms == 1:
             return outputs.squeeze(-1)
-        return outputs.softmax(-1) @ self.support
+        return (outputs.softmax(-1) * self.support).sum(-1)  # no product of matrices: that may be in bfloat16
 
     def best(self, actor: Tensor, critic: Tensor) -> Tensor:
         """The best actions, int64 [B], by the features."""
@@ -75,13 +75,22 @@ class Dueling(ActionValues):
         return [self.value[-1], self.advantage[-1]]
 
     def forward(self, actor: Tensor, critic: Tensor) -> Tensor:
-        advantage = self.advantage(actor).unflatten(-1, (self.actions, self.atoms))
-        result: Tensor = self.value(critic).unsqueeze(-2) + advantage - advantage.mean(-2, keepdim=True)
+        advantage = stream(self.advantage, actor).unflatten(-1, (self.actions, self.atoms))
+        result: Tensor = stream(self.value, critic).unsqueeze(-2) + advantage - advantage.mean(-2, keepdim=True)
         return result
 
     def best(self, actor: Tensor, critic: Tensor) -> Tensor:
         """With one atom, the advantages tell alone."""
-        return self.advantage(actor).argmax(-1) if self.atoms == 1 else super().best(actor, critic)
+        return stream(self.advantage, actor).argmax(-1) if self.atoms == 1 else super().best(actor, critic)
+
+
+def stream(layers: nn.Sequential, features: Tensor) -> Tensor:
+    """Outputs of a stream, the last layer in float32 always: actions differ by less than bfloat16 can tell."""
+    first, relu, last = layers
+    hidden = relu(first(features))
+    with torch.autocast(hidden.device.type, enabled=False):
+        result: Tensor = last(hidden.to(last.weight.dtype))
+    return result
 
 
 def project(probability: Tensor, reward: Tensor, discount: Tensor, support: Tensor) -> Tensor:
@@ -99,5 +108,4 @@ def project(probability: Tensor, reward: Tensor, discount: Tensor, support: Tens
     step = support[1] - support[0]
     moved = (reward[:, None] + discount[:, None] * support).clamp(support[0], support[-1])  # [B, from]
     share = (1 - (moved[:, :, None] - support).abs() / step).clamp(min=0.0)  # [B, from, to]
-    result: Tensor = (probability[:, None, :] @ share).squeeze(1)
-    return result
+    return (probability[:, :, None] * share).sum(1)

@@ -25,6 +25,10 @@ IDS = {
     "ellm/text_with_llm_latency/minibatch_512/env_steps/published_loop_512": False,
     "ellm/text/minibatch_512/env_steps/published_loop": False,
     "ellm/text/minibatch_512/env_steps/published_loop_512": False,
+    "ellm/text_with_llm_latency/minibatch_512/bfloat16/env_steps/published_loop": False,
+    "ellm/text_with_llm_latency/minibatch_512/bfloat16/env_steps/published_loop_512": False,
+    "ellm/text/minibatch_512/bfloat16/env_steps/published_loop": False,
+    "ellm/text/minibatch_512/bfloat16/env_steps/published_loop_512": False,
     "ellm/text_with_llm_latency/after_50000/env_steps/published_loop": False,
     "ellm/pixels/env_steps/published_loop": False,
 }
@@ -139,6 +143,19 @@ def test_the_loop_learns_and_says_where_its_time_went(pixels, monkeypatch):
     assert answer["env_steps"] > 0
 
 
+def test_in_bfloat16_the_loop_learns_the_same_within_its_precision(monkeypatch):
+    monkeypatch.setattr(ellm_loop, "has_bfloat16", lambda: True)  # emulated where the processor has none
+    learned = []
+    for bfloat16 in (False, True):
+        loop = ellm_loop.Loop(encode, bfloat16=bfloat16)
+        ellm_loop.measure(loop, 1e-9, start=60, latency_s=0.0, batch=64)
+        learned.append((loop.update(512), torch.cat([each.grad.ravel() for each in loop.encoder.parameters()])))
+    (told, exact), (said, rounded) = learned
+    assert told != said
+    assert said == pytest.approx(told, rel=0.05)
+    assert torch.cosine_similarity(exact, rounded, 0) > 0.98
+
+
 def test_values_converge_on_what_is_paid():
     """A minibatch of one row whose episode ends is a regression on its reward."""
     torch.manual_seed(0)
@@ -250,6 +267,7 @@ def test_both_sides_do_equal_work(name):
     assert (config.method.name, config.learner.algorithm, config.env.id) == ("ellm", "dqn", "crafter/Text")
     assert config.dqn.samples_per_insert == ellm.PER_STEP == ellm_loop.MINIBATCH / ellm_loop.EVERY
     assert config.learner.minibatch == setting.minibatch
+    assert config.learner.autocast == ("auto" if setting.bfloat16 else "none")
     assert config.dqn.n_step == N_STEP
     assert config.dqn.double
     assert (config.policy.head, config.policy.hidden, config.policy.text) == ("dueling", ellm_loop.HIDDEN, "minilm")

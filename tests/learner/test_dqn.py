@@ -11,15 +11,19 @@ from actors import ActorsConfig, ActorSetup, RolloutActor
 from cluster import run as controller
 from cluster.config import compose
 from cluster.overrides import UsageError
-from learner import checkpoint
+from learner import checkpoint, precision
 from learner.collective import Group
 from learner.dqn import DQN, DQNConfig, lanes
 from learner.group import build_policy, get_weights, set_weights
 from learner.models import PolicyConfig
 from learner.ppo import LearnerConfig
+from learner.precision import arithmetic
 from tests.learner.ranks import both
 
 SEED = 3
+
+
+ATOMS = {"atoms": 11, "v_min": -2.0, "v_max": 2.0}
 
 
 def learner_of(env="toy/Line", network="mlp", learner=None, policy=None, group=None, **options):
@@ -89,7 +93,7 @@ def test_the_loss_is_that_of_single_rows(env, network, double):
 
 
 def test_the_distributional_loss_is_that_of_single_rows():
-    dqn, actor = learner_of(policy={"atoms": 11, "v_min": -2.0, "v_max": 2.0}, start_steps=10**9)
+    dqn, actor = learner_of(policy=ATOMS, start_steps=10**9)
     live(dqn, actor, 3)
     apart(dqn)
     sample = sample_of(dqn, 20)
@@ -108,6 +112,30 @@ def test_the_distributional_loss_is_that_of_single_rows():
         chosen = alone(dqn, dqn.policy, sample.obs, b)[sample.action[b]]
         assert loss[b] == pytest.approx(-(aim * chosen.log_softmax(-1).numpy()).sum(), abs=1e-4)
         assert value[b] == pytest.approx(float(chosen.softmax(-1).numpy() @ support), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("env", "network", "policy"),
+    [("toy/Line", "texts", {}), ("babyai/GoToLocal", "film", {}), ("toy/Line", "mlp", ATOMS)],
+    ids=["texts", "film", "distributional"],
+)
+def test_bfloat16_learns_what_float32_learns_within_its_precision(env, network, policy, monkeypatch):
+    """Emulated where the processor has none: slow, and the same numbers."""
+    monkeypatch.setattr(precision, "has_bfloat16", lambda: True)
+    learned = {}
+    for autocast in ("none", "bfloat16"):
+        dqn, actor = learner_of(env, network, {"autocast": autocast}, policy, start_steps=10**9)
+        live(dqn, actor, 3)
+        apart(dqn, 0.05)
+        with arithmetic(dqn.half):
+            loss, _, value = dqn.loss(sample_of(dqn))
+        gradients = torch.autograd.grad(loss.mean(), dqn.owned)
+        assert {loss.dtype, value.dtype, *(each.dtype for each in gradients)} == {torch.float32}
+        learned[autocast] = loss.detach(), torch.cat([each.ravel() for each in gradients])
+    (told, exact), (said, rounded) = learned.values()
+    assert not torch.equal(exact, rounded)
+    assert torch.cosine_similarity(exact, rounded, 0) > 0.99
+    np.testing.assert_allclose(said, told, rtol=0.05, atol=0.01)
 
 
 def test_the_target_stands_still_between_copies_encoder_and_all():
@@ -325,7 +353,7 @@ def test_a_learner_that_dies_goes_on_from_the_checkpoint_with_its_replay(tmp_pat
 EVERYTHING = ["policy.network=texts", "dqn.prioritised=true", "policy.atoms=21", "policy.v_min=-1", "policy.v_max=2"]
 
 
-@pytest.mark.parametrize("words", [[], EVERYTHING], ids=["plain", "everything"])
+@pytest.mark.parametrize("words", [[], EVERYTHING, ["learner.autocast=auto"]], ids=["plain", "everything", "bfloat16"])
 def test_learns_the_sentence(tmp_path, words):
     words = ["env=toy/Line", "learner.env_steps=6000", "actors.envs=8", "dqn.samples_per_insert=8", *words]
     words += ["dqn.decay_steps=3000", "evaluate.episodes=64", "policy.hidden=32", "dqn.keep=memory"]

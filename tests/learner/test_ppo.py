@@ -11,7 +11,7 @@ import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor
 from cluster.config import compose
 from cluster.overrides import UsageError
-from learner import ppo
+from learner import precision
 from learner.advantages import next_values, vtrace
 from learner.batch import collate
 from learner.collective import Group
@@ -167,7 +167,7 @@ def test_parameters_remain_views_of_the_flat_ones():
 @pytest.mark.parametrize(("network", "memory"), [("mlp", "none"), ("film", "none"), ("film", "gru")])
 def test_bfloat16_learns_what_float32_learns_within_its_precision(network, memory, monkeypatch):
     """Emulated where the processor has none: slow, and the same numbers."""
-    monkeypatch.setattr(ppo, "has_bfloat16", lambda: True)
+    monkeypatch.setattr(precision, "has_bfloat16", lambda: True)
     chosen = PolicyConfig(network=network, memory=memory, hidden=16)
     spec, chunks = play("toy/Line" if network == "mlp" else "babyai/GoToLocal", chosen)
     learned = {}
@@ -192,8 +192,9 @@ def test_bfloat16_is_refused_where_the_processor_has_none(monkeypatch):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
     with pytest.raises(ValueError, match=r"learner\.autocast"):
         small(autocast="bfloat16")
-    with pytest.raises(UsageError, match=r"learner\.autocast"):
-        compose(["env=toy/Line", "learner.autocast=bfloat16"])
+    for method in ("ppo", "dqn"):
+        with pytest.raises(UsageError, match=r"learner\.autocast"):
+            compose(["env=toy/Line", f"method={method}", "learner.autocast=bfloat16"])
     assert small(autocast="auto")[1].half is False
 
 

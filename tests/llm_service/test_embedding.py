@@ -2,6 +2,7 @@
 
 import asyncio
 
+import numpy as np
 import pytest
 import torch
 
@@ -47,3 +48,10 @@ def test_a_missing_package_is_said_at_once_and_not_tried_again(monkeypatch):
     monkeypatch.setattr(embedding, "_minilm", missing)
     with pytest.raises(Unsupported, match="pip install it"):
         asyncio.run(EmbeddingBackend(EmbeddingConfig()).answer([CALL]))
+
+
+def test_a_text_is_embedded_in_float32_whatever_its_asker_multiplies():
+    encode = embedding.Encoder(embedding.minilm_folder()).encode
+    plain = encode(["place table"])
+    with torch.autocast("cpu", torch.bfloat16):
+        assert np.array_equal(encode(["place table"]), plain)

@@ -109,8 +109,9 @@ class LearnerConfig(Part):
     named. `learner.reward_weights.env=0` learns from the others only."""
     autocast: Autocast = "none"
     """Arithmetic of the networks while learning: float32, or bfloat16 (`auto`: where the processor has it). On one core
-    bfloat16 makes `film`, minibatches of thousands, and those of 512 of action values over texts, a quarter to a half
-    faster, and the `mlp` in minibatches of 256 slower. Action values themselves are float32 always."""
+    bfloat16 makes `film`, and minibatches of thousands, a quarter to a half faster, action values of pictures a
+    quarter, those of texts a tenth at most, and the `mlp` in minibatches of 256 slower. Action values themselves are
+    float32 always."""
 
     @field_validator("reward_weights")
     @classmethod

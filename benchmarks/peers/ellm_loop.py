@@ -68,7 +68,7 @@ class Encoder(nn.Module):
 
     def forward(self, states: Tensor, goals: Tensor) -> Tensor:
         if self.pixels:
-            states = states.permute(0, 3, 1, 2).float() / 255
+            states = states.permute(0, 3, 1, 2).float().div_(255)
         return torch.relu(self.fusion(torch.cat([self.of_state(states), self.of_goals(goals)], -1)))
 
 

@@ -75,7 +75,7 @@ class Dueling(ActionValues):
         return [self.value[-1], self.advantage[-1]]
 
     def forward(self, actor: Tensor, critic: Tensor) -> Tensor:
-        advantage = stream(self.advantage, actor).unflatten(-1, (self.actions, self.atoms))
+        advantage = stream(self.advantage, actor).view(*actor.shape[:-1], self.actions, self.atoms)
         result: Tensor = stream(self.value, critic).unsqueeze(-2) + advantage - advantage.mean(-2, keepdim=True)
         return result
 

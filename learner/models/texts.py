@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from envs.api import EnvSpec, Field
 from learner.models.policy import Observations, PolicyConfig
@@ -54,17 +55,18 @@ class Network(nn.Module):
         total = self._of_rest(obs)
         for out, name in zip(self.out, self.texts, strict=False):  # the last is of the rest
             if obs[name].dim() > 1:  # a set [B, K]
-                total = total + codes[obs[name]].sum(1) @ out.T
+                total = total + linear(codes[obs[name]].sum(1), out)
                 continue
             named, row = torch.unique(obs[name], return_inverse=True)
-            total = total + (codes.index_select(0, named) @ out.T).index_select(0, row)
+            total = total + linear(codes.index_select(0, named), out).index_select(0, row)
         features = torch.relu(total)
         return features, features
 
     def of_texts(self, codes: Tensor, sizes: Sequence[int]) -> Tensor:
         """The part of each text [U, hidden] by its code [U, hidden]: sizes[0] of the first text field, and so on."""
         by_field = torch.split(codes, list(sizes))
-        return torch.cat([each @ out.T for each, out in zip(by_field, self.out, strict=False)]) if by_field else codes
+        parts = [linear(each, out) for each, out in zip(by_field, self.out, strict=False)]
+        return torch.cat(parts) if parts else codes
 
     def combine(self, obs: Observations, texts: Tensor) -> tuple[Tensor, Tensor]:
         """`forward`, with texts as row indices into their parts [U, hidden], which are summed."""
@@ -79,8 +81,8 @@ class Network(nn.Module):
         """The part of what is no text, and the bias: [B, hidden], or [hidden] if there are only texts."""
         rest = [obs[name] for name in self.numbers]
         for of, name in zip(self.of_picture, self.pictures, strict=True):
-            rest.append(of(obs[name].permute(0, 3, 1, 2).float() / 255))
-        return self.out_bias + torch.cat(rest, -1) @ self.out[-1].T if rest else self.out_bias
+            rest.append(of(obs[name].permute(0, 3, 1, 2).float().div_(255)))
+        return self.out_bias + linear(torch.cat(rest, -1), self.out[-1]) if rest else self.out_bias
 
 
 def convolutions(shape: tuple[int, ...]) -> nn.Module:

@@ -11,8 +11,9 @@ are timed after that.
     .../after_50000          by then most situations are known
     pixels                   pictures of 64 x 64 instead of the state in words
 
-The peer is `peers/ellm_loop.py`: one world, one process, each thing in turn. Before anything is timed, both sides play
-the same worlds with the same actions: situations, states, deeds, goals and ends must be equal.
+The peer is `peers/ellm_loop.py`: one world, one process, each thing in turn. As `published_loop_drawing` it draws, as
+published, two pictures in each step that nobody looks at; else only what is used. Before anything is timed, both sides
+play the same worlds with the same actions: situations, states, deeds, goals and ends must be equal.
 
 Limit: arithmetic of the gradient steps, 16 rows an env step forward and backward. Both sides have one torch thread or
 one for each core for it, whichever is better; in ours waiting, worlds and captions are beside it.
@@ -22,8 +23,9 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -53,6 +55,7 @@ ACTORS = ("actors.n=1", "actors.envs=32", "actors.steps=8")  # one core acts, an
 LATENCY_S = 0.2
 MINIBATCH, LARGE_MINIBATCH = 64, 512
 PER_STEP = 16  # rows replayed for an env step
+ONE, A_CORE = "1", "one a core"  # torch threads
 START, LATE_START = 5000, 50_000
 CHECKED_WORLDS, CHECKED_STEPS = 4, 200
 SECONDS, QUICK_WINDOW = 20.0, 3.0  # of a measured window
@@ -136,17 +139,23 @@ class Match:
         return compare(case, self.ours, self._peers(), self.options)
 
     def _peers(self) -> dict[str, Run]:
-        peers = {"published_loop": self._better("published_loop")}
+        peers = {"published_loop": self._peer("published_loop")}
         if self.options.quick:
             return peers
+        peers["published_loop_drawing"] = self._peer("published_loop_drawing", "--drawing")
         if self.setting.headline:
-            peers["published_loop_by_sentence"] = self._better("published_loop_by_sentence", "--by-sentence")
+            peers["published_loop_by_sentence"] = self._peer("published_loop_by_sentence", "--by-sentence")
         if self.setting.minibatch != MINIBATCH:
             size = "--minibatch", str(self.setting.minibatch)
-            peers["published_loop_512"] = self._better(
+            peers["published_loop_512"] = self._peer(
                 "published_loop_512", *size, *["--bfloat16"] * self.setting.bfloat16
             )
         return peers
+
+    def _better(self, run: Callable[[str], float], note: Callable[[str], None]) -> Run:
+        """With one torch thread or one for each core, whichever is better here; with `--quick`, one."""
+        names = [ONE] if self.options.quick else [ONE, A_CORE]
+        return better_of({name: partial(run, name) for name in names}, note)
 
     # ---- ours ---------------------------------------------------------------------------------------------------
 
@@ -158,22 +167,16 @@ class Match:
         return self.speed
 
     def _learn(self) -> Run:
-        """With one torch thread in the learner or one for each core, whichever is better here."""
-        said: dict[str, str] = {}
+        notes: dict[str, str] = {}
 
-        def with_threads(name: str, threads: int) -> Run:
-            def run() -> float:
-                timeout = min(self.seconds + self.setting.start / 500 + PATIENCE, self.options.seconds_left)
-                speed = run_ours(self.setting.ours(threads), self._watch, timeout)
-                self.said = said[name] = f"{self.said}, torch threads {name}"
-                return speed
+        def run(threads: str) -> float:
+            timeout = min(self.seconds + self.setting.start / 500 + PATIENCE, self.options.seconds_left)
+            count = 1 if threads == ONE else len(os.sched_getaffinity(0))
+            speed = run_ours(self.setting.ours(count), self._watch, timeout)
+            self.said = notes[threads] = f"{self.said}, torch threads {threads}"
+            return speed
 
-            return run
-
-        settings = {"1": with_threads("1", 1), "one a core": with_threads("one a core", os.cpu_count() or 1)}
-        if self.options.quick:
-            del settings["one a core"]
-        return better_of(settings, lambda best: setattr(self, "said", said[best]))
+        return self._better(run, lambda best: setattr(self, "said", notes[best]))
 
     def _watch(self, rows: Rows) -> float | None:
         """The steady speed once learning goes on for long enough."""
@@ -189,22 +192,15 @@ class Match:
 
     # ---- the peer -----------------------------------------------------------------------------------------------
 
-    def _better(self, peer: str, *words: str) -> Run:
-        """With one torch thread or one for each core, whichever is better here."""
+    def _peer(self, peer: str, *words: str) -> Run:
         notes: dict[str, str] = {}
 
-        def with_threads(name: str, threads: str) -> Run:
-            def run() -> float:
-                speed, note = self._theirs(*words, "--threads", threads)
-                self.notes[peer] = notes[name] = f"{self.said}; peer, torch threads {name}: {note}"
-                return speed
+        def run(threads: str) -> float:
+            speed, note = self._theirs(*words, "--threads", "1" if threads == ONE else "0")
+            self.notes[peer] = notes[threads] = f"{self.said}; peer, torch threads {threads}: {note}"
+            return speed
 
-            return run
-
-        settings = {"1": with_threads("1", "1"), "one a core": with_threads("one a core", "0")}
-        if self.options.quick:
-            del settings["one a core"]
-        return better_of(settings, lambda best: self.notes.update({peer: notes[best]}))
+        return self._better(run, lambda best: self.notes.update({peer: notes[best]}))
 
     def _theirs(self, *words: str) -> tuple[float, str]:
         """The peer's speed, and what is to be said of it."""

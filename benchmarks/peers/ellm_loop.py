@@ -7,10 +7,14 @@ Du et al. 2023 (arXiv 2302.06692): one env, goals of a situation asked for when 
 DQN with uniform replay, of which the target has heads of its own but no encoder of its own. The state is one text, the
 goals are another; embeddings are frozen and remembered by text.
 
-Left out, to its advantage: a 512 x 512 picture in each step, frame stacks, a file for each episode and workers that
-read it back, caches rewritten under a lock, logging. Better than published: rows in memory that point to texts, texts
-that are new to a minibatch embedded together, fused Adam, no pass of the network where the action is random, and
-questions of the first `start` steps are answered at once.
+The published loop draws two pictures in each step, also when the state is words: the env's own of 64 x 64, and one of
+512 x 512 for captioners that are off. With `--drawing` so does this one, while it is measured; without, it draws what
+it uses.
+
+Left out, to its advantage: frame stacks, a file for each episode and workers that read it back, caches rewritten under
+a lock, logging. Better than published: rows in memory that point to texts, texts that are new to a minibatch embedded
+together, fused Adam, no pass of the network where the action is random, and questions of the first `start` steps are
+answered at once.
 
 Limit: the sum of its parts, which wait for each other; the update is the largest without latency, waiting is with it.
 """
@@ -37,7 +41,8 @@ LEARNING_RATE, TARGET_EVERY = 6.25e-5, 8000
 CAPACITY, PIXEL_CAPACITY = 1_000_000, 50_000
 EPSILON_END, DECAY_STEPS = 0.01, 1_000_000
 WARM_UP_UPDATES = 10
-PARTS = ("env", "caption", "goals", "policy", "reward", "replay", "embedding", "learner")
+LARGE = 512  # side of the picture that nobody looks at
+PARTS = ("env", "drawing", "caption", "goals", "policy", "reward", "replay", "embedding", "learner")
 
 
 def heads() -> nn.ModuleList:
@@ -99,7 +104,7 @@ class Loop:
     ) -> None:
         torch.manual_seed(seed)
         self.half = bfloat16 and has_bfloat16()
-        self.random, self.pixels = np.random.default_rng(seed), pixels
+        self.random, self.pixels, self.drawing = np.random.default_rng(seed), pixels, False
         self.world, self.seed = World(seed), seed
         self.texts, self.pay = Embeddings(encode, by_sentence), Payment(encode)
         self.replay = Replay(PIXEL_CAPACITY if pixels else CAPACITY, pixels)
@@ -122,8 +127,10 @@ class Loop:
 
     def look(self, latency_s: float) -> None:
         """What is seen and suggested now; a question that is new takes `latency_s`."""
-        frame = self.world.picture() if self.pixels else None
-        self.clock.lap("env")
+        frame = self.world.picture() if self.pixels or self.drawing else None
+        if self.drawing:
+            self.world.picture(LARGE)
+        self.clock.lap("drawing")
         situation, state = self.world.look()
         self.clock.lap("caption")
         if situation not in self.answers:
@@ -134,7 +141,7 @@ class Loop:
         self.goals = [goal for goal in self.answers[situation] if goal not in self.achieved]
         self.clock.lap("goals")
         told = self.texts.row("Your goal is: " + ". ".join(self.goals))
-        self.place = self.replay.observe(self.texts.row(state), told, frame)
+        self.place = self.replay.observe(self.texts.row(state), told, frame if self.pixels else None)
         self.clock.lap("replay")
 
     def step(self, latency_s: float = 0.0, learn: bool = True, batch: int = MINIBATCH) -> None:
@@ -200,7 +207,9 @@ class Loop:
         return nn.functional.smooth_l1_loss(chosen, aim.float())
 
 
-def measure(loop: Loop, seconds: float, start: int, latency_s: float, batch: int) -> dict[str, Any]:
+def measure(
+    loop: Loop, seconds: float, start: int, latency_s: float, batch: int, drawing: bool = False
+) -> dict[str, Any]:
     """Play `start` steps without learning, then so many seconds with it; only these are measured."""
     for _ in range(start):
         loop.step(learn=False)
@@ -209,7 +218,7 @@ def measure(loop: Loop, seconds: float, start: int, latency_s: float, batch: int
     for _ in range(WARM_UP_UPDATES):
         loop.update(batch)
     clock = loop.clock = Clock()
-    updates = loop.updates
+    updates, loop.drawing = loop.updates, drawing
     while clock.last - clock.began < seconds:
         loop.step(latency_s, batch=batch)
     spent = clock.last - clock.began
@@ -229,6 +238,7 @@ def main() -> None:
     parser.add_argument("--latency", type=float, default=0.0, help="seconds of a goal query")
     parser.add_argument("--threads", type=int, default=1, help="of torch; 0: one for each core")
     parser.add_argument("--pixels", action="store_true", help="states are pictures")
+    parser.add_argument("--drawing", action="store_true", help="draw two pictures in each step, as published")
     parser.add_argument("--by-sentence", action="store_true", help="embed and remember sentences instead of texts")
     parser.add_argument("--bfloat16", action="store_true", help="multiply bfloat16 numbers, if the processor can")
     parser.set_defaults(minibatch=MINIBATCH)
@@ -239,7 +249,8 @@ def main() -> None:
 
     kind = {"pixels": options.pixels, "by_sentence": options.by_sentence, "bfloat16": options.bfloat16}
     loop = Loop(MiniLM(minilm_folder()).encode, options.seed, **kind)
-    report(measure(loop, options.seconds, options.start, options.latency, options.minibatch))
+    lengths = options.seconds, options.start, options.latency, options.minibatch
+    report(measure(loop, *lengths, drawing=options.drawing))
 
 
 if __name__ == "__main__":

@@ -140,9 +140,9 @@ class World:
         self.steps += 1
         return deed.name if player.effect or tried else "", bool(player.health <= 0)
 
-    def picture(self) -> NDArray[np.uint8]:
-        """Upstream's picture, uint8 [64, 64, 3]."""
-        return np.asarray(self.simulator.render(), np.uint8)
+    def picture(self, side: int = 64) -> NDArray[np.uint8]:
+        """Upstream's picture, uint8 [side, side, 3]."""
+        return np.asarray(self.simulator.render((side, side)), np.uint8)
 
 
 def _called(thing: Any) -> str:

@@ -19,19 +19,27 @@ from learner.precision import arithmetic
 
 IDS = {
     "ellm/text_with_llm_latency/env_steps/published_loop": True,
+    "ellm/text_with_llm_latency/env_steps/published_loop_drawing": False,
     "ellm/text_with_llm_latency/env_steps/published_loop_by_sentence": False,
     "ellm/text/env_steps/published_loop": True,
+    "ellm/text/env_steps/published_loop_drawing": False,
     "ellm/text/env_steps/published_loop_by_sentence": False,
     "ellm/text_with_llm_latency/minibatch_512/env_steps/published_loop": False,
+    "ellm/text_with_llm_latency/minibatch_512/env_steps/published_loop_drawing": False,
     "ellm/text_with_llm_latency/minibatch_512/env_steps/published_loop_512": False,
     "ellm/text/minibatch_512/env_steps/published_loop": False,
+    "ellm/text/minibatch_512/env_steps/published_loop_drawing": False,
     "ellm/text/minibatch_512/env_steps/published_loop_512": False,
     "ellm/text_with_llm_latency/minibatch_512/bfloat16/env_steps/published_loop": False,
+    "ellm/text_with_llm_latency/minibatch_512/bfloat16/env_steps/published_loop_drawing": False,
     "ellm/text_with_llm_latency/minibatch_512/bfloat16/env_steps/published_loop_512": False,
     "ellm/text/minibatch_512/bfloat16/env_steps/published_loop": False,
+    "ellm/text/minibatch_512/bfloat16/env_steps/published_loop_drawing": False,
     "ellm/text/minibatch_512/bfloat16/env_steps/published_loop_512": False,
     "ellm/text_with_llm_latency/after_50000/env_steps/published_loop": False,
+    "ellm/text_with_llm_latency/after_50000/env_steps/published_loop_drawing": False,
     "ellm/pixels/env_steps/published_loop": False,
+    "ellm/pixels/env_steps/published_loop_drawing": False,
 }
 """Rows, and whether they are headlines."""
 
@@ -142,6 +150,21 @@ def test_the_loop_learns_and_says_where_its_time_went(pixels, monkeypatch):
     assert answer["replayed_per_step"] == pytest.approx(16, rel=0.5)  # of few steps
     assert sum(answer["shares"].values()) == pytest.approx(1.0, abs=0.01)
     assert answer["env_steps"] > 0
+
+
+@pytest.mark.parametrize("drawing", [False, True])
+def test_the_published_pictures_are_drawn_in_each_step_that_is_measured(drawing, monkeypatch):
+    loop, sides = ellm_loop.Loop(encode), []
+    monkeypatch.setattr(ellm_world.World, "picture", lambda world, side=64: sides.append(side))
+    answer = ellm_loop.measure(loop, 0.1, start=60, latency_s=0.0, batch=64, drawing=drawing)
+    assert answer["env_steps"] > 0
+    assert sides[:2] == [64, 512] * drawing
+    assert sides.count(64) == sides.count(512) == answer["env_steps"] * drawing
+
+
+def test_a_picture_has_the_side_that_is_asked_for():
+    world = ellm_world.World(0)
+    assert [world.picture(side).shape for side in (64, 512)] == [(64, 64, 3), (512, 512, 3)]
 
 
 def test_in_bfloat16_the_loop_learns_the_same_within_its_precision():

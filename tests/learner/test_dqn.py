@@ -21,8 +21,6 @@ from learner.precision import arithmetic
 from tests.learner.ranks import both
 
 SEED = 3
-
-
 ATOMS = {"atoms": 11, "v_min": -2.0, "v_max": 2.0}
 
 

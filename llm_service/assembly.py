@@ -156,7 +156,7 @@ async def _keep(server: RedisServer, service: Service, ended: asyncio.Event, clo
         await clock.sleep(REDIS_WATCH_S)
         try:
             if await server.ensure():
-                log.warning("Redis had died, and was started again on its files")
+                log.warning("Redis had died, and was started again on its files: why is in its redis.log")
             if service.queue is not None:
                 service.queue_stats = await service.queue.stats()
         except (UsageError, Unreachable) as error:

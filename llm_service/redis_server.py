@@ -6,9 +6,9 @@
 Our own listens on a unix socket only that its user can open, and keeps its data as an append-only file in the folder of
 the service. What can be lost:
 
-    redis.appendfsync=everysec   kill -9 of Redis: nothing, a write reaches the operating system before its reply is
-                                 sent; power loss: up to a second
-    redis.appendfsync=always     nothing that was acknowledged; every write waits for the disk
+    redis.appendfsync=always     nothing that was acknowledged: writes wait for the disk, those of one moment together
+    redis.appendfsync=everysec   kill -9 of Redis or power loss: up to two seconds. While one sync takes long, Redis
+                                 keeps what follows in its memory, and has already said that it is written
     a Redis by URL without an    everything, when it restarts: `RedisServer.start` returns a warning
     append-only file
 
@@ -65,8 +65,8 @@ class RedisConfig(Part):
     """Name of the environment variable that holds its password; empty: it has none."""
     folder: str = ""
     """Where our own keeps its data; the service sets it."""
-    appendfsync: Literal["always", "everysec"] = "everysec"
-    """When our own syncs to disk: everysec may lose a second at power loss, always loses nothing and is slower."""
+    appendfsync: Literal["always", "everysec"] = "always"
+    """When our own syncs to disk: always loses nothing; everysec may lose two seconds if Redis or the machine dies."""
     memory_mb: int = Field(default=256, ge=2)
     """Most memory for data in our own, MiB; when it is full, new jobs are refused."""
     cache_ttl_s: float = Field(default=30 * 86400.0, gt=0)

@@ -41,7 +41,7 @@ def test_it_is_private_durable_and_evicts_only_what_has_a_time_to_live(server):
         async with server.connect() as client:
             return {name: (await client.config_get(name))[name] for name in expected}
 
-    expected = {"port": "0", "appendonly": "yes", "appendfsync": "everysec", "save": ""}
+    expected = {"port": "0", "appendonly": "yes", "appendfsync": "always", "save": ""}
     expected |= {"maxmemory": str(256 << 20), "maxmemory-policy": "volatile-lru"}
     found = asyncio.run(facts())
     assert {str(name): str(value) for name, value in found.items()} == expected

@@ -10,13 +10,14 @@ setup: $(VENV)/.installed
 $(VENV)/.installed: requirements.txt requirements-dev.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	$(PY) -m envs.native
 	touch $@
 
 demo: setup
 	$(PY) launch.py run experiment=quickstart
 
 test: setup
-	$(PY) -m pytest -m "not slow and not gpu"
+	$(PY) -m pytest -n 2 -m "not slow and not gpu"
 
 test-all: setup
 	$(PY) -m pytest -m "not gpu and not slurm"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,8 @@ class EvaluateConfig(Part):
     """Episodes of each evaluation during training."""
     videos: int = 6
     """Episodes of the final evaluation that are recorded as animations."""
+    beside: list[Literal["random", "expert"]] = []
+    """Who else plays the episodes of the final evaluation, for comparison: random actions, the world's expert."""
 
 
 VALIDATION_FIRST = envs.HELD_OUT_FIRST + 100_000_000

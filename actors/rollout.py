@@ -249,12 +249,12 @@ class RolloutActor:
             who: `policy`, `random`, `expert` or `language_model`.
             greedy: the policy takes its most probable action.
             record: how many of the first episodes to animate.
-            elsewhere: another world, and other prompts of a language model, to play by; None: this actor's own.
+            elsewhere: another world, other prompts of a language model, or no goals; None: as this actor does.
         """
         self._enter("evaluate")
         setup = elsewhere or self.setup
         env = envs.make(setup.env_id, len(seeds), **setup.env_options)
-        goals = partial(self._make_goals, patient=True) if self.setup.goals.source != "none" else None
+        goals = partial(self._make_goals, patient=True) if setup.goals.source != "none" else None
         player: Player = RandomPlayer()
         if who == "policy":
             self.acting.load(weights, version)

@@ -242,6 +242,8 @@ def _check(config: Config) -> None:
         read = visible(config.policy, seen(config)).fields
         check_intrinsic(config, read)
         module.check(config, spec)
+        for player in config.evaluate.beside:
+            method_module(player).check(config, spec)
         if config.policy.network == LANGUAGE_MODEL:
             check_language_policy(config.policy, spec)
         elif config.policy.text != "minilm" and not spec.words and any(f.kind == "text" for f in read.values()):

@@ -22,7 +22,7 @@ from cluster.run_data import load, series
 from cluster.statistics import bootstrap_mean, mean_over, wilson
 from cluster.stop import Stop
 from cluster.supervisor import Crew
-from envs.api import Episodes
+from envs.api import Episodes, EnvSpec
 from learner.checkpoint import replace_file
 from learner.group import Weights
 
@@ -44,7 +44,7 @@ class Evaluation:
     """One evaluation under way.
 
     weights: a ticket part or a value, handed to the actors as it is.
-    elsewhere: another world and other prompts than the actors' own.
+    elsewhere: another world, other prompts, or no goals; None plays as the actors do.
     """
 
     weights: Any
@@ -89,6 +89,17 @@ class Evaluation:
     @property
     def episodes(self) -> Episodes:
         return Episodes.concatenate([self.played[i].episodes for i in sorted(self.played)])
+
+    def table(self, spec: EnvSpec) -> dict[str, Any]:
+        """What it found, as results.json has it."""
+        return results(self.episodes, spec.task_kinds)
+
+    def above(self, other: Evaluation, spec: EnvSpec) -> dict[str, float]:
+        """How much better it was than `other` on the same episodes, in the score or in success, and the interval."""
+        ours, theirs = (e.episodes.total if spec.score else e.episodes.success for e in (self, other))
+        gain = ours.astype(np.float64) - theirs.astype(np.float64)
+        low, high = bootstrap_mean(gain)
+        return {"mean": float(gain.mean()), "low": low, "high": high}
 
     def row(self) -> dict[str, Any]:
         """What it found, as a row of metrics."""
@@ -185,6 +196,14 @@ def goal_results(evaluation: Evaluation) -> dict[str, Any]:
     low, high = bootstrap_mean(evaluation.reached)
     paid = {"mean": float(evaluation.reached.mean()), "low": low, "high": high}
     return {"reward": paid, "shares": shares(evaluation.goals), "table": table(evaluation.goals)}
+
+
+def spoken(table: dict[str, Any], score: str) -> str:
+    """What an evaluation found, in a few words, of a table of `results`."""
+    rate, total = table["success"], table["return"]
+    if score:
+        return f"{total['mean']:.2f} {score} an episode [{total['low']:.2f}, {total['high']:.2f}]"
+    return f"success {rate['rate']:.1%} [{rate['low']:.1%}, {rate['high']:.1%}]"
 
 
 def results(episodes: Episodes, kinds: tuple[str, ...]) -> dict[str, Any]:

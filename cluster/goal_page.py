@@ -172,6 +172,16 @@ ENDS = {
 """How questions end that were answered, as `llm_service.records.Source` names it; other ends are those of `Status`."""
 
 
+def stand_in(config: Mapping[str, Any]) -> str:
+    """That the model of a run was a scripted one, and how to use a real one; "" where it was not."""
+    llm = config.get("llm")
+    if not isinstance(llm, Mapping) or llm.get("name") != "scripted" or llm.get("address"):
+        return ""
+    experiment = config.get("experiment")
+    words = f"python launch.py run {f'experiment={experiment}' if experiment else '...'} llm=openai llm.model=NAME"
+    return f"The language model was a scripted stand-in, without key or network. With a real one: {words}"
+
+
 def language_model_section(runs: Sequence[Run]) -> str:
     """What asking the language model came to, as HTML; "" where none was asked."""
     sums: dict[str, float] = {}
@@ -188,4 +198,4 @@ def language_model_section(runs: Sequence[Run]) -> str:
     words += f" The model was called {count(sums.get('calls', 0))} times."
     if tokens := sums.get("tokens"):
         words += f" That took {count(tokens)} tokens and {sums.get('dollars', 0):.2f} dollars."
-    return section("Language model", text(words))
+    return section("Language model", text(words), *map(text, sorted({stand_in(run.config) for run in runs} - {""})))

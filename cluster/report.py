@@ -15,6 +15,7 @@ from typing import Any
 
 from cluster import plots
 from cluster.behaviour_pages import behaviour_sections, is_of_behaviours
+from cluster.beside_page import beside_section
 from cluster.cases_page import cases_section
 from cluster.goal_page import goals_section, language_model_section
 from cluster.outcome import (
@@ -76,6 +77,7 @@ def _of_agents(runs: Sequence[Run], groups: Arms) -> list[str]:
     """The sections of runs that train an agent and evaluate it in episodes."""
     return [
         _headline(groups),
+        beside_section(groups),
         _animations(runs),
         _learning(groups),
         _kinds(groups),

@@ -16,7 +16,7 @@ import shutil
 import sys
 import time
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +31,12 @@ from cluster import config as configuration
 from cluster.backend import Backend, Inline, Interrupted
 from cluster.collect import Collecting
 from cluster.config import Config
-from cluster.evaluation import Evaluation, goal_results, play_all, results, sample_efficiency, write_recordings
+from cluster.evaluation import Evaluation, goal_results, play_all, sample_efficiency, spoken, write_recordings
 from cluster.exporting import Shown
 from cluster.fit import Fitting
 from cluster.folder import RunError, RunFolder, provenance, write_json
 from cluster.generalise import Generalising
+from cluster.goal_page import stand_in
 from cluster.language import LanguageService, check_language_model
 from cluster.metrics import Metrics, tensorboard
 from cluster.overrides import UsageError
@@ -58,6 +59,7 @@ from cluster.weights import (
 from learner import checkpoint as checkpoints
 from learner.checkpoint import Checkpoint, replace_file
 from learner.fit import FitSetup, Fitter
+from learner.goals import GoalsConfig
 from learner.group import Weights
 from learner.methods import Kind, Player, Stage
 from learner.store.episodes import digest
@@ -188,6 +190,8 @@ class _Controller:
             self.folder.write_status(report=str(report))
             minutes = (time.time() - began) / 60
             if code == DONE:
+                if self._language_setup and (words := stand_in(self.config.model_dump())):
+                    print(words)
                 print(f"done in {minutes:.1f} min; report: {report}")
             else:
                 print(f"stopped and saved; continue with: python launch.py resume {self.folder.name}")
@@ -319,13 +323,16 @@ class _Controller:
         seeds = envs.HELD_OUT_FIRST + np.arange(config.evaluate.episodes)
         greedy, videos = config.evaluate.greedy, min(config.evaluate.videos, config.evaluate.episodes)
         evaluation = Evaluation(None, 0, 0, seeds, greedy, stage.player, videos)
-        if not play_all(config, setup, weights, [evaluation], backend, progress, stop, self._look_after):
+        plain = replace(setup, goals=GoalsConfig())  # no goals, so that nobody is asked for any
+        beside = [Evaluation(None, 0, 0, seeds, greedy, who, elsewhere=plain) for who in config.evaluate.beside]
+        if not play_all(config, setup, weights, [evaluation, *beside], backend, progress, stop, self._look_after):
             return False
-        score = setup.spec.score
+        spec, score = setup.spec, setup.spec.score
         table: dict[str, Any] = {"env": config.env.id, "greedy": greedy, "player": stage.player, "score": score}
         if self._language:
             table["language_model"] = self._language.numbers()
-        table |= results(evaluation.episodes, setup.spec.task_kinds)
+        table |= evaluation.table(spec)
+        table["beside"] = {e.player: e.table(spec) | {"difference": evaluation.above(e, spec)} for e in beside}
         if evaluation.goals:
             table["goals"] = goal_results(evaluation)
         efficiency = sample_efficiency(self.folder.path, config.learner.env_steps) if stage.player == "policy" else None
@@ -335,11 +342,9 @@ class _Controller:
         table["videos"] = write_recordings(self.folder.path, stage.name, evaluation)
         write_json(folder / "results.json", table)
         self._finish(stage, folder, {"episodes": len(evaluation.episodes)}, weights)
-        rate, total = table["success"], table["return"]
-        found = f"success {rate['rate']:.1%} [{rate['low']:.1%}, {rate['high']:.1%}]"
-        if score:
-            found = f"{total['mean']:.2f} {score} an episode [{total['low']:.2f}, {total['high']:.2f}]"
-        progress.note(f"{stage.name}: {found} on {rate['n']} held-out episodes of {config.env.id}")
+        progress.note(f"{stage.name}: {spoken(table, score)} on {table['episodes']} held-out episodes of {config.env.id}")
+        for player, other in table["beside"].items():
+            progress.note(f"{player}: {spoken(other, score)} on the same episodes")
         if len(table["by_kind"]) > 1:
             shares = (f"{kind} {part['rate']:.1%} of {part['n']}" for kind, part in table["by_kind"].items())
             progress.note(f"{stage.name}: {', '.join(shares)}")

@@ -17,9 +17,11 @@ demo: setup
 	$(PY) launch.py run experiment=quickstart
 
 test: setup
+	@sh tests/browser.sh
 	$(PY) -m pytest -n 2 -m "not slow and not gpu"
 
 test-all: setup
+	@sh tests/browser.sh
 	$(PY) -m pytest -m "not gpu and not slurm"
 
 lint: setup

@@ -26,10 +26,15 @@ PATIENCE_S = 60.0
 CODES = {"Enter": 13, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
 
 
+def find() -> str | None:
+    """The path of a browser, None if there is none."""
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
 @contextlib.contextmanager
 def browse(folder: Path, width: int = 1100, height: int = 900) -> Iterator[Browser]:
     """A browser with a profile in `folder` and one empty page."""
-    program = next((path for name in NAMES if (path := shutil.which(name))), None)
+    program = find()
     assert program, f"these tests need a browser, one of {', '.join(NAMES)}: apt-get install chromium"
     flags = ["--headless=new", "--remote-debugging-pipe", f"--user-data-dir={folder}", "--no-first-run"]
     flags += ["--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking", "--disable-sync"]

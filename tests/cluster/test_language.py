@@ -1,14 +1,13 @@
 """The LLM service as a role of a run: found by the players, revived when it dies, its costs kept."""
 
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from cluster.config import ConfigError, compose
@@ -122,11 +121,11 @@ def test_a_killed_service_or_replica_is_revived_and_the_run_ends_well(tmp_path, 
         assert running.poll() is None, running.communicate()[0]
         assert time.monotonic() < ends, "no answers"
         time.sleep(0.1)
-    found = subprocess.run(["pgrep", "-f", f"ray::{victim}"], capture_output=True, text=True).stdout.split()
-    children = [int(pid) for pid in found if _descends(int(pid), running.pid)]
-    assert children, f"no {victim} runs"
-    for pid in children:
-        os.kill(pid, signal.SIGKILL)
+    family = psutil.Process(running.pid).children(recursive=True)
+    victims = [child for child in family if f"ray::{victim}" in " ".join(child.cmdline())]
+    assert victims, f"no {victim} runs"
+    for child in victims:
+        child.kill()
     printed = running.communicate(timeout=300)[0]
     assert running.returncode == 0, printed
     if victim == "LanguageRole":
@@ -134,11 +133,3 @@ def test_a_killed_service_or_replica_is_revived_and_the_run_ends_well(tmp_path, 
     assert results(tmp_path, "a")["success"]["n"] == 192
     keys = [line["key"] for line in lines(tmp_path, "a")]
     assert len(keys) == len(set(keys))
-
-
-def _descends(pid, ancestor):
-    while pid > 1:
-        if pid == ancestor:
-            return True
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    return False

@@ -7,6 +7,7 @@ import sys
 import urllib.request
 
 import numpy as np
+import psutil
 import pytest
 
 import envs
@@ -96,11 +97,10 @@ def test_health_stats_and_metrics(running):
     stats = door.stats()
     assert stats["calls"] > 0
     assert stats["breaker_open"] == 0
-    pid = process.process.pid
-    listening = subprocess.run(["ss", "-Htlnp"], capture_output=True, text=True).stdout.splitlines()
-    places = [line.split()[3].rpartition(":") for line in listening if f"pid={pid}," in line]
-    assert {address for address, _, _ in places} <= {"127.0.0.1", "[::ffff:127.0.0.1]"}
-    assert any("cairn_llm_calls" in _page(f"127.0.0.1:{port}") for _, _, port in places)
+    sockets = psutil.Process(process.process.pid).net_connections("tcp")
+    places = [socket.laddr for socket in sockets if socket.status == psutil.CONN_LISTEN]
+    assert {place.ip for place in places} <= {"127.0.0.1", "::ffff:127.0.0.1"}
+    assert any("cairn_llm_calls" in _page(f"127.0.0.1:{place.port}") for place in places)
 
 
 def _page(address):

@@ -5,21 +5,32 @@
 
 import os
 
+import pytest
+
 from tests.cluster import browser
 
-
-def _left_out():
-    return browser.find() is None and os.environ.get("CAIRN_BROWSER") != "required"
+LEFT_OUT = pytest.StashKey[int]()
 
 
 def pytest_collection_modifyitems(config, items):
-    if _left_out():
-        through = [item for item in items if "browser" in getattr(item, "fixturenames", ())]
+    if browser.find() is None and os.environ.get("CAIRN_BROWSER") != "required":
+        through = [item for item in items if "browser" in item.fixturenames]
         items[:] = [item for item in items if item not in through]
         config.hook.pytest_deselected(items=through)
+        config.stash[LEFT_OUT] = len(through)
 
 
-def pytest_terminal_summary(terminalreporter):
-    if _left_out():
-        words = "left out: the tests that look at pages through a browser: apt-get install chromium, and run them again"
-        terminalreporter.write_line(words)
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):  # one of several processes: the first one tells
+        session.config.workeroutput["left_out"] = session.config.stash.get(LEFT_OUT, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", 0)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if left_out := config.stash.get(LEFT_OUT, 0):
+        what = "tests look at pages through a browser and were left out"
+        terminalreporter.write_line(f"{left_out} {what}: apt-get install chromium, and run them again")

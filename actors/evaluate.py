@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 import envs
 from actors.film import Film
@@ -41,7 +42,7 @@ class EvaluateConfig(Part):
     """Episodes of each evaluation during training."""
     videos: int = 6
     """Episodes of the final evaluation that are recorded as animations."""
-    beside: list[Literal["random", "expert"]] = []
+    beside: list[Literal["random", "expert"]] = Field(default=[])
     """Who else plays the episodes of the final evaluation, for comparison: random actions, the world's expert."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -182,6 +182,27 @@ def write_recordings(folder: Path, stage: str, evaluation: Evaluation) -> list[d
         lines = "".join(json.dumps(step, ensure_ascii=False) + "\n" for step in steps)
         replace_file(folder / "stages" / stage / "trajectories.jsonl", lines.encode())
     return videos
+
+
+def judged(
+    config: Config, spec: EnvSpec, player: str, evaluation: Evaluation, beside: Sequence[Evaluation]
+) -> dict[str, Any]:
+    """A finished evaluation as its results file has it, with what others did in the same episodes."""
+    about = {"env": config.env.id, "greedy": config.evaluate.greedy, "player": player, "score": spec.score}
+    others = {e.player: e.table(spec) | {"difference": evaluation.above(e, spec)} for e in beside}
+    reached = {"goals": goal_results(evaluation)} if evaluation.goals else {}
+    return about | evaluation.table(spec) | {"beside": others} | reached
+
+
+def lines(stage: str, table: dict[str, Any]) -> Iterator[str]:
+    """What a finished evaluation prints."""
+    score = table["score"]
+    yield f"{stage}: {spoken(table, score)} on {table['episodes']} held-out episodes of {table['env']}"
+    for player, other in table["beside"].items():
+        yield f"{player}: {spoken(other, score)} on the same episodes"
+    if len(table["by_kind"]) > 1:
+        parts = (f"{kind} {part['rate']:.1%} of {part['n']}" for kind, part in table["by_kind"].items())
+        yield f"{stage}: {', '.join(parts)}"
 
 
 def success(episodes: Episodes) -> dict[str, Any]:

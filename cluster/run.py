@@ -31,7 +31,7 @@ from cluster import config as configuration
 from cluster.backend import Backend, Inline, Interrupted
 from cluster.collect import Collecting
 from cluster.config import Config
-from cluster.evaluation import Evaluation, goal_results, play_all, sample_efficiency, spoken, write_recordings
+from cluster.evaluation import Evaluation, judged, lines, play_all, sample_efficiency, write_recordings
 from cluster.exporting import Shown
 from cluster.fit import Fitting
 from cluster.folder import RunError, RunFolder, provenance, write_json
@@ -327,14 +327,9 @@ class _Controller:
         beside = [Evaluation(None, 0, 0, seeds, greedy, who, elsewhere=plain) for who in config.evaluate.beside]
         if not play_all(config, setup, weights, [evaluation, *beside], backend, progress, stop, self._look_after):
             return False
-        spec, score = setup.spec, setup.spec.score
-        table: dict[str, Any] = {"env": config.env.id, "greedy": greedy, "player": stage.player, "score": score}
+        table = judged(config, setup.spec, stage.player, evaluation, beside)
         if self._language:
             table["language_model"] = self._language.numbers()
-        table |= evaluation.table(spec)
-        table["beside"] = {e.player: e.table(spec) | {"difference": evaluation.above(e, spec)} for e in beside}
-        if evaluation.goals:
-            table["goals"] = goal_results(evaluation)
         efficiency = sample_efficiency(self.folder.path, config.learner.env_steps) if stage.player == "policy" else None
         if efficiency is not None:
             table["sample_efficiency"] = efficiency
@@ -342,12 +337,8 @@ class _Controller:
         table["videos"] = write_recordings(self.folder.path, stage.name, evaluation)
         write_json(folder / "results.json", table)
         self._finish(stage, folder, {"episodes": len(evaluation.episodes)}, weights)
-        progress.note(f"{stage.name}: {spoken(table, score)} on {table['episodes']} held-out episodes of {config.env.id}")
-        for player, other in table["beside"].items():
-            progress.note(f"{player}: {spoken(other, score)} on the same episodes")
-        if len(table["by_kind"]) > 1:
-            shares = (f"{kind} {part['rate']:.1%} of {part['n']}" for kind, part in table["by_kind"].items())
-            progress.note(f"{stage.name}: {', '.join(shares)}")
+        for line in lines(stage.name, table):
+            progress.note(line)
         return True
 
     def _generalise(self, stage: Stage, backend: Backend, metrics: Metrics, progress: Progress, stop: Stop) -> bool:

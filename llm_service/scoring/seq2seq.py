@@ -22,7 +22,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers.activations import NewGELUActivation
 
 from llm_service.scoring.buckets import buckets
 from llm_service.scoring.trie import Tokens, Trie
@@ -41,6 +40,8 @@ class Seq2Seq:
         self.model = model
         self.budget, self.padding = budget, max(padding, 0.5)  # of a micro-batch
         self._padding = padding  # of what is encoded at once
+        from transformers.activations import NewGELUActivation  # seconds of loading that most processes can do without
+
         for module in model.modules():
             if isinstance(getattr(module, "act", None), NewGELUActivation):  # the same in one pass instead of eight
                 module.act = nn.GELU("tanh")

@@ -4,6 +4,7 @@ import base64
 import contextlib
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -89,6 +90,21 @@ def launch(*words, command=("launch.py",), **more):
     return done.returncode, done.stdout
 
 
+@pytest.fixture()
+def answer(monkeypatch, capfd):
+    """As `launch`, of commands that start nothing: in this process, which has loaded all that they need."""
+
+    def run(*words):
+        for name, value in environment().items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(sys, "argv", ["launch.py", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(ROOT / "launch.py"), run_name="__main__")
+        return ended.value.code, "".join(capfd.readouterr())
+
+    return run
+
+
 def test_every_form_of_a_secret_would_be_found(tmp_path):
     """Else the tests below could not fail."""
     key = SECRETS["OPENAI_API_KEY"]
@@ -146,10 +162,10 @@ def test_a_traceback_gives_nothing_away(tmp_path, where):
         ["llm.headers={{Authorization: Bearer {secret}}}"],
     ],
 )
-def test_a_secret_in_a_word_is_refused_and_not_repeated(tmp_path, words):
+def test_a_secret_in_a_word_is_refused_and_not_repeated(tmp_path, answer, words):
     secret = "Planted-8f3a1c-0005"
     given = [word.format(secret=secret) for word in words]
-    done, printed = launch("run", *PLAYS, *HOSTED, *given, f"run.folder={tmp_path}", "run.name=a")
+    done, printed = answer("run", *PLAYS, *HOSTED, *given, f"run.folder={tmp_path}", "run.name=a")
     assert done == 2, printed
     assert secret not in printed
     assert not list(tmp_path.iterdir())
@@ -169,7 +185,7 @@ def test_a_secret_in_a_word_is_refused_and_not_repeated(tmp_path, words):
         ["cluster=local"],
     ],
 )
-def test_what_is_handed_over_names_secrets_and_holds_none(tmp_path, words):
+def test_what_is_handed_over_names_secrets_and_holds_none(tmp_path, answer, words):
     hosted = [
         *([] if "experiment=quickstart" in words else PLAYS),
         *HOSTED,
@@ -178,7 +194,7 @@ def test_what_is_handed_over_names_secrets_and_holds_none(tmp_path, words):
     ]
     where = [] if "cluster=kubernetes" in words else [f"run.folder={tmp_path}"]  # there it is a claim
     for how in ("--dry-run", "--cfg"):
-        done, printed = launch("run", *hosted, *words, *where, "run.name=a", how)
+        done, printed = answer("run", *hosted, *words, *where, "run.name=a", how)
         assert done == 0, printed
         assert len(printed) > 100
         assert not leaks(printed)

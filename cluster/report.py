@@ -130,8 +130,7 @@ def _headline_of(label: str, runs: Sequence[Run]) -> str:
         if len(found) < len(runs):
             parts.append(text(f"{len(found)} of {len(runs)} runs are evaluated."))
     else:
-        words = f"Held-out {judge.name} {'were' if judge.score else 'was'} not measured"
-        parts.append(text(f"{words}: there is no finished evaluate stage."))
+        parts.append(text(f"There is no finished evaluate stage, and so no held-out {judge.name}."))
     each = " a seed" if len(runs) > 1 else ""
     facts = {
         "held-out episodes": count(total.n if total else None),
@@ -178,7 +177,8 @@ def _animation(run: Run, video: Mapping[str, Any], whose: str) -> str:
     facts += [f"seed {video['seed']}"] if "seed" in video else []
     mark = '<b class="solved">✓ solved</b>' if video.get("success") else '<b class="failed">✗ not solved</b>'
     if run.score:
-        mark = f"<b>{escape(run.score)}: {count(value)}</b>"
+        points = "–" if value is None else f"{value:,.2f}".rstrip("0").rstrip(".")
+        mark = f"<b>{escape(run.score)}: {points}</b>"
     quiet = f'<span class="quiet">{escape(", ".join(facts))}</span>'
     return animation(path, mission, f"{escape(mission)}<br>{mark}<br>{quiet}")
 

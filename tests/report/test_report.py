@@ -127,7 +127,7 @@ def test_rows_repeated_after_a_resume_count_once(make_run: MakeRun) -> None:
 @pytest.mark.usefixtures("undrawn")
 def test_run_without_evaluation(make_run: MakeRun, read: Read) -> None:
     _, page = read(report.write([make_run("ppo-a", evaluated=False, state="crashed")]))
-    assert "Held-out success was not measured" in page.text
+    assert "There is no finished evaluate stage, and so no held-out success." in page.text
     assert "No results by task kind" in page.text
     assert "ppo-a is crashed" in page.text
     assert "Success rate against env steps." in page.text

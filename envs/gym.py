@@ -7,8 +7,8 @@ Observation: a Box becomes `observation`, a float32 vector (flattened); Discrete
 these becomes one field per key. Other spaces are refused with the reason.
 Reward: the env's own.
 Termination, truncation: the env's own; the time limit of its registration truncates.
-Success: what the env says in `info` at the end of an episode, see `Config.success`. Where it says nothing, no episode is
-a success, and the score is the return.
+Success: what the env says in `info` at the end of an episode, see `Config.success`. Where it says nothing, the score is
+the return.
 Ids: `gym/<id>` for every registered id; `gym/<module>:<id>` imports a module first, as `gymnasium.make` does.
 """
 

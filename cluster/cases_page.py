@@ -8,7 +8,7 @@ from html import escape
 from cluster.compare import shown
 from cluster.outcome import FEW_ARMS, Arms, overall
 from cluster.page import percent, rate, section, table, text
-from cluster.run_data import Row, Run, estimate, number
+from cluster.run_data import Row, Run, estimate, number, seeds
 from cluster.statistics import Estimate, spread_name
 
 
@@ -36,7 +36,7 @@ def _arm(label: str, runs: Sequence[Run]) -> str:
         )
         for name, row in played.items()
     ]
-    intervals = spread_name(len(runs), "95 % intervals, Wilson's of rates")
+    intervals = spread_name(seeds(runs), "95 % intervals, Wilson's of rates")
     words = f"The finished policy on held-out episodes; differences are to the first row. Brackets: {intervals}."
     parts = [f"<h3>{escape(label)}</h3>" if label else "", text(words)]
     parts.append(table(["case", "success", "difference", "at random"], rows))

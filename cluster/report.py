@@ -204,11 +204,11 @@ def _animation(run: Run, video: Mapping[str, Any], whose: str) -> str:
 
 
 def _learning(groups: Arms) -> str:
-    figures = learning_figures(groups)
+    figures, judge = learning_figures(groups), measure([run for runs in groups.values() for run in runs])
     if not figures:
-        return section("Learning curve", text("No success rate was recorded while training."))
+        return section("Learning curve", text(f"No {judge.score or 'success rate'} was recorded while training."))
     if len(most := _most_runs(groups)) == 1:
-        interval = measure([run for runs in groups.values() for run in runs]).spread(most)
+        interval = judge.spread(most)
         words = f"The band around the validation curve and the whisker at its end: {interval}."
     else:
         words = f"Lines are means over runs, interpolated where all have data; bands: {spread_name(seeds(most))}."

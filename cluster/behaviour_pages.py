@@ -24,7 +24,7 @@ from cluster.deployed import Deployed, find_stage
 from cluster.outcome import FEW_ARMS, Arms, overall
 from cluster.overrides import UsageError
 from cluster.page import count, figure, grid, percent, rate, section, table, text, tiles
-from cluster.run_data import Run, number
+from cluster.run_data import Run, number, seeds
 from cluster.statistics import Estimate, spread_name
 
 CELLS = 20
@@ -91,7 +91,7 @@ def _results(groups: Arms) -> str:
     if not any(told.values()):
         return section("Behaviours asked for", text("They were not tried: there is no finished deploy stage."))
     few = {arm: runs for arm, runs in told.items() if runs}
-    spread = spread_name(max(map(len, few.values())), "95 % bootstrap intervals over behaviours")
+    spread = spread_name(seeds(max(few.values(), key=len)), "95 % bootstrap intervals over behaviours")
     if len(few) <= FEW_ARMS:
         return "".join(_of_arm(arm, runs, spread) for arm, runs in few.items())
     columns = [(kind + name, cell) for kind in ("", REPLAYED) for name, (*_, cell) in MEASURES.items()]

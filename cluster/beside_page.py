@@ -8,7 +8,7 @@ from typing import Any
 
 from cluster.outcome import Arms, measure, overall
 from cluster.page import section, table, text
-from cluster.run_data import Run, estimate, number
+from cluster.run_data import Run, estimate, number, seeds
 from cluster.statistics import Estimate, spread_name
 
 NAMES = {"random": "random actions", "expert": "the world's expert"}
@@ -30,9 +30,9 @@ def beside_section(groups: Arms) -> str:
             gains = [e for of in tables if (e := estimate(of.get("difference")))]
             name = NAMES.get(player, player)
             rows.append((f"{arm}: {name}" if arm else name, judge.cell(overall(found)), _signed(gains, judge.score)))
-    most = max(map(len, groups.values()))
+    most = max(groups.values(), key=len)
     words = f"All played the same episodes. Brackets: {judge.spread(most)}; of a difference: "
-    words += f"{spread_name(most, '95 % bootstrap interval over episodes, paired')}."
+    words += f"{spread_name(seeds(most), '95 % bootstrap interval over episodes, paired')}."
     return section("Beside others", table(["who", judge.name, "the agent is better by"], rows), text(words))
 
 

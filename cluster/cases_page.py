@@ -6,41 +6,47 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from cluster.compare import shown
-from cluster.outcome import FEW_ARMS, Arms, overall
-from cluster.page import percent, rate, section, table, text
-from cluster.run_data import Row, Run, estimate, number
+from cluster.outcome import FEW_ARMS, Arms, measure, overall
+from cluster.page import percent, section, table, text
+from cluster.run_data import Row, Run, estimate, number, seeds
 from cluster.statistics import Estimate, spread_name
 
 
 def cases_section(groups: Arms) -> str:
-    """The section, as HTML; "" where there was no generalise stage. Of many arms, the success alone is shown."""
+    """The section, as HTML; "" where there was no generalise stage. Of many arms, only what counts is shown."""
     given = {arm: played for arm, runs in groups.items() if (played := [run for run in runs if run.cases])}
     if not given:
         return ""
     if len(given) <= FEW_ARMS:
         return section("In other words and worlds", *(_arm(arm, runs) for arm, runs in given.items()))
     names = list(dict.fromkeys(name for runs in given.values() for run in runs for name in _by_name(run)))
-    rows = [(arm, *(rate(_mean(runs, name, "success")) for name in names)) for arm, runs in given.items()]
+    judge = measure([run for runs in given.values() for run in runs])
+    what = "return" if judge.score else "success"
+    rows = [(arm, *(judge.cell(_mean(runs, name, what)) for name in names)) for arm, runs in given.items()]
     return section("In other words and worlds", table(["settings", *names], rows, dense=True))
 
 
 def _arm(label: str, runs: Sequence[Run]) -> str:
     cases = _by_name(runs[0])
-    played = {name: row for name, row in cases.items() if _mean(runs, name, "success")}
+    judge = measure(runs)
+    what = "return" if judge.score else "success"
+    played = {name: row for name, row in cases.items() if _mean(runs, name, what)}
     rows = [
         (
             f"{name}: {row.get('about', '')}",
-            rate(_mean(runs, name, "success")),
-            _change(_mean(runs, name, "difference")),
-            rate(_mean(runs, name, "random")),
+            judge.cell(_mean(runs, name, what)),
+            _change(_mean(runs, name, "difference"), judge.score),
+            judge.cell(_mean(runs, name, "random")),
         )
         for name, row in played.items()
     ]
-    intervals = spread_name(len(runs), "95 % intervals, Wilson's of rates")
+    intervals = spread_name(
+        seeds(runs), "95 % bootstrap intervals" if judge.score else "95 % intervals, Wilson's of rates"
+    )
     words = f"The finished policy on held-out episodes; differences are to the first row. Brackets: {intervals}."
     parts = [f"<h3>{escape(label)}</h3>" if label else "", text(words)]
-    parts.append(table(["case", "success", "difference", "at random"], rows))
-    parts.append(_kinds(runs, played))
+    parts.append(table(["case", judge.name, "difference", "at random"], rows))
+    parts.append("" if judge.score else _kinds(runs, played))
     left = [f"{name} ({row['reason']})" for name, row in cases.items() if row.get("reason")]
     return "".join([*parts, text(f"Not played: {'; '.join(left)}.") if left else ""])
 
@@ -80,5 +86,5 @@ def _difference(entry: object) -> Estimate | None:
     return None if value is None or low is None or high is None else Estimate(value, low, high)
 
 
-def _change(found: Estimate | None) -> str:
-    return shown(found, "") if found else "–"
+def _change(found: Estimate | None, score: str) -> str:
+    return shown(found, score) if found else "–"

@@ -21,8 +21,8 @@ from rich.table import Table
 from cluster import page
 from cluster.outcome import Measure, by_kind, kinds_figure, kinds_of, learning_figures, measure, overall
 from cluster.overrides import UsageError, flatten
-from cluster.run_data import Run, arms, expand, number, series
-from cluster.statistics import Estimate, difference, welch, wilson
+from cluster.run_data import Run, arms, expand, number, seeds, series
+from cluster.statistics import Estimate, counted, difference, welch, wilson
 
 ENOUGH = 0.9
 """Validation success that counts as having learnt the task, for "how long did it take"."""
@@ -102,7 +102,7 @@ def verdict(a: Side, b: Side) -> Verdict:
     if judges[0] != judges[1]:
         names = [judge.name for judge in judges]
         return Verdict(f"no verdict: A is judged by {names[0]}, B by {names[1]}", "Their tasks are not the same.")
-    return _judge(judges[0], first, second)
+    return _judge(judges[0], a, b)
 
 
 def gap(judge: Measure, first: Sequence[Estimate], second: Sequence[Estimate]) -> Estimate:
@@ -130,12 +130,14 @@ def _pooled(judge: Measure, found: Sequence[Estimate]) -> Estimate:
     )
 
 
-def _judge(judge: Measure, first: Sequence[Estimate], second: Sequence[Estimate]) -> Verdict:
-    between, seeds = gap(judge, first, second), min(len(first), len(second)) >= 2
+def _judge(judge: Measure, a: Side, b: Side) -> Verdict:
+    first, second = judge.each(a.runs), judge.each(b.runs)
+    between, several = gap(judge, first, second), min(len(first), len(second)) >= 2
+    told = [counted(seeds([run for run in side.runs if judge.of(run)])) for side in (a, b)]
     kind = "bootstrap" if judge.score else "Newcombe"
     basis = (
-        f"95 % Welch interval over {len(first)} and {len(second)} training seeds."
-        if seeds
+        f"95 % Welch interval over {told[0]} and {told[1]} of training."
+        if several
         else f"95 % {kind} interval over episodes. Another training seed may come out differently by more than that: "
         "for a statement about the settings, compare sweeps over seeds."
     )
@@ -144,16 +146,15 @@ def _judge(judge: Measure, first: Sequence[Estimate], second: Sequence[Estimate]
     if between.high < 0:
         turned = Estimate(-between.value, -between.high, -between.low)
         return Verdict(f"A is better: {_told(judge, turned)}", basis, between)
-    rests = _counts(len(first), len(second), "seeds") if seeds else _counts(_n(first), _n(second), "episodes")
+    if several:
+        rests = f"{told[0]} each" if told[0] == told[1] else f"{told[0]} against {told[1]}"
+    else:
+        rests = f"{_n(first)} episodes" + ("" if _n(first) == _n(second) else f" against {_n(second)}")
     return Verdict(f"no difference that {rests} can show: {_told(judge, between)}", basis, between)
 
 
 def _n(found: Sequence[Estimate]) -> int:
     return sum(e.n for e in found)
-
-
-def _counts(a: int, b: int, what: str) -> str:
-    return f"{a} {what}" + ("" if a == b else f" against {b}") + (" each" if a == b and what == "seeds" else "")
 
 
 def _told(judge: Measure, between: Estimate) -> str:
@@ -269,7 +270,7 @@ def _print_table(console: Console, head: Sequence[str], rows: Sequence[Sequence[
 def _page(a: Side, b: Side) -> str:
     outcome, columns = verdict(a, b), ["", "A", "B", "B − A"]
     judge = measure([*a.runs, *b.runs])
-    spreads = ", ".join(dict.fromkeys(judge.spread(len(side.runs)) for side in (a, b)))
+    spreads = ", ".join(dict.fromkeys(judge.spread(side.runs) for side in (a, b)))
     brackets = f"Brackets of A and B: {spreads}. Among twenty lines without a real difference, about one excludes 0."
     curves = learning_figures({"A": a.runs, "B": b.runs}) or page.text("Nothing was recorded while training.")
     parts = [
@@ -288,5 +289,5 @@ def _page(a: Side, b: Side) -> str:
 
 def _whose(letter: str, side: Side) -> str:
     run = side.runs[0]
-    seeds = f", {len(side.runs)} seeds" if len(side.runs) > 1 else f", seed {run.seed}"
-    return f"{letter}: {side.name}, {run.method} on {run.world}{seeds}"
+    of = counted(seeds(side.runs)) if len(side.runs) > 1 else f"seed {run.seed}"
+    return f"{letter}: {side.name}, {run.method} on {run.world}, {of}"

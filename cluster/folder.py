@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cluster.slurm import Queued
 
 ROOT = Path(__file__).resolve().parent.parent
+LISTED = 5  # of the runs that a wrong name is answered with
 
 
 class RunError(UsageError):
@@ -163,7 +164,9 @@ def find(name_or_path: str, runs: Path = Path("runs"), sweeps: bool = False) -> 
         if (path / "sweep.json").exists():
             raise RunError(f"{name_or_path!r} is a sweep: name one of its members, or start the same sweep again")
     known = sorted(p.parent.name for p in runs.glob("*/config.yaml"))
-    hint = f"runs here: {', '.join(known[-5:])}" if known else f"there are no runs in {runs.resolve()}"
+    hint = f"runs here: {', '.join(known[-LISTED:])}" if known else f"there are no runs in {runs.resolve()}"
+    if len(known) > LISTED:
+        hint += f" and {len(known) - LISTED} more (python launch.py status)"
     raise RunError(f"no run {name_or_path!r}; {hint}")
 
 
@@ -186,6 +189,7 @@ def print_status(runs: Path, name: str | None) -> None:
     from rich.table import Table
 
     from cluster import slurm
+    from cluster.terminal import print_whole
 
     console = Console()
     paths = [find(name, runs)] if name else sorted(p.parent for p in runs.glob("*/config.yaml"))
@@ -197,24 +201,22 @@ def print_status(runs: Path, name: str | None) -> None:
     except slurm.SlurmError as error:
         console.print(f"[yellow]{error}[/]; what follows is what the runs last wrote", highlight=False)
         jobs = None
-    table = Table(
-        "run", "state", "env steps", "success", "actors", "restarts", "updated", box=None, header_style="bold"
-    )
+    heads = ("run", "state", "env steps", "in training", "actors", "restarts", "updated")
+    table = Table(*heads, box=None, header_style="bold")
     for path in paths:
         status = RunFolder(path).read_status()
         state = _state(path, status, jobs)
-        success = status.get("success_rate")
         age = time.time() - float(status.get("updated", 0.0))
         table.add_row(
             path.name,
             state,
             f"{status.get('env_steps', 0):,}",
-            "-" if success is None else f"{success:.1%}",
+            _training(status),
             f"{status.get('actors_alive', 0)}/{status.get('actors', 0)}",
             str(status.get("restarts", 0)),
             f"{age:.0f} s ago" if age < 3600 else f"{age / 3600:.1f} h ago",
         )
-    console.print(table)
+    print_whole(console, table)
     if name:
         status = RunFolder(paths[0]).read_status()
         job = slurm.read_record(paths[0])
@@ -226,7 +228,16 @@ def print_status(runs: Path, name: str | None) -> None:
         links = ("dashboard", "metrics") if is_running(status) else ()  # they end with the run
         for key in ("phase", "reason", *links, "report"):
             if status.get(key):
-                console.print(f"{key}: {status[key]}", highlight=False)
+                console.print(f"{key}: {status[key]}", highlight=False, soft_wrap=True)
+
+
+def _training(status: dict[str, Any]) -> str:
+    """What the latest training episodes came to, in the run's score."""
+    score = status.get("score")
+    value = status.get("episodic_return" if score else "success_rate")
+    if value is None:
+        return "-"
+    return f"{score} {value:.2f}" if score else f"success {value:.1%}"
 
 
 def _state(path: Path, status: dict[str, Any], jobs: dict[Path, Queued] | None) -> str:
@@ -261,6 +272,8 @@ def request_stop(path: Path) -> None:
     if job:
         return print(slurm.stop(path, job))
     if not at_work(path):
+        if RunFolder(path).read_status().get("state") == "done":
+            raise RunError(f"run {path.name!r} is finished: there is nothing to stop")
         raise RunError(f"run {path.name!r} is not running; continue it with 'python launch.py resume {path.name}'")
     (path / "STOP").touch()
     print(f"asked {path.name} to stop: it saves after this update; see 'python launch.py status {path.name}'")

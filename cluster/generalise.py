@@ -23,10 +23,11 @@ from cluster import config as configuration
 from cluster.backend import Backend
 from cluster.cases import CASES, UNCHANGED, Case
 from cluster.config import Config
-from cluster.evaluation import Evaluation, play_all, results, success
+from cluster.evaluation import Evaluation, play_all, results
 from cluster.overrides import UsageError
 from cluster.progress import Progress
-from cluster.statistics import bootstrap_mean, newcombe
+from cluster.statistics import Estimate, bootstrap_mean, newcombe
+from cluster.statistics import difference as between
 from cluster.stop import Stop
 from envs.api import EnvSpec, Episodes
 from learner.group import Weights
@@ -76,7 +77,7 @@ class Generalising:
             self.config, self.setup, self.weights, evaluations, self.backend, self.progress, stop, look_after
         ):
             return None
-        rows = []
+        rows, score = [], configuration.seen(self.config).score
         for case in cases:
             row: Table = {"name": case.name, "about": case.about, "words": list(case.words)}
             if case.name in reasons:
@@ -86,11 +87,11 @@ class Generalising:
             row |= {"env": there.env.id} | results(episodes, configuration.seen(there).task_kinds)
             if case.name != UNCHANGED:
                 same = levels(there) == levels(self.config)
-                row["difference"] = difference(played[UNCHANGED].episodes, episodes, same)
+                row["difference"] = difference(played[UNCHANGED].episodes, episodes, same, score)
             if world(there) in chance:
-                row["random"] = success(chance[world(there)].episodes)
+                row["random"] = results(chance[world(there)].episodes, ())["return" if score else "success"]
             rows.append(row)
-        return {"env": self.config.env.id, "greedy": self.config.evaluate.greedy, "cases": rows}
+        return {"env": self.config.env.id, "greedy": self.config.evaluate.greedy, "score": score, "cases": rows}
 
     def _evaluation(self, there: Config, player: str) -> Evaluation:
         seeds = envs.HELD_OUT_FIRST + np.arange(self.config.generalise.episodes)
@@ -102,6 +103,14 @@ class Generalising:
             policy=there.policy,
         )
         return Evaluation(None, 0, 0, seeds, self.config.evaluate.greedy, player, elsewhere=setup)
+
+
+def line(stage: str, table: Table) -> str:
+    """What a finished stage prints."""
+    score, played = table["score"], [row for row in table["cases"] if "success" in row]
+    found = [f"{row['return']['mean']:.2f}" if score else f"{row['success']['rate']:.1%}" for row in played]
+    words = ", ".join(f"{row['name']} {value}" for row, value in zip(played, found, strict=True))
+    return f"{stage}: {words}{f' {score} an episode' if score else ''}"
 
 
 def chosen(config: Config) -> list[Case]:
@@ -140,16 +149,19 @@ def world(config: Config) -> str:
     return f"{levels(config)}, {len(configuration.seen(config).action_names)} actions"
 
 
-def difference(before: Episodes, after: Episodes, same: bool) -> Table:
-    """Success after a change less that before it, with its 95 % interval.
+def difference(before: Episodes, after: Episodes, same: bool, score: str = "") -> Table:
+    """Success after a change less that before it (the return, where a `score` says more), with its 95 % interval.
 
-    same: the seeds name the same levels: differences are taken level by level, and bootstrapped. Else the rates are
-    independent, and the interval is Newcombe's; as it is where all levels came out alike, for resamples of equal
-    numbers would have no spread.
+    same: the seeds name the same levels: differences are taken level by level, and bootstrapped. Else the two are
+    independent, and the interval is Newcombe's of rates, and of returns from those of both; as it is where all levels
+    came out alike, for resamples of equal numbers would have no spread.
     """
-    first, second = before.success.astype(np.float64), after.success.astype(np.float64)
+    first, second = ((e.total if score else e.success).astype(np.float64) for e in (before, after))
     if same and np.ptp(second - first) > 0:
         low, high = bootstrap_mean(second - first)
+    elif score:
+        apart = between(*(Estimate(float(of.mean()), *bootstrap_mean(of)) for of in (first, second)))
+        low, high = apart.low, apart.high
     else:
         low, high = newcombe(float(first.sum()), len(first), float(second.sum()), len(second))
     return {"value": float(second.mean() - first.mean()), "low": low, "high": high, "paired": same}

@@ -12,7 +12,7 @@ from typing import Any
 from cluster import plots
 from cluster.outcome import FEW_ARMS, Arms, overall
 from cluster.page import count, figure, grid, percent, section, table, text
-from cluster.run_data import Run, estimate, number, series
+from cluster.run_data import Run, estimate, number, seeds, series
 from cluster.statistics import band, binned, spread_name
 
 MOST_GOALS = 30
@@ -55,9 +55,9 @@ def _sentences(runs: Sequence[Run]) -> str:
         found.append(f"{achieved} of the goals told in an episode were achieved in it.")
     if told != "–":
         found.append(f"{told} of what made sense was suggested.")
-    rewards = [reward for run in runs if (reward := estimate(_results(run).get("reward")))]
-    if total := overall(rewards):
-        interval = spread_name(len(rewards), "95 % bootstrap interval over episodes")
+    paid = [(run, reward) for run in runs if (reward := estimate(_results(run).get("reward")))]
+    if total := overall([reward for _, reward in paid]):
+        interval = spread_name(seeds([run for run, _ in paid]), "95 % bootstrap interval over episodes")
         found.append(
             f"The reward for goals is {total.value:.2f} an episode ({interval} {total.low:.2f} to {total.high:.2f})."
         )

@@ -13,7 +13,7 @@ import numpy as np
 
 from cluster import plots
 from cluster.page import figure, grid, percent, rate
-from cluster.run_data import Run, estimate, series
+from cluster.run_data import Run, estimate, seeds, series
 from cluster.statistics import Estimate, band, binned, over_seeds, spread_name
 
 FEW_ARMS = 3
@@ -61,9 +61,11 @@ class Measure:
             return rate(found)
         return f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
 
-    def spread(self, seeds: int) -> str:
-        """What the interval of an estimate is, in words."""
-        return spread_name(seeds, "95 % bootstrap interval over episodes" if self.score else "95 % Wilson interval")
+    def spread(self, runs: Sequence[Run]) -> str:
+        """What the interval of an estimate over runs is, in words."""
+        return spread_name(
+            seeds(runs), "95 % bootstrap interval over episodes" if self.score else "95 % Wilson interval"
+        )
 
 
 def measure(runs: Sequence[Run]) -> Measure:

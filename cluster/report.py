@@ -7,6 +7,7 @@ Everything shown is read from the run folder; what is not there is said in a sen
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -43,23 +44,26 @@ from cluster.page import (
     tiles,
     tree,
 )
-from cluster.run_data import Run, arms, expand, number, series
+from cluster.run_data import Run, arms, expand, number, seeds, series
 from cluster.statistics import binned, spread_name
 from learner.probes import PROBES
 
 MOST_ANIMATIONS = 12
 """More make the file too large to send."""
+LONGEST_NAME = 120
+"""Bytes that the names of all runs may have in the name of a file, which has 255 at most."""
 
 
 def write(run_folders: list[Path]) -> Path:
-    """Write `report.html` of one run, of several seeds, or of a sweep (its base folder) into the first folder.
+    """Write the report of one run or sweep (its base folder) into it, of several of these beside the first.
 
     Returns:
-        Path of the page.
+        Path of the page: `report.html`, or of several `report-<a>+<b>.html`.
 
     Raises:
         UsageError: a folder is not a run folder, or a sweep has no run yet.
     """
+    folders = list(dict.fromkeys(Path(folder).resolve() for folder in run_folders))
     runs, missing = expand(run_folders)
     groups = arms(runs)
     title = f"{runs[0].method} on {runs[0].world}"
@@ -68,9 +72,22 @@ def write(run_folders: list[Path]) -> Path:
         *([behaviour_sections(groups)] if is_of_behaviours(runs) else _of_agents(runs, groups)),
         _facts(runs),
         _configuration(runs[0], groups),
-        _commands(runs),
+        _commands(runs, folders),
     ]
-    return save(Path(run_folders[0]) / "report.html", title, "\n".join(body))
+    first = Path(run_folders[0])
+    path = first / "report.html"
+    if len(folders) > 1:
+        name = _joined([folder.name for folder in folders])
+        path = (first if first.name else folders[0]).parent / f"report-{name}.html"
+    return save(path, title, "\n".join(body))
+
+
+def _joined(names: Sequence[str]) -> str:
+    """`a+b+c`; of many, the beginning and a hash of all."""
+    whole = "+".join(names)
+    if len(whole.encode()) <= LONGEST_NAME:
+        return whole
+    return f"{whole[: LONGEST_NAME // 4]}-{hashlib.sha256(whole.encode()).hexdigest()[:12]}"
 
 
 def _of_agents(runs: Sequence[Run], groups: Arms) -> list[str]:
@@ -110,13 +127,13 @@ def _headline(groups: Arms) -> str:
         (arm, judge.cell(overall(judge.each(runs))), len(runs), span(r.env_steps for r in runs))
         for arm, runs in groups.items()
     ]
-    head = ["settings", judge.name, "seeds", "env steps a seed"]
-    words = f"Brackets: {judge.spread(_most_seeds(groups))}."
+    head = ["settings", judge.name, "runs", "env steps a run"]
+    words = f"Brackets: {judge.spread(_most_runs(groups))}."
     return section(f"Held-out {judge.name}", table(head, rows), text(words))
 
 
-def _most_seeds(groups: Arms) -> int:
-    return max(map(len, groups.values()))
+def _most_runs(groups: Arms) -> Sequence[Run]:
+    return max(groups.values(), key=len)
 
 
 def _headline_of(label: str, runs: Sequence[Run]) -> str:
@@ -126,18 +143,20 @@ def _headline_of(label: str, runs: Sequence[Run]) -> str:
     if total := overall(found):
         what = f"{judge.score} in a held-out episode" if judge.score else "of held-out episodes solved"
         parts.append(f'<p class="headline">{judge.number(total.value)}</p>')
-        parts.append(text(f"{what}, {judge.spread(len(found))} {judge.range(total)}{_acting(runs)}."))
+        evaluated = [run for run in runs if judge.of(run)]
+        parts.append(text(f"{what}, {judge.spread(evaluated)} {judge.range(total)}{_acting(runs)}."))
         if len(found) < len(runs):
             parts.append(text(f"{len(found)} of {len(runs)} runs are evaluated."))
     else:
-        words = f"Held-out {judge.name} {'were' if judge.score else 'was'} not measured"
-        parts.append(text(f"{words}: there is no finished evaluate stage."))
-    each = " a seed" if len(runs) > 1 else ""
+        parts.append(text(f"There is no finished evaluate stage, and so no held-out {judge.name}."))
+    each = " a run" if len(runs) > 1 else ""
+    different = len(set(seeds(runs)))
     facts = {
         "held-out episodes": count(total.n if total else None),
         f"env steps{each}": span(r.env_steps for r in runs),
         f"wall minutes{each}": span((r.minutes for r in runs), ",.1f"),
-        "training seeds": str(len(runs)),
+        **({"runs": str(len(runs))} if different < len(runs) else {}),
+        "training seeds": str(different),
     }
     return "".join([*parts, tiles(facts)])
 
@@ -178,21 +197,22 @@ def _animation(run: Run, video: Mapping[str, Any], whose: str) -> str:
     facts += [f"seed {video['seed']}"] if "seed" in video else []
     mark = '<b class="solved">✓ solved</b>' if video.get("success") else '<b class="failed">✗ not solved</b>'
     if run.score:
-        mark = f"<b>{escape(run.score)}: {count(value)}</b>"
+        points = "–" if value is None else f"{value:,.2f}".rstrip("0").rstrip(".")
+        mark = f"<b>{escape(run.score)}: {points}</b>"
     quiet = f'<span class="quiet">{escape(", ".join(facts))}</span>'
     return animation(path, mission, f"{escape(mission)}<br>{mark}<br>{quiet}")
 
 
 def _learning(groups: Arms) -> str:
-    figures = learning_figures(groups)
+    figures, judge = learning_figures(groups), measure([run for runs in groups.values() for run in runs])
     if not figures:
-        return section("Learning curve", text("No success rate was recorded while training."))
-    if (most := _most_seeds(groups)) == 1:
-        interval = measure([run for runs in groups.values() for run in runs]).spread(1)
+        return section("Learning curve", text(f"No {judge.score or 'success rate'} was recorded while training."))
+    if len(most := _most_runs(groups)) == 1:
+        interval = judge.spread(most)
         words = f"The band around the validation curve and the whisker at its end: {interval}."
     else:
-        words = f"Lines are means over seeds, interpolated where all seeds have data; bands: {spread_name(most)}."
-        words += " Thin lines are single seeds."
+        words = f"Lines are means over runs, interpolated where all have data; bands: {spread_name(seeds(most))}."
+        words += " Thin lines are single runs."
     return section("Learning curve", figures, text(words))
 
 
@@ -209,7 +229,7 @@ def _kinds(groups: Arms) -> str:
             total = overall(entries.get(kind, []))
             rows.append((kind, *([arm] if len(groups) > 1 else []), rate(total), count(total.n if total else None)))
     head = ["task kind", *(["settings"] if len(groups) > 1 else []), "success", "episodes"]
-    words = f"Whiskers and brackets: {spread_name(_most_seeds(groups))}."
+    words = f"Whiskers and brackets: {spread_name(seeds(_most_runs(groups)))}."
     return section("Success by task kind", kinds_figure(found), table(head, rows), text(words))
 
 
@@ -303,12 +323,12 @@ def _configuration(run: Run, groups: Arms) -> str:
     return section("Configuration", text(words) if words else "", f'<div class="tree">{tree(run.config)}</div>')
 
 
-def _commands(runs: Sequence[Run]) -> str:
+def _commands(runs: Sequence[Run], folders: Sequence[Path]) -> str:
     name = runs[0].name
     other = runs[1].name if len(runs) > 1 else "OTHER"
     lines = {
         "continue it": f"python launch.py resume {name}",
         "compare it": f"python launch.py compare {name} {other}",
-        "write this page again": f"python launch.py report {name}",
+        "write this page again": f"python launch.py report {' '.join(folder.name for folder in folders)}",
     }
     return section("Next", table([], lines.items()).replace('class="facts"', 'class="commands"'))

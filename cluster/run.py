@@ -28,6 +28,7 @@ from actors import ActorSetup
 from actors.guide import Guidance
 from actors.language import LanguageSetup
 from cluster import config as configuration
+from cluster import generalise
 from cluster.backend import Backend, Inline, Interrupted
 from cluster.collect import Collecting
 from cluster.config import Config
@@ -35,7 +36,6 @@ from cluster.evaluation import Evaluation, judged, lines, play_all, sample_effic
 from cluster.exporting import Shown
 from cluster.fit import Fitting
 from cluster.folder import RunError, RunFolder, provenance, write_json
-from cluster.generalise import Generalising
 from cluster.goal_page import stand_in
 from cluster.language import LanguageService, check_language_model
 from cluster.metrics import Metrics, tensorboard
@@ -344,15 +344,14 @@ class _Controller:
     def _generalise(self, stage: Stage, backend: Backend, metrics: Metrics, progress: Progress, stop: Stop) -> bool:
         self.folder.write_status(phase=stage.name)
         weights = self._weights(stage)
-        generalising = Generalising(self.config, self._actor_setup(), weights, backend, progress)
+        generalising = generalise.Generalising(self.config, self._actor_setup(), weights, backend, progress)
         table = generalising.run(stop, self._look_after)
         if table is None:
             return False
         folder = self.folder.stage(stage.name)
         write_json(folder / "results.json", table)
         self._finish(stage, folder, {"episodes": self.config.generalise.episodes}, weights)
-        rates = (f"{row['name']} {row['success']['rate']:.1%}" for row in table["cases"] if "success" in row)
-        progress.note(f"{stage.name}: {', '.join(rates)}")
+        progress.note(generalise.line(stage.name, table))
         return True
 
     def _behaviours(self, stage: Stage, backend: Backend, metrics: Metrics, progress: Progress, stop: Stop) -> bool:

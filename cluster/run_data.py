@@ -118,8 +118,12 @@ def load(folder: Path) -> Run:
 
 
 def expand(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
-    """Runs of the folders, a sweep's base folder standing for its members; and the names of members without a run."""
-    runs, missing = [], []
+    """Runs of the folders, a sweep's base folder standing for its members; and the names of members without a run.
+
+    A run that is named twice is there once.
+    """
+    runs: list[Run] = []
+    missing: list[str] = []
     for folder in map(Path, folders):
         if not (folder / "sweep.json").is_file():
             runs.append(load(folder))
@@ -132,7 +136,10 @@ def expand(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
                 missing.append(member)
     if not runs:
         raise UsageError(f"no run to report on in {', '.join(map(str, folders)) or 'an empty list'}")
-    return runs, missing
+    once: dict[Path, Run] = {}
+    for run in runs:
+        once.setdefault(run.folder.resolve(), run)
+    return list(once.values()), missing
 
 
 def number(value: object) -> float | None:
@@ -187,6 +194,11 @@ def arms(runs: Sequence[Run]) -> dict[str, list[Run]]:
     for run, label in zip(runs, brief if len(set(brief)) == len(set(named)) else named, strict=True):
         out.setdefault(label, []).append(run)
     return out
+
+
+def seeds(runs: Sequence[Run]) -> list[str]:
+    """The training seed of each."""
+    return [run.seed for run in runs]
 
 
 def _short(key: str, keys: Sequence[str]) -> str:

@@ -162,13 +162,24 @@ def over_seeds(estimates: Sequence[Estimate]) -> Estimate:
     return Estimate(float(np.mean(values)), low, high, sum(e.n for e in estimates))
 
 
-def spread_name(seeds: int, single: str = "95 % Wilson interval") -> str:
-    """What the interval of `over_seeds` and `band` is, in words; `single`: what it is for one seed."""
-    if seeds == 1:
+def spread_name(seeds: Sequence[str], single: str = "95 % Wilson interval") -> str:
+    """What the interval of `over_seeds` and `band` is, in words.
+
+    seeds: of each run. single: what the interval is of one run.
+    """
+    if len(seeds) == 1:
         return single
-    if seeds < FEWEST_FOR_BOOTSTRAP:
-        return f"lowest to highest of {seeds} seeds"
-    return f"95 % bootstrap over {seeds} seeds"
+    if len(seeds) < FEWEST_FOR_BOOTSTRAP:
+        return f"lowest to highest of {counted(seeds)}"
+    return f"95 % bootstrap over {counted(seeds)}"
+
+
+def counted(seeds: Sequence[str]) -> str:
+    """How many runs there are, by the seed of each: "3 seeds", or "3 runs of one seed", or "3 runs of 2 seeds"."""
+    different = len(set(seeds))
+    if different == len(seeds):
+        return f"{different} seeds"
+    return f"{len(seeds)} runs of {'one seed' if different == 1 else f'{different} seeds'}"
 
 
 def _spread(values: NDArray[np.float64]) -> tuple[float, float]:

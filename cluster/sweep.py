@@ -30,6 +30,7 @@ from rich.table import Table
 
 from cluster.config import Config, compose, named
 from cluster.overrides import ROOT, ConfigError, parse
+from cluster.terminal import print_whole
 
 if TYPE_CHECKING:
     from cluster.slurm_sweep import ArrayOfRuns
@@ -259,23 +260,40 @@ def _state(member: Member) -> str:
 
 def _print_results(console: Console, runs: Path, members: list[Member]) -> None:
     keys = list(dict.fromkeys(word.partition("=")[0] for member in members for word in member.words))
+    found = [_results(runs / member.name) for member in members]
+    scores = {str(results.get("score") or "") for results in found if results}
+    several = len(scores) > 1
+    score = "" if several or not scores else scores.pop()
+    heads = [
+        "result" if several else score or "success",
+        "95 % interval",
+        *(["return"] if not (score or several) else []),
+    ]
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in ("#", *(key.rpartition(".")[2] for key in keys), "state", "success", "95 % interval", "return", "s"):
+    for heading in ("#", *(key.rpartition(".")[2] for key in keys), "state", *heads, "s"):
         table.add_column(heading, justify="left" if heading == "state" else "right")
-    for i, member in enumerate(members):
+    for i, (member, results) in enumerate(zip(members, found, strict=True)):
         value = {key: text for key, _, text in (word.partition("=") for word in member.words)}
-        found = _results(runs / member.name)
-        table.add_row(str(i), *(value.get(key, "") for key in keys), _state(member), *found, f"{member.seconds:.0f}")
+        cells = _cells(results, several)[: len(heads)] if results else ["-"] * len(heads)
+        table.add_row(str(i), *(value.get(key, "") for key in keys), _state(member), *cells, f"{member.seconds:.0f}")
     console.print()
-    console.print(table)
+    print_whole(console, table)
 
 
-def _results(run: Path) -> tuple[str, str, str]:
-    """Success, its interval and the return, as the run's evaluation found them."""
+def _cells(results: dict[str, Any], named: bool) -> list[str]:
+    """What counts in a run's evaluation (named, where others count other things), its interval, and the return."""
+    success, total, score = results["success"], results["return"], results.get("score")
+    if score:
+        value, interval = f"{total['mean']:.2f}", f"{total['low']:.2f} - {total['high']:.2f}"
+    else:
+        value, interval = f"{success['rate']:.1%}", f"{success['low']:.1%} - {success['high']:.1%}"
+    return [f"{score or 'success'} {value}" if named else value, interval, f"{total['mean']:.3f}"]
+
+
+def _results(run: Path) -> dict[str, Any]:
+    """What the run's evaluation found; empty if there is none."""
     try:
         results: dict[str, Any] = json.loads((run / "stages" / "evaluate" / "results.json").read_bytes())
-        success = results["success"]
-        interval = f"{success['low']:.1%} - {success['high']:.1%}"
-        return f"{success['rate']:.1%}", interval, f"{results['return']['mean']:.3f}"
-    except (OSError, ValueError, KeyError, TypeError):
-        return "-", "-", "-"
+    except (OSError, ValueError):
+        return {}
+    return results if {"success", "return"} <= results.keys() else {}

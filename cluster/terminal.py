@@ -71,6 +71,13 @@ def print_tree(text: str) -> None:
     Console(soft_wrap=True, highlight=False).print(tree)
 
 
+def print_whole(console: Console, table: Table) -> None:
+    """Print a table with whole cells: in a pipe its lines are as long as they are, and a narrow terminal wraps them."""
+    needed = console.measure(table, options=console.options.update(max_width=10_000)).maximum
+    console.width = max(console.width, needed)
+    console.print(table, soft_wrap=True)
+
+
 def run_folder(name_or_path: str, sweeps: bool = False) -> Path:
     """The folder of a run; with `sweeps`, that of a sweep too."""
     from cluster.folder import find

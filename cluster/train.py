@@ -394,6 +394,7 @@ class Training:
             quarantined=self.crew.quarantined,
             heartbeats=self.crew.heartbeats(),
             success_rate=self.row.get("charts/success_rate"),
+            episodic_return=self.row.get("charts/episodic_return"),
             **asdict(replace(self.counters, restarts=restarts)),
         )
         self.metrics.show(**self.watch.now(self.crew, self.ready, self.counters.env_steps, restarts, self.ending))

@@ -7,7 +7,8 @@ Observation: a Box becomes `observation`, a float32 vector (flattened); Discrete
 these becomes one field per key. Other spaces are refused with the reason.
 Reward: the env's own.
 Termination, truncation: the env's own; the time limit of its registration truncates.
-Success: what the env says in `info["is_success"]` or `info["success"]` at the end of an episode, else false.
+Success: what the env says in `info` at the end of an episode, see `Config.success`. Where it says nothing, the score is
+the return.
 Ids: `gym/<id>` for every registered id; `gym/<module>:<id>` imports a module first, as `gymnasium.make` does.
 """
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import re
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -37,6 +39,10 @@ ALWAYS_AVAILABLE = (
     "Pendulum-v1",
 )
 
+SUCCESS_KEYS = ("is_success", "success")
+"""Where envs tell success by custom."""
+PROBED_STEPS = 1000
+
 
 class Config(Part):
     """Options of the adapter."""
@@ -45,6 +51,10 @@ class Config(Part):
     """A module to import first, which registers the env. Every process that builds the env imports it."""
     arguments: dict[str, Any] = Option(default_factory=dict)
     """Keyword arguments for `gymnasium.make`."""
+    success: str = "auto"
+    """What tells that an episode was solved: the key of a truth in the `info` of its last step, or `none`: nothing, and
+    the score is the return. `auto` looks for `is_success` or `success` in one episode of random actions, of 1,000 steps
+    at most; name the key of an env that tells it later, or only of what was solved."""
 
 
 def names() -> list[str]:
@@ -58,7 +68,7 @@ def has(name: str) -> bool:
 
 
 def spec(name: str, config: Config) -> EnvSpec:
-    """What a policy must know of the env; builds one to see its spaces.
+    """What a policy must know of the env; builds one to see its spaces, and whether it tells success.
 
     Raises:
         UnknownEnv: Gymnasium has no such id.
@@ -66,7 +76,8 @@ def spec(name: str, config: Config) -> EnvSpec:
     """
     env = _build(name, config)
     try:
-        return _spec(name, env)
+        found = _spec(name, env)
+        return found if _tells_success(env, config) else replace(found, score="return")
     finally:
         env.close()
 
@@ -96,6 +107,7 @@ class Adapter(VectorEnv):
         self._envs = [_build(name, config) for _ in range(num_envs)]
         self._latest: list[Any] = [None] * num_envs
         self._succeeded = np.zeros(num_envs, np.bool_)
+        self._success_keys = _success_keys(config)
         self._painter: gymnasium.Env[Any, Any] | None = None
         self._painted: tuple[int, int] = (-1, -1)  # env and seed of the episode that the painter is in
         self._painted_log: NDArray[Any] = self._log[0, :0]  # the actions that it has taken there
@@ -105,7 +117,7 @@ class Adapter(VectorEnv):
 
     def _step_one(self, i: int, action: Any) -> tuple[float, bool, bool]:
         self._latest[i], reward, terminated, truncated, info = self._envs[i].step(self._native(action))
-        self._succeeded[i] = bool(info.get("is_success", info.get("success", False)))
+        self._succeeded[i] = next((bool(info[key]) for key in self._success_keys if key in info), False)
         return float(reward), bool(terminated), bool(truncated)
 
     def _native(self, action: Any) -> Any:
@@ -181,6 +193,32 @@ def _build(name: str, config: Config, **options: Any) -> gymnasium.Env[Any, Any]
         near = difflib.get_close_matches(name, list(gymnasium.registry), 1)
         hint = f"did you mean gym/{near[0]}?" if near else "import its module with the option `module`"
         raise UnknownEnv(f"Gymnasium has no env {name!r} ({reason}): {hint}") from None
+
+
+def _success_keys(config: Config) -> tuple[str, ...]:
+    return {"auto": SUCCESS_KEYS, "none": ()}.get(config.success, (config.success,))
+
+
+_found: dict[str, bool] = {}
+"""By env and its arguments, whether it was seen to tell success: a process asks for the spec many times."""
+
+
+def _tells_success(env: gymnasium.Env[Any, Any], config: Config) -> bool:
+    """Whether success can be read; `auto` plays an episode to see, the same one in every process."""
+    if config.success != "auto":
+        return config.success != "none"
+    which = repr(env.spec)
+    if which not in _found:
+        env.reset(seed=0)
+        env.action_space.seed(0)
+        told = False
+        for _ in range(PROBED_STEPS):
+            _, _, terminated, truncated, info = env.step(env.action_space.sample())
+            told = told or any(key in info for key in SUCCESS_KEYS)
+            if told or terminated or truncated:
+                break
+        _found[which] = told
+    return _found[which]
 
 
 def _spec(name: str, env: gymnasium.Env[Any, Any]) -> EnvSpec:

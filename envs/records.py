@@ -73,7 +73,8 @@ class EnvSpec:
     words: tuple[str, ...] = ()  # every word that missions and captions may hold, sorted
     task_kinds: tuple[str, ...] = ("task",)
     captioned: bool = False  # the world has sentences for what an observation shows
-    score: str = ""  # what an episode's return counts, where that says more than success: "achievements unlocked"
+    score: str = ""  # what an episode's return counts, where that says more than success: "achievements unlocked"; or
+    # "return", where nothing tells success
     eventful: bool = False  # `VectorEnv.events` tells what players did, and `situations` what there is to know
     goals: tuple[str, ...] = ()  # what one could set out to do; `VectorEnv.possible_goals` has a column for each
     expert: bool = False  # the family module publishes `Expert`, with `act(env) -> int[N]`

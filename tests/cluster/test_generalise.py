@@ -1,18 +1,25 @@
 """A trained language policy in other words and worlds: what is played, what is not and why, and how sure it is."""
 
+import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
 
 import envs
+from actors import ActorSetup, Played
 from actors.language_policy import LanguageActing, LocalModel
 from cluster import config as configuration
+from cluster import generalise, run_data
 from cluster.cases import CASES, UNCHANGED
+from cluster.cases_page import cases_section
 from cluster.config import ConfigError, compose
 from cluster.evaluation import sample_efficiency
+from cluster.folder import RunFolder
 from cluster.generalise import chosen, difference, levels, resolve, world
 from cluster.overrides import UsageError
+from cluster.progress import Progress
 from cluster.run import evaluate, run
 from cluster.statistics import mean_over, newcombe, wilson
 from cluster.topology import every_stage, selected
@@ -120,6 +127,51 @@ def test_equal_outcomes_on_few_levels_are_no_proof_of_equality():
     assert alike["value"] == 0
     assert alike["low"] < -0.2
     assert alike["high"] > 0.2
+
+
+def scored(total):
+    n = len(total)
+    return dataclasses.replace(episodes([False] * n), total=np.array(total, np.float32), seed=np.arange(n))
+
+
+def test_a_difference_in_the_score_is_of_returns():
+    before, after = np.random.default_rng(0).normal([[2.0], [5.0]], 1.0, (2, 100)).astype(np.float32)
+    for same in (True, False):
+        found = difference(scored(before), scored(after), same, "return")
+        assert found["value"] == pytest.approx(after.mean() - before.mean(), abs=1e-5)
+        assert 2 < found["low"] < found["value"] < found["high"] < 4
+    alike = difference(scored([2.0] * 8), scored([3.0] * 8), True, "return")
+    assert (alike["value"], alike["low"], alike["high"]) == (1, 1, 1)
+
+
+def test_where_a_return_says_more_the_cases_are_about_it(model, monkeypatch, tmp_path):
+    """Nothing is solved there: differences, chance and the last line are of returns."""
+    real = configuration.seen
+    monkeypatch.setattr(configuration, "seen", lambda config: dataclasses.replace(real(config), score="return"))
+    config = compose([*GLAM, *model, "generalise.cases=[nouns]"])
+
+    def play(config, setup, weights, evaluations, *_):
+        for evaluation in evaluations:
+            total = np.full(8, 0.5) if evaluation.player == "random" else 2.0 + np.arange(8) % 2
+            total += evaluation is evaluations[1]
+            evaluation.played = {0: Played(scored(total), [], {}, np.zeros(8, np.float32), [])}
+        return True
+
+    monkeypatch.setattr(generalise, "play_all", play)
+    setup = ActorSetup(config.env.id, config.env.options, real(config), config.actors, config.policy, 0, False)
+    progress = Progress(RunFolder(tmp_path), 1, 0.0)
+    table = generalise.Generalising(config, setup, {}, None, progress).run(None, lambda: None)
+    assert table["score"] == "return"
+    first, second = table["cases"]
+    assert first["random"] == {"mean": 0.5, "low": 0.5, "high": 0.5}
+    assert second["difference"]["value"] == 1.0
+    assert generalise.line("generalise", table) == "generalise: unchanged 2.50, nouns 3.50 return an episode"
+    run = run_data.Run(tmp_path, {}, {}, {"score": "return"}, [], [], {}, table["cases"])
+    page = re.sub("<[^>]*>", " ", cases_section({"": [run]}).replace("\xa0", " "))
+    assert "success" not in page
+    assert "Wilson" not in page
+    assert re.search(r"case +return +difference +at random", page)
+    assert re.search(r"nouns: .* 3.50 \[3.1\d, 3.8\d\] +\+1.00 \[0.\d\d, 1.\d\d\] +0.50 \[0.50, 0.50\]", page)
 
 
 def test_mean_over_training_by_hand():

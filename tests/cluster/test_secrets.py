@@ -90,7 +90,7 @@ def launch(*words, command=("launch.py",), **more):
     return done.returncode, done.stdout
 
 
-@pytest.fixture()
+@pytest.fixture
 def answer(monkeypatch, capfd):
     """As `launch`, of commands that start nothing: in this process, which has loaded all that they need."""
 

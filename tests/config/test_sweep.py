@@ -1,12 +1,15 @@
 """Sweep syntax to members."""
 
+import io
 import json
+import re
 import signal
 
 import pytest
+from rich.console import Console
 
 from cluster.config import ConfigError
-from cluster.sweep import Member, _results, expand, plan, sweep
+from cluster.sweep import Member, _print_results, expand, plan, sweep
 
 
 @pytest.mark.parametrize(
@@ -78,12 +81,46 @@ def test_a_name_used_again_keeps_its_members_and_adds_new_ones(tmp_path):
         plan(words)
 
 
-def test_results_of_a_member(tmp_path):
-    assert _results(tmp_path) == ("-", "-", "-")
-    (tmp_path / "stages" / "evaluate").mkdir(parents=True)
-    found = {"success": {"rate": 0.5, "low": 0.25, "high": 0.75}, "return": {"mean": 0.4}}
-    (tmp_path / "stages" / "evaluate" / "results.json").write_text(json.dumps(found))
-    assert _results(tmp_path) == ("50.0%", "25.0% - 75.0%", "0.400")
+def evaluated(runs, *scores):
+    """Members by their scores; each has been evaluated."""
+    found = {"success": {"rate": 0.5, "low": 0.25, "high": 0.75}, "return": {"mean": 0.4, "low": 0.3, "high": 0.5}}
+    members = []
+    for i, score in enumerate(scores):
+        members.append(Member(f"s-{i}-seed-{i}-of-a-rather-long-name", [f"seed={i}"], 0))
+        folder = runs / members[-1].name / "stages" / "evaluate"
+        folder.mkdir(parents=True)
+        (folder / "results.json").write_text(json.dumps(found | {"score": score}))
+    return members
+
+
+def results(runs, members):
+    """Heads and rows of the table at the end of a sweep, as cells."""
+    console = Console(file=io.StringIO(), width=40)
+    _print_results(console, runs, members)
+    lines = console.file.getvalue().splitlines()
+    return [re.split(r"  +", line.strip()) for line in lines if line.strip()]
+
+
+def test_results_are_success_and_return(tmp_path):
+    members = [*evaluated(tmp_path, ""), Member("s-1", ["seed=1"])]
+    head, *rows = results(tmp_path, members)
+    assert head == ["#", "seed", "state", "success", "95 % interval", "return", "s"]
+    assert rows == [["0", "0", "done", "50.0%", "25.0% - 75.0%", "0.400", "0"], ["1", "1", "not begun", *"---", "0"]]
+
+
+@pytest.mark.parametrize("score", ["return", "achievements unlocked"])
+def test_results_are_the_score_where_it_says_more(tmp_path, score):
+    head, *rows = results(tmp_path, evaluated(tmp_path, score))
+    assert head == ["#", "seed", "state", score, "95 % interval", "s"]
+    assert rows == [["0", "0", "done", "0.40", "0.30 - 0.50", "0"]]
+
+
+def test_results_of_several_worlds_say_what_each_counts(tmp_path):
+    head, *rows = results(tmp_path, evaluated(tmp_path, "", "return"))
+    assert head == ["#", "seed", "state", "result", "95 % interval", "s"]
+    assert [row[3:5] for row in rows] == [
+        ["success 50.0%", "25.0% - 75.0%"], ["return 0.40", "0.30 - 0.50"]
+    ]  # fmt: skip
 
 
 def test_members_run_in_processes_and_go_on_where_they_stopped(tmp_path, capsys):

@@ -15,7 +15,7 @@ class Probe(gymnasium.Env):
 
     metadata = {"render_modes": []}  # noqa: RUF012
 
-    def __init__(self, space=None, actions=None, ends="terminated"):
+    def __init__(self, space=None, actions=None, ends="terminated", tells="is_success"):
         self.observation_space = space or spaces.Dict(
             {
                 "matrix": spaces.Box(-9, 9, (2, 3), np.float64),
@@ -24,7 +24,7 @@ class Probe(gymnasium.Env):
             }
         )
         self.action_space = actions or spaces.Discrete(3, start=5)
-        self.ends = ends
+        self.ends, self.tells = ends, tells
 
     def _observe(self, action):
         return {"matrix": np.full((2, 3), self.clock), "mode": 10 + self.clock, "note": f"{self.start} {action}"}
@@ -38,7 +38,7 @@ class Probe(gymnasium.Env):
         assert self.action_space.contains(action), action
         self.clock += 1
         over = self.clock == 3
-        info = {"is_success": over and self.ends == "success"}
+        info = {self.tells: over and self.ends == "success"} if self.tells else {}
         return self._observe(action), 0.5, over and self.ends != "truncated", over and self.ends == "truncated", info
 
 
@@ -79,6 +79,38 @@ def test_endings_are_the_envs_own(ends):
     assert transition.episodes.total.tolist() == [1.5]
     assert transition.final_obs["mode"].tolist() == [3]
     assert transition.obs["mode"].tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("tells", "option", "score", "solved"),
+    [
+        ("is_success", "auto", "", True),
+        ("success", "auto", "", True),
+        ("", "auto", "return", False),
+        ("won", "auto", "return", False),
+        ("won", "won", "", True),
+        ("is_success", "none", "return", False),
+        ("is_success", "won", "", False),
+    ],
+)
+def test_a_world_that_tells_no_success_is_judged_by_its_return(tells, option, score, solved):
+    options = {"arguments": {"ends": "success", "tells": tells}, "success": option}
+    env = envs.make("gym/Probe-v0", 1, **options)
+    assert env.env_spec.score == envs.spec("gym/Probe-v0", **options).score == score
+    env.begin()
+    for _ in range(3):
+        transition = env.advance(np.array([0]))
+    assert transition.episodes.success.tolist() == [solved]
+
+
+def test_whether_success_is_told_is_found_out_once(monkeypatch):
+    played = []
+    real = Probe.step
+    monkeypatch.setattr(Probe, "step", lambda self, action: played.append(action) or real(self, action))
+    arguments = {"ends": "truncated", "tells": "", "space": spaces.Box(-9, 9, (2, 3), np.float64)}
+    monkeypatch.setattr(Probe, "_observe", lambda self, action: np.zeros((2, 3)))
+    assert {envs.spec("gym/Probe-v0", arguments=arguments).score for _ in range(3)} == {"return"}
+    assert len(played) == 3
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Acrobot-v1", "MountainCar-v0", "Pendulum-v1"])

@@ -100,7 +100,7 @@ def test_sweeps_over_seeds_are_sides(make_run: MakeRun, read: Read, sweep: Sweep
         make_run(f"s{i}", seed=i % 2, solved=480 + 3 * i, learning_rate=(1e-4, 1e-3)[i // 2])
     first, second = sweep("slow", ["s0", "s1"]), sweep("fast", ["s2", "s3"])
     _, page = read(compare(first, second))
-    assert "95 % Welch interval over 2 and 2 training seeds." in page.text
+    assert "95 % Welch interval over 2 seeds and 2 seeds of training." in page.text
     mixed = sweep("mixed", ["s0", "s2"])
     with pytest.raises(UsageError, match="mixes settings"):
         compare(mixed, first)

@@ -127,7 +127,7 @@ def test_rows_repeated_after_a_resume_count_once(make_run: MakeRun) -> None:
 @pytest.mark.usefixtures("undrawn")
 def test_run_without_evaluation(make_run: MakeRun, read: Read) -> None:
     _, page = read(report.write([make_run("ppo-a", evaluated=False, state="crashed")]))
-    assert "Held-out success was not measured" in page.text
+    assert "There is no finished evaluate stage, and so no held-out success." in page.text
     assert "No results by task kind" in page.text
     assert "ppo-a is crashed" in page.text
     assert "Success rate against env steps." in page.text
@@ -166,6 +166,47 @@ def test_seeds_are_averaged(make_run: MakeRun, read: Read, sweep: Sweep) -> None
     assert "s3 belongs to the sweep and has no run folder yet." in page.text
     assert "bands: lowest to highest of 3 seeds" in page.text
     assert [run.folder for run in run_data.expand([base])[0]] == runs
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_runs_of_one_seed_are_no_seeds(make_run: MakeRun, read: Read) -> None:
+    runs = [make_run(f"s{i}", solved=solved, rows=20) for i, solved in enumerate((460, 480, 500))]
+    _, page = read(report.write(runs))
+    assert "of held-out episodes solved, lowest to highest of 3 runs of one seed 89.8 to 97.7 %" in page.text
+    assert "bands: lowest to highest of 3 runs of one seed" in page.text
+    assert "runs 3 training seeds 1 " in page.text
+    assert " 3 seeds" not in page.text
+    runs.append(make_run("s3", seed=1, rows=20))
+    assert "lowest to highest of 4 runs of 2 seeds" in read(report.write(runs))[1].text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_report_on_several_runs_leaves_theirs_alone(make_run: MakeRun, read: Read) -> None:
+    a, b, c = (make_run(name, rows=2, seed=seed) for seed, name in enumerate("abc"))
+    own = report.write([a]).read_bytes()
+    path = report.write([a, b, c])
+    assert path == a.parent / "report-a+b+c.html"
+    assert (a / "report.html").read_bytes() == own
+    assert "python launch.py report a b c" in read(path)[1].text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_run_that_is_named_twice_counts_once(make_run: MakeRun, sweep: Sweep, read: Read) -> None:
+    a, _ = (make_run(name, rows=2, seed=seed) for seed, name in enumerate("ab"))
+    assert report.write([a, a.parent / ".." / "runs" / "a"]) == a / "report.html"
+    assert "training seeds 1 " in read(a / "report.html")[1].text
+    base = sweep("base", ["a", "b"])
+    path = report.write([base, a])
+    assert path == a.parent / "report-base+a.html"
+    assert "training seeds 2 " in read(path)[1].text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_long_lists_of_runs_have_a_name_that_fits_and_is_their_own(make_run: MakeRun) -> None:
+    runs = [make_run(f"babyai_gotolocal-20260302-{i:06}-learning_rate-0.0003", rows=0) for i in range(12)]
+    paths = {report.write(runs), report.write(runs[:11]), report.write([*runs[:10], runs[11]])}
+    assert len(paths) == 3
+    assert all(len(path.name) <= 160 and path.name.startswith("report-babyai") for path in paths)
 
 
 @pytest.mark.usefixtures("undrawn")

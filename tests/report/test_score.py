@@ -44,7 +44,7 @@ def test_report_speaks_of_the_score(make_run: MakeRun, read: Read) -> None:
     )
     assert "held-out episodes 512" in page.text
     assert "Achievements unlocked in an episode against env steps." in page.text
-    assert "achievements unlocked: 1" in page.text
+    assert "achievements unlocked: 0.9" in page.text
     told = page.text.rpartition("}")[2]  # without the style sheet
     for word in ("solved", "uccess", "Wilson", "survive"):
         assert word not in told
@@ -81,8 +81,22 @@ def test_validations_without_an_interval_are_a_bare_line(make_run: MakeRun, line
 @pytest.mark.usefixtures("undrawn")
 def test_run_without_evaluation_knows_its_score(make_run: MakeRun, read: Read) -> None:
     _, page = read(report.write([make_run("a", evaluated=False, score=(SCORE, 0.0))]))
-    assert "Held-out achievements unlocked were not measured" in page.text
+    assert "There is no finished evaluate stage, and so no held-out achievements unlocked." in page.text
     assert "Achievements unlocked in an episode against minutes." in page.text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_return_is_a_score_like_others(make_run: MakeRun, read: Read, edit: Callable[..., None]) -> None:
+    """Of worlds that tell no success: nothing on the page says that nothing was solved."""
+    folder = make_run("a", solved=0, rows=20, score=("return", 229.41))
+    edit(folder, "stages/evaluate/results.json", lambda found: found["videos"][0].update({"return": 443.0}))
+    _, page = read(report.write([folder]))
+    assert "229.41 return in a held-out episode, 95 % bootstrap interval over episodes 229.21 to 229.71," in page.text
+    assert "return: 443 " in page.text
+    assert "return: 0.8 " in page.text
+    assert "solved" not in page.text.rpartition("}")[2]
+    _, page = read(report.write([make_run("b", evaluated=False, score=("return", 0.0))]))
+    assert "There is no finished evaluate stage, and so no held-out return." in page.text
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -88,10 +88,11 @@ def test_over_seeds_says_what_its_interval_is() -> None:
     assert statistics.over_seeds([one]) is one
     few = statistics.over_seeds([Estimate(v, 0, 1, 10) for v in (0.7, 0.8, 0.9)])
     assert few == Estimate(pytest.approx(0.8), 0.7, 0.9, 30)
-    assert statistics.spread_name(3) == "lowest to highest of 3 seeds"
+    assert statistics.spread_name("012") == "lowest to highest of 3 seeds"
+    assert statistics.spread_name("000") == "lowest to highest of 3 runs of one seed"
     many = statistics.over_seeds([Estimate(v, 0, 1, 10) for v in np.linspace(0.5, 0.9, 9)])
     assert 0.5 < many.low < many.value < many.high < 0.9
-    assert "bootstrap over 9 seeds" in statistics.spread_name(9)
+    assert "bootstrap over 9 seeds" in statistics.spread_name("012345678")
 
 
 def test_band_covers_only_what_all_curves_cover() -> None:

@@ -19,7 +19,7 @@ from urllib.parse import SplitResult
 
 import numpy as np
 
-from llm_service.backends.openai.config import Config, address, loopback, secret, secrets
+from llm_service.backends.openai.config import Config, address, endpoint, loopback, secret, secrets
 from llm_service.backends.openai.protocol import (
     count,
     document,
@@ -63,10 +63,12 @@ class OpenAI:
         self._config = config
         self._server = url.netloc
         self._local = loopback(url.hostname or "")
+        self._hosted = endpoint(url) == OPENAI
         # Whatever changes the answers is part of the name, since the name is part of every key.
         extra = {"api": config.api, "body": config.body, "embedding_model": config.embedding_model}
         usual = {"api": "chat", "body": {}, "embedding_model": ""}
-        self.model = config.model if extra == usual else f"{config.model}+{digest(canonical(extra))[:8]}"
+        self.model = config.model if self._hosted else f"{config.model}@{endpoint(url)}"
+        self.model += "" if extra == usual else f"+{digest(canonical(extra))[:8]}"
         self.verbs: frozenset[Verb] = frozenset(
             ("generate", "score", "embed") if config.embedding_model else ("generate", "score")
         )
@@ -210,8 +212,7 @@ class OpenAI:
     @property
     def _longest(self) -> str:
         """The field for the longest reply: OpenAI renamed it for conversations, other servers know the first name."""
-        renamed = self._config.api == "chat" and self._config.base_url in ("", OPENAI)
-        return "max_completion_tokens" if renamed else "max_tokens"
+        return "max_completion_tokens" if self._config.api == "chat" and self._hosted else "max_tokens"
 
     async def _complete(self, call: Call, fields: dict[str, Any], prompts: list[str] | None = None) -> dict[str, Any]:
         chat = self._config.api == "chat"

@@ -163,6 +163,14 @@ def address(text: Any) -> SplitResult:
     return url
 
 
+def endpoint(url: SplitResult) -> str:
+    """One text for one server, however its address is written, and nothing in it but scheme, host, port and path."""
+    host = url.hostname or ""
+    host = f"[{host}]" if ":" in host else host
+    usual = url.port in (None, {"http": 80, "https": 443}.get(url.scheme))
+    return f"{url.scheme}://{host}{'' if usual else f':{url.port}'}{url.path.rstrip('/')}"
+
+
 def loopback(host: str) -> bool:
     """Whether a host is this machine, by its name alone."""
     try:

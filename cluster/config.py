@@ -25,7 +25,7 @@ from actors.evaluate import EvaluateConfig
 from actors.rollout import ActorsConfig
 from cluster.cases import CASES, GeneraliseConfig
 from cluster.checks import DEFAULT, out_of_bounds, unknown_key, wrong_value
-from cluster.overrides import ConfigError, Layer, UsageError, flatten, layers, nest, suggestion
+from cluster.overrides import COMMAND_LINE, ConfigError, Layer, UsageError, flatten, layers, nest, suggestion
 from cluster.topology import ClusterConfig, every_stage
 from envs import registry
 from envs.api import EnvSpec
@@ -324,6 +324,10 @@ def _build(tree: dict[str, Any], origins: Mapping[str, str]) -> Config:
         return Config(**tree)
     except ValidationError as error:
         raise ConfigError(wrong_value(error, origins)) from None
+    except UsageError as error:  # a sentence that begins with the key, and repeats no value
+        key = str(error).partition(" ")[0].rstrip(":")
+        origin = origins.get(key, COMMAND_LINE)
+        raise ConfigError(str(error) if origin == COMMAND_LINE else f"{error} (in {origin})") from None
 
 
 # ---- a tree at rest -------------------------------------------------------------------------------------------------

@@ -121,6 +121,7 @@ def label(task: str, inputs: Path, outputs: Path, words: Sequence[str], folder: 
     from cluster.config import compose
     from llm_service import tasks
 
+    tasks.task(task)  # before the files: whose name is wrong has a wrong idea of these too
     config = compose(list(words))
     if outputs.is_dir() or not outputs.parent.is_dir():
         raise UsageError(f"cannot write {outputs}: name a file in a folder that is there")

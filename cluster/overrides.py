@@ -107,17 +107,23 @@ def parse(word: str) -> Any:
     if not override.key_or_group:
         raise ConfigError(_unreadable(word))
     if override.type is not OverrideType.CHANGE or override.package is not None:
-        raise ConfigError(f"cannot read {word!r} on the command line: only key=value is known, without + ~ or @")
+        raise ConfigError(f"cannot read {shown(word)} on the command line: only key=value is known, without + ~ or @")
     return override
+
+
+def shown(word: str) -> str:
+    """A word as a message may repeat it: of the language model's, the key alone, since its value may hold a secret."""
+    key = re.match(r"\W*llm\b[\w.-]*", word)
+    return repr(f"{key[0]}=..." if key and key[0] != word else word)
 
 
 def _unreadable(word: str) -> str:
     if "=" in word.lstrip("="):
-        return f"cannot read {word!r} on the command line: quote what is special, as in 'run.name=\"a(b)\"'"
+        return f"cannot read {shown(word)} on the command line: quote what is special, as in 'run.name=\"a(b)\"'"
     for group in GROUPS:
         if word.partition("/")[0] in options(group):
-            return f"cannot read {word!r} on the command line: did you mean {group}={word}?"
-    return f"cannot read {word!r} on the command line: write key=value, for example actors.n=4"
+            return f"cannot read {shown(word)} on the command line: did you mean {group}={word}?"
+    return f"cannot read {shown(word)} on the command line: write key=value, for example actors.n=4"
 
 
 def layers(words: list[str], only_chosen: bool = False) -> list[Layer]:
@@ -160,9 +166,11 @@ def _split(words: list[str]) -> tuple[dict[str, str], Layer]:
         key = override.key_or_group
         typed = word.partition("=")[2]
         if override.is_sweep_override() or re.fullmatch(r"-?\d+\.\.-?\d+", typed):
-            raise ConfigError(f"{word!r} lists several values: add -m to run each of them")
+            raise ConfigError(f"{shown(word)} lists several values: add -m to run each of them")
         if "${" in typed:
-            raise ConfigError(f"cannot read {word!r} on the command line: values are not interpolated, write it out")
+            raise ConfigError(
+                f"cannot read {shown(word)} on the command line: values are not interpolated, write it out"
+            )
         if key in GROUPS or key in SELECTORS:
             _choose(SELECTORS.get(key, key), typed.strip("\"'"), chosen, command)
             continue

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from cluster.hidden import hide
 from cluster.overrides import UsageError, flatten
 from cluster.statistics import Curve, Estimate, wilson
 
@@ -105,10 +106,13 @@ def load(folder: Path) -> Run:
     if not any((folder / name).is_file() for name in ("config.yaml", "status.json", "metrics.jsonl")):
         raise UsageError(f"{folder} is not a run folder: it holds no config.yaml, status.json or metrics.jsonl")
     rows = _rows(folder / "metrics.jsonl")
+    config, manifest = hide(
+        _mapping(folder / "config.yaml", yaml.safe_load), _mapping(folder / "manifest.json", json.loads)
+    )
     return Run(
         folder=folder,
-        config=_mapping(folder / "config.yaml", yaml.safe_load),
-        manifest=_mapping(folder / "manifest.json", json.loads),
+        config=config,
+        manifest=manifest,
         status=_mapping(folder / "status.json", json.loads),
         train=_unwound(row for row in rows if row.get("kind") == "train"),
         evaluations=_unwound(row for row in rows if row.get("kind") == "evaluate"),

@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from cluster.config import Config, compose, named
-from cluster.overrides import ROOT, ConfigError, parse
+from cluster.overrides import ROOT, ConfigError, parse, shown
 from cluster.terminal import print_whole
 
 if TYPE_CHECKING:
@@ -80,10 +80,10 @@ def _values(word: str) -> list[str] | None:
         if not override.is_sweep_override():
             return None
         if not override.is_discrete_sweep():
-            raise ConfigError(f"cannot sweep {word!r}: list values, as in a=1,2 or a=range(0,5) or a=0..4")
+            raise ConfigError(f"cannot sweep {shown(word)}: list values, as in a=1,2 or a=range(0,5) or a=0..4")
         values = list(override.sweep_string_iterator())
     if not values:
-        raise ConfigError(f"cannot sweep {word!r}: it lists no value")
+        raise ConfigError(f"cannot sweep {shown(word)}: it lists no value")
     return values
 
 

@@ -93,7 +93,9 @@ async def start(config: LLMConfig, folder: Path, backend: Backend | None = None,
             log.warning("%s", warning)
         undo.pop_all()
     redis = server.connect()
-    queue = Queue(redis, config.durable, clock)
+    # Who shares a queue answers alike: by the same model at the same endpoint, which its name says, in the same world.
+    who = digest(backend.model, (embedder or backend).model, world.digest)
+    queue = Queue(redis, config.durable, clock, who)
     service = Service(
         config,
         backend,
@@ -108,7 +110,7 @@ async def start(config: LLMConfig, folder: Path, backend: Backend | None = None,
     stop = asyncio.Event()
     me = f"{platform.node()}-{digest(str(folder.resolve()))[:8]}"  # the same after a restart
     service.consumers = [
-        Consumer(queue, service.ask, f"{me}-{n}", config.durable, clock) for n in range(config.consumers)
+        Consumer(queue, service.ask, service.keys, f"{me}-{n}", config.durable, clock) for n in range(config.consumers)
     ]
     workers = [asyncio.ensure_future(_consume(consumer, stop, clock)) for consumer in service.consumers]
     ended = asyncio.Event()

@@ -30,12 +30,12 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
 from pydantic import Field, field_validator
 
-from llm_service.config import Part
+from llm_service.config import Part, variable
 from llm_service.errors import Unreachable, UsageError
 from llm_service.records import digest
 
@@ -59,10 +59,10 @@ _ENDS_WITH_OWNER = (
 class RedisConfig(Part):
     """Where Redis is, or how our own works."""
 
-    url: str = Field(default="", pattern=r"^$|^(redis|rediss|unix)://")
+    url: str = ""
     """Redis to use, redis://HOST:PORT/DB, rediss://... (TLS) or unix:///PATH, without a password; empty starts one."""
     password_env: str = ""
-    """Name of the environment variable that holds its password; empty: it has none."""
+    """Name of the environment variable, in capitals, that holds its password; empty: it has none."""
     folder: str = ""
     """Where our own keeps its data; the service sets it."""
     appendfsync: Literal["always", "everysec"] = "always"
@@ -72,10 +72,17 @@ class RedisConfig(Part):
     cache_ttl_s: float = Field(default=30 * 86400.0, gt=0)
     """Seconds that a cached answer is kept after it was written."""
 
-    @field_validator("url")
+    @field_validator("password_env", mode="before")
     @classmethod
-    def _without_password(cls, url: str) -> str:
-        """A configuration is written down, so that it is refused before."""
+    def _variable(cls, name: Any) -> Any:
+        return variable("llm.redis.password_env", name) if name != "" else name
+
+    @field_validator("url", mode="before")
+    @classmethod
+    def _without_password(cls, url: Any) -> Any:
+        """A configuration is written down, so that it is refused before pydantic looks, which repeats what is wrong."""
+        if not isinstance(url, str) or not re.match(r"$|(redis|rediss|unix)://", url):
+            raise UsageError("llm.redis.url is not an address such as redis://HOST:PORT/DB or unix:///PATH")
         parts = urlsplit(url)
         if parts.password or "password" in parse_qs(parts.query):
             raise UsageError("redis.url holds a password: put it in a variable and name that in redis.password_env")

@@ -97,7 +97,7 @@ def parse(words: list[str], file: str | None = None) -> LLMConfig:
     for word in words:
         key, equals, text = word.removeprefix("llm.").partition("=")
         if not (key and equals):
-            raise UsageError(f"cannot read {word!r}: write key=value, for example name=openai")
+            raise UsageError(f"cannot read {key.split(':')[0]!r}: write key=value, for example name=openai")
         *sections, leaf = key.split(".")
         node = tree
         for section in sections:
@@ -107,7 +107,7 @@ def parse(words: list[str], file: str | None = None) -> LLMConfig:
         try:
             node[leaf] = yaml.safe_load(text)
         except yaml.YAMLError:
-            raise UsageError(f"{key}: cannot read the value {text!r}: quote what is special") from None
+            raise UsageError(f"{key}: cannot read its value: quote what is special") from None
     try:
         return LLMConfig(**tree)
     except ValidationError as error:

@@ -1,10 +1,13 @@
 """Answers durable jobs: takes some, asks the model for them, stores what it says, until told to stop.
 
-    take ──> group ──> ask ──┬─ OK, MALFORMED        finish: the answer is stored
+    take ──> ours? ──> ask ──┬─ OK, MALFORMED        finish: the answer is stored
       ^                      ├─ AWAY, BUSY, EXPIRED  not the job's fault: kept, and asked again after a pause
       │                      ├─ BUDGET               all handed back; nothing is taken for a while
       │                      └─ REFUSED, the rest    bury: a dead letter with the reason
       └── all settled
+
+A job whose key is not that of its question here, to this model about this world, is for another service (of another
+version, or before its model learned): it is left to that one, neither answered nor given up.
 
 One consumer holds at most `batch` jobs and takes none while it holds some, so that what waits in its memory is bounded;
 more consumers answer more at once. A job that was delivered too often has killed those who took it, and is buried.
@@ -13,6 +16,7 @@ more consumers answer more at once. A job that was delivered too often has kille
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import groupby
@@ -20,8 +24,10 @@ from typing import Any
 
 from llm_service.clock import Clock
 from llm_service.durable.queue import DurableConfig, Job, Queue
-from llm_service.errors import ServiceError, Unreachable
+from llm_service.errors import ServiceError, Unreachable, UsageError
 from llm_service.records import Answer, Ask, Status
+
+log = logging.getLogger(__name__)
 
 _DEADLINE_S = 600.0  # of one ask: nobody waits for it
 _PAUSE_S = (0.2, 30.0)  # first and longest pause after a failure
@@ -37,6 +43,7 @@ class Consumer:
         queue: its jobs.
         ask: answers an ask, one answer for each item. Raising a `ServiceError` is the same as answering with its
             status for every item.
+        keys: the key of each item of an ask, as the service would ask it. Raising a `UsageError` says that it cannot.
         name: of this consumer, unlike any other's.
         config: the queue's.
         clock: for pauses.
@@ -47,12 +54,14 @@ class Consumer:
         self,
         queue: Queue,
         ask: Callable[[Ask], Awaitable[list[Answer]]],
+        keys: Callable[[Ask], Sequence[str]],
         name: str,
         config: DurableConfig,
         clock: Clock,
         grace_s: float = 10.0,
     ) -> None:
-        self._queue, self._ask, self._name, self._config, self._clock = queue, ask, name, config, clock
+        self._queue, self._ask, self._keys, self._name = queue, ask, keys, name
+        self._config, self._clock = config, clock
         self._grace_s = grace_s
         self._hand: dict[str, Job] = {}  # what is taken and not settled, by entry
         self.out_of_budget = False
@@ -61,6 +70,7 @@ class Consumer:
         """Why nothing is answered at the moment, one sentence; "" while all is well."""
         self.finished = 0
         self.buried = 0
+        self._told = False  # that some jobs are for another
 
     def stats(self) -> dict[str, float]:
         """held, finished, buried: numbers of jobs; paused: 1 while nothing can be answered."""
@@ -109,10 +119,13 @@ class Consumer:
             await self._release()
 
     async def _work(self, stop: asyncio.Event) -> None:
-        for job in [job for job in self._hand.values() if job.deliveries > self._config.deliveries]:
-            await self._bury(job, f"gave up after {job.deliveries - 1} deliveries: its consumers died or went silent")
         pause, longest = _PAUSE_S
         while True:
+            await self._leave([job for job in self._hand.values() if not self._ours(job)])
+            for job in [job for job in self._hand.values() if job.deliveries > self._config.deliveries]:
+                await self._bury(
+                    job, f"gave up after {job.deliveries - 1} deliveries: its consumers died or went silent"
+                )
             for group in _groups(list(self._hand.values())):
                 await self._ask_for(group)
                 if self.out_of_budget:
@@ -125,21 +138,29 @@ class Consumer:
                 return
             pause = min(2 * pause, longest)
 
-    async def _ask_for(self, jobs: Sequence[Job]) -> None:
-        first = jobs[0]
-        ask = Ask(
-            verb=first.verb,
-            contents=tuple(job.content for job in jobs),
-            task=first.task,
-            candidates=tuple(job.candidates for job in jobs) if first.verb == "score" else (),
-            parameters=first.parameters,
-            sample=first.sample,
-            lane="durable",
-            caller=first.caller,
-            deadline=_DEADLINE_S,
-        )
+    def _ours(self, job: Job) -> bool:
+        """Whether an answer from here is what the job's key stands for."""
         try:
-            answers = await self._ask(ask)
+            return list(self._keys(_one_ask([job]))) == [job.key]
+        except UsageError:  # a task that is unknown here
+            return False
+
+    async def _leave(self, jobs: Sequence[Job]) -> None:
+        if not jobs:
+            return
+        if not self._told:
+            log.warning("%d jobs in the queue are for another model, world or version: they are left to it", len(jobs))
+            self._told = True
+        try:
+            await self._queue.leave(jobs)
+        except Unreachable as error:  # then others take them when they have been silent long enough
+            self.paused = str(error)
+        for job in jobs:
+            del self._hand[job.entry]
+
+    async def _ask_for(self, jobs: Sequence[Job]) -> None:
+        try:
+            answers = await self._ask(_one_ask(jobs))
         except ServiceError as error:
             answers = [Answer(error.status, reason=str(error))] * len(jobs)
         for job, answer in zip(jobs, answers, strict=True):
@@ -204,6 +225,22 @@ def _groups(jobs: Sequence[Job]) -> list[list[Job]]:
         return repr((job.verb, job.task, job.parameters, job.sample, job.caller))
 
     return [list(group) for _, group in groupby(sorted(jobs, key=shared), key=shared)]
+
+
+def _one_ask(jobs: Sequence[Job]) -> Ask:
+    """The ask of jobs that share what `_groups` says."""
+    first = jobs[0]
+    return Ask(
+        verb=first.verb,
+        contents=tuple(job.content for job in jobs),
+        task=first.task,
+        candidates=tuple(job.candidates for job in jobs) if first.verb == "score" else (),
+        parameters=first.parameters,
+        sample=first.sample,
+        lane="durable",
+        caller=first.caller,
+        deadline=_DEADLINE_S,
+    )
 
 
 async def _end(*tasks: asyncio.Future[Any]) -> None:

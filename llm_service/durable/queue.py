@@ -4,11 +4,12 @@
                   ^          │  └──> dead      (bury: with the reason; revive puts it back)
                   └──────────┘ released, or its consumer went silent for `claim_idle_s`
 
-A job's key is its identity: equal keys are one job for ever. Delivery is at least once, so a question may be put to the
-model twice; its answer is stored once. Every step is one Lua script or one command, so that it happens or does not,
-and it bears being sent twice, as a client does whose connection was cut.
+A job's key is its identity: equal keys are one job for ever. A queue belongs to one model, endpoint and world, so that
+services on one Redis share the jobs that they would answer alike, and no others. Delivery is at least once, so a
+question may be put to the model twice; its answer is stored once. Every step is one Lua script or one command, so that
+it happens or does not, and it bears being sent twice, as a client does whose connection was cut.
 
-Six keys of Redis with a common prefix, `{jobs}:waiting` for one; none has a time to live, so none is ever evicted:
+Six keys of Redis with a common prefix, `{jobs:SERVICE}:waiting` for one; none has a time to live, so none is evicted:
 
     waiting   stream    all jobs without an answer, one consumer group; fields key, job
     dead      stream    jobs given up: reason, at, deliveries, then the fields as they were
@@ -51,8 +52,8 @@ _POLL_S = (0.02, 0.5)  # first and longest pause between two looks of `wait`
 class DurableConfig(Part):
     """Jobs that are answered later and survive restarts."""
 
-    name: str = Field(default="jobs", pattern=r"^[\w.-]+$")
-    """Prefix of the keys in Redis; services with equal names share their jobs."""
+    name: str = Field(default="jobs", pattern=r"^[\w.-]{1,64}$")
+    """Prefix of the keys in Redis; services with equal names, models, endpoints and worlds share their jobs."""
     length: int = Field(default=100_000, ge=1)
     """Most jobs without an answer; more are refused as busy."""
     claim_idle_s: float = Field(default=30.0, gt=0)
@@ -100,17 +101,23 @@ _CODE = re.compile(r"\b(OOM|MISCONF|READONLY|NOPERM|NOAUTH|WRONGTYPE)\b")
 
 
 class Queue:
-    """The jobs of one name in one Redis.
+    """The jobs of one name and one service in one Redis.
+
+    Args:
+        redis: a client of it.
+        config: its options.
+        clock: for pauses and times.
+        service: who answers, as a hash: of model, endpoint and world.
 
     All methods raise `Unreachable` when Redis cannot be reached or refuses to work, after the retries of its client;
     what was asked for then happened or not, for each job by itself, and the same call again does no harm.
     """
 
-    def __init__(self, redis: Redis, config: DurableConfig, clock: Clock) -> None:
+    def __init__(self, redis: Redis, config: DurableConfig, clock: Clock, service: str) -> None:
         self._redis: Any = redis  # its stubs leave open whether a reply must be awaited
         self._config, self._clock = config, clock
         names = ("waiting", "answers", "pending", "buried", "dead", "expiry")
-        self._keys = {name: f"{{{config.name}}}:{name}" for name in names}
+        self._keys = {name: f"{{{config.name}:{service}}}:{name}" for name in names}
         self._stream = self._keys["waiting"]
 
     async def submit(self, ask: Ask, keys: Sequence[str]) -> list[Status]:
@@ -226,11 +233,11 @@ class Queue:
 
     async def release(self, jobs: Iterable[Job]) -> None:
         """Hand jobs back unanswered, so that others take them at once; this delivery does not count."""
-        async with self._reached(), self._redis.pipeline(transaction=False) as pipe:
-            for job in jobs:
-                past = {"idle": int(self._config.claim_idle_s * 1000) + 1, "retrycount": job.deliveries - 1}
-                pipe.xclaim(self._stream, GROUP, RELEASED, 0, [job.entry], justid=True, **past)
-            await pipe.execute()
+        await self._hand_back(jobs, int(self._config.claim_idle_s * 1000) + 1)
+
+    async def leave(self, jobs: Iterable[Job]) -> None:
+        """Hand jobs back that are for another: offered again after `claim_idle_s`; this delivery does not count."""
+        await self._hand_back(jobs, 0)
 
     async def stats(self) -> dict[str, float]:
         """waiting, taken (not answered yet), dead, answers: numbers; oldest: seconds that the oldest has waited."""
@@ -260,6 +267,13 @@ class Queue:
             for key in keys:
                 pipe.eval(REVIVE, len(named), *named, key, self._config.length)
             return [Status(status) for status in await pipe.execute()]
+
+    async def _hand_back(self, jobs: Iterable[Job], idle_ms: int) -> None:
+        async with self._reached(), self._redis.pipeline(transaction=False) as pipe:
+            for job in jobs:
+                as_before = {"idle": idle_ms, "retrycount": job.deliveries - 1}
+                pipe.xclaim(self._stream, GROUP, RELEASED, 0, [job.entry], justid=True, **as_before)
+            await pipe.execute()
 
     def _named(self, *names: str) -> list[str]:
         return [self._keys[name] for name in names]

@@ -81,6 +81,12 @@ def test_a_file_that_cannot_be_labelled_is_one_sentence(tmp_path, content, sente
     assert not (tmp_path / "labels").exists()
 
 
+def test_an_unknown_task_is_told_before_anything_about_files(tmp_path):
+    with pytest.raises(UsageError) as told:
+        label("nosuchtask", tmp_path / "in", tmp_path / "no" / "out", ["nonsense"], tmp_path / "labels", False)
+    assert str(told.value).startswith("unknown task 'nosuchtask': there are caption_trajectory, judge_trajectory, ")
+
+
 def test_where_the_answers_shall_go_is_looked_at_before_anything_is_paid_for(tmp_path):
     (tmp_path / "in.jsonl").write_text('{"question": "a"}')
     for outputs in (tmp_path / "nowhere" / "out.jsonl", tmp_path):

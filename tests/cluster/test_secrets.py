@@ -158,8 +158,10 @@ def test_a_traceback_gives_nothing_away(tmp_path, where):
         ["llm.redis.url=redis://:{secret}@127.0.0.1:6379/0"],
         ['llm.redis.url="redis://127.0.0.1:6379/0?password={secret}"'],
         ["llm.base_url=https://user:{secret}@127.0.0.1/v1"],
-        ['llm.base_url="https://127.0.0.1/v1?key={secret}"'],
+        ['llm.base_url="https://127.0.0.1/v1?key={secret}"', "--cfg"],
         ["llm.headers={{Authorization: Bearer {secret}}}"],
+        ["llm.headers.X-Auth={secret}", "--cfg"],
+        ["llm.body.api_key={secret}"],
     ],
 )
 def test_a_secret_in_a_word_is_refused_and_not_repeated(tmp_path, answer, words):

@@ -18,6 +18,7 @@ from llm_service.durable.consumer import Consumer
 from llm_service.durable.queue import DurableConfig, Queue
 from llm_service.records import Answer, Status
 from llm_service.redis_server import connect
+from tests.llm_service.fake_backend import keys
 
 
 async def main(url, config, name, path):
@@ -36,7 +37,7 @@ async def main(url, config, name, path):
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     async with connect(url) as redis:
-        await Consumer(Queue(redis, config, Clock()), model, name, config, Clock()).run(stop)
+        await Consumer(Queue(redis, config, Clock(), "service"), model, keys, name, config, Clock()).run(stop)
 
 
 asyncio.run(main(sys.argv[1], DurableConfig(**json.loads(sys.argv[2])), sys.argv[3], sys.argv[4]))

@@ -1,4 +1,4 @@
-"""A backend whose answers, time and failures a test decides."""
+"""A backend whose answers, time and failures a test decides, and keys that a test can read."""
 
 import asyncio
 
@@ -57,3 +57,8 @@ class FakeBackend:
 
     async def close(self):
         """Nothing to close."""
+
+
+def keys(ask):
+    """Keys of an ask's items as a service's `keys`: the first word of what is asked."""
+    return [content.partition(" ")[0] for content in ask.contents]

@@ -16,6 +16,7 @@ from llm_service.durable.queue import DurableConfig, Queue
 from llm_service.errors import Away, Unreachable
 from llm_service.records import Answer, Ask, Parameters, Source, Status
 from llm_service.redis_server import RedisConfig, RedisServer
+from tests.llm_service.fake_backend import keys
 from tests.llm_service.fake_clock import FakeClock
 
 NAMES = itertools.count()
@@ -35,7 +36,7 @@ def on_queue(server, scenario, clock=None, **options):
 
     async def run():
         async with server.connect() as redis:
-            return await asyncio.wait_for(scenario(Queue(redis, config, clock or Clock()), config), 60)
+            return await asyncio.wait_for(scenario(Queue(redis, config, clock or Clock(), "service"), config), 60)
 
     return asyncio.run(run())
 
@@ -341,7 +342,7 @@ class Interleavings(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.config = DurableConfig(name=f"m{next(NAMES)}", length=self.LENGTH, claim_idle_s=0.001, deliveries=1000)
         self.redis = self.server.connect()
-        self.queue = Queue(self.redis, self.config, Clock())
+        self.queue = Queue(self.redis, self.config, Clock(), "service")
         self.held = {name: [] for name in ("one", "two", "three")}
         self.pending, self.dead, self.answers = set(), {}, {}
         self.numbers = itertools.count()
@@ -485,7 +486,7 @@ async def until(condition):
 
 async def consuming(queue, config, model, during, clock=None, name="one", **options):
     """Run a consumer while `during(consumer)` runs."""
-    consumer, stop = Consumer(queue, model, name, config, clock or Clock(), **options), asyncio.Event()
+    consumer, stop = Consumer(queue, model, keys, name, config, clock or Clock(), **options), asyncio.Event()
     running = asyncio.create_task(consumer.run(stop))
     try:
         await during(consumer)
@@ -660,7 +661,7 @@ def test_a_job_that_always_breaks_its_consumer_ends_alone_in_the_dead_letters(se
         while Status.PENDING in statuses(await queue.fetch(names)):
             try:
                 stop = asyncio.Event()
-                running = asyncio.create_task(Consumer(queue, model, f"c{deaths}", config, Clock()).run(stop))
+                running = asyncio.create_task(Consumer(queue, model, keys, f"c{deaths}", config, Clock()).run(stop))
                 await asyncio.wait([running, asyncio.create_task(queue.wait(names, 30))], return_when="FIRST_COMPLETED")
                 stop.set()
                 await running
@@ -710,7 +711,7 @@ def test_a_stop_ends_what_is_in_hand_and_hands_back_what_takes_too_long(server):
         async def stopped(grace_s):
             began.clear()
             stop = asyncio.Event()
-            consumer = Consumer(queue, model, "one", config, Clock(), grace_s=grace_s)
+            consumer = Consumer(queue, model, keys, "one", config, Clock(), grace_s=grace_s)
             running = asyncio.create_task(consumer.run(stop))
             await began.wait()
             stop.set()

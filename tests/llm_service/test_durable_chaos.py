@@ -21,6 +21,7 @@ from llm_service.durable.queue import DurableConfig, Queue
 from llm_service.errors import Unreachable
 from llm_service.records import Answer, Ask, Status
 from llm_service.redis_server import RedisConfig, RedisServer, connect
+from tests.llm_service.fake_backend import keys
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = itertools.count()
@@ -65,7 +66,7 @@ def run(scenario, limit_s=90):
 @asynccontextmanager
 async def queue_at(url, config):
     async with connect(url) as redis:
-        yield Queue(redis, config, Clock())
+        yield Queue(redis, config, Clock(), "service")
 
 
 def ask(names):
@@ -128,7 +129,7 @@ def test_a_terminated_consumer_hands_back_at_once(make_server, tmp_path):
                 stop.set()
                 await asyncio.Event().wait()
 
-            await Consumer(queue, never, "leaver", config, Clock(), grace_s=0.01).run(stop)
+            await Consumer(queue, never, keys, "leaver", config, Clock(), grace_s=0.01).run(stop)
             with worker(server.url, config, calls, "heir"):
                 await all_answered(queue, ["a", "b"])
 
@@ -177,7 +178,7 @@ def test_full_memory_refuses_new_jobs_and_keeps_the_accepted(make_server):
 
     async def scenario():
         async with connect(server.url) as redis:
-            queue = Queue(redis, config, Clock())
+            queue = Queue(redis, config, Clock(), "service")
             for i in range(200):
                 await redis.set(f"cache:{i}", b"x" * 10_000, ex=1000)
             accepted, i = [], 0
@@ -199,7 +200,7 @@ def test_full_memory_refuses_new_jobs_and_keeps_the_accepted(make_server):
                 return [Answer(Status.OK, json.dumps(content.strip().upper()).encode()) for content in given.contents]
 
             stop = asyncio.Event()
-            consuming = asyncio.create_task(Consumer(queue, model, "one", config, Clock()).run(stop))
+            consuming = asyncio.create_task(Consumer(queue, model, keys, "one", config, Clock()).run(stop))
             await all_answered(queue, accepted)
             assert await queue.submit(ask(["new"]), ["new"]) == [Status.PENDING]
             await all_answered(queue, ["new"])
@@ -215,7 +216,7 @@ def test_dead_letters_and_endings_work_at_full_memory(make_server):
 
     async def scenario():
         async with connect(server.url) as redis:
-            queue = Queue(redis, config, Clock())
+            queue = Queue(redis, config, Clock(), "service")
             await queue.submit(ask(["a", "b"]), ["a", "b"])
             first, second = await queue.take("one", 2, 0.01)
             for size in (10_000, 100, 1):  # to the brim
@@ -332,10 +333,12 @@ def test_a_wire_that_cuts_and_delays_changes_nothing_in_the_books(make_server, s
         async with proxy.listening(str(server._socket.parent / "proxy.sock")) as url:
             clients = [connect(url, retries=1) for _ in range(4)]
             consumers = [
-                asyncio.create_task(Consumer(Queue(client, config, Clock()), model, f"c{i}", config, Clock()).run(stop))
+                asyncio.create_task(
+                    Consumer(Queue(client, config, Clock(), "service"), model, keys, f"c{i}", config, Clock()).run(stop)
+                )
                 for i, client in enumerate(clients[:3])
             ]
-            queue = Queue(clients[3], config, Clock())
+            queue = Queue(clients[3], config, Clock(), "service")
             first = {}
             for i in range(0, len(names), 10):
                 batch = names[i : i + 10]

@@ -94,7 +94,8 @@ def test_generate(api):
     assert reply.completion_tokens == len(faulty.tokens(reply.text))
     sent = server.seen[0]
     assert sent.headers["authorization"] == f"Bearer {SECRET}"
-    assert sent.headers["idempotency-key"] == call.key(openai_name(api))
+    host = sent.headers["host"]
+    assert sent.headers["idempotency-key"] == call.key(openai_name(api, f"http://{host}/v1"))
     assert {name: sent.body[name] for name in ("model", "temperature", "max_tokens", "stop")} == {
         "model": "m",
         "temperature": 0.7,
@@ -107,8 +108,8 @@ def test_generate(api):
         assert sent.body["prompt"] == PROMPT
 
 
-def openai_name(api):
-    return openai.make(openai.Config(model="m", api=api), NOWHERE).model
+def openai_name(api, url):
+    return openai.make(openai.Config(model="m", api=api, base_url=url), NOWHERE).model
 
 
 def test_samples_are_drawn_apart_and_a_certain_answer_needs_no_seed():
@@ -135,7 +136,44 @@ def test_further_fields_headers_and_query(monkeypatch):
     assert "temperature" not in sent.body
     assert sent.body["reasoning_effort"] == "low"
     assert (sent.headers["x-title"], sent.headers["api-key"]) == ("cairn", "azure-secret")
+    assert sent.query == "api-version=2024-10-21"
     assert "authorization" not in sent.headers, "there is no such key, so none is sent"
+
+
+def test_secrets_are_read_from_the_environment_when_a_request_is_sent_and_get_into_no_log(monkeypatch, caplog):
+    monkeypatch.delenv("OPENAI_API_KEY")
+    caplog.set_level(0)
+    config = {
+        "embedding_model": "e",
+        "header_env": {"authorization": "MY_HEADER"},
+        "query": {"api-version": "1"},
+        "query_env": {"key": "MY_QUERY"},
+        "body": {"top_k": 3},
+        "body_env": {"project": "MY_BODY"},
+    }
+
+    async def use(backend, server):
+        for turn in ("first", "second"):
+            for name in ("HEADER", "QUERY", "BODY"):
+                monkeypatch.setenv(f"MY_{name}", f"planted-{name}-{turn}")
+            for call in (CHAT, Call("embed", (("user", "x"),))):
+                assert not isinstance((await backend.answer([call]))[0], BackendError)
+        await backend.probe()
+        monkeypatch.delenv("MY_BODY")
+        return (await backend.answer([CHAT]))[0], server
+
+    for name in ("HEADER", "QUERY", "BODY"):
+        monkeypatch.setenv(f"MY_{name}", "there at the start")
+    error, server = against("ok", use, config)
+    assert [(sent.headers["authorization"], sent.query, (sent.body or {}).get("project")) for sent in server.seen] == [
+        *[("planted-HEADER-first", "api-version=1&key=planted-QUERY-first", "planted-BODY-first")] * 2,
+        *[("planted-HEADER-second", "api-version=1&key=planted-QUERY-second", "planted-BODY-second")] * 2,
+        ("planted-HEADER-second", "api-version=1&key=planted-QUERY-second", None),
+    ]
+    assert [(sent.body or {}).get("top_k") for sent in server.seen] == [3, None, 3, None, None]
+    assert type(error) is Unauthorized
+    assert "llm.body_env.project: the environment variable MY_BODY is not set" in str(error)
+    assert "planted" not in caplog.text
 
 
 def test_what_changes_answers_changes_the_name():
@@ -402,15 +440,15 @@ def test_a_server_that_is_killed_is_unreachable_and_its_successor_answers():
         await backend.close()
         successor.kill()
         successor.wait()
-        return first, second, third, billed
+        return first, second, third, billed, CHAT.key(backend.model)
 
-    first, second, third, billed = asyncio.run(run())
+    first, second, third, billed, key = asyncio.run(run())
     assert type(first) is Unreachable
     assert first.maybe_billed, "the model may have been at work"
     assert type(second) is Unreachable
     assert not second.maybe_billed
     assert third.text == "back"
-    assert billed == {"requests": 1, "total": 1, "calls": {CHAT.key("m"): 1}}
+    assert billed == {"requests": 1, "total": 1, "calls": {key: 1}}
 
 
 # ---- reading refusals, without a network ----------------------------------------------------------------------------
@@ -543,7 +581,6 @@ def test_no_reply_makes_the_backend_stumble(record):
         ({"base_url": "http://host.example/v1"}, "in clear"),
         ({"base_url": "http://10.0.0.7:8000/v1"}, "in clear"),
         ({"base_url": "http://127.0.0.1.example/v1"}, "in clear"),
-        ({"headers": {"Authorization": "Bearer x"}}, "holds a secret"),
         ({"header_env": {"api-key": "NOT_SET_ANYWHERE"}}, "NOT_SET_ANYWHERE is not set"),
         ({"api_key_env": "NOT_SET_ANYWHERE"}, "NOT_SET_ANYWHERE is not set"),
         ({"dollars_per_million_prompt_tokens": 1.0}, "one price is missing"),
@@ -556,9 +593,51 @@ def test_what_cannot_work_is_one_sentence_before_any_call(config, sentence):
     assert SECRET not in str(raised.value)
 
 
-def test_a_key_that_cannot_stand_in_a_header(monkeypatch):
+@pytest.mark.parametrize(
+    ("options", "key", "other"),
+    [
+        ({"headers": {"Authorization": "Bearer {}"}}, "llm.headers.Authorization", "llm.header_env"),
+        ({"headers": {"user-agent": "me", "X-Auth-Token": "{}"}}, "llm.headers.X-Auth-Token", "llm.header_env"),
+        ({"headers": {"Bearer {}": "x"}}, "llm.headers.(a name)", "llm.header_env"),
+        ({"headers": "Authorization: {}"}, "llm.headers", "llm.header_env"),
+        ({"query": {"api-version": "1", "key": "{}"}}, "llm.query.key", "llm.query_env"),
+        ({"query": {"subscription-key": 1234509876}}, "llm.query.subscription-key", "llm.query_env"),
+        ({"query": ["{}"]}, "llm.query", "llm.query_env"),
+        ({"body": {"temperature": 0.5, "api_key": "{}"}}, "llm.body.api_key", "llm.body_env"),
+        ({"body": {"provider": {"order": [{"token": "{}"}]}}}, "llm.body.provider.order.token", "llm.body_env"),
+        ({"body": {"logit_bias": {"50256": "{}"}}}, "llm.body.logit_bias.50256", "llm.body_env"),
+        ({"api_key_env": "{}"}, "llm.api_key_env", "environment variable"),
+        ({"header_env": {"Authorization": "{}"}}, "llm.header_env.Authorization", "environment variable"),
+        ({"query_env": {"key": ["{}"]}}, "llm.query_env.key", "environment variable"),
+        ({"body_env": "{}"}, "llm.body_env", "environment variable"),
+        ({"base_url": "https://{}@host/v1"}, "llm.base_url", "llm.header_env"),
+        ({"base_url": "https://me:{}@host/v1"}, "llm.base_url", "llm.header_env"),
+        ({"base_url": "https://host/v1?key={}"}, "llm.base_url", "llm.query_env"),
+        ({"base_url": "https://host/v1#{}"}, "llm.base_url", "llm.query_env"),
+        ({"base_url": "{}@host/v1"}, "llm.base_url", "https://host/v1"),
+    ],
+)
+def test_a_secret_in_the_configuration_is_one_sentence_that_does_not_repeat_it(options, key, other):
+    hidden = "gsk_1234509876"
+    planted = json.loads(json.dumps(options).replace("{}", hidden))
+    with pytest.raises(UsageError) as raised:
+        openai.Config(model="m", **planted)
+    sentence = str(raised.value)
+    assert sentence.startswith((f"{key}:", f"{key} "))
+    assert other in sentence
+    assert "1234509876" not in sentence
+    assert "\n" not in sentence
+
+
+def test_harmless_names_may_have_values():
+    body = {"top_p": 0.9, "Stop": ["a"], "reasoning": {"effort": "low"}, "logit_bias": {"50256": -100}, "seed": None}
+    config = openai.Config(headers={"User-Agent": "me"}, query={"API-Version": "1"}, body=body)
+    assert config.body == body
+
+
+def test_a_key_that_cannot_stand_in_a_request(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "first\nsecond")
-    with pytest.raises(UsageError, match="cannot stand in a header") as raised:
+    with pytest.raises(UsageError, match="cannot stand in a request") as raised:
         openai.make(openai.Config(model="m"), NOWHERE)
     assert "first" not in str(raised.value)
 

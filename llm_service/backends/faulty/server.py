@@ -50,6 +50,7 @@ class Request:
 
     method: str
     path: str
+    query: str
     headers: dict[str, str]  # names in lower case
     body: Any
 
@@ -227,7 +228,8 @@ async def _read(reader: asyncio.StreamReader) -> Request | None:
     if not 0 <= length <= MOST_BODY_BYTES:
         raise ValueError("the body is too long")
     body = await reader.readexactly(length)
-    return Request(method, target.partition("?")[0], headers, json.loads(body) if body else None)
+    path, _, query = target.partition("?")
+    return Request(method, path, query, headers, json.loads(body) if body else None)
 
 
 def _http(status: int, content: Any, headers: dict[str, str] | None = None) -> bytes:

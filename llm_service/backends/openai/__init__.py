@@ -11,15 +11,15 @@ Retries belong to `llm_service/retry.py`: here a call is one request, and the ke
 from __future__ import annotations
 
 import asyncio
-import ipaddress
+import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal
-from urllib.parse import SplitResult, urlsplit
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+from urllib.parse import SplitResult
 
 import numpy as np
-from pydantic import Field
 
+from llm_service.backends.openai.config import Config, address, endpoint, loopback, secret, secrets
 from llm_service.backends.openai.protocol import (
     count,
     document,
@@ -31,13 +31,13 @@ from llm_service.backends.openai.protocol import (
     tail,
     usage,
 )
-from llm_service.config import Part
 from llm_service.errors import (
     BackendError,
     ContextTooLong,
     Garbled,
     Refused,
     TimedOut,
+    Unauthorized,
     Unreachable,
     Unsupported,
     UsageError,
@@ -50,47 +50,6 @@ TURN_TOKENS = 8
 """What a chat template adds to a turn, rather too many."""
 TOP = 20
 """Most probable first tokens that a chat server can be asked for."""
-SECRET_HEADERS = {"authorization", "proxy-authorization", "api-key", "x-api-key", "cookie"}
-
-
-class Config(Part):
-    """Which server and model, and what it costs."""
-
-    model: str = ""
-    """Name of the model, as the server knows it."""
-    base_url: str = ""
-    """Address up to and including the version, such as http://127.0.0.1:8000/v1; empty: OpenAI's."""
-    api: Literal["chat", "completions"] = "chat"
-    """Which endpoint: conversations, or plain prompts (needed to score candidates of several tokens)."""
-    api_key_env: str = "OPENAI_API_KEY"
-    """Environment variable that holds the key; a server on loopback needs none."""
-    headers: dict[str, str] = Field(default={})
-    """Further headers; no secrets, since a run's configuration is written down."""
-    header_env: dict[str, str] = Field(default={})
-    """Further headers with secrets: name of the header -> environment variable that holds it (Azure: `api-key`)."""
-    query: dict[str, str] = Field(default={})
-    """Further fields of every address (Azure: `api-version`)."""
-    body: dict[str, Any] = Field(default={})
-    """Further fields of every request but embeddings; null leaves out one that the server does not take."""
-    embedding_model: str = ""
-    """Model for `embed`; empty: the server is not asked for embeddings."""
-    dollars_per_million_prompt_tokens: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """Price; none: unknown, and no cap of money can be held."""
-    dollars_per_million_completion_tokens: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """Price; none: unknown, and no cap of money can be held."""
-    concurrency: int = Field(default=32, ge=1)
-    """Most requests at once."""
-    max_batch: int = Field(default=1, ge=1)
-    """Most calls in one batch. Only embeddings share a request: raise it for them; generated calls would wait for the
-    slowest of their batch."""
-    timeout_s: float = Field(default=60.0, gt=0)
-    """Most time for one request, from connecting to the last byte; seconds."""
-    context: int | None = Field(default=None, ge=1)
-    """Tokens that the model reads and writes; calls that by estimate do not fit are not sent. None: the server says."""
-    max_reply_bytes: int = Field(default=4_000_000, ge=1000)
-    """A longer reply is not an honest one."""
-    allow_plain_http: bool = False
-    """Send the key over plain http to a host that is not this one."""
 
 
 class OpenAI:
@@ -98,16 +57,18 @@ class OpenAI:
 
     bucket_ratio = None
 
-    def __init__(self, config: Config, url: SplitResult, key: str | None, secret_headers: Mapping[str, str]) -> None:
+    def __init__(self, config: Config, url: SplitResult, key: str | None) -> None:
         import openai
 
         self._config = config
         self._server = url.netloc
-        self._local = _loopback(url.hostname or "")
+        self._local = loopback(url.hostname or "")
+        self._hosted = endpoint(url) == OPENAI
         # Whatever changes the answers is part of the name, since the name is part of every key.
         extra = {"api": config.api, "body": config.body, "embedding_model": config.embedding_model}
         usual = {"api": "chat", "body": {}, "embedding_model": ""}
-        self.model = config.model if extra == usual else f"{config.model}+{digest(canonical(extra))[:8]}"
+        self.model = config.model if self._hosted else f"{config.model}@{endpoint(url)}"
+        self.model += "" if extra == usual else f"+{digest(canonical(extra))[:8]}"
         self.verbs: frozenset[Verb] = frozenset(
             ("generate", "score", "embed") if config.embedding_model else ("generate", "score")
         )
@@ -123,7 +84,7 @@ class OpenAI:
             api_key=key or "none",
             base_url=url.geturl(),
             max_retries=0,
-            default_headers={**config.headers, **secret_headers},
+            default_headers=config.headers,
             default_query=config.query,
             http_client=openai.DefaultAsyncHttpxClient(
                 timeout=openai.Timeout(config.timeout_s, connect=min(config.timeout_s, 10.0)),
@@ -251,8 +212,7 @@ class OpenAI:
     @property
     def _longest(self) -> str:
         """The field for the longest reply: OpenAI renamed it for conversations, other servers know the first name."""
-        renamed = self._config.api == "chat" and self._config.base_url in ("", OPENAI)
-        return "max_completion_tokens" if renamed else "max_tokens"
+        return "max_completion_tokens" if self._config.api == "chat" and self._hosted else "max_tokens"
 
     async def _complete(self, call: Call, fields: dict[str, Any], prompts: list[str] | None = None) -> dict[str, Any]:
         chat = self._config.api == "chat"
@@ -274,11 +234,19 @@ class OpenAI:
         import httpx2
         import openai
 
-        headers = self._headers | ({"Idempotency-Key": key} if key else {})
+        try:
+            headers, query, body_secrets = secrets(self._config)
+        except UsageError as error:  # a variable is gone since the start
+            raise Unauthorized(str(error)) from None
+        more: dict[str, Any] = {"extra_headers": self._headers | headers, "extra_query": query}
+        if key:
+            more["extra_headers"] |= {"Idempotency-Key": key}
+        if name == "create":  # else there is no body
+            more["extra_body"] = fields.get("extra_body", {}) | body_secrets
         send = getattr(resource.with_streaming_response, name)
         body = bytearray()
         try:
-            async with asyncio.timeout(self._config.timeout_s), send(**fields, extra_headers=headers) as response:
+            async with asyncio.timeout(self._config.timeout_s), send(**fields | more) as response:
                 async for piece in response.iter_bytes():
                     body += piece
                     if len(body) > self._config.max_reply_bytes:
@@ -318,50 +286,21 @@ def make(config: Config, world: World) -> OpenAI:
         raise UsageError("llm.model is missing: name the model that the server shall use")
     if (config.dollars_per_million_prompt_tokens is None) != (config.dollars_per_million_completion_tokens is None):
         raise UsageError("llm: one price is missing: set dollars_per_million_prompt_tokens and ..._completion_tokens")
-    url = _address(config.base_url or OPENAI)
-    local = _loopback(url.hostname or "")
-    for name in config.headers:
-        if name.lower() in SECRET_HEADERS:
-            raise UsageError(f"llm.headers: {name} holds a secret: name its environment variable in llm.header_env")
-    secrets = {name: _secret(variable, f"llm.header_env.{name}") for name, variable in config.header_env.items()}
+    url = address(config.base_url or OPENAI)
+    local = loopback(url.hostname or "")
+    others = any(secrets(config))
     key = None
-    if os.environ.get(config.api_key_env) or not (local or secrets):
-        key = _secret(config.api_key_env, "llm.api_key_env")
+    if os.environ.get(config.api_key_env) or not (local or others):
+        key = secret(config.api_key_env, "llm.api_key_env")
     if url.scheme == "http" and not local and not config.allow_plain_http:
         raise UsageError(
             f"llm.base_url: http://{url.netloc} would carry the key and the prompts in clear: use https, or set "
             "llm.allow_plain_http=true in a network that you trust"
         )
-    return OpenAI(config, url, key, secrets)
-
-
-def _address(text: str) -> SplitResult:
-    try:
-        url = urlsplit(text)
-        bad = url.scheme not in ("http", "https") or not url.hostname or url.port == 0
-    except ValueError:
-        bad = True
-    if bad or any(c.isspace() for c in text):
-        raise UsageError("llm.base_url is not an address such as https://host/v1")
-    if url.username is not None or url.query or url.fragment:
-        raise UsageError("llm.base_url: leave out user, password and query: a key belongs into the environment")
-    return url
-
-
-def _loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _secret(variable: str, option: str) -> str:
-    value = os.environ.get(variable, "").strip()
-    if not value:
-        raise UsageError(f"{option}: the environment variable {variable} is not set: it should hold the server's key")
-    if not (value.isascii() and value.isprintable()):
-        raise UsageError(f"{option}: the environment variable {variable} holds what cannot stand in a header")
-    return value
+    if others:
+        for name in ("openai", "httpx2"):  # below warnings they write whole requests into the log
+            logging.getLogger(name).setLevel(logging.WARNING)
+    return OpenAI(config, url, key)
 
 
 async def _caught(one: Callable[[Call], Awaitable[Reply]], call: Call) -> Reply | BackendError:

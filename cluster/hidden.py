@@ -1,0 +1,59 @@
+"""Secrets in runs that began before a configuration refused them: on disk, but repeated by no page and no table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from llm_service.backends.openai.config import HARMLESS, address
+from llm_service.errors import UsageError
+
+HIDDEN = "(hidden)"
+
+
+def hide(config: Mapping[str, Any], manifest: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A run's saved configuration and manifest, as they may be shown: without what would be refused today."""
+    llm = config.get("llm")
+    if not isinstance(llm, Mapping) or not (secrets := set(_secrets(llm))):
+        return dict(config), dict(manifest)
+    command = manifest.get("command")
+    if isinstance(command, list):
+        manifest = {**manifest, "command": [_word(str(word)) for word in command]}
+    return {**config, "llm": _tree(llm, secrets)}, dict(manifest)
+
+
+def _secrets(llm: Mapping[str, Any]) -> Iterator[str]:
+    """Values that may be secrets, as texts."""
+    try:
+        address(llm.get("base_url") or "https://host")
+    except UsageError:
+        yield str(llm["base_url"])
+    for kind, names in HARMLESS.items():
+        yield from _unlisted(llm.get(kind), names)
+
+
+def _unlisted(tree: Any, names: frozenset[str], listed: bool = True) -> Iterator[str]:
+    """Values below a name that is not among these."""
+    if isinstance(tree, Mapping):
+        for name, value in tree.items():
+            yield from _unlisted(value, names, listed and str(name).lower() in names)
+    elif isinstance(tree, list):
+        for value in tree:
+            yield from _unlisted(value, names, listed)
+    elif not listed and str(tree):
+        yield str(tree)
+
+
+def _tree(value: Any, secrets: set[str]) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _tree(inner, secrets) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_tree(inner, secrets) for inner in value]
+    return HIDDEN if str(value) in secrets else value
+
+
+def _word(word: str) -> str:
+    """A word of the command line; of one that may hold a secret, the key alone."""
+    key, equals, _ = word.partition("=")
+    return f"{key}={HIDDEN}" if equals and re.match(r"llm\.(headers|query|body|base_url)\b", key) else word

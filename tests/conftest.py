@@ -10,7 +10,6 @@ import os
 import pytest
 
 from cluster import plots
-
 from tests.cluster import browser
 
 LEFT_OUT = pytest.StashKey[int]()

@@ -38,9 +38,9 @@ from learner.behaviours.trials import Trial, reworded, rivals
 from learner.checkpoint import replace_file
 from learner.hashing import uniform
 from learner.sequences import Sequences
-from learner.store.archive import ABOUT as ARCHIVE
 from learner.store.archive import Archive
 from learner.store.episodes import EpisodeStore, forget_unfinished
+from learner.store.owned import index_of
 from llm_service.errors import AwayTooLong, BudgetExhausted
 from llm_service.records import Answer, Status
 
@@ -92,7 +92,7 @@ class Curation:
         given = [Path(name) for name in self.method.merge.archives]
         places = given if given and "search" not in self._stages() else [self.source("search"), *given]
         kind = "grid-*" if self.method.merge.take == "elites" else "archive-*"
-        found = [p for place in places for p in ([place] if (place / ARCHIVE).exists() else sorted(place.glob(kind)))]
+        found = [p for place in places for p in ([place] if index_of(place) else sorted(place.glob(kind)))]
         if not found:
             grid = ", searched with method.search.cells" if kind == "grid-*" else ""
             raise RunError(f"there is no {kind} in {', '.join(map(str, places))}: name folders of search stages{grid}")

@@ -171,7 +171,7 @@ class Fitting:
 
     def _save(self) -> None:
         counters = self._counters()
-        record = {"counters": counters, "recent": self.recent, "attempt": self.folder.attempt}
+        record = {"counters": counters, "recent": self.recent, "attempt": self.folder.number}
         keep, start_s = self.config.run.keep_checkpoints, self.config.cluster.start_timeout_s
         self.ranks.call("save", self.folder.checkpoints, record, keep, timeout=start_s)
         self.folder.write_status(phase="fit", fit_step=self.step, wall_seconds=counters["wall_seconds"])

@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import time
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster.overrides import UsageError
-from learner.checkpoint import replace_file
+from learner.checkpoint import Attempt, replace_file
 
 if TYPE_CHECKING:
     from cluster.slurm import Queued
@@ -39,7 +40,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.name = path.name
-        self.attempt = 0  # the number of this controller's work on the run, see `learner.checkpoint`
+        self.attempt: Attempt | None = None  # this controller's work on the run; None: it only looks, or adds beside
 
     @staticmethod
     def create(path: Path) -> RunFolder:
@@ -71,6 +72,48 @@ class RunFolder:
                 raise RunError(f"run {self.name!r} is being written by another process; stop that one first") from None
             yield
 
+    def begin(self) -> None:
+        """Begin an attempt: from now on no controller that believes the run to be its own, wherever, can write it."""
+        self.attempt = Attempt.begin(self.checkpoints)
+
+    @property
+    def number(self) -> int:
+        """Of the attempt, 0 without one."""
+        return self.attempt.number if self.attempt else 0
+
+    def assert_newest(self) -> None:
+        """See whether this controller may still write.
+
+        Raises:
+            Superseded: a newer attempt has begun.
+        """
+        if self.attempt:
+            self.attempt.assert_newest()
+
+    def write(self, path: Path, content: bytes | str) -> None:
+        """Write a file of the run: complete or absent, and by the newest attempt alone.
+
+        Raises:
+            Superseded: a newer attempt has begun.
+        """
+        replace_file(path, content.encode() if isinstance(content, str) else content, self.attempt)
+
+    def write_json(self, path: Path, value: Any) -> None:
+        """Write JSON as `write` does."""
+        self.write(path, as_json(value))
+
+    def forget(self, path: Path) -> None:
+        """Remove a file or a folder of the run, if it is there, as the newest attempt.
+
+        Raises:
+            Superseded: a newer attempt has begun.
+        """
+        self.assert_newest()
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
     @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
@@ -94,7 +137,7 @@ class RunFolder:
         return (self.path / "stages" / name / "manifest.json").exists()
 
     def write_manifest(self, command: list[str]) -> None:
-        write_json(
+        self.write_json(
             self.path / "manifest.json",
             provenance() | {"command": " ".join(command), "host": platform.node(), "cores": os.cpu_count()},
         )
@@ -102,7 +145,7 @@ class RunFolder:
     def write_status(self, **values: Any) -> None:
         """Replace status.json, keeping the keys that are not named."""
         status = self.read_status() | values | {"pid": os.getpid(), "updated": time.time()}
-        write_json(self.path / "status.json", status)
+        self.write_json(self.path / "status.json", status)
 
     def read_status(self) -> dict[str, Any]:
         try:
@@ -133,7 +176,12 @@ def finished_stage(run: Path, origin: str, stage: str) -> Path | None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write JSON so that a reader never sees a part of it."""
-    replace_file(path, json.dumps(value, indent=1, default=str).encode())
+    replace_file(path, as_json(value).encode())
+
+
+def as_json(value: Any) -> str:
+    """JSON as the files of a run have it."""
+    return json.dumps(value, indent=1, default=str)
 
 
 def provenance() -> dict[str, Any]:

@@ -160,7 +160,7 @@ class _Controller:
         make_model(self.config)
         with self.folder.lock():
             if not self.only:  # from here on, a controller elsewhere that believes the run to be its own cannot save
-                self.folder.attempt = checkpoints.begin_attempt(self.folder.checkpoints)
+                self.folder.begin()
                 self.checkpoint = read_checkpoint(self.folder)
             began = time.time()
             before = self.folder.read_status()

@@ -380,6 +380,8 @@ class Archive:
                 values = (column.flatten() if shape else column).to_numpy(zero_copy_only=False)
                 part[name] = values.astype(kind, copy=False).reshape(len(table), *shape)
         except (OSError, KeyError, ValueError, pa.ArrowException) as error:
+            if self.attempt:
+                self.attempt.assert_newest()  # a newer one has removed it
             raise _damaged(path, str(error).split("\n")[0]) from None
         return part
 

@@ -97,7 +97,7 @@ class Curation:
             grid = ", searched with method.search.cells" if kind == "grid-*" else ""
             raise RunError(f"there is no {kind} in {', '.join(map(str, places))}: name folders of search stages{grid}")
         archives = [Archive.read(place) for place in found]
-        forget_unfinished(folder)
+        forget_unfinished(folder, self.folder.attempt)
         total = sum(map(len, archives)) * (1 + self.method.merge.copies)
         about = {"archives": [archive.digest() for archive in archives], "map": self.config.env.options["map"]}
         table = gather(
@@ -109,7 +109,9 @@ class Curation:
             folder,
             about,
             lambda done: self.progress.line(f"merge  behaviours {done:,}/{total:,}"),
+            self.folder.attempt,
         )
+        forget_unfinished(folder, self.folder.attempt)
         groups = len(np.unique(table.group))
         self.progress.note(f"merge: {len(table):,} distinct behaviours of {total:,}, in {groups:,} groups")
         return {"behaviours": len(table), "of": total, "groups": groups}

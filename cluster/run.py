@@ -279,7 +279,8 @@ class _Controller:
         self.folder.write_status(phase=stage.name)
         weights = self._weights(stage) if stage.player == "policy" else None
         folder = self.folder.stage(stage.name)
-        collecting = Collecting(self.config, self._actor_setup(), folder, weights, backend, progress)
+        setup, attempt = self._actor_setup(), self.folder.attempt
+        collecting = Collecting(self.config, setup, folder, weights, backend, progress, attempt)
         if not collecting.run(stop, self._look_after):
             return False
         self._finish(stage, folder, collecting.counts, weights)

@@ -35,7 +35,6 @@ from learner.behaviours.clusters import centres
 from learner.behaviours.gather import gather, nearby
 from learner.behaviours.table import PARTS, Behaviours, split
 from learner.behaviours.trials import Trial, reworded, rivals
-from learner.checkpoint import replace_file
 from learner.hashing import uniform
 from learner.sequences import Sequences
 from learner.store.archive import Archive
@@ -128,7 +127,7 @@ class Curation:
             self.progress.line(f"annotate  behaviours {count:,}")
             if self.stop.reason:
                 return None
-        replace_file(folder / ANNOTATIONS, "".join(f"{line}\n" for line in lines).encode())
+        self.folder.write(folder / ANNOTATIONS, "".join(f"{line}\n" for line in lines))
         return {"behaviours": count}
 
     def describe(self, folder: Path) -> dict[str, Any] | None:
@@ -154,7 +153,7 @@ class Curation:
                 return None
         if len(texts) == untrue:
             raise RunError("no behaviour could be described: see 'launch.py llm cost', or choose another model")
-        replace_file(folder / TEXTS, "".join(f"{json.dumps(text)}\n" for text in texts).encode())
+        self.folder.write(folder / TEXTS, "".join(f"{json.dumps(text)}\n" for text in texts))
         self.progress.note(
             f"describe: {len(texts):,} texts of {len(annotations):,} behaviours, {failed:,} failed, "
             f"{untrue:,} say what was not done and are left out"
@@ -167,9 +166,9 @@ class Curation:
         table = Behaviours.load(self.source("merge"))
         texts = self.texts()
         part = split(table.group, (1 - settings.validation - settings.test, settings.validation, settings.test))
-        replace_file(folder / PARTS_FILE, safetensors.numpy.save({"part": part}))
+        self.folder.write(folder / PARTS_FILE, safetensors.numpy.save({"part": part}))
         frozen = self._trials(table, np.flatnonzero(part == PARTS.index("test")), texts)
-        trials.save(frozen, folder)
+        trials.save(frozen, folder, self.folder.attempt)
         counts = {name: int((part == number).sum()) for number, name in enumerate(PARTS)}
         self.progress.note(f"split: {counts['train']:,} behaviours to learn from, {len(frozen):,} trials")
         return counts | {"trials": len(frozen)}
@@ -183,7 +182,7 @@ class Curation:
         blocks = (np.arange(begin, min(begin + BLOCK, len(rows))) for begin in range(0, len(rows), BLOCK))
         actions = np.concatenate([sequences.read(block).actions for block in blocks])
         found = {f"{d}": centres(actions[:, d], count) for d, count in enumerate(settings.clusters)}
-        replace_file(folder / CENTRES, safetensors.numpy.save(found))
+        self.folder.write(folder / CENTRES, safetensors.numpy.save(found))
         return {"actions": len(actions)} | {f"centres_{d}": value.tolist() for d, value in found.items()}
 
     def tokenize(self, folder: Path) -> dict[str, Any] | None:
@@ -193,7 +192,7 @@ class Curation:
         corpus = [text for number in table.id[rows].tolist() for text in texts.get(number, [])]
         tokenizer = words.train_tokenizer(corpus, settings.size, settings.least)
         longest = max(map(len, words.encode(tokenizer, corpus, settings.longest)))
-        replace_file(folder / TOKENIZER, tokenizer.to_str().encode())
+        self.folder.write(folder / TOKENIZER, tokenizer.to_str())
         return {"entries": tokenizer.get_vocab_size(), "longest": longest}
 
     # ---- what they share -------------------------------------------------------------------------------------------

@@ -135,6 +135,7 @@ class Fitting:
         fit, timeout = self.fit, self.config.learner.timeout_s
         pace = 1  # steps a call
         while self.step < fit.steps and not self.stop.reason:
+            self.folder.assert_newest()  # an old attempt ends in seconds, not at a save
             n = min(pace, fit.every - self.step % fit.every, fit.steps - self.step)
             clock = time.monotonic()
             self.recent += self.ranks.call("fit", n, timeout=timeout)

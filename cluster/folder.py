@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster.overrides import UsageError
-from learner.checkpoint import Attempt, replace_file
+from learner.checkpoint import Attempt, newest_attempt, replace_file
 
 if TYPE_CHECKING:
     from cluster.slurm import Queued
@@ -41,6 +41,7 @@ class RunFolder:
         self.path = path
         self.name = path.name
         self.attempt: Attempt | None = None  # this controller's work on the run; None: it only looks, or adds beside
+        self._beside: int | None = None  # the newest attempt when this controller began to stand beside it
 
     @staticmethod
     def create(path: Path) -> RunFolder:
@@ -75,6 +76,26 @@ class RunFolder:
     def begin(self) -> None:
         """Begin an attempt: from now on no controller that believes the run to be its own, wherever, can write it."""
         self.attempt = Attempt.begin(self.checkpoints)
+
+    def stand_beside(self) -> None:
+        """Add to the run without an attempt at it."""
+        self._beside = -1 if is_running(self.read_status()) else newest_attempt(self.checkpoints)
+
+    @property
+    def is_anothers(self) -> bool:
+        """Whether a controller elsewhere is at work on the run: what tells of the run itself is left to that one."""
+        return self._beside is not None and newest_attempt(self.checkpoints) > self._beside
+
+    def claim(self, kind: str) -> str:
+        """Make the folder of a further stage, `<kind>-<n>`. Returns its name, which nobody else gets."""
+        n = 1
+        while True:
+            try:
+                (self.path / "stages" / f"{kind}-{n}").mkdir(parents=True)
+            except FileExistsError:
+                n += 1
+            else:
+                return f"{kind}-{n}"
 
     @property
     def number(self) -> int:
@@ -143,7 +164,13 @@ class RunFolder:
         )
 
     def write_status(self, **values: Any) -> None:
-        """Replace status.json, keeping the keys that are not named."""
+        """Replace status.json, keeping the keys that are not named.
+
+        Raises:
+            Superseded: a newer attempt has begun.
+        """
+        if self.is_anothers:
+            return
         status = self.read_status() | values | {"pid": os.getpid(), "updated": time.time()}
         self.write_json(self.path / "status.json", status)
 

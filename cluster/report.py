@@ -45,20 +45,24 @@ from cluster.page import (
 )
 from cluster.run_data import Run, arms, expand, number, series
 from cluster.statistics import binned, spread_name
+from learner.checkpoint import Attempt
 from learner.probes import PROBES
 
 MOST_ANIMATIONS = 12
 """More make the file too large to send."""
 
 
-def write(run_folders: list[Path]) -> Path:
+def write(run_folders: list[Path], attempt: Attempt | None = None) -> Path:
     """Write `report.html` of one run, of several seeds, or of a sweep (its base folder) into the first folder.
+
+    attempt: in whose name, if it is one of those at the run.
 
     Returns:
         Path of the page.
 
     Raises:
         UsageError: a folder is not a run folder, or a sweep has no run yet.
+        Superseded: a newer attempt has begun.
     """
     runs, missing = expand(run_folders)
     groups = arms(runs)
@@ -70,7 +74,7 @@ def write(run_folders: list[Path]) -> Path:
         _configuration(runs[0], groups),
         _commands(runs),
     ]
-    return save(Path(run_folders[0]) / "report.html", title, "\n".join(body))
+    return save(Path(run_folders[0]) / "report.html", title, "\n".join(body), attempt)
 
 
 def _of_agents(runs: Sequence[Run], groups: Arms) -> list[str]:

@@ -145,6 +145,7 @@ class Training:
             self.states.setdefault(int(actor), {})[key] = value
 
     def _start(self, checkpoint: Checkpoint | None, initial: dict[str, Any] | None) -> None:
+        self.folder.assert_newest()  # the replay may be another's by now
         restarts, replay = self.counters.learner_restarts, self.folder.replay
         self.learner = LearnerGroup(self.backend, self.config, self.spec, restarts, replay)
         cluster = self.config.cluster

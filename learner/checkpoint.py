@@ -87,6 +87,11 @@ class Attempt:
         """What tells the names of its files from those of other attempts."""
         return f"-a{self.number:04d}"
 
+    @property
+    def is_newest(self) -> bool:
+        """Whether no newer one has begun."""
+        return newest_attempt(self.folder) <= self.number
+
     def assert_newest(self) -> None:
         """See whether it may still write.
 

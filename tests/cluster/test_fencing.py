@@ -2,13 +2,18 @@
 
 import json
 import shutil
+import signal
 
 import pytest
 
 from cluster import run as controller
 from cluster.config import compose
 from cluster.folder import RunFolder
+from cluster.metrics import Metrics
+from cluster.train import Training
 from learner.checkpoint import Superseded, begin_attempt
+from learner.store.archive import Archive
+from tests.cluster.test_faults import launch, wait_for
 from tests.learner.fault_points import interrupted
 
 TOY = [
@@ -109,6 +114,55 @@ def test_a_request_to_stop_is_left_to_the_newer_attempt(tmp_path, whole):
     with controller.Stop(folder.stop_file, None, folder.attempt):
         folder.stop_file.touch()
     assert not folder.stop_file.exists()
+
+
+def test_rows_of_an_older_attempt_come_into_no_file(tmp_path):
+    path, folder = tmp_path / "metrics.jsonl", RunFolder(tmp_path)
+    folder.begin()
+    old = Metrics(path, 0, folder.attempt)
+    old.write({"kind": "train", "version": 1})
+    newer = RunFolder(tmp_path)
+    newer.begin()
+    new = Metrics(path, 1, newer.attempt)
+    old.write({"kind": "train", "version": 2})
+    new.write({"kind": "train", "version": 2, "of": "the newer"})
+    with pytest.raises(Superseded):
+        old.rewind(0)
+    assert [json.loads(line) for line in path.read_bytes().splitlines()] == [
+        {"kind": "train", "version": 1},
+        {"kind": "train", "version": 2, "of": "the newer"},
+    ]
+
+
+def test_an_older_attempt_makes_no_learner_anew(tmp_path):
+    """It would empty the replay, which the newer one goes on with."""
+    folder = RunFolder(tmp_path)
+    folder.begin()
+    begin_attempt(folder.checkpoints)
+    training = Training(compose(["env=toy"]), None, folder, None, None, None, None, None, None)
+    with pytest.raises(Superseded):
+        training.run(None, None)
+
+
+@pytest.mark.slow
+def test_a_controller_that_stands_still_while_another_finishes_its_search_changes_nothing(tmp_path):
+    """Stopped by a signal, as by a cut network, and without the lock, which holds on one host only."""
+    words = ["method=lgqd", "env=navigation", "env.length=60", "stages=[search,merge]", "cluster=inline"]
+    words += ["method.search.generations=400", "run.checkpoint_every_s=0.2", f"run.folder={tmp_path}", "run.name=run"]
+    path = tmp_path / "run"
+    older = launch("run", *words)
+    wait_for(lambda: len(list((path / "stages/search/checkpoints-0").glob("v*"))) >= 2, "checkpoints of the search")
+    older.send_signal(signal.SIGSTOP)
+    (path / "lock").unlink()
+    assert launch("resume", str(path)).wait(300) == 0
+    before = everything(path)
+    older.send_signal(signal.SIGCONT)
+    assert older.wait(60) == 1
+    assert everything(path) == before
+    Archive.read(path / "stages/search/archive-0").verify()
+    assert [name for name in before if name.startswith("stages/search/archive-0/archive")] == [
+        "stages/search/archive-0/archive-a0002.json"
+    ]
 
 
 def test_further_stages_that_begin_at_once_share_no_folder(tmp_path, whole):

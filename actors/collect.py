@@ -22,6 +22,7 @@ from actors.rollout import RolloutActor
 from envs.api import Episodes, Observation, VectorEnv
 from envs.config import Part
 from envs.native.random import episode_seeds
+from learner.checkpoint import Attempt
 from learner.models.config import fields_of
 from learner.store.episodes import EpisodeWriter, Layout, Steps
 
@@ -60,6 +61,7 @@ class Share:
     name: str  # of the shard
     seeds: NDArray[np.int64]
     config: CollectConfig
+    attempt: Attempt | None = None  # in whose name
 
 
 class Collector(RolloutActor):
@@ -77,7 +79,8 @@ class Collector(RolloutActor):
         setup = self.setup
         env = envs.make(setup.env_id, len(share.seeds), **setup.env_options)
         goals = partial(self._make_goals, patient=True) if setup.goals.source != "none" else None
-        writer = EpisodeWriter(share.folder, Layout.of(setup.spec, fields_of(setup.policy, setup.spec)), share.about)
+        layout = Layout.of(setup.spec, fields_of(setup.policy, setup.spec))
+        writer = EpisodeWriter(share.folder, layout, share.about, share.attempt)
         recorder: Any = Recorder(self._player(weights, share.config), env, writer.layout)  # a player like others
         episodes = play(env, recorder, share.seeds, 0, goals, self._make_history(env)).episodes
         self._done["episodes"] += len(share.seeds)

@@ -257,11 +257,12 @@ def _read_archives(run: Run) -> Iterator[tuple[str, NDArray[np.int64], NDArray[n
     Raises:
         UsageError: one is damaged.
     """
-    from learner.store.archive import ABOUT, Archive  # here: most reports need no tables
+    from learner.store.archive import Archive  # here: most reports need no tables
+    from learner.store.owned import index_of
 
     folder = find_stage(run, "search")
     for place in sorted(folder.glob("archive-*"), key=lambda p: (len(p.name), p.name)) if folder else []:
-        if (place / ABOUT).is_file():
+        if index_of(place):
             archive = Archive.read(place)
             label = f"threshold {archive.about.get('threshold', '?')}"
             if len(archive):

@@ -35,12 +35,11 @@ from learner.behaviours.clusters import centres
 from learner.behaviours.gather import gather, nearby
 from learner.behaviours.table import PARTS, Behaviours, split
 from learner.behaviours.trials import Trial, reworded, rivals
-from learner.checkpoint import replace_file
 from learner.hashing import uniform
 from learner.sequences import Sequences
-from learner.store.archive import ABOUT as ARCHIVE
 from learner.store.archive import Archive
 from learner.store.episodes import EpisodeStore, forget_unfinished
+from learner.store.owned import index_of
 from llm_service.errors import AwayTooLong, BudgetExhausted
 from llm_service.records import Answer, Status
 
@@ -92,12 +91,12 @@ class Curation:
         given = [Path(name) for name in self.method.merge.archives]
         places = given if given and "search" not in self._stages() else [self.source("search"), *given]
         kind = "grid-*" if self.method.merge.take == "elites" else "archive-*"
-        found = [p for place in places for p in ([place] if (place / ARCHIVE).exists() else sorted(place.glob(kind)))]
+        found = [p for place in places for p in ([place] if index_of(place) else sorted(place.glob(kind)))]
         if not found:
             grid = ", searched with method.search.cells" if kind == "grid-*" else ""
             raise RunError(f"there is no {kind} in {', '.join(map(str, places))}: name folders of search stages{grid}")
         archives = [Archive.read(place) for place in found]
-        forget_unfinished(folder)
+        forget_unfinished(folder, self.folder.attempt)
         total = sum(map(len, archives)) * (1 + self.method.merge.copies)
         about = {"archives": [archive.digest() for archive in archives], "map": self.config.env.options["map"]}
         table = gather(
@@ -109,7 +108,9 @@ class Curation:
             folder,
             about,
             lambda done: self.progress.line(f"merge  behaviours {done:,}/{total:,}"),
+            self.folder.attempt,
         )
+        forget_unfinished(folder, self.folder.attempt)
         groups = len(np.unique(table.group))
         self.progress.note(f"merge: {len(table):,} distinct behaviours of {total:,}, in {groups:,} groups")
         return {"behaviours": len(table), "of": total, "groups": groups}
@@ -126,7 +127,7 @@ class Curation:
             self.progress.line(f"annotate  behaviours {count:,}")
             if self.stop.reason:
                 return None
-        replace_file(folder / ANNOTATIONS, "".join(f"{line}\n" for line in lines).encode())
+        self.folder.write(folder / ANNOTATIONS, "".join(f"{line}\n" for line in lines))
         return {"behaviours": count}
 
     def describe(self, folder: Path) -> dict[str, Any] | None:
@@ -152,7 +153,7 @@ class Curation:
                 return None
         if len(texts) == untrue:
             raise RunError("no behaviour could be described: see 'launch.py llm cost', or choose another model")
-        replace_file(folder / TEXTS, "".join(f"{json.dumps(text)}\n" for text in texts).encode())
+        self.folder.write(folder / TEXTS, "".join(f"{json.dumps(text)}\n" for text in texts))
         self.progress.note(
             f"describe: {len(texts):,} texts of {len(annotations):,} behaviours, {failed:,} failed, "
             f"{untrue:,} say what was not done and are left out"
@@ -165,9 +166,9 @@ class Curation:
         table = Behaviours.load(self.source("merge"))
         texts = self.texts()
         part = split(table.group, (1 - settings.validation - settings.test, settings.validation, settings.test))
-        replace_file(folder / PARTS_FILE, safetensors.numpy.save({"part": part}))
+        self.folder.write(folder / PARTS_FILE, safetensors.numpy.save({"part": part}))
         frozen = self._trials(table, np.flatnonzero(part == PARTS.index("test")), texts)
-        trials.save(frozen, folder)
+        trials.save(frozen, folder, self.folder.attempt)
         counts = {name: int((part == number).sum()) for number, name in enumerate(PARTS)}
         self.progress.note(f"split: {counts['train']:,} behaviours to learn from, {len(frozen):,} trials")
         return counts | {"trials": len(frozen)}
@@ -181,7 +182,7 @@ class Curation:
         blocks = (np.arange(begin, min(begin + BLOCK, len(rows))) for begin in range(0, len(rows), BLOCK))
         actions = np.concatenate([sequences.read(block).actions for block in blocks])
         found = {f"{d}": centres(actions[:, d], count) for d, count in enumerate(settings.clusters)}
-        replace_file(folder / CENTRES, safetensors.numpy.save(found))
+        self.folder.write(folder / CENTRES, safetensors.numpy.save(found))
         return {"actions": len(actions)} | {f"centres_{d}": value.tolist() for d, value in found.items()}
 
     def tokenize(self, folder: Path) -> dict[str, Any] | None:
@@ -191,7 +192,7 @@ class Curation:
         corpus = [text for number in table.id[rows].tolist() for text in texts.get(number, [])]
         tokenizer = words.train_tokenizer(corpus, settings.size, settings.least)
         longest = max(map(len, words.encode(tokenizer, corpus, settings.longest)))
-        replace_file(folder / TOKENIZER, tokenizer.to_str().encode())
+        self.folder.write(folder / TOKENIZER, tokenizer.to_str())
         return {"entries": tokenizer.get_vocab_size(), "longest": longest}
 
     # ---- what they share -------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The engine of a collect stage: shares of episodes that any idle actor may play; each becomes one shard of a store.
 
-    seeds ──> shares ──> idle actors ──> stages/<stage>/00000.arrow, 00001.arrow, ...
+    seeds ──> shares ──> idle actors ──> stages/<stage>/000000-a0001.arrow, ...
 
 A share that was lost with its actor is played again. Shards are complete or absent, so a resumed stage plays what is
 missing, each episode once; names follow from the seeds, so who played what does not show.
@@ -23,8 +23,9 @@ from cluster.folder import RunError
 from cluster.progress import Progress
 from cluster.stop import Stop
 from cluster.supervisor import Crew, last_line
+from learner.checkpoint import Attempt
 from learner.group import Weights
-from learner.store.episodes import forget_unfinished, shards
+from learner.store.episodes import forget_unfinished
 
 SHARE = 64
 """Episodes that one actor plays together."""
@@ -36,6 +37,7 @@ class Collecting:
 
     folder: of the store, which is there.
     weights: of the policy, if it plays.
+    attempt: in whose name episodes are written.
     """
 
     config: Config
@@ -44,6 +46,7 @@ class Collecting:
     weights: Weights | None
     backend: Backend
     progress: Progress
+    attempt: Attempt | None = None
     entries: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def run(self, stop: Stop, look_after: Callable[[], None]) -> bool:
@@ -53,14 +56,14 @@ class Collecting:
 
         Raises:
             RunError: nothing was worth keeping.
+            Superseded: a newer attempt has begun.
         """
-        forget_unfinished(self.folder)
-        shares = self._shares()
-        there = shards(self.folder)
+        there, shares = forget_unfinished(self.folder, self.attempt), self._shares()
         self.entries = {s.name: there[s.name] for s in shares if there.get(s.name, {}).get("played") == len(s.seeds)}
         waiting = [share for share in shares if share.name not in self.entries]
         if waiting and not self._play(waiting, len(shares), stop, look_after):
             return False
+        forget_unfinished(self.folder, self.attempt)
         if not self.counts["episodes"]:
             raise RunError(f"none of {self.counts['played']} episodes was solved: set collect.successes=false")
         return True
@@ -79,7 +82,7 @@ class Collecting:
         about = {"env": config.env.id, "player": config.collect.player, "seed": config.seed, "config_sha256": digest}
         starts = range(0, len(seeds), SHARE)
         return [
-            Share(self.folder, about, f"{i:06d}", seeds[start : start + SHARE], config.collect)
+            Share(self.folder, about, f"{i:06d}", seeds[start : start + SHARE], config.collect, self.attempt)
             for i, start in enumerate(starts)
         ]
 

@@ -10,7 +10,6 @@ wrong raises `ConfigError`, before anything is written.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -31,6 +30,7 @@ from envs import registry
 from envs.api import EnvSpec
 from envs.config import Part
 from learner import methods
+from learner.checkpoint import Attempt, replace_file
 from learner.dqn import DQNConfig
 from learner.fit import FitConfig
 from learner.goals import GoalsConfig, check_goals, told
@@ -362,12 +362,13 @@ def named(config: Config, now: datetime | None = None) -> Config:
     return config.model_copy(update={"run": config.run.model_copy(update={"name": name})})
 
 
-def save(config: Config, path: Path) -> None:
-    """Write the whole tree as YAML: complete or absent."""
-    text = yaml.safe_dump(config.model_dump(), sort_keys=False)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+def save(config: Config, path: Path, attempt: Attempt | None = None) -> None:
+    """Write the whole tree as YAML, in an attempt's name: complete or absent.
+
+    Raises:
+        Superseded: a newer attempt has begun.
+    """
+    replace_file(path, yaml.safe_dump(config.model_dump(), sort_keys=False).encode(), attempt)
 
 
 def load(path: Path) -> Config:

@@ -15,6 +15,7 @@ from actors import ActorSetup, Played
 from actors.evaluate import Recording
 from cluster.backend import Backend
 from cluster.config import Config
+from cluster.folder import RunFolder
 from cluster.goal_table import Counts, add, shares, table
 from cluster.policy_server import ServedPolicy, served
 from cluster.progress import Progress
@@ -23,7 +24,6 @@ from cluster.statistics import bootstrap_mean, mean_over, wilson
 from cluster.stop import Stop
 from cluster.supervisor import Crew
 from envs.api import EnvSpec, Episodes
-from learner.checkpoint import replace_file
 from learner.group import Weights
 
 BATCH = 64  # episodes that one actor plays together
@@ -170,17 +170,17 @@ def play_all(
     return True
 
 
-def write_recordings(folder: Path, stage: str, evaluation: Evaluation) -> list[dict[str, Any]]:
+def write_recordings(folder: RunFolder, stage: str, evaluation: Evaluation) -> list[dict[str, Any]]:
     """Write what was recorded into a run folder: animations, and why a language model acted. Returns the animations."""
     videos = []
     for i, recording in enumerate(evaluation.recordings):
         name = f"videos/{stage}-{i}.gif"
-        replace_file(folder / name, recording.gif)
+        folder.write(folder.path / name, recording.gif)
         about = {"file": name, "mission": recording.mission, "success": recording.success, "return": recording.total}
         videos.append(about | {"length": recording.length, "seed": recording.seed})
     if steps := [step for trajectory in evaluation.trajectories for step in trajectory]:
         lines = "".join(json.dumps(step, ensure_ascii=False) + "\n" for step in steps)
-        replace_file(folder / "stages" / stage / "trajectories.jsonl", lines.encode())
+        folder.write(folder.stage(stage) / "trajectories.jsonl", lines)
     return videos
 
 

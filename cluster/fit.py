@@ -135,6 +135,7 @@ class Fitting:
         fit, timeout = self.fit, self.config.learner.timeout_s
         pace = 1  # steps a call
         while self.step < fit.steps and not self.stop.reason:
+            self.folder.assert_newest()  # an old attempt ends in seconds, not at a save
             n = min(pace, fit.every - self.step % fit.every, fit.steps - self.step)
             clock = time.monotonic()
             self.recent += self.ranks.call("fit", n, timeout=timeout)
@@ -171,7 +172,7 @@ class Fitting:
 
     def _save(self) -> None:
         counters = self._counters()
-        record = {"counters": counters, "recent": self.recent, "attempt": self.folder.attempt}
+        record = {"counters": counters, "recent": self.recent, "attempt": self.folder.number}
         keep, start_s = self.config.run.keep_checkpoints, self.config.cluster.start_timeout_s
         self.ranks.call("save", self.folder.checkpoints, record, keep, timeout=start_s)
         self.folder.write_status(phase="fit", fit_step=self.step, wall_seconds=counters["wall_seconds"])

@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import time
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster.overrides import UsageError
-from learner.checkpoint import replace_file
+from learner.checkpoint import Attempt, newest_attempt, replace_file
 
 if TYPE_CHECKING:
     from cluster.slurm import Queued
@@ -40,7 +41,8 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.name = path.name
-        self.attempt = 0  # the number of this controller's work on the run, see `learner.checkpoint`
+        self.attempt: Attempt | None = None  # this controller's work on the run; None: it only looks, or adds beside
+        self._beside: int | None = None  # the newest attempt when this controller began to stand beside it
 
     @staticmethod
     def create(path: Path) -> RunFolder:
@@ -72,6 +74,68 @@ class RunFolder:
                 raise RunError(f"run {self.name!r} is being written by another process; stop that one first") from None
             yield
 
+    def begin(self) -> None:
+        """Begin an attempt: from now on no controller that believes the run to be its own, wherever, can write it."""
+        self.attempt = Attempt.begin(self.checkpoints)
+
+    def stand_beside(self) -> None:
+        """Add to the run without an attempt at it."""
+        self._beside = -1 if is_running(self.read_status()) else newest_attempt(self.checkpoints)
+
+    @property
+    def is_anothers(self) -> bool:
+        """Whether a controller elsewhere is at work on the run: what tells of the run itself is left to that one."""
+        return self._beside is not None and newest_attempt(self.checkpoints) > self._beside
+
+    def claim(self, kind: str) -> str:
+        """Make the folder of a further stage, `<kind>-<n>`. Returns its name, which nobody else gets."""
+        n = 1
+        while True:
+            try:
+                (self.path / "stages" / f"{kind}-{n}").mkdir(parents=True)
+            except FileExistsError:
+                n += 1
+            else:
+                return f"{kind}-{n}"
+
+    @property
+    def number(self) -> int:
+        """Of the attempt, 0 without one."""
+        return self.attempt.number if self.attempt else 0
+
+    def assert_newest(self) -> None:
+        """See whether this controller may still write.
+
+        Raises:
+            Superseded: a newer attempt has begun.
+        """
+        if self.attempt:
+            self.attempt.assert_newest()
+
+    def write(self, path: Path, content: bytes | str) -> None:
+        """Write a file of the run: complete or absent, and by the newest attempt alone.
+
+        Raises:
+            Superseded: a newer attempt has begun.
+        """
+        replace_file(path, content.encode() if isinstance(content, str) else content, self.attempt)
+
+    def write_json(self, path: Path, value: Any) -> None:
+        """Write JSON as `write` does."""
+        self.write(path, as_json(value))
+
+    def forget(self, path: Path) -> None:
+        """Remove a file or a folder of the run, if it is there, as the newest attempt.
+
+        Raises:
+            Superseded: a newer attempt has begun.
+        """
+        self.assert_newest()
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
     @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
@@ -95,15 +159,21 @@ class RunFolder:
         return (self.path / "stages" / name / "manifest.json").exists()
 
     def write_manifest(self, command: list[str]) -> None:
-        write_json(
+        self.write_json(
             self.path / "manifest.json",
             provenance() | {"command": " ".join(command), "host": platform.node(), "cores": os.cpu_count()},
         )
 
     def write_status(self, **values: Any) -> None:
-        """Replace status.json, keeping the keys that are not named."""
+        """Replace status.json, keeping the keys that are not named.
+
+        Raises:
+            Superseded: a newer attempt has begun.
+        """
+        if self.is_anothers:
+            return
         status = self.read_status() | values | {"pid": os.getpid(), "updated": time.time()}
-        write_json(self.path / "status.json", status)
+        self.write_json(self.path / "status.json", status)
 
     def read_status(self) -> dict[str, Any]:
         try:
@@ -134,7 +204,12 @@ def finished_stage(run: Path, origin: str, stage: str) -> Path | None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write JSON so that a reader never sees a part of it."""
-    replace_file(path, json.dumps(value, indent=1, default=str).encode())
+    replace_file(path, as_json(value).encode())
+
+
+def as_json(value: Any) -> str:
+    """JSON as the files of a run have it."""
+    return json.dumps(value, indent=1, default=str)
 
 
 def provenance() -> dict[str, Any]:

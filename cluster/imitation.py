@@ -28,7 +28,7 @@ from actors.deploy import deploy
 from cluster.backend import Backend
 from cluster.behaviours import CENTRES, TOKENIZER, Curation
 from cluster.fit import Fitting
-from cluster.folder import RunError, write_json
+from cluster.folder import RunError
 from cluster.metrics import Metrics
 from cluster.search import Searching
 from cluster.statistics import bootstrap
@@ -38,7 +38,7 @@ from learner import checkpoint as checkpoints
 from learner.behaviours import trials, words
 from learner.behaviours.agreement import agreement
 from learner.behaviours.trials import Trial
-from learner.checkpoint import Checkpoint, replace_file
+from learner.checkpoint import Checkpoint
 from learner.methods import Stage
 from learner.models.behaviour import BehaviourModel, Scales
 from learner.sequence import SequenceFitter, SequenceSetup
@@ -83,7 +83,7 @@ class Imitation(Curation):
             return None
         found = checkpoints.latest(self.folder.checkpoints)
         assert found is not None, "what learns saves before it returns"
-        replace_file(folder / MODEL, safetensors.numpy.save(found.arrays["model"]))
+        self.folder.write(folder / MODEL, safetensors.numpy.save(found.arrays["model"]))
         parameters = sum(value.size for name, value in found.arrays["model"].items() if not name.endswith("scale"))
         counters: dict[str, Any] = found.record["counters"]
         return counters | {"parameters": parameters, "ablate": self.method.sequence.model.ablate}
@@ -133,10 +133,10 @@ class Imitation(Curation):
             "replayed_score": self._scores(asked, replayed),
         }
         arrays = {name: np.ascontiguousarray(value, np.float32) for name, value in arrays.items()}
-        replace_file(folder / EPISODES, safetensors.numpy.save(arrays))
+        self.folder.write(folder / EPISODES, safetensors.numpy.save(arrays))
         results = {"ablate": sequence.model.ablate, "strategy": settings.strategy, "samples": settings.samples}
         results |= {"diagonal": self.diagonal, "rows": _summaries(asked, arrays, self.diagonal)}
-        write_json(folder / "results.json", results)
+        self.folder.write_json(folder / "results.json", results)
         whole = results["rows"][0]
         self.progress.note(
             f"deploy: single episodes end {whole['distance']['value']:.1%} of the diagonal from their target "
@@ -167,14 +167,14 @@ class Imitation(Curation):
                 lines.append(
                     {"trial": trial, "vote": vote} | (answer.value if answer.ok else {"failed": answer.reason})
                 )
-        replace_file(folder / JUDGEMENTS, "".join(f"{json.dumps(line)}\n" for line in lines).encode())
+        self.folder.write(folder / JUDGEMENTS, "".join(f"{json.dumps(line)}\n" for line in lines))
         told = ~np.isnan(votes).all(0)
         if not told.any():
             raise RunError(f"the language model judged nothing: {lines[0]['failed']}")
         opinion, rule = np.nanmean(np.array(votes)[:, told], 0), arrays["score"][chosen[told], 0].astype(np.float64)
         counts = {"judged": int(told.sum()), "of": len(chosen), "mean": float(opinion.mean())}
         found = agreement(opinion, rule, np.array([asked[trial].behaviour for trial in chosen[told].tolist()]))
-        write_json(folder / "results.json", counts | {"with_rule": found})
+        self.folder.write_json(folder / "results.json", counts | {"with_rule": found})
         same = found["spearman"]["value"]
         words_of = "nothing to compare" if same is None else f"Spearman with the rule {same:.2f}"
         self.progress.note(f"judge: {told.sum()} of {len(chosen)} trials judged; {words_of}")

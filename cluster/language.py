@@ -24,6 +24,7 @@ from cluster.backend import Backend, Handle, Interrupted, RoleDied, Ticket
 from cluster.config import Config
 from cluster.folder import RunError
 from cluster.overrides import UsageError
+from learner.checkpoint import replace_file
 from llm_service import assembly
 from llm_service.errors import AwayTooLong, BackendError, Garbled, Unreachable
 from llm_service.records import Call, Reply, Verb
@@ -201,7 +202,7 @@ class LanguageService:
         if not llm.world:
             family = self._config.env.id.partition("/")[0]
             world = self._folder / "world.json"
-            world.write_text(json.dumps(envs.knowledge(family), indent=1), encoding="utf-8")
+            replace_file(world, json.dumps(envs.knowledge(family), indent=1).encode())  # of any attempt the same
             llm = llm.model_copy(update={"world": str(world)})
         self._launch(llm)
         return LanguageSetup(str(self._folder), llm.when_away)

@@ -212,7 +212,9 @@ class Local:
 
     def shutdown(self) -> None:
         ray.shutdown()
-        self._token_file.unlink(missing_ok=True)
+        # Where the folder is on a shared disk, an attempt on another host may have put its own in place of ours.
+        if self._token_file.exists() and self._token_file.read_text() == TOKEN:
+            self._token_file.unlink(missing_ok=True)
 
 
 def actor_id(handle: Handle) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from learner.checkpoint import replace_file
+from learner.checkpoint import Attempt, replace_file
 from llm_service.metrics import LLM, Metric
 
 
@@ -135,21 +135,27 @@ class Metrics:
     Args:
         path: metrics.jsonl.
         after: the policy version that a resumed run continues from, see `rewind`. None keeps all rows.
+        attempt: in whose name. Once a newer one has rewound, what an older one still writes comes into no file.
     """
 
-    def __init__(self, path: Path, after: int | None = None) -> None:
-        self._path = path
+    def __init__(self, path: Path, after: int | None = None, attempt: Attempt | None = None) -> None:
+        self._path, self._attempt = path, attempt
         self._file = open(path, "ab")  # noqa: SIM115 - open as long as the run
         self.sinks: list[Sink] = []
         if after is not None:
             self.rewind(after)
 
     def rewind(self, after: int) -> None:
-        """Drop rows of versions beyond `after`, which will be learned, and written, again."""
+        """Drop rows of versions beyond `after`, which will be learned, and written, again.
+
+        Raises:
+            Superseded: a newer attempt has begun.
+        """
         self._file.close()
         rows = self._path.read_bytes().splitlines(keepends=True)
         whole = (row for row in rows if row.endswith(b"\n"))  # a crash may have cut the last one
-        replace_file(self._path, b"".join(row for row in whole if json.loads(row)["version"] <= after))
+        kept = b"".join(row for row in whole if json.loads(row)["version"] <= after)
+        replace_file(self._path, kept, self._attempt)
         self._file = open(self._path, "ab")  # noqa: SIM115
 
     def write(self, row: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.statistics import Estimate
-from learner.checkpoint import replace_file
+from learner.checkpoint import Attempt, replace_file
 
 
 def percent(value: float) -> str:
@@ -140,8 +140,8 @@ def _first_frame(gif: Path) -> bytes:
     return out.getvalue()
 
 
-def save(path: Path, title: str, body: str) -> Path:
-    """Write a page, complete or not at all: it may be open in a browser while a run rewrites it."""
+def save(path: Path, title: str, body: str, attempt: Attempt | None = None) -> Path:
+    """Write a page, in an attempt's name, complete or not at all: it may be open while a run rewrites it."""
     page = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -150,7 +150,7 @@ def save(path: Path, title: str, body: str) -> Path:
         "content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">"
         f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n<body><main>{body}</main></body></html>\n"
     )
-    replace_file(path, page.encode())
+    replace_file(path, page.encode(), attempt)
     return path
 
 

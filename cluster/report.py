@@ -46,6 +46,7 @@ from cluster.page import (
 )
 from cluster.run_data import Run, arms, expand, number, seeds, series
 from cluster.statistics import binned, spread_name
+from learner.checkpoint import Attempt
 from learner.probes import PROBES
 
 MOST_ANIMATIONS = 12
@@ -54,14 +55,17 @@ LONGEST_NAME = 120
 """Bytes that the names of all runs may have in the name of a file, which has 255 at most."""
 
 
-def write(run_folders: list[Path]) -> Path:
+def write(run_folders: list[Path], attempt: Attempt | None = None) -> Path:
     """Write the report of one run or sweep (its base folder) into it, of several of these beside the first.
+
+    attempt: in whose name, if it is one of those at the run.
 
     Returns:
         Path of the page: `report.html`, or of several `report-<a>+<b>.html`.
 
     Raises:
         UsageError: a folder is not a run folder, or a sweep has no run yet.
+        Superseded: a newer attempt has begun.
     """
     folders = list(dict.fromkeys(Path(folder).resolve() for folder in run_folders))
     runs, missing = expand(run_folders)
@@ -79,7 +83,7 @@ def write(run_folders: list[Path]) -> Path:
     if len(folders) > 1:
         name = _joined([folder.name for folder in folders])
         path = (first if first.name else folders[0]).parent / f"report-{name}.html"
-    return save(path, title, "\n".join(body))
+    return save(path, title, "\n".join(body), attempt)
 
 
 def _joined(names: Sequence[str]) -> str:

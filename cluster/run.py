@@ -9,10 +9,8 @@ configuration ──> stages ──> collect ──> stages/collect/*.arrow
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
-import shutil
 import sys
 import time
 import traceback
@@ -27,15 +25,15 @@ import envs
 from actors import ActorSetup
 from actors.guide import Guidance
 from actors.language import LanguageSetup
+from cluster import artifacts, generalise
 from cluster import config as configuration
-from cluster import generalise
 from cluster.backend import Backend, Inline, Interrupted
 from cluster.collect import Collecting
 from cluster.config import Config
 from cluster.evaluation import Evaluation, judged, lines, play_all, sample_efficiency, write_recordings
 from cluster.exporting import Shown
 from cluster.fit import Fitting
-from cluster.folder import RunError, RunFolder, provenance, write_json
+from cluster.folder import RunError, RunFolder
 from cluster.goal_page import stand_in
 from cluster.language import LanguageService, check_language_model
 from cluster.metrics import Metrics, tensorboard
@@ -57,7 +55,7 @@ from cluster.weights import (
     trained,
 )
 from learner import checkpoint as checkpoints
-from learner.checkpoint import Checkpoint, replace_file
+from learner.checkpoint import Checkpoint
 from learner.fit import FitSetup, Fitter
 from learner.goals import GoalsConfig
 from learner.group import Weights
@@ -66,6 +64,8 @@ from learner.store.episodes import digest
 from llm_service.errors import AwayTooLong, BudgetExhausted
 
 DONE = 0
+LOOK_S = 2.0
+"""Seconds after which a controller looks again whether a newer attempt has begun."""
 
 
 def run(config: Config) -> int:
@@ -121,26 +121,25 @@ def evaluate(path: Path, words: list[str]) -> int:
     kind: Kind = "generalise" if kinds == {"generalise"} else "deploy" if "deploy" in kinds else "evaluate"
     if kind == "deploy":
         player = "random"
+    weights: Weights | None = None
+    if player == "policy":
+        found = read_checkpoint(folder)
+        weights = trained(folder) or (found.arrays["model"] if found else initial_weights(config))
+        if weights is None:
+            raise RunError(f"run {path.name!r} has no weights yet: no checkpoint was written")
+        assert_fits(config, weights, str(path))
     # Never the bare name: that is the run's own last stage, which it may not have come to yet.
-    n = 1 + len(list((path / "stages").glob(f"{kind}-*")))
-    stage = Stage(f"{kind}-{n}", kind, player)
-    if player != "policy":
-        return _Controller(config, folder, None, None, [stage]).run()
-    found = read_checkpoint(folder)
-    weights = trained(folder) or (found.arrays["model"] if found else initial_weights(config))
-    if weights is None:
-        raise RunError(f"run {path.name!r} has no weights yet: no checkpoint was written")
-    assert_fits(config, weights, str(path))
-    return _Controller(config, folder, None, weights, [stage]).run()
+    stage = Stage(folder.claim(kind), kind, player)
+    try:
+        return _Controller(config, folder, None, weights, [stage]).run()
+    finally:
+        if not any(folder.stage(stage.name).iterdir()):  # it came to nothing
+            folder.stage(stage.name).rmdir()
 
 
 def _plays_a_policy(config: Config) -> bool:
     """Whether any selected stage needs weights."""
     return any(stage.player == "policy" for stage in selected(config))
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 @dataclass
@@ -155,26 +154,30 @@ class _Controller:
     _stopped_by: str = ""
     _language: LanguageService | None = None
     _language_setup: LanguageSetup | None = None
+    _looked: float = 0.0
 
     def run(self) -> int:
         make_model(self.config)
         with self.folder.lock():
             if not self.only:  # from here on, a controller elsewhere that believes the run to be its own cannot save
-                self.folder.attempt = checkpoints.begin_attempt(self.folder.checkpoints)
+                self.folder.begin()
                 self.checkpoint = read_checkpoint(self.folder)
             began = time.time()
             before = self.folder.read_status()
-            (self.folder.path / "error.txt").unlink(missing_ok=True)
+            if self.only:
+                self.folder.stand_beside()
+            if not self.folder.is_anothers:
+                self.folder.forget(self.folder.path / "error.txt")
             if not self.only:
-                configuration.save(self.config, self.folder.path / "config.yaml")
+                configuration.save(self.config, self.folder.path / "config.yaml", self.folder.attempt)
             self.folder.write_status(state="running", phase="start", reason="", host=platform.node())
             try:
                 code = self._run_stages()
             except checkpoints.Superseded:
                 raise  # the folder is another's by now
             except BaseException as error:
-                if not isinstance(error, UsageError):
-                    (self.folder.path / "error.txt").write_text(traceback.format_exc())
+                if not isinstance(error, UsageError) and not self.folder.is_anothers:
+                    self.folder.write(self.folder.path / "error.txt", traceback.format_exc())
                 reason = (str(error) or repr(error)).splitlines()[0]
                 if self.only:
                     self.folder.write_status(**{"state": "stopped"} | before)
@@ -204,8 +207,9 @@ class _Controller:
             return DONE
         run = self.config.run
         version = self.checkpoint.record["counters"]["version"] if self.checkpoint else 0
-        metrics = Metrics(self.folder.path / "metrics.jsonl", None if self.only else version)
-        with Stop(self.folder.stop_file, run.max_wall_seconds) as stop:
+        attempt = self.folder.attempt
+        metrics = Metrics(self.folder.path / "metrics.jsonl", None if self.only else version, attempt)
+        with Stop(self.folder.stop_file, run.max_wall_seconds, attempt) as stop:
             backend = self._backend()
             stop.listen()
             try:
@@ -247,7 +251,7 @@ class _Controller:
         if self.checkpoint and self.checkpoint.record["counters"]["env_steps"] < self.config.learner.env_steps:
             kinds = [stage.kind for stage in stages]
             for stage in stages[kinds.index("train") :] if "train" in kinds else []:
-                (self.folder.path / "stages" / stage.name / "manifest.json").unlink(missing_ok=True)
+                self.folder.forget(self.folder.path / "stages" / stage.name / "manifest.json")
         return [stage for stage in stages if not self.folder.stage_done(stage.name)]
 
     def _backend(self) -> Backend:
@@ -279,10 +283,11 @@ class _Controller:
         self.folder.write_status(phase=stage.name)
         weights = self._weights(stage) if stage.player == "policy" else None
         folder = self.folder.stage(stage.name)
-        collecting = Collecting(self.config, self._actor_setup(), folder, weights, backend, progress)
+        setup, attempt = self._actor_setup(), self.folder.attempt
+        collecting = Collecting(self.config, setup, folder, weights, backend, progress, attempt)
         if not collecting.run(stop, self._look_after):
             return False
-        self._finish(stage, folder, collecting.counts, weights)
+        self._finish(stage, collecting.counts, weights)
         counts = collecting.counts
         progress.note(
             f"{stage.name}: {counts['episodes']:,} episodes of {counts['played']:,} played by {stage.player} kept, "
@@ -313,7 +318,7 @@ class _Controller:
         if finished:
             self._publish(stage, self.initial)
             training.kill()
-            shutil.rmtree(self.folder.replay, ignore_errors=True)  # gigabytes that nothing will be drawn from
+            self.folder.forget(self.folder.replay)  # gigabytes that nothing will be drawn from
         return finished
 
     def _evaluate(self, stage: Stage, backend: Backend, metrics: Metrics, progress: Progress, stop: Stop) -> bool:
@@ -333,10 +338,9 @@ class _Controller:
         efficiency = sample_efficiency(self.folder.path, config.learner.env_steps) if stage.player == "policy" else None
         if efficiency is not None:
             table["sample_efficiency"] = efficiency
-        folder = self.folder.stage(stage.name)
-        table["videos"] = write_recordings(self.folder.path, stage.name, evaluation)
-        write_json(folder / "results.json", table)
-        self._finish(stage, folder, {"episodes": len(evaluation.episodes)}, weights)
+        table["videos"] = write_recordings(self.folder, stage.name, evaluation)
+        self.folder.write_json(self.folder.stage(stage.name) / "results.json", table)
+        self._finish(stage, {"episodes": len(evaluation.episodes)}, weights)
         for line in lines(stage.name, table):
             progress.note(line)
         return True
@@ -348,9 +352,8 @@ class _Controller:
         table = generalising.run(stop, self._look_after)
         if table is None:
             return False
-        folder = self.folder.stage(stage.name)
-        write_json(folder / "results.json", table)
-        self._finish(stage, folder, {"episodes": self.config.generalise.episodes}, weights)
+        self.folder.write_json(self.folder.stage(stage.name) / "results.json", table)
+        self._finish(stage, {"episodes": self.config.generalise.episodes}, weights)
         progress.note(generalise.line(stage.name, table))
         return True
 
@@ -363,7 +366,7 @@ class _Controller:
         work = Imitation(self.config, self.folder, progress, stop, self._look_after, self._language_setup)
         counts = work.run(stage, folder, backend, metrics, self.checkpoint)
         if counts is not None:
-            self._finish(stage, folder, counts, None)
+            self._finish(stage, counts, None)
         return counts is not None
 
     def _weights(self, stage: Stage) -> Weights:
@@ -374,7 +377,10 @@ class _Controller:
         return weights
 
     def _look_after(self) -> None:
-        """What the services beside the actors need from time to time."""
+        """What is due from time to time: the services beside the actors, and whether a newer attempt has begun."""
+        if time.monotonic() - self._looked > LOOK_S:
+            self._looked = time.monotonic()
+            self.folder.assert_newest()
         if self._language:
             self._language.look_after()
 
@@ -382,30 +388,15 @@ class _Controller:
         """Make the newest checkpoint's weights the artifact of a stage that learned."""
         found = checkpoints.latest(self.folder.checkpoints)
         assert found is not None, "what learns saves before it returns"
-        folder = self.folder.stage(stage.name)
-        replace_file(folder / "weights.safetensors", safetensors.numpy.save(found.arrays["model"]))
-        self._finish(stage, folder, found.record["counters"], initial, **inputs)
+        path = self.folder.stage(stage.name) / "weights.safetensors"
+        self.folder.write(path, safetensors.numpy.save(found.arrays["model"]))
+        self._finish(stage, found.record["counters"], initial, **inputs)
 
-    def _finish(
-        self, stage: Stage, folder: Path, counts: dict[str, Any], weights: Weights | None, **inputs: str
-    ) -> None:
-        """Write a stage's manifest: with it, the stage is done.
-
-        weights: what the stage began from, None if from nothing.
-        inputs: hashes of what else it was made of, by name.
-        """
-        files = sorted(p for p in folder.iterdir() if p.is_file() and p.name != "manifest.json")
-        inputs |= {"config.yaml": _sha256((self.folder.path / "config.yaml").read_bytes())}
-        if weights is not None:
-            inputs["weights"] = _sha256(safetensors.numpy.save(weights))
-        write_json(
-            folder / "manifest.json",
-            provenance()
-            | {"stage": stage.name, "kind": stage.kind, "counts": counts, "from": self.config.from_}
-            | {"inputs": inputs, "files": {p.name: _sha256(p.read_bytes()) for p in files}},
-        )
+    def _finish(self, stage: Stage, counts: dict[str, Any], weights: Weights | None, **inputs: str) -> None:
+        """Write a stage's manifest: with it, the stage is done."""
+        artifacts.finish(self.folder, self.config, stage, counts, weights, inputs)
 
     def _report(self) -> Path:
         from cluster.report import write
 
-        return Path(os.path.relpath(write([self.folder.path])))
+        return Path(os.path.relpath(write([self.folder.path], self.folder.attempt)))

@@ -106,7 +106,8 @@ class Searching:
             "map": self.setup.map,
         }
         place = self.folder / f"archive-{number}"
-        archive = Archive(place, 2, columns(PARAMETERS, length), about, settings.neighbours)
+        attempt = self.run_folder.attempt
+        archive = Archive(place, 2, columns(PARAMETERS, length), about, settings.neighbours, attempt)
         batch = -(-settings.offspring // (self.config.actors.n if settings.ahead == 1 else 1))
         seed, size = self.config.seed + number, self.house.world_size
         search = NoveltySearch(settings, threshold, archive, seed, batch, size)
@@ -122,7 +123,8 @@ class Searching:
         grid, settings, length = search.grid, self.settings, self.setup.length
         assert grid is not None
         about = search.archive.about | {"elites": True}
-        archive = Archive(self.folder / f"grid-{number}", 2, columns(PARAMETERS, length), about, settings.neighbours)
+        place, attempt = self.folder / f"grid-{number}", self.run_folder.attempt
+        archive = Archive(place, 2, columns(PARAMETERS, length), about, settings.neighbours, attempt)
         archive.rewind(0)  # what was filed before a kill
         for begin in range(0, len(grid), ELITES):
             rows = slice(begin, begin + ELITES)
@@ -139,6 +141,7 @@ class Searching:
                 },
             )
         archive.flush()
+        archive.forget_older()
         return len(archive)
 
     def _play(self, search: NoveltySearch, place: Path, crew: Crew, stop: Stop) -> bool:
@@ -193,10 +196,12 @@ class Searching:
         return Played.joined([first, *rest])
 
     def _save(self, search: NoveltySearch, place: Path) -> None:
-        checkpoint.assert_newest(self.run_folder.checkpoints, self.run_folder.attempt)
+        self.run_folder.assert_newest()
         groups, record = search.state()
-        record["attempt"] = self.run_folder.attempt
+        record["attempt"] = self.run_folder.number
+        self.run_folder.assert_newest()  # attempts are counted for the run, so `write` does not see them at `place`
         checkpoint.write(place, search.closed, groups, record, self.config.run.keep_checkpoints)
+        search.archive.forget_older()
 
     def _covered(self, search: NoveltySearch) -> float:
         """Share of the cells with room for a robot in which a behaviour of the archive ends."""

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from learner.checkpoint import Attempt
+
 STOPPED = 3  # exit code of a run that can be resumed
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
@@ -23,10 +25,11 @@ class Stop:
     Args:
         file: the STOP file; a stale one is removed at the start.
         max_wall_seconds: stop after this long; None never.
+        attempt: at the run. In the end the file is removed, unless a newer one has begun.
     """
 
-    def __init__(self, file: Path, max_wall_seconds: float | None) -> None:
-        self._file = file
+    def __init__(self, file: Path, max_wall_seconds: float | None, attempt: Attempt | None = None) -> None:
+        self._file, self._attempt = file, attempt
         self._deadline = None if max_wall_seconds is None else time.monotonic() + max_wall_seconds
         self._signal = ""
         self._previous: dict[signal.Signals, Any] = {}
@@ -44,7 +47,8 @@ class Stop:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
-        self._file.unlink(missing_ok=True)
+        if self._attempt is None or self._attempt.is_newest:  # else it may ask the newer one
+            self._file.unlink(missing_ok=True)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._signal:

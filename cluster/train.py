@@ -33,7 +33,7 @@ from cluster.supervisor import AllQuarantined, Crew, last_line
 from cluster.tally import Tally
 from cluster.watching import Watch
 from envs.api import EnvSpec
-from learner.checkpoint import Arrays, Checkpoint, assert_newest, latest
+from learner.checkpoint import Arrays, Checkpoint, latest
 from llm_service.errors import UsageError
 
 
@@ -145,6 +145,7 @@ class Training:
             self.states.setdefault(int(actor), {})[key] = value
 
     def _start(self, checkpoint: Checkpoint | None, initial: dict[str, Any] | None) -> None:
+        self.folder.assert_newest()  # the replay may be another's by now
         restarts, replay = self.counters.learner_restarts, self.folder.replay
         self.learner = LearnerGroup(self.backend, self.config, self.spec, restarts, replay)
         cluster = self.config.cluster
@@ -386,7 +387,7 @@ class Training:
 
     def _write_status(self) -> None:
         self._status_at, restarts = time.monotonic(), self._restarts_before + self.crew.restarts
-        assert_newest(self.folder.checkpoints, self.folder.attempt)  # an old attempt ends in seconds, not at a save
+        self.folder.assert_newest()  # an old attempt ends in seconds, not at a save
         self.folder.write_status(
             phase="train",
             actors=self.config.actors.n,
@@ -407,7 +408,7 @@ class Training:
         for pending in self.evaluations:  # would be lost: to be done again after a resume
             counters["next_evaluation"] = min(counters["next_evaluation"], pending.env_steps)
         record: dict[str, Any] = {"counters": counters, "recent": list(self.tally.recent), "goals": self.tally.goals}
-        record["attempt"] = self.folder.attempt
+        record["attempt"] = self.folder.number
         keep = self.config.run.keep_checkpoints
         with self.watch.saving():
             self.learner.save(self.folder.checkpoints, self.counters.version, arrays, record, keep)

@@ -66,14 +66,61 @@ class Checkpoint:
     skipped: tuple[str, ...] = ()  # newer ones that were damaged, with the reason
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file so that a reader sees the old or the new content, never a part."""
+@dataclass(frozen=True)
+class Attempt:
+    """One controller's work on a run. Whatever two of them could write is written in the name of one.
+
+    folder: of the run's checkpoints, which holds `attempts/`.
+    number: from `begin_attempt`.
+    """
+
+    folder: Path
+    number: int
+
+    @staticmethod
+    def begin(folder: Path) -> Attempt:
+        """Take the next number, see `begin_attempt`."""
+        return Attempt(folder, begin_attempt(folder))
+
+    @property
+    def suffix(self) -> str:
+        """What tells the names of its files from those of other attempts."""
+        return f"-a{self.number:04d}"
+
+    @property
+    def is_newest(self) -> bool:
+        """Whether no newer one has begun."""
+        return newest_attempt(self.folder) <= self.number
+
+    def assert_newest(self) -> None:
+        """See whether it may still write.
+
+        Raises:
+            Superseded: a newer one has begun.
+        """
+        assert_newest(self.folder, self.number)
+
+
+def replace_file(path: Path, content: bytes, attempt: Attempt | None = None) -> None:
+    """Write a file so that a reader sees the old or the new content, never a part.
+
+    attempt: in whose name; None where only one process could write the file.
+
+    Raises:
+        Superseded: a newer attempt has begun. The file is as it was.
+    """
     # Drawn: on a shared disk, processes of two containers may have the same number, and even the same host name.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     with open(temporary, "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+    try:
+        if attempt is not None:
+            attempt.assert_newest()
+    except Superseded:
+        temporary.unlink()
+        raise
     temporary.rename(path)
 
 

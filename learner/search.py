@@ -294,10 +294,12 @@ class NoveltySearch:
     def restore(self, groups: dict[str, Arrays], record: dict[str, Any]) -> None:
         """Continue from what `state` gave. What was under way is asked for again.
 
+        record: with the number of the `attempt` that saved it, if there was one.
+
         Raises:
             ArchiveError: the archive holds less than it did.
         """
-        self.archive.rewind(record["archived"])
+        self.archive.rewind(record["archived"], record.get("attempt"))
         self.closed, self._drawn = record["closed"], record["drawn"]
         population = groups["population"]
         self.ids, self.weights = population["ids"].copy(), population["weights"].copy()

@@ -26,6 +26,7 @@ from envs.api import Field as Column
 from envs.config import Part
 from envs.navigation.scene import MOMENTS
 from learner.behaviours.table import Behaviours
+from learner.checkpoint import Attempt
 from learner.search import TENTHS
 from learner.store.archive import Archive, ArchiveError
 from learner.store.episodes import EpisodeWriter, Layout, Steps
@@ -122,15 +123,17 @@ def gather(
     folder: Path,
     about: dict[str, Any],
     look: Callable[[int], None] = lambda done: None,
+    attempt: Attempt | None = None,
 ) -> Behaviours:
     """Write the store of all behaviours into `folder`, and return its table, which is saved there too.
 
     look: called with how many are played.
+    attempt: in whose name it is written.
 
     Raises:
         ArchiveError: an archive's actions are not what its policies do in this house.
     """
-    writer = EpisodeWriter(folder, LAYOUT, about)
+    writer = EpisodeWriter(folder, LAYOUT, about, attempt)
     seen: set[bytes] = set()
     rows: list[dict[str, NDArray[Any]]] = []
     keys: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
@@ -176,7 +179,7 @@ def gather(
     columns = {name: np.concatenate([row[name] for row in rows]) for name in rows[0]}
     group = joined(*(np.concatenate([key[k] for key in keys]) for k in range(2)))
     table = Behaviours(group=group, **columns)
-    table.save(folder)
+    table.save(folder, attempt)
     return table
 
 

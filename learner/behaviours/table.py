@@ -13,7 +13,7 @@ import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from learner.checkpoint import replace_file
+from learner.checkpoint import Attempt, replace_file
 from learner.hashing import uniform
 from learner.store.episodes import StoreError
 
@@ -36,10 +36,10 @@ class Behaviours:
     def __len__(self) -> int:
         return len(self.id)
 
-    def save(self, folder: Path) -> None:
-        """Into a folder: complete or absent."""
+    def save(self, folder: Path, attempt: Attempt | None = None) -> None:
+        """Into a folder, in an attempt's name: complete or absent."""
         arrays = {field.name: np.ascontiguousarray(getattr(self, field.name)) for field in fields(self)}
-        replace_file(folder / FILE, safetensors.numpy.save(arrays))
+        replace_file(folder / FILE, safetensors.numpy.save(arrays), attempt)
 
     @staticmethod
     def load(folder: Path) -> Behaviours:

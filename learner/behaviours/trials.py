@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from learner.checkpoint import replace_file
+from learner.checkpoint import Attempt, replace_file
 from learner.store.episodes import StoreError
 
 FILE = "trials.jsonl"
@@ -90,9 +90,9 @@ def rivals(
     return pairs
 
 
-def save(trials: Sequence[Trial], folder: Path) -> None:
-    """A line each: complete or absent."""
-    replace_file(folder / FILE, "".join(json.dumps(asdict(trial)) + "\n" for trial in trials).encode())
+def save(trials: Sequence[Trial], folder: Path, attempt: Attempt | None = None) -> None:
+    """A line each, in an attempt's name: complete or absent."""
+    replace_file(folder / FILE, "".join(json.dumps(asdict(trial)) + "\n" for trial in trials).encode(), attempt)
 
 
 def load(folder: Path) -> list[Trial]:

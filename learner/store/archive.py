@@ -1,9 +1,9 @@
 """What a search has found: behaviours that only become more, each with what made it, in a folder.
 
     archive/
-      archive.json                what all of it is: format, columns, what its maker says of it, and its shards in order
-      000000000-1026.parquet      behaviours 0 to 1025, one row each: id, descriptor, and the columns of the payload
-      000001026-0060.parquet      those that came next; small shards become one when they are many enough
+      archive-a0002.json            what all of it is: format, columns, what its maker says of it, its shards in order
+      000000000-1026-a0002.parquet  behaviours 0 to 1025, one row each: id, descriptor, and the columns of the payload
+      000001026-0060-a0002.parquet  those that came next; small shards become one when they are many enough
 
     append(ids, descriptors, payload)    new ones wait in memory; flush() makes them last
     neighbours                           an index of all descriptors, for novelty
@@ -12,8 +12,14 @@
 Ids and descriptors are kept in memory, some 200 bytes a behaviour; the payload (weights, trajectories) may be larger
 than memory. An id is a ticket of the search, and appending one twice changes nothing; a search that goes back to its
 checkpoint rewinds the archive, and finds again what it had found. A shard is written under another name, synced and
-renamed, and is there when `archive.json` names it, which is replaced as a whole. Shards are Parquet, which any tool for
-tables reads; their pages carry checksums, verified whenever they are read.
+renamed, and is there when the index, the JSON file, names it, which is replaced as a whole. Shards are Parquet, which
+any tool for tables reads; their pages carry checksums, verified whenever they are read.
+
+Two attempts at one run (`learner.checkpoint`) may write one archive at once. Every name says whose it is, and the index
+of the newest counts. An attempt changes and removes only what is its own, so that an older one which is told late does
+no harm: what a newer one goes on with, it first has links to under names of its own (copies, where there are no links).
+It removes what is of older attempts once its own checkpoint counts on what is there (`forget_older`). Without an
+attempt, names have no number: so are all archives of before.
 
 Limit: to append, the disk; to read a row, decoding the `GROUP` rows around it.
 """
@@ -23,7 +29,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,13 +38,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from learner.checkpoint import replace_file, sync_folder
+from learner.checkpoint import Attempt, Superseded, replace_file, sync_folder
 from learner.store.about import read_about
 from learner.store.neighbours import Neighbours
+from learner.store.owned import ABOUT, index_name, index_of, own, shard_name, whose
 from llm_service.errors import UsageError
 
 FORMAT = 1
-ABOUT = "archive.json"
 FULL = 1024  # behaviours: shards with fewer are merged when they have so many together
 GROUP = 64  # rows that are read together; a part of the format
 ID, DESCRIPTOR = "id", "descriptor"
@@ -47,7 +52,6 @@ ID, DESCRIPTOR = "id", "descriptor"
 Columns = Mapping[str, tuple[str, tuple[int, ...]]]
 """A column's type and the shape of its rows, as in {"weights": ("float32", (302,)), "novelty": ("float64", ())}."""
 
-_OURS = re.compile(rf"\.?\d+-\d+\.parquet(\.\d+)?|\.{ABOUT}\.[0-9a-f]+")  # shards, and what a killed writer left
 _Part = dict[str, NDArray[Any]]  # column -> rows of it, ids and descriptors among them
 
 
@@ -64,13 +68,24 @@ class Archive:
         columns: of the payload.
         about: what else is to be known of all of it: hashes of configuration and map, seed, threshold. JSON.
         k: the most neighbours that novelty will ask for.
+        attempt: in whose name it is written, where several may write it.
 
     Raises:
         ArchiveError: the folder holds another archive, or a damaged one.
+        Superseded: a newer attempt has begun.
     """
 
-    def __init__(self, folder: Path, size: int, columns: Columns, about: Mapping[str, Any], k: int = 15) -> None:
-        self.folder, self.size, self.k = Path(folder), size, k
+    def __init__(
+        self,
+        folder: Path,
+        size: int,
+        columns: Columns,
+        about: Mapping[str, Any],
+        k: int = 15,
+        attempt: Attempt | None = None,
+    ) -> None:
+        self.folder, self.size, self.k, self.attempt = Path(folder), size, k, attempt
+        self._number, self._suffix = (attempt.number, attempt.suffix) if attempt else (0, "")
         self.columns = {name: (str(np.dtype(kind)), tuple(shape)) for name, (kind, shape) in columns.items()}
         if clash := self.columns.keys() & {ID, DESCRIPTOR}:
             raise ArchiveError(f"every archive has a column {min(clash)!r} of its own: give that of the payload a name")
@@ -83,9 +98,12 @@ class Archive:
         self._ids, self._descriptors = np.empty(0, np.int64), np.empty((0, size))
         self._neighbours: Neighbours | None = None
         self.folder.mkdir(exist_ok=True)
-        if not (self.folder / ABOUT).exists():
+        if attempt:
+            attempt.assert_newest()
+        there = index_of(self.folder)
+        if there is None:
             self._commit([], [])
-        elif {**_about(self.folder), "shards": []} != self._says([]):
+        elif {**_about(there), "shards": []} != self._says([]):
             raise ArchiveError(f"{folder} holds behaviours of another search: choose another place, or delete it")
         self._load()
 
@@ -96,7 +114,7 @@ class Archive:
         Raises:
             ArchiveError: there is none, or it is damaged.
         """
-        says = _about(Path(folder))
+        says = _about(index_of(folder) or Path(folder) / ABOUT)
         return Archive(folder, says["size"], says["columns"], says["about"], k)
 
     def __len__(self) -> int:
@@ -175,12 +193,17 @@ class Archive:
             small = len(self._shards)  # too few to merge
         self._commit(self._shards[:small], [self._read(shard) for shard in self._shards[small:]] + self._waiting)
 
-    def rewind(self, count: int) -> None:
+    def rewind(self, count: int, attempt: int | None = None) -> None:
         """Forget all but the first `count` behaviours: for a search that goes back to its checkpoint.
+
+        attempt: the number of the one that wrote the checkpoint, which counted what that one's index names.
 
         Raises:
             ArchiveError: there are fewer.
+            Superseded: a newer attempt has begun.
         """
+        if attempt is not None and (counted := self.folder / index_name(attempt)).exists():
+            self._load(counted)
         if count > len(self):
             raise ArchiveError(
                 f"{self.folder} holds {len(self):,} behaviours, but its search's checkpoint counts {count:,}: restore "
@@ -191,7 +214,19 @@ class Archive:
         rest = count - self._begins[kept]
         parts = [{name: column[:rest] for name, column in self._read(self._shards[kept]).items()}] if rest else []
         self._commit(self._shards[:kept], parts)
-        self._load()
+        self._load(self._index)
+
+    def forget_older(self) -> None:
+        """Remove what older attempts left. Call it when a checkpoint of this one counts on what is flushed.
+
+        Raises:
+            Superseded: a newer attempt has begun.
+        """
+        if self.attempt:
+            self.attempt.assert_newest()
+        for name in os.listdir(self.folder):
+            if (number := whose(name)) is not None and number < self._number:
+                (self.folder / name).unlink(missing_ok=True)
 
     # ---- reading ------------------------------------------------------------------------------------------------
 
@@ -229,7 +264,7 @@ class Archive:
         for shard in self._shards:
             path = self.folder / shard["file"]
             if not path.exists() or _sha256(path) != shard["sha256"]:
-                raise _damaged(path, f"its hash differs from that in {ABOUT}")
+                raise _damaged(path, "its hash differs from that in the index")
 
     # ---- files --------------------------------------------------------------------------------------------------
 
@@ -237,38 +272,64 @@ class Archive:
         columns = {name: [kind, list(shape)] for name, (kind, shape) in self.columns.items()}
         return {"format": FORMAT, "size": self.size, "columns": columns, "about": self.about, "shards": shards}
 
+    @property
+    def _index(self) -> Path:
+        return self.folder / index_name(self._number)
+
     def _commit(self, shards: list[dict[str, Any]], parts: list[_Part]) -> None:
-        """From now on the archive is these shards and, in one more, these rows. Files that nobody names are removed."""
-        if parts:
-            shards = [*shards, self._write(sum(shard["entries"] for shard in shards), parts)]
-        replace_file(self.folder / ABOUT, json.dumps(self._says(shards), indent=1).encode())
+        """From now on the archive is these shards and, in one more, these rows. Own files that nobody names go."""
+        if self.attempt:
+            self.attempt.assert_newest()
+        newest = index_of(self.folder)
+        if newest and (number := whose(newest.name) or 0) > self._number:
+            raise Superseded(f"{self.folder} is written by attempt {number} of its run: nothing else may add to it")
+        try:
+            if parts:
+                shards = [*shards, self._write(sum(shard["entries"] for shard in shards), parts)]
+            replace_file(self._index, json.dumps(self._says(shards), indent=1).encode(), self.attempt)
+        except FileNotFoundError:
+            if self.attempt:
+                self.attempt.assert_newest()  # a newer one clears away what it finds half written
+            raise
         sync_folder(self.folder)
-        named = {shard["file"] for shard in shards}
+        named = {self._index.name, *(shard["file"] for shard in shards)}
         for name in os.listdir(self.folder):
-            if _OURS.fullmatch(name) and name not in named:
-                (self.folder / name).unlink()
+            if whose(name) == self._number and name not in named:
+                (self.folder / name).unlink(missing_ok=True)
         self._take(shards)
 
     def _take(self, shards: list[dict[str, Any]]) -> None:
         self._shards, self._waiting = shards, []
         self._begins = np.cumsum([0, *(shard["entries"] for shard in shards)]).tolist()
 
-    def _load(self) -> None:
-        """Remember what is on the disk, and nothing else."""
+    def _load(self, index: Path | None = None) -> None:
+        """Remember what an index names, that of the newest attempt if none is given, and nothing else."""
         self._row_of, self._neighbours = {}, None
-        shards = _about(self.folder)["shards"]
-        self._take(shards)
+        path = index or index_of(self.folder) or self._index
+        shards = _about(path)["shards"]
         try:
-            for shard in shards:
-                path = self.folder / shard["file"]
-                size = path.stat().st_size if path.exists() else 0
+            self._take(self._own(shards))
+            for shard in self._shards:
+                file = self.folder / shard["file"]
+                size = file.stat().st_size if file.exists() else 0
                 if size != shard["bytes"]:
-                    raise _damaged(path, f"it has {size:,} bytes, not {shard['bytes']:,}")
+                    raise _damaged(file, f"it has {size:,} bytes, not {shard['bytes']:,}")
                 self._remember(self._read(shard, [ID, DESCRIPTOR]))
         except ArchiveError:
-            if _about(self.folder)["shards"] == shards:
+            if _about(index or index_of(self.folder) or path)["shards"] == shards:
                 raise
-            self._load()  # its writer has merged shards meanwhile
+            self._load(index)  # its writer has merged shards meanwhile
+
+    def _own(self, shards: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The same shards under names of this attempt; as they are, if it has none."""
+        if not self.attempt:
+            return shards
+        try:
+            named = [shard | {"file": own(self.folder / shard["file"], self._suffix).name} for shard in shards]
+        except FileNotFoundError as error:
+            raise _damaged(Path(error.filename), "it is not there") from None
+        sync_folder(self.folder)
+        return named
 
     def _remember(self, part: _Part) -> None:
         count = len(self)
@@ -288,7 +349,7 @@ class Archive:
                 column = pa.FixedSizeListArray.from_arrays(column, int(np.prod(shape)))
             columns.append(column)
             fields.append(pa.field(name, column.type, nullable=False, metadata={"shape": json.dumps(shape)}))
-        path = self.folder / f"{first:09d}-{len(columns[0]):04d}.parquet"
+        path = self.folder / shard_name(f"{first:09d}-{len(columns[0]):04d}", self._suffix)
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         with open(temporary, "wb") as file:
             table = pa.table(columns, schema=pa.schema(fields))
@@ -319,12 +380,14 @@ class Archive:
                 values = (column.flatten() if shape else column).to_numpy(zero_copy_only=False)
                 part[name] = values.astype(kind, copy=False).reshape(len(table), *shape)
         except (OSError, KeyError, ValueError, pa.ArrowException) as error:
+            if self.attempt:
+                self.attempt.assert_newest()  # a newer one has removed it
             raise _damaged(path, str(error).split("\n")[0]) from None
         return part
 
 
-def _about(folder: Path) -> dict[str, Any]:
-    return read_about(folder / ABOUT, "archive", FORMAT, ("size", "columns", "about", "shards"), ArchiveError)
+def _about(index: Path) -> dict[str, Any]:
+    return read_about(index, "archive", FORMAT, ("size", "columns", "about", "shards"), ArchiveError)
 
 
 def _damaged(path: Path, what: str) -> ArchiveError:

@@ -7,10 +7,13 @@
       00007.json           counts, and the sha256 of both files; written last: with it, the shard is there
 
 A shard has one writer, and its name is the writer's own, so writers need not know of each other; shards are read in
-order of their names. The files are of Arrow's IPC format (arrow.apache.org/docs/format), which every Arrow library
-reads. A step's array is flattened into its list; its shape is in the column's metadata. Step s of an episode holds what
-was observed before the action, the action, and the reward for it. Readers map shards into memory and copy the steps
-that are asked for: a store may be larger than memory, but for some 30 bytes an episode and a text.
+order of their names. Where several attempts at one run may write the store (`learner.checkpoint`), files also carry the
+attempt's number, 00007-a0002.arrow: no attempt touches another's, and of each shard the newest attempt's is read.
+
+The files are of Arrow's IPC format (arrow.apache.org/docs/format), which every Arrow library reads. A step's array is
+flattened into its list; its shape is in the column's metadata. Step s of an episode holds what was observed before the
+action, the action, and the reward for it. Readers map shards into memory and copy the steps that are asked for: a store
+may be larger than memory, but for some 30 bytes an episode and a text.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,12 +32,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from envs.api import EnvSpec, Episodes, Field, Observation
-from learner.checkpoint import replace_file, sync_folder
+from learner.checkpoint import Attempt, replace_file, sync_folder
 from learner.store.about import read_about
 from llm_service.errors import UsageError
 
 FORMAT = 1
 ABOUT = "store.json"
+MANIFEST = "manifest.json"  # of the stage whose artifact it is
 OBSERVED = "obs."  # before the name of an observation field
 
 _EPISODE: dict[str, np.dtype[Any]] = {
@@ -43,6 +48,7 @@ _EPISODE: dict[str, np.dtype[Any]] = {
     "success": np.dtype(np.bool_),
     "kind": np.dtype(np.int16),
 }
+_FILE = re.compile(r"\.?(?P<name>.+?)(-a(?P<attempt>\d+))?(?P<kind>(\.texts)?\.arrow|\.json)(\.[0-9a-f]+)?")
 _TEXTS = pa.schema([("hash", pa.int64()), ("text", pa.string())])
 
 
@@ -109,13 +115,14 @@ class EpisodeWriter:
         folder: of the store; its parent exists.
         layout: what a step consists of.
         about: what else is to be known of all episodes: the world, who played. JSON.
+        attempt: in whose name, where several may write the store.
 
     Raises:
         StoreError: the folder holds a store of other episodes.
     """
 
-    def __init__(self, folder: Path, layout: Layout, about: Mapping[str, Any]) -> None:
-        self.folder, self.layout = folder, layout
+    def __init__(self, folder: Path, layout: Layout, about: Mapping[str, Any], attempt: Attempt | None = None) -> None:
+        self.folder, self.layout, self.attempt = folder, layout, attempt
         says = {"format": FORMAT, **layout.dump(), "about": dict(about)}
         folder.mkdir(exist_ok=True)
         if (folder / ABOUT).exists():
@@ -129,11 +136,16 @@ class EpisodeWriter:
     ) -> dict[str, Any]:
         """Write shard `name`, in place of one of that name: all of it or none. Returns its entry.
 
+        An attempt writes a shard once: a newer one may count on it already. If it is there, that is all.
+
         episodes: E finished ones.
         steps: of them, sum(length) in all.
         texts: by hash, all that the steps name.
         more: kept in the entry.
         """
+        stem = name + (self.attempt.suffix if self.attempt else "")
+        if self.attempt and (self.folder / f"{stem}.json").exists():
+            return _entry(self.folder / f"{stem}.json")
         first = np.concatenate([[0], np.cumsum(episodes.length, dtype=np.int64)])
         columns: list[pa.Array] = [pa.array(getattr(episodes, n).astype(t, copy=False)) for n, t in _EPISODE.items()]
         values = {"action": steps.action, "reward": steps.reward}
@@ -147,16 +159,16 @@ class EpisodeWriter:
         told = [pa.array(hashes, pa.int64()), pa.array([texts[key] for key in hashes], pa.string())]
         schema = self.layout.schema
         parts = {
-            f"{name}.texts.arrow": pa.record_batch(told, schema=_TEXTS),
-            f"{name}.arrow": pa.record_batch(columns, schema=schema),
+            f"{stem}.texts.arrow": pa.record_batch(told, schema=_TEXTS),
+            f"{stem}.arrow": pa.record_batch(columns, schema=schema),
         }
-        (self.folder / f"{name}.json").unlink(missing_ok=True)
+        (self.folder / f"{stem}.json").unlink(missing_ok=True)
         for file, part in parts.items():
             _write(self.folder / file, part)
         sync_folder(self.folder)
         entry: dict[str, Any] = {"episodes": len(episodes), "steps": int(first[-1]), **more}
         entry["sha256"] = {file: _sha256(self.folder / file) for file in parts}
-        replace_file(self.folder / f"{name}.json", json.dumps(entry, indent=1).encode())
+        replace_file(self.folder / f"{stem}.json", json.dumps(entry, indent=1).encode())
         sync_folder(self.folder)
         return entry
 
@@ -235,10 +247,12 @@ class _Shard:
     def __init__(self, folder: Path, name: str, entry: Mapping[str, Any], layout: Layout) -> None:
         place = folder / name
         try:
+            stem = next((file for file in entry["sha256"] if file.endswith(".texts.arrow")), name)
+            stem = stem.removesuffix(".texts.arrow")
             for file, expected in entry["sha256"].items():
                 if _sha256(folder / file) != expected:
-                    raise StoreError(f"{folder / file} is damaged: its hash differs from that in {name}.json")
-            episodes, told = _map(folder / f"{name}.arrow"), _map(folder / f"{name}.texts.arrow")
+                    raise StoreError(f"{folder / file} is damaged: its hash differs from that in {stem}.json")
+            episodes, told = _map(folder / f"{stem}.arrow"), _map(folder / f"{stem}.texts.arrow")
             self.steps = int(entry["steps"])
         except (OSError, KeyError, TypeError, pa.ArrowException) as error:
             raise StoreError(f"shard {place} is damaged: {error}; make it anew") from None
@@ -260,30 +274,62 @@ def _about(folder: Path) -> dict[str, Any]:
 
 def shards(folder: Path) -> dict[str, dict[str, Any]]:
     """The entries of all shards that are there, in order of their names: `episodes`, `steps`, `sha256`, and `more`."""
-    found = {}
-    for path in sorted(folder.glob("*.json")):
-        if path.name in (ABOUT, "manifest.json") or path.name.startswith("."):
-            continue
-        try:
-            found[path.stem] = json.loads(path.read_bytes())
-            found[path.stem]["sha256"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise StoreError(f"{path} is damaged: {error}; make it anew") from None
-    return found
+    return {name: _entry(path) for name, path in _entries(folder).items()}
 
 
 def digest(folder: Path) -> str:
-    """Hash of what a store holds: equal contents in equal shards, equal hashes."""
-    hashes = [sorted(entry["sha256"].items()) for entry in shards(folder).values()]
+    """Hash of what a store holds: equal contents in equal shards, equal hashes, whichever attempts wrote them."""
+    hashes = [
+        sorted((_parts(file)[0] + _parts(file)[2], sha256) for file, sha256 in entry["sha256"].items())
+        for entry in shards(folder).values()
+    ]
     return hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
 
 
-def forget_unfinished(folder: Path) -> None:
-    """Remove what killed writers left; nobody may be writing."""
-    kept = {file for entry in shards(folder).values() for file in entry["sha256"]}
-    for path in [*folder.glob("*.arrow"), *folder.glob(".*")]:
-        if path.name not in kept:
-            path.unlink()
+def forget_unfinished(folder: Path, attempt: Attempt | None = None) -> dict[str, dict[str, Any]]:
+    """Remove what killed writers left, and what older attempts wrote in vain. Returns what `shards` then would.
+
+    Only older attempts may be writing; a shard that one of them ends just now does not count.
+
+    attempt: of whoever removes; what is of a newer one stays.
+
+    Raises:
+        Superseded: a newer one has begun.
+    """
+    if attempt:
+        attempt.assert_newest()
+    paths = _entries(folder)
+    entries = {name: _entry(path) for name, path in paths.items()}
+    kept = {ABOUT, MANIFEST} | {path.name for path in paths.values()}
+    kept |= {file for entry in entries.values() for file in entry["sha256"]}
+    for path in [*folder.glob("*.arrow"), *folder.glob(".*"), *folder.glob("*.json")]:
+        if path.name not in kept and (attempt is None or _parts(path.name)[1] <= attempt.number):
+            path.unlink(missing_ok=True)
+    return entries
+
+
+def _entries(folder: Path) -> dict[str, Path]:
+    """The file of each shard's entry, of the newest attempt that wrote the shard, in order of the shards' names."""
+    found: dict[str, Path] = {}
+    for path in sorted(folder.glob("*.json"), key=lambda path: _parts(path.name)[:2]):
+        if path.name not in (ABOUT, MANIFEST) and not path.name.startswith("."):
+            found[_parts(path.name)[0]] = path
+    return found
+
+
+def _entry(path: Path) -> dict[str, Any]:
+    try:
+        entry: dict[str, Any] = json.loads(path.read_bytes())
+        entry["sha256"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{path} is damaged: {error}; make it anew") from None
+    return entry
+
+
+def _parts(file: str) -> tuple[str, int, str]:
+    """What a file's name says: the shard, the number of the attempt or 0, and the kind, as in `.texts.arrow`."""
+    found = _FILE.fullmatch(file)
+    return (found["name"], int(found["attempt"] or 0), found["kind"]) if found else (file, 0, "")
 
 
 def _map(path: Path) -> pa.RecordBatch:

@@ -158,17 +158,17 @@ def slowly(monkeypatch):
 
 def test_stopped_twice_and_resumed_is_bitwise_the_run_without_a_stop(tmp_path, toy, slowly):
     path = tmp_path / "parts"
-    stop_when(path, lambda: (path / "stages/collect/000001.json").exists())
+    stop_when(path, lambda: (path / "stages/collect/000001-a0001.json").exists())
     assert controller.run(config(tmp_path, "parts", *TOY)) == 3
     there = shards(path / "stages/collect")
     assert 2 <= len(there) < 4
-    written = {name: (path / f"stages/collect/{name}.arrow").stat().st_mtime_ns for name in there}
-    (path / "stages/collect/.000003.arrow.99").write_bytes(b"of a writer that was killed")
+    written = {f"{name}-a0001": (path / f"stages/collect/{name}-a0001.arrow").stat().st_mtime_ns for name in there}
+    (path / "stages/collect/.000003-a0001.arrow.99").write_bytes(b"of a writer that was killed")
     stop_when(path, lambda: (path / "metrics.jsonl").exists() and len(rows(path)) >= 2)
     assert controller.resume(path, [], False) == 3
     assert written.items() <= {p.stem: p.stat().st_mtime_ns for p in (path / "stages/collect").glob("*.arrow")}.items()
     assert digest(path / "stages/collect") == digest(toy / "stages/collect")
-    assert not (path / "stages/collect/.000003.arrow.99").exists()
+    assert not (path / "stages/collect/.000003-a0001.arrow.99").exists()
     stopped = checkpoint.latest(path / "checkpoints").record["counters"]["version"]
     assert 80 <= stopped < 240
     assert controller.resume(path, [], False) == 0
@@ -233,7 +233,7 @@ def test_without_a_planner_another_s_store_will_do():
 def test_what_is_missing_is_one_sentence_and_nothing_is_written(tmp_path, toy, words, sentence):
     store, damaged = toy / "stages/collect", tmp_path / "damaged"
     shutil.copytree(store, damaged)
-    (damaged / "000000.arrow").write_bytes(b"")
+    (damaged / "000000-a0001.arrow").write_bytes(b"")
     (tmp_path / "empty").mkdir()
     words = [word.format(store=store, damaged=damaged, empty=tmp_path / "empty") for word in words]
     with pytest.raises(UsageError, match=sentence):
@@ -252,7 +252,7 @@ def test_an_unfinished_store_is_not_taken(tmp_path, toy):
 def test_a_store_of_other_episodes_is_not_added_to(tmp_path, toy):
     shutil.copytree(toy, tmp_path / "a")
     (tmp_path / "a/stages/collect/manifest.json").unlink()
-    (tmp_path / "a/stages/collect/000002.json").unlink()
+    (tmp_path / "a/stages/collect/000002-a0001.json").unlink()
     with pytest.raises(StoreError, match="holds other episodes than those that shall be added"):
         controller.resume(tmp_path / "a", ["collect.successes=false"], True)
 

@@ -3,8 +3,10 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 from collections import Counter
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -16,9 +18,11 @@ from cluster import run as controller
 from cluster.behaviours import TEXTS, Curation
 from cluster.config import ConfigError, compose
 from cluster.folder import RunError, RunFolder
+from cluster.imitation import Imitation
 from envs import navigation
 from learner.behaviours import trials, words
 from learner.behaviours.table import PARTS, Behaviours
+from learner.checkpoint import Superseded, begin_attempt
 from learner.store.archive import Archive
 from llm_service.errors import AwayTooLong, BudgetExhausted
 from llm_service.records import Answer, Status
@@ -219,6 +223,22 @@ def curation(folder, language, stop=""):
     work = Curation(config(folder, "a"), RunFolder(folder), None, None, lambda: None, language)
     work.stop = type("Stop", (), {"reason": stop})()
     return work
+
+
+@pytest.mark.parametrize("stage", [stage for stage in STAGES if stage not in ("search", "imitate")])
+def test_a_stage_that_goes_on_elsewhere_is_not_written_by_an_older_attempt(tmp_path, whole, monkeypatch, stage):
+    folder = RunFolder(tmp_path / "run")
+    shutil.copytree(whole / "stages", folder.path / "stages")
+    folder.begin()
+    work = Imitation(config(tmp_path, "run"), folder, Mock(), Mock(reason=""), lambda: None, None)
+    answer = Answer(Status.OK, b'{"caption": "go to the kitchen", "overall": 5}')
+    monkeypatch.setattr(Imitation, "ask", lambda _, task, items, sample=0: [answer] * len(items))
+    monkeypatch.setattr(words, "is_true", lambda *_: True)
+    begin_attempt(folder.checkpoints)
+    before = {path.name: path.read_bytes() for path in folder.stage(stage).iterdir()}
+    with pytest.raises(Superseded):
+        getattr(work, stage)(folder.stage(stage))
+    assert {path.name: path.read_bytes() for path in folder.stage(stage).iterdir()} == before
 
 
 def test_answers_that_come_one_by_one_are_waited_for(tmp_path, monkeypatch):

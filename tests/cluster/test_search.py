@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 from actors.novelty import NoveltyPlayer, PlayerSetup
 from cluster.backend import Handle, Inline, RoleDied, Ticket
 from cluster.config import compose
+from cluster.folder import RunFolder
 from cluster.run import run
 from cluster.search import MOST_PIECES, WITH_THE_CALL, Searching
+from learner.checkpoint import Superseded
 from learner.search import PARAMETERS
+from learner.store import archive
 from learner.store.archive import Archive
 
 WORDS = ["method=lgqd", "env=navigation", "env.length=40", "stages=[search]", "method.search.thresholds=[0.5]"]
@@ -58,6 +61,44 @@ def test_what_comes_back_in_pieces_is_whole_or_lost():
 
     assert searching(40, Broken())._whole(ticket, backend.result(ticket)) is None
     assert search._whole(Ticket(player, "play", (whole,), 0.0), whole) is whole
+
+
+def begun(path, generations):
+    """A controller's search in a run's folder, as its last checkpoint has it: the engine, and the search."""
+    config = compose([*WORDS, f"method.search.generations={generations}", "method.search.thresholds=[0.0]"])
+    folder = RunFolder(path)
+    folder.begin()
+    engine = Searching(config, config.method.search, folder.stage("search"), folder, Inline(), None, None)
+    return engine, engine._search(0, 0.0)
+
+
+def play(search, player, generations):
+    while search.closed < generations:
+        batch = search.ask()
+        search.tell(batch.ticket, player.play(batch.weights))
+
+
+def test_a_search_that_lives_on_elsewhere_takes_nothing_from_the_one_that_continues_it(tmp_path, monkeypatch):
+    """It is at an earlier generation, and a shard of its archive becomes full just now."""
+    monkeypatch.setattr(archive, "FULL", 1)
+    path, player = RunFolder.create(tmp_path / "run").path, NoveltyPlayer(PlayerSetup("", 40))
+    place = path / "stages/search/checkpoints-0"
+    old, stale = begun(path, 20)
+    play(stale, player, 5)
+    old._save(stale, place)
+    new, newer = begun(path, 20)
+    assert newer.closed == 5
+    play(newer, player, 12)
+    new._save(newer, place)
+    held, digest = len(newer.archive), newer.archive.digest()
+    assert held > 40
+    with pytest.raises(Superseded, match="attempt 1 at 'run' ends without saving, because attempt 2 has begun"):
+        play(stale, player, 10)
+    with pytest.raises(Superseded):
+        old._save(stale, place)
+    newer.archive.verify()
+    resumed = begun(path, 20)[1]
+    assert (resumed.closed, len(resumed.archive), resumed.archive.digest()) == (12, held, digest)
 
 
 @pytest.mark.slow

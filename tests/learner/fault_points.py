@@ -1,6 +1,7 @@
 """Points at which a process that writes files may die, or another may step in: before each change to a folder.
 
     with interrupted(folder, at=7, by=action): ...      action(unsynced) runs before the 7th change, once
+    with interrupted(folder, at=is_it, by=action): ...  or before the first of which is_it("open /the/path") is true
 
 Changes are what opens a file for writing, makes, renames or removes something, or waits for the disk. `unsynced` are
 the files whose content nobody has waited for yet: a machine that loses power may lose it (`lose`).
@@ -27,11 +28,14 @@ def interrupted(folder, at, by):
     """Yields a list whose length, afterwards, is the number of changes; the entries name them."""
     global _watch
     changes, unsynced, real, inside = [], set(), os.fsync, str(folder)
+    met = False
 
     def changed(what):
         global _watch
+        nonlocal met
         changes.append(what)
-        if len(changes) == at + 1:
+        if not met and (at(what) if callable(at) else len(changes) == at + 1):
+            met = True
             watch, _watch = _watch, None  # what is done now is not of this writer
             by(sorted(unsynced))
             _watch = watch

@@ -15,9 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from learner import checkpoint
+from learner.checkpoint import Attempt, Superseded
 from learner.store import archive as module
 from learner.store.archive import ABOUT, Archive, ArchiveError
 from learner.store.grid import NOBODY, Grid
+from tests.learner.fault_points import interrupted
 
 ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = {
@@ -206,6 +209,148 @@ def test_what_was_appended_is_copied(tmp_path):
 
 
 # ---- other processes ------------------------------------------------------------------------------------------------
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_stale_attempt_takes_nothing_from_the_newer_one(tmp_path):
+    """It lives on behind a cut network, with fewer behaviours in memory than the newer one has found since."""
+    folder = tmp_path / "archive"
+    first = Attempt.begin(tmp_path / "run" / "checkpoints")
+    stale = opened(folder, attempt=first)
+    append(stale, range(5))
+    stale.flush()
+    second = Attempt.begin(tmp_path / "run" / "checkpoints")
+    newer = opened(folder, attempt=second)
+    newer.rewind(5, first.number)
+    append(newer, range(5, 30))
+    newer.flush()
+    before = files(folder)
+    append(stale, [5])
+    for change in (stale.flush, lambda: stale.rewind(2), stale.forget_older, lambda: opened(folder, attempt=first)):
+        with pytest.raises(Superseded, match="attempt 1 at 'run' ends without saving, because attempt 2 has begun"):
+            change()
+    assert files(folder) == before
+    assert_holds(newer, range(30))
+    newer.verify()
+    third = opened(folder, attempt=Attempt.begin(tmp_path / "run" / "checkpoints"))
+    third.rewind(30, second.number)
+    assert_holds(third, range(30))
+
+
+def test_an_older_attempt_that_is_told_late_does_no_harm(tmp_path, monkeypatch):
+    """Its view of the folder of attempts is a cached one. It merges shards that the newer one goes on with."""
+    folder = tmp_path / "archive"
+    first = Attempt.begin(tmp_path / "run" / "checkpoints")
+    stale = opened(folder, attempt=first)
+    for entry in range(7):
+        append(stale, [entry])
+        stale.flush()
+    second = Attempt.begin(tmp_path / "run" / "checkpoints")
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "newest_attempt", lambda _: first.number)
+        newer = opened(folder, attempt=Attempt(tmp_path / "elsewhere", second.number))  # it has looked already
+        append(stale, [7])
+        stale.flush()
+        assert shard_files(folder).count("000000000-0008-a0001.parquet") == 1
+        assert_holds(newer, range(7))
+        newer.verify()
+        newer.rewind(8, first.number)  # the older one saved a checkpoint before this one looked for it
+        append(newer, range(8, 20))
+        newer.flush()
+        before = files(folder)
+        append(stale, [8])
+        with pytest.raises(Superseded, match="is written by attempt 2 of its run"):
+            stale.flush()
+        stale.forget_older()
+        assert files(folder) == before
+    assert_holds(Archive.read(folder), range(20))
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_resume_reads_the_index_that_its_checkpoint_counts(tmp_path, monkeypatch, links):
+    """The second attempt ends before it saves a checkpoint: what the first one counted is still there."""
+
+    def nothing(*_):
+        raise OSError(95, "no links on this file system")
+
+    if not links:
+        monkeypatch.setattr(os, "link", nothing)
+    folder, checkpoints = tmp_path / "archive", tmp_path / "run" / "checkpoints"
+    one = opened(folder, attempt=Attempt.begin(checkpoints))
+    append(one, range(20))
+    one.flush()
+    two = opened(folder, attempt=Attempt.begin(checkpoints))
+    two.rewind(3, 1)  # from a checkpoint before the last, which it found damaged
+    append(two, range(3, 9))
+    two.flush()
+    three = opened(folder, attempt=Attempt.begin(checkpoints))
+    three.rewind(20, 1)
+    assert_holds(three, range(20))
+    append(three, range(20, 23))
+    three.flush()
+    assert {name[-12:-8] for name in shard_files(folder)} == {"0001", "0002", "0003"}
+    three.forget_older()  # its own checkpoint is there
+    assert {name[-12:-8] for name in shard_files(folder)} == {"0003"}
+    assert sorted(path.name for path in folder.glob("*.json")) == ["archive-a0003.json"]
+    assert_holds(Archive.read(folder), range(23))
+    with pytest.raises(ArchiveError, match="holds 23 behaviours, but its search's checkpoint counts 24"):
+        three.rewind(24, 3)
+
+
+def test_an_archive_from_before_attempts_is_read_and_continued(tmp_path):
+    folder = tmp_path / "archive"
+    before = opened(folder)
+    append(before, range(12))
+    before.flush()
+    after = opened(folder, attempt=Attempt.begin(tmp_path / "run" / "checkpoints"))
+    after.rewind(10, 7)  # an attempt that had no index of its own
+    append(after, range(10, 30))
+    after.flush()
+    after.forget_older()
+    assert_holds(Archive.read(folder), range(30))
+    assert not (folder / ABOUT).exists()
+    append(before, [12])
+    with pytest.raises(Superseded, match="is written by attempt 1 of its run: nothing else may add to it"):
+        before.flush()
+
+
+def test_a_newer_attempt_may_begin_before_every_change_of_an_older_ones_commit(tmp_path):
+    """What the newer one reads is whole, and what it writes stays; the older one is told, unless it was through."""
+    told = 0
+    for n in range(100):
+        folder, checkpoints = tmp_path / str(n) / "archive", tmp_path / str(n) / "checkpoints"
+        folder.parent.mkdir()
+        older = opened(folder, attempt=Attempt.begin(checkpoints))
+        append(older, range(7))
+        older.flush()
+        append(older, [7, 8])  # the nine become one shard
+        newer = []
+
+        def step_in(_, folder=folder, checkpoints=checkpoints, newer=newer):
+            newer.append(opened(folder, attempt=Attempt.begin(checkpoints)))
+            newer[0].rewind(7, 1)
+            append(newer[0], range(7, 12))
+            newer[0].flush()
+            newer[0].forget_older()
+
+        superseded = False
+        with interrupted(folder, n, step_in) as changes:
+            try:
+                older.flush()
+            except Superseded:
+                superseded = True
+        if len(changes) <= n:
+            break
+        told += superseded
+        newer[0].verify()
+        assert_holds(newer[0], range(12))
+        assert_holds(Archive.read(folder), range(12))
+    else:
+        pytest.fail("the commit never came to its end")
+    assert told > 5
 
 
 def search(folder, generations):

@@ -1,5 +1,6 @@
 """A store of episodes gives back what was written, whoever wrote it and whatever happened to them."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -17,7 +18,17 @@ from hypothesis import strategies as st
 
 from envs.api import Episodes, Field
 from envs.text import text_hash
-from learner.store.episodes import EpisodeStore, EpisodeWriter, Layout, Steps, StoreError, forget_unfinished, shards
+from learner.checkpoint import Attempt, Superseded
+from learner.store.episodes import (
+    EpisodeStore,
+    EpisodeWriter,
+    Layout,
+    Steps,
+    StoreError,
+    digest,
+    forget_unfinished,
+    shards,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 FIELDS = {
@@ -184,6 +195,72 @@ def test_writers_that_are_killed_leave_whole_shards_only(tmp_path):
     assert {path.name for path in folder.glob("*.arrow")} == listed
     assert not list(folder.glob(".*"))
     assert EpisodeStore(folder).steps == store.steps
+
+
+def both(folder, count=2):
+    """Attempts at one run, and a writer of each."""
+    attempts = [Attempt.begin(folder.parent / "run" / "checkpoints") for _ in range(count)]
+    return attempts, [EpisodeWriter(folder, LAYOUT, {"env": "made"}, attempt) for attempt in attempts]
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def assert_rewards(folder, *seeds):
+    expected = np.concatenate([made(seed, [2, 3])[1].reward for seed in seeds])
+    np.testing.assert_array_equal(EpisodeStore(folder).rows(np.arange(len(expected))).reward, expected)
+
+
+def test_an_older_attempt_touches_no_shard_of_a_newer_one(tmp_path):
+    folder = tmp_path / "store"
+    (first, second), (stale, newer) = both(folder)
+    stale.write("0", *made(0, [2, 3]))
+    newer.write("1", *made(1, [2, 3]))
+    newer.write("2", *made(2, [2, 3]))
+    (folder / ".3-a0002.arrow.77").write_bytes(b"the newer one is at it just now")
+    (folder / "3-a0002.arrow").write_bytes(b"the newer one is at it just now")
+    before, digested = files(folder), digest(folder)
+    with pytest.raises(Superseded, match="attempt 1 at 'run' ends without saving, because attempt 2 has begun"):
+        forget_unfinished(folder, first)
+    stale.write("1", *made(7, [2, 3]))  # an actor that cannot know
+    assert {name: files(folder)[name] for name in before} == before
+    assert_rewards(folder, 0, 1, 2)
+    assert digest(folder) == digested
+    stale.write("0", *made(8, [2, 3]))  # what the newer one counts on stays as it is
+    assert {name: files(folder)[name] for name in before} == before
+    (folder / "4-a0001.arrow").write_bytes(b"half")
+    assert list(forget_unfinished(folder, second)) == ["0", "1", "2"]
+    assert sorted(files(folder)) == sorted([*(set(before) - {".3-a0002.arrow.77", "3-a0002.arrow"})])
+    assert_rewards(folder, 0, 1, 2)
+
+
+def test_who_wrote_a_shard_does_not_show_in_the_digest(tmp_path):
+    plain = write(tmp_path / "plain", {"0": made(0, [2, 3]), "1": made(1, [2, 3])}).folder
+    folder = tmp_path / "store"
+    _, (one, two) = both(folder)
+    one.write("0", *made(0, [2, 3]))
+    two.write("1", *made(1, [2, 3]))
+    assert digest(folder) == digest(plain)
+    names = [sorted(entry["sha256"].items()) for entry in shards(plain).values()]
+    assert digest(plain) == hashlib.sha256(json.dumps(names).encode()).hexdigest()  # as manifests of before have it
+
+
+def test_a_store_from_before_attempts_is_continued(tmp_path):
+    folder = tmp_path / "store"
+    write(folder, {"0": made(0, [2, 3]), "1": made(1, [2, 3])})
+    (attempt,), (writer,) = both(folder, 1)
+    assert list(forget_unfinished(folder, attempt)) == ["0", "1"]
+    writer.write("1", *made(5, [2, 3]))
+    writer.write("2", *made(6, [2, 3]))
+    assert_rewards(folder, 0, 5, 6)
+    forget_unfinished(folder, attempt)
+    assert sorted(path.name for path in folder.glob("*.json")) == [
+        "0.json",
+        "1-a0001.json",
+        "2-a0001.json",
+        "store.json",
+    ]
 
 
 # ---- damage ---------------------------------------------------------------------------------------------------------

@@ -69,10 +69,10 @@ DONE = 0
 
 
 def run(config: Config) -> int:
-    """Run a new experiment. Returns the exit code: 0 done, 3 stopped and resumable.
+    """Run a new experiment. Returns the exit code: 0 done, 3 stopped as asked and resumable.
 
     Raises:
-        UsageError: nothing was started and nothing written.
+        UsageError: nothing was started and nothing written; or the run ended resumable, with an exit code of its own.
     """
     assert_model(config)
     initial = initial_weights(config)

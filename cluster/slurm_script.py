@@ -4,7 +4,7 @@
                                                        `launch.py resume RUN`           queue again, or end
 
     SLURM ── USR2 to this script, ahead of the time limit ──> RUN/STOP ──> the controller saves and ends with 3
-          <── scontrol requeue, once, if `cluster.requeue` says that the run got further ──
+          <── scontrol requeue, once, if `cluster.requeue` says that the run got further ── also if it ends with 5
 
 The shell parts are constants: all that varies is in the names above them, quoted. One node runs what `cluster=local`
 runs. On several, Ray is on all of them, behind a token of this run, and the learner is on the first.
@@ -182,6 +182,7 @@ printf '%s job %s, start %s\n' "$(date '+%F %T')" "$SLURM_JOB_ID" "${SLURM_RESTA
 
 # The run saves after its update and ends with 3. While it starts it would not notice: it is asked until it has ended.
 warned=false
+cancelled=false
 asking=()
 ask_to_save() {
     while :; do
@@ -191,7 +192,7 @@ ask_to_save() {
     asking+=("$!")
 }
 trap 'warned=true; echo "SLURM will end this job: saving"; ask_to_save' USR2
-trap 'ask_to_save' TERM
+trap 'cancelled=true; ask_to_save' TERM
 """
 
 ONE_NODE = r"""
@@ -297,7 +298,12 @@ srun SRUN
 """
 
 AGAIN = r"""
-if [ "$code" -eq 3 ] && $warned && $requeue && inside "$python" -m cluster.requeue "$run" "$idle_requeues"; then
+again=false
+case $code in
+    3) again=$warned ;; # SLURM asked it to stop
+    5) if ! $cancelled; then again=true; fi ;; # its surroundings failed: a node, a model
+esac
+if $again && $requeue && inside "$python" -m cluster.requeue "$run" "$idle_requeues"; then
     scontrol requeue "$SLURM_JOB_ID"
 fi
 exit "$code"

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-STOPPED = 3  # exit code of a run that can be resumed
+STOPPED = 3  # exit code of a run that was asked to stop; what its surroundings end has another, `INTERRUPTED`
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
 

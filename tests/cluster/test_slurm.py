@@ -199,17 +199,17 @@ trap 'exit 3' TERM
 touch {folder}/begun
 sleep {starts}; rm -f "$3/STOP"; touch {folder}/listens  # a run forgets what was asked before it listens
 until [ -e "$3/STOP" ]; do sleep 0.05; done
-exit 3
+exit {ends}
 """
 
 
 class Running:
     """A rendered script as SLURM would run it, in a folder of its own."""
 
-    def __init__(self, commands, tmp_path, *words, run="r", starts=0.0, resumed=(), restarts=0):
+    def __init__(self, commands, tmp_path, *words, run="r", starts=0.0, resumed=(), restarts=0, ends=3):
         self.folder, self.run = tmp_path, tmp_path / run
         RunFolder.create(self.run)
-        body = STAND_IN.format(python=sys.executable, folder=tmp_path, starts=starts)
+        body = STAND_IN.format(python=sys.executable, folder=tmp_path, starts=starts, ends=ends)
         python = commands("python", body)
         commands("scontrol", "true")
         config = compose([*TOY, *words, f"cluster.slurm.python={python}"])
@@ -272,6 +272,22 @@ def test_who_cancels_a_job_does_not_want_it_again(commands, tmp_path):
     running.await_file("listens")
     running.process.send_signal(signal.SIGTERM)
     assert running.end() == 3
+    assert requeues(commands) == []
+
+
+@pytest.mark.parametrize(("idle", "queued"), [(1, ["scontrol requeue 77"]), (0, [])])
+def test_a_run_that_its_surroundings_ended_is_queued_again_while_it_gets_on(commands, tmp_path, idle, queued):
+    running = Running(commands, tmp_path, f"cluster.slurm.idle_requeues={idle}", resumed=["end", "5"])
+    assert running.end() == 5
+    assert requeues(commands) == queued
+
+
+def test_what_a_cancelled_job_loses_does_not_queue_it_again(commands, tmp_path):
+    """scancel ends Ray's head too, so that the run may say that it is gone."""
+    running = Running(commands, tmp_path, ends=5)
+    running.await_file("listens")
+    running.process.send_signal(signal.SIGTERM)
+    assert running.end() == 5
     assert requeues(commands) == []
 
 

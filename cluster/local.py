@@ -1,7 +1,10 @@
 """Ray on this machine: one process a role, everything on loopback, the dashboard behind a token of this process.
 
+    /tmp/cairn-XXXXXXXX/token, ray/session_.../{logs,sockets}     mode 0700, removed at the end
+
 Ray reads how to authenticate once, when it is imported: the token is made before that, here and nowhere else. A process
-that joins a Ray of others (`joined`) has theirs.
+that joins a Ray of others (`joined`) has theirs. Left to itself Ray keeps logs and sockets where everybody may write.
+Only where RAY_TMPDIR is set, as in a job of SLURM, they are there, and stay.
 """
 
 from __future__ import annotations
@@ -37,10 +40,29 @@ def write_secret(path: Path, secret: str) -> None:
         file.write(secret)
 
 
-def _make_token() -> str:
+LONGEST = 24
+"""Bytes of a folder's path below which the sockets of Ray have paths of 107 bytes at most: the kernel takes no more."""
+
+
+def make_private() -> Path:
+    """A folder that only this user can enter, with a short path, in the system's folder for such files.
+
+    Raises:
+        UsageError: it cannot be made.
+    """
+    place = tempfile.gettempdir()
+    if len(os.fsencode(place)) > LONGEST:
+        place = "/tmp"
+    try:
+        return Path(tempfile.mkdtemp(prefix="cairn-", dir=place))
+    except OSError as error:
+        raise UsageError(
+            f"no folder of this run's own can be made in {place}, {error.strerror}: make room, or set TMPDIR to another"
+        ) from None
+
+
+def _make_token(folder: Path) -> str:
     token = secrets.token_hex(32)
-    folder = Path(tempfile.mkdtemp(prefix="cairn-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     write_secret(folder / "token", token)
     os.environ |= {
         "RAY_AUTH_MODE": "token",
@@ -53,7 +75,13 @@ def _make_token() -> str:
     return token
 
 
-TOKEN = "" if JOIN in os.environ else _make_token()
+TOKEN, FILES = "", ""
+if JOIN not in os.environ:
+    _private = make_private()
+    atexit.register(shutil.rmtree, _private, ignore_errors=True)
+    TOKEN = _make_token(_private)
+    if "RAY_TMPDIR" not in os.environ:
+        FILES = str(_private / "ray")
 
 import ray  # noqa: E402 - after the token
 from ray._private import services  # noqa: E402
@@ -135,6 +163,7 @@ class Local:
                 dashboard_host="127.0.0.1",
                 dashboard_port=_free_port(),
                 _node_ip_address="127.0.0.1",
+                _temp_dir=FILES or None,
                 _metrics_export_port=metrics_port,
                 object_store_memory=1_000_000_000,
                 log_to_driver=False,
@@ -212,6 +241,8 @@ class Local:
 
     def shutdown(self) -> None:
         ray.shutdown()
+        if FILES:
+            shutil.rmtree(FILES, ignore_errors=True)
         self._token_file.unlink(missing_ok=True)
 
 

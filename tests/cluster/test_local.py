@@ -1,11 +1,15 @@
 """Ray on this machine as a backend: roles come and go."""
 
 import os
+import tempfile
+from pathlib import Path
 
 import pytest
 
+from cluster import local as local_module
 from cluster.backend import RoleDied
 from cluster.local import Local
+from llm_service.errors import UsageError
 
 # Made here and not found by name: workers cannot import tests, so it is sent to them by value.
 PARTS = {"ready": lambda self: True, "niceness": lambda self: os.getpriority(os.PRIO_PROCESS, 0)}
@@ -38,3 +42,33 @@ def test_the_kernel_prefers_no_role_to_another_nor_the_controller_to_them(local)
     handle = local.start("peer", ROLE)
     assert local.result(local.submit(handle, "niceness")) == os.getpriority(os.PRIO_PROCESS, 0)
     local.kill(handle)
+
+
+def test_what_ray_writes_is_for_this_user_alone_and_gone_with_it(local):
+    session = Path(local_module.ray._private.worker._global_node.get_session_dir_path())
+    assert list((session / "logs").iterdir())
+    inside = Path(tempfile.gettempdir())
+    private = inside / session.relative_to(inside).parts[0]
+    assert private.stat().st_uid == os.getuid()
+    assert private.stat().st_mode & 0o777 == 0o700
+    local.shutdown()
+    assert not session.exists()
+    assert not (private / "ray").exists()
+
+
+@pytest.mark.parametrize(("room", "where"), [("/tmp", "/tmp"), ("/scratch/of/a/user/with/a/long/name", "/tmp")])
+def test_the_folder_of_ray_has_a_path_that_is_short_enough_for_its_sockets(monkeypatch, room, where):
+    monkeypatch.setattr(local_module.tempfile, "gettempdir", lambda: room)
+    longest = "ray/session_2026-12-31_23-59-59_999999_4194304/sockets/plasma_store"
+    folder = local_module.make_private()
+    try:
+        assert str(folder.parent) == where
+        assert len(os.fsencode(folder / longest)) <= 107
+    finally:
+        folder.rmdir()
+
+
+def test_without_a_place_for_files_a_run_is_refused_in_one_sentence(monkeypatch):
+    monkeypatch.setattr(local_module.tempfile, "gettempdir", lambda: "/none")
+    with pytest.raises(UsageError, match=r"^no folder of this run's own can be made in /none, No such file or"):
+        local_module.make_private()

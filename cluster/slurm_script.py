@@ -156,7 +156,7 @@ def _names(config: Config, job: Job, needed: Cores) -> list[str]:
         f"export python={shlex.quote(python)}",
         f'inside() {{ {container}"$@"; }}',
         f'resume() {{ inside "$python" "$cairn/launch.py" resume "$run"{words}; }}',
-        f"export temporary={slurm.temporary}/cairn-$SLURM_JOB_ID",
+        f"place={slurm.temporary}",
         f"requeue={str(slurm.requeue).lower()} idle_requeues={slurm.idle_requeues}",
     ]
     if slurm.all_nodes > 1:
@@ -176,8 +176,12 @@ BEGIN = r"""
 export CAIRN_JOB=$SLURM_JOB_ID
 export PATH="${python%/*}:$PATH" PYTHONPATH="$cairn${PYTHONPATH:+:$PYTHONPATH}"
 export OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 RAY_USAGE_STATS_ENABLED=0 RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=0
-export RAY_TMPDIR=$temporary
-mkdir -p "$temporary" && chmod 700 "$temporary"
+# Ray's sockets and logs, on this node. On another the folder has this name and the number of the node.
+if ! temporary=$(mktemp -d "$place/cairn-XXXXXX"); then
+    echo "error: no folder of this job's own can be made in $place: make room there, or set cluster.slurm.temporary" >&2
+    exit 2
+fi
+export temporary RAY_TMPDIR=$temporary
 printf '%s job %s, start %s\n' "$(date '+%F %T')" "$SLURM_JOB_ID" "${SLURM_RESTART_COUNT:-0}"
 
 # The run saves after its update and ends with 3. While it starts it would not notice: it is asked until it has ended.
@@ -219,7 +223,10 @@ rm -f "$RAY_AUTH_TOKEN_PATH"
 
 OPTIONS = r"""
     export RAY_TMPDIR=$temporary-$SLURM_PROCID
-    mkdir -p "$RAY_TMPDIR" && chmod 700 "$RAY_TMPDIR"
+    if ! mkdir -m 700 "$RAY_TMPDIR"; then # one that is there already may be another user's
+        echo "error: $RAY_TMPDIR cannot be made on $(hostname): make room there, or set cluster.slurm.temporary" >&2
+        exit 1
+    fi
     options=(--disable-usage-stats --dashboard-agent-listen-port=0 --object-store-memory=1000000000)
     if [ "$SLURM_PROCID" -eq 0 ]; then
         options+=("--num-cpus=$slots_first" '--resources={"learner": 1}' --no-monitor)

@@ -13,6 +13,7 @@ import atexit
 import contextlib
 import logging
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -84,7 +85,7 @@ if JOIN not in os.environ:
         FILES = str(_private / "ray")
 
 import ray  # noqa: E402 - after the token
-from ray._private import services  # noqa: E402
+from ray._private import services, worker  # noqa: E402
 from ray._private.state import state  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -106,6 +107,35 @@ def _stay_on_loopback() -> Iterator[None]:
         yield
     finally:
         services.resolve_ip_for_localhost = real
+
+
+@contextlib.contextmanager
+def only_our_words() -> Iterator[None]:
+    """A Ray that is joined in here prints nothing of its own. Of a process that has died it would print a page, in
+    colour and whatever `log_to_driver` says: who needs the role tells of it in a line."""
+    real = worker.listen_error_messages
+    worker.listen_error_messages = lambda *_: None
+    try:
+        yield
+    finally:
+        worker.listen_error_messages = real
+
+
+def _why(error: Exception) -> str:
+    """Why a call has no result, without colour. Where a process has ended, one line: Ray has a page of guesses."""
+    text = re.sub(r"\x1b\[\d+m", "", str(error))
+    if isinstance(error, ray.exceptions.OutOfMemoryError):
+        return "its node ran out of memory, and Ray ended its process: take fewer actors or envs, or more memory"
+    if not isinstance(error, ray.exceptions.RayActorError) or error.actor_init_failed:
+        return text
+    if isinstance(error, ray.exceptions.ActorUnavailableError):
+        return "its process does not answer any more"
+    if "its worker process has died" in text:
+        pid = "".join(re.findall(r"^\tpid:( \d+)$", text, re.MULTILINE))
+        return f"its process{pid} has died: it was killed, perhaps for want of memory, or it crashed"
+    if "its node has died" in text:
+        return "its node has died"
+    return text.strip().splitlines()[-1].partition(". ")[0]
 
 
 def runtime_env() -> dict[str, Any]:
@@ -155,7 +185,7 @@ class Local:
         self._token_file = token_file
         write_secret(token_file, TOKEN)
         metrics_port = _free_port()
-        with _stay_on_loopback():
+        with _stay_on_loopback(), only_our_words():
             context = ray.init(
                 "local",  # its own, whatever else runs on this machine
                 num_cpus=roles,
@@ -219,10 +249,10 @@ class Local:
             if isinstance(error.cause, UsageError):
                 raise error.cause from None
             kind = InputLost if isinstance(error.cause, ray.exceptions.ObjectLostError) else RoleDied
-            raise kind(f"{ticket.handle.name}: {error}") from None
+            raise kind(f"{ticket.handle.name}: {_why(error)}") from None
         except (ray.exceptions.RayError, ray.exceptions.GetTimeoutError) as error:
             kind = NodeLost if self.place(ticket.handle) == "gone" else RoleDied
-            raise kind(f"{ticket.handle.name} in {ticket.method}: {error}") from None
+            raise kind(f"{ticket.handle.name} in {ticket.method}: {_why(error)}") from None
 
     def place(self, handle: Handle) -> Place:
         row = state.actor_table(actor_id(handle))

@@ -1,7 +1,9 @@
 """Ray on this machine as a backend: roles come and go."""
 
 import os
+import signal
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,11 @@ from cluster.local import Local
 from llm_service.errors import UsageError
 
 # Made here and not found by name: workers cannot import tests, so it is sent to them by value.
-PARTS = {"ready": lambda self: True, "niceness": lambda self: os.getpriority(os.PRIO_PROCESS, 0)}
+PARTS = {
+    "ready": lambda self: True,
+    "pid": lambda self: os.getpid(),
+    "niceness": lambda self: os.getpriority(os.PRIO_PROCESS, 0),
+}
 ROLE = type("Role", (), {"__module__": "__main__", **PARTS})
 
 
@@ -36,6 +42,25 @@ def test_a_killed_role_is_a_dead_one(local):
     local.kill(handle)
     with pytest.raises(RoleDied, match="other in ready"):
         local.result(local.submit(handle, "ready"))
+
+
+def test_a_role_whose_process_was_killed_is_told_of_in_one_line(local):
+    handle = local.start("victim", ROLE)
+    pid = local.result(local.submit(handle, "pid"))
+    os.kill(pid, signal.SIGKILL)
+    while local_module.state.actor_table(local_module.actor_id(handle))["State"] != "DEAD":
+        time.sleep(0.05)
+    with pytest.raises(RoleDied) as death:
+        local.result(local.submit(handle, "ready"))
+    told = f"victim in ready: its process {pid} has died: it was killed, perhaps for want of memory, or it crashed"
+    assert str(death.value) == told
+
+
+def test_what_raises_in_a_role_is_told_with_its_place_and_without_colour(local):
+    broken = type("Broken", (), {"__module__": "__main__", "__init__": lambda self: 1 / 0, **PARTS})
+    with pytest.raises(RoleDied, match=r"(?s)test_local\.py.*ZeroDivisionError: division by zero$") as death:
+        local.result(local.submit(local.start("broken", broken), "ready"))
+    assert "\x1b" not in str(death.value)
 
 
 def test_the_kernel_prefers_no_role_to_another_nor_the_controller_to_them(local):

@@ -217,6 +217,7 @@ class _Controller:
                 score = configuration.seen(self.config).score
                 self.folder.write_status(score=score)
                 with Progress(self.folder, self.config.learner.env_steps, run.log_every_s, score) as progress:
+                    progress.announce(backend.links)
                     if any(stage.asks(self.config) for stage in todo):
                         self._language = LanguageService(backend, self.config, self.folder.path, progress.note)
                         self._language_setup = self._language.start()

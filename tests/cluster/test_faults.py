@@ -124,7 +124,9 @@ def test_a_killed_actor_costs_only_its_chunk(story):
     wait_for(lambda: status(path)["env_steps"] > after["env_steps"] + 1000, "learning to go on")
     assert process.poll() is None
     printed = (path.parent / "printed").read_text()
-    (told,) = (line for line in printed.splitlines() if not line.startswith("steps "))
+    dashboard, told = (line for line in printed.splitlines() if not line.startswith("steps "))
+    assert dashboard == f"dashboard: {status(path)['dashboard']}; its token is in {path / 'token'}"
+    assert (path / "token").read_text() not in printed
     died = rf"its process {pid} has died: it was killed, perhaps for want of memory, or it crashed"
     assert re.fullmatch(rf"actor-0 failed: ({died}|its process does not answer any more)", told)
     assert told in (path / "run.log").read_text()

@@ -13,6 +13,7 @@ import os
 import socket
 from collections.abc import Sequence
 from ipaddress import ip_address
+from typing import Any
 from urllib.parse import urlsplit
 
 import torch
@@ -72,7 +73,7 @@ class Group:
             values /= self.size
 
 
-def _store(address: str, rank: int, size: int, timeout: datetime.timedelta) -> torch.distributed.Store:
+def _store(address: str, rank: int, size: int, timeout: datetime.timedelta) -> Any:
     """Where the ranks tell each other how they are reached. Rank 0 keeps it, on a socket that is bound to `address`."""
     place = urlsplit(address)
     assert place.hostname is not None
@@ -80,4 +81,5 @@ def _store(address: str, rank: int, size: int, timeout: datetime.timedelta) -> t
     if not ip_address(place.hostname).is_loopback:
         raise ValueError(f"ranks meet on loopback, not on {place.hostname}")
     listener = socket.create_server((place.hostname, place.port)).detach() if rank == 0 else None
-    return torch.distributed.TCPStore(place.hostname, place.port, size, rank == 0, timeout, master_listen_fd=listener)
+    store: Any = torch.distributed.TCPStore  # type: ignore[attr-defined] # public, but torch does not say so
+    return store(place.hostname, place.port, size, rank == 0, timeout, master_listen_fd=listener)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from llm_service.errors import UsageError
+from llm_service.errors import INTERRUPTED, UsageError
 
 Place = Literal["none", "there", "gone"]
 PLACE_S = 600.0
@@ -37,7 +37,7 @@ class InputLost(NodeLost):
 class Interrupted(UsageError):
     """The cluster ended a run, or has no room for it: it goes on from its checkpoint, on this cluster or on another."""
 
-    exit_code = 3
+    exit_code = INTERRUPTED
 
 
 @dataclass

@@ -25,7 +25,7 @@ from cluster import kubernetes
 from cluster.backend import PLACE_S, Backend, Handle, Interrupted, Place, Ticket
 from cluster.config import Config
 from cluster.exporting import forget
-from cluster.local import JOIN, Local, actor_id, answers, runtime_env
+from cluster.local import JOIN, Local, actor_id, answers, only_our_words, runtime_env
 from cluster.topology import topology
 from llm_service.errors import UsageError
 
@@ -71,7 +71,8 @@ class Joined(Local):
         deadline = time.monotonic() + config.cluster.start_timeout_s
         self._begin(config.run.name)
         _await_port(address, deadline)
-        context = ray.init(address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=runtime_env())
+        with only_our_words():
+            context = ray.init(address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=runtime_env())
         if config.cluster.dashboard and context.dashboard_url:
             self.links["dashboard"] = f"http://{context.dashboard_url}"
             self.links["metrics"] = ", ".join(exporters())

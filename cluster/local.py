@@ -1,7 +1,10 @@
 """Ray on this machine: one process a role, everything on loopback, the dashboard behind a token of this process.
 
+    /tmp/cairn-XXXXXXXX/token, ray/session_.../{logs,sockets}     mode 0700, removed at the end
+
 Ray reads how to authenticate once, when it is imported: the token is made before that, here and nowhere else. A process
-that joins a Ray of others (`joined`) has theirs.
+that joins a Ray of others (`joined`) has theirs. Left to itself Ray keeps logs and sockets where everybody may write.
+Only where RAY_TMPDIR is set, as in a job of SLURM, they are there, and stay.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import atexit
 import contextlib
 import logging
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -37,10 +41,29 @@ def write_secret(path: Path, secret: str) -> None:
         file.write(secret)
 
 
-def _make_token() -> str:
+LONGEST = 24
+"""Bytes of a folder's path below which the sockets of Ray have paths of 107 bytes at most: the kernel takes no more."""
+
+
+def make_private() -> Path:
+    """A folder that only this user can enter, with a short path, in the system's folder for such files.
+
+    Raises:
+        UsageError: it cannot be made.
+    """
+    place = tempfile.gettempdir()
+    if len(os.fsencode(place)) > LONGEST:
+        place = "/tmp"
+    try:
+        return Path(tempfile.mkdtemp(prefix="cairn-", dir=place))
+    except OSError as error:
+        raise UsageError(
+            f"no folder of this run's own can be made in {place}, {error.strerror}: make room, or set TMPDIR to another"
+        ) from None
+
+
+def _make_token(folder: Path) -> str:
     token = secrets.token_hex(32)
-    folder = Path(tempfile.mkdtemp(prefix="cairn-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     write_secret(folder / "token", token)
     os.environ |= {
         "RAY_AUTH_MODE": "token",
@@ -53,10 +76,16 @@ def _make_token() -> str:
     return token
 
 
-TOKEN = "" if JOIN in os.environ else _make_token()
+TOKEN, FILES = "", ""
+if JOIN not in os.environ:
+    _private = make_private()
+    atexit.register(shutil.rmtree, _private, ignore_errors=True)
+    TOKEN = _make_token(_private)
+    if "RAY_TMPDIR" not in os.environ:
+        FILES = str(_private / "ray")
 
 import ray  # noqa: E402 - after the token
-from ray._private import services  # noqa: E402
+from ray._private import services, worker  # noqa: E402
 from ray._private.state import state  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -78,6 +107,35 @@ def _stay_on_loopback() -> Iterator[None]:
         yield
     finally:
         services.resolve_ip_for_localhost = real
+
+
+@contextlib.contextmanager
+def only_our_words() -> Iterator[None]:
+    """A Ray that is joined in here prints nothing of its own. Of a process that has died it would print a page, in
+    colour and whatever `log_to_driver` says: who needs the role tells of it in a line."""
+    real = worker.listen_error_messages
+    worker.listen_error_messages = lambda *_: None
+    try:
+        yield
+    finally:
+        worker.listen_error_messages = real
+
+
+def _why(error: Exception) -> str:
+    """Why a call has no result, without colour. Where a process has ended, one line: Ray has a page of guesses."""
+    text = re.sub(r"\x1b\[\d+m", "", str(error))
+    if isinstance(error, ray.exceptions.OutOfMemoryError):
+        return "its node ran out of memory, and Ray ended its process: take fewer actors or envs, or more memory"
+    if not isinstance(error, ray.exceptions.RayActorError) or error.actor_init_failed:
+        return text
+    if isinstance(error, ray.exceptions.ActorUnavailableError):
+        return "its process does not answer any more"
+    if "its worker process has died" in text:
+        pid = "".join(re.findall(r"^\tpid:( \d+)$", text, re.MULTILINE))
+        return f"its process{pid} has died: it was killed, perhaps for want of memory, or it crashed"
+    if "its node has died" in text:
+        return "its node has died"
+    return text.strip().splitlines()[-1].partition(". ")[0]
 
 
 def runtime_env() -> dict[str, Any]:
@@ -127,7 +185,7 @@ class Local:
         self._token_file = token_file
         write_secret(token_file, TOKEN)
         metrics_port = _free_port()
-        with _stay_on_loopback():
+        with _stay_on_loopback(), only_our_words():
             context = ray.init(
                 "local",  # its own, whatever else runs on this machine
                 num_cpus=roles,
@@ -135,6 +193,7 @@ class Local:
                 dashboard_host="127.0.0.1",
                 dashboard_port=_free_port(),
                 _node_ip_address="127.0.0.1",
+                _temp_dir=FILES or None,
                 _metrics_export_port=metrics_port,
                 object_store_memory=1_000_000_000,
                 log_to_driver=False,
@@ -190,10 +249,10 @@ class Local:
             if isinstance(error.cause, UsageError):
                 raise error.cause from None
             kind = InputLost if isinstance(error.cause, ray.exceptions.ObjectLostError) else RoleDied
-            raise kind(f"{ticket.handle.name}: {error}") from None
+            raise kind(f"{ticket.handle.name}: {_why(error)}") from None
         except (ray.exceptions.RayError, ray.exceptions.GetTimeoutError) as error:
             kind = NodeLost if self.place(ticket.handle) == "gone" else RoleDied
-            raise kind(f"{ticket.handle.name} in {ticket.method}: {error}") from None
+            raise kind(f"{ticket.handle.name} in {ticket.method}: {_why(error)}") from None
 
     def place(self, handle: Handle) -> Place:
         row = state.actor_table(actor_id(handle))
@@ -212,6 +271,8 @@ class Local:
 
     def shutdown(self) -> None:
         ray.shutdown()
+        if FILES:
+            shutil.rmtree(FILES, ignore_errors=True)
         # Where the folder is on a shared disk, an attempt on another host may have put its own in place of ours.
         if self._token_file.exists() and self._token_file.read_text() == TOKEN:
             self._token_file.unlink(missing_ok=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
@@ -51,6 +52,12 @@ class Progress:
         self._notes = [*self._notes[-3:], text]
         if self._live is None:
             print(text, flush=True)
+
+    def announce(self, links: Mapping[str, str]) -> None:
+        """Say where Ray's dashboard is, if there is one, and the file with the token that it asks for."""
+        if address := links.get("dashboard"):
+            token = self._folder.path / "token"
+            self.note(f"dashboard: {address}" + (f"; its token is in {token}" if token.exists() else ""))
 
     def line(self, text: str) -> None:
         """Show how far a stage is that has no metrics row to `update` with."""

@@ -1,4 +1,4 @@
-"""Shall a job that was told to save be queued again? The batch script asks, after the run has ended with 3.
+"""Shall a job be queued again? The batch script asks, after the run was told to save (3) or was interrupted (5).
 
     python -m cluster.requeue RUN LIMIT ──> exit code 0: yes, 1: no, and a line that says why
            RUN/requeues.json: {"requeues", "idle", "start", "progress"}

@@ -69,10 +69,10 @@ LOOK_S = 2.0
 
 
 def run(config: Config) -> int:
-    """Run a new experiment. Returns the exit code: 0 done, 3 stopped and resumable.
+    """Run a new experiment. Returns the exit code: 0 done, 3 stopped as asked and resumable.
 
     Raises:
-        UsageError: nothing was started and nothing written.
+        UsageError: nothing was started and nothing written; or the run ended resumable, with an exit code of its own.
     """
     assert_model(config)
     initial = initial_weights(config)
@@ -221,6 +221,7 @@ class _Controller:
                 score = configuration.seen(self.config).score
                 self.folder.write_status(score=score)
                 with Progress(self.folder, self.config.learner.env_steps, run.log_every_s, score) as progress:
+                    progress.announce(backend.links)
                     if any(stage.asks(self.config) for stage in todo):
                         self._language = LanguageService(backend, self.config, self.folder.path, progress.note)
                         self._language_setup = self._language.start()

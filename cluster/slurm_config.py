@@ -68,7 +68,7 @@ class SlurmConfig(Part):
     options: list[str] = Field(default=[])
     """Further options of sbatch, as in `--constraint=a100`; those of all nodes."""
     temporary: str = "/tmp"
-    """Folder on a node's own disk in which Ray keeps its files; a short path, for sockets are in it."""
+    """Folder on a node's own disk in which each job makes one for Ray's files; a short path, for sockets are in it."""
 
     @model_validator(mode="after")
     def _is_sensible(self) -> Self:

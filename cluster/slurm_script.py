@@ -4,7 +4,7 @@
                                                        `launch.py resume RUN`           queue again, or end
 
     SLURM ── USR2 to this script, ahead of the time limit ──> RUN/STOP ──> the controller saves and ends with 3
-          <── scontrol requeue, once, if `cluster.requeue` says that the run got further ──
+          <── scontrol requeue, once, if `cluster.requeue` says that the run got further ── also if it ends with 5
 
 The shell parts are constants: all that varies is in the names above them, quoted. One node runs what `cluster=local`
 runs. On several, Ray is on all of them, behind a token of this run, and the learner is on the first.
@@ -156,7 +156,7 @@ def _names(config: Config, job: Job, needed: Cores) -> list[str]:
         f"export python={shlex.quote(python)}",
         f'inside() {{ {container}"$@"; }}',
         f'resume() {{ inside "$python" "$cairn/launch.py" resume "$run"{words}; }}',
-        f"export temporary={slurm.temporary}/cairn-$SLURM_JOB_ID",
+        f"place={slurm.temporary}",
         f"requeue={str(slurm.requeue).lower()} idle_requeues={slurm.idle_requeues}",
     ]
     if slurm.all_nodes > 1:
@@ -176,12 +176,17 @@ BEGIN = r"""
 export CAIRN_JOB=$SLURM_JOB_ID
 export PATH="${python%/*}:$PATH" PYTHONPATH="$cairn${PYTHONPATH:+:$PYTHONPATH}"
 export OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 RAY_USAGE_STATS_ENABLED=0 RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=0
-export RAY_TMPDIR=$temporary
-mkdir -p "$temporary" && chmod 700 "$temporary"
+# Ray's sockets and logs, on this node. On another the folder has this name and the number of the node.
+if ! temporary=$(mktemp -d "$place/cairn-XXXXXX"); then
+    echo "error: no folder of this job's own can be made in $place: make room there, or set cluster.slurm.temporary" >&2
+    exit 2
+fi
+export temporary RAY_TMPDIR=$temporary
 printf '%s job %s, start %s\n' "$(date '+%F %T')" "$SLURM_JOB_ID" "${SLURM_RESTART_COUNT:-0}"
 
 # The run saves after its update and ends with 3. While it starts it would not notice: it is asked until it has ended.
 warned=false
+cancelled=false
 asking=()
 ask_to_save() {
     while :; do
@@ -191,7 +196,7 @@ ask_to_save() {
     asking+=("$!")
 }
 trap 'warned=true; echo "SLURM will end this job: saving"; ask_to_save' USR2
-trap 'ask_to_save' TERM
+trap 'cancelled=true; ask_to_save' TERM
 """
 
 ONE_NODE = r"""
@@ -218,7 +223,10 @@ rm -f "$RAY_AUTH_TOKEN_PATH"
 
 OPTIONS = r"""
     export RAY_TMPDIR=$temporary-$SLURM_PROCID
-    mkdir -p "$RAY_TMPDIR" && chmod 700 "$RAY_TMPDIR"
+    if ! mkdir -m 700 "$RAY_TMPDIR"; then # one that is there already may be another user's
+        echo "error: $RAY_TMPDIR cannot be made on $(hostname): make room there, or set cluster.slurm.temporary" >&2
+        exit 1
+    fi
     options=(--disable-usage-stats --dashboard-agent-listen-port=0 --object-store-memory=1000000000)
     if [ "$SLURM_PROCID" -eq 0 ]; then
         options+=("--num-cpus=$slots_first" '--resources={"learner": 1}' --no-monitor)
@@ -297,7 +305,12 @@ srun SRUN
 """
 
 AGAIN = r"""
-if [ "$code" -eq 3 ] && $warned && $requeue && inside "$python" -m cluster.requeue "$run" "$idle_requeues"; then
+again=false
+case $code in
+    3) again=$warned ;; # SLURM asked it to stop
+    5) if ! $cancelled; then again=true; fi ;; # its surroundings failed: a node, a model
+esac
+if $again && $requeue && inside "$python" -m cluster.requeue "$run" "$idle_requeues"; then
     scontrol requeue "$SLURM_JOB_ID"
 fi
 exit "$code"

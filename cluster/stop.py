@@ -14,7 +14,7 @@ from typing import Any
 
 from learner.checkpoint import Attempt
 
-STOPPED = 3  # exit code of a run that can be resumed
+STOPPED = 3  # exit code of a run that was asked to stop; what its surroundings end has another, `INTERRUPTED`
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
 

@@ -165,7 +165,8 @@ class Crew:
                 result = self._backend.result(ticket)
             except RoleDied as death:
                 finished += self._lost(i)
-                self._failed(i, str(death), spends=not isinstance(death, NodeLost))
+                cause = str(death).removeprefix(f"{ticket.handle.name} in {ticket.method}: ")  # who calls says which
+                self._failed(i, cause, spends=not isinstance(death, NodeLost))
                 continue
             job, _ = member.jobs.popleft()
             member.state, member.unplaced = "at work", None

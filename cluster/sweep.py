@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from cluster.slurm_sweep import ArrayOfRuns
 
 DONE, CRASHED, STOPPED = 0, 1, 3
-STATES = {0: "done", 1: "crashed", 2: "refused", 3: "stopped", 4: "budget spent"}
-SEVERITY = [0, 3, 4, 2, 1]  # of exit codes, mildest first
+STATES = {0: "done", 1: "crashed", 2: "refused", 3: "stopped", 4: "budget spent", 5: "interrupted"}
+SEVERITY = [0, 3, 5, 4, 2, 1]  # of exit codes, mildest first
 
 
 @dataclass

@@ -211,8 +211,9 @@ class Training:
             self._play_again(actor)
         quarantined = " and is quarantined" if actor in self.crew.quarantined else ""
         self.progress.note(f"actor-{actor} failed{quarantined}: {last_line(cause)}")
-        with open(self.folder.path / "run.log", "a") as log:
-            log.write(cause + "\n")
+        if cause != last_line(cause):
+            with open(self.folder.path / "run.log", "a") as log:
+                log.write(cause + "\n")
 
     def _is_lost(self, ready: Ready) -> bool:
         return self.backend.place(ready.maker) == "gone"

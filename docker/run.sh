@@ -1,7 +1,8 @@
 #!/bin/bash
 # run.sh FOLDER WORDS: begin the run in FOLDER with the words in the file WORDS, one a line; if it is there, go on with it.
 # On Kubernetes this is the job's entry point. Exit codes are those of launch.py, but for a stop that was asked for by
-# people: that ends the job well (0), while one that a dying pod asked for (drain.sh) is to be tried again (3).
+# people: that ends the job well (0), while one that a dying pod asked for (drain.sh) is to be tried again (3). So is
+# what the surroundings ended (5), such as a model that is away or actors without room: Kubernetes is told of a failure.
 set -euo pipefail
 folder=$1
 words=$2

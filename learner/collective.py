@@ -1,16 +1,26 @@
-"""Averages over the ranks of the learner group; with one rank, nothing happens and torch.distributed is not started."""
+"""Averages over the ranks of the learner group; with one rank, nothing happens and torch.distributed is not started.
+
+    rank 0: store on 127.0.0.1 <── the ranks tell where they listen ──> pairs of gloo, NCCL, on `lo`
+
+All ranks are on one machine, and nothing that torch opens asks who calls: so all of it is on loopback. torch alone
+would open the store on all interfaces, whatever the address, and the pairs on that of the machine's name.
+"""
 
 from __future__ import annotations
 
 import datetime
+import os
 import socket
 from collections.abc import Sequence
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
 
 import torch
 
 
 def free_address() -> str:
-    """`tcp://host:port` at which rank 0 of a group can be met, on this machine's own address."""
+    """`tcp://127.0.0.1:port` at which rank 0 of a group can be met by the others."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
@@ -21,8 +31,13 @@ class Group:
 
     Args:
         rank, size: which of how many.
-        address: where the ranks meet; needed when size > 1. Every rank blocks here until all have come.
+        address: `tcp://host:port` on loopback where the ranks meet; needed when size > 1. Every rank blocks here until
+            all have come.
         timeout_s: how long any collective may take before it is an error.
+
+    Raises:
+        ValueError: the address is not on loopback.
+        OSError: rank 0 cannot have the port.
     """
 
     def __init__(self, rank: int = 0, size: int = 1, address: str | None = None, timeout_s: float = 300.0) -> None:
@@ -30,7 +45,10 @@ class Group:
         if size > 1:
             backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
             timeout = datetime.timedelta(seconds=timeout_s)
-            torch.distributed.init_process_group(backend, address, timeout, size, rank)
+            assert address is not None, "ranks need a place to meet"
+            store = _store(address, rank, size, timeout)
+            os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+            torch.distributed.init_process_group(backend, timeout=timeout, world_size=size, rank=rank, store=store)
 
     def mean(self, numbers: Sequence[float]) -> list[float]:
         """Element-wise mean of `numbers` over the ranks."""
@@ -53,3 +71,15 @@ class Group:
         if self.size > 1:
             torch.distributed.all_reduce(values)
             values /= self.size
+
+
+def _store(address: str, rank: int, size: int, timeout: datetime.timedelta) -> Any:
+    """Where the ranks tell each other how they are reached. Rank 0 keeps it, on a socket that is bound to `address`."""
+    place = urlsplit(address)
+    assert place.hostname is not None
+    assert place.port is not None
+    if not ip_address(place.hostname).is_loopback:
+        raise ValueError(f"ranks meet on loopback, not on {place.hostname}")
+    listener = socket.create_server((place.hostname, place.port)).detach() if rank == 0 else None
+    store: Any = torch.distributed.TCPStore  # type: ignore[attr-defined] # public, but torch does not say so
+    return store(place.hostname, place.port, size, rank == 0, timeout, master_listen_fd=listener)

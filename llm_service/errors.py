@@ -130,6 +130,10 @@ class Malformed(ServiceError):
     status = Status.MALFORMED
 
 
+INTERRUPTED = 5
+"""Exit code of a run that its surroundings ended: nobody asked for it, so that a queue should try it again."""
+
+
 class UsageError(Exception):
     """The user asked for something that cannot be: one sentence on stderr, nothing started or written."""
 
@@ -139,7 +143,7 @@ class UsageError(Exception):
 class AwayTooLong(UsageError):
     """The model is away for longer than a run will wait; it goes on from its checkpoint once the model is back."""
 
-    exit_code = 3
+    exit_code = INTERRUPTED
 
 
 class BudgetExhausted(UsageError):

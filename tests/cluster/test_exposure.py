@@ -12,6 +12,7 @@ import pytest
 
 from cluster import doctor, exposure
 from cluster.exposure import Answer, ask, exposed, external_addresses, listeners
+from learner.collective import Group, free_address
 from llm_service.redis_server import find_binary
 from tests.llm_service.processes import service
 
@@ -181,14 +182,29 @@ def test_the_llm_service_asks_for_its_token(tmp_path):
         assert (one.kind, one.of) == ("LLM service", "run")
 
 
+class Rank:
+    """A role that is one of a learner's ranks."""
+
+    def __init__(self, rank, address):
+        self.group = Group(rank, 2, address)
+
+    def mean(self, number):
+        return self.group.mean([number])
+
+
 @pytest.mark.slow
 def test_ray_of_a_run_answers_to_no_stranger_and_one_without_a_token_to_all(tmp_path):
     from cluster.local import Local
 
-    local = Local(1, tmp_path / "token", dashboard=True)
+    local = Local(2, tmp_path / "token", dashboard=True)
     try:
+        address = free_address()
+        ranks = [local.start(f"learner-{rank}", Rank, rank, address) for rank in range(2)]
+        means = [local.submit(rank, "mean", float(i)) for i, rank in enumerate(ranks)]
+        assert [local.result(mean) for mean in means] == [[0.5], [0.5]]
         ours = [one for one in listeners() if one.kind == "Ray" and _child(one.pid)]
         assert {one.of for one in ours} == {"run"}
+        assert int(address.rpartition(":")[2]) in {one.port for one in ours}, "where the ranks met is looked at too"
         assert not exposed([ELSEWHERE, *external_addresses()], ours)
         answers = {ask(one.host, one.port) for one in ours}
         assert Answer.GUARDED in answers

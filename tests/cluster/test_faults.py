@@ -22,8 +22,8 @@ DEMO = ["experiment=babyai_gotolocal"]  # what `make demo` runs
 ENDLESS = ["learner.env_steps=1000000000", "evaluate.every=0", "run.checkpoint_every_s=0.5", "run.log_every_s=1"]
 
 
-def launch(*words):
-    log = open(os.devnull, "w")  # noqa: SIM115 - the process owns it
+def launch(*words, printed=os.devnull):
+    log = open(printed, "w")  # noqa: SIM115 - the process owns it
     return subprocess.Popen([sys.executable, str(ROOT / "launch.py"), *words], stdout=log, stderr=log)
 
 
@@ -78,7 +78,7 @@ def story(tmp_path_factory):
     """The demo without its end, on Ray, shared by the tests below, which read and hurt it in order."""
     folder = tmp_path_factory.mktemp("runs")
     path = folder / "story"
-    process = launch("run", *DEMO, *ENDLESS, f"run.folder={folder}", "run.name=story")
+    process = launch("run", *DEMO, *ENDLESS, f"run.folder={folder}", "run.name=story", printed=folder / "printed")
     wait_for(lambda: status(path).get("env_steps", 0) > 1000, "the first updates")
     yield path, process
     if process.poll() is None:
@@ -115,13 +115,22 @@ def test_a_killed_actor_costs_only_its_chunk(story):
     path, process = story
     before = wait_for(lambda: status(path).get("heartbeats", {}).get("actor-0") and status(path), "heartbeats")
     assert before["restarts"] == 0
-    os.kill(before["heartbeats"]["actor-0"]["pid"], signal.SIGKILL)
+    pid = before["heartbeats"]["actor-0"]["pid"]
+    os.kill(pid, signal.SIGKILL)
     after = wait_for(
         lambda: status(path).get("restarts") == 1 and status(path).get("actors_alive") == 2 and status(path),
         "the restart",
     )
     wait_for(lambda: status(path)["env_steps"] > after["env_steps"] + 1000, "learning to go on")
     assert process.poll() is None
+    printed = (path.parent / "printed").read_text()
+    dashboard, told = (line for line in printed.splitlines() if not line.startswith("steps "))
+    assert dashboard == f"dashboard: {status(path)['dashboard']}; its token is in {path / 'token'}"
+    assert (path / "token").read_text() not in printed
+    died = rf"its process {pid} has died: it was killed, perhaps for want of memory, or it crashed"
+    assert re.fullmatch(rf"actor-0 failed: ({died}|its process does not answer any more)", told)
+    assert told in (path / "run.log").read_text()
+    assert "\x1b" not in printed
     history = [r for r in rows(path) if r["kind"] == "train"]
     versions = [r["version"] for r in history]
     assert versions == list(range(1, len(versions) + 1))

@@ -166,7 +166,7 @@ def test_a_job_begins_its_run_and_goes_on_with_it(launched):
 
 
 @pytest.mark.parametrize(
-    ("code", "preempted", "ends"), [(0, False, 0), (1, False, 1), (3, False, 0), (3, True, 3), (4, 0, 4)]
+    ("code", "preempted", "ends"), [(0, False, 0), (1, False, 1), (3, False, 0), (3, True, 3), (4, 0, 4), (5, 0, 5)]
 )
 def test_only_what_should_be_tried_again_fails(launched, code, preempted, ends):
     """A stop by people is the end of the job; one by a dying pod is not."""
@@ -182,6 +182,30 @@ def test_only_what_should_be_tried_again_fails(launched, code, preempted, ends):
         (run / "PREEMPTED").touch()
     (folder / "code").write_text(str(code))
     assert process.wait(20) == ends
+
+
+@pytest.mark.parametrize(
+    ("trouble", "ends"),
+    [
+        ("cluster.backend Interrupted", 5),  # no room for roles, Ray's head lost
+        ("llm_service.errors AwayTooLong", 5),
+        ("llm_service.errors BudgetExhausted", 4),
+    ],
+)
+def test_what_the_surroundings_ended_fails_and_is_tried_again(launched, trouble, ends):
+    """Kubernetes must not be told that all is well: the run is not done, and nobody has asked it to stop."""
+    folder, start = launched
+    module, _, name = trouble.partition(" ")
+    (folder / "launch.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n"
+        f"from cluster.terminal import guard\nfrom {module} import {name}\n"
+        f"def engine(): raise {name}('why')\n"
+        "guard(engine)\n"
+    )
+    process = start()
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == ends
+    assert "stopped as asked" not in out
 
 
 def test_a_signal_reaches_the_run_and_is_waited_for(launched):

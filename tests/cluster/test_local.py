@@ -1,14 +1,24 @@
 """Ray on this machine as a backend: roles come and go."""
 
 import os
+import signal
+import tempfile
+import time
+from pathlib import Path
 
 import pytest
 
+from cluster import local as local_module
 from cluster.backend import RoleDied
 from cluster.local import Local
+from llm_service.errors import UsageError
 
 # Made here and not found by name: workers cannot import tests, so it is sent to them by value.
-PARTS = {"ready": lambda self: True, "niceness": lambda self: os.getpriority(os.PRIO_PROCESS, 0)}
+PARTS = {
+    "ready": lambda self: True,
+    "pid": lambda self: os.getpid(),
+    "niceness": lambda self: os.getpriority(os.PRIO_PROCESS, 0),
+}
 ROLE = type("Role", (), {"__module__": "__main__", **PARTS})
 
 
@@ -34,7 +44,56 @@ def test_a_killed_role_is_a_dead_one(local):
         local.result(local.submit(handle, "ready"))
 
 
+def test_a_role_whose_process_was_killed_is_told_of_in_one_line(local):
+    handle = local.start("victim", ROLE)
+    pid = local.result(local.submit(handle, "pid"))
+    os.kill(pid, signal.SIGKILL)
+    while local_module.state.actor_table(local_module.actor_id(handle))["State"] != "DEAD":
+        time.sleep(0.05)
+    with pytest.raises(RoleDied) as death:
+        local.result(local.submit(handle, "ready"))
+    told = f"victim in ready: its process {pid} has died: it was killed, perhaps for want of memory, or it crashed"
+    assert str(death.value) == told
+
+
+def test_what_raises_in_a_role_is_told_with_its_place_and_without_colour(local):
+    broken = type("Broken", (), {"__module__": "__main__", "__init__": lambda self: 1 / 0, **PARTS})
+    with pytest.raises(RoleDied, match=r"(?s)test_local\.py.*ZeroDivisionError: division by zero$") as death:
+        local.result(local.submit(local.start("broken", broken), "ready"))
+    assert "\x1b" not in str(death.value)
+
+
 def test_the_kernel_prefers_no_role_to_another_nor_the_controller_to_them(local):
     handle = local.start("peer", ROLE)
     assert local.result(local.submit(handle, "niceness")) == os.getpriority(os.PRIO_PROCESS, 0)
     local.kill(handle)
+
+
+def test_what_ray_writes_is_for_this_user_alone_and_gone_with_it(local):
+    session = Path(local_module.ray._private.worker._global_node.get_session_dir_path())
+    assert list((session / "logs").iterdir())
+    inside = Path(tempfile.gettempdir())
+    private = inside / session.relative_to(inside).parts[0]
+    assert private.stat().st_uid == os.getuid()
+    assert private.stat().st_mode & 0o777 == 0o700
+    local.shutdown()
+    assert not session.exists()
+    assert not (private / "ray").exists()
+
+
+@pytest.mark.parametrize(("room", "where"), [("/tmp", "/tmp"), ("/scratch/of/a/user/with/a/long/name", "/tmp")])
+def test_the_folder_of_ray_has_a_path_that_is_short_enough_for_its_sockets(monkeypatch, room, where):
+    monkeypatch.setattr(local_module.tempfile, "gettempdir", lambda: room)
+    longest = "ray/session_2026-12-31_23-59-59_999999_4194304/sockets/plasma_store"
+    folder = local_module.make_private()
+    try:
+        assert str(folder.parent) == where
+        assert len(os.fsencode(folder / longest)) <= 107
+    finally:
+        folder.rmdir()
+
+
+def test_without_a_place_for_files_a_run_is_refused_in_one_sentence(monkeypatch):
+    monkeypatch.setattr(local_module.tempfile, "gettempdir", lambda: "/dev/null")
+    with pytest.raises(UsageError, match=r"^no folder of this run's own can be made in /dev/null, Not a directory: "):
+        local_module.make_private()

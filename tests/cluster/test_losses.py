@@ -94,7 +94,7 @@ def test_with_a_place_for_none_a_run_waits_and_then_says_so(monkeypatch, placed)
         except Interrupted as error:
             trouble = error
     assert "no node has had room for actors" in str(trouble)
-    assert trouble.exit_code == 3
+    assert trouble.exit_code == 5
 
 
 def test_one_that_has_a_place_is_enough_to_go_on(monkeypatch):
@@ -160,7 +160,7 @@ def test_an_llm_service_that_does_not_start_again_ends_the_run_resumable(tmp_pat
     service.look_after()
     with pytest.raises(AwayTooLong, match=r"its node has died.*does not start") as trouble:
         service.look_after()
-    assert trouble.value.exit_code == 3
+    assert trouble.value.exit_code == 5
 
 
 class Losing(Inline):

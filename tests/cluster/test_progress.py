@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
+from cluster import run as controller
+from cluster.backend import Inline
+from cluster.config import compose
 from cluster.folder import RunFolder
 from cluster.progress import Progress
 
@@ -39,3 +42,38 @@ def test_before_the_first_episode_there_is_a_dash(tmp_path, capsys, score):
     progress.update({"env_steps": 10, "version": 0})
     assert f"{score or 'success'} -  lag" in capsys.readouterr().out
     assert "- training" in panel(progress, {"env_steps": 10, "version": 0})
+
+
+@pytest.mark.parametrize("token", [True, False])
+def test_a_run_says_where_its_dashboard_is_and_the_token_that_it_asks_for(tmp_path, monkeypatch, capsys, token):
+    """Where the token lies, and never the token. On Kubernetes the run has no file with it."""
+
+    def linked(self):
+        backend = Inline()
+        backend.links = {"dashboard": "http://127.0.0.1:8265", "metrics": "http://127.0.0.1:1/metrics"}
+        if token:
+            (self.folder.path / "token").write_text("5ec2e7")
+        return backend
+
+    monkeypatch.setattr(controller._Controller, "_backend", linked)
+    monkeypatch.setattr(controller, "Shown", Unseen)
+    words = ["env=toy/Line", "cluster=inline", "policy.hidden=16", "actors.envs=4", "actors.steps=8"]
+    words += ["learner.env_steps=64", "evaluate.episodes=4", f"run.folder={tmp_path}", "run.name=a"]
+    assert controller.run(compose(words)) == 0
+    printed = capsys.readouterr().out
+    where = f"; its token is in {tmp_path / 'a' / 'token'}" if token else ""
+    assert printed.splitlines()[0] == f"dashboard: http://127.0.0.1:8265{where}"
+    assert "5ec2e7" not in printed + (tmp_path / "a" / "run.log").read_text()
+
+
+class Unseen:
+    """A sink of metrics that shows them to nobody."""
+
+    def __init__(self, run):
+        pass
+
+    def __call__(self, row):
+        pass
+
+    def close(self):
+        pass

@@ -194,22 +194,23 @@ def test_time_is_read_as_slurm_reads_it(time, seconds):
 STAND_IN = r"""
 if [ "$1" = -m ]; then exec {python} "$@"; fi
 printf '%s\n' "$@" > {folder}/words
+echo "$RAY_TMPDIR $(stat -c %a "$RAY_TMPDIR")" > {folder}/files
 [ "$4" = end ] && exit "$5"
 trap 'exit 3' TERM
 touch {folder}/begun
 sleep {starts}; rm -f "$3/STOP"; touch {folder}/listens  # a run forgets what was asked before it listens
 until [ -e "$3/STOP" ]; do sleep 0.05; done
-exit 3
+exit {ends}
 """
 
 
 class Running:
     """A rendered script as SLURM would run it, in a folder of its own."""
 
-    def __init__(self, commands, tmp_path, *words, run="r", starts=0.0, resumed=(), restarts=0):
+    def __init__(self, commands, tmp_path, *words, run="r", starts=0.0, resumed=(), restarts=0, ends=3):
         self.folder, self.run = tmp_path, tmp_path / run
         RunFolder.create(self.run)
-        body = STAND_IN.format(python=sys.executable, folder=tmp_path, starts=starts)
+        body = STAND_IN.format(python=sys.executable, folder=tmp_path, starts=starts, ends=ends)
         python = commands("python", body)
         commands("scontrol", "true")
         config = compose([*TOY, *words, f"cluster.slurm.python={python}"])
@@ -241,7 +242,32 @@ def test_the_job_ends_as_the_run_does(commands, tmp_path, code):
     assert running.end() == code
     assert requeues(commands) == []
     assert not (running.run / "STOP").exists()
-    assert not Path("/tmp/cairn-77").exists()
+    files, mode = (tmp_path / "files").read_text().split()
+    assert re.fullmatch(r"/tmp/cairn-\w{6}", files), "nobody knows the name before, and sockets fit in"
+    assert mode == "700"
+    assert not Path(files).exists()
+
+
+def test_a_job_without_a_folder_of_its_own_says_so_and_does_not_begin(commands, tmp_path):
+    running = Running(commands, tmp_path, "cluster.slurm.temporary=/dev/null/x", resumed=["end", "0"])
+    assert running.end() == 2
+    assert running.printed.splitlines()[-1].startswith("error: no folder of this job's own can be made in /dev/null/x")
+    assert not (tmp_path / "words").exists()
+
+
+@pytest.mark.parametrize("squatted", [False, True])
+def test_on_every_node_ray_has_a_folder_that_nobody_else_made(tmp_path, squatted):
+    """Each node makes its own, of a name that is drawn on the first; what is there already is not taken."""
+    if squatted:
+        (tmp_path / "drawn-1").mkdir(mode=0o777)
+    code = f"node() {{{slurm_script.OPTIONS}\n stat -c %a $RAY_TMPDIR; }}; temporary={tmp_path}/drawn; node"
+    values = os.environ | {"SLURM_PROCID": "1", "nodes": "2", "slots_node": "3"}
+    done = subprocess.run(["bash", "-c", code], env=values, capture_output=True, text=True)
+    if squatted:
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.splitlines()[-1].startswith(f"error: {tmp_path}/drawn-1 cannot be made on ")
+    else:
+        assert (done.returncode, done.stdout) == (0, "700\n")
 
 
 @pytest.mark.parametrize("starts", [0.0, 2.0])
@@ -272,6 +298,22 @@ def test_who_cancels_a_job_does_not_want_it_again(commands, tmp_path):
     running.await_file("listens")
     running.process.send_signal(signal.SIGTERM)
     assert running.end() == 3
+    assert requeues(commands) == []
+
+
+@pytest.mark.parametrize(("idle", "queued"), [(1, ["scontrol requeue 77"]), (0, [])])
+def test_a_run_that_its_surroundings_ended_is_queued_again_while_it_gets_on(commands, tmp_path, idle, queued):
+    running = Running(commands, tmp_path, f"cluster.slurm.idle_requeues={idle}", resumed=["end", "5"])
+    assert running.end() == 5
+    assert requeues(commands) == queued
+
+
+def test_what_a_cancelled_job_loses_does_not_queue_it_again(commands, tmp_path):
+    """scancel ends Ray's head too, so that the run may say that it is gone."""
+    running = Running(commands, tmp_path, ends=5)
+    running.await_file("listens")
+    running.process.send_signal(signal.SIGTERM)
+    assert running.end() == 5
     assert requeues(commands) == []
 
 

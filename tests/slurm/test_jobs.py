@@ -162,7 +162,7 @@ def test_two_nodes_are_one_ray_behind_a_token(two_nodes):
     for node in ("n1", "n2"):
         left = subprocess.run(["srun", f"--nodelist={node}", "ps", "axo", "args"], capture_output=True, text=True)
         assert "ray" not in left.stdout, "nothing of the job is left"
-    assert not [path for path in Path("/tmp").iterdir() if re.fullmatch(rf"cairn-{number}(-\d+)?", path.name)]
+    assert not [path for path in Path("/tmp").iterdir() if re.fullmatch(r"cairn-\w{6}(-\d+)?", path.name)]
 
 
 def test_a_sweep_is_one_array_with_a_cap(cluster):

@@ -22,7 +22,7 @@ from cluster.run_data import load, series
 from cluster.statistics import bootstrap_mean, mean_over, wilson
 from cluster.stop import Stop
 from cluster.supervisor import Crew
-from envs.api import Episodes, EnvSpec
+from envs.api import EnvSpec, Episodes
 from learner.checkpoint import replace_file
 from learner.group import Weights
 

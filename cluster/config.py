@@ -27,6 +27,7 @@ from cluster.cases import CASES, GeneraliseConfig
 from cluster.checks import DEFAULT, out_of_bounds, unknown_key, wrong_value
 from cluster.overrides import ConfigError, Layer, UsageError, flatten, layers, nest, suggestion
 from cluster.topology import ClusterConfig, every_stage
+from cluster.unread import assert_minibatch
 from envs import registry
 from envs.api import EnvSpec
 from envs.config import Part
@@ -191,6 +192,7 @@ def explain(words: list[str]) -> tuple[Config, dict[str, str]]:
     """`compose`, and the source of each value that is not a default: dotted key -> a file, or `command line`."""
     config, origins = _merge({}, layers(words))
     _check(config)
+    assert_minibatch(config, origins)
     artifact(config, "from", config.from_)
     artifact(config, "dqn.guide", config.dqn.guide)
     return config, origins
@@ -202,8 +204,9 @@ def update(config: Config, words: list[str]) -> Config:
     Raises:
         ConfigError: with one sentence.
     """
-    changed, _ = _merge(flatten(config.model_dump()), layers(words, only_chosen=True))
+    changed, origins = _merge(flatten(config.model_dump()), layers(words, only_chosen=True))
     _check(changed)
+    assert_minibatch(changed, origins)
     return changed
 
 

@@ -28,6 +28,7 @@ from actors import ActorSetup
 from actors.guide import Guidance
 from actors.language import LanguageSetup
 from cluster import config as configuration
+from cluster import limits
 from cluster.backend import Backend, Inline, Interrupted
 from cluster.collect import Collecting
 from cluster.config import Config
@@ -74,6 +75,7 @@ def run(config: Config) -> int:
     Raises:
         UsageError: nothing was started and nothing written.
     """
+    limits.assert_fits(config)
     assert_model(config)
     initial = initial_weights(config)
     guide_weights(config)  # a wrong name is told before anything is written
@@ -99,6 +101,7 @@ def resume(path: Path, words: list[str], allow_change: bool) -> int:
         raise RunError(
             f"{', '.join(changed)} would make {path.name!r} another experiment; add --allow-change if that is meant"
         )
+    limits.assert_fits(config)
     folder = RunFolder(path)
     assert_model(config)
     found = read_checkpoint(folder)
@@ -115,6 +118,7 @@ def evaluate(path: Path, words: list[str]) -> int:
     With `stages=[generalise]` it is tried in other words and worlds, into `stages/generalise-<n>`.
     """
     config = configuration.update(configuration.load(path / "config.yaml"), words)
+    limits.assert_fits(config)
     folder = RunFolder(path)
     player: Player = next((s.player for s in selected(config) if s.kind == "evaluate"), "policy")
     kinds = {s.kind for s in selected(config)}

@@ -25,47 +25,51 @@ PPO_ONLY = (
 )
 Rule = tuple[str, Callable[["Config"], bool], str]
 RULES: tuple[Rule, ...] = (  # keys, when something reads them, and what is so when nothing does: {key} is a value
-    (r"cluster\.slurm\..+", lambda c: c.cluster.name == "slurm", "cluster={cluster.name}"),
-    (r"cluster\.kubernetes\..+", lambda c: c.cluster.name == "kubernetes", "cluster={cluster.name}"),
-    (r"cluster\.dashboard", lambda c: c.cluster.name != "inline", "cluster=inline"),
-    (r"actors\.ahead", lambda c: not c.sync, "sync=true"),
-    (r"(dqn|intrinsic)\..+", trains, "method={method.name} and no stage that trains"),
+    (r"cluster\.slurm\..+", lambda c: c.cluster.name == "slurm", "with cluster={cluster.name}"),
+    (r"cluster\.kubernetes\..+", lambda c: c.cluster.name == "kubernetes", "with cluster={cluster.name}"),
+    (r"cluster\.dashboard", lambda c: c.cluster.name != "inline", "with cluster=inline"),
+    (r"actors\.ahead", lambda c: not c.sync, "with sync=true"),
+    (r"(dqn|intrinsic)\..+", trains, "with method={method.name} and no stage that trains"),
     (
         r"learner\.(?!(n|threads|timeout_s|env_steps|algorithm)$).+",
         trains,
-        "method={method.name} and no stage that trains",
+        "with method={method.name} and no stage that trains",
     ),
-    (r"learner\.(threads|timeout_s)", lambda c: learns(c) or _does(c, "imitate"), "method={method.name}"),
+    (r"learner\.(threads|timeout_s)", lambda c: learns(c) or _does(c, "imitate"), "with method={method.name}"),
     (
         r"dqn\..+",
         lambda c: c.learner.algorithm == "dqn",
-        "method={method.name} and learner.algorithm={learner.algorithm}",
+        "with method={method.name} and learner.algorithm={learner.algorithm}",
     ),
     (
         PPO_ONLY,
         lambda c: c.learner.algorithm == "ppo",
-        "method={method.name} and learner.algorithm={learner.algorithm}",
+        "with method={method.name} and learner.algorithm={learner.algorithm}",
     ),
-    (r"dqn\.(alpha|beta)", lambda c: c.dqn.prioritised, "dqn.prioritised=false"),
-    (r"dqn\.guide_share", lambda c: bool(c.dqn.guide), "no dqn.guide"),
-    (r"goals\.(?!source$).+", lambda c: c.goals.source != "none", "goals.source=none"),
-    (r"intrinsic\.(?!name$).+", lambda c: c.intrinsic.name != "none", "intrinsic.name=none"),
+    (r"dqn\.(alpha|beta)", lambda c: c.dqn.prioritised, "with dqn.prioritised=false"),
+    (r"dqn\.guide_share", lambda c: bool(c.dqn.guide), "without dqn.guide"),
+    (r"goals\.(?!source$).+", lambda c: c.goals.source != "none", "with goals.source=none"),
+    (r"intrinsic\.(?!name$).+", lambda c: c.intrinsic.name != "none", "with intrinsic.name=none"),
     (
         r"llm\..+",
         lambda c: asks_a_language_model(c) or _queued(c),
-        "method={method.name}, which asks no language model",
+        "with method={method.name}, which asks no language model",
     ),
     (
         r"policy\.lm\.(?!action_tokens$).+",
         lambda c: c.policy.network == LANGUAGE_MODEL,
-        "policy.network={policy.network}",
+        "with policy.network={policy.network}",
     ),
-    (r"fit\..+", lambda c: _does(c, "fit"), "no stage that fits"),
-    (r"collect\..+", lambda c: _does(c, "collect"), "no stage that collects"),
-    (r"generalise\..+", lambda c: _does(c, "generalise"), "no stage that generalises"),
-    (r"evaluate\.(episodes|videos|beside)", lambda c: _does(c, "evaluate"), "no stage that evaluates"),
-    (r"evaluate\.every", trains, "no stage that trains"),
-    (r"evaluate\.validation_episodes", lambda c: trains(c) and c.evaluate.every > 0, "no evaluation during training"),
+    (r"fit\..+", lambda c: _does(c, "fit"), "without a stage that fits"),
+    (r"collect\..+", lambda c: _does(c, "collect"), "without a stage that collects"),
+    (r"generalise\..+", lambda c: _does(c, "generalise"), "without a stage that generalises"),
+    (r"evaluate\.(episodes|videos|beside)", lambda c: _does(c, "evaluate"), "without a stage that evaluates"),
+    (r"evaluate\.every", trains, "without a stage that trains"),
+    (
+        r"evaluate\.validation_episodes",
+        lambda c: trains(c) and c.evaluate.every > 0,
+        "without evaluations during training",
+    ),
 )
 
 
@@ -79,9 +83,7 @@ def lines(config: Config, keys: Iterable[str]) -> list[str]:
                 reason = re.sub(r"\{(.+?)\}", lambda found: str(values[found[1]]), why)
                 told.setdefault(reason, []).append(f"{key}={values.get(key)}")
                 break
-    return [
-        f"{', '.join(words)} {'has' if len(words) == 1 else 'have'} no effect with {w}" for w, words in told.items()
-    ]
+    return [f"{', '.join(words)} {'has' if len(words) == 1 else 'have'} no effect {w}" for w, words in told.items()]
 
 
 def tell(config: Config, origins: dict[str, str]) -> tuple[Config, dict[str, str]]:
@@ -93,7 +95,8 @@ def tell(config: Config, origins: dict[str, str]) -> tuple[Config, dict[str, str
 
 def tell_words(config: Config, words: list[str]) -> None:
     """`tell`, of words that were laid over a saved configuration."""
-    tell(config, dict.fromkeys(layers(words, only_chosen=True)[-1].values, COMMAND_LINE))
+    if words:
+        tell(config, dict.fromkeys(layers(words, only_chosen=True)[-1].values, COMMAND_LINE))
 
 
 def assert_minibatch(config: Config, origins: Mapping[str, str]) -> None:

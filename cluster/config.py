@@ -73,7 +73,7 @@ class RunConfig(Part):
     max_wall_seconds: float | None = None
     """Stop, resumable, after this many seconds; none never stops."""
     checkpoint_every_s: float = 60.0
-    """Seconds between checkpoints."""
+    """Seconds between checkpoints; the first comes with the first update."""
     log_every_s: float = 10.0
     """Seconds between lines of progress."""
     keep_checkpoints: int = 3

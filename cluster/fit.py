@@ -8,6 +8,7 @@ into calls does not show in the weights or in the rows. A rank that dies costs w
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -125,7 +126,7 @@ class Fitting:
         self.step: int = record["counters"]["version"]
         self.recent: list[list[float]] = record["recent"]  # of the steps since the last row
         self._wall_before, self._began = record["counters"]["wall_seconds"], time.monotonic()
-        self._saved_at = time.monotonic()
+        self._saved_at = -math.inf if checkpoint is None else time.monotonic()  # the first comes with the first steps
         self.progress.note(
             f"fit: {there['steps']:,} steps to learn from, {there['validation_steps']:,} held-out ones to look at, "
             f"of {there['episodes']:,} episodes"

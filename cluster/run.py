@@ -224,6 +224,10 @@ class _Controller:
                     if any(stage.asks(self.config) for stage in todo):
                         self._language = LanguageService(backend, self.config, self.folder.path, progress.note)
                         self._language_setup = self._language.start()
+                    if self.folder.attempt > 1 and not self.folder.kept:
+                        progress.note(
+                            f"{self.folder.name} starts over: it ended before anything was saved to go on from"
+                        )
                     for skipped in self.checkpoint.skipped if self.checkpoint else ():
                         progress.note(f"skipped a damaged checkpoint: {skipped}")
                     engines = {

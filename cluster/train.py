@@ -10,6 +10,7 @@ The controller moves references only; it reads the small summaries.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -172,7 +173,7 @@ class Training:
         self.ready: list[Ready] = []
         self._clock = time.monotonic()
         self._wall_before = self.counters.wall_seconds
-        self._saved_at = time.monotonic()
+        self._saved_at = -math.inf if checkpoint is None else time.monotonic()  # the first comes with the first update
         self.tally.begin(self.counters.env_steps)
         self._learning: list[Ready] = []
 

@@ -69,11 +69,12 @@ def test_status_says_that_what_saved_something_can_be_resumed(dead, capsys, kept
     assert "died (resumable)" in shown(dead, capsys)
 
 
-def test_the_first_checkpoint_comes_with_the_first_update(tmp_path):
+def test_the_first_checkpoint_comes_with_the_first_update_and_the_time_left_later(tmp_path, capsys):
     """Later ones come by the clock: with a minute between two, a short run has the first and the last."""
     assert controller.run(compose(words(tmp_path, "learner.env_steps=512"))) == 0
     names = sorted(path.name for path in (tmp_path / "a" / "checkpoints").glob("v*"))
     assert names == ["v00000001-a0001", "v00000008-a0001"]
+    assert capsys.readouterr().out.splitlines()[0].endswith("left -")  # of one update nothing can be told
 
 
 def test_a_resume_says_that_it_starts_over_if_nothing_was_saved(tmp_path, monkeypatch, capsys):

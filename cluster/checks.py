@@ -42,10 +42,6 @@ BOUNDS = (  # dotted keys, what their values must be, and the test
         lambda value: 0 <= value <= 1,
     ),
     (r"fit\.validation", "between 0 and 0.5", lambda value: 0 <= value <= 0.5),
-    # Ray itself is known to hold some 40,000 processes; the number of an env over all actors is an int32.
-    (r"actors\.n", "at most 100000", lambda value: value <= 100_000),
-    (r"actors\.envs", "at most 20000", lambda value: value <= 20_000),
-    (r"actors\.steps", "at most 1000000", lambda value: value <= 1_000_000),
     (r"learner\.threads", "at most 1024", lambda value: value <= 1024),
     (r"policy\.hidden", "at most 65536", lambda value: value <= 65_536),
     (

@@ -25,6 +25,7 @@ from actors.evaluate import EvaluateConfig
 from actors.rollout import ActorsConfig
 from cluster.cases import CASES, GeneraliseConfig
 from cluster.checks import DEFAULT, out_of_bounds, unknown_key, wrong_value
+from cluster.limits import assert_sensible
 from cluster.overrides import ConfigError, Layer, UsageError, flatten, layers, nest, suggestion
 from cluster.topology import ClusterConfig, every_stage
 from cluster.unread import assert_minibatch
@@ -259,6 +260,7 @@ def _check(config: Config) -> None:
         raise ConfigError(f"env.id: {unknown.args[0]}") from None
     except ValueError as reason:
         raise ConfigError(f"impossible combination: {reason}") from None
+    assert_sensible(config)
     actors, learner = config.actors, config.learner
     if actors.n % learner.n or learner.chunks % learner.n:
         raise ConfigError(

@@ -4,7 +4,7 @@
                      machine ── available() ──> bytes that are left ─────┴──> one sentence, or the run begins
 
 Estimates are floors: only what is certain counts, so that what is refused could not have run. Jobs (`cluster=slurm`,
-`kubernetes`) run on other machines, and for them the bounds of `cluster/checks.py` stand alone.
+`kubernetes`) run on other machines, whose memory is not known here: for them plain bounds stand alone.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ EPISODE = 100
 """Bytes of an evaluated episode: its seed and its row, joined to one table, and a resample for the interval."""
 SHARE = 32
 """Bytes of an episode that is to be collected."""
+MOST = {"actors.n": 100_000, "actors.envs": 20_000, "actors.steps": 1_000_000}
+"""On any cluster: Ray is known to hold some 40,000 processes, and the number of an env over all actors is an int32."""
 SIZES = {  # keys that size memory, and of what
     "actors.n": "a process or an object each, with its envs and their chunk",
     "actors.envs": "of each actor, with their chunk",
@@ -46,8 +48,18 @@ SIZES = {  # keys that size memory, and of what
 }
 
 
+def assert_sensible(config: Config) -> None:
+    """Refuse what no cluster elsewhere takes. Of this machine's, `assert_fits` says more.
+
+    Raises:
+        ConfigError: a number is beyond `MOST`.
+    """
+    if config.cluster.name not in ACTOR:
+        _assert_bounded(config)
+
+
 def assert_fits(config: Config, room: float | None = None) -> None:
-    """Refuse what this machine has no memory for. Clusters elsewhere are not judged.
+    """Refuse what this machine has no memory for. The memory of clusters elsewhere is not judged.
 
     room: bytes; None asks the machine.
 
@@ -59,7 +71,7 @@ def assert_fits(config: Config, room: float | None = None) -> None:
     room = available() if room is None else room
     total = needed(config)
     if total <= room:
-        return
+        return _assert_bounded(config)
     key = min(SIZES, key=lambda one: needed(_with(config, one, 1)))
     value = _value(config, key)
     fits, too_many = 0, value
@@ -141,6 +153,12 @@ def _observed(config: Config) -> tuple[int, int]:
     # A replay keeps a category in as few bytes as it can, an action, its reward and two flags.
     stored = sum(math.prod(field.shape) * (1 if field.kind == "category" else field.dtype.itemsize) for field in read)
     return seen, stored + 7
+
+
+def _assert_bounded(config: Config) -> None:
+    for key, most in MOST.items():
+        if _value(config, key) > most:
+            raise ConfigError(f"{key}: must be at most {most}, got {_value(config, key)}")
 
 
 def _value(config: Config, key: str) -> int:

@@ -23,7 +23,7 @@ def refused(*words, room=4 * GIB):
 @pytest.mark.parametrize(
     ("words", "key"),
     [
-        (["actors.n=90000"], "actors.n"),
+        (["actors.n=100000000"], "actors.n"),
         (["actors.envs=20000", "actors.steps=1000000"], "actors.steps"),
         (["cluster=inline", "actors.envs=20000", "actors.steps=20000", "actors.n=1"], "actors.envs"),
         (["learner.chunks=2000000", "actors.envs=1000"], "learner.chunks"),
@@ -66,9 +66,6 @@ def test_a_sweep_is_refused_whole(monkeypatch):
 @pytest.mark.parametrize(
     ("word", "most"),
     [
-        ("actors.n=100000000", "100000"),
-        ("actors.envs=100000000", "20000"),
-        ("actors.steps=100000000", "1000000"),
         ("learner.threads=1000000", "1024"),
         ("policy.hidden=10000000", "65536"),
         ("evaluate.episodes=999999999999", "100000000"),
@@ -83,9 +80,17 @@ def test_no_cluster_takes_more_than_a_plain_bound(word, most):
     assert out_of_bounds(key, int(most)) == ""
 
 
-def test_a_plain_bound_is_one_sentence():
-    with pytest.raises(ConfigError, match=r"^actors\.n: must be at most 100000, got 100000000$"):
-        compose(["cluster=slurm", "actors.n=100000000"])
+@pytest.mark.parametrize("key", ["actors.n", "actors.envs", "actors.steps"])
+def test_sizes_are_bounded_where_the_memory_is_not_known(key):
+    most = limits.MOST[key]
+    sentence = f"^{key}: must be at most {most}, got {most + 1}$"
+    with pytest.raises(ConfigError, match=sentence):
+        compose(["cluster=slurm", f"{key}={most + 1}"])
+    here = compose([f"{key}={most + 1}"])  # what fits here says more
+    with pytest.raises(ConfigError, match=sentence):
+        limits.assert_fits(here, math.inf)
+    with pytest.raises(ConfigError, match=f"^{key}={most + 1} .* takes the run to"):
+        limits.assert_fits(here, 2 * GIB if key == "actors.n" else GIB // 5)
 
 
 # ---- how much there is ----------------------------------------------------------------------------------------------

@@ -49,10 +49,10 @@ def run(
         return print("\n".join(registry.ids()))
     if multirun:
         return sweep(words, jobs, dry_run or cfg)
-    from cluster import start
+    from cluster import start, unread
     from cluster.config import explain, named, render
 
-    config, origins = explain(words or [])
+    config, origins = unread.tell(*explain(words or []))
     if cfg:
         return print_tree(render(config, origins))
     if dry_run:

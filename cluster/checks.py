@@ -42,6 +42,14 @@ BOUNDS = (  # dotted keys, what their values must be, and the test
         lambda value: 0 <= value <= 1,
     ),
     (r"fit\.validation", "between 0 and 0.5", lambda value: 0 <= value <= 0.5),
+    (r"learner\.threads", "at most 1024", lambda value: value <= 1024),
+    (r"policy\.hidden", "at most 65536", lambda value: value <= 65_536),
+    (
+        r"(evaluate|generalise)\.episodes|evaluate\.validation_episodes",
+        "at most 100000000, the seeds that are held out for it",
+        lambda value: value <= 100_000_000,
+    ),
+    (r"collect\.episodes", "at most 1000000000, the seeds of training", lambda value: value <= 10**9),
     (r"goals\.limit", "between 1 and 20", lambda value: 1 <= value <= 20),
     (r"run\.name", "made of letters, digits and . _ - + =", re.compile(r"(\w[\w.+=-]*)?").fullmatch),
 )

@@ -24,8 +24,10 @@ from actors.evaluate import EvaluateConfig
 from actors.rollout import ActorsConfig
 from cluster.cases import CASES, GeneraliseConfig
 from cluster.checks import DEFAULT, out_of_bounds, unknown_key, wrong_value
+from cluster.limits import assert_sensible
 from cluster.overrides import COMMAND_LINE, ConfigError, Layer, UsageError, flatten, layers, nest, suggestion
 from cluster.topology import ClusterConfig, every_stage
+from cluster.unread import assert_minibatch
 from envs import registry
 from envs.api import EnvSpec
 from envs.config import Part
@@ -72,7 +74,7 @@ class RunConfig(Part):
     max_wall_seconds: float | None = None
     """Stop, resumable, after this many seconds; none never stops."""
     checkpoint_every_s: float = 60.0
-    """Seconds between checkpoints."""
+    """Seconds between checkpoints; the first comes with the first update."""
     log_every_s: float = 10.0
     """Seconds between lines of progress."""
     keep_checkpoints: int = 3
@@ -191,6 +193,7 @@ def explain(words: list[str]) -> tuple[Config, dict[str, str]]:
     """`compose`, and the source of each value that is not a default: dotted key -> a file, or `command line`."""
     config, origins = _merge({}, layers(words))
     _check(config)
+    assert_minibatch(config, origins)
     artifact(config, "from", config.from_)
     artifact(config, "dqn.guide", config.dqn.guide)
     return config, origins
@@ -202,8 +205,9 @@ def update(config: Config, words: list[str]) -> Config:
     Raises:
         ConfigError: with one sentence.
     """
-    changed, _ = _merge(flatten(config.model_dump()), layers(words, only_chosen=True))
+    changed, origins = _merge(flatten(config.model_dump()), layers(words, only_chosen=True))
     _check(changed)
+    assert_minibatch(changed, origins)
     return changed
 
 
@@ -256,6 +260,7 @@ def _check(config: Config) -> None:
         raise ConfigError(f"env.id: {unknown.args[0]}") from None
     except ValueError as reason:
         raise ConfigError(f"impossible combination: {reason}") from None
+    assert_sensible(config)
     actors, learner = config.actors, config.learner
     if actors.n % learner.n or learner.chunks % learner.n:
         raise ConfigError(

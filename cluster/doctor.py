@@ -19,7 +19,7 @@ from typing import Literal
 from rich.console import Console
 from rich.table import Table
 
-from cluster import exposure
+from cluster import exposure, limits
 from cluster.exposure import Answer
 from cluster.overrides import ROOT, UsageError
 from cluster.terminal import refuse_foreign_packages
@@ -117,8 +117,7 @@ def _gpu(runs: Path) -> Finding:
 
 
 def _memory(runs: Path) -> Finding:
-    meminfo = dict(re.findall(r"^(\w+):\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE))
-    free = int(meminfo["MemAvailable"]) * 1024 / GIB
+    free = limits.available() / GIB
     shared = shutil.disk_usage("/dev/shm").free / GIB
     text = f"{free:.1f} GiB available, {shared:.1f} GiB of shared memory"
     if free < 1.5:

@@ -8,6 +8,7 @@ into calls does not show in the weights or in the rows. A rank that dies costs w
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -18,6 +19,7 @@ from cluster.config import Config
 from cluster.folder import RunFolder
 from cluster.learners import LearnerDied
 from cluster.metrics import Metrics
+from cluster.pace import Pace, duration
 from cluster.progress import Progress
 from cluster.stop import Stop
 from cluster.supervisor import last_line
@@ -124,8 +126,9 @@ class Fitting:
             self.ranks.call("load_weights", initial, timeout=start_s)
         self.step: int = record["counters"]["version"]
         self.recent: list[list[float]] = record["recent"]  # of the steps since the last row
+        self.pace = Pace(self.fit.steps)
         self._wall_before, self._began = record["counters"]["wall_seconds"], time.monotonic()
-        self._saved_at = time.monotonic()
+        self._saved_at = -math.inf if checkpoint is None else time.monotonic()  # the first comes with the first steps
         self.progress.note(
             f"fit: {there['steps']:,} steps to learn from, {there['validation_steps']:,} held-out ones to look at, "
             f"of {there['episodes']:,} episodes"
@@ -162,13 +165,13 @@ class Fitting:
         return {"version": self.step, "env_steps": self.step * self.fit.batch, "wall_seconds": wall}
 
     def _show(self) -> None:
-        counters, row = self._counters(), self.row
+        row = self.row
         parts = [f"fit  steps {self.step:,}/{self.fit.steps:,}"]
         parts += [f"{key} {row[f'fit/{key}']:.3f}" for key in ("loss", "accuracy") if row]
         if "fit/validation_accuracy" in row:
             parts.append(f"validation {row['fit/validation_loss']:.3f}, {row['fit/validation_accuracy']:.3f}")
-        left = (self.fit.steps - self.step) * counters["wall_seconds"] / self.step
-        self.progress.line("  ".join([*parts, f"left {left:.0f} s"]))
+        self.pace.reached(self.step)
+        self.progress.line("  ".join([*parts, f"left {duration(self.pace.left)}"]))
 
     def _save(self) -> None:
         counters = self._counters()

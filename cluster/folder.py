@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 LISTED = 5  # of the runs that a wrong name is answered with
+KEPT = ("checkpoints/v*", "stages/*/manifest.json", "stages/*/[!.]*.arrow", "stages/*/checkpoints-*/v*")
+"""What a run leaves on its way that a resume goes on from: checkpoints, stages that are done, episodes collected."""
 
 
 class RunError(UsageError):
@@ -144,6 +146,11 @@ class RunFolder:
     def replay(self) -> Path:
         """What the learner keeps between two checkpoints, if its method has a replay."""
         return self.path / "replay"
+
+    @property
+    def kept(self) -> bool:
+        """Whether there is anything to go on from; else a resume starts over."""
+        return any(any(self.path.glob(pattern)) for pattern in KEPT)
 
     @property
     def stop_file(self) -> Path:
@@ -326,7 +333,8 @@ def _state(path: Path, status: dict[str, Any], jobs: dict[Path, Queued] | None) 
             return f"queued ({job.reason})" if job.reason else "queued"
         return "running" if state == "running" else f"job {job.state.lower()}"
     if state == "queued" or (state == "running" and ((path / "slurm.json").exists() or not is_running(status))):
-        return "died (resumable)"
+        begun = state == "running"  # a job that never began has nothing to lose
+        return "died (starts over)" if begun and not RunFolder(path).kept else "died (resumable)"
     return state
 
 

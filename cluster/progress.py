@@ -17,6 +17,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from cluster.folder import RunFolder
+from cluster.pace import duration
 
 
 class Progress:
@@ -88,7 +89,7 @@ class Progress:
             f"lag {row.get('policy/lag_mean', 0):.1f}",
             f"actors {row.get('actors_alive', 0)}/{row.get('actors', 0)}",
             f"bottleneck {row.get('bottleneck', '-')}",
-            f"left {_duration(row.get('seconds_left', 0.0))}",
+            f"left {duration(row.get('seconds_left'))}",
         ]
         return "  ".join(parts)
 
@@ -112,7 +113,7 @@ class Progress:
             "actors",
             f"{row.get('actors_alive', 0)} of {row.get('actors', 0)} alive",
             f"{row.get('restarts', 0)} restarts, {row.get('dropped_chunks', 0)} chunks dropped, "
-            f"left {_duration(row.get('seconds_left', 0.0))}",
+            f"left {duration(row.get('seconds_left'))}",
         )
         for note in self._notes:
             table.add_row("", "", f"[dim]{note.splitlines()[0][:90]}[/dim]")
@@ -132,8 +133,3 @@ class Progress:
         if outcome is None:
             return "-"
         return f"{outcome:.2f}" if self._score else f"{outcome:.1%}"
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -25,7 +25,7 @@ import envs
 from actors import ActorSetup
 from actors.guide import Guidance
 from actors.language import LanguageSetup
-from cluster import artifacts, generalise
+from cluster import artifacts, generalise, limits
 from cluster import config as configuration
 from cluster.backend import Backend, Inline, Interrupted
 from cluster.collect import Collecting
@@ -74,6 +74,7 @@ def run(config: Config) -> int:
     Raises:
         UsageError: nothing was started and nothing written; or the run ended resumable, with an exit code of its own.
     """
+    limits.assert_fits(config)
     assert_model(config)
     initial = initial_weights(config)
     guide_weights(config)  # a wrong name is told before anything is written
@@ -99,6 +100,7 @@ def resume(path: Path, words: list[str], allow_change: bool) -> int:
         raise RunError(
             f"{', '.join(changed)} would make {path.name!r} another experiment; add --allow-change if that is meant"
         )
+    limits.assert_fits(config)
     folder = RunFolder(path)
     assert_model(config)
     found = read_checkpoint(folder)
@@ -115,6 +117,7 @@ def evaluate(path: Path, words: list[str]) -> int:
     With `stages=[generalise]` it is tried in other words and worlds, into `stages/generalise-<n>`.
     """
     config = configuration.update(configuration.load(path / "config.yaml"), words)
+    limits.assert_fits(config)
     folder = RunFolder(path)
     player: Player = next((s.player for s in selected(config) if s.kind == "evaluate"), "policy")
     kinds = {s.kind for s in selected(config)}
@@ -225,6 +228,10 @@ class _Controller:
                     if any(stage.asks(self.config) for stage in todo):
                         self._language = LanguageService(backend, self.config, self.folder.path, progress.note)
                         self._language_setup = self._language.start()
+                    if self.folder.attempt > 1 and not self.folder.kept:
+                        progress.note(
+                            f"{self.folder.name} starts over: it ended before anything was saved to go on from"
+                        )
                     for skipped in self.checkpoint.skipped if self.checkpoint else ():
                         progress.note(f"skipped a damaged checkpoint: {skipped}")
                     engines = {

@@ -11,6 +11,7 @@ checkpoint, and finds again what it had found since.
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -146,7 +147,8 @@ class Searching:
 
     def _play(self, search: NoveltySearch, place: Path, crew: Crew, stop: Stop) -> bool:
         self.waiting: list[Any] = []
-        saved = shown = time.monotonic()
+        shown = time.monotonic()
+        saved = shown if search.closed else -math.inf  # the first checkpoint comes with the first generation
         first, begun = 0, 0.0
         while not search.done and not stop.reason:
             self._give(search, crew)
@@ -164,7 +166,7 @@ class Searching:
             if now - shown > ROW_S or search.done:
                 shown = now
                 self._show(search, crew)
-            if now - saved > self.config.run.checkpoint_every_s:
+            if search.closed and now - saved > self.config.run.checkpoint_every_s:
                 saved = now
                 self._save(search, place)
         self._save(search, place)

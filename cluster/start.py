@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster import config as configuration
+from cluster import limits, unread
 from cluster.config import Config, UsageError
 
 QUEUES = {"slurm": "cluster.slurm", "kubernetes": "cluster.kubernetes"}
@@ -36,7 +37,9 @@ def resume(path: Path, words: list[str], allow_change: bool) -> int:
     if "CAIRN_JOB" not in os.environ:
         from cluster import slurm
 
-        name = configuration.update(configuration.load(path / "config.yaml"), words).cluster.name
+        config = configuration.update(configuration.load(path / "config.yaml"), words)
+        unread.tell_words(config, words)
+        name = config.cluster.name
         if name == "slurm":
             return slurm.resume(path, words, allow_change)
         if name == "kubernetes":
@@ -54,6 +57,7 @@ def dry_run(config: Config) -> str:
         return str(queue.render(config))
     from cluster.topology import draw
 
+    limits.assert_fits(config)
     return draw(config)
 
 

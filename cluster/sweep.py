@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from cluster import limits
 from cluster.config import Config, compose, named
 from cluster.overrides import ROOT, ConfigError, parse, shown
 from cluster.terminal import print_whole
@@ -97,6 +98,8 @@ def plan(words: list[str]) -> tuple[Config, list[str], list[Member]]:
     if any(word.startswith("run.name=") for word in combinations[0]):
         raise ConfigError("run.name: one name for the whole sweep: its members are numbered")
     configs = [compose(fixed + combination) for combination in combinations]  # all: a mistake shows before any begins
+    for config in configs:
+        limits.assert_fits(config)
     first = named(configs[0])
     fixed = [word for word in fixed if not word.startswith("run.name=")]
     path = Path(first.run.folder) / first.run.name / "sweep.json"

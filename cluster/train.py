@@ -10,6 +10,7 @@ The controller moves references only; it reads the small summaries.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from cluster.folder import RunFolder
 from cluster.goal_table import add
 from cluster.learners import LearnerDied, LearnerGroup, Ready
 from cluster.metrics import Metrics
+from cluster.pace import Pace
 from cluster.policy_server import ServedPolicy, served
 from cluster.progress import Progress
 from cluster.stop import Stop
@@ -173,8 +175,9 @@ class Training:
         self.ready: list[Ready] = []
         self._clock = time.monotonic()
         self._wall_before = self.counters.wall_seconds
-        self._saved_at = time.monotonic()
+        self._saved_at = -math.inf if checkpoint is None else time.monotonic()  # the first comes with the first update
         self.tally.begin(self.counters.env_steps)
+        self.pace = Pace(self.config.learner.env_steps)
         self._learning: list[Ready] = []
 
     def _let_learner_end(self) -> None:
@@ -369,8 +372,8 @@ class Training:
         row |= report | self.tally.speed(counters.env_steps, actors)
         self.metrics.write(row)
         self.watch.updated()
-        left = (self.config.learner.env_steps - counters.env_steps) * counters.wall_seconds / max(counters.env_steps, 1)
-        self.row = self.row | row | {"seconds_left": max(0.0, left)}
+        self.pace.reached(counters.env_steps, warm=row.get("replay/updates") != 0)  # not while a replay fills
+        self.row = self.row | row | {"seconds_left": self.pace.left}
 
     def _evaluated(self, evaluation: Evaluation) -> None:
         row = evaluation.row() | {"wall_seconds": self.counters.wall_seconds}

@@ -67,7 +67,8 @@ class LearnerConfig(Part):
     epochs: int = 4
     """Passes over each batch of chunks."""
     minibatch: int = 256
-    """Env steps per gradient step, over all ranks (with memory: rounded to whole envs of a chunk; dqn: replayed)."""
+    """Env steps per gradient step, over all ranks (with memory: rounded to whole envs of a chunk; dqn: replayed). More
+    than there is to draw from is refused, on the command line of PPO and in any file of dqn."""
     chunks: int = 0
     """Chunks per update; 0 means one from each actor."""
     discount: float = 0.99

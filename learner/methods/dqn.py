@@ -45,10 +45,17 @@ def check(config: Any, spec: EnvSpec) -> None:
         raise ValueError(f"policy.v_min must be less than policy.v_max, got {policy.v_min} and {policy.v_max}")
     lanes = actors.n * actors.envs // learner.n
     lane = dqn.capacity // max(1, lanes)
-    if lane - lane // 10 - dqn.n_step < 4 * actors.steps:  # a tenth is kept out of draws, and the newest rows wait
+    drawn = lane - lane // 10 - dqn.n_step  # a tenth is kept out of draws, and the newest rows wait
+    if drawn < 4 * actors.steps:
         raise ValueError(
             f"dqn.capacity={dqn.capacity} gives each of {lanes} envs {lane} rows: fewer can be drawn than four chunks"
             f" of {actors.steps} steps have"
+        )
+    most = min(drawn * lanes * learner.n, learner.env_steps)
+    if learner.minibatch > most:
+        raise ValueError(
+            f"learner.minibatch={learner.minibatch} is more than the {most} rows that can ever be drawn from, by"
+            f" dqn.capacity={dqn.capacity} and learner.env_steps={learner.env_steps}: nothing would be learned"
         )
     if dqn.start_steps >= learner.env_steps:
         raise ValueError(f"dqn.start_steps={dqn.start_steps} leaves nothing of learner.env_steps={learner.env_steps}")

@@ -94,7 +94,7 @@ def test_adapters_alone_are_saved_evaluated_and_given_to_another_run(tmp_path):
 
 def test_the_actors_play_by_the_words_that_the_learner_learns_from(tmp_path):
     """Ratios are 1 in a whole run: prompts, variants and weights are the same on both sides."""
-    words = [*WORDY, "sync=false", "learner.epochs=1", "learner.minibatch=1000", "stages=[train]"]
+    words = [*WORDY, "sync=false", "learner.epochs=1", "stages=[train]"]
     assert controller.run(config(tmp_path, "a", *words, "actors.n=1")) == 0
     fresh = [row for row in rows(tmp_path / "a", "train") if row["policy/lag_max"] == 0]
     assert fresh

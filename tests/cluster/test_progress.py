@@ -9,6 +9,7 @@ from cluster import run as controller
 from cluster.backend import Inline
 from cluster.config import compose
 from cluster.folder import RunFolder
+from cluster.pace import Pace
 from cluster.progress import Progress
 
 ROW = {"env_steps": 2000, "version": 3, "charts/success_rate": 0.5, "charts/episodic_return": 2.218}
@@ -77,3 +78,67 @@ class Unseen:
 
     def close(self):
         pass
+
+
+# ---- the time left --------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """Seconds, moved by hand."""
+
+    now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+def lefts(total, points):
+    """What is said after each of (seconds since the one before, count, ...)."""
+    clock = Clock()
+    pace, said = Pace(total, clock), []
+    for seconds, *point in points:
+        clock.now += seconds
+        pace.reached(*point)
+        said.append(pace.left)
+    return said
+
+
+def test_the_time_before_the_first_update_does_not_count():
+    """40 s of compiling and then 100 steps a second: what is left is not 40 s a hundred steps."""
+    assert lefts(1000, [(40, 100), (1, 200), (4, 600)]) == [None, None, 4.0]
+
+
+def test_nothing_is_said_before_there_is_something_to_tell_from():
+    assert lefts(1000, [(0, 10), (1, 20), (3, 50), (0.9, 60)]) == [None] * 4
+    assert lefts(1000, [(0, 10), (9, 10)]) == [None, None]
+    assert Pace(1000).left is None
+
+
+def test_one_slow_update_is_enough_to_tell_from():
+    assert lefts(400, [(30, 100), (300, 200)]) == [None, 600.0]
+
+
+def test_what_is_done_is_done_at_once():
+    assert lefts(100, [(40, 100)]) == [0.0]
+
+
+def test_only_the_last_minute_counts():
+    slow, fast = [(10, 10 * i) for i in range(1, 11)], [(10, 100 + 100 * i) for i in range(1, 8)]
+    assert lefts(10_000, [*slow, *fast])[-1] == (10_000 - 800) / 10
+
+
+def test_while_a_replay_fills_nothing_is_said_and_its_speed_does_not_count():
+    filling = [(5, 1000 * i, False) for i in range(1, 5)]
+    assert lefts(10_000, [*filling, (10, 4100, True), (10, 4200, True)]) == [None] * 5 + [580.0]
+
+
+def test_a_learner_that_went_back_to_a_checkpoint_is_timed_anew():
+    assert lefts(1000, [(0, 100), (10, 300), (60, 200), (10, 300)]) == [None, 35.0, None, 70.0]
+
+
+def test_the_line_and_the_panel_have_a_dash_until_the_time_left_is_known(tmp_path, capsys):
+    progress = Progress(RunFolder(tmp_path), 10_000, 0.0)
+    for seconds, words in ((None, "left -"), (0.0, "left 0 s"), (125.0, "left 2 min 05 s")):
+        progress.update(ROW | {"seconds_left": seconds})
+        assert capsys.readouterr().out.strip().endswith(words)
+        assert words in panel(progress, ROW | {"seconds_left": seconds})

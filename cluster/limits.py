@@ -1,0 +1,178 @@
+"""Whether what a configuration asks for fits: the numbers themselves, and the memory of the machine that it runs on.
+
+    configuration ── needed() ──> bytes that the run cannot do without ──┐
+                     machine ── available() ──> bytes that are left ─────┴──> one sentence, or the run begins
+
+Estimates are floors: only what is certain counts, so that what is refused could not have run. Jobs (`cluster=slurm`,
+`kubernetes`) run on other machines, whose memory is not known here: for them plain bounds stand alone.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cluster.overrides import ConfigError
+from cluster.topology import selected
+from envs import registry
+
+if TYPE_CHECKING:
+    from cluster.config import Config
+
+GIB = 2**30
+ACTOR = {"local": 64 * 2**20, "inline": 16 * 2**10}
+"""Bytes of an actor, by cluster on this machine: a process, measured at 67 MB without PyTorch; an object."""
+ENV = 256
+"""Bytes of an env beside what it observes: seeds, counters, the actions of its episode."""
+STEP = 16
+"""Bytes of a step beside the observation: action, its log-probability, reward, how it ended."""
+EPISODE = 100
+"""Bytes of an evaluated episode: its seed and its row, joined to one table, and a resample for the interval."""
+SHARE = 32
+"""Bytes of an episode that is to be collected."""
+MOST = {"actors.n": 100_000, "actors.envs": 20_000, "actors.steps": 1_000_000}
+"""On any cluster: Ray is known to hold some 40,000 processes, and the number of an env over all actors is an int32."""
+SIZES = {  # keys that size memory, and of what
+    "actors.n": "a process or an object each, with its envs and their chunk",
+    "actors.envs": "of each actor, with their chunk",
+    "actors.steps": "of each chunk",
+    "learner.n": "a process each",
+    "learner.chunks": "that wait for an update",
+    "dqn.capacity": "rows that dqn.keep=memory holds",
+    "evaluate.episodes": "a row of a table each",
+    "evaluate.validation_episodes": "a row of a table each",
+    "generalise.episodes": "a row of a table each",
+    "collect.episodes": "a place in the list of what is to be played each",
+}
+
+
+def assert_sensible(config: Config) -> None:
+    """Refuse what no cluster elsewhere takes. Of this machine's, `assert_fits` says more.
+
+    Raises:
+        ConfigError: a number is beyond `MOST`.
+    """
+    if config.cluster.name not in ACTOR:
+        _assert_bounded(config)
+
+
+def assert_fits(config: Config, room: float | None = None) -> None:
+    """Refuse what this machine has no memory for. The memory of clusters elsewhere is not judged.
+
+    room: bytes; None asks the machine.
+
+    Raises:
+        ConfigError: the run needs more. The sentence names the key that weighs most, and what of it fits.
+    """
+    if config.cluster.name not in ACTOR:
+        return
+    room = available() if room is None else room
+    total = needed(config)
+    if total <= room:
+        return _assert_bounded(config)
+    key = min(SIZES, key=lambda one: needed(_with(config, one, 1)))
+    value = _value(config, key)
+    fits, too_many = 0, value
+    while too_many - fits > 1:
+        middle = (fits + too_many) // 2
+        fits, too_many = (middle, too_many) if needed(_with(config, key, middle)) <= room else (fits, middle)
+    advice = f"{key}={fits} fits" if fits else f"not even {key}=1 fits"
+    raise ConfigError(
+        f"{key}={value} ({SIZES[key]}) takes the run to {_size(total)} of memory at least, and this machine has "
+        f"{_size(room)} left: {advice}"
+    )
+
+
+def needed(config: Config) -> int:
+    """Bytes of memory that a run on this machine cannot do without: those of its largest stage."""
+    return max((_of_stage(config, stage.kind) for stage in selected(config)), default=0)
+
+
+def available(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> float:
+    """Bytes of memory that are left here: on the machine, or in the container if that has less; inf if nothing says.
+
+    Args:
+        proc: where the kernel tells about processes and memory.
+        groups: where it tells the limits of containers and jobs, in either of its two layouts.
+    """
+    try:
+        told = (proc / "meminfo").read_text()
+    except OSError:
+        return math.inf
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", told, re.MULTILINE)
+    room = int(found[1]) * 1024 if found else math.inf
+    own = proc / "self" / "cgroup"
+    within = re.search(r"^0::/(.*)$", own.read_text(), re.MULTILINE) if own.exists() else None
+    folder = groups / (within[1] if within else "")
+    for place in (folder, *folder.parents):  # a group has no more than those above it
+        if place == groups or groups in place.parents:
+            room = min(room, _left(place, "memory.max", "memory.current", "inactive_file"))
+    old = _left(groups / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+    return min(room, old)
+
+
+def _left(group: Path, limit: str, usage: str, cache: str) -> float:
+    """Bytes that a group may still take; pages of files that nobody uses can be taken from it at any time."""
+    try:
+        most, used = (group / limit).read_text().strip(), int((group / usage).read_text())
+        stat = re.search(rf"^{cache} (\d+)$", (group / "memory.stat").read_text(), re.MULTILINE)
+    except (OSError, ValueError):
+        return math.inf
+    return math.inf if most == "max" else int(most) - used + (int(stat[1]) if stat else 0)
+
+
+def _of_stage(config: Config, kind: str) -> int:
+    actors, learner, evaluate, dqn = config.actors, config.learner, config.evaluate, config.dqn
+    seen, row = _observed(config)
+    here = config.cluster.name == "local"
+    each = ACTOR[config.cluster.name]
+    crew = actors.n * (each + actors.envs * (ENV + seen))
+    ranks = learner.n * each
+    if kind == "train":
+        chunk = actors.steps * actors.envs * (seen + STEP)
+        chunks = (learner.chunks or actors.n) + (actors.n if here else 0)  # actors with processes play at once
+        kept = learner.n * dqn.capacity * row if learner.algorithm == "dqn" and dqn.keep == "memory" else 0
+        validation = EPISODE * evaluate.validation_episodes if evaluate.every else 0
+        return crew + ranks + chunks * chunk + kept + validation
+    if kind == "evaluate":
+        return crew + EPISODE * evaluate.episodes * (1 + len(evaluate.beside))
+    if kind == "generalise":
+        return crew + EPISODE * config.generalise.episodes
+    if kind == "collect":
+        return crew + SHARE * config.collect.episodes
+    return {"fit": ranks, "search": actors.n * each}.get(kind, 0)
+
+
+def _observed(config: Config) -> tuple[int, int]:
+    """Bytes of what the policy reads of one step, and of a replay's row of it."""
+    spec = registry.spec(config.env.id, **config.env.options)
+    read = [field for name, field in spec.fields.items() if name in (config.policy.reads or spec.fields)]
+    seen = sum(math.prod(field.shape) * field.dtype.itemsize for field in read)
+    # A replay keeps a category in as few bytes as it can, an action, its reward and two flags.
+    stored = sum(math.prod(field.shape) * (1 if field.kind == "category" else field.dtype.itemsize) for field in read)
+    return seen, stored + 7
+
+
+def _assert_bounded(config: Config) -> None:
+    for key, most in MOST.items():
+        if _value(config, key) > most:
+            raise ConfigError(f"{key}: must be at most {most}, got {_value(config, key)}")
+
+
+def _value(config: Config, key: str) -> int:
+    section, _, name = key.partition(".")
+    return int(getattr(getattr(config, section), name))
+
+
+def _with(config: Config, key: str, value: int) -> Any:
+    """`config` with another, smaller, number at `key`."""
+    section, _, name = key.partition(".")
+    part = getattr(config, section)
+    smaller = min(value, getattr(part, name))
+    return config.model_copy(update={section: part.model_copy(update={name: smaller})})
+
+
+def _size(count: float) -> str:
+    return f"{count / GIB:,.1f} GiB"

@@ -1,0 +1,126 @@
+"""Words of a command line that do nothing: a key that no part of this run reads, a number beyond all effect.
+
+What a user wrote was meant to matter. A key that nothing reads is told in one line, and the run goes on. A minibatch
+that is larger than all that it could be taken from is refused. What files and defaults set is not judged: they are
+written for many runs.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from cluster.overrides import COMMAND_LINE, ConfigError, flatten, layers
+from cluster.topology import asks_a_language_model, learns, selected, trains
+from learner.models.config import LANGUAGE_MODEL
+
+if TYPE_CHECKING:
+    from cluster.config import Config
+
+PPO_ONLY = (
+    r"learner\.(epochs|gae_lambda|clip|value_clip|value_coefficient|entropy_coefficient|target_kl|normalise_advantage"
+    r"|max_lag|ratio|reference_kl|critic_warmup|normalise_value)"
+)
+Rule = tuple[str, Callable[["Config"], bool], str]
+RULES: tuple[Rule, ...] = (  # keys, when something reads them, and what is so when nothing does: {key} is a value
+    (r"cluster\.slurm\..+", lambda c: c.cluster.name == "slurm", "with cluster={cluster.name}"),
+    (r"cluster\.kubernetes\..+", lambda c: c.cluster.name == "kubernetes", "with cluster={cluster.name}"),
+    (r"cluster\.dashboard", lambda c: c.cluster.name != "inline", "with cluster=inline"),
+    (r"actors\.ahead", lambda c: not c.sync, "with sync=true"),
+    (r"(dqn|intrinsic)\..+", trains, "with method={method.name} and no stage that trains"),
+    (
+        r"learner\.(?!(n|threads|timeout_s|env_steps|algorithm)$).+",
+        trains,
+        "with method={method.name} and no stage that trains",
+    ),
+    (r"learner\.(threads|timeout_s)", lambda c: learns(c) or _does(c, "imitate"), "with method={method.name}"),
+    (
+        r"dqn\..+",
+        lambda c: c.learner.algorithm == "dqn",
+        "with method={method.name} and learner.algorithm={learner.algorithm}",
+    ),
+    (
+        PPO_ONLY,
+        lambda c: c.learner.algorithm == "ppo",
+        "with method={method.name} and learner.algorithm={learner.algorithm}",
+    ),
+    (r"dqn\.(alpha|beta)", lambda c: c.dqn.prioritised, "with dqn.prioritised=false"),
+    (r"dqn\.guide_share", lambda c: bool(c.dqn.guide), "without dqn.guide"),
+    (r"goals\.(?!source$).+", lambda c: c.goals.source != "none", "with goals.source=none"),
+    (r"intrinsic\.(?!name$).+", lambda c: c.intrinsic.name != "none", "with intrinsic.name=none"),
+    (
+        r"llm\..+",
+        lambda c: asks_a_language_model(c) or _queued(c),
+        "with method={method.name}, which asks no language model",
+    ),
+    (
+        r"policy\.lm\.(?!action_tokens$).+",
+        lambda c: c.policy.network == LANGUAGE_MODEL,
+        "with policy.network={policy.network}",
+    ),
+    (r"fit\..+", lambda c: _does(c, "fit"), "without a stage that fits"),
+    (r"collect\..+", lambda c: _does(c, "collect"), "without a stage that collects"),
+    (r"generalise\..+", lambda c: _does(c, "generalise"), "without a stage that generalises"),
+    (r"evaluate\.(episodes|videos|beside)", lambda c: _does(c, "evaluate"), "without a stage that evaluates"),
+    (r"evaluate\.every", trains, "without a stage that trains"),
+    (
+        r"evaluate\.validation_episodes",
+        lambda c: trains(c) and c.evaluate.every > 0,
+        "without evaluations during training",
+    ),
+)
+
+
+def lines(config: Config, keys: Iterable[str]) -> list[str]:
+    """What to say of keys that were given and that nothing reads: one line a reason, empty if all are read."""
+    values: Mapping[str, Any] = flatten(config.model_dump())
+    told: dict[str, list[str]] = {}
+    for key in keys:
+        for pattern, reads, why in RULES:
+            if re.fullmatch(pattern, key) and not reads(config):
+                reason = re.sub(r"\{(.+?)\}", lambda found: str(values[found[1]]), why)
+                told.setdefault(reason, []).append(f"{key}={values.get(key)}")
+                break
+    return [f"{', '.join(words)} {'has' if len(words) == 1 else 'have'} no effect {w}" for w, words in told.items()]
+
+
+def tell(config: Config, origins: dict[str, str]) -> tuple[Config, dict[str, str]]:
+    """Print on stderr what `lines` says of the command line. Returns both as they came."""
+    for line in lines(config, (key for key, origin in origins.items() if origin == COMMAND_LINE)):
+        print(f"note: {line}", file=sys.stderr)
+    return config, origins
+
+
+def tell_words(config: Config, words: list[str]) -> None:
+    """`tell`, of words that were laid over a saved configuration."""
+    if words:
+        tell(config, dict.fromkeys(layers(words, only_chosen=True)[-1].values, COMMAND_LINE))
+
+
+def assert_minibatch(config: Config, origins: Mapping[str, str]) -> None:
+    """Refuse a minibatch from the command line that is larger than the batch which it should divide.
+
+    Raises:
+        ConfigError: it is; the sentence says the largest that has effect.
+    """
+    actors, learner = config.actors, config.learner
+    if origins.get("learner.minibatch") != COMMAND_LINE or learner.algorithm != "ppo" or not trains(config):
+        return
+    chunks = learner.chunks or actors.n
+    batch = chunks * actors.envs * actors.steps
+    if learner.minibatch > batch:
+        raise ConfigError(
+            f"learner.minibatch={learner.minibatch} is more than an update learns from, {chunks} chunks of "
+            f"actors.envs={actors.envs} x actors.steps={actors.steps}: the largest that has effect is {batch}"
+        )
+
+
+def _queued(config: Config) -> bool:
+    """Whether jobs are made of it, which may serve a language model to other runs."""
+    return config.cluster.name in ("slurm", "kubernetes")
+
+
+def _does(config: Config, kind: str) -> bool:
+    return any(stage.kind == kind for stage in selected(config))

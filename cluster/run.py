@@ -228,7 +228,7 @@ class _Controller:
                     if any(stage.asks(self.config) for stage in todo):
                         self._language = LanguageService(backend, self.config, self.folder.path, progress.note)
                         self._language_setup = self._language.start()
-                    if self.folder.attempt > 1 and not self.folder.kept:
+                    if (attempt := self.folder.attempt) and attempt.number > 1 and not self.folder.kept:
                         progress.note(
                             f"{self.folder.name} starts over: it ended before anything was saved to go on from"
                         )

@@ -27,7 +27,7 @@ SECRETS = {
 }
 PLAYS = ["method=zero_shot", "env=toy/Line", "evaluate.episodes=16", "evaluate.videos=0", "actors.n=1"]
 HOSTED = ["llm=openai", "llm.model=faulty", "llm.api=completions", "llm.header_env={x-planted: PLANTED_HEADER}"]
-HOSTED += ["llm.when_away=stop", "llm.retry.base_s=0.01"]
+HOSTED += ["llm.when_away=stop", "llm.retry.base_s=0.01", "actors.backoff_s=0.01"]
 PATCHED = """
 import runpy, sys
 import envs.toy

@@ -18,7 +18,7 @@ demo: setup
 
 test: setup
 	@sh tests/browser.sh
-	$(PY) -m pytest -n 2 --dist worksteal -m "not slow and not gpu"
+	$(PY) -m pytest -n 3 --dist worksteal -m "not slow and not gpu"
 
 test-all: setup
 	@sh tests/browser.sh

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import re
 from dataclasses import replace
 from typing import Any
@@ -164,6 +165,7 @@ class Adapter(VectorEnv):
         if self._painter is None:
             if "rgb_array" not in self._envs[0].metadata.get("render_modes", []):
                 raise LookupError(f"{self.env_spec.id} cannot be drawn: it has no render mode rgb_array")
+            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # no window: SDL looks for a screen and complains
             self._painter = _build(self._name, self._config, render_mode="rgb_array")
         episode, log = (i, int(self._seed[i])), self._log[i, : self._length[i]].copy()
         done = len(self._painted_log)

@@ -1,6 +1,9 @@
 """Any Gymnasium env behind the contract: its spaces, its endings, its own numbers."""
 
+import os
+import subprocess
 import sys
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -8,6 +11,8 @@ import pytest
 from gymnasium import spaces
 
 import envs
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Probe(gymnasium.Env):
@@ -218,6 +223,15 @@ def test_frames_are_of_the_running_episode():
             assert np.array_equal(env.frame(1), raw.render())
     assert not np.array_equal(env.frame(0), env.frame(1))
     assert np.array_equal(env.frame(1), raw.render())
+
+
+def test_frames_are_drawn_without_a_word_where_there_is_no_screen():
+    """What draws them looks for a screen once a process, and would print an error."""
+    drawn = "import envs; env = envs.make('gym/CartPole-v1', num_envs=1); env.reset(seed=0); print(env.frame(0).shape)"
+    without = {name: value for name, value in os.environ.items() if name not in ("XDG_RUNTIME_DIR", "SDL_VIDEODRIVER")}
+    done = subprocess.run([sys.executable, "-c", drawn], env=without, cwd=ROOT, capture_output=True, text=True)
+    assert done.stderr == ""
+    assert done.stdout.strip().endswith("(400, 600, 3)")
 
 
 def test_frames_follow_a_restore():

@@ -12,9 +12,10 @@ folder=$(realpath -m "$2")
 state=$folder/state
 
 install() {
-    command -v slurmctld > /dev/null && command -v munged > /dev/null && command -v ip > /dev/null && return
+    command -v slurmctld > /dev/null && command -v munged > /dev/null && command -v ip > /dev/null &&
+        command -v ps > /dev/null && return
     apt-get update -q
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends slurm-wlm munge iproute2
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends slurm-wlm munge iproute2 procps
 }
 
 authenticate() {

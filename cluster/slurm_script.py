@@ -288,6 +288,7 @@ END = r"""
 while kill -0 "$job" 2> /dev/null; do
     wait "$job" # a signal interrupts it
 done
+trap '' USR2 TERM # nothing is left to save: a TERM that comes with the requeue must not ask the next start to stop
 wait "$job"
 code=$?
 for process in "${asking[@]}" ${ray:+"$ray"}; do

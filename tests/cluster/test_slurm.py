@@ -293,6 +293,18 @@ def test_two_warnings_are_one_requeue(commands, tmp_path):
     assert requeues(commands) == ["scontrol requeue 77"]
 
 
+def test_the_signal_that_comes_with_a_requeue_does_not_stop_the_next_start(commands, tmp_path):
+    """SLURM ends the job that it queues again by TERM, which may come before the script is through."""
+    running = Running(commands, tmp_path)
+    commands("scontrol", "kill -TERM $PPID; sleep 0.2")
+    running.await_file("listens")
+    running.process.send_signal(signal.SIGUSR2)
+    assert running.end() == 3
+    assert requeues(commands) == ["scontrol requeue 77"]
+    time.sleep(0.2)
+    assert not (running.run / "STOP").exists()
+
+
 def test_who_cancels_a_job_does_not_want_it_again(commands, tmp_path):
     running = Running(commands, tmp_path)
     running.await_file("listens")

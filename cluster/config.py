@@ -390,7 +390,10 @@ def load(path: Path) -> Config:
         raise ConfigError(f"{path} is damaged: it is not YAML") from None
     if not isinstance(tree, dict):
         raise ConfigError(f"{path} is damaged: it holds no keys")
-    return _merge({}, [Layer(str(path), flatten(tree))])[0]
+    try:
+        return _merge({}, [Layer(str(path), flatten(tree))])[0]
+    except UsageError as error:  # words come too late for it
+        raise ConfigError(f"{error}; a run keeps the configuration that it began with: mend the file by hand") from None
 
 
 def render(config: Config, origins: Mapping[str, str]) -> str:

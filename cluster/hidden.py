@@ -17,9 +17,8 @@ def hide(config: Mapping[str, Any], manifest: Mapping[str, Any]) -> tuple[dict[s
     llm = config.get("llm")
     if not isinstance(llm, Mapping) or not (secrets := set(_secrets(llm))):
         return dict(config), dict(manifest)
-    command = manifest.get("command")
-    if isinstance(command, list):
-        manifest = {**manifest, "command": [_word(str(word)) for word in command]}
+    if "command" in manifest:
+        manifest = {**manifest, "command": _line(str(manifest["command"]), secrets)}
     return {**config, "llm": _tree(llm, secrets)}, dict(manifest)
 
 
@@ -53,7 +52,9 @@ def _tree(value: Any, secrets: set[str]) -> Any:
     return HIDDEN if str(value) in secrets else value
 
 
-def _word(word: str) -> str:
-    """A word of the command line; of one that may hold a secret, the key alone."""
-    key, equals, _ = word.partition("=")
-    return f"{key}={HIDDEN}" if equals and re.match(r"llm\.(headers|query|body|base_url)\b", key) else word
+def _line(command: str, secrets: set[str]) -> str:
+    """A command line up to the first word that may hold a secret. Words stand there without quotes, so that nobody can
+    tell where this one ends."""
+    for secret in secrets:
+        command = command.replace(secret, HIDDEN)
+    return re.sub(r"(\bllm\.(?:headers|query|body|base_url)\b[^=\s]*)=.*", rf"\1={HIDDEN}", command, flags=re.DOTALL)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,10 +59,11 @@ def assert_sensible(config: Config) -> None:
         _assert_bounded(config)
 
 
-def assert_fits(config: Config, room: float | None = None) -> None:
+def assert_fits(config: Config, room: float | None = None, kinds: Collection[str] | None = None) -> None:
     """Refuse what this machine has no memory for. The memory of clusters elsewhere is not judged.
 
     room: bytes; None asks the machine.
+    kinds: of the stages that are to run; None: all that the configuration selects.
 
     Raises:
         ConfigError: the run needs more. The sentence names the key that weighs most, and what of it fits.
@@ -69,15 +71,15 @@ def assert_fits(config: Config, room: float | None = None) -> None:
     if config.cluster.name not in ACTOR:
         return
     room = available() if room is None else room
-    total = needed(config)
+    total = needed(config, kinds)
     if total <= room:
         return _assert_bounded(config)
-    key = min(SIZES, key=lambda one: needed(_with(config, one, 1)))
+    key = min(SIZES, key=lambda one: needed(_with(config, one, 1), kinds))
     value = _value(config, key)
     fits, too_many = 0, value
     while too_many - fits > 1:
         middle = (fits + too_many) // 2
-        fits, too_many = (middle, too_many) if needed(_with(config, key, middle)) <= room else (fits, middle)
+        fits, too_many = (middle, too_many) if needed(_with(config, key, middle), kinds) <= room else (fits, middle)
     advice = f"{key}={fits} fits" if fits else f"not even {key}=1 fits"
     raise ConfigError(
         f"{key}={value} ({SIZES[key]}) takes the run to {_size(total)} of memory at least, and this machine has "
@@ -85,9 +87,10 @@ def assert_fits(config: Config, room: float | None = None) -> None:
     )
 
 
-def needed(config: Config) -> int:
-    """Bytes of memory that a run on this machine cannot do without: those of its largest stage."""
-    return max((_of_stage(config, stage.kind) for stage in selected(config)), default=0)
+def needed(config: Config, kinds: Collection[str] | None = None) -> int:
+    """Bytes of memory that a run on this machine cannot do without: those of its largest stage, of these kinds."""
+    kinds = {stage.kind for stage in selected(config)} if kinds is None else kinds
+    return max((_of_stage(config, kind) for kind in kinds), default=0)
 
 
 def available(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> float:
@@ -108,19 +111,20 @@ def available(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup"))
     folder = groups / (within[1] if within else "")
     for place in (folder, *folder.parents):  # a group has no more than those above it
         if place == groups or groups in place.parents:
-            room = min(room, _left(place, "memory.max", "memory.current", "inactive_file"))
-    old = _left(groups / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            room = min(room, _left(place, "memory.max", "memory.current", ""))
+    old = _left(groups / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
     return min(room, old)
 
 
-def _left(group: Path, limit: str, usage: str, cache: str) -> float:
-    """Bytes that a group may still take; pages of files that nobody uses can be taken from it at any time."""
+def _left(group: Path, limit: str, usage: str, prefix: str) -> float:
+    """Bytes that a group may still take. What the kernel caches can be taken from it at any time."""
     try:
         most, used = (group / limit).read_text().strip(), int((group / usage).read_text())
-        stat = re.search(rf"^{cache} (\d+)$", (group / "memory.stat").read_text(), re.MULTILINE)
+        cached = rf"^(?:{prefix}inactive_file|{prefix}active_file|slab_reclaimable) (\d+)$"
+        free = sum(map(int, re.findall(cached, (group / "memory.stat").read_text(), re.MULTILINE)))
     except (OSError, ValueError):
         return math.inf
-    return math.inf if most == "max" else int(most) - used + (int(stat[1]) if stat else 0)
+    return math.inf if most == "max" else int(most) - used + free
 
 
 def _of_stage(config: Config, kind: str) -> int:
@@ -133,7 +137,8 @@ def _of_stage(config: Config, kind: str) -> int:
     if kind == "train":
         chunk = actors.steps * actors.envs * (seen + STEP)
         chunks = (learner.chunks or actors.n) + (actors.n if here else 0)  # actors with processes play at once
-        kept = learner.n * dqn.capacity * row if learner.algorithm == "dqn" and dqn.keep == "memory" else 0
+        replay = learner.algorithm == "dqn" and dqn.keep == "memory"
+        kept = min(learner.n * dqn.capacity, learner.env_steps) * row if replay else 0  # rows take memory as they come
         validation = EPISODE * evaluate.validation_episodes if evaluate.every else 0
         return crew + ranks + chunks * chunk + kept + validation
     if kind == "evaluate":

@@ -100,10 +100,12 @@ def resume(path: Path, words: list[str], allow_change: bool) -> int:
         raise RunError(
             f"{', '.join(changed)} would make {path.name!r} another experiment; add --allow-change if that is meant"
         )
-    limits.assert_fits(config)
     folder = RunFolder(path)
     assert_model(config)
     found = read_checkpoint(folder)
+    more = found is not None and found.record["counters"]["env_steps"] < config.learner.env_steps
+    left = {s.kind for s in selected(config) if not folder.stage_done(s.name) or (more and s.kind == "train")}
+    limits.assert_fits(config, kinds=left)
     if found is not None and (learns(config) or _plays_a_policy(config)):
         assert_resumable(config, folder, found)
     elif _plays_a_policy(config) and not (learns(config) or config.from_) and trained(folder) is None:
@@ -117,11 +119,11 @@ def evaluate(path: Path, words: list[str]) -> int:
     With `stages=[generalise]` it is tried in other words and worlds, into `stages/generalise-<n>`.
     """
     config = configuration.update(configuration.load(path / "config.yaml"), words)
-    limits.assert_fits(config)
     folder = RunFolder(path)
     player: Player = next((s.player for s in selected(config) if s.kind == "evaluate"), "policy")
     kinds = {s.kind for s in selected(config)}
     kind: Kind = "generalise" if kinds == {"generalise"} else "deploy" if "deploy" in kinds else "evaluate"
+    limits.assert_fits(config, kinds={kind})
     if kind == "deploy":
         player = "random"
     weights: Weights | None = None

@@ -177,7 +177,7 @@ export CAIRN_JOB=$SLURM_JOB_ID
 export PATH="${python%/*}:$PATH" PYTHONPATH="$cairn${PYTHONPATH:+:$PYTHONPATH}"
 export OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 RAY_USAGE_STATS_ENABLED=0 RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=0
 # Ray's sockets and logs, on this node. On another the folder has this name and the number of the node.
-if ! temporary=$(mktemp -d "$place/cairn-XXXXXX"); then
+if ! { mkdir -p "$place" && temporary=$(mktemp -d "$place/cairn-XXXXXX"); }; then
     echo "error: no folder of this job's own can be made in $place: make room there, or set cluster.slurm.temporary" >&2
     exit 2
 fi
@@ -223,7 +223,7 @@ rm -f "$RAY_AUTH_TOKEN_PATH"
 
 OPTIONS = r"""
     export RAY_TMPDIR=$temporary-$SLURM_PROCID
-    if ! mkdir -m 700 "$RAY_TMPDIR"; then # one that is there already may be another user's
+    if ! { mkdir -p "${temporary%/*}" && mkdir -m 700 "$RAY_TMPDIR"; }; then # one that is there may be another user's
         echo "error: $RAY_TMPDIR cannot be made on $(hostname): make room there, or set cluster.slurm.temporary" >&2
         exit 1
     fi

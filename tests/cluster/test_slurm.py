@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -253,6 +254,13 @@ def test_a_job_without_a_folder_of_its_own_says_so_and_does_not_begin(commands, 
     assert running.end() == 2
     assert running.printed.splitlines()[-1].startswith("error: no folder of this job's own can be made in /dev/null/x")
     assert not (tmp_path / "words").exists()
+
+
+def test_the_place_of_its_folder_is_made_if_it_is_not_there(commands, tmp_path):
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:  # sockets must fit in
+        running = Running(commands, tmp_path, f"cluster.slurm.temporary={short}/new", resumed=["end", "0"])
+        assert running.end() == 0, running.printed
+        assert (tmp_path / "files").read_text().startswith(f"{short}/new/cairn-")
 
 
 @pytest.mark.parametrize("squatted", [False, True])

@@ -57,6 +57,18 @@ def test_what_fits_passes_and_other_machines_are_not_judged():
     limits.assert_fits(compose(replayed), 4 * GIB)  # on disk, which is asked when the files are made
 
 
+def test_a_replay_takes_memory_as_rows_come():
+    words = ["method=dqn", "dqn.keep=memory", "dqn.capacity=1e12", "learner.env_steps=1e5"]
+    limits.assert_fits(compose(words), 4 * GIB)
+
+
+def test_stages_that_will_not_run_are_not_judged():
+    trained = compose(["method=dqn", "dqn.keep=memory", "dqn.capacity=1e12", "learner.env_steps=1e9"])
+    limits.assert_fits(trained, 4 * GIB, kinds={"evaluate"})
+    with pytest.raises(ConfigError, match=r"4\.0 GiB left"):
+        limits.assert_fits(trained, 4 * GIB)
+
+
 def test_a_sweep_is_refused_whole(monkeypatch):
     monkeypatch.setattr(limits, "available", lambda: 4 * GIB)
     with pytest.raises(ConfigError, match=r"^actors\.n=90000 "):
@@ -117,7 +129,12 @@ def left(machine):
 
 def test_memory_is_the_machine_s_or_the_container_s(machine):
     assert left(machine) == 4 * 2**20
-    group(machine / "groups" / "job", memory__max=3000, memory__current=2000, memory__stat="anon 5\ninactive_file 500")
+    group(
+        machine / "groups" / "job",
+        memory__max=3000,
+        memory__current=2000,
+        memory__stat="anon 5\nactive_file 300\ninactive_file 150\nslab_reclaimable 50",
+    )
     group(machine / "groups" / "job" / "step", memory__max="max", memory__current=2000)
     assert left(machine) == 1500
     group(machine / "groups" / "job" / "step", memory__max=2100, memory__current=2000, memory__stat="anon 5")

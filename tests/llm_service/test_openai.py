@@ -605,6 +605,7 @@ def test_what_cannot_work_is_one_sentence_before_any_call(config, sentence):
         ({"query": ["{}"]}, "llm.query", "llm.query_env"),
         ({"body": {"temperature": 0.5, "api_key": "{}"}}, "llm.body.api_key", "llm.body_env"),
         ({"body": {"provider": {"order": [{"token": "{}"}]}}}, "llm.body.provider.order.token", "llm.body_env"),
+        ({"body": {"stop": [[{"token": "{}"}]]}}, "llm.body.stop.token", "llm.body_env"),
         ({"body": {"logit_bias": {"50256": "{}"}}}, "llm.body.logit_bias.50256", "llm.body_env"),
         ({"api_key_env": "{}"}, "llm.api_key_env", "environment variable"),
         ({"header_env": {"Authorization": "{}"}}, "llm.header_env.Authorization", "environment variable"),

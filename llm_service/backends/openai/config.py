@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 from urllib.parse import SplitResult, urlsplit
 
@@ -131,10 +131,19 @@ def _unlisted(values: Mapping[Any, Any], listed: frozenset[str]) -> str:
         token = str(name).isdecimal() and isinstance(value, int | float)
         if not (token or str(name).lower() in listed):
             return _shown(name)
-        for inner in value if isinstance(value, list) else [value]:
-            if isinstance(inner, Mapping) and (found := _unlisted(inner, listed)):
+        for inner in _mappings(value):
+            if found := _unlisted(inner, listed):
                 return f"{_shown(name)}.{found}"
     return ""
+
+
+def _mappings(value: Any) -> Iterator[Mapping[Any, Any]]:
+    """This mapping, or those in this list, at any depth of lists."""
+    if isinstance(value, Mapping):
+        yield value
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _mappings(inner)
 
 
 def _shown(name: Any) -> str:

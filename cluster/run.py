@@ -103,9 +103,7 @@ def resume(path: Path, words: list[str], allow_change: bool) -> int:
     folder = RunFolder(path)
     assert_model(config)
     found = read_checkpoint(folder)
-    more = found is not None and found.record["counters"]["env_steps"] < config.learner.env_steps
-    left = {s.kind for s in selected(config) if not folder.stage_done(s.name) or (more and s.kind == "train")}
-    limits.assert_fits(config, kinds=left)
+    limits.assert_fits(config, kinds={stage.kind for stage in _left(selected(config), config, folder, found)})
     if found is not None and (learns(config) or _plays_a_policy(config)):
         assert_resumable(config, folder, found)
     elif _plays_a_policy(config) and not (learns(config) or config.from_) and trained(folder) is None:
@@ -140,6 +138,14 @@ def evaluate(path: Path, words: list[str]) -> int:
     finally:
         if not any(folder.stage(stage.name).iterdir()):  # it came to nothing
             folder.stage(stage.name).rmdir()
+
+
+def _left(stages: list[Stage], config: Config, folder: RunFolder, found: Checkpoint | None) -> list[Stage]:
+    """Stages that are not done. If a finished training shall go on, it is not, nor is what follows it."""
+    kinds, redone = [stage.kind for stage in stages], len(stages)
+    if found and found.record["counters"]["env_steps"] < config.learner.env_steps and "train" in kinds:
+        redone = kinds.index("train")
+    return [stage for i, stage in enumerate(stages) if i >= redone or not folder.stage_done(stage.name)]
 
 
 def _plays_a_policy(config: Config) -> bool:
@@ -256,13 +262,11 @@ class _Controller:
         return DONE
 
     def _todo(self) -> list[Stage]:
-        """Stages that are not done. If a finished training shall go on, it is not, nor is what follows it."""
-        stages = self.only or selected(self.config)
-        if self.checkpoint and self.checkpoint.record["counters"]["env_steps"] < self.config.learner.env_steps:
-            kinds = [stage.kind for stage in stages]
-            for stage in stages[kinds.index("train") :] if "train" in kinds else []:
-                self.folder.forget(self.folder.path / "stages" / stage.name / "manifest.json")
-        return [stage for stage in stages if not self.folder.stage_done(stage.name)]
+        """Stages to run; what they left when they were done before no longer says so."""
+        todo = _left(self.only or selected(self.config), self.config, self.folder, self.checkpoint)
+        for stage in todo:
+            self.folder.forget(self.folder.path / "stages" / stage.name / "manifest.json")
+        return todo
 
     def _backend(self) -> Backend:
         if self.config.cluster.name == "inline":

@@ -15,19 +15,11 @@ from llm_service.durable.consumer import Consumer
 from llm_service.durable.queue import DurableConfig, Queue
 from llm_service.errors import Away, Unreachable
 from llm_service.records import Answer, Ask, Parameters, Source, Status
-from llm_service.redis_server import RedisConfig, RedisServer
+from llm_service.redis_server import RedisServer
 from tests.llm_service.fake_backend import keys
 from tests.llm_service.fake_clock import FakeClock
 
 NAMES = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    made = RedisServer(RedisConfig(folder=str(tmp_path_factory.mktemp("redis"))))
-    asyncio.run(made.start())
-    yield made
-    asyncio.run(made.stop())
 
 
 def on_queue(server, scenario, clock=None, **options):

@@ -14,20 +14,11 @@ from llm_service.durable.consumer import Consumer
 from llm_service.durable.queue import DurableConfig, Queue
 from llm_service.errors import UsageError
 from llm_service.records import Answer, Ask, Source, Status
-from llm_service.redis_server import RedisConfig, RedisServer
 from llm_service.settings import LLMConfig
 from llm_service.world import NOWHERE, World
 from tests.llm_service.fake_backend import FakeBackend
 
 PROMPTS = tuple(f"question {i}" for i in range(20))
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    made = RedisServer(RedisConfig(folder=str(tmp_path_factory.mktemp("redis"))))
-    asyncio.run(made.start())
-    yield made
-    asyncio.run(made.stop())
 
 
 @pytest.fixture

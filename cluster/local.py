@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cluster.backend import Handle, InputLost, NodeLost, Place, RoleDied, Ticket
+from cluster.backend import Handle, InputLost, Interrupted, NodeLost, Place, RoleDied, Ticket
 from cluster.exporting import beats, exporting
 from cluster.terminal import refuse_shadowed_workers
 from llm_service.errors import UsageError
@@ -121,6 +121,29 @@ def only_our_words() -> Iterator[None]:
         worker.listen_error_messages = real
 
 
+STARTS = 3
+"""How often Ray is started, if need be: on a busy machine its head may not be up in the half minute that Ray waits."""
+
+
+def _init(**options: Any) -> Any:
+    """`ray.init`, again where Ray's own processes did not come up. What a failed start left ends with this process.
+
+    Raises:
+        Interrupted: they never did.
+    """
+    for _ in range(STARTS):
+        try:
+            with _stay_on_loopback(), only_our_words():
+                return ray.init("local", **options)  # its own, whatever else runs on this machine
+        except Exception as error:  # Ray has no kind of its own for this, and nothing was asked of it yet
+            ray.shutdown()
+            cause = str(error).strip().splitlines()[-1]
+    raise Interrupted(
+        f"Ray did not start on this machine in {STARTS} tries: {cause}; "
+        "resume when there is memory and a processor to spare"
+    )
+
+
 def _why(error: Exception) -> str:
     """Why a call has no result, without colour. Where a process has ended, one line: Ray has a page of guesses."""
     text = re.sub(r"\x1b\[\d+m", "", str(error))
@@ -185,21 +208,19 @@ class Local:
         self._token_file = token_file
         write_secret(token_file, TOKEN)
         metrics_port = _free_port()
-        with _stay_on_loopback(), only_our_words():
-            context = ray.init(
-                "local",  # its own, whatever else runs on this machine
-                num_cpus=roles,
-                include_dashboard=dashboard,
-                dashboard_host="127.0.0.1",
-                dashboard_port=_free_port(),
-                _node_ip_address="127.0.0.1",
-                _temp_dir=FILES or None,
-                _metrics_export_port=metrics_port,
-                object_store_memory=1_000_000_000,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                runtime_env=runtime_env(),
-            )
+        context = _init(
+            num_cpus=roles,
+            include_dashboard=dashboard,
+            dashboard_host="127.0.0.1",
+            dashboard_port=_free_port(),
+            _node_ip_address="127.0.0.1",
+            _temp_dir=FILES or None,
+            _metrics_export_port=metrics_port,
+            object_store_memory=1_000_000_000,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            runtime_env=runtime_env(),
+        )
         if dashboard:
             self.links["dashboard"] = f"http://{context.dashboard_url}"
             self.links["metrics"] = f"http://127.0.0.1:{metrics_port}/metrics"

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -97,3 +99,31 @@ def test_without_a_place_for_files_a_run_is_refused_in_one_sentence(monkeypatch)
     monkeypatch.setattr(local_module.tempfile, "gettempdir", lambda: "/dev/null")
     with pytest.raises(UsageError, match=r"^no folder of this run's own can be made in /dev/null, Not a directory: "):
         local_module.make_private()
+
+
+def test_a_ray_that_does_not_come_up_is_started_again(monkeypatch):
+    said = iter([RuntimeError("Timed out waiting for file gcs_server_port"), Exception("timed out during startup")])
+
+    def init(*words, **options):
+        for error in said:
+            raise error
+        return words, options
+
+    monkeypatch.setattr(local_module.ray, "init", init)
+    monkeypatch.setattr(local_module.ray, "shutdown", lambda: None)
+    assert local_module._init(num_cpus=3) == (("local",), {"num_cpus": 3})
+
+
+def test_a_ray_that_never_comes_up_ends_the_run_in_one_sentence_resumable(tmp_path):
+    words = ["run", "env=toy/Line", "run.name=busy", f"run.folder={tmp_path}"]
+    ended = subprocess.run(
+        [sys.executable, local_module.ROOT / "launch.py", *words],
+        env=os.environ | {"RAY_gcs_server_port_wait_time_s": "0"},
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 5, ended.stderr
+    told = "Ray did not start on this machine in 3 tries: Timed out waiting for file "
+    assert [line for line in ended.stderr.splitlines() if told in line], ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert '"state": "stopped"' in (tmp_path / "busy" / "status.json").read_text()

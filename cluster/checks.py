@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, in words: bounds of values, unknown keys, wrong types."""
+"""What is wrong with a configuration, in words: bounds of values, unknown keys, wrong types, too large a minibatch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cluster.overrides import COMMAND_LINE, suggestion
+from cluster.overrides import COMMAND_LINE, ConfigError, suggestion
+from learner.methods import trains
 
 DEFAULT = "default"
 
@@ -53,6 +54,11 @@ BOUNDS = (  # dotted keys, what their values must be, and the test
     (r"goals\.limit", "between 1 and 20", lambda value: 1 <= value <= 20),
     (r"run\.name", "made of letters, digits and . _ - + =", re.compile(r"(\w[\w.+=-]*)?").fullmatch),
 )
+
+MOST = {"actors.n": 100_000, "actors.envs": 20_000, "actors.steps": 1_000_000}
+"""On any cluster: Ray is known to hold some 40,000 processes, and the number of an env over all actors is an int32."""
+JOBS = ("slurm", "kubernetes")
+"""Clusters of other machines, whose memory is not known here."""
 
 EXPECTED = {
     "int": "an integer",
@@ -116,3 +122,44 @@ def _rejected(kind: str, message: str, context: Mapping[str, Any], value: Any) -
         return "there is no such key"
     expected = EXPECTED.get(kind.partition("_")[0])
     return f"expected {expected}, got {value!r}" if expected else f"{message.lower()}, got {value!r}"
+
+
+def assert_sensible(config: Any) -> None:
+    """Refuse what no cluster elsewhere takes. Of this machine, `cluster.limits` says more.
+
+    Raises:
+        ConfigError: a number is beyond `MOST`.
+    """
+    if config.cluster.name in JOBS:
+        assert_bounded(config)
+
+
+def assert_bounded(config: Any) -> None:
+    """Raise `ConfigError` if a number is beyond `MOST`."""
+    for key, most in MOST.items():
+        if number(config, key) > most:
+            raise ConfigError(f"{key}: must be at most {most}, got {number(config, key)}")
+
+
+def number(config: Any, key: str) -> int:
+    """The whole number at a dotted key."""
+    section, _, name = key.partition(".")
+    return int(getattr(getattr(config, section), name))
+
+
+def assert_minibatch(config: Any, origins: Mapping[str, str]) -> None:
+    """Refuse a minibatch from the command line that is larger than the batch which it should divide.
+
+    Raises:
+        ConfigError: it is; the sentence says the largest that has effect.
+    """
+    actors, learner = config.actors, config.learner
+    if origins.get("learner.minibatch") != COMMAND_LINE or learner.algorithm != "ppo" or not trains(config):
+        return
+    chunks = learner.chunks or actors.n
+    batch = chunks * actors.envs * actors.steps
+    if learner.minibatch > batch:
+        raise ConfigError(
+            f"learner.minibatch={learner.minibatch} is more than an update learns from, {chunks} chunks of "
+            f"actors.envs={actors.envs} x actors.steps={actors.steps}: the largest that has effect is {batch}"
+        )

@@ -23,11 +23,9 @@ from actors.collect import CollectConfig
 from actors.evaluate import EvaluateConfig
 from actors.rollout import ActorsConfig
 from cluster.cases import CASES, GeneraliseConfig
-from cluster.checks import DEFAULT, out_of_bounds, unknown_key, wrong_value
-from cluster.limits import assert_sensible
+from cluster.checks import DEFAULT, assert_minibatch, assert_sensible, out_of_bounds, unknown_key, wrong_value
+from cluster.cluster_config import ClusterConfig
 from cluster.overrides import COMMAND_LINE, ConfigError, Layer, UsageError, flatten, layers, nest, suggestion
-from cluster.topology import ClusterConfig, every_stage
-from cluster.unread import assert_minibatch
 from envs import registry
 from envs.api import EnvSpec
 from envs.config import Part
@@ -274,7 +272,7 @@ def _check(config: Config) -> None:
             "impossible combination: sync=true learns one chunk of each actor, so learner.chunks must be 0"
         )
     for stage in config.stages:
-        _known(f"stages of method {name}", stage, [s.name for s in every_stage(config)])
+        _known(f"stages of method {name}", stage, [s.name for s in methods.every_stage(config)])
     for case in config.generalise.cases:
         _known("generalise.cases", case, list(CASES))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,13 @@ from numpy.typing import NDArray
 
 from actors import ActorSetup, Played
 from actors.evaluate import Recording
-from cluster.backend import Backend
 from cluster.config import Config
 from cluster.folder import RunFolder
 from cluster.goal_table import Counts, add, shares, table
 from cluster.policy_server import ServedPolicy, served
-from cluster.progress import Progress
 from cluster.run_data import load, series
+from cluster.stage import Run
 from cluster.statistics import bootstrap_mean, mean_over, wilson
-from cluster.stop import Stop
 from cluster.supervisor import Crew
 from envs.api import EnvSpec, Episodes
 from learner.group import Weights
@@ -132,34 +130,24 @@ class Evaluation:
         return [t for i in sorted(self.played) for t in self.played[i].trajectories]
 
 
-def play_all(
-    config: Config,
-    setup: ActorSetup,
-    weights: Weights | None,
-    evaluations: Sequence[Evaluation],
-    backend: Backend,
-    progress: Progress,
-    stop: Stop,
-    look_after: Callable[[], None],
-) -> bool:
+def play_all(run: Run, setup: ActorSetup, weights: Weights | None, evaluations: Sequence[Evaluation]) -> bool:
     """Start actors, let them play evaluations to their end, and end them. False if the run was asked to stop before.
 
     weights: the policy's, if it plays.
-    look_after: called between two waits.
     """
-    server = None
+    config, server = run.config, None
     if weights is not None and served(config):
-        server = ServedPolicy(backend, config, setup.spec)
+        server = ServedPolicy(run.backend, config, setup.spec)
         server.publish(0, weights)
         setup, weights = replace(setup, server=server.call), None
     for evaluation in evaluations:
         evaluation.weights = weights
     timeout = config.cluster.start_timeout_s
-    crew = Crew(backend, config.actors, setup, {}, timeout, lambda actor, cause: progress.note(cause))
+    crew = Crew(run.backend, config.actors, setup, {}, timeout, lambda actor, cause: run.progress.note(cause))
     while not all(evaluation.done for evaluation in evaluations):
-        if stop.reason:
+        if run.stop.reason:
             return False
-        look_after()
+        run.look_after()
         for actor in crew.idle():
             any(evaluation.give(crew, actor) for evaluation in evaluations)
         for _, job, _, played in crew.collect([], timeout=0.5)[0]:

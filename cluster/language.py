@@ -188,16 +188,19 @@ class LanguageService:
         self._beat: Ticket | None = None
         self._looked = 0.0
         self._restarts = 0
+        llm = config.llm
+        self.setup = LanguageSetup(llm.address or str(self._folder), llm.when_away)
+        """How actors find it."""
 
-    def start(self) -> LanguageSetup:
-        """Have a service that answers, and say how to find it.
+    def start(self) -> None:
+        """Have a service that answers.
 
         Raises:
             UsageError: it does not start.
         """
         llm = self._config.llm
         if llm.address:
-            return LanguageSetup(llm.address, llm.when_away)
+            return
         self._folder.mkdir(parents=True, exist_ok=True)
         if not llm.world:
             family = self._config.env.id.partition("/")[0]
@@ -205,7 +208,6 @@ class LanguageService:
             replace_file(world, json.dumps(envs.knowledge(family), indent=1).encode())  # of any attempt the same
             llm = llm.model_copy(update={"world": str(world)})
         self._launch(llm)
-        return LanguageSetup(str(self._folder), llm.when_away)
 
     def _launch(self, llm: LLMConfig) -> None:
         self._llm = llm

@@ -13,14 +13,14 @@ import math
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from cluster.checks import assert_bounded, number
+from cluster.config import Config
 from cluster.overrides import ConfigError
-from cluster.topology import selected
+from cluster.stages import engine
 from envs import registry
-
-if TYPE_CHECKING:
-    from cluster.config import Config
+from learner.methods import selected
 
 GIB = 2**30
 ACTOR = {"local": 64 * 2**20, "inline": 16 * 2**10}
@@ -33,8 +33,6 @@ EPISODE = 100
 """Bytes of an evaluated episode: its seed and its row, joined to one table, and a resample for the interval."""
 SHARE = 32
 """Bytes of an episode that is to be collected."""
-MOST = {"actors.n": 100_000, "actors.envs": 20_000, "actors.steps": 1_000_000}
-"""On any cluster: Ray is known to hold some 40,000 processes, and the number of an env over all actors is an int32."""
 SIZES = {  # keys that size memory, and of what
     "actors.n": "a process or an object each, with its envs and their chunk",
     "actors.envs": "of each actor, with their chunk",
@@ -47,16 +45,6 @@ SIZES = {  # keys that size memory, and of what
     "generalise.episodes": "a row of a table each",
     "collect.episodes": "a place in the list of what is to be played each",
 }
-
-
-def assert_sensible(config: Config) -> None:
-    """Refuse what no cluster elsewhere takes. Of this machine's, `assert_fits` says more.
-
-    Raises:
-        ConfigError: a number is beyond `MOST`.
-    """
-    if config.cluster.name not in ACTOR:
-        _assert_bounded(config)
 
 
 def assert_fits(config: Config, room: float | None = None, kinds: Collection[str] | None = None) -> None:
@@ -73,9 +61,9 @@ def assert_fits(config: Config, room: float | None = None, kinds: Collection[str
     room = available() if room is None else room
     total = needed(config, kinds)
     if total <= room:
-        return _assert_bounded(config)
+        return assert_bounded(config)
     key = min(SIZES, key=lambda one: needed(_with(config, one, 1), kinds))
-    value = _value(config, key)
+    value = number(config, key)
     fits, too_many = 0, value
     while too_many - fits > 1:
         middle = (fits + too_many) // 2
@@ -90,7 +78,7 @@ def assert_fits(config: Config, room: float | None = None, kinds: Collection[str
 def needed(config: Config, kinds: Collection[str] | None = None) -> int:
     """Bytes of memory that a run on this machine cannot do without: those of its largest stage, of these kinds."""
     kinds = {stage.kind for stage in selected(config)} if kinds is None else kinds
-    return max((_of_stage(config, kind) for kind in kinds), default=0)
+    return max((engine(kind).memory(config) for kind in kinds), default=0)
 
 
 def available(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> float:
@@ -127,30 +115,18 @@ def _left(group: Path, limit: str, usage: str, prefix: str) -> float:
     return math.inf if most == "max" else int(most) - used + free
 
 
-def _of_stage(config: Config, kind: str) -> int:
-    actors, learner, evaluate, dqn = config.actors, config.learner, config.evaluate, config.dqn
-    seen, row = _observed(config)
-    here = config.cluster.name == "local"
-    each = ACTOR[config.cluster.name]
-    crew = actors.n * (each + actors.envs * (ENV + seen))
-    ranks = learner.n * each
-    if kind == "train":
-        chunk = actors.steps * actors.envs * (seen + STEP)
-        chunks = (learner.chunks or actors.n) + (actors.n if here else 0)  # actors with processes play at once
-        replay = learner.algorithm == "dqn" and dqn.keep == "memory"
-        kept = min(learner.n * dqn.capacity, learner.env_steps) * row if replay else 0  # rows take memory as they come
-        validation = EPISODE * evaluate.validation_episodes if evaluate.every else 0
-        return crew + ranks + chunks * chunk + kept + validation
-    if kind == "evaluate":
-        return crew + EPISODE * evaluate.episodes * (1 + len(evaluate.beside))
-    if kind == "generalise":
-        return crew + EPISODE * config.generalise.episodes
-    if kind == "collect":
-        return crew + SHARE * config.collect.episodes
-    return {"fit": ranks, "search": actors.n * each}.get(kind, 0)
+def crew(config: Config) -> int:
+    """Bytes of the actors, with their envs."""
+    actors = config.actors
+    return actors.n * (process(config) + actors.envs * (ENV + observed(config)[0]))
 
 
-def _observed(config: Config) -> tuple[int, int]:
+def process(config: Config) -> int:
+    """Bytes of a role."""
+    return ACTOR[config.cluster.name]
+
+
+def observed(config: Config) -> tuple[int, int]:
     """Bytes of what the policy reads of one step, and of a replay's row of it."""
     spec = registry.spec(config.env.id, **config.env.options)
     read = [field for name, field in spec.fields.items() if name in (config.policy.reads or spec.fields)]
@@ -158,17 +134,6 @@ def _observed(config: Config) -> tuple[int, int]:
     # A replay keeps a category in as few bytes as it can, an action, its reward and two flags.
     stored = sum(math.prod(field.shape) * (1 if field.kind == "category" else field.dtype.itemsize) for field in read)
     return seen, stored + 7
-
-
-def _assert_bounded(config: Config) -> None:
-    for key, most in MOST.items():
-        if _value(config, key) > most:
-            raise ConfigError(f"{key}: must be at most {most}, got {_value(config, key)}")
-
-
-def _value(config: Config, key: str) -> int:
-    section, _, name = key.partition(".")
-    return int(getattr(getattr(config, section), name))
 
 
 def _with(config: Config, key: str, value: int) -> Any:

@@ -113,7 +113,8 @@ def check(config: Config) -> None:
             f"actors on other nodes cannot reach a language model's service on {llm.server.listen}: start one "
             "beside the run and set llm.address, set llm.server.listen, or use one node"
         )
-    from cluster.weights import assert_model, assert_supplied, guide_weights, initial_weights  # imports PyTorch
+    from cluster.supply import assert_supplied, initial_weights  # both import PyTorch
+    from cluster.weights import assert_model, guide_weights
 
     assert_model(config)
     guide_weights(config)

@@ -1,8 +1,7 @@
-"""Words of a command line that do nothing: a key that no part of this run reads, a number beyond all effect.
+"""Words of a command line that do nothing: keys that no part of this run reads.
 
-What a user wrote was meant to matter. A key that nothing reads is told in one line, and the run goes on. A minibatch
-that is larger than all that it could be taken from is refused. What files and defaults set is not judged: they are
-written for many runs.
+What a user wrote was meant to matter: it is told in one line, and the run goes on. What files and defaults set is not
+judged: they are written for many runs.
 """
 
 from __future__ import annotations
@@ -12,8 +11,9 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from cluster.overrides import COMMAND_LINE, ConfigError, flatten, layers
-from cluster.topology import asks_a_language_model, learns, selected, trains
+from cluster.overrides import COMMAND_LINE, flatten, layers
+from cluster.topology import asks_a_language_model, learns
+from learner.methods import selected, trains
 from learner.models.config import LANGUAGE_MODEL
 
 if TYPE_CHECKING:
@@ -97,24 +97,6 @@ def tell_words(config: Config, words: list[str]) -> None:
     """`tell`, of words that were laid over a saved configuration."""
     if words:
         tell(config, dict.fromkeys(layers(words, only_chosen=True)[-1].values, COMMAND_LINE))
-
-
-def assert_minibatch(config: Config, origins: Mapping[str, str]) -> None:
-    """Refuse a minibatch from the command line that is larger than the batch which it should divide.
-
-    Raises:
-        ConfigError: it is; the sentence says the largest that has effect.
-    """
-    actors, learner = config.actors, config.learner
-    if origins.get("learner.minibatch") != COMMAND_LINE or learner.algorithm != "ppo" or not trains(config):
-        return
-    chunks = learner.chunks or actors.n
-    batch = chunks * actors.envs * actors.steps
-    if learner.minibatch > batch:
-        raise ConfigError(
-            f"learner.minibatch={learner.minibatch} is more than an update learns from, {chunks} chunks of "
-            f"actors.envs={actors.envs} x actors.steps={actors.steps}: the largest that has effect is {batch}"
-        )
 
 
 def _queued(config: Config) -> bool:

@@ -70,8 +70,8 @@ def main(actors: int, seconds: float, latency_s: float, per_item_s: float) -> No
         folder = Path(place)
         backend = Local(actors + 1, folder / "token", dashboard=False)
         service = LanguageService(backend, config, folder, print)
-        setup = service.start()
-        askers = [backend.start(f"asker-{i}", Asker, setup, i) for i in range(actors)]
+        service.start()
+        askers = [backend.start(f"asker-{i}", Asker, service.setup, i) for i in range(actors)]
         for ticket in [backend.submit(asker, "ready") for asker in askers]:
             backend.result(ticket, timeout=600)
         begin = time.time() + WARM_UP_S

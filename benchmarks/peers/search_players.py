@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,8 +59,10 @@ def main(players: int, latency_s: float, generations: int) -> None:
     from cluster.local import Local
     from cluster.metrics import Metrics
     from cluster.progress import Progress
-    from cluster.search import Searching
+    from cluster.stage import Run
+    from cluster.stages.search import Engine
     from cluster.stop import Stop
+    from learner.methods import Stage
     from learner.store.archive import Archive
 
     words = ["method=lgqd", "env=navigation", f"actors.n={players}", "stages=[search]", "run.log_every_s=1000"]
@@ -81,12 +83,12 @@ def main(players: int, latency_s: float, generations: int) -> None:
         whole = Whole(players)
         metrics.sinks.append(whole)
         with Stop(folder.stop_file, None) as stop, Progress(folder, 0, 1000.0) as progress:
-            stage, method = folder.stage("search"), cast(Any, config.method)
-            searching = Searching(config, method.search, stage, folder, backend, metrics, progress)
+            run = Run(config, folder, backend, metrics, progress, stop)
+            searching = Engine(run, Stage("search", "search", "random"))
             if latency_s:
                 searching.player = type("Sleeper", (Sleeper,), {"latency_s": latency_s})
-            searching.run(stop)
-            digest = Archive.read(stage / "archive-0").digest()
+            searching.run()
+            digest = Archive.read(searching.place / "archive-0").digest()
         metrics.close()
         backend.shutdown()
     print(json.dumps({"evaluations": whole.rate, "digest": digest}))

@@ -6,7 +6,7 @@ A method module publishes
     stages(config) -> list[Stage]   what runs, in order
     check(config, spec)             raises ValueError with the reason if the method cannot run in that world
 
-where `config` is the whole resolved configuration. The engines in `actors` and `cluster` run the stages.
+where `config` is the whole resolved configuration. A stage's kind names the engine in `cluster/stages` that runs it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from learner.models.config import LANGUAGE_MODEL
+
 Player = Literal["policy", "random", "expert", "language_model"]
-Kind = Literal["collect", "fit", "train", "evaluate", "generalise", "search", "curate", "imitate", "deploy", "judge"]
 
 
 @dataclass(frozen=True)
@@ -26,23 +27,9 @@ class Stage:
     """One step of a method. Its artifact is `stages/<name>/` in the run folder."""
 
     name: str
-    kind: Kind
+    kind: str
     player: Player = "policy"  # who acts in a `collect` or `evaluate` stage
     asked_for: bool = False  # runs only where `stages` names it
-
-    def asks(self, config: Any) -> bool:
-        """Whether the LLM service must run for it."""
-        return self.kind != "fit" and (self.player == "language_model" or config.goals.asks)
-
-    @property
-    def learns(self) -> bool:
-        """Whether weights come out of it."""
-        return self.kind in ("fit", "train")
-
-    @property
-    def needs_weights(self) -> bool:
-        """Whether it cannot do without weights from elsewhere."""
-        return self.kind in ("collect", "evaluate", "generalise") and self.player == "policy"
 
 
 def names() -> list[str]:
@@ -55,3 +42,22 @@ def method(name: str) -> Any:
     if name not in names():
         raise KeyError(name)
     return importlib.import_module(f"learner.methods.{name}")
+
+
+def every_stage(config: Any) -> list[Stage]:
+    """The stages of a configuration's method, in order; a policy that is a language model may be tried in other words
+    in any."""
+    stages: list[Stage] = method(config.method.model_dump()["name"]).stages(config)
+    if config.policy.network != LANGUAGE_MODEL or any(stage.kind == "generalise" for stage in stages):
+        return stages
+    return [*stages, Stage("generalise", "generalise", asked_for=True)]
+
+
+def selected(config: Any) -> list[Stage]:
+    """The stages of the method that shall run, in order."""
+    return [s for s in every_stage(config) if (s.name in config.stages if config.stages else not s.asked_for)]
+
+
+def trains(config: Any) -> bool:
+    """Whether any selected stage is the loop of actors and learner."""
+    return any(stage.kind == "train" for stage in selected(config))

@@ -13,12 +13,12 @@ import pytest
 
 import envs
 from actors.collect import collect_seeds
-from cluster import fit as fitting
+from cluster import fitting
 from cluster import run as controller
-from cluster.collect import Collecting
 from cluster.config import ConfigError, compose
 from cluster.overrides import UsageError
-from cluster.weights import assert_supplied, initial_weights
+from cluster.stages.collect import Engine as Collecting
+from cluster.supply import assert_supplied, initial_weights
 from learner import checkpoint
 from learner.fit import Fitter
 from learner.store.episodes import EpisodeStore, StoreError, digest, shards

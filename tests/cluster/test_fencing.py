@@ -10,8 +10,12 @@ from cluster import run as controller
 from cluster.config import compose
 from cluster.folder import RunFolder
 from cluster.metrics import Metrics
-from cluster.train import Training
+from cluster.stage import Run
+from cluster.stages import evaluate
+from cluster.stages.train import Engine as Training
+from cluster.stop import Stop
 from learner.checkpoint import Superseded, begin_attempt
+from learner.methods import Stage
 from learner.store.archive import Archive
 from tests.cluster.test_faults import launch, wait_for
 from tests.learner.fault_points import interrupted
@@ -105,13 +109,13 @@ def test_a_request_to_stop_is_left_to_the_newer_attempt(tmp_path, whole):
     shutil.copytree(whole, tmp_path / "run")
     folder = RunFolder(tmp_path / "run")
     folder.begin()
-    with controller.Stop(folder.stop_file, None, folder.attempt) as stop:
+    with Stop(folder.stop_file, None, folder.attempt) as stop:
         begin_attempt(folder.checkpoints)
         folder.stop_file.touch()
         assert stop.reason == "STOP file"
     assert folder.stop_file.exists()
     folder.begin()
-    with controller.Stop(folder.stop_file, None, folder.attempt):
+    with Stop(folder.stop_file, None, folder.attempt):
         folder.stop_file.touch()
     assert not folder.stop_file.exists()
 
@@ -139,9 +143,9 @@ def test_an_older_attempt_makes_no_learner_anew(tmp_path):
     folder = RunFolder(tmp_path)
     folder.begin()
     begin_attempt(folder.checkpoints)
-    training = Training(compose(["env=toy"]), None, folder, None, None, None, None, None, None)
+    training = Training(Run(compose(["env=toy"]), folder, None, None, None, None), Stage("train", "train"))
     with pytest.raises(Superseded):
-        training.run(None, None)
+        training.run()
 
 
 @pytest.mark.slow
@@ -186,7 +190,7 @@ def test_a_further_stage_that_comes_to_nothing_leaves_no_folder(tmp_path, whole,
     def explode(*_):
         raise ZeroDivisionError("in an actor")
 
-    monkeypatch.setattr(controller, "play_all", explode)
+    monkeypatch.setattr(evaluate, "play_all", explode)
     with pytest.raises(ZeroDivisionError):
         controller.evaluate(tmp_path / "run", [])
     assert not list((tmp_path / "run/stages").glob("evaluate-*"))

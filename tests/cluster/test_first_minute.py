@@ -13,7 +13,7 @@ import pytest
 from cluster import run as controller
 from cluster.config import compose
 from cluster.folder import RunFolder, print_status
-from cluster.train import Training
+from cluster.stages.train import Engine as Training
 from learner import checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,23 +8,25 @@ import numpy as np
 import pytest
 
 import envs
-from actors import ActorSetup, Played
+from actors import Played
 from actors.language_policy import LanguageActing, LocalModel
 from cluster import config as configuration
-from cluster import generalise, run_data
+from cluster import run_data
 from cluster.cases import CASES, UNCHANGED
 from cluster.cases_page import cases_section
 from cluster.config import ConfigError, compose
 from cluster.evaluation import sample_efficiency
 from cluster.folder import RunFolder
-from cluster.generalise import chosen, difference, levels, resolve, world
 from cluster.overrides import UsageError
 from cluster.progress import Progress
 from cluster.run import evaluate, run
+from cluster.stage import Run
+from cluster.stages import generalise
+from cluster.stages.generalise import chosen, difference, levels, resolve, world
 from cluster.statistics import mean_over, newcombe, wilson
-from cluster.topology import every_stage, selected
 from envs.api import Episodes
 from learner.group import build_policy
+from learner.methods import Stage, every_stage, selected
 from learner.models.rewording import REWORDINGS
 from llm_service import tiny
 
@@ -150,7 +152,7 @@ def test_where_a_return_says_more_the_cases_are_about_it(model, monkeypatch, tmp
     monkeypatch.setattr(configuration, "seen", lambda config: dataclasses.replace(real(config), score="return"))
     config = compose([*GLAM, *model, "generalise.cases=[nouns]"])
 
-    def play(config, setup, weights, evaluations, *_):
+    def play(run, setup, weights, evaluations):
         for evaluation in evaluations:
             total = np.full(8, 0.5) if evaluation.player == "random" else 2.0 + np.arange(8) % 2
             total += evaluation is evaluations[1]
@@ -158,9 +160,9 @@ def test_where_a_return_says_more_the_cases_are_about_it(model, monkeypatch, tmp
         return True
 
     monkeypatch.setattr(generalise, "play_all", play)
-    setup = ActorSetup(config.env.id, config.env.options, real(config), config.actors, config.policy, 0, False)
-    progress = Progress(RunFolder(tmp_path), 1, 0.0)
-    table = generalise.Generalising(config, setup, {}, None, progress).run(None, lambda: None)
+    folder = RunFolder(tmp_path)
+    run = Run(config, folder, None, None, Progress(folder, 1, 0.0), None)
+    table = generalise.Engine(run, Stage("generalise", "generalise")).play({})
     assert table["score"] == "return"
     first, second = table["cases"]
     assert first["random"] == {"mean": 0.5, "low": 0.5, "high": 0.5}

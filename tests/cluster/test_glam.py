@@ -10,7 +10,7 @@ import safetensors.numpy
 from cluster import run as controller
 from cluster.config import compose
 from cluster.overrides import UsageError
-from cluster.train import Training
+from cluster.stages.train import Engine as Training
 from learner import checkpoint
 from tests.learner.test_llm_policy import models
 
@@ -47,7 +47,7 @@ def test_stop_and_resume_is_bitwise_the_run_without_a_stop(tmp_path, model, word
 
     def stopping(self, *args):
         real(self, *args)
-        if self.counters.version == 3 and not self.counters.resumes:
+        if self.account.counters.version == 3 and not self.account.counters.resumes:
             self.folder.stop_file.touch()
 
     monkeypatch.setattr(Training, "_learned", stopping)

@@ -12,17 +12,21 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from cluster import behaviours
+from cluster import asking
 from cluster import config as configuration
 from cluster import run as controller
-from cluster.behaviours import TEXTS, Curation
+from cluster.asking import ask
+from cluster.behaviours import TEXTS
 from cluster.config import ConfigError, compose
 from cluster.folder import RunError, RunFolder
-from cluster.imitation import Imitation
+from cluster.stage import Run
+from cluster.stages import engine, judge
+from cluster.stages.curate import describe
 from envs import navigation
 from learner.behaviours import trials, words
 from learner.behaviours.table import PARTS, Behaviours
 from learner.checkpoint import Superseded, begin_attempt
+from learner.methods import Stage, every_stage
 from learner.store.archive import Archive
 from llm_service.errors import AwayTooLong, BudgetExhausted
 from llm_service.records import Answer, Status
@@ -219,10 +223,9 @@ class Away:
         return [Answer(Status.OK, b"{}") if self.answers and i == 0 else late for i in range(len(items))]
 
 
-def curation(folder, language, stop=""):
-    work = Curation(config(folder, "a"), RunFolder(folder), None, None, lambda: None, language)
-    work.stop = type("Stop", (), {"reason": stop})()
-    return work
+def asking_run(folder, setup, stop=""):
+    service = Mock(setup=setup)
+    return Run(config(folder, "a"), RunFolder(folder), None, None, None, Mock(reason=stop), language=service)
 
 
 @pytest.mark.parametrize("stage", [stage for stage in STAGES if stage not in ("search", "imitate")])
@@ -230,34 +233,36 @@ def test_a_stage_that_goes_on_elsewhere_is_not_written_by_an_older_attempt(tmp_p
     folder = RunFolder(tmp_path / "run")
     shutil.copytree(whole / "stages", folder.path / "stages")
     folder.begin()
-    work = Imitation(config(tmp_path, "run"), folder, Mock(), Mock(reason=""), lambda: None, None)
+    run = Run(config(tmp_path, "run"), folder, None, None, Mock(), Mock(reason=""))
     answer = Answer(Status.OK, b'{"caption": "go to the kitchen", "overall": 5}')
-    monkeypatch.setattr(Imitation, "ask", lambda _, task, items, sample=0: [answer] * len(items))
+    for module in (describe, judge):
+        monkeypatch.setattr(module, "ask", lambda run, task, items, sample=0: [answer] * len(items))
     monkeypatch.setattr(words, "is_true", lambda *_: True)
     begin_attempt(folder.checkpoints)
     before = {path.name: path.read_bytes() for path in folder.stage(stage).iterdir()}
+    kind = next(known.kind for known in every_stage(run.config) if known.name == stage)
     with pytest.raises(Superseded):
-        getattr(work, stage)(folder.stage(stage))
+        engine(kind)(run, Stage(stage, kind)).run()
     assert {path.name: path.read_bytes() for path in folder.stage(stage).iterdir()} == before
 
 
 def test_answers_that_come_one_by_one_are_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(behaviours, "PAUSE_S", 0.15)  # four of them are longer than its patience
+    monkeypatch.setattr(asking, "PAUSE_S", 0.15)  # four of them are longer than its patience
     slow = Away(True)
-    found = curation(tmp_path, slow).ask("caption_trajectory", [{"n": n} for n in range(4)])
+    found = ask(asking_run(tmp_path, slow), "caption_trajectory", [{"n": n} for n in range(4)])
     assert all(answer.ok for answer in found)
     assert slow.asked == [[0, 1, 2, 3], [1, 2, 3], [2, 3], [3]]
 
 
 @pytest.mark.parametrize(("status", "error"), [(Status.AWAY, AwayTooLong), (Status.BUDGET, BudgetExhausted)])
 def test_a_model_that_does_not_come_back_ends_the_run_resumably(tmp_path, monkeypatch, status, error):
-    monkeypatch.setattr(behaviours, "PAUSE_S", 0.05)
+    monkeypatch.setattr(asking, "PAUSE_S", 0.05)
     with pytest.raises(error):
-        curation(tmp_path, Away(False, status)).ask("caption_trajectory", [{"n": 0}])
+        ask(asking_run(tmp_path, Away(False, status)), "caption_trajectory", [{"n": 0}])
 
 
 def test_who_is_asked_to_stop_does_not_wait_for_answers(tmp_path):
-    found = curation(tmp_path, Away(False), "SIGTERM").ask("caption_trajectory", [{"n": 0}])
+    found = ask(asking_run(tmp_path, Away(False), "SIGTERM"), "caption_trajectory", [{"n": 0}])
     assert [answer.status for answer in found] == [Status.EXPIRED]
 
 

@@ -96,7 +96,9 @@ def test_every_number_of_the_llm_service_is_in_the_table(tmp_path):
 
 def test_a_search_tells_all_of_its_rows(monkeypatch, tmp_path):
     from cluster.progress import Progress
-    from cluster.search import Searching
+    from cluster.stage import Run
+    from cluster.stages.search import Engine
+    from learner.methods import Stage
 
     told = []
 
@@ -107,12 +109,12 @@ def test_a_search_tells_all_of_its_rows(monkeypatch, tmp_path):
     class Stop:
         reason = ""
 
-    config = compose(["method=lgqd", "env=navigation", "env.length=10", "actors.n=2", "cluster=inline"])
-    run = folder.RunFolder.create(tmp_path / "run")
     sizes = {"generations": 3, "population": 16, "offspring": 8}
-    settings = config.method.search.model_copy(update=sizes)
-    search = Searching(config, settings, run.stage("search"), run, Inline(), Told(), Progress(run, 1, 1e9))
-    assert search.run(Stop())
+    words = [f"method.search.{key}={value}" for key, value in sizes.items()]
+    config = compose(["method=lgqd", "env=navigation", "env.length=10", "actors.n=2", "cluster=inline", *words])
+    there = folder.RunFolder.create(tmp_path / "run")
+    run = Run(config, there, Inline(), Told(), Progress(there, 1, 1e9), Stop())
+    assert Engine(run, Stage("search", "search", "random")).run()
     row = told[-1]
     assert [m.name for m in SEARCH if not list(m.read(row))] == []
     assert {key for key in row if key.startswith("search/")} - {m.key for m in SEARCH} == {"search/threshold"}

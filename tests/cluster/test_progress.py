@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
+from cluster import controller as work
 from cluster import run as controller
 from cluster.backend import Inline
 from cluster.config import compose
@@ -56,8 +57,8 @@ def test_a_run_says_where_its_dashboard_is_and_the_token_that_it_asks_for(tmp_pa
             (self.folder.path / "token").write_text("5ec2e7")
         return backend
 
-    monkeypatch.setattr(controller._Controller, "_backend", linked)
-    monkeypatch.setattr(controller, "Shown", Unseen)
+    monkeypatch.setattr(work.Controller, "_backend", linked)
+    monkeypatch.setattr(work, "Shown", Unseen)
     words = ["env=toy/Line", "cluster=inline", "policy.hidden=16", "actors.envs=4", "actors.steps=8"]
     words += ["learner.env_steps=64", "evaluate.episodes=4", f"run.folder={tmp_path}", "run.name=a"]
     assert controller.run(compose(words)) == 0

@@ -10,7 +10,8 @@ import pytest
 import launch
 from cluster import run as controller
 from cluster.config import compose
-from cluster.train import Training
+from cluster.stage import Run
+from cluster.stages.train import Engine as Training
 from learner import checkpoint
 
 SMALL = [
@@ -38,7 +39,7 @@ def stop_early(folder, monkeypatch, *words):
 
     def stopping(self, *args):
         real(self, *args)
-        if self.counters.env_steps == 256:
+        if self.account.counters.env_steps == 256:
             self.folder.stop_file.touch()
 
     with monkeypatch.context() as patch:
@@ -137,16 +138,16 @@ PICTURES = ["env=crafter/Standard", "env.length=30", "policy.network=texts", "po
 
 @pytest.mark.parametrize("words", [[], PICTURES], ids=["texts", "stacked pictures"])
 def test_after_a_stop_model_and_files_are_to_the_byte_those_of_the_run_without(tmp_path, monkeypatch, words):
-    real, replays = controller._Controller._finish, {}
+    real, replays = Run.publish, {}
 
-    def finish(self, stage, *args):  # the last moment at which there is a replay
+    def publish(self, stage):  # the last moment at which there is a replay
         of = self.folder.replay
         replays[of] = {str(path.relative_to(of)): content for path, content in files(of).items()}
-        real(self, stage, *args)
+        return real(self, stage)
 
     words = [*words, "learner.env_steps=512", "stages=[train]"]
     stopped = stop_early(tmp_path / "parts", monkeypatch, *words)
-    monkeypatch.setattr(controller._Controller, "_finish", finish)
+    monkeypatch.setattr(Run, "publish", publish)
     assert controller.resume(stopped, [], False) == 0
     assert start(tmp_path / "whole", *words) == 0
     one, other = replays.values()

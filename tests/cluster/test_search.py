@@ -13,8 +13,11 @@ from cluster.backend import Handle, Inline, RoleDied, Ticket
 from cluster.config import compose
 from cluster.folder import RunFolder
 from cluster.run import run
-from cluster.search import MOST_PIECES, WITH_THE_CALL, Searching
+from cluster.stage import Run
+from cluster.stages.search import MOST_PIECES, WITH_THE_CALL
+from cluster.stages.search import Engine as Searching
 from learner.checkpoint import Superseded
+from learner.methods import Stage
 from learner.search import PARAMETERS
 from learner.store import archive
 from learner.store.archive import Archive
@@ -68,7 +71,7 @@ def begun(path, generations):
     config = compose([*WORDS, f"method.search.generations={generations}", "method.search.thresholds=[0.0]"])
     folder = RunFolder(path)
     folder.begin()
-    engine = Searching(config, config.method.search, folder.stage("search"), folder, Inline(), None, None)
+    engine = Searching(Run(config, folder, Inline(), None, None, None), Stage("search", "search", "random"))
     return engine, engine._search(0, 0.0)
 
 

@@ -43,7 +43,7 @@ def stop_after(path: Path, updates: int) -> threading.Thread:
 @pytest.fixture
 def timeless(monkeypatch):
     """Slow the loop a little so that the watcher can stop it in the middle."""
-    from cluster.train import Training
+    from cluster.stages.train import Engine as Training
 
     real = Training._learned
 
@@ -222,7 +222,7 @@ def test_a_finished_run_has_nothing_left_to_do(tmp_path, capsys):
 
 
 def test_a_crash_leaves_its_traceback_and_the_state(tmp_path, monkeypatch):
-    from cluster.train import Training
+    from cluster.stages.train import Engine as Training
 
     def explode(self, *args):
         raise ZeroDivisionError("in the loop")

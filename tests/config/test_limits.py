@@ -5,7 +5,7 @@ import math
 import pytest
 
 from cluster import limits, unread
-from cluster.checks import out_of_bounds
+from cluster.checks import MOST, out_of_bounds
 from cluster.config import ConfigError, compose, explain, update
 from cluster.sweep import plan
 
@@ -94,7 +94,7 @@ def test_no_cluster_takes_more_than_a_plain_bound(word, most):
 
 @pytest.mark.parametrize("key", ["actors.n", "actors.envs", "actors.steps"])
 def test_sizes_are_bounded_where_the_memory_is_not_known(key):
-    most = limits.MOST[key]
+    most = MOST[key]
     sentence = f"^{key}: must be at most {most}, got {most + 1}$"
     with pytest.raises(ConfigError, match=sentence):
         compose(["cluster=slurm", f"{key}={most + 1}"])

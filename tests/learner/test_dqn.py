@@ -295,7 +295,7 @@ def config(folder, name, *words):
     ids=["toy", "toy-priorities-atoms", "babyai"],
 )
 def test_stop_and_resume_is_bitwise_the_run_without_a_stop(tmp_path, words, monkeypatch):
-    from cluster.train import Training
+    from cluster.stages.train import Engine as Training
 
     words = [*words, "sync=true", "learner.env_steps=1024", "stages=[train]"]
     assert controller.run(config(tmp_path, "whole", *words)) == 0
@@ -303,7 +303,7 @@ def test_stop_and_resume_is_bitwise_the_run_without_a_stop(tmp_path, words, monk
 
     def stopping(self, *args):
         real(self, *args)
-        if self.counters.version == 7 and not self.counters.resumes:
+        if self.account.counters.version == 7 and not self.account.counters.resumes:
             self.folder.stop_file.touch()
 
     monkeypatch.setattr(Training, "_learned", stopping)

@@ -1,4 +1,4 @@
-"""The engine of a fit stage: the learner's ranks take gradient steps on a store, in calls of about a second.
+"""Fitting to a store: the learner's ranks take gradient steps on it, in calls of about a second.
 
     store ──> ranks (`learner.n`) ──> rows of metrics (kind `fit`), checkpoints ──> stages/<stage>/weights.safetensors
 
@@ -16,17 +16,14 @@ import numpy as np
 
 from cluster.backend import Backend, Handle, RoleDied
 from cluster.config import Config
-from cluster.folder import RunFolder
+from cluster.drawing import Role, Topology
 from cluster.learners import LearnerDied
-from cluster.metrics import Metrics
 from cluster.pace import Pace, duration
-from cluster.progress import Progress
-from cluster.stop import Stop
+from cluster.stage import StageEngine
 from cluster.supervisor import last_line
 from learner.checkpoint import Checkpoint, latest
 from learner.collective import free_address
 from learner.fit import FitConfig
-from learner.group import Weights
 from learner.sequence import SequenceConfig
 
 CALL_S = 1.0
@@ -68,41 +65,22 @@ class Ranks:
             self._backend.kill(handle)
 
 
-class Fitting:
-    """One stage of gradient steps from its start, or from a checkpoint, to its last step or a stop.
+class Fitting(StageEngine):
+    """A stage of gradient steps from its start, or from a checkpoint, to its last step or a stop."""
 
-    fit: how many steps, and how large.
-    role: what a rank is, built from `setup`.
-    """
-
-    def __init__(
-        self,
-        config: Config,
-        fit: FitConfig | SequenceConfig,
-        setup: Any,
-        role: type[Any],
-        folder: RunFolder,
-        backend: Backend,
-        metrics: Metrics,
-        progress: Progress,
-        stop: Stop,
-    ) -> None:
-        self.config, self.fit, self.setup, self.role = config, fit, setup, role
-        self.folder, self.backend = folder, backend
-        self.metrics, self.progress, self.stop = metrics, progress, stop
-        self.row: dict[str, Any] = {}
-        self.ranks: Ranks
-
-    def run(self, checkpoint: Checkpoint | None, initial: Weights | None) -> bool:
+    def fit(self, fit: FitConfig | SequenceConfig, role: type[Any], setup: Any) -> bool:
         """Fit. True if all steps were taken, False if the run was asked to stop.
 
-        initial: weights to begin from, without a checkpoint.
+        Args:
+            fit: how many steps, and how large.
+            role: what a rank is, built from `setup`.
         """
-        deaths = 0
+        checkpoint, deaths = self.given.checkpoint, 0
+        self.settings, self.row = fit, dict[str, Any]()
         while True:
-            self.ranks = Ranks(self.backend, self.config, self.setup, self.role, deaths)
+            self.ranks = Ranks(self.backend, self.config, setup, role, deaths)
             try:
-                self._start(checkpoint, initial)
+                self._start(checkpoint)
                 finished = self._loop()
                 self.ranks.kill()
                 return finished
@@ -115,18 +93,18 @@ class Fitting:
                 checkpoint = latest(self.folder.checkpoints)
                 self.metrics.rewind(checkpoint.record["counters"]["version"] if checkpoint else 0)
 
-    def _start(self, checkpoint: Checkpoint | None, initial: Weights | None) -> None:
+    def _start(self, checkpoint: Checkpoint | None) -> None:
         start_s = self.config.cluster.start_timeout_s
         there = self.ranks.call("ready", timeout=start_s)
         record: dict[str, Any] = {"counters": {"version": 0, "env_steps": 0, "wall_seconds": 0.0}, "recent": []}
         if checkpoint is not None:
             self.ranks.call("restore", checkpoint.path, timeout=start_s)
             record = checkpoint.record
-        elif initial is not None:
-            self.ranks.call("load_weights", initial, timeout=start_s)
+        elif self.given.initial is not None:
+            self.ranks.call("load_weights", self.given.initial, timeout=start_s)
         self.step: int = record["counters"]["version"]
         self.recent: list[list[float]] = record["recent"]  # of the steps since the last row
-        self.pace = Pace(self.fit.steps)
+        self.pace = Pace(self.settings.steps)
         self._wall_before, self._began = record["counters"]["wall_seconds"], time.monotonic()
         self._saved_at = -math.inf if checkpoint is None else time.monotonic()  # the first comes with the first steps
         self.progress.note(
@@ -135,7 +113,7 @@ class Fitting:
         )
 
     def _loop(self) -> bool:
-        fit, timeout = self.fit, self.config.learner.timeout_s
+        fit, timeout = self.settings, self.config.learner.timeout_s
         pace = 1  # steps a call
         while self.step < fit.steps and not self.stop.reason:
             self.folder.assert_newest()  # an old attempt ends in seconds, not at a save
@@ -155,18 +133,18 @@ class Fitting:
     def _write_row(self, validation: dict[str, float]) -> None:
         loss, accuracy, norm = np.mean(self.recent, 0).tolist()
         self.row = {"kind": "fit", **self._counters(), "fit/loss": loss, "fit/accuracy": accuracy, **validation}
-        self.row |= {"fit/gradient_norm": norm, "fit/learning_rate": self.fit.step_size(self.step - 1)}
+        self.row |= {"fit/gradient_norm": norm, "fit/learning_rate": self.settings.step_size(self.step - 1)}
         self.row["fit/step"] = self.step
         self.recent = []
         self.metrics.write(self.row)
 
     def _counters(self) -> dict[str, Any]:
         wall = self._wall_before + time.monotonic() - self._began
-        return {"version": self.step, "env_steps": self.step * self.fit.batch, "wall_seconds": wall}
+        return {"version": self.step, "env_steps": self.step * self.settings.batch, "wall_seconds": wall}
 
     def _show(self) -> None:
         row = self.row
-        parts = [f"fit  steps {self.step:,}/{self.fit.steps:,}"]
+        parts = [f"fit  steps {self.step:,}/{self.settings.steps:,}"]
         parts += [f"{key} {row[f'fit/{key}']:.3f}" for key in ("loss", "accuracy") if row]
         if "fit/validation_accuracy" in row:
             parts.append(f"validation {row['fit/validation_loss']:.3f}, {row['fit/validation_accuracy']:.3f}")
@@ -180,3 +158,11 @@ class Fitting:
         self.ranks.call("save", self.folder.checkpoints, record, keep, timeout=start_s)
         self.folder.write_status(phase="fit", fit_step=self.step, wall_seconds=counters["wall_seconds"])
         self._saved_at = time.monotonic()
+
+
+def roles(config: Config, does: str) -> Topology:
+    """Ranks that fit to a store; `does` says what."""
+    learner = config.learner
+    return Topology(
+        (Role("fitter", learner.n, learner.threads, does),), (("store", "fitter", "steps, mapped from disk"),)
+    )

@@ -1,4 +1,4 @@
-"""The single controller's loop: rollouts in flight, chunks to the learner, weights back.
+"""The engine of a train stage: rollouts in flight, chunks to the learner, weights back.
 
     idle actor ── rollout(weights, version) ──> chunk ──> ready ── update(chunks) ──> weights of version + 1
                                                               └─ full: actors wait (back-pressure)
@@ -10,49 +10,28 @@ The controller moves references only; it reads the small summaries.
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
 from actors import VALIDATION_FIRST
-from cluster.backend import Backend, InputLost, RoleDied, Ticket
+from cluster import limits
+from cluster.account import Account
+from cluster.acting import ActingStage
+from cluster.backend import InputLost, RoleDied, Ticket
 from cluster.config import Config
+from cluster.drawing import Role, Topology
 from cluster.evaluation import Batch, Evaluation
-from cluster.folder import RunFolder
-from cluster.goal_table import add
 from cluster.learners import LearnerDied, LearnerGroup, Ready
-from cluster.metrics import Metrics
-from cluster.pace import Pace
 from cluster.policy_server import ServedPolicy, served
-from cluster.progress import Progress
-from cluster.stop import Stop
+from cluster.stage import Artifact, Outcome, Run
 from cluster.supervisor import AllQuarantined, Crew, last_line
-from cluster.tally import Tally
-from cluster.watching import Watch
-from envs.api import EnvSpec
-from learner.checkpoint import Arrays, Checkpoint, latest
+from learner.checkpoint import Checkpoint, latest
+from learner.methods import Stage
 from llm_service.errors import UsageError
-
-
-@dataclass
-class Counters:
-    """Everything that counts, as it is in a checkpoint."""
-
-    version: int = 0
-    env_steps: int = 0
-    episodes: int = 0
-    chunks: int = 0
-    dropped_chunks: int = 0
-    restarts: int = 0
-    learner_restarts: int = 0
-    resumes: int = 0
-    wall_seconds: float = 0.0
-    next_evaluation: int = 0
 
 
 @dataclass(frozen=True)
@@ -62,42 +41,42 @@ class Rollout:
     version: int
 
 
-class Training:
-    """One `train` stage from its start, or from a checkpoint, to its budget or a stop."""
+class Engine(ActingStage):
+    """From its start, or from a checkpoint, to its budget or a stop."""
 
-    def __init__(
-        self,
-        config: Config,
-        spec: EnvSpec,
-        folder: RunFolder,
-        backend: Backend,
-        metrics: Metrics,
-        progress: Progress,
-        stop: Stop,
-        actor_setup: Any,
-        look_after: Callable[[], None],
-    ) -> None:
-        self.config, self.spec, self.folder, self.backend = config, spec, folder, backend
-        self.metrics, self.progress, self.stop = metrics, progress, stop
-        self.actor_setup, self.look_after = actor_setup, look_after
-        self.counters = Counters(next_evaluation=config.evaluate.every)
-        self.states: dict[int, dict[str, Any]] = {}  # of every actor after its last learned chunk
-        self.tally, self.watch = Tally(), Watch(config)
+    makes: ClassVar[Artifact] = "weights"
+
+    def __init__(self, run: Run, stage: Stage) -> None:
+        super().__init__(run, stage)
+        self.actor_setup = run.actor_setup()
+        self.account = Account(run)
         self.evaluations: list[Evaluation] = []
-        self.row: dict[str, Any] = {}
         self.weights: Any = None
-        self._status_at = 0.0
         self._rolled, self._last_rolled = 0, dict[int, int]()
-        self._ahead = 0 if config.sync else config.actors.ahead
+        self._ahead = 0 if self.config.sync else self.config.actors.ahead
         # Actors with work ahead do not wait for the controller, for whom a turn costs nearly as much as two chunks.
-        self._several = 1 + self._ahead * config.actors.n // 16
+        self._several = 1 + self._ahead * self.config.actors.n // 16
         self.learner: LearnerGroup
         self.server: ServedPolicy | None = None
         self.crew: Crew
 
     # ---- start and end ------------------------------------------------------------------------------------------
 
-    def run(self, checkpoint: Checkpoint | None, initial: dict[str, Any] | None) -> bool:
+    def run(self) -> Outcome | None:
+        checkpoint = self.given.checkpoint
+        if checkpoint is not None:
+            self.account.restore(checkpoint)
+            self.account.counters.resumes += 1
+            counters = self.account.counters
+            self.progress.note(f"resumed at {counters.env_steps:,} env steps, version {counters.version}")
+        if not self._train(checkpoint):
+            return None
+        outcome = Outcome(self.given.publish(self.stage), self.given.initial)
+        self.kill()
+        self.folder.forget(self.folder.replay)  # gigabytes that nothing will be drawn from
+        return outcome
+
+    def _train(self, checkpoint: Checkpoint | None) -> bool:
         """Train. True if the budget was reached, False if the run was asked to stop.
 
         A learner that dies is rebuilt from the last checkpoint, as often as an actor may be.
@@ -105,7 +84,7 @@ class Training:
         failures: deque[float] = deque()
         while True:
             try:
-                self._start(checkpoint, initial)
+                self._start(checkpoint)
                 try:
                     finished = self._loop()
                 except (AllQuarantined, UsageError):
@@ -113,7 +92,7 @@ class Training:
                     self._save()
                     raise
                 self._save()
-                self._write_status()
+                self.account.write_status(self.crew, self.ready, self.ending)
                 return finished
             except LearnerDied as death:
                 failures.append(time.monotonic())
@@ -122,49 +101,24 @@ class Training:
                 if len(failures) > self.config.actors.restarts:
                     raise
                 self.progress.note(f"learner died, restarting from the last checkpoint: {last_line(str(death))}")
-                lost = replace(self.counters, restarts=self._restarts_before + self.crew.restarts)
-                self._end_roles()
+                self.kill()
                 checkpoint = latest(self.folder.checkpoints)
-                self.counters = Counters(next_evaluation=self.config.evaluate.every)
-                self.states, self.evaluations, self.tally = {}, [], Tally()
-                if checkpoint is not None:
-                    self._restore_counters(checkpoint)
-                self.metrics.rewind(self.counters.version)
-                self.counters.learner_restarts = lost.learner_restarts + 1
-                self.counters.restarts, self.counters.resumes = lost.restarts, lost.resumes
+                self.account.go_back(checkpoint, self.crew)
+                self.evaluations = []
+                del self.crew
 
-    def resume_from(self, checkpoint: Checkpoint) -> None:
-        """Take the counters of a checkpoint before `run`."""
-        self._restore_counters(checkpoint)
-        self.counters.resumes += 1
-
-    def _restore_counters(self, checkpoint: Checkpoint) -> None:
-        self.counters = Counters(**checkpoint.record["counters"])
-        self.tally.recent.extend(tuple(row) for row in checkpoint.record["recent"])
-        self.tally.goals.update(checkpoint.record["goals"])
-        for name, value in checkpoint.arrays["actors"].items():
-            actor, _, key = name.partition("/")
-            self.states.setdefault(int(actor), {})[key] = value
-
-    def _start(self, checkpoint: Checkpoint | None, initial: dict[str, Any] | None) -> None:
+    def _start(self, checkpoint: Checkpoint | None) -> None:
         self.folder.assert_newest()  # the replay may be another's by now
-        restarts, replay = self.counters.learner_restarts, self.folder.replay
-        self.learner = LearnerGroup(self.backend, self.config, self.spec, restarts, replay)
-        cluster = self.config.cluster
-        setup = self.actor_setup
+        account, initial, setup = self.account, self.given.initial, self.actor_setup
+        restarts, replay = account.counters.learner_restarts, self.folder.replay
+        self.learner = LearnerGroup(self.backend, self.config, setup.spec, restarts, replay)
         if served(self.config):
-            self.server = ServedPolicy(self.backend, self.config, self.spec)
+            self.server = ServedPolicy(self.backend, self.config, setup.spec)
             setup = replace(setup, server=self.server.call)
-        if not hasattr(self, "crew"):
-            self.crew = Crew(
-                self.backend,
-                self.config.actors,
-                setup,
-                self.states,
-                cluster.start_timeout_s,
-                self._actor_failed,
-            )
-            self._restarts_before = self.counters.restarts
+        new_crew = not hasattr(self, "crew")
+        if new_crew:
+            start_s = self.config.cluster.start_timeout_s
+            self.crew = Crew(self.backend, self.config.actors, setup, account.states, start_s, self._actor_failed)
         if checkpoint is not None:
             self.weights = self.learner.call("restore", checkpoint.path)
         elif initial is not None:
@@ -173,12 +127,8 @@ class Training:
             self.weights = self.learner.call("ready")
         self._publish()
         self.ready: list[Ready] = []
-        self._clock = time.monotonic()
-        self._wall_before = self.counters.wall_seconds
-        self._saved_at = -math.inf if checkpoint is None else time.monotonic()  # the first comes with the first update
-        self.tally.begin(self.counters.env_steps)
-        self.pace = Pace(self.config.learner.env_steps)
         self._learning: list[Ready] = []
+        account.begin(checkpoint is not None, new_crew)
 
     def _let_learner_end(self) -> None:
         """Wait for the update under way: a checkpoint must not hold what the counters do not know."""
@@ -186,10 +136,6 @@ class Training:
             outcome = self.learner.take(self.backend.wait(self.learner.tickets, timeout=0.5))
             if outcome is not None:
                 self._learned(*outcome)
-
-    def _end_roles(self) -> None:
-        self.kill()
-        del self.crew
 
     def kill(self) -> None:
         """End all roles."""
@@ -202,7 +148,7 @@ class Training:
         """Let the policy server know the weights, if there is one."""
         if self.server:
             try:
-                self.server.publish(self.counters.version, self.weights)
+                self.server.publish(self.account.counters.version, self.weights)
             except RoleDied as death:
                 raise LearnerDied(f"the policy server died: {last_line(str(death))}") from None
 
@@ -225,7 +171,7 @@ class Training:
         """Forget what an actor delivered and nobody learned: its successor plays the very chunks again."""
         self.ready = [ready for ready in self.ready if ready.summary.actor != actor]
         under_way = [ready.summary.state for ready in self._learning if ready.summary.actor == actor]
-        for job in self.crew.rewind(actor, under_way[-1] if under_way else self.states.get(actor)):
+        for job in self.crew.rewind(actor, under_way[-1] if under_way else self.account.states.get(actor)):
             if isinstance(job, Batch):
                 job.evaluation.take(job, None)
 
@@ -245,7 +191,7 @@ class Training:
     @property
     def finished(self) -> bool:
         """The budget of env steps is used."""
-        return self.counters.env_steps >= self.config.learner.env_steps
+        return self.account.counters.env_steps >= self.config.learner.env_steps
 
     @property
     def ending(self) -> bool:
@@ -269,7 +215,8 @@ class Training:
                 self._learned(*outcome)
             if not self.learner.tickets and not self.ending:
                 self._learn()
-            self._look_around()
+            self.given.look_after()
+            self.account.show(self.crew, self.ready, self.ending)
 
     def _dispatch(self, rollouts: bool) -> None:
         """Give every idle actor a job, or one ahead: an evaluation's batch first, else the next chunk."""
@@ -279,7 +226,7 @@ class Training:
             if any(evaluation.give(self.crew, actor) for evaluation in self.evaluations):
                 continue
             if rollouts and self._may_roll(actor):
-                version = self.counters.version
+                version = self.account.counters.version
                 weights = None if self.server else self.weights
                 self.crew.give(actor, Rollout(version), "rollout", weights, version, returns=2)
                 self._rolled += 1
@@ -313,11 +260,10 @@ class Training:
             job.evaluation.take(job, result)
             if job.evaluation.done:
                 self.evaluations.remove(job.evaluation)
-                self._evaluated(job.evaluation)
+                self.account.evaluated(job.evaluation)
         elif result is not None:
             self.crew.delivered(actor, result.state)
-            self.tally.busy["env"] += result.seconds["rollout"] - result.seconds["policy"]
-            self.tally.busy["policy"] += result.seconds["policy"]
+            self.account.acted(result.seconds)
             self.ready.append(Ready(result, ticket.parts[1], ticket.handle))
 
     def _learn(self) -> None:
@@ -330,90 +276,54 @@ class Training:
             return
         self._learning = [ready for queue in queues for ready in queue]
         self.ready = [ready for ready in self.ready if ready not in self._learning]
-        self.learner.begin(self.counters.version, self.counters.env_steps, self._learning)
+        counters = self.account.counters
+        self.learner.begin(counters.version, counters.env_steps, self._learning)
 
     def _learned(self, report: dict[str, Any], weights: Any) -> None:
-        counters = self.counters
-        for ready in self._learning:
-            self.states[ready.summary.actor] = ready.summary.state
-            counters.episodes += len(ready.summary.episodes)
-            self.tally.add(ready.summary.episodes)
-            add(self.tally.goals, ready.summary.goals)
-        counters.chunks += len(self._learning)
-        counters.dropped_chunks += report.pop("dropped")
-        learned = report.pop("learned")
-        self.tally.busy["learner"] += report.pop("seconds")
+        account, evaluate = self.account, self.config.evaluate
+        learned = account.learned(self._learning, report, self.crew)
         self._learning = []
         if not learned:
             return
-        counters.version += 1
-        counters.env_steps += learned
-        counters.restarts = self._restarts_before + self.crew.restarts
         self.weights = weights
         self._publish()
-        counters.wall_seconds = self._wall_before + time.monotonic() - self._clock
-        self._write_row(report)
-        every = self.config.evaluate.every
-        if every and counters.env_steps >= counters.next_evaluation:
-            counters.next_evaluation += every * (1 + (counters.env_steps - counters.next_evaluation) // every)
-            seeds = VALIDATION_FIRST + np.arange(self.config.evaluate.validation_episodes)
-            greedy = self.config.evaluate.greedy
-            given = None if self.server else weights
-            self.evaluations.append(Evaluation(given, counters.version, counters.env_steps, seeds, greedy))
-        if time.monotonic() - self._saved_at > self.config.run.checkpoint_every_s:
+        account.write_row(report, self.crew)
+        if account.evaluation_is_due():
+            counters, given = account.counters, None if self.server else weights
+            seeds = VALIDATION_FIRST + np.arange(evaluate.validation_episodes)
+            self.evaluations.append(Evaluation(given, counters.version, counters.env_steps, seeds, evaluate.greedy))
+        if account.save_is_due:
             self._save()
 
-    # ---- reporting and saving -----------------------------------------------------------------------------------
-
-    def _write_row(self, report: dict[str, Any]) -> None:
-        counters, actors = self.counters, self.config.actors.n
-        row: dict[str, Any] = {"kind": "train"} | asdict(counters)
-        row |= {"actors": actors, "actors_alive": self.crew.alive} | self.tally.episodes(self.spec.task_kinds)
-        row |= report | self.tally.speed(counters.env_steps, actors)
-        self.metrics.write(row)
-        self.watch.updated()
-        self.pace.reached(counters.env_steps, warm=row.get("replay/updates") != 0)  # not while a replay fills
-        self.row = self.row | row | {"seconds_left": self.pace.left}
-
-    def _evaluated(self, evaluation: Evaluation) -> None:
-        row = evaluation.row() | {"wall_seconds": self.counters.wall_seconds}
-        self.metrics.write(row)
-        self.row["validation"] = row["episodic_return" if self.spec.score else "success_rate"]
-
-    def _look_around(self) -> None:
-        """What is due by the clock: the panel, status.json, the services beside the actors."""
-        self.look_after()
-        if self.row:
-            self.row["actors_alive"] = self.crew.alive
-            self.progress.update(self.row)
-        if time.monotonic() - self._status_at > 2.0:
-            self._write_status()
-
-    def _write_status(self) -> None:
-        self._status_at, restarts = time.monotonic(), self._restarts_before + self.crew.restarts
-        self.folder.assert_newest()  # an old attempt ends in seconds, not at a save
-        self.folder.write_status(
-            phase="train",
-            actors=self.config.actors.n,
-            actors_alive=self.crew.alive,
-            quarantined=self.crew.quarantined,
-            heartbeats=self.crew.heartbeats(),
-            success_rate=self.row.get("charts/success_rate"),
-            episodic_return=self.row.get("charts/episodic_return"),
-            **asdict(replace(self.counters, restarts=restarts)),
-        )
-        self.metrics.show(**self.watch.now(self.crew, self.ready, self.counters.env_steps, restarts, self.ending))
-
     def _save(self) -> None:
-        """A checkpoint of learner, actors and counters, as of the last update."""
-        arrays: Arrays = {f"{i}/{key}": np.asarray(v) for i, state in self.states.items() for key, v in state.items()}
-        self.counters.wall_seconds = self._wall_before + time.monotonic() - self._clock
-        counters = asdict(self.counters)
-        for pending in self.evaluations:  # would be lost: to be done again after a resume
-            counters["next_evaluation"] = min(counters["next_evaluation"], pending.env_steps)
-        record: dict[str, Any] = {"counters": counters, "recent": list(self.tally.recent), "goals": self.tally.goals}
-        record["attempt"] = self.folder.number
-        keep = self.config.run.keep_checkpoints
-        with self.watch.saving():
-            self.learner.save(self.folder.checkpoints, self.counters.version, arrays, record, keep)
-        self._saved_at = time.monotonic()
+        self.account.save(self.learner, self.evaluations)
+
+    # ---- what is told before it begins --------------------------------------------------------------------------
+
+    @classmethod
+    def takes(cls, stage: Stage) -> Artifact:
+        return ""  # it may begin from nothing
+
+    @classmethod
+    def roles(cls, config: Config) -> Topology:
+        actors, learner = config.actors, config.learner
+        does = f"{learner.epochs} epochs"
+        if learner.algorithm == "dqn":
+            does = f"{config.dqn.samples_per_insert:g} rows replayed a step"
+        does = f"{config.method.model_dump()['name']}: {does}, in minibatches of {learner.minibatch}"
+        chunk = f"chunks [{actors.steps}, {actors.envs}, ...] by reference"
+        acts = "policy" if served(config) else "actor"
+        edges = (("actor", "learner", chunk), ("learner", acts, "weights by argument, one version at a time"))
+        return super().roles(config) + Topology((Role("learner", learner.n, learner.threads, does),), edges)
+
+    @classmethod
+    def memory(cls, config: Config) -> int:
+        actors, learner, evaluate, dqn = config.actors, config.learner, config.evaluate, config.dqn
+        seen, row = limits.observed(config)
+        chunk = actors.steps * actors.envs * (seen + limits.STEP)
+        at_once = config.cluster.name == "local"  # actors with processes play at the same time
+        chunks = (learner.chunks or actors.n) + (actors.n if at_once else 0)
+        replay = learner.algorithm == "dqn" and dqn.keep == "memory"
+        kept = min(learner.n * dqn.capacity, learner.env_steps) * row if replay else 0  # rows take memory as they come
+        validation = limits.EPISODE * evaluate.validation_episodes if evaluate.every else 0
+        return super().memory(config) + learner.n * limits.process(config) + chunks * chunk + kept + validation

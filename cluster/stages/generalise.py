@@ -11,26 +11,26 @@ world has no French, its head no further action) is listed with the reason.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import numpy as np
 
 import envs
 from actors import ActorSetup
 from cluster import config as configuration
-from cluster.backend import Backend
+from cluster import limits
+from cluster.acting import ActingStage
 from cluster.cases import CASES, UNCHANGED, Case
 from cluster.config import Config
 from cluster.evaluation import Evaluation, play_all, results
 from cluster.overrides import UsageError
-from cluster.progress import Progress
+from cluster.stage import Outcome
 from cluster.statistics import Estimate, bootstrap_mean, newcombe
 from cluster.statistics import difference as between
-from cluster.stop import Stop
 from envs.api import EnvSpec, Episodes
 from learner.group import Weights
+from learner.methods import Player
 from learner.models.prompt import PromptConfig
 
 Table = dict[str, Any]
@@ -38,46 +38,47 @@ NO_LEVELS = ("captions", "fix_captions", "language", "actions", "idle_actions")
 """Options of worlds that leave their levels as they are."""
 
 
-@dataclass
-class Generalising:
-    """One generalise stage.
+class Engine(ActingStage):
+    """What a trained policy can do where something is otherwise."""
 
-    setup: of actors that play as the run was trained.
-    """
+    again: ClassVar[bool] = True
 
-    config: Config
-    setup: ActorSetup
-    weights: Weights
-    backend: Backend
-    progress: Progress
+    def run(self) -> Outcome | None:
+        weights = self.given.weights(self.stage)
+        table = self.play(weights)
+        if table is None:
+            return None
+        self.folder.write_json(self.place / "results.json", table)
+        counts = {"episodes": self.config.generalise.episodes}
+        return Outcome(counts, weights, lines=(line(self.stage.name, table),))
 
-    def run(self, stop: Stop, look_after: Callable[[], None]) -> Table | None:
-        """Play all cases. Returns what comes into `results.json`; None if the run was asked to stop.
+    @classmethod
+    def memory(cls, config: Config) -> int:
+        return super().memory(config) + limits.EPISODE * config.generalise.episodes
 
-        look_after: called between two waits.
-        """
+    def play(self, weights: Weights | None) -> Table | None:
+        """Play all cases. Returns what comes into `results.json`; None if the run was asked to stop."""
+        config, setup = self.config, self.given.actor_setup()
         played: dict[str, Evaluation] = {}
         chance: dict[str, Evaluation] = {}
         places: dict[str, Config] = {}
         reasons: dict[str, str] = {}
-        cases = chosen(self.config)
+        cases = chosen(config)
         for case in cases:
             try:
-                there = places[case.name] = resolve(self.config, case)
+                there = places[case.name] = resolve(config, case)
             except UsageError as reason:
                 reasons[case.name] = str(reason)
                 continue
-            played[case.name] = self._evaluation(there, "policy")
-            if self.config.generalise.baselines and world(there) not in chance:
-                chance[world(there)] = self._evaluation(there, "random")
+            played[case.name] = self._evaluation(setup, there, "policy")
+            if config.generalise.baselines and world(there) not in chance:
+                chance[world(there)] = self._evaluation(setup, there, "random")
         evaluations = [*played.values(), *chance.values()]
-        each = self.config.generalise.episodes
+        each = config.generalise.episodes
         self.progress.note(f"{len(played)} cases of {each} episodes, and {len(chance)} worlds at random")
-        if not play_all(
-            self.config, self.setup, self.weights, evaluations, self.backend, self.progress, stop, look_after
-        ):
+        if not play_all(self.given, setup, weights, evaluations):
             return None
-        rows, score = [], configuration.seen(self.config).score
+        rows, score = [], self.given.spec.score
         for case in cases:
             row: Table = {"name": case.name, "about": case.about, "words": list(case.words)}
             if case.name in reasons:
@@ -86,23 +87,24 @@ class Generalising:
             there, episodes = places[case.name], played[case.name].episodes
             row |= {"env": there.env.id} | results(episodes, configuration.seen(there).task_kinds)
             if case.name != UNCHANGED:
-                same = levels(there) == levels(self.config)
+                same = levels(there) == levels(config)
                 row["difference"] = difference(played[UNCHANGED].episodes, episodes, same, score)
             if world(there) in chance:
                 row["random"] = results(chance[world(there)].episodes, ())["return" if score else "success"]
             rows.append(row)
-        return {"env": self.config.env.id, "greedy": self.config.evaluate.greedy, "score": score, "cases": rows}
+        return {"env": config.env.id, "greedy": config.evaluate.greedy, "score": score, "cases": rows}
 
-    def _evaluation(self, there: Config, player: str) -> Evaluation:
-        seeds = envs.HELD_OUT_FIRST + np.arange(self.config.generalise.episodes)
-        setup = replace(
-            self.setup,
+    def _evaluation(self, setup: ActorSetup, there: Config, player: Player) -> Evaluation:
+        config = self.config
+        seeds = envs.HELD_OUT_FIRST + np.arange(config.generalise.episodes)
+        elsewhere = replace(
+            setup,
             env_id=there.env.id,
             env_options=there.env.options,
             spec=configuration.seen(there),
             policy=there.policy,
         )
-        return Evaluation(None, 0, 0, seeds, self.config.evaluate.greedy, player, elsewhere=setup)
+        return Evaluation(None, 0, 0, seeds, config.evaluate.greedy, player, elsewhere=elsewhere)
 
 
 def line(stage: str, table: Table) -> str:

@@ -10,20 +10,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from actors import ActorSetup
 from actors.collect import Collector, Share, collect_seeds
-from cluster.backend import Backend
+from cluster import limits
+from cluster.acting import ActingStage
 from cluster.config import Config
+from cluster.drawing import Topology
 from cluster.folder import RunError
-from cluster.progress import Progress
-from cluster.stop import Stop
+from cluster.stage import Artifact, Outcome
 from cluster.supervisor import Crew, last_line
-from learner.checkpoint import Attempt
 from learner.group import Weights
 from learner.store.episodes import forget_unfinished
 
@@ -31,42 +27,40 @@ SHARE = 64
 """Episodes that one actor plays together."""
 
 
-@dataclass
-class Collecting:
-    """One collect stage.
+class Engine(ActingStage):
+    """From a player to episodes."""
 
-    folder: of the store, which is there.
-    weights: of the policy, if it plays.
-    attempt: in whose name episodes are written.
-    """
+    makes: ClassVar[Artifact] = "episodes"
+    entries: dict[str, dict[str, Any]]  # of the shards that are there, by name
 
-    config: Config
-    setup: ActorSetup
-    folder: Path
-    weights: Weights | None
-    backend: Backend
-    progress: Progress
-    attempt: Attempt | None = None
-    entries: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    def run(self, stop: Stop, look_after: Callable[[], None]) -> bool:
-        """Play what is missing. False if the run was asked to stop.
-
-        look_after: called between two waits.
+    def run(self) -> Outcome | None:
+        """Play what is missing.
 
         Raises:
             RunError: nothing was worth keeping.
             Superseded: a newer attempt has begun.
         """
-        there, shares = forget_unfinished(self.folder, self.attempt), self._shares()
+        weights, attempt = self.given.weights(self.stage), self.folder.attempt
+        there, shares = forget_unfinished(self.place, attempt), self._shares()
         self.entries = {s.name: there[s.name] for s in shares if there.get(s.name, {}).get("played") == len(s.seeds)}
         waiting = [share for share in shares if share.name not in self.entries]
-        if waiting and not self._play(waiting, len(shares), stop, look_after):
-            return False
-        forget_unfinished(self.folder, self.attempt)
-        if not self.counts["episodes"]:
-            raise RunError(f"none of {self.counts['played']} episodes was solved: set collect.successes=false")
-        return True
+        if waiting and not self._play(weights, waiting, len(shares)):
+            return None
+        forget_unfinished(self.place, attempt)
+        counts = self.counts
+        if not counts["episodes"]:
+            raise RunError(f"none of {counts['played']} episodes was solved: set collect.successes=false")
+        told = f"{counts['episodes']:,} episodes of {counts['played']:,} played by {self.stage.player} kept, "
+        return Outcome(counts, weights, lines=(f"{self.stage.name}: {told}{counts['steps']:,} steps",))
+
+    @classmethod
+    def roles(cls, config: Config) -> Topology:
+        what = f"{config.collect.episodes:,} episodes by {config.collect.player}, in shards"
+        return super().roles(config) + Topology((), (("actor", "store", what),))
+
+    @classmethod
+    def memory(cls, config: Config) -> int:
+        return super().memory(config) + limits.SHARE * config.collect.episodes
 
     @property
     def counts(self) -> dict[str, int]:
@@ -74,7 +68,7 @@ class Collecting:
         return {key: sum(entry[key] for entry in self.entries.values()) for key in ("episodes", "steps", "played")}
 
     def _shares(self) -> list[Share]:
-        config = self.config
+        config, folder, attempt = self.config, self.place, self.folder.attempt
         seeds = collect_seeds(config.seed, config.collect.episodes)
         of = config.model_dump(include={"env", "policy", "collect", "goals", "seed", "from_"})
         del of["collect"]["episodes"]  # a longer store begins as a shorter one does
@@ -82,28 +76,28 @@ class Collecting:
         about = {"env": config.env.id, "player": config.collect.player, "seed": config.seed, "config_sha256": digest}
         starts = range(0, len(seeds), SHARE)
         return [
-            Share(self.folder, about, f"{i:06d}", seeds[start : start + SHARE], config.collect, self.attempt)
+            Share(folder, about, f"{i:06d}", seeds[start : start + SHARE], config.collect, attempt)
             for i, start in enumerate(starts)
         ]
 
-    def _play(self, waiting: list[Share], shares: int, stop: Stop, look_after: Callable[[], None]) -> bool:
+    def _play(self, weights: Weights | None, waiting: list[Share], shares: int) -> bool:
         config = self.config
         crew = Crew(
             self.backend,
             config.actors,
-            self.setup,
+            self.given.actor_setup(),
             {},
             config.cluster.start_timeout_s,
             lambda actor, cause: self.progress.note(f"actor-{actor} failed: {last_line(cause)}"),
             Collector,
         )
         while len(self.entries) < shares:
-            if stop.reason:
+            if self.stop.reason:
                 break
-            look_after()
+            self.given.look_after()
             for actor in crew.idle()[: len(waiting)]:
                 share = waiting.pop(0)
-                crew.give(actor, share, "collect", self.weights, share)
+                crew.give(actor, share, "collect", weights, share)
             for _, share, _, entry in crew.collect([], timeout=0.5)[0]:
                 if entry is None:
                     waiting.insert(0, share)

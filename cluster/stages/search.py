@@ -14,22 +14,22 @@ from __future__ import annotations
 import math
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from actors.novelty import NoveltyPlayer, PlayerSetup
-from cluster.backend import Backend, RoleDied, Ticket
+from cluster import limits
+from cluster.backend import RoleDied, Ticket
 from cluster.config import Config
-from cluster.folder import RunFolder
-from cluster.metrics import Metrics
-from cluster.progress import Progress
-from cluster.stop import Stop
+from cluster.drawing import Role, Topology
+from cluster.stage import Outcome, Run, StageEngine
 from cluster.supervisor import Crew, last_line
 from envs import navigation
 from learner import checkpoint
 from learner.elites import cell_of
+from learner.methods import Stage
 from learner.search import PARAMETERS, TENTHS, NoveltySearch, Played, SearchConfig, columns
 from learner.store.archive import Archive
 
@@ -45,31 +45,22 @@ ELITES = 1024
 """How many of a grid are played at once to be filed."""
 
 
-class Searching:
+class Engine(StageEngine):
     """One search stage. Rates are counted from the first batch that came back on: players compile before it."""
 
+    by_name: ClassVar[bool] = True
     player: type[NoveltyPlayer] = NoveltyPlayer
     rate = 0.0  # evaluations a second of the last search
 
-    def __init__(
-        self,
-        config: Config,
-        settings: SearchConfig,
-        folder: Path,
-        run_folder: RunFolder,
-        backend: Backend,
-        metrics: Metrics,
-        progress: Progress,
-    ) -> None:
-        self.config, self.settings, self.folder, self.run_folder = config, settings, folder, run_folder
-        self.backend, self.metrics, self.progress = backend, metrics, progress
-        options = config.env.options
+    def __init__(self, run: Run, stage: Stage) -> None:
+        super().__init__(run, stage)
+        method: Any = self.config.method
+        options = self.config.env.options
+        self.settings: SearchConfig = method.search
         self.setup = PlayerSetup(options["map"], options["length"])
         self.house = navigation.load(options["map"] or navigation.HOUSE)
-        self.restarts = 0
 
-    def run(self, stop: Stop) -> dict[str, Any] | None:
-        """Search to the end. Returns counts, None if the run was asked to stop."""
+    def run(self) -> Outcome | None:
         crew = Crew(
             self.backend,
             self.config.actors,
@@ -83,7 +74,7 @@ class Searching:
         try:
             for number, threshold in enumerate(self.settings.thresholds):
                 search = self._search(number, threshold)
-                if not self._play(search, self.folder / f"checkpoints-{number}", crew, stop):
+                if not self._play(search, self.place / f"checkpoints-{number}", crew):
                     return None
                 counts["evaluations"] += search.evaluations
                 counts["archived"] += len(search.archive)
@@ -95,7 +86,24 @@ class Searching:
                 )
         finally:
             crew.kill()
-        return counts
+        return Outcome(counts)
+
+    @classmethod
+    def roles(cls, config: Any) -> Topology:
+        offspring = config.method.search.offspring
+        does = f"episodes of {config.env.id} with small policies, {offspring} a generation in all"
+        return Topology(
+            (Role("actor", config.actors.n, 1, does),),
+            (
+                ("controller", "actor", "weights of policies"),
+                ("actor", "controller", "ends and actions"),
+                ("controller", "archive", "what is novel"),
+            ),
+        )
+
+    @classmethod
+    def memory(cls, config: Config) -> int:
+        return config.actors.n * limits.process(config)
 
     def _search(self, number: int, threshold: float) -> NoveltySearch:
         """A search as its last checkpoint has it, or a new one."""
@@ -106,13 +114,13 @@ class Searching:
             "seed": self.config.seed + number,
             "map": self.setup.map,
         }
-        place = self.folder / f"archive-{number}"
-        attempt = self.run_folder.attempt
+        place = self.place / f"archive-{number}"
+        attempt = self.folder.attempt
         archive = Archive(place, 2, columns(PARAMETERS, length), about, settings.neighbours, attempt)
         batch = -(-settings.offspring // (self.config.actors.n if settings.ahead == 1 else 1))
         seed, size = self.config.seed + number, self.house.world_size
         search = NoveltySearch(settings, threshold, archive, seed, batch, size)
-        found = checkpoint.latest(self.folder / f"checkpoints-{number}")
+        found = checkpoint.latest(self.place / f"checkpoints-{number}")
         if found is not None:
             search.restore(found.arrays, found.record)
         else:
@@ -124,7 +132,7 @@ class Searching:
         grid, settings, length = search.grid, self.settings, self.setup.length
         assert grid is not None
         about = search.archive.about | {"elites": True}
-        place, attempt = self.folder / f"grid-{number}", self.run_folder.attempt
+        place, attempt = self.place / f"grid-{number}", self.folder.attempt
         archive = Archive(place, 2, columns(PARAMETERS, length), about, settings.neighbours, attempt)
         archive.rewind(0)  # what was filed before a kill
         for begin in range(0, len(grid), ELITES):
@@ -145,12 +153,12 @@ class Searching:
         archive.forget_older()
         return len(archive)
 
-    def _play(self, search: NoveltySearch, place: Path, crew: Crew, stop: Stop) -> bool:
+    def _play(self, search: NoveltySearch, place: Path, crew: Crew) -> bool:
         self.waiting: list[Any] = []
         shown = time.monotonic()
         saved = shown if search.closed else -math.inf  # the first checkpoint comes with the first generation
         first, begun = 0, 0.0
-        while not search.done and not stop.reason:
+        while not search.done and not self.stop.reason:
             self._give(search, crew)
             for _, batch, ticket, head in crew.collect([], timeout=0.5)[0]:
                 self._give(search, crew)  # before what came is told: nobody need wait for that
@@ -198,10 +206,10 @@ class Searching:
         return Played.joined([first, *rest])
 
     def _save(self, search: NoveltySearch, place: Path) -> None:
-        self.run_folder.assert_newest()
+        self.folder.assert_newest()
         groups, record = search.state()
-        record["attempt"] = self.run_folder.number
-        self.run_folder.assert_newest()  # attempts are counted for the run, so `write` does not see them at `place`
+        record["attempt"] = self.folder.number
+        self.folder.assert_newest()  # attempts are counted for the run, so `write` does not see them at `place`
         checkpoint.write(place, search.closed, groups, record, self.config.run.keep_checkpoints)
         search.archive.forget_older()
 
@@ -233,7 +241,7 @@ class Searching:
             "restarts": crew.restarts,
         }
         self.metrics.write(row)
-        self.run_folder.write_status(env_steps=row["env_steps"], actors_alive=crew.alive, actors=self.config.actors.n)
+        self.folder.write_status(env_steps=row["env_steps"], actors_alive=crew.alive, actors=self.config.actors.n)
         self.progress.line(
             f"search  generations {search.closed - 1:,}/{self.settings.generations:,}  archived {archived:,}  "
             f"coverage {covered:.0%}  {self.rate:,.0f} evaluations/s  actors {crew.alive}/{self.config.actors.n}"

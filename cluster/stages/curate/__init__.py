@@ -1,0 +1,30 @@
+"""The engine of curate stages: verbs on what lies in `stages/`, each a module named as its stage, with `run(work)`.
+
+merge     archives            ──> stages/merge/       an EpisodeStore, behaviours.safetensors
+annotate  the store           ──> stages/annotate/    annotations.jsonl: route and eleven moments of each
+describe  annotations, LLM    ──> stages/describe/    texts.jsonl
+split     texts, behaviours   ──> stages/split/       parts.safetensors, trials.jsonl
+cluster   the training part   ──> stages/cluster/     centres.safetensors
+tokenize  its texts           ──> stages/tokenize/    tokenizer.json
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from cluster.behaviours import BehaviourStage
+from cluster.config import Config
+from cluster.drawing import Topology
+from cluster.stage import Outcome
+
+
+class Engine(BehaviourStage):
+    """Does what the verb of its stage does."""
+
+    def run(self) -> Outcome | None:
+        outcome: Outcome | None = importlib.import_module(f"{__name__}.{self.stage.name}").run(self)
+        return outcome
+
+    @classmethod
+    def roles(cls, config: Config) -> Topology:
+        return Topology((), (("archive", "store", "episodes, groups, texts, trials"),))

@@ -1,0 +1,25 @@
+"""What each behaviour passes: its route, and eleven moments of it (`envs/navigation/scene.py`)."""
+
+from __future__ import annotations
+
+import json
+
+from cluster.behaviours import ANNOTATIONS, BehaviourStage
+from cluster.stage import Outcome
+from learner.behaviours import words
+
+
+def run(work: BehaviourStage) -> Outcome | None:
+    """Annotate."""
+    lines, count = [], 0
+    for ids, pose in work.trajectories():
+        symbols, routes = work.scene.symbols(pose), work.scene.route(pose, again=True)
+        for row, number in enumerate(ids.tolist()):
+            line = {"id": number, "route": routes[row], "told": words.told(work.scene, symbols, row)}
+            lines.append(json.dumps(line | {"moments": work.scene.annotation(symbols, row)}))
+        count += len(ids)
+        work.progress.line(f"annotate  behaviours {count:,}")
+        if work.stop.reason:
+            return None
+    work.folder.write(work.place / ANNOTATIONS, "".join(f"{line}\n" for line in lines))
+    return Outcome({"behaviours": count})

@@ -1,0 +1,25 @@
+"""Centres of each wheel's speed, on what is learned from (`learner/behaviours/clusters.py`)."""
+
+from __future__ import annotations
+
+import numpy as np
+import safetensors.numpy
+
+from cluster.behaviours import BLOCK, CENTRES, BehaviourStage
+from cluster.stage import Outcome
+from learner.behaviours.clusters import centres
+from learner.sequences import Sequences
+from learner.store.episodes import EpisodeStore
+
+
+def run(work: BehaviourStage) -> Outcome | None:
+    """Cluster."""
+    table, rows = work.part("train")
+    settings, store = work.method.sequence, EpisodeStore(work.given.artifact("merge"))
+    nothing = [[np.zeros(1, np.int32)]] * len(rows)  # texts do not matter here
+    sequences = Sequences(store, rows, nothing, table.descriptor[rows], settings.stride)
+    blocks = (np.arange(begin, min(begin + BLOCK, len(rows))) for begin in range(0, len(rows), BLOCK))
+    actions = np.concatenate([sequences.read(block).actions for block in blocks])
+    found = {f"{d}": centres(actions[:, d], count) for d, count in enumerate(settings.clusters)}
+    work.folder.write(work.place / CENTRES, safetensors.numpy.save(found))
+    return Outcome({"actions": len(actions)} | {f"centres_{d}": value.tolist() for d, value in found.items()})

@@ -1,0 +1,18 @@
+"""The vocabulary of the texts that are learned from (`learner/behaviours/words.py`)."""
+
+from __future__ import annotations
+
+from cluster.behaviours import TOKENIZER, BehaviourStage
+from cluster.stage import Outcome
+from learner.behaviours import words
+
+
+def run(work: BehaviourStage) -> Outcome | None:
+    """Tokenize."""
+    settings, texts = work.method.tokenize, work.texts()
+    table, rows = work.part("train")
+    corpus = [text for number in table.id[rows].tolist() for text in texts.get(number, [])]
+    tokenizer = words.train_tokenizer(corpus, settings.size, settings.least)
+    longest = max(map(len, words.encode(tokenizer, corpus, settings.longest)))
+    work.folder.write(work.place / TOKENIZER, tokenizer.to_str())
+    return Outcome({"entries": tokenizer.get_vocab_size(), "longest": longest})

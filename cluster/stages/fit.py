@@ -1,0 +1,44 @@
+"""The engine of a fit stage: a policy, fitted to the episodes of a store (`cluster/fitting.py`).
+
+store ──> ranks ──> stages/<stage>/weights.safetensors
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from cluster import fitting, limits
+from cluster.config import Config
+from cluster.drawing import Topology
+from cluster.fitting import Fitting
+from cluster.stage import Artifact, Outcome
+from cluster.supply import store_of
+from learner.fit import FitSetup, Fitter
+from learner.methods import Stage
+from learner.store.episodes import digest
+
+
+class Engine(Fitting):
+    """From episodes to weights."""
+
+    makes: ClassVar[Artifact] = "weights"
+
+    def run(self) -> Outcome | None:
+        config, store = self.config, store_of(self.config, self.folder)
+        setup = FitSetup(config.fit, config.learner, config.policy, self.given.spec, config.seed, store)
+        if not self.fit(config.fit, Fitter, setup):
+            return None
+        return Outcome(self.given.publish(self.stage), self.given.initial, {"store": digest(store)})
+
+    @classmethod
+    def takes(cls, stage: Stage) -> Artifact:
+        return "episodes"
+
+    @classmethod
+    def roles(cls, config: Config) -> Topology:
+        fit = config.fit
+        return fitting.roles(config, f"{fit.steps:,} gradient steps, each on {fit.batch} recorded ones")
+
+    @classmethod
+    def memory(cls, config: Config) -> int:
+        return config.learner.n * limits.process(config)

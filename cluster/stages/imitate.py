@@ -1,0 +1,78 @@
+"""The engine of an imitate stage: the transformer that acts as asked is fitted to what is learned from.
+
+store, texts, centres, tokenizer ──> ranks of `learner.n` ──> stages/<stage>/model.safetensors
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+
+from cluster import fitting
+from cluster.behaviours import CENTRES, MODEL, BehaviourStage
+from cluster.drawing import Topology
+from cluster.fitting import Fitting
+from cluster.folder import RunError
+from cluster.stage import Outcome
+from envs.navigation.odometry import GUIDED, SENSED
+from learner.behaviours import words
+from learner.models.behaviour import Scales
+from learner.sequence import SequenceFitter, SequenceSetup
+
+
+class Engine(BehaviourStage, Fitting):
+    """From behaviours in words to a transformer."""
+
+    def run(self) -> Outcome | None:
+        settings = self.method.sequence
+        if not self.fit(settings, SequenceFitter, self._setup()):
+            return None
+        found = self.given.newest()
+        self.folder.write(self.place / MODEL, safetensors.numpy.save(found.arrays["model"]))
+        parameters = sum(value.size for name, value in found.arrays["model"].items() if not name.endswith("scale"))
+        about = {"parameters": parameters, "ablate": settings.model.ablate}
+        return Outcome(found.record["counters"] | about)
+
+    @classmethod
+    def roles(cls, config: Any) -> Topology:
+        fit = config.method.sequence
+        return fitting.roles(config, f"{fit.steps:,} gradient steps, each on {fit.batch} episodes")
+
+    def _setup(self) -> SequenceSetup:
+        settings = self.method.sequence
+        table, learned = self.part("train")
+        looked_at = self.part("validation")[1]
+        texts, tokenizer = self.texts(), self.tokenizer()
+        rows = np.array([row for row in (*learned, *looked_at) if int(table.id[row]) in texts], np.int64)
+        if not len(rows):
+            raise RunError("no behaviour that is learned from has a text: run the stage describe again")
+        own = [texts[number] for number in table.id[rows].tolist()]
+        flat = words.encode(tokenizer, [text for each in own for text in each], self.method.tokenize.longest)
+        ends = np.cumsum([0, *map(len, own)])
+        found = safetensors.numpy.load_file(self.given.artifact("cluster") / CENTRES)
+        return SequenceSetup(
+            settings,
+            self.config.learner,
+            self.config.seed,
+            self.given.artifact("merge"),
+            rows,
+            [flat[a:b] for a, b in pairwise(ends.tolist())],
+            table.descriptor[rows],
+            np.isin(rows, looked_at),
+            tokenizer.get_vocab_size(),
+            tuple(found[f"{d}"] for d in range(len(found))),
+            self._scales(),
+            self.odometry,
+            (self.method.tokenize.longest, -(-self.length // settings.stride)),
+        )
+
+    def _scales(self) -> Scales:
+        plain = Scales(world=float(self.house.world_size))
+        if not self.method.sequence.odometry:
+            return plain
+        guided = GUIDED if "target" not in self.method.sequence.model.blind_to else ()
+        return replace(plain, sensors=(*plain.sensors, *SENSED, *guided))

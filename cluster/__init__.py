@@ -1,15 +1,17 @@
 """Running the system: what is started where, who watches it, what it leaves.
 
 topology       the drawing: roles, counts, what flows between them
-run            the single controller: stages in order, artifacts, exit codes
-train          the loop of a train stage          evaluation   an evaluation as a queue of seed batches
-collect        episodes into a store              fit          a policy to a store
+run            a run begun, gone on with, judged once more       controller   its stages in order, artifacts, exit codes
+stage          what a stage is given and leaves   stages       one engine a kind, found by its name
+acting         stages in which actors play        evaluation   an evaluation as a queue of seed batches
+supply         will each stage have its weights and episodes?   account   a training's counters, rows, checkpoints
+fitting        gradient steps on a store          behaviours   stages on what archives hold
+asking         questions of a stage to a language model
 learners       the learner's ranks as one         tally        episodes, speed and bottleneck of a row
 supervisor     keeps the actors at work           stop         one flag for every way to stop
 backend        where roles run: the interface, and all in this process
 local          Ray on this machine                joined       Ray that a job has started (its head: head)
 start          here, or in a queue                slurm, kubernetes      jobs, as scripts and manifests
-search         a novelty search                   behaviours, imitation  what is made of its archives
 judge_server   judging behaviour in the browser   requeue      a job that goes on after preemption
 folder         the run folder                     metrics      where numbers go
 progress       what a person sees meanwhile

@@ -4,7 +4,7 @@
 
 Carta et al. 2023 (arXiv 2302.02662), sections 5.2 and 5.3: other nouns, colours and invented words, other names of the
 actions, French, objects and tasks that training did not have; 5.4 and the appendix: other numbers of actions and of
-distractors. `cluster/generalise.py` plays them.
+distractors. `cluster/stages/generalise.py` plays them.
 """
 
 from __future__ import annotations

@@ -41,9 +41,8 @@ DONE = 0
 
 def stages_left(stages: list[Stage], config: Config, folder: RunFolder, found: Checkpoint | None) -> list[Stage]:
     """Stages that are not done. If a finished training shall go on, it is not, nor is what follows it."""
-    kinds, redone = [stage.kind for stage in stages], len(stages)
-    if found and found.record["counters"]["env_steps"] < config.learner.env_steps and "train" in kinds:
-        redone = kinds.index("train")
+    further = (i for i, stage in enumerate(stages) if found and engine(stage.kind).goes_on(config, found))
+    redone = next(further, len(stages))
     return [stage for i, stage in enumerate(stages) if i >= redone or not folder.stage_done(stage.name)]
 
 

@@ -180,6 +180,11 @@ class StageEngine(ABC):
         return stage.player == "language_model"
 
     @classmethod
+    def goes_on(cls, config: Config, checkpoint: Checkpoint) -> bool:
+        """Whether there is more to do from a run's checkpoint, even if it was done with before."""
+        return False
+
+    @classmethod
     def roles(cls, config: Config) -> Topology:
         """The roles that it starts, and what flows between them."""
         return Topology()

@@ -1,6 +1,6 @@
 """What is true of a training now, between two rows of metrics: what its dashboard and alerts go by.
 
-    Training ── updated(), saving() ──> Watch.now(crew, ready, ...) ──> Metrics.show ──> Prometheus
+    a train stage ── updated(), saving() ──> Watch.now(crew, ready, ...) ──> Metrics.show ──> Prometheus
 
 Times are told as points in time and not as ages, so that an age goes on growing if the controller stands still.
 """

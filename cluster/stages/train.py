@@ -305,6 +305,11 @@ class Engine(ActingStage):
         return ""  # it may begin from nothing
 
     @classmethod
+    def goes_on(cls, config: Config, checkpoint: Checkpoint) -> bool:
+        env_steps: int = checkpoint.record["counters"]["env_steps"]
+        return env_steps < config.learner.env_steps
+
+    @classmethod
     def roles(cls, config: Config) -> Topology:
         actors, learner = config.actors, config.learner
         does = f"{learner.epochs} epochs"

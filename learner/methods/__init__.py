@@ -14,7 +14,6 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from learner.models.config import LANGUAGE_MODEL
@@ -34,7 +33,7 @@ class Stage:
 
 def names() -> list[str]:
     """Names of all method modules, sorted."""
-    return sorted(m.name for m in pkgutil.iter_modules([str(Path(__file__).parent)]))
+    return sorted(m.name for m in pkgutil.iter_modules(__path__))
 
 
 def method(name: str) -> Any:

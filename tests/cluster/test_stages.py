@@ -1,0 +1,163 @@
+"""Kinds of stages are found by name: what each says of itself, and a new one that is a module beside ours."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from cluster import overrides, stages
+from cluster import run as controller
+from cluster.config import ConfigError, compose
+from cluster.drawing import Role, Topology
+from cluster.folder import RunError
+from cluster.stage import Artifact, StageEngine
+from cluster.topology import draw, topology
+from learner import methods
+
+ROOT = Path(__file__).resolve().parents[2]
+
+METHOD = """
+from typing import Any, Literal
+
+from envs.config import Part
+from learner.methods import Stage
+
+
+class Config(Part):
+    name: Literal["counting"] = "counting"
+    seconds: float = 0.0
+
+
+def stages(config: Any) -> list[Stage]:
+    counted = [Stage(name, "tally", "random") for name in ("first", "second")]
+    return [*counted, Stage("judged", "evaluate", "random")]
+
+
+def check(config: Any, spec: Any) -> None:
+    pass
+"""
+KIND = '''
+from cluster.drawing import Role, Topology
+from cluster.stage import Outcome, StageEngine
+
+
+class Engine(StageEngine):
+    """Writes how many envs there are; asked to stop as long as a file says so."""
+
+    def run(self):
+        if self.stage.name == "second":
+            assert self.given.artifact("first").name == "first"
+            if (self.folder.path / "wait").exists():
+                return None
+        self.folder.write_json(self.place / "count.json", self.config.actors.envs)
+        return Outcome({"envs": self.config.actors.envs}, lines=(f"{self.stage.name}: counted",))
+
+    @classmethod
+    def roles(cls, config):
+        return Topology((Role("counter", 3, 1, "counts"),), (("counter", "controller", "numbers"),))
+
+    @classmethod
+    def memory(cls, config):
+        return config.actors.envs * 2**30
+'''
+
+
+@pytest.fixture
+def beside(tmp_path, monkeypatch):
+    """A method and a kind of stage in folders beside ours, and the method's file in a copy of configs."""
+    shutil.copytree(overrides.CONFIGS, tmp_path / "configs")
+    (tmp_path / "configs/method/counting.yaml").write_text("# @package _global_\nmethod:\n  name: counting\n")
+    monkeypatch.setattr(overrides, "CONFIGS", tmp_path / "configs")
+    for package, name, text in ((methods, "counting", METHOD), (stages, "tally", KIND)):
+        folder = tmp_path / package.__name__
+        folder.mkdir()
+        (folder / f"{name}.py").write_text(text)
+        monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
+        monkeypatch.delitem(sys.modules, f"{package.__name__}.{name}", raising=False)
+    yield tmp_path
+    for name in ("learner.methods.counting", "cluster.stages.tally"):
+        sys.modules.pop(name, None)
+
+
+def words(folder, *more):
+    given = ["method=counting", "env=toy/Line", "cluster=inline", "actors.envs=2", "evaluate.episodes=4"]
+    return [*given, f"run.folder={folder}", "run.name=a", *more]
+
+
+def test_a_new_kind_of_stage_is_one_module_that_runs_stops_and_goes_on(beside, capsys):
+    path = beside / "a"
+    config = compose(words(beside))
+    assert topology(config).roles[1] == Role("counter", 3, 1, "counts")
+    assert "counter     x 3" in draw(config)
+    assert controller.run(compose(words(beside, "stages=[first]"))) == 0
+    (path / "wait").touch()
+    assert controller.resume(path, ["stages=[]"], True) == 3
+    assert "first: counted" in capsys.readouterr().out
+    assert not (path / "stages/second/manifest.json").exists()
+    (path / "wait").unlink()
+    assert controller.resume(path, [], False) == 0
+    manifest = json.loads((path / "stages/second/manifest.json").read_text())
+    assert (manifest["kind"], manifest["counts"]) == ("tally", {"envs": 2})
+    assert list(manifest["files"]) == ["count.json"]
+    assert (path / "stages/judged/results.json").exists()
+
+
+def test_what_a_new_kind_weighs_is_held_against_the_memory_that_is_there(beside):
+    with pytest.raises(ConfigError, match=r"actors\.envs=20000 .* takes the run to 20,000\.0 GiB of memory"):
+        controller.run(compose(words(beside, "actors.envs=20000")))
+    assert not (beside / "a").exists()
+
+
+def test_a_method_that_names_no_kind_is_told_which_there_are():
+    with pytest.raises(LookupError, match="there is no kind of stage 'tally': there are collect, curate, deploy"):
+        stages.engine("tally")
+
+
+@pytest.mark.parametrize("kind", stages.names())
+def test_every_kind_says_of_itself_what_the_controller_asks(kind):
+    engine = stages.engine(kind)
+    assert issubclass(engine, StageEngine)
+    assert engine.__doc__
+    assert engine.makes in get_args(Artifact)
+    stage = methods.Stage(kind, kind)
+    assert engine.takes(stage) in get_args(Artifact)
+    lgqd = engine.by_name
+    config = compose(["method=lgqd", "env=navigation"] if lgqd else ["env=toy/Line"])
+    assert isinstance(engine.roles(config), Topology)
+    assert engine.memory(config) >= 0
+    assert engine.asks(config, stage) is False
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_every_method_is_made_of_kinds_that_there_are(name):
+    words = {"glam": ["experiment=glam_small"], "ellm": ["experiment=quickstart"], "lgqd": ["env=navigation"]}
+    config = compose([*words.get(name, ["env=babyai/GoToLocal"]), f"method={name}"])
+    assert {stage.kind for stage in methods.every_stage(config)} <= set(stages.names())
+
+
+def test_weights_and_episodes_are_taken_from_stages_before():
+    """What a run would lack is told by what its stages take and make, whatever they are called."""
+    taken = {kind: stages.engine(kind).takes(methods.Stage(kind, kind)) for kind in stages.names()}
+    made = {kind: stages.engine(kind).makes for kind in stages.names()}
+    assert {kind for kind, what in made.items() if what} == {"collect", "fit", "train"}
+    assert (made["collect"], taken["fit"], made["fit"], made["train"]) == ("episodes", "episodes", "weights", "weights")
+    assert taken["evaluate"] == taken["generalise"] == taken["collect"] == "weights"
+    assert stages.engine("evaluate").takes(methods.Stage("evaluate", "evaluate", "random")) == ""
+
+
+def test_what_cannot_be_run_once_more_is_said(beside, monkeypatch):
+    monkeypatch.setattr(stages.engine("evaluate"), "again", False)
+    assert controller.run(compose(words(beside, "stages=[first]"))) == 0
+    with pytest.raises(RunError, match="run 'a' has no stage that can be run once more"):
+        controller.evaluate(beside / "a", [])
+
+
+def test_the_controller_names_no_kind():
+    """What is special to a kind is said by its engine."""
+    for name in ("run.py", "controller.py", "topology.py", "drawing.py"):
+        text = (ROOT / "cluster" / name).read_text()
+        assert not [kind for kind in stages.names() if f'"{kind}"' in text], name
+    assert len((ROOT / "cluster/run.py").read_text().splitlines()) < 210

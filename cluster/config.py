@@ -17,7 +17,15 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 import yaml
-from pydantic import BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    create_model,
+    model_validator,
+)
 
 from actors.collect import CollectConfig
 from actors.evaluate import EvaluateConfig
@@ -31,18 +39,18 @@ from cluster.unread import assert_minibatch
 from envs import registry
 from envs.api import EnvSpec
 from envs.config import Part
-from learner import methods
+from learner import algorithms, methods, rewards
+from learner.algorithms.dqn import DQNConfig
 from learner.checkpoint import Attempt, replace_file
-from learner.dqn import DQNConfig
+from learner.config import LearnerConfig
 from learner.fit import FitConfig
 from learner.goals import GoalsConfig, check_goals, told
 from learner.history import FIELD as HISTORY
 from learner.history import remembered
-from learner.intrinsic import IntrinsicConfig, check_intrinsic
+from learner.intrinsic import NONE, IntrinsicConfig, check_intrinsic
 from learner.models.llm_policy import check_language_policy
 from learner.models.policy import LANGUAGE_MODEL, PolicyConfig, networks, visible
 from learner.models.prompt import check_prompt
-from learner.ppo import LearnerConfig
 from llm_service.settings import LLMConfig
 
 __all__ = [
@@ -121,9 +129,10 @@ def _of_the_method(tree: Any) -> Any:
 
 
 class Config(Part):
-    """Everything that determines a run."""
+    """Everything that determines a run. Beside the fields here it has the own part of each algorithm that has one,
+    under the algorithm's name."""
 
-    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
+    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True, extra="allow")
 
     experiment: str = ""
     """The file of `configs/experiment` that this run began from; a label."""
@@ -139,11 +148,9 @@ class Config(Part):
     """The rollout actors."""
     learner: LearnerConfig = LearnerConfig()
     """The learner group."""
-    dqn: DQNConfig = DQNConfig()
-    """Learning from a replay, for `learner.algorithm=dqn`."""
     goals: GoalsConfig = GoalsConfig()
     """Goals in words beside the world's reward."""
-    intrinsic: IntrinsicConfig = IntrinsicConfig()
+    intrinsic: IntrinsicConfig = Field(default_factory=IntrinsicConfig)
     """Reward for what is new."""
     collect: CollectConfig = CollectConfig()
     """Collecting episodes into a store."""
@@ -167,6 +174,29 @@ class Config(Part):
     """Bitwise reproducible: chunks and batches in a fixed order, acting and learning by turns."""
     run: RunConfig = RunConfig()
     """Where the run lives, and what it writes."""
+
+    @property
+    def dqn(self) -> DQNConfig:
+        """The part of the algorithm `dqn`, of which actors read the guide."""
+        return DQNConfig.model_validate(self._parts["dqn"])
+
+    def of_algorithm(self) -> Part | None:
+        """The own part of `learner.algorithm`, None if it has none."""
+        return self._parts.get(self.learner.algorithm)
+
+    @property
+    def _parts(self) -> dict[str, Part]:
+        return self.__pydantic_extra__ or {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_parts_of_algorithms(cls, tree: dict[str, Any]) -> dict[str, Any]:
+        """Checks the algorithms' parts, and adds their defaults."""
+        parts: dict[str, Any] = {name: (part, part()) for name, part in algorithms.parts().items()}
+        declared = {*cls.model_fields, *(field.alias for field in cls.model_fields.values())}
+        given = {name: value for name, value in tree.items() if name not in declared}
+        made = create_model("Parts", __base__=Part, **parts)(**given)
+        return {**tree, **{name: getattr(made, name) for name in parts}}
 
     @model_validator(mode="after")
     def _within_bounds(self) -> Self:
@@ -238,6 +268,8 @@ def seen(config: Config) -> EnvSpec:
 def _check(config: Config) -> None:
     """Do policy and method work on this env, and does the method have these stages?"""
     _known("policy.network", config.policy.network, [*networks(), LANGUAGE_MODEL])
+    _known("learner.algorithm", config.learner.algorithm, algorithms.names())
+    _known("intrinsic.name", config.intrinsic.name, [NONE, *rewards.names()])
     name = config.method.model_dump()["name"]
     module = method_module(name)
     try:

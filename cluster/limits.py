@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from cluster.overrides import ConfigError
 from cluster.topology import selected
 from envs import registry
+from learner.algorithms import algorithm
 
 if TYPE_CHECKING:
     from cluster.config import Config
@@ -128,7 +129,7 @@ def _left(group: Path, limit: str, usage: str, prefix: str) -> float:
 
 
 def _of_stage(config: Config, kind: str) -> int:
-    actors, learner, evaluate, dqn = config.actors, config.learner, config.evaluate, config.dqn
+    actors, learner, evaluate = config.actors, config.learner, config.evaluate
     seen, row = _observed(config)
     here = config.cluster.name == "local"
     each = ACTOR[config.cluster.name]
@@ -137,8 +138,7 @@ def _of_stage(config: Config, kind: str) -> int:
     if kind == "train":
         chunk = actors.steps * actors.envs * (seen + STEP)
         chunks = (learner.chunks or actors.n) + (actors.n if here else 0)  # actors with processes play at once
-        replay = learner.algorithm == "dqn" and dqn.keep == "memory"
-        kept = min(learner.n * dqn.capacity, learner.env_steps) * row if replay else 0  # rows take memory as they come
+        kept = algorithm(learner.algorithm).memory(config, row)
         validation = EPISODE * evaluate.validation_episodes if evaluate.every else 0
         return crew + ranks + chunks * chunk + kept + validation
     if kind == "evaluate":

@@ -12,6 +12,7 @@ from cluster.kubernetes_config import KubernetesConfig
 from cluster.slurm_config import SlurmConfig
 from envs.config import Part
 from learner import methods
+from learner.algorithms import algorithm
 from learner.models.policy import LANGUAGE_MODEL
 
 if TYPE_CHECKING:
@@ -75,9 +76,7 @@ def topology(config: Config) -> Topology:
         roles = (*roles, Role("fitter", learner.n, learner.threads, does))
         edges = (*edges, ("store", "fitter", "steps, mapped from disk"))
     if trains(config):
-        does = f"{learner.epochs} epochs"
-        if learner.algorithm == "dqn":
-            does = f"{config.dqn.samples_per_insert:g} rows replayed a step"
+        does = algorithm(learner.algorithm).describe(config)
         does = f"{config.method.model_dump()['name']}: {does}, in minibatches of {learner.minibatch}"
         roles = (*roles, Role("learner", learner.n, learner.threads, does))
         chunk = f"chunks [{actors.steps}, {actors.envs}, ...] by reference"

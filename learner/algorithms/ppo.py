@@ -18,114 +18,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field, field_validator
 from torch import Tensor
 
-from envs.api import Chunk
-from envs.config import Part
+from envs.api import Chunk, EnvSpec
 from learner import losses
 from learner.adam import Adam
 from learner.advantages import next_values, vtrace
+from learner.algorithms import Algorithm, AlgorithmSetup
 from learner.batch import Batch, arrays, collate, flattened
 from learner.checkpoint import Arrays
-from learner.collective import Group
 from learner.descent import descend, side_by_side
-from learner.intrinsic import Intrinsic
 from learner.models.llm_policy import LanguagePolicy
 from learner.models.policy import Policy
 from learner.origin import Origin
-from learner.precision import Autocast, arithmetic, halves
+from learner.precision import arithmetic, halves
 from learner.value_scale import ValueScale
 
 REPORT = (*losses.REPORT, "reference_kl", "gradient_norm", "skipped")
-COLUMNS = ("env", "goal", "intrinsic", "shaping")
-"""Columns of rewards that there may be."""
 HOLD = 1.0
 """Weight of KL(policy || the one that training began with) while the critic warms up."""
-
-
-class LearnerConfig(Part):
-    """The learner group and PPO (Schulman et al. 2017)."""
-
-    algorithm: Literal["ppo", "dqn"] = "ppo"
-    """What turns chunks into better weights; `method=NAME` chooses it. `dqn` has further keys of its own."""
-    n: int = 1
-    """Ranks. Chunks are dealt by rank, gradients are averaged, rank 0 saves."""
-    threads: int = 1
-    """Torch threads of each rank."""
-    env_steps: int = 1_000_000
-    """Train until this many env steps have been learned from."""
-    learning_rate: float = 3e-4
-    """Adam step size at the start."""
-    anneal: bool = True
-    """Let the step size fall linearly to a tenth of its start over `env_steps`."""
-    epochs: int = 4
-    """Passes over each batch of chunks."""
-    minibatch: int = 256
-    """Env steps per gradient step, over all ranks (with memory: rounded to whole envs of a chunk; dqn: replayed). More
-    than there is to draw from is refused, on the command line of PPO and in any file of dqn."""
-    chunks: int = 0
-    """Chunks per update; 0 means one from each actor."""
-    discount: float = 0.99
-    """Gamma."""
-    gae_lambda: float = 0.95
-    """Lambda of GAE (Schulman et al. 2016), and of V-trace's corrected form of it."""
-    clip: float = 0.2
-    """Clip range of the probability ratio."""
-    value_clip: float | None = 0.2
-    """Clip range of the value update; none switches it off."""
-    value_coefficient: float = 0.5
-    """Weight of the value loss."""
-    entropy_coefficient: float = 0.01
-    """Weight of the entropy bonus."""
-    gradient_clip: float = 0.5
-    """Largest global norm of a gradient."""
-    target_kl: float | None = None
-    """Stop the epochs of an update once the approximate KL exceeds this; none never stops."""
-    normalise_advantage: bool = True
-    """Zero mean and unit variance over each batch (over all ranks)."""
-    max_lag: int = 4
-    """Chunks made more than this many versions ago are dropped; younger stale ones are corrected by V-trace. To dqn no
-    chunk is too old."""
-    timeout_s: float = 600.0
-    """An update that takes longer is taken for hung: the learner is restarted from the last checkpoint."""
-    ratio: Literal["action", "token"] = "action"
-    """Language models: what the clipped ratio is of, the action or each token of its name."""
-    reference_kl: float = 0.0
-    """Weight of KL(policy || the policy that training began with): how dear it is to become another one."""
-    critic_warmup: int = 0
-    """Env steps from the start in which values alone are learned and the policy is held where it is, for policies that
-    can do something before they are trained (`learner/origin.py`)."""
-    normalise_value: bool = False
-    """Learn values in units of their own mean and deviation (`learner/value_scale.py`)."""
-    reward_scale: float = 1.0
-    """Every reward is multiplied by this before learning; reported returns are not."""
-    reward_weights: dict[str, float] = Field(default={})
-    """What columns of rewards (`env`, `goal`, `intrinsic`) are multiplied by before they are summed; 1 where none is
-    named. `learner.reward_weights.env=0` learns from the others only."""
-    autocast: Autocast = "none"
-    """Arithmetic of the networks while learning: float32, or bfloat16 (`auto`: where the processor has it). On one core
-    bfloat16 makes `film`, and minibatches of thousands, a quarter to a half faster, action values of pictures a
-    quarter, those of texts a tenth at most, and the `mlp` in minibatches of 256 slower. Action values themselves are
-    float32 always."""
-
-    @field_validator("reward_weights")
-    @classmethod
-    def _of_columns(cls, weights: dict[str, float]) -> dict[str, float]:
-        for name in weights:
-            if name not in COLUMNS:
-                known = ", ".join(COLUMNS)
-                raise ValueError(f"learner.reward_weights.{name}: there is no such reward: choose from {known}")
-        return weights
-
-    def step_size(self, env_steps: int) -> float:
-        """Adam's step size once `env_steps` have been learned from."""
-        return self.learning_rate * (1 - 0.9 * min(1.0, env_steps / self.env_steps) if self.anneal else 1.0)
 
 
 class Terms(NamedTuple):
@@ -136,24 +52,54 @@ class Terms(NamedTuple):
     advantage: float  # what advantages are multiplied by
 
 
-class PPO:
+class PPO(Algorithm):
     """Owns the optimiser of a policy.
 
     All parameters are views of one flat array, and all gradients of another: averaging over ranks, clipping and Adam
     are one operation each.
     """
 
-    def __init__(
-        self,
-        config: LearnerConfig,
-        policy: Policy | LanguagePolicy,
-        group: Group,
-        seed: int,
-        intrinsic: Intrinsic | None = None,
-    ) -> None:
+    reads = frozenset((
+        "epochs", "gae_lambda", "clip", "value_clip", "value_coefficient", "entropy_coefficient", "target_kl",
+        "normalise_advantage", "max_lag", "ratio", "reference_kl", "critic_warmup", "normalise_value",
+    ))  # fmt: skip
+
+    @classmethod
+    def check(cls, config: Any, spec: EnvSpec) -> None:
+        """PPO here needs a discrete action space and a network that can read the world."""
+        if not spec.discrete:
+            raise ValueError(
+                f"method ppo needs a discrete action space, but {spec.id} takes vectors of {spec.action_shape}"
+            )
+        for key, found, needed in (
+            ("policy.head", config.policy.head, "actor_critic"),
+            ("policy.stack", config.policy.stack, 1),
+        ):
+            if found != needed:
+                raise ValueError(f"method ppo needs {key}={needed}, got {found}")
+        if config.dqn.guide:
+            raise ValueError("dqn.guide acts where epsilon says so, which PPO does not have: use learner.algorithm=dqn")
+        policy = config.policy
+        if config.learner.ratio == "token" and (policy.network != "language_model" or policy.lm.head != "scores"):
+            raise ValueError(
+                "learner.ratio=token needs actions that are spelt: policy.network=language_model, lm.head=scores"
+            )
+        halves(config.learner.autocast)
+
+    @classmethod
+    def max_lag(cls, config: Any) -> int | None:
+        lag: int = config.learner.max_lag
+        return lag
+
+    @classmethod
+    def describe(cls, config: Any) -> str:
+        return f"{config.learner.epochs} epochs"
+
+    def __init__(self, setup: AlgorithmSetup) -> None:
+        config, policy = setup.config, setup.policy
+        self.config, self.policy, self.group, self.seed = config, policy, setup.group, setup.seed
+        self.intrinsic = setup.intrinsic
         self.half = halves(config.autocast)
-        self.config, self.policy, self.group, self.seed = config, policy, group, seed
-        self.intrinsic = intrinsic
         parameters, self.gradient = side_by_side([p for p in policy.parameters() if p.requires_grad])
         self.adam = Adam(parameters)
         self.scale = ValueScale(policy.value_layer) if config.normalise_value else None
@@ -166,16 +112,11 @@ class PPO:
         # Every rank must learn from equally many, or some would wait for the others' gradients for ever.
         used = sorted(i for _, i in young[: self.group.minimum(len(young))])
         report: dict[str, Any] = {"dropped": len(chunks) - len(used), "learned": sum(chunks[i].steps for i in used)}
-        if self.intrinsic is not None:
-            chunks = [self.intrinsic.mark(chunk) for chunk in chunks]
+        chunks = [self.intrinsic.mark(chunk) for chunk in chunks]  # also those that are dropped: episodes go on
         if used:
-            chunks = [chunks[i] for i in used]
-            if self.intrinsic is not None:
-                chunks = self.intrinsic.pay(chunks)
-                report |= self.intrinsic.report()
-            config = self.config
-            batch = collate(chunks, self.policy, version, config.reward_scale, config.reward_weights)
-            report |= self.update(batch, version, env_steps)
+            config, paid = self.config, self.intrinsic.pay_chunks([chunks[i] for i in used])
+            batch = collate(paid, self.policy, version, config.reward_scale, config.reward_weights)
+            report |= self.intrinsic.report() | self.update(batch, version, env_steps)
         return report
 
     def begin(self) -> None:
@@ -185,7 +126,7 @@ class PPO:
 
     def state(self) -> dict[str, Arrays]:
         """The memory of the optimiser, of the intrinsic reward, of the values' units; where training began."""
-        state = {"optimiser": self.adam.state()} | (self.intrinsic.state() if self.intrinsic else {})
+        state = {"optimiser": self.adam.state()} | self.intrinsic.state()
         if self.scale:
             state["value_scale"] = self.scale.state()
         if self.origin:
@@ -194,7 +135,7 @@ class PPO:
 
     def rank_state(self) -> Arrays:
         """A rank keeps nothing to itself but what its intrinsic reward does."""
-        return self.intrinsic.rank_state() if self.intrinsic else {}
+        return self.intrinsic.rank_state()
 
     def restore(self, state: dict[str, Arrays], own: Arrays) -> None:
         """Continue with all as it was."""
@@ -203,8 +144,7 @@ class PPO:
             self.scale.restore(state["value_scale"])
         if self.origin:
             self.origin.restore(state["reference"])
-        if self.intrinsic:
-            self.intrinsic.restore(state, own)
+        self.intrinsic.restore(state, own)
 
     def update(self, batch: Batch, version: int, env_steps: int) -> dict[str, float]:
         """Learn from one batch; `env_steps` learned from so far set the step size. Returns losses and statistics."""
@@ -407,3 +347,6 @@ def _numbers(x: Tensor) -> NDArray[np.float32]:
 
 def _like(x: NDArray[np.float32], other: Tensor) -> Tensor:
     return torch.from_numpy(x).to(other.device, other.dtype)
+
+
+ALGORITHM = PPO

@@ -19,27 +19,31 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from envs.api import Chunk
+from envs.api import Chunk, EnvSpec
 from envs.config import Part
 from learner.adam import Adam
+from learner.algorithms import Algorithm, AlgorithmSetup
 from learner.batch import weigh
-from learner.checkpoint import Arrays
-from learner.collective import Group
+from learner.checkpoint import Arrays, Checkpoint, part_of
+from learner.config import LearnerConfig
 from learner.descent import descend, side_by_side
 from learner.distinct import Remembered, distinct, texts_of
-from learner.intrinsic import COLUMN, Intrinsic, of_walk
-from learner.models.policy import Policy
+from learner.intrinsic import COLUMN, Intrinsic
+from learner.models.policy import Policy, visible
 from learner.models.q import project
-from learner.ppo import LearnerConfig
 from learner.precision import arithmetic, halves
-from learner.replay import Replay, Rewards, Sample, Walk
+from learner.store.columns import ReplayError
+from learner.store.replay import Replay, Rewards, Sample, Walk
+
+if TYPE_CHECKING:
+    from learner.group import LearnerSetup
 
 REPORT = ("losses/q", "losses/td_error", "policy/q_mean", "losses/gradient_norm", "losses/skipped")
 
@@ -109,7 +113,7 @@ class Worth:
     That one is made of the observations each time they are drawn, and is normalised already.
     """
 
-    def __init__(self, config: LearnerConfig, clip: float | None, replay: Replay, intrinsic: Intrinsic | None) -> None:
+    def __init__(self, config: LearnerConfig, clip: float | None, replay: Replay, intrinsic: Intrinsic) -> None:
         self.weights, self.scale = config.reward_weights, np.float32(config.reward_scale)
         self.clip = np.float32(math.inf if clip is None else clip)
         self.replay, self.intrinsic = replay, intrinsic
@@ -117,41 +121,107 @@ class Worth:
     def __call__(self, walk: Walk) -> NDArray[np.float32]:
         columns = {name: column for name, column in walk.rewards.items() if name != COLUMN}
         worth: NDArray[np.float32] = np.clip(weigh(columns, self.weights) * self.scale, -self.clip, self.clip)
-        if self.intrinsic is not None:
-            worth += weigh({COLUMN: self.intrinsic(of_walk(walk, self.replay))}, self.weights) * self.scale
-        return worth
+        return worth + weigh(self.intrinsic.pay_walk(walk, self.replay), self.weights) * self.scale
 
 
-class DQN:
+class DQN(Algorithm):
     """Owns the optimiser, the target and the replay of one rank; `learn` is the whole of it.
 
-    Args:
-        env_index: global indices of the envs whose chunks this rank gets.
-        folder: where its replay is kept; None: in memory.
-        intrinsic: a reward for what is new.
+    The replay is kept in `setup.folder`, or in memory if that is None or `dqn.keep=memory`.
     """
 
-    def __init__(
-        self,
-        config: LearnerConfig,
-        dqn: DQNConfig,
-        policy: Policy,
-        group: Group,
-        seed: int,
-        env_index: NDArray[np.integer],
-        folder: Path | None = None,
-        intrinsic: Intrinsic | None = None,
-    ) -> None:
+    Config = DQNConfig
+
+    # ---- asked before anything is built ---------------------------------------------------------------------------
+
+    @classmethod
+    def check(cls, config: Any, spec: EnvSpec) -> None:
+        """DQN here needs discrete actions, a head of action values without memory, and lanes that hold some chunks."""
+        if not spec.discrete:
+            raise ValueError(
+                f"method dqn needs a discrete action space, but {spec.id} takes vectors of {spec.action_shape}"
+            )
+        policy, learner, actors, dqn = config.policy, config.learner, config.actors, config.dqn
+        for key, found, needed in (
+            ("policy.head", policy.head, "dueling"),
+            ("policy.memory", policy.memory, "none"),
+        ):
+            if found != needed:
+                raise ValueError(f"method dqn needs {key}={needed}, got {found}")
+        halves(learner.autocast)
+        if policy.atoms > 1 and policy.v_min >= policy.v_max:
+            raise ValueError(f"policy.v_min must be less than policy.v_max, got {policy.v_min} and {policy.v_max}")
+        lanes = actors.n * actors.envs // learner.n
+        lane = dqn.capacity // max(1, lanes)
+        drawn = lane - lane // 10 - dqn.n_step  # a tenth is kept out of draws, and the newest rows wait
+        if drawn < 4 * actors.steps:
+            raise ValueError(
+                f"dqn.capacity={dqn.capacity} gives each of {lanes} envs {lane} rows: fewer can be drawn than four"
+                f" chunks of {actors.steps} steps have"
+            )
+        most = min(drawn * lanes * learner.n, learner.env_steps)
+        if learner.minibatch > most:
+            raise ValueError(
+                f"learner.minibatch={learner.minibatch} is more than the {most} rows that can ever be drawn from, by"
+                f" dqn.capacity={dqn.capacity} and learner.env_steps={learner.env_steps}: nothing would be learned"
+            )
+        if dqn.start_steps >= learner.env_steps:
+            raise ValueError(
+                f"dqn.start_steps={dqn.start_steps} leaves nothing of learner.env_steps={learner.env_steps}"
+            )
+        if dqn.reinit and dqn.fit == "train_all":
+            raise ValueError(
+                "dqn.reinit=true draws layers of a finished policy anew: dqn.fit=linear or critic says which"
+            )
+        if dqn.fit != "train_all" and not config.from_:
+            raise ValueError(f"dqn.fit={dqn.fit} trains a part of a finished policy: name it by from=run:NAME/train")
+
+    @classmethod
+    def batch(cls, config: Any) -> int:
+        """The rows of a minibatch."""
+        size: int = config.learner.minibatch
+        return size
+
+    @classmethod
+    def memory(cls, config: Any, row: int) -> int:
+        """A replay in memory; its rows take memory as they come."""
+        learner, dqn = config.learner, config.dqn
+        return min(learner.n * dqn.capacity, learner.env_steps) * row if dqn.keep == "memory" else 0
+
+    @classmethod
+    def describe(cls, config: Any) -> str:
+        return f"{config.dqn.samples_per_insert:g} rows replayed a step"
+
+    @classmethod
+    def assert_restorable(cls, setup: LearnerSetup, found: Checkpoint) -> None:
+        """
+        Raises:
+            ReplayError: a rank could not go on with its replay.
+        """
+        ranks, kept = setup.learner.n, sum(stem.startswith("rank-") for stem in found.arrays)
+        if ranks != kept:
+            raise ReplayError(f"{found.path} holds replays of learner.n={kept}: resume with that, not with {ranks}")
+        fields, dqn, actions = visible(setup.policy, setup.spec).fields, _options(setup), len(setup.spec.action_names)
+        for rank in range(ranks):
+            folder = _folder(setup.rank_folder(rank), dqn)
+            replay = Replay(fields, actions, setup.env_index(rank), dqn.capacity, dqn.n_step, folder=folder)
+            replay.find(part_of(found.arrays[f"rank-{rank}"], "replay."))
+
+    def __init__(self, setup: AlgorithmSetup) -> None:
+        policy, group, config, dqn = setup.policy, setup.group, setup.config, _options(setup)
+        assert isinstance(policy, Policy), "the configuration was checked: DQN needs action values"
         assert policy.q is not None, "the configuration was checked: policy.head is dueling"
-        self.config, self.dqn, self.policy, self.q, self.group, self.seed = config, dqn, policy, policy.q, group, seed
-        self.intrinsic = intrinsic
+        self.config, self.dqn, self.policy, self.q, self.group, self.seed = (
+            config, dqn, policy, policy.q, group, setup.seed,
+        )  # fmt: skip
+        self.intrinsic = setup.intrinsic
         self.half = halves(config.autocast)
         self.size = max(1, config.minibatch // group.size)
-        alpha = dqn.alpha if dqn.prioritised else 0.0
+        alpha, folder = dqn.alpha if dqn.prioritised else 0.0, _folder(setup.folder, dqn)
         self.replay = Replay(
-            policy.fields, self.q.actions, env_index, dqn.capacity, dqn.n_step, policy.stack, alpha, folder
+            policy.fields, self.q.actions, setup.env_index, dqn.capacity, dqn.n_step, policy.stack, alpha, folder
         )
-        self.rewards: Rewards = Worth(config, dqn.reward_clip, self.replay, intrinsic)
+        self.rewards: Rewards = Worth(config, dqn.reward_clip, self.replay, self.intrinsic)
         self.owned = [p for layer in learning_layers(policy, dqn.fit) for p in layer.parameters()]
         parameters, _ = side_by_side(self.owned)
         self.adam = Adam(parameters)
@@ -171,7 +241,7 @@ class DQN:
         counts, before = self.counts, self.counts.seen
         ignored, own = self.replay.ignored, counts.inserted
         for chunk in chunks:
-            if self.replay.insert(self.intrinsic.mark(chunk) if self.intrinsic else chunk):
+            if self.replay.insert(self.intrinsic.mark(chunk)):
                 counts.inserted += chunk.steps
                 counts.reward += float(weigh(chunk.rewards, self.config.reward_weights).sum(dtype=np.float64))
         counts.seen, reward = round(self._sum(counts.inserted)), self._sum(counts.reward)
@@ -189,18 +259,21 @@ class DQN:
         counts.owed -= due
         rate = self.config.step_size(env_steps)
         report = self._steps(due, rate, env_steps) if due > 0 else {}
-        report |= self.intrinsic.report() if self.intrinsic else {}
         self._set_epsilon()
-        return report | {
-            "dropped": self.replay.ignored - ignored,
-            "learned": counts.inserted - own,
-            "losses/learning_rate": rate,
-            "policy/epsilon": float(self.q.epsilon),
-            "replay/rows": self.replay.rows,
-            "replay/lost": self.replay.lost,
-            "replay/updates": counts.updates,
-            "replay/ratio": counts.updates * self.config.minibatch / max(counts.fed, 1),
-        }
+        return (
+            report
+            | self.intrinsic.report()
+            | {
+                "dropped": self.replay.ignored - ignored,
+                "learned": counts.inserted - own,
+                "losses/learning_rate": rate,
+                "policy/epsilon": float(self.q.epsilon),
+                "replay/rows": self.replay.rows,
+                "replay/lost": self.replay.lost,
+                "replay/updates": counts.updates,
+                "replay/ratio": counts.updates * self.config.minibatch / max(counts.fed, 1),
+            }
+        )
 
     def begin(self) -> None:
         """The policy was given other weights: go on from these, with the layers drawn anew that shall be."""
@@ -217,14 +290,13 @@ class DQN:
     def state(self) -> dict[str, Arrays]:
         """The memory of the optimiser and of the intrinsic reward, and the target."""
         target = {name: value.numpy().copy() for name, value in self.target.state_dict().items()}
-        kept = {"optimiser": self.adam.state(), "target": target}
-        return kept | (self.intrinsic.state() if self.intrinsic else {})
+        return {"optimiser": self.adam.state(), "target": target} | self.intrinsic.state()
 
     def rank_state(self) -> Arrays:
         """Counters and replay of this rank, and what its intrinsic reward keeps."""
         counts = {f"counts.{name}": np.array(value) for name, value in asdict(self.counts).items()}
-        kept = counts | {f"replay.{name}": value for name, value in self.replay.state().items()}
-        return kept | (self.intrinsic.rank_state() if self.intrinsic else {})
+        replay = {f"replay.{name}": value for name, value in self.replay.state().items()}
+        return counts | replay | self.intrinsic.rank_state()
 
     def restore(self, state: dict[str, Arrays], own: Arrays) -> None:
         """Continue from both; the policy has its weights already.
@@ -235,12 +307,10 @@ class DQN:
         if not own:
             raise ValueError("the checkpoint holds no replay of this rank: learner.n cannot change within a run of dqn")
         self.adam.restore(state["optimiser"])
-        if self.intrinsic:
-            self.intrinsic.restore(state, own)
+        self.intrinsic.restore(state, own)
         self.target.load_state_dict({name: torch.from_numpy(value) for name, value in state["target"].items()})
         self.counts = Counts(**{name: own[f"counts.{name}"].item() for name in asdict(self.counts)})
-        mine = [name for name in own if name.startswith("replay.")]
-        self.replay.restore({name.removeprefix("replay."): own[name] for name in mine})
+        self.replay.restore(part_of(own, "replay."))
         self.remembered.forget()
 
     def _sum(self, number: float) -> float:
@@ -332,6 +402,14 @@ def learning_layers(policy: Policy, fit: Literal["train_all", "linear", "critic"
     return [policy.q if fit == "critic" else policy]
 
 
-def lanes(actors: int, envs: int, ranks: int, rank: int) -> NDArray[np.int64]:
-    """Global indices of the envs whose chunks go to `rank`: those of actors rank, rank + ranks, ..."""
-    return (np.arange(rank, actors, ranks)[:, None] * envs + np.arange(envs)).ravel()
+def _options(setup: AlgorithmSetup | LearnerSetup) -> DQNConfig:
+    assert isinstance(setup.options, DQNConfig)
+    return setup.options
+
+
+def _folder(folder: Path | None, dqn: DQNConfig) -> Path | None:
+    """Where the replay of a rank is kept that may write to `folder`; None: in memory."""
+    return folder if dqn.keep == "disk" else None
+
+
+ALGORITHM = DQN

@@ -196,7 +196,7 @@ def test_bfloat16_is_refused_where_the_processor_has_none(monkeypatch):
     for method in ("ppo", "dqn"):
         with pytest.raises(UsageError, match=r"learner\.autocast"):
             compose(["env=toy/Line", f"method={method}", "learner.autocast=bfloat16"])
-    assert small(autocast="auto")[1].half is False
+    assert small(autocast="auto")[1].outputs.half is False
 
 
 def test_the_optimiser_continues_from_its_state_and_refuses_anothers():

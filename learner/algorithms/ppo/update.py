@@ -1,14 +1,5 @@
-"""PPO on chunks: the learner's inner loop.
+"""One rank of PPO: advantages, minibatches, the gradient step.
 
-    chunks ──> Batch (texts interned, rewards summed, arrays side by side)
-           ──> values and importance ratios of the current policy (a forward pass, only if a chunk is stale)
-           ──> advantages (V-trace; GAE when nothing is stale)
-           ──> epochs of shuffled minibatches: loss, gradients averaged over ranks, Adam
-
-On stale chunks the loss is the decoupled one (Hilton et al. 2021): the ratio is taken to the policy at the start of the
-update, and each step is weighted by the clipped ratio of that policy to the one that acted.
-
-Every random choice is a function of (seed, version, rank), so counters are all the random state there is to save.
 PyTorch differentiates the networks; the loss on top of them and Adam below are machine code of their own, since on the
 small minibatches of PPO what costs is the number of operations. The limit is arithmetic: `epochs` forward and backward
 passes a step.
@@ -30,13 +21,13 @@ from learner import losses
 from learner.adam import Adam
 from learner.advantages import next_values, vtrace
 from learner.algorithms import Algorithm, AlgorithmSetup
-from learner.batch import Batch, arrays, collate, flattened
+from learner.algorithms.ppo.outputs import Outputs, numbers
+from learner.batch import Batch, arrays, collate
 from learner.checkpoint import Arrays
 from learner.descent import descend, side_by_side
 from learner.models.llm_policy import LanguagePolicy
-from learner.models.policy import Policy
 from learner.origin import Origin
-from learner.precision import arithmetic, halves
+from learner.precision import halves
 from learner.value_scale import ValueScale
 
 REPORT = (*losses.REPORT, "reference_kl", "gradient_norm", "skipped")
@@ -99,7 +90,7 @@ class PPO(Algorithm):
         config, policy = setup.config, setup.policy
         self.config, self.policy, self.group, self.seed = config, policy, setup.group, setup.seed
         self.intrinsic = setup.intrinsic
-        self.half = halves(config.autocast)
+        self.outputs = Outputs(policy, halves(config.autocast), config.ratio == "token")
         parameters, self.gradient = side_by_side([p for p in policy.parameters() if p.requires_grad])
         self.adam = Adam(parameters)
         self.scale = ValueScale(policy.value_layer) if config.normalise_value else None
@@ -176,7 +167,7 @@ class PPO(Algorithm):
             value=told.ravel(),
             target=wanted.ravel(),
             reference=self._by_origin(batch) if terms.pull else None,
-            tokens=self._tokens(batch) if config.ratio == "token" else None,
+            tokens=self.outputs.tokens(batch) if config.ratio == "token" else None,
         )
         reports: list[NDArray[np.float64]] = []
         for epoch in range(config.epochs):
@@ -202,28 +193,10 @@ class PPO(Algorithm):
         """The current policy's log-probabilities [T, N], what it says of values [T+1, N] and final values [D]."""
         if batch.fresh:
             return batch.log_prob, batch.value, batch.final_value
-        logits, value, final_value = self._whole(batch)
+        logits, value, final_value = self.outputs.whole(batch)
         mask = None if batch.mask is None else batch.mask[:-1].reshape(batch.action.size, -1)
         log_prob = losses.log_prob(logits, batch.action.ravel(), mask)
         return log_prob.reshape(batch.action.shape), value, final_value
-
-    @torch.no_grad()
-    def _whole(self, batch: Batch) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
-        """Of a whole batch: logits [T * N, A], values [T+1, N], final values [D]."""
-        final_value = torch.zeros(0)
-        if isinstance(self.policy, LanguagePolicy):
-            flat, value = self.policy.decide(flattened(batch.obs), batch.texts)
-            if len(batch.final_index):
-                final_value = self.policy.decide(arrays(batch.final_obs), batch.texts)[1]
-            return flat[: batch.action.size].numpy(), value.view(len(batch.value), -1).numpy(), final_value.numpy()
-        with arithmetic(self.half):
-            codes = self.policy.codes(batch.texts)
-            logits, value, states = self.policy.unroll(batch.obs, codes, batch.state, batch.episode_starts)
-            if len(batch.final_index):
-                at = torch.from_numpy(batch.final_index).long()
-                state = None if states is None else states[at[:, 0], at[:, 1]]
-                final_value = self.policy.step(batch.final_obs, codes, state)[1]
-        return _numbers(logits[:-1].flatten(0, 1)), _numbers(value), _numbers(final_value)
 
     def _terms(self, env_steps: int) -> Terms:
         """What counts in an update after `env_steps`."""
@@ -239,16 +212,7 @@ class PPO(Algorithm):
         """Logits [T * N, A] by the weights that training began with."""
         assert self.origin
         with self.origin.in_place():
-            return self._whole(batch)[0]
-
-    @torch.no_grad()
-    def _tokens(self, batch: Batch) -> NDArray[np.float32]:
-        """Log-probabilities [T * N, L] of the tokens of each action's name."""
-        assert isinstance(self.policy, LanguagePolicy)
-        found = np.zeros((batch.action.size, self.policy.lm.action_tokens), np.float32)
-        for rows, _, _, tokens in self.policy.spelt(arrays(batch.flat_obs), batch.texts, batch.action.ravel()):
-            found[rows, : tokens.shape[1]] = _numbers(tokens)
-        return found
+            return self.outputs.whole(batch)[0]
 
     def _minibatches(self, batch: Batch, version: int, epoch: int) -> Iterator[NDArray[np.int64]]:
         """Of each minibatch, the flat indices t * N + n; with memory, of whole env columns so that time is in order.
@@ -274,23 +238,23 @@ class PPO(Algorithm):
         """One gradient step of size `rate` on the env steps `index` [B]. Returns the numbers that `REPORT` names."""
         self.gradient.zero_()
         report, apart = np.zeros(len(losses.REPORT)), 0.0
-        for rows, logits, value, tokens in self._forward(batch, index):
+        for rows, logits, value, tokens in self.outputs.pieces(batch, index):
             part = index if rows is None else index[rows]
             some, share = steps.at(part), len(part) / len(index)  # gradients of micro-batches add up
             outputs, gradients = [logits, value], []
             if tokens is None:
-                d_logits, d_value, found = terms.loss.gradient(_numbers(logits), _numbers(value), some)
+                d_logits, d_value, found = terms.loss.gradient(numbers(logits), numbers(value), some)
             else:
                 assert some.tokens is not None
                 still = replace(some, advantage=np.zeros_like(some.advantage))
-                d_logits, d_value, found = terms.loss.gradient(_numbers(logits), _numbers(value), still)
+                d_logits, d_value, found = terms.loss.gradient(numbers(logits), numbers(value), still)
                 before = some.tokens[:, : tokens.shape[1]]
-                d_tokens, said = losses.token_gradient(_numbers(tokens), before, some, self.config.clip)
+                d_tokens, said = losses.token_gradient(numbers(tokens), before, some, self.config.clip)
                 found = np.where(losses.OF_RATIO, said, found)
                 outputs.append(tokens)
                 gradients.append(d_tokens)
             if some.reference is not None:
-                pulled, divergence = losses.pull(_numbers(logits), some.reference, terms.pull)
+                pulled, divergence = losses.pull(numbers(logits), some.reference, terms.pull)
                 d_logits, apart = d_logits + pulled, apart + share * divergence
             gradients = [each * np.float32(share) if share < 1 else each for each in (d_logits, d_value, *gradients)]
             torch.autograd.backward(outputs, [_like(g, o) for g, o in zip(gradients, outputs, strict=True)])
@@ -298,55 +262,6 @@ class PPO(Algorithm):
         norm, usable = descend(self.adam, [self.gradient], self.group, self.config.gradient_clip, rate)
         return np.array([*report, apart, norm, not usable])
 
-    def _forward(
-        self, batch: Batch, index: NDArray[np.int64]
-    ) -> Iterator[tuple[NDArray[np.int64] | None, Tensor, Tensor, Tensor | None]]:
-        """What the policy says of the env steps `index` [B], in micro-batches.
-
-        Which of them [b] (None: all), logits [b, A], values [b], and if the ratio is theirs, log-probabilities [b, L]
-        of the tokens of the actions' names.
-        """
-        at = torch.from_numpy(index)
-        obs = {name: column.index_select(0, at) for name, column in batch.flat_obs.items()}
-        if isinstance(self.policy, LanguagePolicy):
-            if self.config.ratio == "token":
-                yield from self.policy.spelt(arrays(obs), batch.texts, batch.action.ravel()[index])
-            else:
-                yield from ((*piece, None) for piece in self.policy.pieces(arrays(obs), batch.texts))
-            return
-        with arithmetic(self.half):
-            codes, obs = self._encode(batch.texts, obs)
-            if batch.state is None:
-                logits, value, _ = self.policy.step(obs, codes, None)
-            else:
-                length = len(batch.terminated)
-                columns = at[: len(at) // length]  # the envs: rows of t = 0
-                obs = {name: column.view(length, -1, *column.shape[1:]) for name, column in obs.items()}
-                starts = batch.episode_starts[:-1, columns]
-                logits, value, _ = self.policy.unroll(obs, codes, batch.state[columns], starts)
-                logits, value = logits.flatten(0, 1), value.flatten()
-        yield None, logits, value, None
-
-    def _encode(self, texts: Any, obs: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Encode only the texts that this minibatch names, each once."""
-        assert isinstance(self.policy, Policy)
-        names = self.policy.text_fields
-        if texts is None or not names:
-            return self.policy.codes(None), obs
-        used, rows = torch.unique(torch.cat([obs[name].flatten() for name in names]), return_inverse=True)
-        parts = rows.split([obs[name].numel() for name in names])
-        return self.policy.codes(texts[used]), obs | {
-            name: part.view(obs[name].shape) for name, part in zip(names, parts, strict=True)
-        }
-
-
-def _numbers(x: Tensor) -> NDArray[np.float32]:
-    result: NDArray[np.float32] = x.detach().float().cpu().numpy()
-    return result
-
 
 def _like(x: NDArray[np.float32], other: Tensor) -> Tensor:
     return torch.from_numpy(x).to(other.device, other.dtype)
-
-
-ALGORITHM = PPO

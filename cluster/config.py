@@ -34,6 +34,7 @@ from cluster.cases import CASES, GeneraliseConfig
 from cluster.checks import DEFAULT, out_of_bounds, unknown_key, wrong_value
 from cluster.limits import assert_sensible
 from cluster.overrides import COMMAND_LINE, ConfigError, Layer, UsageError, flatten, layers, nest, suggestion
+from cluster.sections import EnvConfig, RunConfig
 from cluster.topology import ClusterConfig, every_stage
 from cluster.unread import assert_minibatch
 from envs import registry
@@ -70,51 +71,6 @@ __all__ = [
     "seen",
     "update",
 ]
-
-
-class RunConfig(Part):
-    """Where a run lives, and what it writes."""
-
-    name: str = ""
-    """Folder of the run inside `folder`; empty: the experiment (else method and env) and the time."""
-    folder: str = "runs"
-    """Where run folders are made."""
-    max_wall_seconds: float | None = None
-    """Stop, resumable, after this many seconds; none never stops."""
-    checkpoint_every_s: float = 60.0
-    """Seconds between checkpoints; the first comes with the first update."""
-    log_every_s: float = 10.0
-    """Seconds between lines of progress."""
-    keep_checkpoints: int = 3
-    """How many of the latest checkpoints stay on disk."""
-    tensorboard: bool = False
-    """Write TensorBoard events beside `metrics.jsonl`."""
-
-
-class EnvConfig(Part):
-    """The world, and its family's own options as further fields (their defaults are the family's)."""
-
-    model_config = ConfigDict(extra="allow")
-
-    id: str = "toy/Line"
-    """`family/Name`."""
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The family's options: keyword arguments of `envs.make`."""
-        return dict(self.__pydantic_extra__ or {})
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_the_family(cls, tree: dict[str, Any]) -> dict[str, Any]:
-        """Checks the options against the family's own part, and adds the defaults."""
-        options = dict(tree)
-        env_id = options.pop("id", cls.model_fields["id"].default)
-        try:
-            module, _ = registry.resolve(str(env_id))
-        except registry.UnknownEnv as unknown:
-            raise ValueError(f"env.id: {unknown.args[0]}") from None
-        return {"id": env_id, **module.Config(**options).model_dump()}
 
 
 def method_module(name: str) -> Any:
@@ -192,10 +148,9 @@ class Config(Part):
     @classmethod
     def _with_parts_of_algorithms(cls, tree: dict[str, Any]) -> dict[str, Any]:
         """Checks the algorithms' parts, and adds their defaults."""
-        parts: dict[str, Any] = {name: (part, part()) for name, part in algorithms.parts().items()}
         declared = {*cls.model_fields, *(field.alias for field in cls.model_fields.values())}
-        given = {name: value for name, value in tree.items() if name not in declared}
-        made = create_model("Parts", __base__=Part, **parts)(**given)
+        parts: dict[str, Any] = {name: (part, part()) for name, part in algorithms.parts().items()}
+        made = create_model("Parts", __base__=Part, **parts)(**{n: v for n, v in tree.items() if n not in declared})
         return {**tree, **{name: getattr(made, name) for name in parts}}
 
     @model_validator(mode="after")

@@ -15,7 +15,6 @@ from pydantic import BaseModel
 from cluster.config import Config, compose, method_module
 from envs import registry
 from learner import algorithms, methods, rewards
-from learner.intrinsic import IntrinsicConfig
 from llm_service import backends
 from llm_service.settings import LLMConfig
 
@@ -91,7 +90,6 @@ def parts():
     yield from (method_module(name).Config for name in methods.names())
     yield from algorithms.parts().values()
     yield from rewards.parts()
-    yield IntrinsicConfig
     yield from (importlib.import_module(f"envs.{name}").Config for name in registry.families())
     yield from (field.annotation for field in LLMConfig.model_fields.values() if isinstance(field.annotation, type))
     yield from (backends.module(name).Config for name in backends.names())

@@ -30,8 +30,8 @@ from torch import nn
 from benchmarks.measure import Case, DifferentOutputs, Options, Report, Skip, compare
 from benchmarks.peers.padded_transformer import padded
 from envs.api import Episodes, Field
+from learner.config import LearnerConfig
 from learner.models.behaviour import BehaviourConfig, Demonstrations
-from learner.ppo import LearnerConfig
 from learner.precision import has_bfloat16
 from learner.sequence import SequenceConfig, SequenceFitter, SequenceSetup
 from learner.store.episodes import EpisodeStore, EpisodeWriter, Layout, Steps

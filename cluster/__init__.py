@@ -15,7 +15,7 @@ start          here, or in a queue                slurm, kubernetes      jobs, a
 judge_server   judging behaviour in the browser   requeue      a job that goes on after preemption
 folder         the run folder                     metrics      where numbers go
 progress       what a person sees meanwhile
-config         the configuration tree             overrides    words of the command line
+config, sections   the configuration tree         overrides    words of the command line
 checks         what is wrong, in words            terminal     overview, errors, exit codes
 exporting      numbers of every role to Ray       watching     what the controller tells of itself
 alerts         rules, as data                     dashboard, metrics_page   what is made of the table of metrics

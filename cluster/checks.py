@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from cluster.overrides import COMMAND_LINE, ConfigError, suggestion
+from learner.algorithms import algorithm
 from learner.methods import trains
 
 DEFAULT = "default"
@@ -154,10 +155,9 @@ def assert_minibatch(config: Any, origins: Mapping[str, str]) -> None:
         ConfigError: it is; the sentence says the largest that has effect.
     """
     actors, learner = config.actors, config.learner
-    if origins.get("learner.minibatch") != COMMAND_LINE or learner.algorithm != "ppo" or not trains(config):
+    if origins.get("learner.minibatch") != COMMAND_LINE or not trains(config):
         return
-    chunks = learner.chunks or actors.n
-    batch = chunks * actors.envs * actors.steps
+    chunks, batch = learner.chunks or actors.n, algorithm(learner.algorithm).batch(config)
     if learner.minibatch > batch:
         raise ConfigError(
             f"learner.minibatch={learner.minibatch} is more than an update learns from, {chunks} chunks of "

@@ -17,30 +17,38 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 import yaml
-from pydantic import BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    create_model,
+    model_validator,
+)
 
 from actors.collect import CollectConfig
 from actors.evaluate import EvaluateConfig
 from actors.rollout import ActorsConfig
 from cluster.cases import CASES, GeneraliseConfig
 from cluster.checks import DEFAULT, assert_minibatch, assert_sensible, out_of_bounds, unknown_key, wrong_value
-from cluster.cluster_config import ClusterConfig
 from cluster.overrides import COMMAND_LINE, ConfigError, Layer, UsageError, flatten, layers, nest, suggestion
+from cluster.sections import ClusterConfig, EnvConfig, RunConfig
 from envs import registry
 from envs.api import EnvSpec
 from envs.config import Part
-from learner import methods
+from learner import algorithms, methods, rewards
+from learner.algorithms.dqn import DQNConfig
 from learner.checkpoint import Attempt, replace_file
-from learner.dqn import DQNConfig
+from learner.config import LearnerConfig
 from learner.fit import FitConfig
 from learner.goals import GoalsConfig, check_goals, told
 from learner.history import FIELD as HISTORY
 from learner.history import remembered
-from learner.intrinsic import IntrinsicConfig, check_intrinsic
+from learner.intrinsic import NONE, IntrinsicConfig, check_intrinsic
 from learner.models.llm_policy import check_language_policy
 from learner.models.policy import LANGUAGE_MODEL, PolicyConfig, networks, visible
 from learner.models.prompt import check_prompt
-from learner.ppo import LearnerConfig
 from llm_service.settings import LLMConfig
 
 __all__ = [
@@ -62,51 +70,6 @@ __all__ = [
 ]
 
 
-class RunConfig(Part):
-    """Where a run lives, and what it writes."""
-
-    name: str = ""
-    """Folder of the run inside `folder`; empty: the experiment (else method and env) and the time."""
-    folder: str = "runs"
-    """Where run folders are made."""
-    max_wall_seconds: float | None = None
-    """Stop, resumable, after this many seconds; none never stops."""
-    checkpoint_every_s: float = 60.0
-    """Seconds between checkpoints; the first comes with the first update."""
-    log_every_s: float = 10.0
-    """Seconds between lines of progress."""
-    keep_checkpoints: int = 3
-    """How many of the latest checkpoints stay on disk."""
-    tensorboard: bool = False
-    """Write TensorBoard events beside `metrics.jsonl`."""
-
-
-class EnvConfig(Part):
-    """The world, and its family's own options as further fields (their defaults are the family's)."""
-
-    model_config = ConfigDict(extra="allow")
-
-    id: str = "toy/Line"
-    """`family/Name`."""
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The family's options: keyword arguments of `envs.make`."""
-        return dict(self.__pydantic_extra__ or {})
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_the_family(cls, tree: dict[str, Any]) -> dict[str, Any]:
-        """Checks the options against the family's own part, and adds the defaults."""
-        options = dict(tree)
-        env_id = options.pop("id", cls.model_fields["id"].default)
-        try:
-            module, _ = registry.resolve(str(env_id))
-        except registry.UnknownEnv as unknown:
-            raise ValueError(f"env.id: {unknown.args[0]}") from None
-        return {"id": env_id, **module.Config(**options).model_dump()}
-
-
 def method_module(name: str) -> Any:
     """The module of a method: it publishes `Config`, `stages(config)` and `check(config, env_spec)`."""
     if name not in methods.names():
@@ -119,9 +82,10 @@ def _of_the_method(tree: Any) -> Any:
 
 
 class Config(Part):
-    """Everything that determines a run."""
+    """Everything that determines a run. Beside the fields here it has the own part of each algorithm that has one,
+    under the algorithm's name."""
 
-    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
+    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True, extra="allow")
 
     experiment: str = ""
     """The file of `configs/experiment` that this run began from; a label."""
@@ -137,11 +101,9 @@ class Config(Part):
     """The rollout actors."""
     learner: LearnerConfig = LearnerConfig()
     """The learner group."""
-    dqn: DQNConfig = DQNConfig()
-    """Learning from a replay, for `learner.algorithm=dqn`."""
     goals: GoalsConfig = GoalsConfig()
     """Goals in words beside the world's reward."""
-    intrinsic: IntrinsicConfig = IntrinsicConfig()
+    intrinsic: IntrinsicConfig = Field(default_factory=IntrinsicConfig)
     """Reward for what is new."""
     collect: CollectConfig = CollectConfig()
     """Collecting episodes into a store."""
@@ -165,6 +127,28 @@ class Config(Part):
     """Bitwise reproducible: chunks and batches in a fixed order, acting and learning by turns."""
     run: RunConfig = RunConfig()
     """Where the run lives, and what it writes."""
+
+    @property
+    def dqn(self) -> DQNConfig:
+        """The part of the algorithm `dqn`, of which actors read the guide."""
+        return DQNConfig.model_validate(self._parts["dqn"])
+
+    def of_algorithm(self) -> Part | None:
+        """The own part of `learner.algorithm`, None if it has none."""
+        return self._parts.get(self.learner.algorithm)
+
+    @property
+    def _parts(self) -> dict[str, Part]:
+        return self.__pydantic_extra__ or {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_parts_of_algorithms(cls, tree: dict[str, Any]) -> dict[str, Any]:
+        """Checks the algorithms' parts, and adds their defaults."""
+        declared = {*cls.model_fields, *(field.alias for field in cls.model_fields.values())}
+        parts: dict[str, Any] = {name: (part, part()) for name, part in algorithms.parts().items()}
+        made = create_model("Parts", __base__=Part, **parts)(**{n: v for n, v in tree.items() if n not in declared})
+        return {**tree, **{name: getattr(made, name) for name in parts}}
 
     @model_validator(mode="after")
     def _within_bounds(self) -> Self:
@@ -236,6 +220,8 @@ def seen(config: Config) -> EnvSpec:
 def _check(config: Config) -> None:
     """Do policy and method work on this env, and does the method have these stages?"""
     _known("policy.network", config.policy.network, [*networks(), LANGUAGE_MODEL])
+    _known("learner.algorithm", config.learner.algorithm, algorithms.names())
+    _known("intrinsic.name", config.intrinsic.name, [NONE, *rewards.names()])
     name = config.method.model_dump()["name"]
     module = method_module(name)
     try:

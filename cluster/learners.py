@@ -31,10 +31,10 @@ class LearnerDied(RuntimeError):
 
 
 def learner_setup(config: Config, spec: EnvSpec, replay: Path) -> LearnerSetup:
-    """What a rank is built of; `replay` is where replays are kept on disk, if they are."""
+    """What a rank is built of; `replay` is where it may keep what was lived."""
     actors = config.actors.n, config.actors.envs
-    kept = replay if config.dqn.keep == "disk" else None
-    return LearnerSetup(config.learner, config.policy, spec, config.seed, actors, config.dqn, kept, config.intrinsic)
+    own = config.of_algorithm()
+    return LearnerSetup(config.learner, config.policy, spec, config.seed, actors, own, replay, config.intrinsic)
 
 
 class LearnerGroup:

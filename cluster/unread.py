@@ -8,44 +8,48 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cluster.overrides import COMMAND_LINE, flatten, layers
 from cluster.topology import asks_a_language_model, learns
+from learner import algorithms
+from learner.algorithms import algorithm
 from learner.methods import selected, trains
 from learner.models.config import LANGUAGE_MODEL
 
 if TYPE_CHECKING:
     from cluster.config import Config
 
-PPO_ONLY = (
-    r"learner\.(epochs|gae_lambda|clip|value_clip|value_coefficient|entropy_coefficient|target_kl|normalise_advantage"
-    r"|max_lag|ratio|reference_kl|critic_warmup|normalise_value)"
-)
+READERS = {
+    key: {name for name in algorithms.names() if key in algorithm(name).reads}
+    for name in algorithms.names()
+    for key in sorted(algorithm(name).reads)
+}
+"""The algorithms that read a key of `learner` which not all of them do."""
+OF_ALGORITHM = "with method={method.name} and learner.algorithm={learner.algorithm}"
 Rule = tuple[str, Callable[["Config"], bool], str]
+
+
+def _learns_by(names: Collection[str], config: Config) -> bool:
+    return config.learner.algorithm in names
+
+
 RULES: tuple[Rule, ...] = (  # keys, when something reads them, and what is so when nothing does: {key} is a value
     (r"cluster\.slurm\..+", lambda c: c.cluster.name == "slurm", "with cluster={cluster.name}"),
     (r"cluster\.kubernetes\..+", lambda c: c.cluster.name == "kubernetes", "with cluster={cluster.name}"),
     (r"cluster\.dashboard", lambda c: c.cluster.name != "inline", "with cluster=inline"),
     (r"actors\.ahead", lambda c: not c.sync, "with sync=true"),
-    (r"(dqn|intrinsic)\..+", trains, "with method={method.name} and no stage that trains"),
+    (rf"({'|'.join(algorithms.parts())}|intrinsic)\..+", trains, "with method={method.name} and no stage that trains"),
     (
         r"learner\.(?!(n|threads|timeout_s|env_steps|algorithm)$).+",
         trains,
         "with method={method.name} and no stage that trains",
     ),
     (r"learner\.(threads|timeout_s)", lambda c: learns(c) or _does(c, "imitate"), "with method={method.name}"),
-    (
-        r"dqn\..+",
-        lambda c: c.learner.algorithm == "dqn",
-        "with method={method.name} and learner.algorithm={learner.algorithm}",
-    ),
-    (
-        PPO_ONLY,
-        lambda c: c.learner.algorithm == "ppo",
-        "with method={method.name} and learner.algorithm={learner.algorithm}",
-    ),
+    *((rf"{name}\..+", partial(_learns_by, {name}), OF_ALGORITHM) for name in algorithms.parts()),
+    *((rf"learner\.{key}", partial(_learns_by, readers), OF_ALGORITHM) for key, readers in READERS.items()),
     (r"dqn\.(alpha|beta)", lambda c: c.dqn.prioritised, "with dqn.prioritised=false"),
     (r"dqn\.guide_share", lambda c: bool(c.dqn.guide), "without dqn.guide"),
     (r"goals\.(?!source$).+", lambda c: c.goals.source != "none", "with goals.source=none"),

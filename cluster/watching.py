@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from cluster.config import Config
 from cluster.learners import Ready
 from cluster.supervisor import Crew
+from learner.algorithms import algorithm
 
 
 class Watch:
@@ -60,6 +61,7 @@ class Watch:
             "checkpoint_period": config.run.checkpoint_every_s,
             "checkpoint_save": self._save_s,
         }
-        if config.learner.algorithm == "ppo":  # others learn from chunks of any age
-            found["lag_limit"] = config.learner.max_lag
+        lag = algorithm(config.learner.algorithm).max_lag(config)
+        if lag is not None:  # others learn from chunks of any age
+            found["lag_limit"] = lag
         return {key: float(value) for key, value in found.items()}

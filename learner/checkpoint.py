@@ -293,3 +293,8 @@ def _write(path: Path, content: bytes) -> None:
 def _sha256(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def part_of(arrays: Arrays, prefix: str) -> Arrays:
+    """Those arrays whose names begin with `prefix`, by the rest of their names."""
+    return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}

@@ -29,13 +29,13 @@ from envs.config import Part
 from learner import checkpoint
 from learner.adam import Adam
 from learner.collective import Group
+from learner.config import LearnerConfig
 from learner.descent import descend, side_by_side
 from learner.epochs import Epochs
 from learner.group import AnyPolicy, Weights, build_policy, get_weights, set_weights
 from learner.hashing import uniform
 from learner.models.llm_policy import LanguagePolicy
 from learner.models.policy import PolicyConfig
-from learner.ppo import LearnerConfig
 from learner.store.episodes import EpisodeStore, Steps, StoreError
 
 VALIDATED = 16

@@ -7,27 +7,26 @@ state: (seed, version) give every random choice, so a checkpoint is arrays and c
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from envs.api import Chunk, EnvSpec
+from envs.config import Part
 from learner import checkpoint
+from learner.algorithms import AlgorithmSetup, algorithm
 from learner.checkpoint import Arrays, Checkpoint
 from learner.collective import Group
-from learner.columns import ReplayError
-from learner.dqn import DQN, DQNConfig, lanes
-from learner.intrinsic import Intrinsic, IntrinsicConfig
+from learner.config import LearnerConfig
+from learner.intrinsic import IntrinsicConfig, build_intrinsic
 from learner.models.llm_policy import LanguagePolicy, parts_without_numbers
 from learner.models.policy import LANGUAGE_MODEL, Policy, PolicyConfig, visible
-from learner.ppo import PPO, LearnerConfig
 from learner.probes import probe
-from learner.replay import Replay
 
 Weights = dict[str, NDArray[np.float32]]
 AnyPolicy = Policy | LanguagePolicy
@@ -42,28 +41,18 @@ class LearnerSetup:
     spec: EnvSpec
     seed: int
     actors: tuple[int, int] = (1, 1)  # how many, and envs of each
-    dqn: DQNConfig = field(default_factory=DQNConfig)
-    replay: Path | None = None  # the folder for replays; None: they are kept in memory
+    options: Part | None = None  # the algorithm's own part of the configuration
+    folder: Path | None = None  # for what ranks keep on disk of what was lived; None: they keep it in memory
     intrinsic: IntrinsicConfig = field(default_factory=IntrinsicConfig)
 
+    def env_index(self, rank: int) -> NDArray[np.int64]:
+        """Global indices [L] of the envs whose chunks go to `rank`: those of actors rank, rank + n, ..."""
+        actors, envs = self.actors
+        return (np.arange(rank, actors, self.learner.n)[:, None] * envs + np.arange(envs)).ravel()
 
-class Algorithm(Protocol):
-    """What turns chunks into a better policy. It owns the optimiser and changes the policy in place."""
-
-    def learn(self, version: int, env_steps: int, chunks: Sequence[Chunk]) -> dict[str, Any]:
-        """Learn from chunks: a report, in it `learned`, the env steps used, and `dropped`, the chunks not used."""
-
-    def begin(self) -> None:
-        """The policy was given other weights: begin anew with these."""
-
-    def state(self) -> dict[str, Arrays]:
-        """What a checkpoint holds, by file; equal on all ranks."""
-
-    def rank_state(self) -> Arrays:
-        """What a checkpoint holds of this rank alone."""
-
-    def restore(self, state: dict[str, Arrays], own: Arrays) -> None:
-        """Continue from both; the policy has its weights already."""
+    def rank_folder(self, rank: int) -> Path | None:
+        """Where one rank may keep what was lived."""
+        return None if self.folder is None else self.folder / f"rank-{rank}"
 
 
 def build_policy(config: PolicyConfig, spec: EnvSpec, seed: int) -> AnyPolicy:
@@ -111,7 +100,8 @@ class Learner:
     def __init__(self, setup: LearnerSetup, rank: int = 0, address: str | None = None) -> None:
         torch.set_num_threads(setup.learner.threads)
         self.policy = build_policy(setup.policy, setup.spec, setup.seed)
-        self.algorithm = _algorithm(setup, self.policy, Group(rank, setup.learner.n, address))
+        group = Group(rank, setup.learner.n, address)
+        self.algorithm = algorithm(setup.learner.algorithm)(_algorithm_setup(setup, self.policy, group))
         self.rank = rank
         names = ("updates", "steps", "seconds", "update_seconds", "gradient_norm")
         self._done = dict.fromkeys(names, 0.0)  # for `numbers`
@@ -185,36 +175,24 @@ class Learner:
 
 
 def assert_restorable(setup: LearnerSetup, found: Checkpoint) -> None:
-    """See whether the replays of a checkpoint fit ranks of this setup, without a change to anything.
+    """See whether ranks of this setup could continue from a checkpoint, without a change to anything.
 
     Raises:
-        ReplayError: a rank could not restore its own.
+        UsageError: no; what is kept on disk beside it, for one, is not there or is of others.
     """
-    if setup.learner.algorithm != "dqn":
-        return
-    ranks, kept = setup.learner.n, sum(stem.startswith("rank-") for stem in found.arrays)
-    if ranks != kept:
-        raise ReplayError(f"{found.path} holds replays of learner.n={kept}: resume with that, not with {ranks}")
-    fields, dqn = visible(setup.policy, setup.spec).fields, setup.dqn
-    for rank in range(ranks):
-        folder, own = _replay_folder(setup, rank), found.arrays[f"rank-{rank}"]
-        env_index = lanes(*setup.actors, ranks, rank)
-        replay = Replay(fields, len(setup.spec.action_names), env_index, dqn.capacity, dqn.n_step, folder=folder)
-        replay.find({name.removeprefix("replay."): value for name, value in own.items()})
+    algorithm(setup.learner.algorithm).assert_restorable(setup, found)
 
 
-def _replay_folder(setup: LearnerSetup, rank: int) -> Path | None:
-    return None if setup.replay is None else setup.replay / f"rank-{rank}"
-
-
-def _algorithm(setup: LearnerSetup, policy: AnyPolicy, group: Group) -> Algorithm:
-    intrinsic = None
-    if setup.intrinsic.name != "none":
-        by_words, size = setup.policy.text != "minilm", max(1, setup.learner.minibatch // group.size)
-        spec = visible(setup.policy, setup.spec)
-        intrinsic = Intrinsic(setup.intrinsic, spec, by_words, size, group, setup.seed)
-    if setup.learner.algorithm == "ppo":
-        return PPO(setup.learner, policy, group, setup.seed, intrinsic)
-    assert isinstance(policy, Policy), "the configuration was checked: DQN needs action values"
-    folder, env_index = _replay_folder(setup, group.rank), lanes(*setup.actors, group.size, group.rank)
-    return DQN(setup.learner, setup.dqn, policy, group, setup.seed, env_index, folder, intrinsic)
+def _algorithm_setup(setup: LearnerSetup, policy: AnyPolicy, group: Group) -> AlgorithmSetup:
+    by_words, size = setup.policy.text != "minilm", max(1, setup.learner.minibatch // group.size)
+    read = visible(setup.policy, setup.spec)
+    return AlgorithmSetup(
+        config=setup.learner,
+        policy=policy,
+        group=group,
+        seed=setup.seed,
+        intrinsic=build_intrinsic(setup.intrinsic, read, by_words, size, group, setup.seed),
+        options=setup.options,
+        env_index=setup.env_index(group.rank),
+        folder=setup.rank_folder(group.rank),
+    )

@@ -29,10 +29,10 @@ from envs.config import Part
 from learner import checkpoint
 from learner.adam import Adam
 from learner.collective import Group
+from learner.config import LearnerConfig
 from learner.descent import descend, side_by_side
 from learner.epochs import Epochs
 from learner.models.behaviour import BehaviourConfig, BehaviourModel, Scales, Weights
-from learner.ppo import LearnerConfig
 from learner.sequences import Sequences, Texts
 from learner.store.episodes import EpisodeStore
 from llm_service.errors import UsageError

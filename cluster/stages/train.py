@@ -29,6 +29,7 @@ from cluster.learners import LearnerDied, LearnerGroup, Ready
 from cluster.policy_server import ServedPolicy, served
 from cluster.stage import Artifact, Outcome, Run
 from cluster.supervisor import AllQuarantined, Crew, last_line
+from learner.algorithms import algorithm
 from learner.checkpoint import Checkpoint, latest
 from learner.methods import Stage
 from llm_service.errors import UsageError
@@ -312,9 +313,7 @@ class Engine(ActingStage):
     @classmethod
     def roles(cls, config: Config) -> Topology:
         actors, learner = config.actors, config.learner
-        does = f"{learner.epochs} epochs"
-        if learner.algorithm == "dqn":
-            does = f"{config.dqn.samples_per_insert:g} rows replayed a step"
+        does = algorithm(learner.algorithm).describe(config)
         does = f"{config.method.model_dump()['name']}: {does}, in minibatches of {learner.minibatch}"
         chunk = f"chunks [{actors.steps}, {actors.envs}, ...] by reference"
         acts = "policy" if served(config) else "actor"
@@ -323,12 +322,11 @@ class Engine(ActingStage):
 
     @classmethod
     def memory(cls, config: Config) -> int:
-        actors, learner, evaluate, dqn = config.actors, config.learner, config.evaluate, config.dqn
+        actors, learner, evaluate = config.actors, config.learner, config.evaluate
         seen, row = limits.observed(config)
         chunk = actors.steps * actors.envs * (seen + limits.STEP)
         at_once = config.cluster.name == "local"  # actors with processes play at the same time
         chunks = (learner.chunks or actors.n) + (actors.n if at_once else 0)
-        replay = learner.algorithm == "dqn" and dqn.keep == "memory"
-        kept = min(learner.n * dqn.capacity, learner.env_steps) * row if replay else 0  # rows take memory as they come
+        kept = algorithm(learner.algorithm).memory(config, row)
         validation = limits.EPISODE * evaluate.validation_episodes if evaluate.every else 0
         return super().memory(config) + learner.n * limits.process(config) + chunks * chunk + kept + validation

@@ -5,5 +5,5 @@
              ──table───> split by group;  ──clusters──> what its actions are made of
              ──trials──> what will be asked, frozen before anything is learned;  ──agreement──> do judges agree?
 
-After Salehi and Doncieux (2023, arXiv 2308.13278). Verbs of `cluster/stages/curate` call this, and the stages after them.
+After Salehi and Doncieux (2023, arXiv 2308.13278). Verbs of `cluster/stages/curate` call this, and stages after them.
 """

@@ -8,7 +8,7 @@
 |---|---|
 | section 3.1: open-ended and closed-form suggestions | `goals.source=model`, `choice`; `actors/suggestions.py` |
 | 3.2, 3.3: similarity, threshold, novelty, the reward | `goals`; `actors/goals.py`, `actors/vocabulary.py` |
-| 4: DQN, double, dueling, 3 steps | `learner/dqn.py`; or `learner.algorithm=ppo` |
+| 4: DQN, double, dueling, 3 steps | `learner/algorithms/dqn.py`; or `learner.algorithm=ppo` |
 | 5.1: novelty baselines; oracle; env reward | `goals.source=actions`, `oracle`; `intrinsic.name`; `method=dqn` |
 | 5.2: finetuning | `method=dqn from=run:NAME/pretrain env.task=...` |
 
@@ -22,7 +22,8 @@ from typing import Any, Literal
 
 from envs.api import EnvSpec
 from envs.config import Part
-from learner.methods import Stage, dqn, ppo
+from learner.algorithms import algorithm
+from learner.methods import Stage
 
 
 class Config(Part):
@@ -38,6 +39,6 @@ def stages(config: Any) -> list[Stage]:
 
 def check(config: Any, spec: EnvSpec) -> None:
     """ELLM needs what its algorithm needs, and something beside the world's reward to learn from."""
-    {"dqn": dqn, "ppo": ppo}[config.learner.algorithm].check(config, spec)
+    algorithm(config.learner.algorithm).check(config, spec)
     if config.goals.source == "none" and config.intrinsic.name == "none":
         raise ValueError("method ellm needs goals: choose goals.source (model, choice, oracle, actions)")

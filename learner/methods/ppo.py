@@ -2,7 +2,7 @@
 
     train ──> evaluate
 
-The losses, corrections and hyperparameters are the learner's (`learner/ppo.py`).
+The losses, corrections and hyperparameters are the learner's (`learner/algorithms/ppo.py`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from envs.api import EnvSpec
 from envs.config import Part
+from learner.algorithms import algorithm
 from learner.methods import Stage
-from learner.precision import halves
 
 
 class Config(Part):
@@ -27,23 +27,7 @@ def stages(config: Any) -> list[Stage]:
 
 
 def check(config: Any, spec: EnvSpec) -> None:
-    """PPO here needs a discrete action space and a network that can read the world."""
-    if not spec.discrete:
-        raise ValueError(
-            f"method ppo needs a discrete action space, but {spec.id} takes vectors of {spec.action_shape}"
-        )
-    for key, found, needed in (
-        ("learner.algorithm", config.learner.algorithm, "ppo"),
-        ("policy.head", config.policy.head, "actor_critic"),
-        ("policy.stack", config.policy.stack, 1),
-    ):
-        if found != needed:
-            raise ValueError(f"method ppo needs {key}={needed}, got {found}")
-    if config.dqn.guide:
-        raise ValueError("dqn.guide acts where epsilon says so, which PPO does not have: use learner.algorithm=dqn")
-    policy = config.policy
-    if config.learner.ratio == "token" and (policy.network != "language_model" or policy.lm.head != "scores"):
-        raise ValueError(
-            "learner.ratio=token needs actions that are spelt: policy.network=language_model, lm.head=scores"
-        )
-    halves(config.learner.autocast)
+    """PPO needs what its algorithm needs, and that this is chosen."""
+    if config.learner.algorithm != "ppo":
+        raise ValueError(f"method ppo needs learner.algorithm=ppo, got {config.learner.algorithm}")
+    algorithm("ppo").check(config, spec)

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from cluster.config import Config, compose, method_module
 from envs import registry
-from learner import methods
+from learner import algorithms, methods, rewards
 from llm_service import backends
 from llm_service.settings import LLMConfig
 
@@ -88,6 +88,8 @@ def parts():
     yield Config
     yield from (field.annotation for field in Config.model_fields.values() if isinstance(field.annotation, type))
     yield from (method_module(name).Config for name in methods.names())
+    yield from algorithms.parts().values()
+    yield from rewards.parts()
     yield from (importlib.import_module(f"envs.{name}").Config for name in registry.families())
     yield from (field.annotation for field in LLMConfig.model_fields.values() if isinstance(field.annotation, type))
     yield from (backends.module(name).Config for name in backends.names())

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from envs.api import Field
 from envs.text import TextTable
-from learner import columns as module
-from learner.columns import Columns, ReplayError
+from learner.store import columns as module
+from learner.store.columns import Columns, ReplayError
 from llm_service.errors import UsageError
 from tests.learner.lives import FIELDS, Lives
 from tests.learner.test_replay import assert_lived, drawn, replay_of

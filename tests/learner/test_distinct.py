@@ -10,14 +10,15 @@ import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor
 from envs.api import Field
 from learner.adam import Adam, step_by_arrays
+from learner.algorithms.dqn import DQN, DQNConfig
 from learner.collective import Group
+from learner.config import LearnerConfig
 from learner.descent import descend
 from learner.distinct import Remembered, distinct, texts_of
-from learner.dqn import DQN, DQNConfig, lanes
 from learner.goals import GoalsConfig, told
 from learner.group import build_policy, get_weights
 from learner.models import PolicyConfig
-from learner.ppo import LearnerConfig
+from tests.learner.setups import rank_of
 
 WORLDS = {
     "sets of texts": ("crafter/Text", {}, {"network": "texts", "text": "minilm"}, GoalsConfig(source="oracle")),
@@ -42,12 +43,13 @@ def learner_of(world, chosen=None, **options):
         ActorSetup(env, env_options, spec, ActorsConfig(n=1, envs=8, steps=32), config, 1, True, goals=goals), 0
     )
     dqn = DQN(
-        LearnerConfig(algorithm="dqn", minibatch=64),
-        DQNConfig(capacity=4000, start_steps=10**9, keep="memory", **options),
-        build_policy(config, spec, 1),
-        Group(),
-        1,
-        lanes(1, 8, 1, 0),
+        rank_of(
+            LearnerConfig(algorithm="dqn", minibatch=64),
+            build_policy(config, spec, 1),
+            1,
+            options=DQNConfig(capacity=4000, start_steps=10**9, keep="memory", **options),
+            env_index=np.arange(8),
+        )
     )
     dqn.learn(0, 0, [actor.rollout(get_weights(dqn.policy), 0)[1]])
     torch.manual_seed(2)

@@ -12,13 +12,14 @@ from cluster import run as controller
 from cluster.config import compose
 from cluster.overrides import UsageError
 from learner import checkpoint, precision
+from learner.algorithms.dqn import DQN, DQNConfig
 from learner.collective import Group
-from learner.dqn import DQN, DQNConfig, lanes
-from learner.group import build_policy, get_weights, set_weights
+from learner.config import LearnerConfig
+from learner.group import LearnerSetup, build_policy, get_weights, set_weights
 from learner.models import PolicyConfig
-from learner.ppo import LearnerConfig
 from learner.precision import arithmetic
 from tests.learner.ranks import both
+from tests.learner.setups import rank_of
 
 SEED = 3
 ATOMS = {"atoms": 11, "v_min": -2.0, "v_max": 2.0}
@@ -32,8 +33,9 @@ def learner_of(env="toy/Line", network="mlp", learner=None, policy=None, group=N
     setup = ActorSetup(env, {}, spec, ActorsConfig(n=group.size, envs=8, steps=16), chosen, SEED, True)
     config = LearnerConfig(algorithm="dqn", minibatch=32, anneal=False, learning_rate=1e-3, **learner or {})
     dqn = DQNConfig(**{"capacity": 4000, "start_steps": 128, "samples_per_insert": 1.0, "keep": "memory"} | options)
-    own = lanes(group.size, 8, group.size, group.rank)
-    return DQN(config, dqn, build_policy(chosen, spec, SEED), group, SEED, own), RolloutActor(setup, group.rank)
+    own = np.arange(8) + 8 * group.rank
+    made = rank_of(config, build_policy(chosen, spec, SEED), SEED, group, options=dqn, env_index=own)
+    return DQN(made), RolloutActor(setup, group.rank)
 
 
 def live(dqn, actor, rounds=1):
@@ -405,5 +407,6 @@ def test_the_published_agent_is_the_default():
 
 
 def test_lanes_are_those_of_the_actors_whose_chunks_come():
-    assert lanes(4, 2, 2, 0).tolist() == [0, 1, 4, 5]
-    assert lanes(4, 2, 2, 1).tolist() == [2, 3, 6, 7]
+    setup = LearnerSetup(LearnerConfig(n=2), PolicyConfig(), envs.spec("toy/Line"), SEED, actors=(4, 2))
+    assert setup.env_index(0).tolist() == [0, 1, 4, 5]
+    assert setup.env_index(1).tolist() == [2, 3, 6, 7]

@@ -13,15 +13,15 @@ from cluster import run as controller
 from cluster.config import compose
 from cluster.overrides import UsageError
 from envs.api import EnvSpec, Field
-from learner.collective import Group
+from learner.algorithms.dqn import DQN, DQNConfig
+from learner.config import LearnerConfig
 from learner.distinct import distinct, texts_of
-from learner.dqn import DQN, DQNConfig, lanes
 from learner.group import build_policy, get_weights, set_weights
 from learner.history import FIELD, remembered
 from learner.models import PolicyConfig
 from learner.models.prompt import PromptConfig
 from learner.models.text import GRUText
-from learner.ppo import LearnerConfig
+from tests.learner.setups import rank_of
 from tests.learner.test_distinct import plain_loss, sample_of
 
 WORLD, OPTIONS = "babyai/GoToRedBall", {"captions": True, "actions": 6}
@@ -162,12 +162,13 @@ def learner_of(**options):
     """A DQN that has heard of 8 envs x 32 steps, and whose target differs from its policy."""
     actor = RolloutActor(ActorSetup(WORLD, OPTIONS, SPEC, ActorsConfig(n=1, envs=8, steps=32), CONFIG, 1, True), 0)
     dqn = DQN(
-        LearnerConfig(algorithm="dqn", minibatch=64, learning_rate=1e-3),
-        DQNConfig(capacity=4000, start_steps=10**9, keep="memory", **options),
-        build_policy(CONFIG, SPEC, 1),
-        Group(),
-        1,
-        lanes(1, 8, 1, 0),
+        rank_of(
+            LearnerConfig(algorithm="dqn", minibatch=64, learning_rate=1e-3),
+            build_policy(CONFIG, SPEC, 1),
+            1,
+            options=DQNConfig(capacity=4000, start_steps=10**9, keep="memory", **options),
+            env_index=np.arange(8),
+        )
     )
     dqn.learn(0, 0, [actor.rollout(get_weights(dqn.policy), 0)[1]])
     torch.manual_seed(2)

@@ -13,10 +13,10 @@ from envs.api import Episodes, Field
 from envs.text import text_hash
 from envs.toy import MISSIONS
 from learner import checkpoint
+from learner.config import LearnerConfig
 from learner.fit import FitConfig, FitSetup, Fitter, assert_suits, forward, held_out
 from learner.group import build_policy, get_weights, set_weights
 from learner.models import PolicyConfig
-from learner.ppo import LearnerConfig
 from learner.store.episodes import EpisodeStore, EpisodeWriter, Layout, Steps, StoreError
 from tests.learner.ranks import both
 

@@ -12,13 +12,13 @@ from actors.evaluate import PolicyPlayer
 from cluster.config import compose
 from cluster.overrides import UsageError
 from envs.api import EnvSpec, Field
-from learner.collective import Group
-from learner.dqn import DQN, DQNConfig, lanes
+from learner.algorithms.dqn import DQN, DQNConfig
+from learner.config import LearnerConfig
 from learner.group import build_policy, get_weights
 from learner.models.frames import Frames
 from learner.models.policy import Policy, PolicyConfig, visible
-from learner.ppo import LearnerConfig
-from learner.replay import Replay
+from learner.store.replay import Replay
+from tests.learner.setups import rank_of
 
 ENV, OPTIONS = "crafter/Standard", {"length": 7, "observe": ["pixels", "feelings"]}
 N, STEPS = 3, 10
@@ -131,7 +131,7 @@ def test_dqn_learns_from_stacks():
     actor, spec = actor_of(4), envs.spec(ENV, **OPTIONS)
     config = LearnerConfig(algorithm="dqn", minibatch=16, anneal=False)
     options = DQNConfig(capacity=3000, start_steps=30, samples_per_insert=1.0, keep="memory")
-    dqn = DQN(config, options, build_policy(chosen(4), spec, 3), Group(), 3, lanes(1, N, 1, 0))
+    dqn = DQN(rank_of(config, build_policy(chosen(4), spec, 3), 3, options=options, env_index=np.arange(N)))
     for k in range(3):
         before = get_weights(dqn.policy)
         report = dqn.learn(k, 0, [actor.rollout(before, k)[1]])

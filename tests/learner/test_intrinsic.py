@@ -16,19 +16,19 @@ from cluster import run as controller
 from cluster.config import compose
 from cluster.overrides import UsageError
 from envs.api import EnvSpec, Field
-from learner import checkpoint
+from learner import checkpoint, rewards
+from learner.algorithms.dqn import DQNConfig
 from learner.batch import collate
 from learner.collective import Group
-from learner.dqn import DQNConfig
+from learner.config import LearnerConfig
+from learner.curiosity import reading
+from learner.curiosity.moments import Moments
+from learner.curiosity.steps import Steps, of_chunks, of_walk
+from learner.curiosity.visits import Visits
 from learner.group import Learner, LearnerSetup, get_weights
-from learner.intrinsic import COLUMN, Intrinsic, IntrinsicConfig, reading
-from learner.intrinsic.config import views
-from learner.intrinsic.moments import Moments
-from learner.intrinsic.steps import Steps, of_chunks, of_walk
-from learner.intrinsic.visits import Visits
+from learner.intrinsic import COLUMN, IntrinsicConfig, build_intrinsic, views
 from learner.models import PolicyConfig
-from learner.ppo import LearnerConfig
-from learner.replay import Replay
+from learner.store.replay import Replay
 from tests.learner.lives import FIELDS, Lives
 from tests.learner.ranks import both
 
@@ -50,7 +50,7 @@ PLAIN = {"place": Field("vector", (4,))}
 def intrinsic_of(name, fields=PLAIN, minibatch=10**6, group=None, **options):
     spec = EnvSpec("toy/Made", dict(fields), ("left", "stay", "right"), words=("text", "1", "2", "3", "4", "5", "6"))
     config = IntrinsicConfig(**{"name": name, "hidden": 16, "learning_rate": 1e-3} | options)
-    return Intrinsic(config, spec, True, minibatch, group or Group(), SEED)
+    return build_intrinsic(config, spec, True, minibatch, group or Group(), SEED)
 
 
 def steps_of(before, after, action=None, live=None):
@@ -128,7 +128,7 @@ class Reference:
 def test_errors_are_those_of_the_book(name, alpha):
     """Walks of two steps, some of which end after one; three calls, so that what was learned and seen counts."""
     ours = intrinsic_of(name, scale=2.0, **({"alpha": alpha} if alpha else {}))
-    theirs = Reference(ours.views[0].judge, alpha, 2.0)
+    theirs = Reference(ours.term.views[0].judge, alpha, 2.0)
     for call in range(3):
         before, after = places(40, call), places(80, call + 10, 0.3 * call).reshape(40, 2, 4)
         live = np.stack([np.ones(40, bool), np.arange(40) % 3 > 0], 1)
@@ -144,7 +144,7 @@ def test_errors_are_those_of_the_book(name, alpha):
 def test_what_was_seen_often_bores_and_what_is_new_does_not():
     """New: the last number was never anything but 0."""
     intrinsic = intrinsic_of("rnd", minibatch=32, learning_rate=5e-3)
-    judge, reader, found = intrinsic.views[0].judge, intrinsic.views[0].reader, []
+    judge, reader, found = intrinsic.term.views[0].judge, intrinsic.term.views[0].reader, []
     usual, unusual = np.array([1, 1, 1, 0], np.float32), np.array([0, 0, 0, 1], np.float32)
     for k in range(40):
         intrinsic(steps_of(places(64, 2 * k) * usual, places(64, 2 * k + 1) * usual))
@@ -176,7 +176,7 @@ def about(intrinsic, observe, numbers):
     """What `intrinsic`, right after it was called, says of the observations with these numbers."""
     texts = {int(key): f"text {k}" for k, key in enumerate(observe(np.arange(7))["said"])}
     total = 0.0
-    for view in intrinsic.views:
+    for view in intrinsic.term.views:
         read = view.reader.read(observe(numbers), lambda names: [texts[int(key)] for key in names])
         with torch.no_grad():
             error = view.judge.errors(view.reader.scale(read)).numpy()
@@ -190,7 +190,7 @@ def test_the_reward_of_a_step_is_about_the_observation_after_it(language):
     lives = [Lives(3, actor=actor) for actor in range(2)]
     intrinsic = still(language=language)
     chunks = [life.some(12, 0.4) for life in lives]
-    paid = intrinsic.pay(chunks)
+    paid = intrinsic.pay_chunks(chunks)
     for life, chunk in zip(lives, paid, strict=True):
         following = np.array([[step.following for step in steps] for steps in life.steps]).T
         np.testing.assert_allclose(
@@ -264,13 +264,13 @@ def test_an_observation_is_new_once_an_episode():
 @pytest.mark.parametrize("first_visit", [True, False])
 def test_noveld_pays_nothing_for_a_second_visit(first_visit):
     _, play = wanderer()
-    intrinsic = Intrinsic(
+    intrinsic = build_intrinsic(
         IntrinsicConfig(name="noveld", hidden=16, alpha=0.0, first_visit=first_visit),
         envs.spec("toy/Line"), True, 64, Group(), SEED,
     )  # fmt: skip
     chunk = intrinsic.mark(play())
     again = chunk.rewards[COLUMN] == 0 if first_visit else np.zeros((7, 5), bool)
-    rewards = intrinsic.pay([chunk])[0].rewards[COLUMN]
+    rewards = intrinsic.pay_chunks([chunk])[0].rewards[COLUMN]
     assert (rewards[again] == 0).all()
     assert (rewards[~again] > 0).all()  # alpha 0: of every error something is left
     assert again.any() == first_visit
@@ -282,7 +282,7 @@ def test_noveld_pays_nothing_for_a_second_visit(first_visit):
 def test_neighbours_are_those_of_the_book():
     ours = intrinsic_of("apt", neighbours=3)
     before, after = places(20, 1), places(40, 2).reshape(20, 2, 4)
-    judge, reader = ours.views[0].judge, ours.views[0].reader
+    judge, reader = ours.term.views[0].judge, ours.term.views[0].reader
     trunk = linears(judge.trunk)
     rewards = ours(steps_of(before, after))
     rep = apply(trunk, reader.scale(torch.from_numpy(after)).numpy())
@@ -315,7 +315,7 @@ def test_the_trunk_learns_to_tell_what_was_done():
         after[:, 0] += action - 1
         intrinsic(steps_of(before, after, action))
         losses.append(intrinsic.report()["intrinsic/loss"])
-    view = intrinsic.views[0]
+    view = intrinsic.term.views[0]
     with torch.no_grad():
         here, there = (view.judge.trunk(view.reader.scale(torch.from_numpy(x))) for x in (before, after))
         guess = view.judge.inverse(torch.cat([here, there], -1)).argmax(-1).numpy()
@@ -367,7 +367,8 @@ def test_texts_are_judged_apart_and_goals_not_at_all():
 
 # ---- learners -------------------------------------------------------------------------------------------------------
 
-KINDS = [{"name": "rnd"}, {"name": "noveld", "alpha": 0.2}, {"name": "apt", "neighbours": 3}]
+SMALL = {"noveld": {"alpha": 0.2}, "apt": {"neighbours": 3}}
+KINDS = {name: {"name": name} | SMALL.get(name, {}) for name in rewards.names()}
 
 
 def learner_of(algorithm, intrinsic, folder=None, rank=0, address=None, ranks=1, **learner):
@@ -378,7 +379,7 @@ def learner_of(algorithm, intrinsic, folder=None, rank=0, address=None, ranks=1,
     replay = DQNConfig(capacity=2000, start_steps=64, samples_per_insert=1.0, target_every=10)
     made = IntrinsicConfig(**{"hidden": 16} | intrinsic)
     spec = envs.spec("toy/Line")
-    setup = LearnerSetup(config, policy, spec, SEED, (ranks, 8), replay, folder, made)
+    setup = LearnerSetup(config, policy, spec, SEED, (ranks, 8), replay if dqn else None, folder, made)
     actor = ActorSetup("toy/Line", {}, spec, ActorsConfig(n=ranks, envs=8, steps=8), policy, SEED, True)
     return Learner(setup, rank, address), RolloutActor(actor, rank)
 
@@ -392,7 +393,7 @@ def live(learner, actor, rounds):
     return chunks, report
 
 
-@pytest.mark.parametrize("intrinsic", KINDS, ids=lambda kind: kind["name"])
+@pytest.mark.parametrize("intrinsic", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("algorithm", ["dqn", "ppo"])
 def test_a_learner_that_stops_goes_on_to_the_bit(tmp_path, algorithm, intrinsic):
     whole, actor = learner_of(algorithm, intrinsic, tmp_path / "whole")
@@ -419,20 +420,20 @@ def test_a_learner_that_stops_goes_on_to_the_bit(tmp_path, algorithm, intrinsic)
     assert report["intrinsic/loss"] > 0
     begun = learner_of(algorithm, intrinsic)[0].algorithm.intrinsic.state()["intrinsic"]
     moved = {name for name, value in begun.items() if not np.array_equal(value, one["intrinsic"][name])}
-    assert any("predictor" in name or "trunk" in name for name in moved)
+    assert moved
     assert not any("target" in name or "reader.text" in name for name in moved)
 
 
 def test_a_checkpoint_of_other_networks_is_refused(tmp_path):
-    path = learner_of("ppo", KINDS[0])[0].save(tmp_path, 1, {}, {}, 1)
+    path = learner_of("ppo", KINDS["rnd"])[0].save(tmp_path, 1, {}, {}, 1)
     with pytest.raises(ValueError, match="of other networks"):
-        learner_of("ppo", KINDS[2])[0].restore(Path(path))
+        learner_of("ppo", KINDS["apt"])[0].restore(Path(path))
     plain, _ = learner_of("ppo", {})
-    learner_of("ppo", KINDS[0])[0].restore(Path(plain.save(tmp_path, 2, {}, {}, 1)))
+    learner_of("ppo", KINDS["rnd"])[0].restore(Path(plain.save(tmp_path, 2, {}, {}, 1)))
 
 
 def test_the_policys_weights_do_not_depend_on_the_intrinsic_reward():
-    one, other = (learner_of("dqn", intrinsic)[0].ready() for intrinsic in ({}, KINDS[0]))
+    one, other = (learner_of("dqn", intrinsic)[0].ready() for intrinsic in ({}, KINDS["rnd"]))
     assert all(np.array_equal(value, other[name]) for name, value in one.items())
 
 
@@ -446,7 +447,7 @@ def as_one_of_two(algorithm, kind, rank, address):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("algorithm", "kind"), [("dqn", 1), ("ppo", 2)])
+@pytest.mark.parametrize(("algorithm", "kind"), [("dqn", "noveld"), ("ppo", "apt")])
 def test_two_ranks_have_one_intrinsic_reward(algorithm, kind):
     one, other = both("test_intrinsic", "as_one_of_two", algorithm, kind)
     assert one[0] == other[0]
@@ -459,7 +460,7 @@ def test_two_ranks_have_one_intrinsic_reward(algorithm, kind):
 
 def test_columns_are_weighed_before_they_are_summed():
     weights = {"env": 0.0, "goal": 2.0, COLUMN: 0.5}
-    ppo, actor = learner_of("ppo", KINDS[0], reward_weights=weights, reward_scale=3.0)
+    ppo, actor = learner_of("ppo", KINDS["rnd"], reward_weights=weights, reward_scale=3.0)
     chunk = actor.rollout(ppo.ready(), 0)[1]
     chunk.rewards |= {"goal": np.ones((8, 8), np.float32), COLUMN: np.full((8, 8), 4, np.float32)}
     batch = collate([chunk], ppo.policy, 0, 3.0, weights)
@@ -468,37 +469,37 @@ def test_columns_are_weighed_before_they_are_summed():
 
 
 def test_ppo_learns_from_what_it_was_paid(monkeypatch):
-    learner, actor = learner_of("ppo", KINDS[0], reward_weights={"env": 0.0, COLUMN: 0.5})
+    learner, actor = learner_of("ppo", KINDS["rnd"], reward_weights={"env": 0.0, COLUMN: 0.5})
     batches, paid = [], []
     monkeypatch.setattr(learner.algorithm, "update", lambda batch, *given: batches.append(batch) or {})
-    pay = learner.algorithm.intrinsic.pay
-    monkeypatch.setattr(learner.algorithm.intrinsic, "pay", lambda chunks: paid.append(pay(chunks)) or paid[-1])
+    pay = learner.algorithm.intrinsic.pay_chunks
+    monkeypatch.setattr(learner.algorithm.intrinsic, "pay_chunks", lambda chunks: paid.append(pay(chunks)) or paid[-1])
     live(learner, actor, 1)
     np.testing.assert_allclose(batches[0].reward, 0.5 * paid[0][0].rewards[COLUMN])
     assert (batches[0].reward > 0).all()
 
 
-@pytest.mark.parametrize("intrinsic", [{}, *KINDS], ids=["none", "rnd", "noveld", "apt"])
+@pytest.mark.parametrize("intrinsic", [{}, *KINDS.values()], ids=["none", *KINDS])
 def test_dqn_adds_each_step_of_a_walk_after_the_clip(monkeypatch, intrinsic):
     """The discount of step k is that of its own reward, whatever column it is of."""
     dqn, actor = learner_of("dqn", intrinsic, reward_weights={"env": 5.0, COLUMN: 0.25}, reward_scale=2.0)
     live(dqn, actor, 3)
     algorithm, judged = dqn.algorithm, []
     if intrinsic:
-        real = algorithm.intrinsic
-        monkeypatch.setattr(algorithm.rewards, "intrinsic", lambda steps: judged.append(real(steps)) or judged[-1])
+        real = algorithm.intrinsic.pay_walk
+        monkeypatch.setattr(algorithm.intrinsic, "pay_walk", lambda *w: judged.append(real(*w)) or judged[-1])
     sample = algorithm.replay.sample(40, np.random.default_rng(0), 0.9, algorithm.rewards)
     walk = algorithm.replay.walk(sample.row)
-    each = np.clip(10 * walk.rewards["env"], -1, 1) + (0.5 * judged[0] if intrinsic else 0)
+    each = np.clip(10 * walk.rewards["env"], -1, 1) + (0.5 * judged[0][COLUMN] if intrinsic else 0)
     np.testing.assert_allclose(sample.reward, (each * walk.live * 0.9 ** np.arange(3)).sum(1), rtol=1e-5)
     assert 0 < (walk.rewards["env"] > 0).mean() < 1
     if intrinsic:
-        assert judged[0][walk.live].std() > 0
+        assert judged[0][COLUMN][walk.live].std() > 0
 
 
 def test_what_must_be_seen_before_learning_begins_is_weighed_too():
     for weight, expected in ((0.0, False), (0.001, False), (1.0, True)):
-        learner, actor = learner_of("dqn", KINDS[1], reward_weights={"env": weight})
+        learner, actor = learner_of("dqn", KINDS["noveld"], reward_weights={"env": weight})
         chunk = actor.rollout(learner.ready(), 0)[1]
         chunk.rewards["env"][:] = 0.5
         learner.update(0, 0, chunk)
@@ -551,7 +552,7 @@ def test_weights_are_set_by_words_and_by_files(tmp_path):
     [
         (["learner.reward_weights.envv=0"], r"learner\.reward_weights\.envv: there is no such reward: choose from env"),
         (["learner.reward_weights.env=low"], r"learner\.reward_weights\.env: expected a number"),
-        (["intrinsic.name=rndd"], r"intrinsic\.name: expected .* did you mean rnd\?"),
+        (["intrinsic.name=rndd"], r"intrinsic\.name: there is no 'rndd': did you mean rnd\?"),
         (
             ["intrinsic.name=rnd", "intrinsic.reads=[picture]"],
             r"names 'picture', but the policy reads position, mission",

@@ -13,11 +13,12 @@ from cluster.config import compose
 from cluster.overrides import UsageError
 from learner import precision
 from learner.advantages import next_values, vtrace
+from learner.algorithms.ppo import PPO
 from learner.batch import collate
-from learner.collective import Group
+from learner.config import LearnerConfig
 from learner.group import build_policy, get_weights
 from learner.models import PolicyConfig
-from learner.ppo import PPO, LearnerConfig
+from tests.learner.setups import rank_of
 from tests.learner.test_losses import Steps
 from tests.learner.test_losses import reference as loss_terms
 
@@ -114,7 +115,7 @@ def test_an_update_is_that_of_plain_pytorch(env, policy, learner, lag):
     config = LearnerConfig(minibatch=60, epochs=3, anneal=False, learning_rate=1e-3, **learner)
     ours, theirs = (trained(build_policy(chosen, spec, 0)) for _ in range(2))
     before = get_weights(ours)
-    report = PPO(config, ours, Group(), SEED).update(collate(chunks, ours, VERSION, 1.0), VERSION, 0)
+    report = PPO(rank_of(config, ours, SEED)).update(collate(chunks, ours, VERSION, 1.0), VERSION, 0)
     reference_update(theirs, collate(chunks, theirs, VERSION, 1.0), config)
     for name, value in get_weights(theirs).items():
         np.testing.assert_allclose(get_weights(ours)[name], value, atol=1e-6, err_msg=name)
@@ -127,7 +128,7 @@ def small(**options):
     chosen = PolicyConfig(network="mlp", hidden=16)
     spec, chunks = play("toy/Line", chosen)
     policy = trained(build_policy(chosen, spec, 0))
-    return policy, PPO(LearnerConfig(minibatch=60, **options), policy, Group(), SEED), chunks
+    return policy, PPO(rank_of(LearnerConfig(minibatch=60, **options), policy, SEED)), chunks
 
 
 def test_a_gradient_that_is_not_finite_is_skipped_and_if_all_are_it_is_an_error():
@@ -175,7 +176,7 @@ def test_bfloat16_learns_what_float32_learns_within_its_precision(network, memor
         policy = trained(build_policy(chosen, spec, 0))
         before = flat(policy)
         config = LearnerConfig(minibatch=60, anneal=False, learning_rate=1e-3, autocast=autocast)
-        report = PPO(config, policy, Group(), SEED).update(collate(chunks, policy, VERSION, 1.0), VERSION, 0)
+        report = PPO(rank_of(config, policy, SEED)).update(collate(chunks, policy, VERSION, 1.0), VERSION, 0)
         learned[autocast] = flat(policy) - before, report
     (exact, told), (rounded, said) = learned.values()
     assert not np.array_equal(exact, rounded)
@@ -195,7 +196,7 @@ def test_bfloat16_is_refused_where_the_processor_has_none(monkeypatch):
     for method in ("ppo", "dqn"):
         with pytest.raises(UsageError, match=r"learner\.autocast"):
             compose(["env=toy/Line", f"method={method}", "learner.autocast=bfloat16"])
-    assert small(autocast="auto")[1].half is False
+    assert small(autocast="auto")[1].outputs.half is False
 
 
 def test_the_optimiser_continues_from_its_state_and_refuses_anothers():

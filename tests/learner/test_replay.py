@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from envs.api import Field
-from learner.columns import ReplayError
-from learner.priorities import SumTree
-from learner.replay import Replay
+from learner.store.columns import ReplayError
+from learner.store.priorities import SumTree
+from learner.store.replay import Replay
 from tests.learner.lives import APART, Lives, n_step
 
 DISCOUNT = 0.9

@@ -10,9 +10,9 @@ import torch
 
 from envs.api import Episodes, Field
 from learner import checkpoint
+from learner.config import LearnerConfig
 from learner.models.behaviour import BehaviourConfig, BehaviourModel
 from learner.models.choice import Choice
-from learner.ppo import LearnerConfig
 from learner.sequence import SequenceConfig, SequenceFitter, SequenceSetup
 from learner.sequences import UNKNOWN, Sequences
 from learner.store.episodes import EpisodeStore, EpisodeWriter, Layout, Steps

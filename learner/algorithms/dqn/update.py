@@ -1,13 +1,5 @@
-"""DQN on a replay: double, dueling, n-step, optionally prioritised and distributional.
+"""One rank of DQN: what it inserts and draws, its gradient step, its target.
 
-    chunks ──> Replay ──> Sample [B] ──> target: reward + discount * Q_target(following, argmax Q(following))
-           ──> loss of Q(obs, action), gradients averaged over ranks, Adam ──> every so often, target := policy
-
-Mnih et al. 2015; double: van Hasselt et al. 2016; dueling: Wang et al. 2016; prioritised: Schaul et al. 2016;
-distributional: Bellemare et al. 2017. As many rows are replayed as `samples_per_insert` says, whatever the speeds of
-actors and learner are. The target is a whole policy, encoder included, and stands still between two copies.
-
-Every random choice is a function of (seed, number of the gradient step, rank), so counters are all the random state.
 What is drawn is judged once where it is drawn more than once, texts too (`learner/distinct.py`). The limit is a pass of
 the policy forward and backward over what was seen, one forward over what followed, by policy and by target, and Adam.
 """
@@ -19,74 +11,33 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from envs.api import Chunk
-from envs.config import Part
+from envs.api import Chunk, EnvSpec
 from learner.adam import Adam
+from learner.algorithms import Algorithm, AlgorithmSetup
+from learner.algorithms.dqn.config import DQNConfig, check_dqn
 from learner.batch import weigh
-from learner.checkpoint import Arrays
-from learner.collective import Group
+from learner.checkpoint import Arrays, Checkpoint, part_of
+from learner.config import LearnerConfig
 from learner.descent import descend, side_by_side
 from learner.distinct import Remembered, distinct, texts_of
-from learner.intrinsic import COLUMN, Intrinsic, of_walk
-from learner.models.policy import Policy
+from learner.intrinsic import COLUMN, Intrinsic
+from learner.models.policy import Policy, visible
 from learner.models.q import project
-from learner.ppo import LearnerConfig
 from learner.precision import arithmetic, halves
-from learner.replay import Replay, Rewards, Sample, Walk
+from learner.store.columns import ReplayError
+from learner.store.replay import Replay, Rewards, Sample, Walk
+
+if TYPE_CHECKING:
+    from learner.group import LearnerSetup
 
 REPORT = ("losses/q", "losses/td_error", "policy/q_mean", "losses/gradient_norm", "losses/skipped")
-
-
-class DQNConfig(Part):
-    """Action values from a replay. Step size, discount, minibatch and the clipping of gradients are `learner`'s."""
-
-    n_step: int = 3
-    """Rewards are summed over so many steps before the rest is estimated."""
-    double: bool = True
-    """The policy says which action is best, the target what it is worth; false: the target says both."""
-    target_every: int = 2000
-    """Gradient steps between two copies of the policy to the target."""
-    capacity: int = 1_000_000
-    """Rows of the replay, over all envs of a learner rank; the end of an episode takes one too."""
-    keep: Literal["disk", "memory"] = "disk"
-    """Where the replay is: files in the run's folder, which outlive a crash and a stop, or the learner's memory."""
-    samples_per_insert: float = 16.0
-    """Rows replayed for each env step that came: 16 are a minibatch of 64 every 4 steps."""
-    start_steps: int = 5000
-    """Env steps before learning begins."""
-    reward_clip: float | None = 1.0
-    """Each step's reward is cut to [-reward_clip, reward_clip], before an intrinsic one is added; none leaves it."""
-    epsilon_start: float = 1.0
-    """Share of random actions at the start."""
-    epsilon_end: float = 0.01
-    """Share of random actions in the end."""
-    decay_steps: int = 1_000_000
-    """Env steps over which the first becomes the second."""
-    train_after_reward: bool = False
-    """Do not learn until rewards of 1 in all have been seen."""
-    decay_after_reward: bool = False
-    """Let epsilon stand at its start until rewards of 1 in all have been seen."""
-    prioritised: bool = False
-    """Draw rows by how wrong their value was, not all equally often."""
-    alpha: float = 0.5
-    """`prioritised`: the power of the error that a row is drawn in proportion to."""
-    beta: float = 0.4
-    """`prioritised`: how far importance weights correct for it at the start; wholly in the end."""
-    fit: Literal["train_all", "linear", "critic"] = "train_all"
-    """Which layers learn: all, the last ones of the two streams, or both streams whole; the others stay as they are."""
-    reinit: bool = False
-    """`linear`, `critic`: draw these layers anew after weights were loaded with `from`."""
-    guide: str = ""
-    """Guided exploration: a trained policy of the same shape, `run:NAME/stage` or a path, that stays as it is."""
-    guide_share: float = 0.5
-    """`guide`: the share of the policy's random actions that the guide chooses in its stead."""
 
 
 @dataclass
@@ -109,7 +60,7 @@ class Worth:
     That one is made of the observations each time they are drawn, and is normalised already.
     """
 
-    def __init__(self, config: LearnerConfig, clip: float | None, replay: Replay, intrinsic: Intrinsic | None) -> None:
+    def __init__(self, config: LearnerConfig, clip: float | None, replay: Replay, intrinsic: Intrinsic) -> None:
         self.weights, self.scale = config.reward_weights, np.float32(config.reward_scale)
         self.clip = np.float32(math.inf if clip is None else clip)
         self.replay, self.intrinsic = replay, intrinsic
@@ -117,41 +68,69 @@ class Worth:
     def __call__(self, walk: Walk) -> NDArray[np.float32]:
         columns = {name: column for name, column in walk.rewards.items() if name != COLUMN}
         worth: NDArray[np.float32] = np.clip(weigh(columns, self.weights) * self.scale, -self.clip, self.clip)
-        if self.intrinsic is not None:
-            worth += weigh({COLUMN: self.intrinsic(of_walk(walk, self.replay))}, self.weights) * self.scale
-        return worth
+        return worth + weigh(self.intrinsic.pay_walk(walk, self.replay), self.weights) * self.scale
 
 
-class DQN:
+class DQN(Algorithm):
     """Owns the optimiser, the target and the replay of one rank; `learn` is the whole of it.
 
-    Args:
-        env_index: global indices of the envs whose chunks this rank gets.
-        folder: where its replay is kept; None: in memory.
-        intrinsic: a reward for what is new.
+    The replay is kept in `setup.folder`, or in memory if that is None or `dqn.keep=memory`.
     """
 
-    def __init__(
-        self,
-        config: LearnerConfig,
-        dqn: DQNConfig,
-        policy: Policy,
-        group: Group,
-        seed: int,
-        env_index: NDArray[np.integer],
-        folder: Path | None = None,
-        intrinsic: Intrinsic | None = None,
-    ) -> None:
+    Config = DQNConfig
+
+    # ---- asked before anything is built ---------------------------------------------------------------------------
+
+    @classmethod
+    def check(cls, config: Any, spec: EnvSpec) -> None:
+        check_dqn(config, spec)
+
+    @classmethod
+    def batch(cls, config: Any) -> int:
+        """The rows of a minibatch."""
+        size: int = config.learner.minibatch
+        return size
+
+    @classmethod
+    def memory(cls, config: Any, row: int) -> int:
+        """A replay in memory; its rows take memory as they come."""
+        learner, dqn = config.learner, config.dqn
+        return min(learner.n * dqn.capacity, learner.env_steps) * row if dqn.keep == "memory" else 0
+
+    @classmethod
+    def describe(cls, config: Any) -> str:
+        return f"{config.dqn.samples_per_insert:g} rows replayed a step"
+
+    @classmethod
+    def assert_restorable(cls, setup: LearnerSetup, found: Checkpoint) -> None:
+        """
+        Raises:
+            ReplayError: a rank could not go on with its replay.
+        """
+        ranks, kept = setup.learner.n, sum(stem.startswith("rank-") for stem in found.arrays)
+        if ranks != kept:
+            raise ReplayError(f"{found.path} holds replays of learner.n={kept}: resume with that, not with {ranks}")
+        fields, dqn, actions = visible(setup.policy, setup.spec).fields, _options(setup), len(setup.spec.action_names)
+        for rank in range(ranks):
+            folder = _folder(setup.rank_folder(rank), dqn)
+            replay = Replay(fields, actions, setup.env_index(rank), dqn.capacity, dqn.n_step, folder=folder)
+            replay.find(part_of(found.arrays[f"rank-{rank}"], "replay."))
+
+    def __init__(self, setup: AlgorithmSetup) -> None:
+        policy, group, config, dqn = setup.policy, setup.group, setup.config, _options(setup)
+        assert isinstance(policy, Policy), "the configuration was checked: DQN needs action values"
         assert policy.q is not None, "the configuration was checked: policy.head is dueling"
-        self.config, self.dqn, self.policy, self.q, self.group, self.seed = config, dqn, policy, policy.q, group, seed
-        self.intrinsic = intrinsic
+        self.config, self.dqn, self.policy, self.q, self.group, self.seed = (
+            config, dqn, policy, policy.q, group, setup.seed,
+        )  # fmt: skip
+        self.intrinsic = setup.intrinsic
         self.half = halves(config.autocast)
         self.size = max(1, config.minibatch // group.size)
-        alpha = dqn.alpha if dqn.prioritised else 0.0
+        alpha, folder = dqn.alpha if dqn.prioritised else 0.0, _folder(setup.folder, dqn)
         self.replay = Replay(
-            policy.fields, self.q.actions, env_index, dqn.capacity, dqn.n_step, policy.stack, alpha, folder
+            policy.fields, self.q.actions, setup.env_index, dqn.capacity, dqn.n_step, policy.stack, alpha, folder
         )
-        self.rewards: Rewards = Worth(config, dqn.reward_clip, self.replay, intrinsic)
+        self.rewards: Rewards = Worth(config, dqn.reward_clip, self.replay, self.intrinsic)
         self.owned = [p for layer in learning_layers(policy, dqn.fit) for p in layer.parameters()]
         parameters, _ = side_by_side(self.owned)
         self.adam = Adam(parameters)
@@ -171,7 +150,7 @@ class DQN:
         counts, before = self.counts, self.counts.seen
         ignored, own = self.replay.ignored, counts.inserted
         for chunk in chunks:
-            if self.replay.insert(self.intrinsic.mark(chunk) if self.intrinsic else chunk):
+            if self.replay.insert(self.intrinsic.mark(chunk)):
                 counts.inserted += chunk.steps
                 counts.reward += float(weigh(chunk.rewards, self.config.reward_weights).sum(dtype=np.float64))
         counts.seen, reward = round(self._sum(counts.inserted)), self._sum(counts.reward)
@@ -189,18 +168,21 @@ class DQN:
         counts.owed -= due
         rate = self.config.step_size(env_steps)
         report = self._steps(due, rate, env_steps) if due > 0 else {}
-        report |= self.intrinsic.report() if self.intrinsic else {}
         self._set_epsilon()
-        return report | {
-            "dropped": self.replay.ignored - ignored,
-            "learned": counts.inserted - own,
-            "losses/learning_rate": rate,
-            "policy/epsilon": float(self.q.epsilon),
-            "replay/rows": self.replay.rows,
-            "replay/lost": self.replay.lost,
-            "replay/updates": counts.updates,
-            "replay/ratio": counts.updates * self.config.minibatch / max(counts.fed, 1),
-        }
+        return (
+            report
+            | self.intrinsic.report()
+            | {
+                "dropped": self.replay.ignored - ignored,
+                "learned": counts.inserted - own,
+                "losses/learning_rate": rate,
+                "policy/epsilon": float(self.q.epsilon),
+                "replay/rows": self.replay.rows,
+                "replay/lost": self.replay.lost,
+                "replay/updates": counts.updates,
+                "replay/ratio": counts.updates * self.config.minibatch / max(counts.fed, 1),
+            }
+        )
 
     def begin(self) -> None:
         """The policy was given other weights: go on from these, with the layers drawn anew that shall be."""
@@ -217,14 +199,13 @@ class DQN:
     def state(self) -> dict[str, Arrays]:
         """The memory of the optimiser and of the intrinsic reward, and the target."""
         target = {name: value.numpy().copy() for name, value in self.target.state_dict().items()}
-        kept = {"optimiser": self.adam.state(), "target": target}
-        return kept | (self.intrinsic.state() if self.intrinsic else {})
+        return {"optimiser": self.adam.state(), "target": target} | self.intrinsic.state()
 
     def rank_state(self) -> Arrays:
         """Counters and replay of this rank, and what its intrinsic reward keeps."""
         counts = {f"counts.{name}": np.array(value) for name, value in asdict(self.counts).items()}
-        kept = counts | {f"replay.{name}": value for name, value in self.replay.state().items()}
-        return kept | (self.intrinsic.rank_state() if self.intrinsic else {})
+        replay = {f"replay.{name}": value for name, value in self.replay.state().items()}
+        return counts | replay | self.intrinsic.rank_state()
 
     def restore(self, state: dict[str, Arrays], own: Arrays) -> None:
         """Continue from both; the policy has its weights already.
@@ -235,12 +216,10 @@ class DQN:
         if not own:
             raise ValueError("the checkpoint holds no replay of this rank: learner.n cannot change within a run of dqn")
         self.adam.restore(state["optimiser"])
-        if self.intrinsic:
-            self.intrinsic.restore(state, own)
+        self.intrinsic.restore(state, own)
         self.target.load_state_dict({name: torch.from_numpy(value) for name, value in state["target"].items()})
         self.counts = Counts(**{name: own[f"counts.{name}"].item() for name in asdict(self.counts)})
-        mine = [name for name in own if name.startswith("replay.")]
-        self.replay.restore({name.removeprefix("replay."): own[name] for name in mine})
+        self.replay.restore(part_of(own, "replay."))
         self.remembered.forget()
 
     def _sum(self, number: float) -> float:
@@ -332,6 +311,11 @@ def learning_layers(policy: Policy, fit: Literal["train_all", "linear", "critic"
     return [policy.q if fit == "critic" else policy]
 
 
-def lanes(actors: int, envs: int, ranks: int, rank: int) -> NDArray[np.int64]:
-    """Global indices of the envs whose chunks go to `rank`: those of actors rank, rank + ranks, ..."""
-    return (np.arange(rank, actors, ranks)[:, None] * envs + np.arange(envs)).ravel()
+def _options(setup: AlgorithmSetup | LearnerSetup) -> DQNConfig:
+    assert isinstance(setup.options, DQNConfig)
+    return setup.options
+
+
+def _folder(folder: Path | None, dqn: DQNConfig) -> Path | None:
+    """Where the replay of a rank is kept that may write to `folder`; None: in memory."""
+    return folder if dqn.keep == "disk" else None

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 from envs.api import Chunk, Field, Observation
 from envs.text import TextTable
-from learner.columns import Columns, Layout, ReplayError
-from learner.priorities import SumTree
+from learner.store.columns import Columns, Layout, ReplayError
+from learner.store.priorities import SumTree
 
 Rows = NDArray[np.int64]
 Floats = NDArray[np.float32]

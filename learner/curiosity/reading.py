@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from envs.api import Field, Observation
 from learner.collective import Group
-from learner.intrinsic.moments import Moments
+from learner.curiosity.moments import Moments
 from learner.models.text import LearnedText
 from learner.models.texts import LEAST_SIDE, convolutions
 from llm_service.embedding import MINILM_WIDTH, embed_one

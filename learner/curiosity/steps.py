@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.api import Chunk, Observation
-from learner.intrinsic.config import COLUMN
-from learner.replay import Replay, Walk
+from learner.rewards import COLUMN
+from learner.store.replay import Replay, Walk
 
 Rows = NDArray[np.int64]
 Floats = NDArray[np.float32]

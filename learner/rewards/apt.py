@@ -11,39 +11,52 @@ Liu & Abbeel 2021 (arXiv 2103.04551), on the trunk of a curiosity module (Pathak
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from envs.config import Part
 from learner.collective import Group
-from learner.intrinsic.config import IntrinsicConfig
-from learner.intrinsic.moments import Moments
-from learner.intrinsic.rnd import layers
-from learner.intrinsic.steps import Steps
+from learner.curiosity.moments import Moments
+from learner.curiosity.networks import Judge, NetworkTerm, layers
+from learner.curiosity.steps import Steps
+
+if TYPE_CHECKING:
+    from learner.intrinsic import IntrinsicConfig
 
 NEXT_TO_NOTHING = 1e-4  # of the mean distance: what is nearer counts as the same place
 
 
-class APT(nn.Module):
-    """Judges observations by numbers [M, width], of a world of so many `actions`."""
+class APTConfig(Part):
+    """Options of `intrinsic.name=apt`."""
 
-    def __init__(self, width: int, actions: int, config: IntrinsicConfig, group: Group) -> None:
+    neighbours: int = 12
+    """`apt`: how many neighbours."""
+    particles: int = 1024
+    """`apt`: neighbours are looked for among so many states at most, drawn anew each time."""
+
+
+class Representation(Judge):
+    """A trunk that learns to tell which of `actions` was taken, and distances in what it makes of observations."""
+
+    def __init__(self, width: int, hidden: int, actions: int, options: APTConfig, group: Group) -> None:
         super().__init__()
-        hidden = config.hidden
-        self.actions, self.neighbours = actions, config.neighbours
+        self.actions, self.neighbours, self.particles = actions, options.neighbours, options.particles
         self.trunk = layers(width, 2 * hidden, hidden)
         self.inverse = layers(2 * hidden, 2 * hidden, actions)
         self.forwards = layers(hidden + actions, 2 * hidden, hidden)
         self.moments = Moments(1, group)
 
     @torch.no_grad()
-    def worth(self, x: Tensor, steps: Steps, crowd: NDArray[np.int64]) -> Tensor:
-        """Rewards [S] of the steps that were taken, whose observations have numbers `x` [M, width].
+    def worth(self, x: Tensor, steps: Steps, order: NDArray[np.int64]) -> Tensor:
+        """Rewards [S]: distances to neighbours, which are looked for among the observations after first steps.
 
-        crowd: [P] walks; neighbours are looked for among the observations after their first steps. Those of a walk are
-        no neighbours of it.
+        Those of a walk are no neighbours of it.
         """
+        crowd = order[: self.particles]
         walk, _, after = steps.taken
         place = self.trunk(x)
         place = place - place.mean(0)  # products of smaller numbers lose fewer digits
@@ -56,7 +69,7 @@ class APT(nn.Module):
         return worth
 
     def loss(self, before: Tensor, after: Tensor, action: Tensor) -> Tensor:
-        """What is to become small, of B steps between numbers [B, width] by actions int64 [B]."""
+        """Of the two models: cross-entropy of the action, squared error of what comes after it."""
         here, there = self.trunk(before), self.trunk(after)
         guess = self.inverse(torch.cat([here, there], -1))
         done = nn.functional.one_hot(action, self.actions).to(here.dtype)
@@ -64,3 +77,26 @@ class APT(nn.Module):
         ahead = self.forwards(torch.cat([here, done], -1)) - there.detach()
         loss: Tensor = nn.functional.cross_entropy(guess, action) + ahead.square().mean()
         return loss
+
+
+class APT(NetworkTerm):
+    """Pays how far from its neighbours a state is."""
+
+    Config = APTConfig
+
+    @classmethod
+    def check(cls, config: IntrinsicConfig, found: int) -> None:
+        """There must be more states than neighbours."""
+        options = config.own(APTConfig)
+        if options.neighbours >= min(options.particles, found):
+            raise ValueError(
+                f"intrinsic.neighbours={options.neighbours} must be less than the states among which they are looked"
+                f" for: {found} a rank here, and at most intrinsic.particles={options.particles}"
+            )
+
+    def judge(self, width: int) -> Judge:
+        config, options = self.setup.config, self.setup.config.own(APTConfig)
+        return Representation(width, config.hidden, self.setup.actions, options, self.setup.group)
+
+
+TERM = APT

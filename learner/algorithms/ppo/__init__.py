@@ -1,0 +1,24 @@
+"""PPO on chunks (Schulman et al. 2017).
+
+    chunks ──> Batch (texts interned, rewards summed, arrays side by side)
+           ──> values and importance ratios of the current policy (a forward pass, only if a chunk is stale)
+           ──> advantages (V-trace; GAE when nothing is stale)
+           ──> epochs of shuffled minibatches: loss, gradients averaged over ranks, Adam
+
+On stale chunks the loss is the decoupled one (Hilton et al. 2021): the ratio is taken to the policy at the start of the
+update, and each step is weighted by the clipped ratio of that policy to the one that acted.
+
+Every random choice is a function of (seed, version, rank), so counters are all the random state there is to save.
+
+update     PPO, one rank
+outputs    what a policy says of a batch
+
+Its loss is `learner/losses.py`, its advantages are `learner/advantages.py`. It has no keys of its own, but those of
+`learner` that `PPO.reads` names.
+"""
+
+from learner.algorithms.ppo.update import PPO
+
+__all__ = ["ALGORITHM", "PPO"]
+
+ALGORITHM = PPO

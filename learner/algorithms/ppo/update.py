@@ -1,0 +1,267 @@
+"""One rank of PPO: advantages, minibatches, the gradient step.
+
+PyTorch differentiates the networks; the loss on top of them and Adam below are machine code of their own, since on the
+small minibatches of PPO what costs is the number of operations. The limit is arithmetic: `epochs` forward and backward
+passes a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from envs.api import Chunk, EnvSpec
+from learner import losses
+from learner.adam import Adam
+from learner.advantages import next_values, vtrace
+from learner.algorithms import Algorithm, AlgorithmSetup
+from learner.algorithms.ppo.outputs import Outputs, numbers
+from learner.batch import Batch, arrays, collate
+from learner.checkpoint import Arrays
+from learner.descent import descend, side_by_side
+from learner.models.llm_policy import LanguagePolicy
+from learner.origin import Origin
+from learner.precision import halves
+from learner.value_scale import ValueScale
+
+REPORT = (*losses.REPORT, "reference_kl", "gradient_norm", "skipped")
+HOLD = 1.0
+"""Weight of KL(policy || the one that training began with) while the critic warms up."""
+
+
+class Terms(NamedTuple):
+    """What counts in one update."""
+
+    loss: losses.Loss
+    pull: float  # weight of KL(policy || origin)
+    advantage: float  # what advantages are multiplied by
+
+
+class PPO(Algorithm):
+    """Owns the optimiser of a policy.
+
+    All parameters are views of one flat array, and all gradients of another: averaging over ranks, clipping and Adam
+    are one operation each.
+    """
+
+    reads = frozenset((
+        "epochs", "gae_lambda", "clip", "value_clip", "value_coefficient", "entropy_coefficient", "target_kl",
+        "normalise_advantage", "max_lag", "ratio", "reference_kl", "critic_warmup", "normalise_value",
+    ))  # fmt: skip
+
+    @classmethod
+    def check(cls, config: Any, spec: EnvSpec) -> None:
+        """PPO here needs a discrete action space and a network that can read the world."""
+        if not spec.discrete:
+            raise ValueError(
+                f"method ppo needs a discrete action space, but {spec.id} takes vectors of {spec.action_shape}"
+            )
+        for key, found, needed in (
+            ("policy.head", config.policy.head, "actor_critic"),
+            ("policy.stack", config.policy.stack, 1),
+        ):
+            if found != needed:
+                raise ValueError(f"method ppo needs {key}={needed}, got {found}")
+        if config.dqn.guide:
+            raise ValueError("dqn.guide acts where epsilon says so, which PPO does not have: use learner.algorithm=dqn")
+        policy = config.policy
+        if config.learner.ratio == "token" and (policy.network != "language_model" or policy.lm.head != "scores"):
+            raise ValueError(
+                "learner.ratio=token needs actions that are spelt: policy.network=language_model, lm.head=scores"
+            )
+        halves(config.learner.autocast)
+
+    @classmethod
+    def max_lag(cls, config: Any) -> int | None:
+        lag: int = config.learner.max_lag
+        return lag
+
+    @classmethod
+    def describe(cls, config: Any) -> str:
+        return f"{config.learner.epochs} epochs"
+
+    def __init__(self, setup: AlgorithmSetup) -> None:
+        config, policy = setup.config, setup.policy
+        self.config, self.policy, self.group, self.seed = config, policy, setup.group, setup.seed
+        self.intrinsic = setup.intrinsic
+        self.outputs = Outputs(policy, halves(config.autocast), config.ratio == "token")
+        parameters, self.gradient = side_by_side([p for p in policy.parameters() if p.requires_grad])
+        self.adam = Adam(parameters)
+        self.scale = ValueScale(policy.value_layer) if config.normalise_value else None
+        self.origin = Origin(policy) if config.reference_kl or config.critic_warmup else None
+
+    def learn(self, version: int, env_steps: int, chunks: Sequence[Chunk]) -> dict[str, Any]:
+        """Learn from the chunks that are at most `max_lag` versions old, and drop the others."""
+        lags = [version - chunk.version for chunk in chunks]
+        young = sorted((lag, i) for i, lag in enumerate(lags) if lag <= self.config.max_lag)
+        # Every rank must learn from equally many, or some would wait for the others' gradients for ever.
+        used = sorted(i for _, i in young[: self.group.minimum(len(young))])
+        report: dict[str, Any] = {"dropped": len(chunks) - len(used), "learned": sum(chunks[i].steps for i in used)}
+        chunks = [self.intrinsic.mark(chunk) for chunk in chunks]  # also those that are dropped: episodes go on
+        if used:
+            config, paid = self.config, self.intrinsic.pay_chunks([chunks[i] for i in used])
+            batch = collate(paid, self.policy, version, config.reward_scale, config.reward_weights)
+            report |= self.intrinsic.report() | self.update(batch, version, env_steps)
+        return report
+
+    def begin(self) -> None:
+        """The policy was given the weights that it begins with."""
+        if self.origin:
+            self.origin.begin()
+
+    def state(self) -> dict[str, Arrays]:
+        """The memory of the optimiser, of the intrinsic reward, of the values' units; where training began."""
+        state = {"optimiser": self.adam.state()} | self.intrinsic.state()
+        if self.scale:
+            state["value_scale"] = self.scale.state()
+        if self.origin:
+            state["reference"] = self.origin.state()
+        return state
+
+    def rank_state(self) -> Arrays:
+        """A rank keeps nothing to itself but what its intrinsic reward does."""
+        return self.intrinsic.rank_state()
+
+    def restore(self, state: dict[str, Arrays], own: Arrays) -> None:
+        """Continue with all as it was."""
+        self.adam.restore(state["optimiser"])
+        if self.scale:
+            self.scale.restore(state["value_scale"])
+        if self.origin:
+            self.origin.restore(state["reference"])
+        self.intrinsic.restore(state, own)
+
+    def update(self, batch: Batch, version: int, env_steps: int) -> dict[str, float]:
+        """Learn from one batch; `env_steps` learned from so far set the step size. Returns losses and statistics."""
+        config = self.config
+        rate = config.step_size(env_steps)
+        terms = self._terms(env_steps)
+        old_log_prob, value, final_value = self._current(batch)
+        if self.scale:
+            value, final_value = self.scale.restore_units(value), self.scale.restore_units(final_value)
+        rho = np.exp(old_log_prob - batch.log_prob)
+        following = next_values(value, batch.terminated, batch.truncated, batch.final_index, final_value)
+        advantage, target = vtrace(
+            batch.reward, value[:-1], following, batch.done, rho, config.discount, config.gae_lambda
+        )
+        if config.normalise_advantage:
+            mean, mean_square = self.group.mean([float(advantage.mean()), float(np.square(advantage).mean())])
+            advantage = (advantage - mean) / (np.sqrt(max(mean_square - mean * mean, 0.0)) + 1e-8)
+        advantage *= terms.advantage
+        told, wanted = value[:-1], target
+        if self.scale:
+            self.scale.follow(target, self.group)
+            told, wanted = self.scale.normalise(told), self.scale.normalise(wanted)
+        steps = losses.Steps(
+            action=batch.action.ravel(),
+            mask=None if batch.mask is None else batch.mask[:-1].reshape(rho.size, -1),
+            log_prob=old_log_prob.ravel(),
+            advantage=advantage.astype(np.float32).ravel(),
+            weight=np.minimum(rho, np.float32(1)).ravel(),
+            value=told.ravel(),
+            target=wanted.ravel(),
+            reference=self._by_origin(batch) if terms.pull else None,
+            tokens=self.outputs.tokens(batch) if config.ratio == "token" else None,
+        )
+        reports: list[NDArray[np.float64]] = []
+        for epoch in range(config.epochs):
+            minibatches = self._minibatches(batch, version, epoch)
+            epoch_reports = [self._step(batch, steps, index, rate, terms) for index in minibatches]
+            reports += epoch_reports
+            kl = float(np.mean(epoch_reports, 0)[REPORT.index("approx_kl")])
+            if config.target_kl is not None and self.group.mean([kl])[0] > config.target_kl:
+                break
+        means = dict(zip(REPORT, np.mean(reports, 0).tolist(), strict=True))
+        if not self.origin:
+            del means["reference_kl"]
+        if means["skipped"] == 1:
+            raise FloatingPointError("no gradient of this update was finite; rewards or observations may not be")
+        unexplained = float(np.var(target - value[:-1])) / max(float(np.var(target)), 1e-8)
+        return {f"losses/{name}": number for name, number in means.items()} | {
+            "losses/explained_variance": 1 - unexplained,
+            "losses/learning_rate": rate,
+            "policy/rho": float(rho.mean()),
+        }
+
+    def _current(self, batch: Batch) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
+        """The current policy's log-probabilities [T, N], what it says of values [T+1, N] and final values [D]."""
+        if batch.fresh:
+            return batch.log_prob, batch.value, batch.final_value
+        logits, value, final_value = self.outputs.whole(batch)
+        mask = None if batch.mask is None else batch.mask[:-1].reshape(batch.action.size, -1)
+        log_prob = losses.log_prob(logits, batch.action.ravel(), mask)
+        return log_prob.reshape(batch.action.shape), value, final_value
+
+    def _terms(self, env_steps: int) -> Terms:
+        """What counts in an update after `env_steps`."""
+        config = self.config
+        if env_steps < config.critic_warmup:
+            return Terms(
+                losses.Loss(config.clip, None, config.value_coefficient, 0.0), max(HOLD, config.reference_kl), 0
+            )
+        weights = config.value_coefficient, config.entropy_coefficient
+        return Terms(losses.Loss(config.clip, config.value_clip, *weights), config.reference_kl, 1)
+
+    def _by_origin(self, batch: Batch) -> NDArray[np.float32]:
+        """Logits [T * N, A] by the weights that training began with."""
+        assert self.origin
+        with self.origin.in_place():
+            return self.outputs.whole(batch)[0]
+
+    def _minibatches(self, batch: Batch, version: int, epoch: int) -> Iterator[NDArray[np.int64]]:
+        """Of each minibatch, the flat indices t * N + n; with memory, of whole env columns so that time is in order.
+
+        A language model computes equal states of a minibatch once: they come in the same one.
+        """
+        length, envs = batch.terminated.shape
+        size = max(1, self.config.minibatch // self.group.size)
+        random = np.random.default_rng([self.seed, version, epoch, self.group.rank])
+        units = envs if batch.state is not None else length * envs
+        order = random.permutation(units)
+        if isinstance(self.policy, LanguagePolicy):
+            told = np.concatenate([column.reshape(units, -1) for column in arrays(batch.flat_obs).values()], 1)
+            states = np.unique(told, axis=0, return_inverse=True)[1].ravel()
+            order = order[np.argsort(random.permutation(units)[states[order]], kind="stable")]
+        parts = max(1, round(length * envs / size))
+        for part in np.array_split(order, min(parts, units)):
+            yield part if batch.state is None else (np.arange(length)[:, None] * envs + part).ravel()
+
+    def _step(
+        self, batch: Batch, steps: losses.Steps, index: NDArray[np.int64], rate: float, terms: Terms
+    ) -> NDArray[np.float64]:
+        """One gradient step of size `rate` on the env steps `index` [B]. Returns the numbers that `REPORT` names."""
+        self.gradient.zero_()
+        report, apart = np.zeros(len(losses.REPORT)), 0.0
+        for rows, logits, value, tokens in self.outputs.pieces(batch, index):
+            part = index if rows is None else index[rows]
+            some, share = steps.at(part), len(part) / len(index)  # gradients of micro-batches add up
+            outputs, gradients = [logits, value], []
+            if tokens is None:
+                d_logits, d_value, found = terms.loss.gradient(numbers(logits), numbers(value), some)
+            else:
+                assert some.tokens is not None
+                still = replace(some, advantage=np.zeros_like(some.advantage))
+                d_logits, d_value, found = terms.loss.gradient(numbers(logits), numbers(value), still)
+                before = some.tokens[:, : tokens.shape[1]]
+                d_tokens, said = losses.token_gradient(numbers(tokens), before, some, self.config.clip)
+                found = np.where(losses.OF_RATIO, said, found)
+                outputs.append(tokens)
+                gradients.append(d_tokens)
+            if some.reference is not None:
+                pulled, divergence = losses.pull(numbers(logits), some.reference, terms.pull)
+                d_logits, apart = d_logits + pulled, apart + share * divergence
+            gradients = [each * np.float32(share) if share < 1 else each for each in (d_logits, d_value, *gradients)]
+            torch.autograd.backward(outputs, [_like(g, o) for g, o in zip(gradients, outputs, strict=True)])
+            report += found * share
+        norm, usable = descend(self.adam, [self.gradient], self.group, self.config.gradient_clip, rate)
+        return np.array([*report, apart, norm, not usable])
+
+
+def _like(x: NDArray[np.float32], other: Tensor) -> Tensor:
+    return torch.from_numpy(x).to(other.device, other.dtype)

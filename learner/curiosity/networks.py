@@ -1,0 +1,140 @@
+"""A reward term whose networks judge observations: reads them, pays for steps, learns from them.
+
+    Steps ──> Reader: numbers [M, width] ──> Judge: worth of each step ──> weighed, summed over views
+                                         └─> its loss, gradients averaged over ranks, Adam
+
+Texts are judged apart from the rest, in a view of their own. Everything is computed with the networks as they are when
+steps are drawn, and then these learn from the first step of each walk, in minibatches. Weights, optimiser and
+statistics are equal on all ranks.
+The limit is arithmetic: three layers forward for every observation, and forward and backward for every walk.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from envs.api import Field
+from learner.adam import Adam
+from learner.checkpoint import Arrays, part_of
+from learner.curiosity.reading import Reader
+from learner.curiosity.steps import Floats, Rows, Steps
+from learner.descent import descend, side_by_side
+from learner.rewards import RewardSetup, RewardTerm
+
+STREAM = 1_000_003  # tells the random numbers drawn here from others with the same counters
+
+
+class Judge(nn.Module):
+    """What judges one view. All its parameters that take gradients are trained by `loss`."""
+
+    @abstractmethod
+    def worth(self, x: Tensor, steps: Steps, order: Rows) -> Tensor:
+        """Rewards [S] of the steps that were taken, whose observations have numbers `x` [M, width]; no gradient.
+
+        order: a random order [B] of the walks, the same for all views.
+        """
+
+    @abstractmethod
+    def loss(self, before: Tensor, after: Tensor, action: Tensor) -> Tensor:
+        """What is to become small, of B steps between numbers [B, width] by actions int64 [B]."""
+
+
+class View(nn.Module):
+    """Fields that are judged together."""
+
+    def __init__(
+        self, fields: Mapping[str, Field], weight: float, setup: RewardSetup, judge: Callable[[int], Judge]
+    ) -> None:
+        super().__init__()
+        self.weight = weight
+        self.reader = Reader(fields, setup.words, setup.group)
+        self.judge = judge(self.reader.width)
+
+
+class NetworkTerm(RewardTerm):
+    """A term that says which network judges, by `judge`; the rest is here."""
+
+    def __init__(self, setup: RewardSetup) -> None:
+        self.setup = setup
+        with torch.random.fork_rng():
+            torch.manual_seed(setup.seed)
+            self.views = [View(fields, weight, setup, self.judge) for fields, weight in setup.views]
+        self.networks = nn.ModuleList(self.views)
+        self.owned = [p for p in self.networks.parameters() if p.requires_grad]
+        parameters, self.gradient = side_by_side(self.owned)
+        self.adam = Adam(parameters)
+        self.calls = 0
+        self._paid: tuple[list[Tensor], Rows] = [], np.zeros(0, np.int64)  # numbers by view, order of the walks
+
+    @abstractmethod
+    def judge(self, width: int) -> Judge:
+        """A new judge of observations by so many numbers."""
+
+    def pay(self, steps: Steps) -> Floats:
+        """Rewards float32 [S] of the steps that were taken."""
+        random = np.random.default_rng([self.setup.seed, self.calls, self.setup.group.rank, STREAM])
+        order = random.permutation(len(steps.after))
+        worth, numbers = torch.zeros(len(steps.taken[0])), []
+        for view in self.views:
+            read = view.reader.read(steps.obs, steps.texts)
+            view.reader.moments.update(read[torch.from_numpy(steps.after[:, 0])])
+            numbers.append(view.reader.scale(read))
+            worth += view.weight * view.judge.worth(numbers[-1], steps, order)
+        self._paid = numbers, order
+        self.calls += 1
+        return worth.numpy()
+
+    def update(self, steps: Steps) -> float:
+        """One pass over the walks that were just paid for. Returns the mean loss."""
+        numbers, order = self._paid
+        parts = np.array_split(order, max(1, round(len(order) / self.setup.minibatch)))
+        return float(np.mean([self._step(numbers, steps, part) for part in parts]))
+
+    def _step(self, numbers: Sequence[Tensor], steps: Steps, walk: NDArray[np.int64]) -> float:
+        before, after, action = (
+            torch.from_numpy(rows) for rows in (steps.before[walk, 0], steps.after[walk, 0], steps.action[walk])
+        )
+        self.gradient.zero_()
+        losses = [view.judge.loss(x[before], x[after], action) for view, x in zip(self.views, numbers, strict=True)]
+        loss = torch.stack(losses).sum()
+        torch.autograd.backward(loss, inputs=self.owned)
+        descend(self.adam, [self.gradient], self.setup.group, math.inf, self.setup.config.learning_rate)
+        return loss.item()
+
+    def state(self) -> Arrays:
+        """Networks, optimiser, and the number of calls, which the random numbers follow from."""
+        arrays = {f"networks.{name}": value.numpy().copy() for name, value in self.networks.state_dict().items()}
+        arrays |= {f"optimiser.{name}": value for name, value in self.adam.state().items()}
+        return arrays | {"calls": np.array(self.calls)}
+
+    def restore(self, state: Arrays, own: Arrays) -> None:
+        """Continue from both.
+
+        Raises:
+            ValueError: they are of other networks.
+        """
+        try:
+            self.networks.load_state_dict({n: torch.from_numpy(v) for n, v in part_of(state, "networks.").items()})
+        except RuntimeError:
+            raise ValueError("the checkpoint's intrinsic reward is of other networks") from None
+        self.adam.restore(part_of(state, "optimiser."))
+        self.calls = int(state["calls"])
+
+
+def layers(*widths: int) -> nn.Sequential:
+    """Linear layers with ReLU between them, orthogonal at first."""
+    found: list[nn.Module] = []
+    for size, following in pairwise(widths):
+        linear = nn.Linear(size, following)
+        nn.init.orthogonal_(linear.weight, math.sqrt(2))
+        nn.init.zeros_(linear.bias)
+        found += [linear, nn.ReLU()]
+    return nn.Sequential(*found[:-1])

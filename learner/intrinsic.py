@@ -1,0 +1,196 @@
+"""The column `intrinsic`: what the learner itself pays for a step, for being new, and how algorithms use it.
+
+    chunk ──> mark: the share of each step that is paid at all ──> replay, or an update
+    steps, whenever they are learned from ──> the term's reward, by scale and share ──> the column [T, N], [B, n]
+
+The term is a module of `learner/rewards`; with `intrinsic.name=none` there is none, and nothing happens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ConfigDict, create_model, model_validator
+from pydantic import Field as Option
+
+from envs.api import Chunk, EnvSpec, Field
+from envs.config import Part
+from learner import rewards
+from learner.algorithms import algorithm
+from learner.checkpoint import Arrays
+from learner.collective import Group
+from learner.curiosity.steps import Floats, Steps, of_chunks, of_walk
+from learner.goals import FIELD
+from learner.rewards import COLUMN, RewardSetup, RewardTerm
+from learner.store.replay import Replay, Walk
+
+__all__ = ["COLUMN", "NONE", "Intrinsic", "IntrinsicConfig", "build_intrinsic", "check_intrinsic", "views"]
+
+NONE = "none"
+"""The name of no term."""
+Own = TypeVar("Own", bound=Part)
+
+
+class IntrinsicConfig(Part):
+    """Reward for what is new, made by the learner of the observations themselves, and summed with the other columns of
+    rewards by their weights (`learner.reward_weights`). Beside the fields here it has the options of every term, each
+    declared in its module."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str = NONE
+    """`none`, or a module of `learner/rewards`. `rnd`: how badly a network repeats a random one (Burda et al. 2019).
+    `noveld`: how much more badly after a step than before it (Zhang et al. 2021). `apt`: how far from its neighbours a
+    state is (Liu & Abbeel 2021)."""
+    scale: float = 1.0
+    """The reward is multiplied by this."""
+    reads: list[str] = Option(default=[])
+    """Observation fields that are judged, of those that the policy reads; empty means all but the goals it is told."""
+    language: Literal["both", "none", "only"] = "both"
+    """`both`: texts are judged as well as the rest, by networks of their own. `none` leaves the texts out, `only` the
+    rest."""
+    language_weight: float = 0.5
+    """What texts earn is multiplied by this before the sum with what the rest earns (published: 0.5, `apt` 1)."""
+    hidden: int = 512
+    """Width of the networks; where `apt` widens, it is twice this."""
+    learning_rate: float = 1e-4
+    """Adam step size."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_options_of_terms(cls, tree: dict[str, Any]) -> dict[str, Any]:
+        """Checks what is not declared here against the options of the terms, and adds their defaults."""
+        options = {name: value for name, value in tree.items() if name not in cls.model_fields}
+        return {**tree, **_options(tuple(rewards.parts()))(**options).model_dump()}
+
+    def own(self, part: type[Own]) -> Own:
+        """The options of one term, of its class `Config`."""
+        return part(**{name: getattr(self, name) for name in part.model_fields})
+
+
+@cache
+def _options(parts: tuple[type[Part], ...]) -> type[Part]:
+    """The options of all terms as one part."""
+    return create_model("Options", __base__=parts or (Part,))
+
+
+def views(config: IntrinsicConfig, fields: Mapping[str, Field]) -> list[tuple[dict[str, Field], float]]:
+    """What of the policy's `fields` is judged together, each with its weight: texts apart from the rest.
+
+    Raises:
+        ValueError: nothing is left to judge, or a field is not there.
+    """
+    for name in config.reads:
+        if name not in fields:
+            raise ValueError(f"intrinsic.reads names {name!r}, but the policy reads {', '.join(fields)}")
+    chosen = {name: fields[name] for name in config.reads or fields if config.reads or name != FIELD}
+    texts = {name: field for name, field in chosen.items() if field.kind == "text" and config.language != "none"}
+    rest = {name: field for name, field in chosen.items() if field.kind != "text" and config.language != "only"}
+    if not texts and not rest:
+        raise ValueError(
+            f"intrinsic.language={config.language} leaves nothing to judge of {', '.join(chosen) or 'no field'}"
+        )
+    return [(part, weight) for part, weight in ((rest, 1.0), (texts, config.language_weight if rest else 1.0)) if part]
+
+
+def check_intrinsic(config: Any, fields: Mapping[str, Field]) -> None:
+    """Can this configuration have its intrinsic reward, with a policy that reads `fields`?
+
+    Raises:
+        ValueError: no; one sentence.
+    """
+    if config.intrinsic.name == NONE:
+        return
+    views(config.intrinsic, fields)
+    found = algorithm(config.learner.algorithm).batch(config) // config.learner.n
+    rewards.term(config.intrinsic.name).check(config.intrinsic, found)
+
+
+def build_intrinsic(
+    config: IntrinsicConfig, spec: EnvSpec, by_words: bool, minibatch: int, group: Group, seed: int
+) -> Intrinsic:
+    """What a rank pays.
+
+    Args:
+        spec: what the policy reads of the world.
+        by_words: read texts by the world's vocabulary; False: by MiniLM.
+        minibatch: walks of a gradient step, on this rank.
+        seed: root of weights and shuffles.
+    """
+    if config.name == NONE:
+        return Intrinsic(config)
+    words, actions = spec.words if by_words else None, len(spec.action_names)
+    setup = RewardSetup(config, views(config, spec.fields), actions, words, minibatch, group, seed)
+    return Intrinsic(config, rewards.term(config.name)(setup), setup.fields)
+
+
+class Intrinsic:
+    """What algorithms call. Without a term it marks and pays nothing.
+
+    Args:
+        fields: those that the term judges.
+    """
+
+    def __init__(self, config: IntrinsicConfig, term: RewardTerm | None = None, fields: Sequence[str] = ()) -> None:
+        self.config, self.term, self.fields = config, term, list(fields)
+        self._told: list[tuple[float, float]] = []  # mean reward and loss of the calls since the last report
+
+    def mark(self, chunk: Chunk) -> Chunk:
+        """Every chunk passes here once, as it comes; its column `intrinsic` says what share is paid of each step."""
+        share = self.term.mark(chunk) if self.term else None
+        return chunk if share is None else dataclasses.replace(chunk, rewards=chunk.rewards | {COLUMN: share})
+
+    def pay_chunks(self, chunks: Sequence[Chunk]) -> list[Chunk]:
+        """Marked chunks with the rewards themselves in the column `intrinsic`."""
+        if not self.term:
+            return list(chunks)
+        paid = self(of_chunks(chunks, self.fields)).reshape(len(chunks[0].terminated), -1)
+        parts = np.split(paid, np.cumsum([len(chunk.env_index) for chunk in chunks])[:-1], 1)
+        return [
+            dataclasses.replace(chunk, rewards=chunk.rewards | {COLUMN: part})
+            for chunk, part in zip(chunks, parts, strict=True)
+        ]
+
+    def pay_walk(self, walk: Walk, replay: Replay) -> dict[str, Floats]:
+        """The column `intrinsic` [B, n] of what was drawn from a replay of marked chunks; no column without a term."""
+        return {COLUMN: self(of_walk(walk, replay))} if self.term else {}
+
+    def __call__(self, steps: Steps) -> NDArray[np.float32]:
+        """Rewards float32 [B, n], 0 where no step was taken; then the term learns from the steps."""
+        assert self.term, "there is nothing to pay"
+        paid = np.zeros(steps.live.shape, np.float32)
+        paid[steps.live] = self.config.scale * self.term.pay(steps)
+        if steps.share is not None:
+            paid *= steps.share
+        self._told.append((float(paid[steps.live].mean()), self.term.update(steps)))
+        return paid
+
+    def report(self) -> dict[str, float]:
+        """Means since the last report; nothing if there was no call."""
+        if not self._told:
+            return {}
+        reward, loss = np.mean(self._told, 0).tolist()
+        self._told = []
+        return {"intrinsic/reward_mean": reward, "intrinsic/loss": loss}
+
+    def state(self) -> dict[str, Arrays]:
+        """What a checkpoint holds, by file; equal on all ranks."""
+        return {COLUMN: self.term.state()} if self.term else {}
+
+    def rank_state(self) -> Arrays:
+        """What a checkpoint holds of this rank alone."""
+        return self.term.rank_state() if self.term else {}
+
+    def restore(self, state: Mapping[str, Arrays], own: Arrays) -> None:
+        """Continue from both; a checkpoint from before there was this reward changes nothing.
+
+        Raises:
+            ValueError: they are of another term.
+        """
+        if self.term and COLUMN in state:
+            self.term.restore(state[COLUMN], own)

@@ -1,0 +1,257 @@
+"""A new reward term and a new algorithm are one module each: put beside ours, they run through the engine as it is."""
+
+import ast
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cluster import run as controller
+from cluster.config import compose, load
+from cluster.overrides import ConfigError
+from learner import algorithms, checkpoint, rewards
+
+ROOT = Path(__file__).resolve().parents[2]
+
+COUNT = '''
+"""Counts: what was met n times before is worth (n + 1) ** -exponent (Strehl & Littman 2008)."""
+
+import numpy as np
+
+from envs.config import Part
+from learner.rewards import RewardTerm
+
+
+class CountConfig(Part):
+    """Options of `intrinsic.name=count`."""
+
+    exponent: float = 0.5
+    """`count`: how fast the reward falls with visits."""
+
+
+class Count(RewardTerm):
+    Config = CountConfig
+
+    @classmethod
+    def check(cls, config, found):
+        if config.own(CountConfig).exponent <= 0:
+            raise ValueError("intrinsic.exponent must be more than 0, or nothing would ever bore")
+
+    def __init__(self, setup):
+        (self.field,), self.exponent = setup.fields, setup.config.own(CountConfig).exponent
+        self.met = np.zeros(setup.views[0][0][self.field].size, np.int64)
+
+    def places(self, steps):
+        return steps.obs[self.field][steps.taken[2]].astype(np.int64)
+
+    def pay(self, steps):
+        return (self.met[self.places(steps)] + 1.0) ** -self.exponent
+
+    def update(self, steps):
+        np.add.at(self.met, self.places(steps), 1)
+        return 0.0
+
+    def state(self):
+        return {"met": self.met.copy()}
+
+    def restore(self, state, own):
+        self.met = state["met"].copy()
+
+
+TERM = Count
+'''
+
+REINFORCE = '''
+"""REINFORCE (Williams 1992): the gradient of log-probabilities by the returns that came after."""
+
+import numpy as np
+import torch
+
+from envs.config import Part
+from learner.adam import Adam
+from learner.algorithms import Algorithm
+from learner.batch import collate
+from learner.descent import descend, side_by_side
+
+
+class ReinforceConfig(Part):
+    """What only REINFORCE reads."""
+
+    baseline: float = 0.0
+    """Subtracted from every return."""
+
+
+class Reinforce(Algorithm):
+    Config = ReinforceConfig
+    reads = frozenset({"max_lag"})
+
+    @classmethod
+    def check(cls, config, spec):
+        if config.policy.head != "actor_critic":
+            raise ValueError(f"reinforce needs policy.head=actor_critic, got {config.policy.head}")
+
+    def __init__(self, setup):
+        self.setup, self.learned = setup, 0
+        parameters, self.gradient = side_by_side(list(setup.policy.parameters()))
+        self.adam = Adam(parameters)
+
+    def learn(self, version, env_steps, chunks):
+        setup, config = self.setup, self.setup.config
+        paid = setup.intrinsic.pay_chunks([setup.intrinsic.mark(chunk) for chunk in chunks])
+        batch = collate(paid, setup.policy, version, config.reward_scale, config.reward_weights)
+        returns = batch.reward - np.float32(setup.options.baseline)
+        for t in reversed(range(len(returns) - 1)):
+            returns[t] += config.discount * returns[t + 1] * ~batch.done[t]
+        codes = setup.policy.codes(batch.texts)
+        logits, _, _ = setup.policy.unroll(batch.obs, codes, batch.state, batch.episode_starts)
+        taken = torch.from_numpy(batch.action)[..., None]
+        loss = -(torch.from_numpy(returns) * logits[:-1].log_softmax(-1).gather(-1, taken)[..., 0]).mean()
+        self.gradient.zero_()
+        loss.backward()
+        descend(self.adam, [self.gradient], setup.group, config.gradient_clip, config.step_size(env_steps))
+        self.learned += sum(chunk.steps for chunk in chunks)
+        report = {"learned": sum(chunk.steps for chunk in chunks), "dropped": 0, "losses/policy": loss.item()}
+        return report | setup.intrinsic.report()
+
+    def begin(self):
+        self.learned = 0
+
+    def state(self):
+        counted = {"learned": np.array(self.learned)}
+        return {"optimiser": self.adam.state(), "reinforce": counted} | self.setup.intrinsic.state()
+
+    def restore(self, state, own):
+        self.adam.restore(state["optimiser"])
+        self.learned = int(state["reinforce"]["learned"])
+        self.setup.intrinsic.restore(state, own)
+
+
+ALGORITHM = Reinforce
+'''
+
+SMALL = ["env=toy/Line", "cluster=inline", "sync=true", "evaluate.every=0", "evaluate.videos=0", "actors.envs=4"]
+SMALL += ["actors.steps=8", "policy.hidden=8", "learner.minibatch=16", "stages=[{}]", "run.checkpoint_every_s=0.001"]
+COUNTING = ["intrinsic.name=count", "intrinsic.reads=[position]", "intrinsic.exponent=1"]
+REPLAYING = ["method=dqn", "dqn.start_steps=64", "dqn.samples_per_insert=2", "dqn.capacity=1600"]
+REINFORCING = ["method=ellm", "goals.source=none", "learner.algorithm=reinforce", "policy.head=actor_critic"]
+REINFORCING += ["policy.network=mlp", "policy.text=learned", "learner.reward_weights.env=1"]
+
+
+def beside(monkeypatch, folder, package, name, text):
+    """Put a module beside those of a package, for this test alone."""
+    (folder / f"{name}.py").write_text(text)
+    monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
+    monkeypatch.delitem(sys.modules, f"{package.__name__}.{name}", raising=False)
+
+
+@pytest.fixture
+def count(monkeypatch, tmp_path_factory):
+    beside(monkeypatch, tmp_path_factory.mktemp("rewards"), rewards, "count", COUNT)
+
+
+@pytest.fixture
+def reinforce(monkeypatch, tmp_path_factory):
+    beside(monkeypatch, tmp_path_factory.mktemp("algorithms"), algorithms, "reinforce", REINFORCE)
+
+
+def words_of(folder, name, stage, *words):
+    small = [word.format(stage) if word.startswith("stages") else word for word in SMALL]
+    return [*small, f"run.folder={folder}", f"run.name={name}", *words]
+
+
+def play(folder, name, stage, *words):
+    """A run's last checkpoint, and its rows of metrics."""
+    assert controller.run(compose(words_of(folder, name, stage, *words))) == 0
+    return told(folder / name)
+
+
+def told(run):
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return checkpoint.latest(run / "checkpoints").arrays, rows
+
+
+def assert_same(ours, theirs):
+    assert ours.keys() == theirs.keys()
+    for stem, group in ours.items():
+        for name, value in group.items():
+            np.testing.assert_array_equal(value, theirs[stem][name], err_msg=f"{stem} {name}")
+
+
+@pytest.mark.parametrize("method", [["method=ppo"], REPLAYING], ids=["ppo", "dqn"])
+def test_a_new_reward_term_is_one_module(tmp_path, count, method):
+    """It is paid, it learns, and it goes on where a run stopped, with either algorithm."""
+    words = [*method, *COUNTING]
+    whole, rows = play(tmp_path, "whole", "train", *words, "learner.env_steps=512")
+    paid = [row["intrinsic/reward_mean"] for row in rows if "intrinsic/reward_mean" in row]
+    assert 0 < paid[-1] < paid[0] / 4  # it has been everywhere
+    plain, _ = play(tmp_path, "plain", "train", *method, "learner.env_steps=512")
+    assert any(not np.array_equal(value, plain["model"][name]) for name, value in whole["model"].items())
+    if method == REPLAYING:
+        assert whole["intrinsic"]["met"].sum() > whole["rank-0"]["counts.updates"] * 16  # walks of up to 3 steps
+    else:
+        assert whole["intrinsic"]["met"].sum() == 512
+    assert load(tmp_path / "whole" / "config.yaml").intrinsic.exponent == 1.0
+
+
+def test_a_new_algorithm_is_one_module(tmp_path, reinforce, count):
+    """With keys of its own, and with a reward term that is as new."""
+    words = [*REINFORCING, *COUNTING, "reinforce.baseline=0.25", "learner.anneal=false"]
+    whole, rows = play(tmp_path, "whole", "pretrain", *words, "learner.env_steps=512")
+    assert int(whole["reinforce"]["learned"]) == whole["intrinsic"]["met"].sum() == 512
+    assert all(np.isfinite(row["losses/policy"]) for row in rows if "losses/policy" in row)
+    play(tmp_path, "parts", "pretrain", *words, "learner.env_steps=256")
+    assert controller.resume(tmp_path / "parts", ["learner.env_steps=512"], True) == 0
+    parts, _ = told(tmp_path / "parts")
+    assert_same({k: v for k, v in whole.items() if k != "actors"}, {k: v for k, v in parts.items() if k != "actors"})
+    other, _ = play(tmp_path, "other", "pretrain", *words, "reinforce.baseline=0.5", "learner.env_steps=512")
+    assert any(not np.array_equal(value, other["model"][name]) for name, value in whole["model"].items())
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["learner.algorithm=reinfroce"], r"learner\.algorithm: there is no 'reinfroce': did you mean reinforce\?"),
+        (["learner.algorithm=xyz"], r"learner\.algorithm: there is no 'xyz': choose from dqn, ppo, reinforce"),
+        (["intrinsic.name=cuont"], r"intrinsic\.name: there is no 'cuont': did you mean count\?"),
+        (["intrinsic.name=count", "intrinsic.exponnt=2"], r"unknown key intrinsic\.exponnt .*intrinsic\.exponent"),
+        (["intrinsic.exponent=high"], r"intrinsic\.exponent: expected a number, got 'high'"),
+        ([*COUNTING, "intrinsic.exponent=-1"], r"intrinsic\.exponent must be more than 0"),
+        (["reinforce.baselin=1"], r"unknown key reinforce\.baselin .*did you mean reinforce\.baseline\?"),
+        (["reinforce.baseline=low"], r"reinforce\.baseline: expected a number, got 'low'"),
+        ([*REINFORCING, *COUNTING, "policy.head=dueling"], r"reinforce needs policy\.head=actor_critic"),
+    ],
+)
+def test_what_is_wrong_with_their_keys_is_one_sentence(reinforce, count, words, reason):
+    with pytest.raises(ConfigError, match=reason):
+        compose(["env=toy/Line", *words])
+
+
+def test_without_their_modules_their_names_and_keys_are_unknown():
+    for word in ("learner.algorithm=reinforce", "intrinsic.name=count", "reinforce.baseline=1", "intrinsic.exponent=1"):
+        with pytest.raises(ConfigError):
+            compose(["env=toy/Line", word])
+    with pytest.raises(KeyError):
+        algorithms.algorithm("reinforce")
+    with pytest.raises(KeyError):
+        rewards.term("count")
+
+
+def test_two_terms_cannot_share_an_option(monkeypatch, tmp_path):
+    beside(monkeypatch, tmp_path, rewards, "greedy", COUNT.replace("exponent", "neighbours"))
+    with pytest.raises(TypeError, match="more than one reward term has an option neighbours"):
+        compose(["env=toy/Line"])
+
+
+def test_nothing_outside_asks_for_one_of_them_by_name():
+    """Their own modules do, and methods, which choose."""
+    known = {*algorithms.names(), *rewards.names()}
+    allowed = {ROOT / "learner" / room for room in ("algorithms", "rewards", "methods")}
+    for path in (path for room in ("learner", "actors", "cluster") for path in (ROOT / room).rglob("*.py")):
+        if allowed & set(path.parents):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Compare):
+                asked = [side.value for side in (node.left, *node.comparators) if isinstance(side, ast.Constant)]
+                assert not known & set(asked), f"{path}:{node.lineno} asks for {asked}"

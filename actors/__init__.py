@@ -13,8 +13,9 @@ Nothing that is imported here imports PyTorch: an actor does when its policy nee
 """
 
 from actors.evaluate import VALIDATION_FIRST, EvaluateConfig, Played, play
-from actors.rollout import ActorsConfig, ActorSetup, RolloutActor
+from actors.rollout import RolloutActor
 from actors.sampling import sample
+from actors.setup import ActorsConfig, ActorSetup
 
 __all__ = [
     "VALIDATION_FIRST",

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from actors.language_policy import LanguageActing, LocalModel
 from actors.sampling import Step
-from envs.api import Observation, VectorEnv
+from envs.api import DenseEnv, Observation
 from learner.group import AnyPolicy, Weights, set_weights
 from learner.models.llm_policy import LanguagePolicy
 from learner.models.policy import Policy
@@ -22,7 +22,7 @@ class ActingPolicy:
     With `alone`, texts are encoded one by one: a code's last bits then do not depend on which texts came together.
     """
 
-    def __init__(self, policy: Policy, env: VectorEnv, alone: bool) -> None:
+    def __init__(self, policy: Policy, env: DenseEnv, alone: bool) -> None:
         self.policy, self.env, self.alone = policy.eval(), env, alone
         self.fields, self.text_fields = policy.fields, policy.text_fields
         self.version = -1
@@ -42,7 +42,7 @@ class ActingPolicy:
             self.version = version
             self._encoded[:] = False
 
-    def play_in(self, env: VectorEnv) -> ActingPolicy:
+    def play_in(self, env: DenseEnv) -> ActingPolicy:
         """The same policy at work in another env, whose texts have other ids."""
         other = ActingPolicy(self.policy, env, self.alone)
         other.version = self.version
@@ -88,7 +88,7 @@ class ActingPolicy:
         self._encoded[new] = True
 
 
-def act_with(policy: AnyPolicy, env: VectorEnv, alone: bool) -> ActingPolicy | LanguageActing:
+def act_with(policy: AnyPolicy, env: DenseEnv, alone: bool) -> ActingPolicy | LanguageActing:
     """A policy at work in an env. One torch thread: actors share the cores with each other."""
     torch.set_num_threads(1)
     if isinstance(policy, LanguagePolicy):

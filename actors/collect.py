@@ -9,7 +9,6 @@ played follows from the share alone, not from who plays it or what was played be
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 import envs
 from actors.evaluate import ExpertPlayer, Player, PolicyPlayer, RandomPlayer, play
 from actors.rollout import RolloutActor
-from envs.api import Episodes, Observation, VectorEnv
+from envs.api import DenseEnv, Episodes, Observation
 from envs.config import Part
 from envs.native.random import episode_seeds
 from learner.checkpoint import Attempt
@@ -77,12 +76,11 @@ class Collector(RolloutActor):
         """
         self._enter("collect")
         setup = self.setup
-        env = envs.make(setup.env_id, len(share.seeds), **setup.env_options)
-        goals = partial(self._make_goals, patient=True) if setup.goals.source != "none" else None
+        env = self._make_others(setup, len(share.seeds))
         layout = Layout.of(setup.spec, fields_of(setup.policy, setup.spec))
         writer = EpisodeWriter(share.folder, layout, share.about, share.attempt)
         recorder: Any = Recorder(self._player(weights, share.config), env, writer.layout)  # a player like others
-        episodes = play(env, recorder, share.seeds, 0, goals, self._make_history(env)).episodes
+        episodes = play(env, recorder, share.seeds).episodes
         self._done["episodes"] += len(share.seeds)
         self._enter("write")
         kept = episodes.success if share.config.successes else np.ones(len(episodes), np.bool_)
@@ -105,7 +103,7 @@ class Collector(RolloutActor):
 class Recorder:
     """A player that acts as another does, and keeps the steps of each env's first episode."""
 
-    def __init__(self, player: Player, env: VectorEnv, layout: Layout) -> None:
+    def __init__(self, player: Player, env: DenseEnv, layout: Layout) -> None:
         self._player, self._env, self._layout = player, env, layout
         self._running = np.ones(env.num_envs, np.bool_)
         self._of: list[NDArray[np.intp]] = []  # which envs
@@ -113,10 +111,10 @@ class Recorder:
         self._action: list[NDArray[Any]] = []
         self._reward: list[NDArray[np.float32]] = []
 
-    def begin(self, env: VectorEnv, seeds: NDArray[np.int64]) -> None:
+    def begin(self, env: DenseEnv, seeds: NDArray[np.int64]) -> None:
         self._player.begin(env, seeds)
 
-    def act(self, env: VectorEnv, obs: Observation) -> NDArray[Any]:
+    def act(self, env: DenseEnv, obs: Observation) -> NDArray[Any]:
         action = self._player.act(env, obs)
         running = np.flatnonzero(self._running)
         self._of.append(running)

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.api import Observation, VectorEnv
+from envs.api import DenseEnv, Observation
 from llm_service.door import Door
 from llm_service.errors import BudgetExhausted, UsageError
 from llm_service.records import Answer, Parameters, Status
@@ -70,12 +70,12 @@ class LanguagePlayer:
     def __init__(self, door: Door, greedy: bool, patience_s: float = 0.0) -> None:
         self.door, self.greedy, self.patience_s = door, greedy, patience_s
 
-    def begin(self, env: VectorEnv, seeds: NDArray[np.int64]) -> None:
+    def begin(self, env: DenseEnv, seeds: NDArray[np.int64]) -> None:
         self.random = np.random.default_rng(int(seeds[0]))
         self.playing = np.ones(env.num_envs, np.bool_)
         self.past: list[deque[tuple[str, str]]] = [deque(maxlen=MEMORY - 1) for _ in range(env.num_envs)]
 
-    def act(self, env: VectorEnv, obs: Observation) -> NDArray[np.int64]:
+    def act(self, env: DenseEnv, obs: Observation) -> NDArray[np.int64]:
         names = env.env_spec.action_names
         index = np.flatnonzero(self.playing)
         captions = env.captions({name: value[index] for name, value in obs.items()})

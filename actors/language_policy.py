@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actors.sampling import Step
-from envs.api import EnvSpec, Observation, VectorEnv
+from envs.api import DenseEnv, EnvSpec, Observation
 from learner.models.config import PolicyConfig
 from learner.models.prompter import Asked, Prompter
 
@@ -96,7 +96,7 @@ class LanguageActing:
         varied: prompts are varied as in training; false where the policy is evaluated.
     """
 
-    def __init__(self, model: Model, env: VectorEnv, alone: bool, prompter: Prompter | None = None) -> None:
+    def __init__(self, model: Model, env: DenseEnv, alone: bool, prompter: Prompter | None = None) -> None:
         self.model, self.env, self.alone = model, env, alone
         self.prompter = prompter or model.prompter
         self.fields, self.text_fields = self.prompter.fields, self.prompter.text_fields
@@ -114,7 +114,7 @@ class LanguageActing:
             self.version = version
             self._known.clear()
 
-    def play_in(self, env: VectorEnv, prompter: Prompter | None = None) -> LanguageActing:
+    def play_in(self, env: DenseEnv, prompter: Prompter | None = None) -> LanguageActing:
         """The same policy at work in another env, whose texts have other ids, and maybe asked by another prompter."""
         other = LanguageActing(self.model, env, self.alone, prompter or self.prompter)
         other.version, other.varied = self.version, self.varied

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actors.sampling import Step
-from envs.api import EnvSpec, Observation, VectorEnv
+from envs.api import DenseEnv, EnvSpec, Observation
 from learner.models.config import PolicyConfig, visible
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def suits(config: PolicyConfig, spec: EnvSpec) -> bool:
 class MLPActing:
     """An `mlp` policy that only acts: weights by version. It has the face of `ActingPolicy`."""
 
-    def __init__(self, config: PolicyConfig, spec: EnvSpec, env: VectorEnv) -> None:
+    def __init__(self, config: PolicyConfig, spec: EnvSpec, env: DenseEnv) -> None:
         self._config, self._spec, self.env = config, spec, env
         self.fields = visible(config, spec).fields
         self.text_fields: list[str] = []
@@ -58,7 +58,7 @@ class MLPActing:
             self._value = _layer(w["critic.weight"].T, w["critic.bias"])
             self.version = version
 
-    def play_in(self, env: VectorEnv) -> MLPActing:
+    def play_in(self, env: DenseEnv) -> MLPActing:
         """The same policy at work in another env."""
         other = copy(self)
         other.env = env

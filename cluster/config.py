@@ -19,9 +19,8 @@ from typing import Annotated, Any, Self
 import yaml
 from pydantic import BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationError, model_validator
 
+from actors import ActorsConfig, EvaluateConfig, wrappers
 from actors.collect import CollectConfig
-from actors.evaluate import EvaluateConfig
-from actors.rollout import ActorsConfig
 from cluster.cases import CASES, GeneraliseConfig
 from cluster.checks import DEFAULT, out_of_bounds, unknown_key, wrong_value
 from cluster.limits import assert_sensible
@@ -35,9 +34,8 @@ from learner import methods
 from learner.checkpoint import Attempt, replace_file
 from learner.dqn import DQNConfig
 from learner.fit import FitConfig
-from learner.goals import GoalsConfig, check_goals, told
+from learner.goals import GoalsConfig, check_goals
 from learner.history import FIELD as HISTORY
-from learner.history import remembered
 from learner.intrinsic import IntrinsicConfig, check_intrinsic
 from learner.models.llm_policy import check_language_policy
 from learner.models.policy import LANGUAGE_MODEL, PolicyConfig, networks, visible
@@ -231,8 +229,8 @@ def artifact(config: Config, key: str, name: str) -> Path | None:
 
 
 def seen(config: Config) -> EnvSpec:
-    """What the policy sees: the world, and the goals if they are told."""
-    return remembered(config.policy, told(config.goals, registry.spec(config.env.id, **config.env.options)))
+    """What the policy sees: the world, and what stands beside it."""
+    return wrappers.seen(wrappers.chosen(config), registry.spec(config.env.id, **config.env.options))
 
 
 def _check(config: Config) -> None:

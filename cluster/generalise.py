@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import envs
-from actors import ActorSetup
+from actors import ActorSetup, wrappers
 from cluster import config as configuration
 from cluster.backend import Backend
 from cluster.cases import CASES, UNCHANGED, Case
@@ -101,6 +101,7 @@ class Generalising:
             env_options=there.env.options,
             spec=configuration.seen(there),
             policy=there.policy,
+            wrappers=wrappers.chosen(there),
         )
         return Evaluation(None, 0, 0, seeds, self.config.evaluate.greedy, player, elsewhere=setup)
 

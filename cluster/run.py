@@ -22,7 +22,7 @@ import numpy as np
 import safetensors.numpy
 
 import envs
-from actors import ActorSetup
+from actors import ActorSetup, wrappers
 from actors.guide import Guidance
 from actors.language import LanguageSetup
 from cluster import artifacts, generalise, limits
@@ -57,7 +57,6 @@ from cluster.weights import (
 from learner import checkpoint as checkpoints
 from learner.checkpoint import Checkpoint
 from learner.fit import FitSetup, Fitter
-from learner.goals import GoalsConfig
 from learner.group import Weights
 from learner.methods import Kind, Player, Stage
 from learner.store.episodes import digest
@@ -287,7 +286,7 @@ class _Controller:
             config.seed,
             config.sync,
             self._language_setup,
-            config.goals,
+            wrappers.chosen(config),
             Guidance(guide, config.dqn.guide_share) if guide is not None else None,
         )
 
@@ -342,7 +341,7 @@ class _Controller:
         seeds = envs.HELD_OUT_FIRST + np.arange(config.evaluate.episodes)
         greedy, videos = config.evaluate.greedy, min(config.evaluate.videos, config.evaluate.episodes)
         evaluation = Evaluation(None, 0, 0, seeds, greedy, stage.player, videos)
-        plain = replace(setup, goals=GoalsConfig())  # no goals, so that nobody is asked for any
+        plain = replace(setup, wrappers={})  # no goals, so that nobody is asked for any
         beside = [Evaluation(None, 0, 0, seeds, greedy, who, elsewhere=plain) for who in config.evaluate.beside]
         if not play_all(config, setup, weights, [evaluation, *beside], backend, progress, stop, self._look_after):
             return False

@@ -338,7 +338,7 @@ class Training:
             self.states[ready.summary.actor] = ready.summary.state
             counters.episodes += len(ready.summary.episodes)
             self.tally.add(ready.summary.episodes)
-            add(self.tally.goals, ready.summary.goals)
+            add(self.tally.goals, ready.summary.report.get("goals", {}))
         counters.chunks += len(self._learning)
         counters.dropped_chunks += report.pop("dropped")
         learned = report.pop("learned")

@@ -7,8 +7,8 @@ import actors.language_policy
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor
 from actors.evaluate import PolicyPlayer, play
-from actors.history import History
 from actors.language_policy import LanguageActing, LocalModel
+from actors.wrappers.history import History
 from envs.records import HELD_OUT_FIRST
 from learner.group import build_policy, get_weights
 from learner.history import FIELD, remembered
@@ -149,9 +149,8 @@ def test_evaluation_has_plain_prompts_and_training_goes_on_with_varied_ones():
     config = config_of("llama", WORDY)
     seen = remembered(config, spec())
     policy, plain = (policy_of("llama", spec(), prompt=prompt) for prompt in (WORDY, {"observations": 3}))
-    env = envs.make("babyai/GoToLocal", 4, 3, **OPTIONS)
-    history = History(env, ["caption"], 3)
-    obs = history.observe(env.begin())
+    env = History(envs.make("babyai/GoToLocal", 4, 3, **OPTIONS), ["caption"], 3)
+    obs = env.begin()
     acting = at_work(policy, env)
     assert set(policy.fields) == {"mission", "caption", FIELD} < set(seen.fields)
     before = acting.step(obs)[0]
@@ -161,9 +160,9 @@ def test_evaluation_has_plain_prompts_and_training_goes_on_with_varied_ones():
     seeds = HELD_OUT_FIRST + np.arange(4)
     played = []
     for one in (policy, plain):
-        held = envs.make("babyai/GoToLocal", 4, **OPTIONS)
+        held = History(envs.make("babyai/GoToLocal", 4, **OPTIONS), ["caption"], 3)
         player = PolicyPlayer(acting if one is policy else at_work(plain, env), greedy=True)
-        played.append(play(held, player, seeds, history=History(held, ["caption"], 3)).episodes)
+        played.append(play(held, player, seeds).episodes)
     np.testing.assert_array_equal(played[0].length, played[1].length)
     np.testing.assert_array_equal(played[0].total, played[1].total)
     acting._known.clear()
@@ -177,7 +176,9 @@ def setup(sync=True, **lm):
     config = config_of("llama", WORDY, temperature=8.0, **lm)
     options = OPTIONS | {"max_steps": 7}
     seen = remembered(config, envs.spec(WORLD, **options))
-    return ActorSetup(WORLD, options, seen, ActorsConfig(n=1, envs=3, steps=5), config, 5, sync)
+    return ActorSetup(
+        WORLD, options, seen, ActorsConfig(n=1, envs=3, steps=5), config, 5, sync, wrappers={"history": config}
+    )
 
 
 def equal(one, other):

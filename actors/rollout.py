@@ -19,18 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 import envs
-from actors.evaluate import Acting, ExpertPlayer, Played, Player, PolicyPlayer, RandomPlayer, play
-from actors.language import LanguagePlayer
-from actors.language_policy import LanguageActing, ServedModel
-from actors.mlp_policy import MLPActing, suits
+from actors import players
+from actors.evaluate import Played, play
+from actors.players import POLICY, Player
 from actors.record import Record
-from actors.sampling import sample
 from actors.setup import ActorSetup
 from actors.wrappers import Setting, wrap
 from envs.api import Chunk, DenseEnv, Episodes, Observation, Summary
 
 if TYPE_CHECKING:
-    from actors.guide import Guide
     from learner.group import Weights
 
 MOST_TEXTS = 200_000  # an actor's table of texts is begun anew beyond this, about 0.3 GB with their codes
@@ -53,27 +50,16 @@ class RolloutActor:
         self._before = state
 
     @cached_property
-    def acting(self) -> Acting:
-        """The policy at work. Made when it is first needed: other players do without it, and without PyTorch."""
-        setup = self.setup
-        if setup.server:
-            return LanguageActing(ServedModel(setup.policy, setup.spec, setup.server), self.env, setup.sync)
-        if suits(setup.policy, setup.spec):
-            return MLPActing(setup.policy, setup.spec, self.env)
-        from actors.acting import act_with
-        from learner.group import build_policy
+    def player(self) -> Player:
+        """The run's policy. Made when it is first needed: others play without it, and without PyTorch."""
+        return players.make(POLICY, self.setup, self.name)
 
-        return act_with(build_policy(setup.policy, setup.spec, setup.seed), self.env, setup.sync)
-
-    @cached_property
-    def guide(self) -> Guide | None:
-        """Who helps the policy to explore."""
-        setup = self.setup
-        if setup.guidance is None:
-            return None
-        from actors.guide import make as make_guide
-
-        return make_guide(setup.guidance, setup.policy, setup.spec, self.acting)
+    def _who(self, name: str, weights: Weights | None, version: int, elsewhere: ActorSetup | None = None) -> Player:
+        """Who shall play in envs beside this actor's own, where training goes on with what it knows."""
+        if name == POLICY:
+            self.player.load(weights, version)
+            return self.player.twin(elsewhere)
+        return players.make(name, elsewhere or self.setup, self.name)
 
     def _make_env(self) -> DenseEnv:
         setup, n = self.setup, self.setup.actors.envs
@@ -92,6 +78,7 @@ class RolloutActor:
 
     def begin(self) -> None:
         """Begin in its envs, or continue where its predecessor was. The first rollout does, if nobody did before."""
+        self.memory = self.player.begin(self.env)
         if self._before is None:
             self.obs = self.env.begin()
         else:
@@ -130,27 +117,23 @@ class RolloutActor:
         """Play T steps with these weights; equal versions are not loaded again. A policy server has them itself."""
         self._enter("rollout")
         began = time.perf_counter()
-        self.acting.load(weights, version)
+        self.player.load(weights, version)
         if not self.obs:
             self.begin()
         if len(self.env.texts) > MOST_TEXTS:
             self._forget_texts()
         length, n = self.setup.actors.steps, self.env.num_envs
         random = np.random.default_rng([self.setup.seed, self.index, self.sequence]).random((length, n), np.float32)
-        if self.memory is None:
-            self.memory = self.acting.initial_state(n)
         first_memory = None if self.memory is None else self.memory.copy()
         record = Record(length, n, self.obs)
         policy_seconds = 0.0
         for t in range(length):
             clock = time.perf_counter()
-            logits, value, memory = self.acting.step(self.obs, self.memory)
-            if self.guide:
-                logits = self.guide.mix(logits, self.obs, self.memory)
-            action, log_prob = sample(logits, random[t])
+            action, log_prob, value, memory = self.player.act(self.obs, self.memory, random[t])
             policy_seconds += time.perf_counter() - clock
             episode = self.env.episode
             transition = self.env.advance(action)
+            self.player.observe(transition)
             record.add(t, action, log_prob, value, episode, transition, memory)
             self.obs = transition.obs
             self.memory = memory
@@ -158,7 +141,7 @@ class RolloutActor:
                 self.memory = memory.copy()
                 self.memory[transition.final_index] = 0
         self._enter("pack", policy=policy_seconds, **self.env.seconds())
-        record.value[length] = self.acting.step(self.obs, self.memory)[1]
+        record.value[length] = self.player.value(self.obs, self.memory)
         chunk = self._pack(record, version, first_memory)
         self.env.finish(chunk)
         self.sequence += 1
@@ -186,8 +169,8 @@ class RolloutActor:
         Args:
             weights, version: the policy, for `who == "policy"`.
             seeds: int64 [n] episode seeds.
-            who: `policy`, `random`, `expert` or `language_model`.
-            greedy: the policy takes its most probable action.
+            who: `policy`, or a module of `actors.players`.
+            greedy: the player takes its most probable action.
             record: how many of the first episodes to animate.
             elsewhere: another world, other prompts of a language model, or nothing beside the world; None: as this
                 actor does.
@@ -195,22 +178,7 @@ class RolloutActor:
         self._enter("evaluate")
         setup = elsewhere or self.setup
         env = self._make_others(setup, len(seeds))
-        player: Player = RandomPlayer()
-        if who == "policy":
-            self.acting.load(weights, version)
-            acting = self.acting
-            if elsewhere:
-                assert isinstance(acting, LanguageActing), "other policies read no prompts, and know one world"
-                acting = acting.play_in(env, acting.prompter.within(setup.policy, setup.spec))
-            player = PolicyPlayer(acting, greedy)
-        elif who == "expert":
-            player = ExpertPlayer(envs.registry.family(setup.env_id.partition("/")[0]).Expert())
-        elif who == "language_model":
-            assert self.setup.language is not None, "the controller starts the service for stages that ask it"
-            language = self.setup.language
-            door = language.door(self.name, "none" if language.when_away == "cached" else language.when_away)
-            player = LanguagePlayer(door, greedy, language.patience_s)
-        played = play(env, player, seeds, record)
+        played = play(env, self._who(who, weights, version, elsewhere), seeds, greedy, record)
         self._done["episodes"] += len(seeds)
         self._enter("idle")
         return played
@@ -220,20 +188,18 @@ class RolloutActor:
         state = self.env.state()
         self.env = self._make_env()
         self.obs = self.env.restore(state)
-        self.acting = self.acting.play_in(self.env)
-        if self.guide:
-            self.guide = self.guide.play_in(self.acting)
+        self.player.begin(self.env)
 
     def _pack(self, record: Record, version: int, first_memory: NDArray[Any] | None) -> Chunk:
         final_obs = record.final_observations(self.obs)
         final_value = np.zeros(0, np.float32)
         if len(record.final_index):
             final_memory = np.stack(record.final_memory) if record.final_memory else None
-            final_value = self.acting.step(final_obs, final_memory)[1]
+            final_value = self.player.value(final_obs, final_memory)
         table = self.env.texts
         texts: dict[int, str] = {}
         for obs in (record.obs, final_obs):
-            for name in self.acting.text_fields:
+            for name in self.player.text_fields:
                 texts |= table.export(obs[name])
                 obs[name] = table.hashes(obs[name])
         return Chunk(
@@ -242,8 +208,8 @@ class RolloutActor:
             sequence=self.sequence,
             version=version,
             env_index=self.env.env_index,
-            obs={n: record.obs[n] for n in self.acting.fields},
-            final_obs={n: final_obs[n] for n in self.acting.fields},
+            obs={n: record.obs[n] for n in self.player.fields},
+            final_obs={n: final_obs[n] for n in self.player.fields},
             final_index=np.array(record.final_index, np.int32).reshape(-1, 2),
             action=record.action,
             action_mask=None,

@@ -12,7 +12,7 @@ from envs.config import Part
 from learner.models.config import PolicyConfig
 
 if TYPE_CHECKING:
-    from actors.guide import Guidance
+    from learner.group import Weights
 
 
 class ActorsConfig(Part):
@@ -35,6 +35,14 @@ class ActorsConfig(Part):
     """Wait before the first restart; doubles with each further one in the window, at most 30 s."""
     timeout_s: float = 300.0
     """A rollout that takes longer is taken for hung: the actor is killed and restarted."""
+
+
+@dataclass(frozen=True)
+class Guidance:
+    """Who helps a policy to explore (`players.guided`)."""
+
+    weights: Weights  # of the guide, a policy of the same shape
+    share: float  # of the actions that are not the policy's own best, in [0, 1]
 
 
 @dataclass(frozen=True)

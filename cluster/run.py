@@ -23,8 +23,8 @@ import safetensors.numpy
 
 import envs
 from actors import ActorSetup, wrappers
-from actors.guide import Guidance
 from actors.language import LanguageSetup
+from actors.setup import Guidance
 from cluster import artifacts, generalise, limits
 from cluster import config as configuration
 from cluster.backend import Backend, Inline, Interrupted

@@ -6,8 +6,9 @@ import torch
 
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor
-from actors.acting import ActingPolicy
-from actors.guide import Guidance, Guide
+from actors.players.guided import GuidedPlayer
+from actors.players.policy import TorchPlayer
+from actors.setup import Guidance
 from actors.wrappers import goals as suggested
 from actors.wrappers import task
 from learner.goals import MISSION, NO_GOAL, GoalsConfig
@@ -56,10 +57,11 @@ def setup(guidance=None, envs_=4):
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_guided_behaviour_is_the_mixture_of_best_guide_and_any(epsilon, share):
     env, obs = world()
-    explorer = ActingPolicy(policy(1, epsilon), env, alone=False)
-    trained = ActingPolicy(policy(2, 0.5), env, alone=False)
+    explorer, trained = (TorchPlayer(policy(*each), alone=False) for each in ((1, epsilon), (2, 0.5)))
+    player = GuidedPlayer(explorer, trained, share)
+    player.begin(env)
     logits = explorer.step(obs, None)[0]
-    mixed = np.exp(Guide(trained, explorer, share).mix(logits, obs))
+    mixed = np.exp(player.step(obs)[0])
     n = mixed.shape[1]
     expected = np.full_like(mixed, epsilon * (1 - share) / n)
     each = np.arange(len(mixed))
@@ -76,7 +78,8 @@ def test_an_actor_that_only_explores_does_what_its_guide_does():
     _, other = alone.rollout(get_weights(explorer), 1)
     texts = chunk.texts
     env, _ = world(4)
-    acting = ActingPolicy(guide, env, alone=True)
+    acting = TorchPlayer(guide, alone=True)
+    acting.begin(env)
     intern = np.vectorize(lambda key: env.texts.intern(texts[key]))
     share = []
     for t in range(len(chunk.action)):
@@ -89,10 +92,10 @@ def test_an_actor_that_only_explores_does_what_its_guide_does():
 
 def test_a_guide_stays_as_it_is_while_the_explorer_is_given_weights():
     actor = RolloutActor(setup(Guidance(get_weights(policy(2, 0.0)), 0.5)), 0)
-    before = get_weights(actor.guide._acting.policy)
+    before = get_weights(actor.player.guide.policy)
     for version in (1, 2):
         actor.rollout(get_weights(policy(version, 0.5)), version)
-    after = get_weights(actor.guide._acting.policy)
+    after = get_weights(actor.player.guide.policy)
     assert all((before[name] == after[name]).all() for name in before)
 
 

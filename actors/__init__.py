@@ -1,20 +1,26 @@
 """Engines that act.
 
-RolloutActor, ActorSetup, ActorsConfig   a batch of envs and a policy copy, T-step chunks     (rollout)
-ActingPolicy                             a policy of PyTorch at work                          (acting)
-LanguageActing, MLPActing                a language model's, and a small one's without PyTorch (..._policy)
+RolloutActor                             a batch of envs and a player, T-step chunks           (rollout, record)
+ActorSetup, ActorsConfig                 what one is told                                     (setup)
+wrappers                                 what stands beside a world: goals, task, history     (wrappers/)
+players                                  who acts: policies, language model, expert, random   (players/)
 sample                                   actions from logits                                  (sampling)
 play, EvaluateConfig                     whole episodes on named seeds, with animations       (evaluate)
 Collector, CollectConfig                 the same, kept step by step in a store               (collect)
+LanguageSetup                            where the language model service is                  (language)
+Suggestions, Vocabulary                  what a model suggests; names of goals and deeds      (suggestions, vocabulary)
+PolicyServer                             one language model for many actors                   (policy_server)
 NoveltyPlayer                            sub-populations of small policies, in the house      (novelty)
 deploy                                   robots that a transformer drives, thousands at once  (deploy)
 
-Nothing that is imported here imports PyTorch: an actor does when its policy needs it.
+A wrapper or a player is one module of its folder, found by its name. Nothing that is imported here imports PyTorch: an
+actor does when its policy needs it.
 """
 
 from actors.evaluate import VALIDATION_FIRST, EvaluateConfig, Played, play
-from actors.rollout import ActorsConfig, ActorSetup, RolloutActor
+from actors.rollout import RolloutActor
 from actors.sampling import sample
+from actors.setup import ActorsConfig, ActorSetup
 
 __all__ = [
     "VALIDATION_FIRST",

@@ -9,17 +9,16 @@ played follows from the share alone, not from who plays it or what was played be
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-import envs
-from actors.evaluate import ExpertPlayer, Player, PolicyPlayer, RandomPlayer, play
+from actors.evaluate import play
+from actors.players import Acted, Player
 from actors.rollout import RolloutActor
-from envs.api import Episodes, Observation, VectorEnv
+from envs.api import DenseEnv, Episodes, Observation, Transition
 from envs.config import Part
 from envs.native.random import episode_seeds
 from learner.checkpoint import Attempt
@@ -77,12 +76,11 @@ class Collector(RolloutActor):
         """
         self._enter("collect")
         setup = self.setup
-        env = envs.make(setup.env_id, len(share.seeds), **setup.env_options)
-        goals = partial(self._make_goals, patient=True) if setup.goals.source != "none" else None
+        env = self._make_others(setup, len(share.seeds))
         layout = Layout.of(setup.spec, fields_of(setup.policy, setup.spec))
         writer = EpisodeWriter(share.folder, layout, share.about, share.attempt)
-        recorder: Any = Recorder(self._player(weights, share.config), env, writer.layout)  # a player like others
-        episodes = play(env, recorder, share.seeds, 0, goals, self._make_history(env)).episodes
+        recorder = Recorder(self._who(share.config.player, weights, 0), writer.layout)
+        episodes = play(env, recorder, share.seeds, share.config.greedy).episodes
         self._done["episodes"] += len(share.seeds)
         self._enter("write")
         kept = episodes.success if share.config.successes else np.ones(len(episodes), np.bool_)
@@ -92,42 +90,33 @@ class Collector(RolloutActor):
         self._enter("idle")
         return entry
 
-    def _player(self, weights: Weights | None, config: CollectConfig) -> Player:
-        if config.player == "expert":
-            return ExpertPlayer(envs.registry.family(self.setup.env_id.partition("/")[0]).Expert())
-        if config.player == "random":
-            return RandomPlayer()
-        assert weights is not None, "the controller looks for them before it starts anything"
-        self.acting.load(weights, 0)
-        return PolicyPlayer(self.acting, config.greedy)
 
+class Recorder(Player):
+    """Acts as another player does, and keeps the steps of each env's first episode."""
 
-class Recorder:
-    """A player that acts as another does, and keeps the steps of each env's first episode."""
-
-    def __init__(self, player: Player, env: VectorEnv, layout: Layout) -> None:
-        self._player, self._env, self._layout = player, env, layout
-        self._running = np.ones(env.num_envs, np.bool_)
+    def __init__(self, player: Player, layout: Layout) -> None:
+        self._player, self._layout = player, layout
         self._of: list[NDArray[np.intp]] = []  # which envs
         self._obs: list[Observation] = []
         self._action: list[NDArray[Any]] = []
         self._reward: list[NDArray[np.float32]] = []
 
-    def begin(self, env: VectorEnv, seeds: NDArray[np.int64]) -> None:
-        self._player.begin(env, seeds)
+    def begin(self, env: DenseEnv, seeds: NDArray[np.int64] | None = None) -> NDArray[Any] | None:
+        self.env, self._running = env, np.ones(env.num_envs, np.bool_)
+        return self._player.begin(env, seeds)
 
-    def act(self, env: VectorEnv, obs: Observation) -> NDArray[Any]:
-        action = self._player.act(env, obs)
+    def act(self, obs: Observation, state: NDArray[Any] | None, random: NDArray[np.float32] | None) -> Acted:
+        acted = self._player.act(obs, state, random)
         running = np.flatnonzero(self._running)
         self._of.append(running)
         self._obs.append({name: obs[name][running] for name in self._layout.fields})
-        self._action.append(action[running])
-        return action
+        self._action.append(acted.action[running])
+        return acted
 
-    def forget(self, index: NDArray[np.int32]) -> None:
-        self._reward.append(self._env.reward[self._of[-1]])
-        self._running[index] = False
-        self._player.forget(index)
+    def observe(self, transition: Transition) -> None:
+        self._reward.append(transition.reward[self._of[-1]])
+        self._running[transition.final_index] = False
+        self._player.observe(transition)
 
     def steps(self, kept: NDArray[np.bool_]) -> tuple[Steps, dict[int, str]]:
         """Of the steps of all envs, one episode after the other, the `kept` ones; and the texts that they name."""
@@ -137,6 +126,6 @@ class Recorder:
         for name, field in self._layout.fields.items():
             obs[name] = np.concatenate([part[name] for part in self._obs])[order]
             if field.kind == "text":
-                texts |= self._env.texts.export(obs[name])
-                obs[name] = self._env.texts.hashes(obs[name])
+                texts |= self.env.texts.export(obs[name])
+                obs[name] = self.env.texts.hashes(obs[name])
         return Steps(obs, np.concatenate(self._action)[order], np.concatenate(self._reward)[order]), texts

@@ -11,6 +11,15 @@ Step = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[Any] | None]
 """What a policy makes of B observations: logits [B, A], values [B], and what it remembers, [B, ...] or None."""
 
 
+def choose(
+    logits: NDArray[np.float32], uniform: NDArray[np.float32] | None
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Actions [B] and their log-probabilities [B]: sampled, or the best without random numbers, for certain then."""
+    if uniform is None:
+        return logits.argmax(-1), np.zeros(len(logits), np.float32)
+    return sample(logits, uniform)
+
+
 def sample(logits: NDArray[np.float32], uniform: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Draw actions [B] from logits [B, A] with uniform numbers [B] in [0, 1); also their log-probabilities [B].
 

@@ -30,7 +30,7 @@ from functools import partial
 import numpy as np
 
 import envs
-from actors.goals import Goals
+from actors.wrappers.goals import Goals
 from benchmarks.measure import (
     OWN,
     Case,
@@ -234,8 +234,8 @@ def check(worlds: int = CHECKED_WORLDS, steps: int = CHECKED_STEPS) -> None:
         DifferentOutputs: at the first difference.
     """
     ours = envs.make("crafter/Text", worlds, engine="native", success="loose")
-    obs = ours.begin(np.arange(worlds))
     goals = Goals(GoalsConfig(source="oracle"), ours, embed=embed_one)
+    obs = goals.begin(np.arange(worlds))
     theirs = [World(seed, ordered=True) for seed in range(worlds)]
     pay = Payment(lambda names: np.stack([embed_one(name) for name in names]))
     achieved: list[set[str]] = [set() for _ in theirs]
@@ -255,10 +255,10 @@ def check(worlds: int = CHECKED_WORLDS, steps: int = CHECKED_STEPS) -> None:
                 assert_equal(f"{what} state", ". ".join(parts), state)
             told.append([goal for goal in world.sensible() if goal not in achieved[i]])
             if playing[i]:
-                assert_equal(f"{what} goals", set(goals.names(i)), set(told[i]))
-        transition = ours.advance(actions)
+                assert_equal(f"{what} goals", set(goals.goals_of(i) or ()), set(told[i]))
+        transition = goals.advance(actions)
         events = [ours.texts[event] if event >= 0 else "" for event in ours.events.tolist()]
-        reward = goals.advance(transition)
+        reward = transition.rewards["goal"]
         obs = transition.obs
         for i in np.flatnonzero(playing).tolist():
             what = f"crafter/Text seed {i} step {step}"

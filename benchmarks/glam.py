@@ -39,7 +39,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from actors.language_policy import LanguageActing
+from actors.players.language_policy import PromptedPlayer
 from benchmarks.measure import Case, DifferentOutputs, Options, Report, Row, Skip, compare
 from benchmarks.peers.glam_world import ACTIONS, Agent, draw, mixed, stream
 from benchmarks.scoring import Question, build, check, chunks, padded, shifted
@@ -86,7 +86,7 @@ def longest_of(questions: Iterable[Question]) -> int:
 
 
 class Numbered:
-    """A model whose states are questions by number, and whose values are states: what `LanguageActing` asks."""
+    """A model whose states are questions by number, and whose values are states: what `PromptedPlayer` asks."""
 
     fields = text_fields = ("question",)
     size = len(ACTIONS)
@@ -122,7 +122,8 @@ class Acting:
         rows = [np.array([number.setdefault(q, len(number)) for q in call]) for call in self.calls]
         world: Any = SimpleNamespace(texts=list(number))
         model: Any = Numbered(self.scorer)
-        acting = LanguageActing(model, world, alone=False)
+        acting = PromptedPlayer(model, alone=False)
+        acting.begin(world)
         begun = time.process_time()
         self.answers = [acting.step({"question": row})[:2] for row in rows]
         seconds = time.process_time() - begun

@@ -108,7 +108,7 @@ class Account:
             self.states[ready.summary.actor] = ready.summary.state
             counters.episodes += len(ready.summary.episodes)
             self.tally.add(ready.summary.episodes)
-            add(self.tally.goals, ready.summary.goals)
+            add(self.tally.goals, ready.summary.report.get("goals", {}))
         counters.chunks += len(chunks)
         counters.dropped_chunks += report.pop("dropped")
         learned: int = report.pop("learned")

@@ -27,9 +27,8 @@ from pydantic import (
     model_validator,
 )
 
+from actors import ActorsConfig, EvaluateConfig, wrappers
 from actors.collect import CollectConfig
-from actors.evaluate import EvaluateConfig
-from actors.rollout import ActorsConfig
 from cluster.cases import CASES, GeneraliseConfig
 from cluster.checks import DEFAULT, assert_minibatch, assert_sensible, out_of_bounds, unknown_key, wrong_value
 from cluster.overrides import COMMAND_LINE, ConfigError, Layer, UsageError, flatten, layers, nest, suggestion
@@ -42,9 +41,8 @@ from learner.algorithms.dqn import DQNConfig
 from learner.checkpoint import Attempt, replace_file
 from learner.config import LearnerConfig
 from learner.fit import FitConfig
-from learner.goals import GoalsConfig, check_goals, told
+from learner.goals import GoalsConfig, check_goals
 from learner.history import FIELD as HISTORY
-from learner.history import remembered
 from learner.intrinsic import NONE, IntrinsicConfig, check_intrinsic
 from learner.models.llm_policy import check_language_policy
 from learner.models.policy import LANGUAGE_MODEL, PolicyConfig, networks, visible
@@ -213,8 +211,8 @@ def artifact(config: Config, key: str, name: str) -> Path | None:
 
 
 def seen(config: Config) -> EnvSpec:
-    """What the policy sees: the world, and the goals if they are told."""
-    return remembered(config.policy, told(config.goals, registry.spec(config.env.id, **config.env.options)))
+    """What the policy sees: the world, and what stands beside it."""
+    return wrappers.seen(wrappers.chosen(config), registry.spec(config.env.id, **config.env.options))
 
 
 def _check(config: Config) -> None:

@@ -42,7 +42,7 @@ class Evaluation:
     """One evaluation under way.
 
     weights: a ticket part or a value, handed to the actors as it is.
-    elsewhere: another world, other prompts, or no goals; None plays as the actors do.
+    elsewhere: another world, other prompts, or nothing beside the world; None plays as the actors do.
     """
 
     weights: Any
@@ -112,7 +112,7 @@ class Evaluation:
         """What became of the goals; empty without any."""
         total: Counts = {}
         for played in self.played.values():
-            add(total, played.goals)
+            add(total, played.report.get("goals", {}))
         return total
 
     @property

@@ -1,7 +1,7 @@
 """What became of goals: counts by goal, from actors and evaluations, as shares and as a table.
 
-Counts are those of `actors.goals.COUNTS`. Suggestions are counted by steps: a goal that stands for ten steps counts
-like ten that stand for one.
+Counts are those of `actors.wrappers.goals.COUNTS`. Suggestions are counted by steps: a goal that stands for ten
+steps counts like ten that stand for one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from actors.goals import COUNTS
+from actors.wrappers.goals import COUNTS
 
 Counts = dict[str, list[int]]
 

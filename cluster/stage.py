@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Literal
 
 import safetensors.numpy
 
-from actors import ActorSetup
-from actors.guide import Guidance
+from actors import ActorSetup, wrappers
+from actors.setup import Guidance
 from cluster import config as configuration
 from cluster.backend import Backend
 from cluster.config import Config
@@ -77,7 +77,7 @@ class Run:
             config.seed,
             config.sync,
             self.language.setup if self.language else None,
-            config.goals,
+            wrappers.chosen(config),
             Guidance(guide, config.dqn.guide_share) if guide is not None else None,
         )
 

@@ -19,7 +19,7 @@ class Tally:
 
     recent: (return, success, length, kind, share of steps without an answer of the language model) of the latest
         episodes; part of a checkpoint.
-    goals: by goal, counts as `actors.goals.COUNTS` names them, since the run began; part of a checkpoint.
+    goals: by goal, counts as `actors.wrappers.goals.COUNTS` names them, since the run began; part of a checkpoint.
     busy: seconds that roles worked since the last row, summed over actors; add to it.
     """
 

@@ -41,10 +41,12 @@ from envs.records import (
     episode_seed,
 )
 from envs.text import TextTable
+from envs.wrapper import DenseEnv, Wrapper
 
 __all__ = [
     "HELD_OUT_FIRST",
     "Chunk",
+    "DenseEnv",
     "EnvSpec",
     "Episodes",
     "Field",
@@ -52,6 +54,7 @@ __all__ = [
     "Summary",
     "Transition",
     "VectorEnv",
+    "Wrapper",
     "episode_seed",
 ]
 
@@ -73,6 +76,8 @@ class VectorEnv(gymnasium.vector.VectorEnv):
             -1 in worlds without events. Where an episode ended, of its last step. Written anew by each step, -1 after
             `begin` and `restore`.
         reward: float32 [N], what the last step gave, to those whose episode it ended too; written anew by each step.
+        counted: bool [N], the envs that `report` is about; who plays a named episode in each clears those that are
+            through.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": ["rgb_array"]}  # type: ignore[misc]
@@ -87,6 +92,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self.texts = TextTable()
         self.events = np.full(num_envs, -1, np.int32)
         self.reward = np.zeros(num_envs, np.float32)
+        self.counted = np.ones(num_envs, np.bool_)
         self.env_index = np.arange(first_index, first_index + num_envs, dtype=np.int32)
         self._rows = np.arange(num_envs)
         self._root = np.full(num_envs, seed, np.int64)
@@ -337,6 +343,23 @@ class VectorEnv(gymnasium.vector.VectorEnv):
     def frame(self, i: int) -> NDArray[np.uint8]:
         """RGB picture of env i, uint8 [H, W, 3]; worlds that cannot draw say so."""
         raise LookupError(f"{self.env_spec.id} cannot be drawn")
+
+    # ---- what a `Wrapper` may have to say: a world alone has nothing -----------------------------------------------
+
+    def goals_of(self, i: int) -> list[str] | None:
+        """The goals that are told to env i now; None where none are."""
+        return None
+
+    def report(self) -> dict[str, Any]:
+        """Numbers since the last report, by the name of the wrapper that counted them."""
+        return {}
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds since the last call of it that are to be told apart, by the name of the wrapper that took them."""
+        return {}
+
+    def finish(self, chunk: Chunk) -> None:
+        """A chunk was played, and leaves."""
 
     # ---- Gymnasium face -----------------------------------------------------------------------------------------
 

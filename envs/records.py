@@ -141,6 +141,9 @@ class Transition:
     final_index: NDArray[np.int32]  # [D] envs whose episode ended in this step
     final_obs: Observation  # [D, ...] their last observation
     episodes: Episodes  # [D]
+    # What wrappers add:
+    rewards: dict[str, NDArray[np.float32]] = field(default_factory=dict)  # named columns [N] beside `reward`
+    llm_status: NDArray[np.uint8] | None = None  # [N], as `Chunk.llm_status`; None: no language model was asked
 
 
 @dataclass
@@ -192,4 +195,4 @@ class Summary:
     episodes: Episodes  # finished within the chunk
     state: dict[str, NDArray[Any]]  # envs and policy after the chunk: what a successor of this actor restores
     seconds: dict[str, float] = field(default_factory=dict)  # wall time spent in env, policy, and the whole
-    goals: dict[str, list[int]] = field(default_factory=dict)  # by goal: counts, as `actors.goals.COUNTS` names them
+    report: dict[str, Any] = field(default_factory=dict)  # by wrapper: what it counted, as `VectorEnv.report`

@@ -29,6 +29,7 @@ _CONTRACT = {
     "registry",
     "single",
     "text",
+    "wrapper",
     "native",
 }  # modules of this folder that are not worlds
 

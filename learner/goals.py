@@ -3,16 +3,15 @@
     situation ──> suggested goals ──> those not reached yet in this episode ──> told to the policy (field `goals`)
     event of a step ──> the likeliest of the told goals ──> reward, column `goal`
 
-How goals are had and paid is the actors' work (`actors/goals.py`); what stands here is what learners and
+How goals are had and paid is the actors' work (`actors/wrappers/goals.py`); what stands here is what learners and
 configurations must know of them.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, Literal
 
-from envs.api import EnvSpec, Field
+from envs.api import EnvSpec
 from envs.config import Part
 
 FIELD = "goals"
@@ -53,20 +52,6 @@ class GoalsConfig(Part):
     def asks(self) -> bool:
         """Whether a language model is asked."""
         return self.source in ("model", "choice")
-
-
-def told(goals: GoalsConfig, spec: EnvSpec) -> EnvSpec:
-    """What a policy sees of a world with these goals."""
-    if goals.source == "none" or not goals.told:
-        return spec
-    fields = {name: field for name, field in spec.fields.items() if goals.source != "task" or name != MISSION}
-    return dataclasses.replace(spec, fields=fields | {FIELD: Field("text", (most(goals, spec),))})
-
-
-def most(goals: GoalsConfig, spec: EnvSpec) -> int:
-    """How many goals an env has at most at a time."""
-    sizes = {"model": goals.limit, "actions": len(spec.action_names), "task": goals.limit}
-    return sizes.get(goals.source, len(spec.goals))
 
 
 def check_goals(config: Any, spec: EnvSpec) -> None:

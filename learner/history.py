@@ -16,15 +16,23 @@ CANDIDATES = "candidates"
 """The observation field, a set of texts, of worlds whose actions differ from state to state; "" fills empty places."""
 
 
-def remembered(config: Any, spec: EnvSpec) -> EnvSpec:
-    """What a policy sees of a world, with the field where it is told. The names of the actions are words then, too.
+def remembers(config: Any) -> bool:
+    """Whether a policy is told what was before.
 
     config: the policy's part (`learner.models.policy.PolicyConfig`).
     """
     told = config.network == "language_model" or (
         config.network == "drrn" and (not config.reads or FIELD in config.reads)
     )
-    if not told or config.prompt.observations < 2:
+    return told and config.prompt.observations > 1
+
+
+def remembered(config: Any, spec: EnvSpec) -> EnvSpec:
+    """What a policy sees of a world, with the field where it is told. The names of the actions are words then, too.
+
+    config: the policy's part (`learner.models.policy.PolicyConfig`).
+    """
+    if not remembers(config):
         return spec
     prompt = config.prompt
     width = len(prompt.observation) + 1  # the texts of one observation, and the action

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from actors.language import LanguagePlayer, LanguageSetup
+from actors.language import LanguageSetup
+from actors.players.language_model import LanguagePlayer
 from envs import toy
 from envs.api import Observation
 
@@ -41,7 +42,7 @@ class Asker:
 
     def __init__(self, setup: LanguageSetup, index: int) -> None:
         self.env = Numbered(toy.spec("Line", toy.Config()), 1, 0, index)
-        self.player = LanguagePlayer(setup.door(f"actor-{index}", "none"), greedy=True)
+        self.player = LanguagePlayer(setup.door(f"actor-{index}", "none"))
 
     def ready(self) -> bool:
         """True once the constructor is through."""
@@ -53,7 +54,7 @@ class Asker:
         self.player.begin(self.env, np.zeros(1, np.int64))
         ended = []
         while time.time() < until:
-            obs = self.env.advance(self.player.act(self.env, obs)).obs
+            obs = self.env.advance(self.player.act(obs, None, None).action).obs
             ended.append(time.time())
         return np.array(ended)
 

@@ -16,7 +16,6 @@ from cluster.acting import ActingStage
 from cluster.config import Config
 from cluster.evaluation import Evaluation, judged, lines, play_all, sample_efficiency, write_recordings
 from cluster.stage import Outcome
-from learner.goals import GoalsConfig
 
 
 class Engine(ActingStage):
@@ -30,7 +29,7 @@ class Engine(ActingStage):
         seeds = envs.HELD_OUT_FIRST + np.arange(config.evaluate.episodes)
         greedy, videos = config.evaluate.greedy, min(config.evaluate.videos, config.evaluate.episodes)
         evaluation = Evaluation(None, 0, 0, seeds, greedy, stage.player, videos)
-        plain = replace(setup, goals=GoalsConfig())  # no goals, so that nobody is asked for any
+        plain = replace(setup, wrappers={})  # no goals, so that nobody is asked for any
         beside = [Evaluation(None, 0, 0, seeds, greedy, who, elsewhere=plain) for who in config.evaluate.beside]
         if not play_all(self.given, setup, weights, [evaluation, *beside]):
             return None

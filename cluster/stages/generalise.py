@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 import envs
-from actors import ActorSetup
+from actors import ActorSetup, wrappers
 from cluster import config as configuration
 from cluster import limits
 from cluster.acting import ActingStage
@@ -103,6 +103,7 @@ class Engine(ActingStage):
             env_options=there.env.options,
             spec=configuration.seen(there),
             policy=there.policy,
+            wrappers=wrappers.chosen(there),
         )
         return Evaluation(None, 0, 0, seeds, config.evaluate.greedy, player, elsewhere=elsewhere)
 

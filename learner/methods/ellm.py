@@ -7,8 +7,8 @@
 | paper | here |
 |---|---|
 | section 3.1: open-ended and closed-form suggestions | `goals.source=model`, `choice`; `actors/suggestions.py` |
-| 3.2, 3.3: similarity, threshold, novelty, the reward | `goals`; `actors/goals.py`, `actors/vocabulary.py` |
-| 4: DQN, double, dueling, 3 steps | `learner/algorithms/dqn.py`; or `learner.algorithm=ppo` |
+| 3.2, 3.3: similarity, threshold, novelty, the reward | `goals`; `actors/wrappers/goals.py`, `actors/vocabulary.py` |
+| 4: DQN, double, dueling, 3 steps | `learner/algorithms/dqn`; or `learner.algorithm=ppo` |
 | 5.1: novelty baselines; oracle; env reward | `goals.source=actions`, `oracle`; `intrinsic.name`; `method=dqn` |
 | 5.2: finetuning | `method=dqn from=run:NAME/pretrain env.task=...` |
 

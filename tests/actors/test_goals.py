@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor
-from actors.goals import COUNTS, Goals
 from actors.suggestions import Suggestions
 from actors.vocabulary import Vocabulary
-from learner.goals import ANSWERED, HELD, MISSING, NO_GOAL, GoalsConfig, told
+from actors.wrappers import goals as wrapper
+from actors.wrappers.goals import COUNTS, Goals
+from learner.goals import ANSWERED, COLUMN, HELD, MISSING, NO_GOAL, GoalsConfig
 from learner.group import build_policy, get_weights
 from learner.models import PolicyConfig
 from llm_service.errors import AwayTooLong, BudgetExhausted, UsageError
@@ -23,9 +24,7 @@ SEED = 3
 
 
 def world(n=8, env="crafter/Named", **options):
-    env = envs.make(env, n, SEED, **{"length": 60, "success": "loose"} | options)
-    env.begin()
-    return env
+    return envs.make(env, n, SEED, **{"length": 60, "success": "loose"} | options)
 
 
 class Door:
@@ -65,7 +64,17 @@ def answer(*goals):
 
 def by_model(env, door, when_away="wait", **options):
     config = GoalsConfig(source="model", **options)
-    return Goals(config, env, Suggestions(door, config, env.env_spec.goals, when_away == "stop"), when_away)
+    return begun(config, env, lambda: Suggestions(door, config, env.env_spec.goals, when_away == "stop"), when_away)
+
+
+def begun(*args):
+    goals = Goals(*args)
+    goals.begin()
+    return goals
+
+
+def reward(goals, action):
+    return goals.advance(np.asarray(action)).rewards[COLUMN]
 
 
 def deed(env, name):
@@ -79,18 +88,18 @@ def deed(env, name):
 def test_there_is_no_reward_without_the_event_that_a_told_goal_names(name):
     """Random play under the oracle, beside a bookkeeping of its own with sets of strings."""
     env = world(16, name, success="strict")
-    goals = Goals(GoalsConfig(source="oracle"), env)
+    goals = begun(GoalsConfig(source="oracle"), env)
     random = np.random.default_rng(0)
     synonyms = {"make crafting table": "place crafting table", "eat cow": "attack cow"}
     reached, paid = [set() for _ in range(16)], 0
     for _ in range(200):
-        told_now = [goals.names(i) for i in range(16)]
+        told_now = [goals.goals_of(i) for i in range(16)]
         for i in range(16):
             assert not {synonyms.get(g, g) for g in told_now[i]} & reached[i], "told again after it was reached"
-        transition = env.advance(random.integers(len(env.env_spec.action_names), size=16))
+        transition = goals.advance(random.integers(len(env.env_spec.action_names), size=16))
         done = [env.texts[e] if e >= 0 else "" for e in env.events.tolist()]
         done = [synonyms.get(d, d) for d in done]
-        reward = goals.advance(transition)
+        reward = transition.rewards[COLUMN]
         for i in range(16):
             expected = done[i] in {synonyms.get(g, g) for g in told_now[i]} and done[i] not in reached[i]
             assert (reward[i] > 0) == expected, (done[i], told_now[i])
@@ -106,28 +115,25 @@ def test_without_novelty_a_goal_pays_whenever_it_is_reached():
     twice = []
     for novelty in (True, False):
         env = world(1, length=20)
-        goals = Goals(GoalsConfig(source="actions", novelty=novelty), env)
-        move = np.array([deed(env, "do nothing")])
-        twice.append(sum(float(goals.advance(env.advance(move))[0]) for _ in range(10)))
+        goals = begun(GoalsConfig(source="actions", novelty=novelty), env)
+        twice.append(sum(float(reward(goals, [deed(env, "do nothing")])[0]) for _ in range(10)))
     # Doing nothing is no event in the strict or loose sense: nobody is paid for it.
     assert twice == [0.0, 0.0]
-    env = world(4, success="any", length=20)
-    once, always = (Goals(GoalsConfig(source="actions", novelty=n), env) for n in (True, False))
+    worlds = [world(4, success="any", length=20) for _ in range(2)]
+    both = [begun(GoalsConfig(source="actions", novelty=n), env) for n, env in zip((True, False), worlds, strict=True)]
     sums = np.zeros((2, 4))
     for _ in range(6):
-        transition = env.advance(np.full(4, deed(env, "drink water")))
-        sums += np.stack([once.advance(transition), always.advance(transition)])
+        sums += [reward(goals, np.full(4, deed(env, "drink water"))) for goals, env in zip(both, worlds, strict=True)]
     np.testing.assert_array_equal(sums, [[1] * 4, [6] * 4])
 
 
 def test_a_goal_in_other_words_is_paid_by_its_likeness():
     env = world(1, success="any")
     goals = by_model(env, Door(lambda _: answer("drink the water", "chop cow", "place a stone", "sing")))
-    assert set(goals.names(0)) == {"drink the water", "chop cow", "place a stone", "sing"}
-    reward = goals.advance(env.advance(np.array([deed(env, "place stone")])))
-    assert 0.88 < reward[0] <= 1
-    assert "place a stone" not in goals.names(0)
-    assert goals.advance(env.advance(np.array([deed(env, "sleep")])))[0] == 0
+    assert set(goals.goals_of(0)) == {"drink the water", "chop cow", "place a stone", "sing"}
+    assert 0.88 < reward(goals, [deed(env, "place stone")])[0] <= 1
+    assert "place a stone" not in goals.goals_of(0)
+    assert reward(goals, [deed(env, "sleep")])[0] == 0
 
 
 @given(
@@ -165,7 +171,7 @@ def test_a_situation_is_asked_about_once_whoever_meets_it_and_however_often():
     random = np.random.default_rng(0)
     met = set(env.texts.texts(env.situations()))
     for _ in range(80):
-        goals.advance(env.advance(random.integers(27, size=32)))
+        goals.advance(random.integers(27, size=32))
         met |= set(env.texts.texts(env.situations()))
         assert (goals.status == ANSWERED).all()
     assert len(door.asked) == len(set(door.asked))
@@ -178,12 +184,12 @@ def test_what_stands_while_an_answer_is_not_there():
         env = world(4, length=1000)
         door = Door(lambda _: answer("chop grass"))
         goals = by_model(env, door, when_away)
-        until(lambda goals=goals, env=env: goals.advance(env.advance(np.zeros(4, int))) is None or all_answered(goals))
+        until(lambda goals=goals: not goals.advance(np.zeros(4, int)) or all_answered(goals))
         door.open.clear()
         states = set()
         for _ in range(60):
-            goals.advance(env.advance(np.random.default_rng(1).integers(27, size=4)))
-            states |= {(int(s), tuple(goals.names(i))) for i, s in enumerate(goals.status)}
+            goals.advance(np.random.default_rng(1).integers(27, size=4))
+            states |= {(int(s), tuple(goals.goals_of(i))) for i, s in enumerate(goals.status)}
         door.open.set()
         policies[when_away] = states
         assert goals.away.sum() > 0
@@ -210,16 +216,16 @@ def test_a_model_that_is_away_is_asked_again_and_an_episode_says_how_long_it_was
     door = Door(lambda _: Answer(Status.AWAY, reason="no route") if away[0] else answer("chop tree"))
     goals = by_model(env, door, "none")
     for _ in range(20):
-        goals.advance(env.advance(np.zeros(2, int)))
+        goals.advance(np.zeros(2, int))
     away[0] = False
 
-    def step():
-        transition = env.advance(np.zeros(2, int))
-        goals.advance(transition)
-        return transition
-
     ended = []
-    until(lambda: ended.extend(step().episodes.away.tolist()) or (all_answered(goals) and len(ended) >= 2))
+    until(
+        lambda: (
+            ended.extend(goals.advance(np.zeros(2, int)).episodes.away.tolist())
+            or (all_answered(goals) and len(ended) >= 2)
+        )
+    )
     assert ended[0] >= 20  # steps
 
 
@@ -237,7 +243,7 @@ def test_failures_that_do_not_pass_end_the_actor(status, when_away, error):
     def play():
         goals = by_model(env, Door(lambda _: Answer(status, reason="why it is so")), when_away)
         for _ in range(200):
-            goals.advance(env.advance(np.zeros(2, int)))
+            goals.advance(np.zeros(2, int))
             time.sleep(0.01)
 
     with pytest.raises(error, match="why it is so"):
@@ -249,20 +255,19 @@ def test_an_answer_that_is_none_means_no_goals_and_is_not_asked_for_again():
     door = Door(lambda _: Answer(Status.MALFORMED, reason="prose"))
     goals = by_model(env, door)
     assert all_answered(goals)
-    assert goals.names(0) == []
+    assert goals.goals_of(0) == []
     assert env.texts[int(goals.told[0, 0])] == NO_GOAL
 
 
 def test_shuffled_answers_are_those_of_other_situations():
-    env = world(32)
-    plain, mixed = (by_model(env, Door(lambda s: answer(f"see {len(s)}")), shuffled=s) for s in (False, True))
+    plain, mixed = (by_model(world(32), Door(lambda s: answer(f"see {len(s)}")), shuffled=s) for s in (False, True))
     random, same = np.random.default_rng(0), []
     for _ in range(60):
-        transition = env.advance(random.integers(27, size=32))
-        plain.advance(transition)
-        mixed.advance(transition)
-        same += [plain.names(i) == mixed.names(i) for i in range(32)]
-        assert {n for i in range(32) for n in mixed.names(i)} <= set(plain.words.goals)
+        action = random.integers(27, size=32)
+        plain.advance(action)
+        mixed.advance(action)
+        same += [plain.goals_of(i) == mixed.goals_of(i) for i in range(32)]
+        assert {n for i in range(32) for n in mixed.goals_of(i)} <= set(plain.words.goals)
     assert np.mean(same) < 0.6
 
 
@@ -272,10 +277,10 @@ def test_shuffled_answers_are_those_of_other_situations():
 def setup(source="oracle", **options):
     env = {"length": 25, "success": "loose"}
     goals = GoalsConfig(source=source, **options)
-    spec = told(goals, envs.spec("crafter/Named", **env))
+    spec = wrapper.spec(goals, envs.spec("crafter/Named", **env))
     policy = PolicyConfig(network="texts", hidden=16)
     actors = ActorsConfig(n=1, envs=4, steps=16)
-    return ActorSetup("crafter/Named", env, spec, actors, policy, SEED, True, None, goals)
+    return ActorSetup("crafter/Named", env, spec, actors, policy, SEED, True, None, {"goals": goals})
 
 
 @pytest.mark.parametrize("novelty", [True, False])
@@ -303,7 +308,7 @@ def test_a_chunk_pays_in_a_column_of_its_own_and_names_every_goal():
     assert set(chunk.rewards) == {"env", "goal"}
     assert chunk.rewards["goal"].sum() > 0
     assert set(np.unique(chunk.obs["goals"]).tolist()) <= set(chunk.texts)
-    assert summary.goals["chop grass"][COUNTS.index("good")] > 0
+    assert summary.report["goals"]["chop grass"][COUNTS.index("good")] > 0
 
 
 def test_an_emptied_table_of_texts_does_not_change_what_happens(monkeypatch):

@@ -6,10 +6,12 @@ import torch
 
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor
-from actors.acting import ActingPolicy
-from actors.guide import Guidance, Guide
-from actors.task_goal import TaskGoal
-from learner.goals import MISSION, NO_GOAL, GoalsConfig, told
+from actors.players.guided import GuidedPlayer
+from actors.players.policy import TorchPlayer
+from actors.setup import Guidance
+from actors.wrappers import goals as suggested
+from actors.wrappers import task
+from learner.goals import MISSION, NO_GOAL, GoalsConfig
 from learner.group import build_policy, get_weights, set_weights
 from learner.models import PolicyConfig
 
@@ -18,8 +20,8 @@ POLICY = PolicyConfig(network="texts", head="dueling", hidden=16)
 GOALS = GoalsConfig(source="task", limit=3)
 
 
-def seen(goals=GOALS, **options):
-    return told(goals, envs.registry.spec("crafter/Named", **options or TASK))
+def seen():
+    return task.spec(GOALS, envs.spec("crafter/Named", **TASK))
 
 
 def policy(seed, epsilon):
@@ -29,14 +31,22 @@ def policy(seed, epsilon):
 
 
 def world(n=6, **options):
-    env = envs.make("crafter/Named", n, 5, **TASK | options)
-    goal = TaskGoal(GOALS, env)
-    return env, goal, goal.observe(env.begin())
+    env = task.TaskGoal(envs.make("crafter/Named", n, 5, **TASK | options), GOALS.limit)
+    return env, env.begin()
 
 
 def setup(guidance=None, envs_=4):
     return ActorSetup(
-        "crafter/Named", TASK, seen(), ActorsConfig(n=1, envs=envs_, steps=8), POLICY, 7, True, None, GOALS, guidance
+        "crafter/Named",
+        TASK,
+        seen(),
+        ActorsConfig(n=1, envs=envs_, steps=8),
+        POLICY,
+        7,
+        True,
+        None,
+        {"task": GOALS},
+        guidance,
     )
 
 
@@ -46,11 +56,12 @@ def setup(guidance=None, envs_=4):
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 0.9])
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_guided_behaviour_is_the_mixture_of_best_guide_and_any(epsilon, share):
-    env, _, obs = world()
-    explorer = ActingPolicy(policy(1, epsilon), env, alone=False)
-    trained = ActingPolicy(policy(2, 0.5), env, alone=False)
+    env, obs = world()
+    explorer, trained = (TorchPlayer(policy(*each), alone=False) for each in ((1, epsilon), (2, 0.5)))
+    player = GuidedPlayer(explorer, trained, share)
+    player.begin(env)
     logits = explorer.step(obs, None)[0]
-    mixed = np.exp(Guide(trained, explorer, share).mix(logits, obs))
+    mixed = np.exp(player.step(obs)[0])
     n = mixed.shape[1]
     expected = np.full_like(mixed, epsilon * (1 - share) / n)
     each = np.arange(len(mixed))
@@ -66,8 +77,9 @@ def test_an_actor_that_only_explores_does_what_its_guide_does():
     _, chunk = led.rollout(get_weights(explorer), 1)
     _, other = alone.rollout(get_weights(explorer), 1)
     texts = chunk.texts
-    env, _, _ = world(4)
-    acting = ActingPolicy(guide, env, alone=True)
+    env, _ = world(4)
+    acting = TorchPlayer(guide, alone=True)
+    acting.begin(env)
     intern = np.vectorize(lambda key: env.texts.intern(texts[key]))
     share = []
     for t in range(len(chunk.action)):
@@ -80,10 +92,10 @@ def test_an_actor_that_only_explores_does_what_its_guide_does():
 
 def test_a_guide_stays_as_it_is_while_the_explorer_is_given_weights():
     actor = RolloutActor(setup(Guidance(get_weights(policy(2, 0.0)), 0.5)), 0)
-    before = get_weights(actor.guide._acting.policy)
+    before = get_weights(actor.player.guide.policy)
     for version in (1, 2):
         actor.rollout(get_weights(policy(version, 0.5)), version)
-    after = get_weights(actor.guide._acting.policy)
+    after = get_weights(actor.player.guide.policy)
     assert all((before[name] == after[name]).all() for name in before)
 
 
@@ -105,13 +117,13 @@ def test_the_task_stands_where_goals_stood_and_only_there():
     spec = seen()
     assert MISSION not in spec.fields
     assert spec.fields["goals"].shape == (3,)
-    env, goal, obs = world()
+    env, obs = world()
     for _ in range(60):
         names = [[env.texts[int(text)] for text in row] for row in obs["goals"]]
         assert names == [["place crafting table", NO_GOAL, NO_GOAL]] * 6
-        assert goal.names(2) == ["place crafting table"]
+        assert env.goals_of(2) == ["place crafting table"]
         transition = env.advance(np.random.default_rng(0).integers(0, 27, 6))
-        assert (goal.advance(transition) == 0).all()
+        assert (transition.rewards["goal"] == 0).all()
         obs = transition.obs
         if len(transition.final_index):
             assert transition.final_obs["goals"].shape == (len(transition.final_index), 3)
@@ -121,13 +133,14 @@ def test_the_task_stands_where_goals_stood_and_only_there():
 
 
 def test_subgoals_are_told_one_after_the_other():
-    env, goal, obs = world(1, subgoals="shown", task="place crafting table")
+    env, obs = world(1, subgoals="shown", task="place crafting table")
     assert env.texts[int(obs["goals"][0, 0])] == env.texts[int(obs[MISSION][0])] != "place crafting table"
-    assert goal.names(0) == [env.texts[int(obs[MISSION][0])]]
+    assert env.goals_of(0) == [env.texts[int(obs[MISSION][0])]]
 
 
 def test_a_policy_pretrained_with_suggested_goals_can_be_told_a_task():
-    before = build_policy(POLICY, seen(GoalsConfig(source="model", limit=3), length=40), 0)
+    goals = GoalsConfig(source="model", limit=3)
+    before = build_policy(POLICY, suggested.spec(goals, envs.spec("crafter/Named", length=40)), 0)
     after = build_policy(POLICY, seen(), 1)
     set_weights(after, get_weights(before))
     assert torch.equal(after.q.value[0].weight, before.q.value[0].weight)

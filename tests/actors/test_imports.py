@@ -76,7 +76,7 @@ assert "torch" in sys.modules  # by the learner's half of this process
         """
 player = actor("toy/Line", network="mlp")
 assert "torch" not in sys.modules
-player.acting  # it reads the mission
+player.player  # it reads the mission
 assert "torch" in sys.modules
 """
     )

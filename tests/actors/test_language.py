@@ -6,7 +6,9 @@ import pytest
 import envs
 from actors import language
 from actors.evaluate import play
-from actors.language import LanguageModelAway, LanguagePlayer, LanguageSetup
+from actors.language import LanguageSetup
+from actors.players import language_model
+from actors.players.language_model import LanguageModelAway, LanguagePlayer
 from llm_service.errors import BudgetExhausted, UsageError
 from llm_service.records import Answer, Status
 
@@ -29,12 +31,12 @@ class Door:
 
 def played(door, patience_s, greedy=True):
     env = envs.make("toy/Line", 4, 0)
-    return play(env, LanguagePlayer(door, greedy, patience_s), np.arange(4), 0)
+    return play(env, LanguagePlayer(door, patience_s), np.arange(4), greedy)
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(language, "PAUSE_S", 0.0)
+    monkeypatch.setattr(language_model, "PAUSE_S", 0.0)
 
 
 @pytest.mark.parametrize("greedy", [True, False])

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-import actors.language_policy
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor
-from actors.evaluate import PolicyPlayer, play
-from actors.history import History
-from actors.language_policy import LanguageActing, LocalModel
+from actors.evaluate import play
+from actors.players import language_policy
+from actors.players.language_policy import LocalModel, PromptedPlayer
+from actors.wrappers.history import History
 from envs.records import HELD_OUT_FIRST
 from learner.group import build_policy, get_weights
 from learner.history import FIELD, remembered
@@ -42,7 +42,9 @@ def world(n=4, seed=3):
 
 
 def at_work(policy, env, alone=False):
-    return LanguageActing(LocalModel(policy), env, alone)
+    player = PromptedPlayer(LocalModel(policy), alone)
+    player.begin(env)
+    return player
 
 
 def spec():
@@ -95,7 +97,7 @@ def test_only_what_is_new_is_computed_among_what_is_known():
 
 
 def test_what_is_remembered_is_bounded(monkeypatch):
-    monkeypatch.setattr(actors.language_policy, "REMEMBERED", 3)
+    monkeypatch.setattr(language_policy, "REMEMBERED", 3)
     env, obs, _ = world()
     policy = policy_of("t5", spec())
     acting, count = at_work(policy, env), Count(policy)
@@ -132,8 +134,9 @@ def test_in_another_env_whose_texts_have_other_ids_it_is_the_same_policy(alone):
         twin.texts.intern(text)
     same = twin.begin()
     assert (same["caption"] != obs["caption"]).any()
-    other, count = acting.play_in(twin), Count(policy)
-    assert (other.env, other.version, other.alone, other.varied) == (twin, 7, alone, True)
+    other, count = acting.twin(), Count(policy)
+    other.begin(twin)
+    assert (other.env, other.version, other.alone) == (twin, 7, alone)
     found = other.step(same)
     assert count.taken() == 4  # ids of the first env mean nothing here
     assert np.array_equal(found[0], logits)
@@ -149,9 +152,8 @@ def test_evaluation_has_plain_prompts_and_training_goes_on_with_varied_ones():
     config = config_of("llama", WORDY)
     seen = remembered(config, spec())
     policy, plain = (policy_of("llama", spec(), prompt=prompt) for prompt in (WORDY, {"observations": 3}))
-    env = envs.make("babyai/GoToLocal", 4, 3, **OPTIONS)
-    history = History(env, ["caption"], 3)
-    obs = history.observe(env.begin())
+    env = History(envs.make("babyai/GoToLocal", 4, 3, **OPTIONS), ["caption"], 3)
+    obs = env.begin()
     acting = at_work(policy, env)
     assert set(policy.fields) == {"mission", "caption", FIELD} < set(seen.fields)
     before = acting.step(obs)[0]
@@ -161,9 +163,9 @@ def test_evaluation_has_plain_prompts_and_training_goes_on_with_varied_ones():
     seeds = HELD_OUT_FIRST + np.arange(4)
     played = []
     for one in (policy, plain):
-        held = envs.make("babyai/GoToLocal", 4, **OPTIONS)
-        player = PolicyPlayer(acting if one is policy else at_work(plain, env), greedy=True)
-        played.append(play(held, player, seeds, history=History(held, ["caption"], 3)).episodes)
+        held = History(envs.make("babyai/GoToLocal", 4, **OPTIONS), ["caption"], 3)
+        player = (acting if one is policy else at_work(plain, env)).twin()
+        played.append(play(held, player, seeds).episodes)
     np.testing.assert_array_equal(played[0].length, played[1].length)
     np.testing.assert_array_equal(played[0].total, played[1].total)
     acting._known.clear()
@@ -177,7 +179,9 @@ def setup(sync=True, **lm):
     config = config_of("llama", WORDY, temperature=8.0, **lm)
     options = OPTIONS | {"max_steps": 7}
     seen = remembered(config, envs.spec(WORLD, **options))
-    return ActorSetup(WORLD, options, seen, ActorsConfig(n=1, envs=3, steps=5), config, 5, sync)
+    return ActorSetup(
+        WORLD, options, seen, ActorsConfig(n=1, envs=3, steps=5), config, 5, sync, wrappers={"history": config}
+    )
 
 
 def equal(one, other):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import envs
-from actors import Played
-from actors.language_policy import LanguageActing, LocalModel
+from actors import ActorSetup, Played
+from actors.players.language_policy import LocalModel, PromptedPlayer
 from cluster import config as configuration
 from cluster import run_data
 from cluster.cases import CASES, UNCHANGED
@@ -283,10 +283,12 @@ def test_in_another_world_logits_are_those_of_a_policy_of_that_world(model, name
     env = envs.make(there.env.id, 5, **there.env.options)
     obs = env.begin(np.arange(5))
     obs["history"] = np.full((5, 2), env.texts.intern(""), np.int32)
-    home = envs.make(config.env.id, 1, **config.env.options)
-    acting = LanguageActing(LocalModel(build_policy(config.policy, configuration.seen(config), 0)), home, False)
-    moved = acting.play_in(env, acting.prompter.within(there.policy, spec))
-    own = LanguageActing(LocalModel(build_policy(there.policy, spec, 0)), env, False)
+    home = PromptedPlayer(LocalModel(build_policy(config.policy, configuration.seen(config), 0)), False)
+    elsewhere = ActorSetup(there.env.id, there.env.options, spec, there.actors, there.policy, 0, False)
+    moved = home.twin(elsewhere)
+    own = PromptedPlayer(LocalModel(build_policy(there.policy, spec, 0)), False)
+    for player in (moved, own):
+        player.begin(env, np.arange(5))
     logits, expected = (each.step(obs)[0] for each in (moved, own))
     assert logits.shape == (5, len(spec.action_names))
     np.testing.assert_allclose(logits, expected, atol=1e-5)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import envs
-from actors import ActorsConfig, ActorSetup, RolloutActor
+from actors import ActorsConfig, ActorSetup, RolloutActor, wrappers
 from envs.api import Field
 from learner.adam import Adam, step_by_arrays
 from learner.algorithms.dqn import DQN, DQNConfig
@@ -15,7 +15,7 @@ from learner.collective import Group
 from learner.config import LearnerConfig
 from learner.descent import descend
 from learner.distinct import Remembered, distinct, texts_of
-from learner.goals import GoalsConfig, told
+from learner.goals import GoalsConfig
 from learner.group import build_policy, get_weights
 from learner.models import PolicyConfig
 from tests.learner.setups import rank_of
@@ -26,10 +26,10 @@ WORLDS = {
         "crafter/Text",
         {"observe": ["view", "items", "counts", "pixels"]},
         {"network": "texts"},
-        GoalsConfig(),
+        None,
     ),
-    "numbers": ("toy/Line", {}, {"network": "mlp"}, GoalsConfig()),
-    "grid and text": ("babyai/GoToLocal", {}, {"network": "film"}, GoalsConfig()),
+    "numbers": ("toy/Line", {}, {"network": "mlp"}, None),
+    "grid and text": ("babyai/GoToLocal", {}, {"network": "film"}, None),
 }
 DISTRIBUTIONS = {"atoms": 51, "v_min": -1.0, "v_max": 1.0}
 
@@ -37,10 +37,11 @@ DISTRIBUTIONS = {"atoms": 51, "v_min": -1.0, "v_max": 1.0}
 def learner_of(world, chosen=None, **options):
     """A DQN that has heard of 8 envs x 32 steps, and whose target differs from its policy."""
     env, env_options, policy, goals = WORLDS[world]
-    spec = told(goals, envs.spec(env, **env_options))
+    beside = {"goals": goals} if goals else {}
+    spec = wrappers.seen(beside, envs.spec(env, **env_options))
     config = PolicyConfig(hidden=16, head="dueling", **policy, **chosen or {})
     actor = RolloutActor(
-        ActorSetup(env, env_options, spec, ActorsConfig(n=1, envs=8, steps=32), config, 1, True, goals=goals), 0
+        ActorSetup(env, env_options, spec, ActorsConfig(n=1, envs=8, steps=32), config, 1, True, None, beside), 0
     )
     dqn = DQN(
         rank_of(

@@ -193,7 +193,7 @@ def test_epsilon_falls_with_what_was_seen_and_travels_with_the_weights():
         found.append(report["policy/epsilon"])
         assert get_weights(dqn.policy)["q.epsilon"] == np.float32(report["policy/epsilon"])
     assert found == pytest.approx([0.7, 0.5, 0.3, 0.1, 0.1])
-    assert actor.acting.policy.q.epsilon.item() == pytest.approx(0.1)  # played with it last
+    assert actor.player.policy.q.epsilon.item() == pytest.approx(0.1)  # played with it last
 
 
 def test_learning_and_epsilon_may_wait_for_a_reward():

@@ -160,7 +160,8 @@ def test_behaviour_is_a_softmax_over_values_and_a_share_of_any_action():
 
 def learner_of(**options):
     """A DQN that has heard of 8 envs x 32 steps, and whose target differs from its policy."""
-    actor = RolloutActor(ActorSetup(WORLD, OPTIONS, SPEC, ActorsConfig(n=1, envs=8, steps=32), CONFIG, 1, True), 0)
+    actors, wrappers = ActorsConfig(n=1, envs=8, steps=32), {"history": CONFIG}
+    actor = RolloutActor(ActorSetup(WORLD, OPTIONS, SPEC, actors, CONFIG, 1, True, None, wrappers), 0)
     dqn = DQN(
         rank_of(
             LearnerConfig(algorithm="dqn", minibatch=64, learning_rate=1e-3),

@@ -8,7 +8,6 @@ import torch
 
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor
-from actors.evaluate import PolicyPlayer
 from cluster.config import compose
 from cluster.overrides import UsageError
 from envs.api import EnvSpec, Field
@@ -50,12 +49,12 @@ class Watched:
 def test_who_acts_sees_what_the_replay_shows(stack):
     actor = actor_of(stack)
     replay = Replay(visible(chosen(stack), actor.setup.spec).fields, 17, np.arange(N), 3000, 3, stack)
-    weights = get_weights(actor.acting.policy)
+    weights = get_weights(actor.player.policy)
     acted, ended, state = defaultdict(list), 0, None
     for round_ in range(4):
         if round_ == 2:  # another takes over, from what the first one has handed in
             actor = actor_of(stack, state)
-        watched = Watched(actor.acting.policy)
+        watched = Watched(actor.player.policy)
         summary, chunk = actor.rollout(weights, round_)
         replay.insert(chunk)
         state = summary.state
@@ -80,16 +79,17 @@ def test_who_acts_sees_what_the_replay_shows(stack):
 
 def test_an_evaluation_sees_frames_of_its_own_episodes():
     actor, env = actor_of(3), envs.make(ENV, 2, **OPTIONS)
-    actor.rollout(get_weights(actor.acting.policy), 0)
-    watched = Watched(actor.acting.policy)
-    player = PolicyPlayer(actor.acting, greedy=True)
+    actor.rollout(get_weights(actor.player.policy), 0)
+    watched = Watched(actor.player.policy)
+    player = actor.player.twin()
     seeds = np.array([5, 6], np.int64)
     frames = [(obs := env.begin(seeds))["pixels"]]
-    player.begin(env, seeds)
+    state = player.begin(env, seeds)
     for k in range(5):
-        obs = env.advance(player.act(env, obs)).obs
+        action, _, _, state = player.act(obs, state, None)
+        obs = env.advance(action).obs
         if k == 2:
-            player.forget(np.array([1], np.int32))  # as if its episode had ended
+            state[1] = 0  # as if its episode had ended
         frames.append(obs["pixels"])
     for k, shown in enumerate(watched.shown):
         for env_index, first in ((0, 0), (1, 3 if k > 2 else 0)):
@@ -157,7 +157,7 @@ def test_stacks_that_cannot_be_are_refused(words, reason):
 def test_what_is_judged_for_its_novelty_is_the_newest_picture_alone():
     actor = actor_of(4)
     replay = Replay(visible(chosen(4), actor.setup.spec).fields, 17, np.arange(N), 3000, 3, 4)
-    weights = get_weights(actor.acting.policy)
+    weights = get_weights(actor.player.policy)
     for k in range(3):
         replay.insert(actor.rollout(weights, k)[1])
     walks = []

@@ -22,8 +22,8 @@ from transformers import (
 )
 
 import envs
-from actors.history import History
 from actors.sampling import sample
+from actors.wrappers.history import History
 from learner.group import build_policy, get_weights, set_weights
 from learner.history import FIELD, remembered
 from learner.losses import FORBIDDEN, Loss, Steps
@@ -90,15 +90,11 @@ def policy_of(name, spec=None, seed=0, prompt=None, **lm):
 def states(observations=1, envs_=5, steps=4):
     """Observations [B] of some play, the strings that they name, and these as people read them."""
     env = envs.make(WORLD, envs_, 3, **OPTIONS)
-    history = History(env, ["caption"], observations) if observations > 1 else None
-    obs = history.observe(env.begin()) if history else env.begin()
-    rows = [obs]
+    env = History(env, ["caption"], observations) if observations > 1 else env
+    rows = [env.begin()]
     for action in np.random.default_rng(0).integers(3, size=(steps - 1, envs_)):
-        transition = env.advance(action)
-        if history:
-            history.advance(action, transition)
-        rows.append(transition.obs)
-    names = ("mission", "caption", *([FIELD] if history else []))
+        rows.append(env.advance(action).obs)
+    names = ("mission", "caption", *([FIELD] if observations > 1 else []))
     return {name: np.concatenate([row[name] for row in rows]) for name in names}, env.texts
 
 

@@ -15,7 +15,7 @@ from learner.batch import collate
 from learner.collective import Group
 from learner.config import LearnerConfig
 from learner.group import build_policy, get_weights
-from learner.history import remembered
+from learner.history import remembered, remembers
 from learner.losses import REPORT, Steps
 from learner.models.llm_policy import LanguagePolicy
 from tests.learner.doors import Doors
@@ -30,8 +30,9 @@ WORDY = {"observations": 2, "paraphrase": 0.5, "synonyms": 0.5}
 
 def setup(config, n=1, sync=False, size=4, steps=6):
     options = OPTIONS | {"max_steps": 9}
-    spec = remembered(config, envs.spec(WORLD, **options))
-    return ActorSetup(WORLD, options, spec, ActorsConfig(n=n, envs=size, steps=steps), config, SEED, sync)
+    spec, actors = remembered(config, envs.spec(WORLD, **options)), ActorsConfig(n=n, envs=size, steps=steps)
+    beside = {"history": config} if remembers(config) else {}
+    return ActorSetup(WORLD, options, spec, actors, config, SEED, sync, None, beside)
 
 
 def explorer(name, prompt=None, **lm):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from actors.goals import COUNTS
+from actors.wrappers.goals import COUNTS
 from cluster import goal_table, plots, report
 from cluster.goal_page import MOST_GOALS
 from llm_service.records import Source

@@ -1,4 +1,4 @@
-"""A language model's policy at work: the face of `ActingPolicy`, for a policy that reads prompts.
+"""A language model's policy as a player: its prompts, and a model that answers them.
 
     texts of N states ──> known under these weights? ──> logits [N, A], values [N]
                       └──> prompts ──> the model, here or in the policy server
@@ -10,18 +10,20 @@ happened to meet before it was stopped and resumed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from actors.players import LogitsPlayer
 from actors.sampling import Step
-from envs.api import EnvSpec, Observation, VectorEnv
-from learner.models.config import PolicyConfig
+from envs.api import DenseEnv, Observation
+from learner.models.config import LANGUAGE_MODEL
 from learner.models.prompter import Asked, Prompter
 
 if TYPE_CHECKING:
+    from actors.setup import ActorSetup
     from learner.group import Weights
     from learner.models.llm_policy import LanguagePolicy
 
@@ -62,50 +64,38 @@ class LocalModel:
         return logits.numpy(), values.numpy()
 
 
-class ServedModel:
-    """The policy server's model: what is here is its tokenizer.
-
-    Args:
-        config, spec: of the policy.
-        call: `PolicyServer.answer`, wherever that is.
-    """
-
-    def __init__(self, config: PolicyConfig, spec: EnvSpec, call: Callable[..., Any]) -> None:
-        from learner.models.language_model import inspect
-
-        self.prompter = Prompter(config, spec, inspect(config.lm))
-        self._call, self._version = call, -1
-
-    def load(self, weights: Weights | None, version: int) -> None:
-        self._version = version
-
-    def answer(self, asked: Sequence[Asked]) -> Answer:
-        answer: Answer = self._call(self._version, asked)
-        return answer
+def suits(setup: ActorSetup) -> bool:
+    return setup.policy.network == LANGUAGE_MODEL and setup.server is None
 
 
-class LanguageActing:
+def make(setup: ActorSetup, caller: str) -> PromptedPlayer:
+    import torch
+
+    from learner.group import build_policy
+    from learner.models.llm_policy import LanguagePolicy
+
+    torch.set_num_threads(1)  # actors share the cores with each other
+    policy = build_policy(setup.policy, setup.spec, setup.seed)
+    assert isinstance(policy, LanguagePolicy)
+    return PromptedPlayer(LocalModel(policy), setup.sync)
+
+
+class PromptedPlayer(LogitsPlayer):
     """A language policy that only acts: weights by version, and every state computed once per version.
 
     With `alone`, nothing is remembered.
 
     Args:
         prompter: asks the model; None: the model's own.
-
-    Attributes:
-        varied: prompts are varied as in training; false where the policy is evaluated.
     """
 
-    def __init__(self, model: Model, env: VectorEnv, alone: bool, prompter: Prompter | None = None) -> None:
-        self.model, self.env, self.alone = model, env, alone
+    def __init__(self, model: Model, alone: bool, prompter: Prompter | None = None) -> None:
+        self.model, self.alone = model, alone
         self.prompter = prompter or model.prompter
         self.fields, self.text_fields = self.prompter.fields, self.prompter.text_fields
         self.version = -1
-        self.varied = True
+        self._varied = True  # prompts, as in training; not where the policy is judged
         self._known: dict[bytes, tuple[NDArray[np.float32], np.float32]] = {}
-
-    def initial_state(self, n: int) -> None:
-        """It remembers nothing: earlier observations are part of an observation."""
 
     def load(self, weights: Weights | None, version: int) -> None:
         """Take new weights, which a policy server has already; equal versions are skipped."""
@@ -114,10 +104,15 @@ class LanguageActing:
             self.version = version
             self._known.clear()
 
-    def play_in(self, env: VectorEnv, prompter: Prompter | None = None) -> LanguageActing:
-        """The same policy at work in another env, whose texts have other ids, and maybe asked by another prompter."""
-        other = LanguageActing(self.model, env, self.alone, prompter or self.prompter)
-        other.version, other.varied = self.version, self.varied
+    def begin(self, env: DenseEnv, seeds: NDArray[np.int64] | None = None) -> None:
+        """It remembers nothing: earlier observations are part of an observation."""
+        self.env, self._varied = env, seeds is None
+        self._known.clear()  # by ids of texts, which differ between envs
+
+    def twin(self, elsewhere: ActorSetup | None = None) -> PromptedPlayer:
+        prompter = self.prompter.within(elsewhere.policy, elsewhere.spec) if elsewhere else self.prompter
+        other = PromptedPlayer(self.model, self.alone, prompter)
+        other.version = self.version
         return other
 
     def step(self, obs: Observation, state: NDArray[Any] | None = None) -> Step:
@@ -140,13 +135,11 @@ class LanguageActing:
         found = [self._known[key] for key in keys]
         return np.stack([logits for logits, _ in found]), np.stack([value for _, value in found]), None
 
-    def reasons(self, obs: Observation, row: int, logits: NDArray[np.float32], action: int) -> dict[str, Any]:
-        """For people: the prompt of one of B states, the probability of each action, and the action, by their names.
-
-        logits: [A], of that state.
-        """
-        self.prompter.prompt.varied = self.varied
-        prompt, names = self.prompter.told({name: obs[name] for name in self.fields}, row, self.env.texts)
+    def explain(self, obs: Observation, i: int, action: int) -> dict[str, Any]:
+        """The prompt, the probability of each action, and the action, by their names."""
+        self.prompter.prompt.varied = self._varied
+        prompt, names = self.prompter.told({name: obs[name] for name in self.fields}, i, self.env.texts)
+        logits = self.logits[i]
         weights = np.exp(logits - logits.max(), dtype=np.float64)
         shares = (weights / weights.sum()).tolist()
         shown = {name: round(shares[place], 6) for name, place in names.items()}
@@ -154,7 +147,7 @@ class LanguageActing:
         return {"prompt": prompt, "probabilities": shown, "action": taken}
 
     def _ask(self, told: Observation) -> Answer:
-        self.prompter.prompt.varied = self.varied
+        self.prompter.prompt.varied = self._varied
         logits, values = self.model.answer(self.prompter.ask(told, self.env.texts))
         return logits[:, : self.prompter.size], values  # the model's own world may have more actions
 

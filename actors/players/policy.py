@@ -1,58 +1,67 @@
-"""A policy of PyTorch at work: weights by version; arrays in, arrays out."""
+"""A policy of PyTorch as a player: weights by version; arrays in, arrays out."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from actors.language_policy import LanguageActing, LocalModel
+from actors.players import LogitsPlayer
 from actors.sampling import Step
-from envs.api import Observation, VectorEnv
-from learner.group import AnyPolicy, Weights, set_weights
-from learner.models.llm_policy import LanguagePolicy
+from envs.api import DenseEnv, Observation
+from learner.group import Weights, build_policy, set_weights
 from learner.models.policy import Policy
 
+if TYPE_CHECKING:
+    from actors.setup import ActorSetup
 
-class ActingPolicy:
+
+def make(setup: ActorSetup, caller: str) -> TorchPlayer:
+    policy = build_policy(setup.policy, setup.spec, setup.seed)
+    assert isinstance(policy, Policy), "a language model's policy has players of its own"
+    return TorchPlayer(policy, setup.sync)
+
+
+class TorchPlayer(LogitsPlayer):
     """A policy that only acts: weights by version, and every text encoded once per version.
 
     With `alone`, texts are encoded one by one: a code's last bits then do not depend on which texts came together.
     """
 
-    def __init__(self, policy: Policy, env: VectorEnv, alone: bool) -> None:
-        self.policy, self.env, self.alone = policy.eval(), env, alone
+    def __init__(self, policy: Policy, alone: bool) -> None:
+        torch.set_num_threads(1)  # actors share the cores with each other
+        self.policy, self.alone = policy.eval(), alone
         self.fields, self.text_fields = policy.fields, policy.text_fields
         self.version = -1
         self._codes = torch.zeros(0, policy.hidden)
         self._encoded = np.zeros(0, np.bool_)
 
-    def initial_state(self, n: int) -> NDArray[Any] | None:
-        """What is remembered at the start of an episode, [n, ...], if the policy remembers anything."""
-        state = self.policy.initial_state(n)
-        return None if state is None else state.numpy()
-
     def load(self, weights: Weights | None, version: int) -> None:
-        """Take new weights; equal versions are skipped."""
         if version != self.version:
             assert weights is not None
             set_weights(self.policy, weights)
             self.version = version
             self._encoded[:] = False
 
-    def play_in(self, env: VectorEnv) -> ActingPolicy:
-        """The same policy at work in another env, whose texts have other ids."""
-        other = ActingPolicy(self.policy, env, self.alone)
+    def begin(self, env: DenseEnv, seeds: NDArray[np.int64] | None = None) -> NDArray[Any] | None:
+        self.env = env
+        self._codes, self._encoded = self._codes[:0], self._encoded[:0]  # its texts have other ids
+        state = self.policy.initial_state(env.num_envs)
+        return None if state is None else state.numpy()
+
+    def twin(self, elsewhere: ActorSetup | None = None) -> TorchPlayer:
+        assert elsewhere is None, "this policy reads no prompts, and knows one world"
+        other = TorchPlayer(self.policy, self.alone)
         other.version = self.version
         return other
 
     @torch.no_grad()
-    def step(self, obs: Observation, state: NDArray[Any] | None) -> Step:
+    def step(self, obs: Observation, state: NDArray[Any] | None = None) -> Step:
         """Logits [B, A], values [B] and next state of dense observations [B, ...].
 
-        state: `initial_state`, or what the step before returned, 0 where an episode ended.
+        state: of `begin`, or what the step before returned, 0 where an episode ended.
         """
         seen = {name: torch.from_numpy(obs[name]) for name in self.policy.fields}
         codes = self._codes
@@ -86,11 +95,3 @@ class ActingPolicy:
                 self.policy.prepare(self.env.texts.texts(group))
             )
         self._encoded[new] = True
-
-
-def act_with(policy: AnyPolicy, env: VectorEnv, alone: bool) -> ActingPolicy | LanguageActing:
-    """A policy at work in an env. One torch thread: actors share the cores with each other."""
-    torch.set_num_threads(1)
-    if isinstance(policy, LanguagePolicy):
-        return LanguageActing(LocalModel(policy), env, alone)
-    return ActingPolicy(policy, env, alone)

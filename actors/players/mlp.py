@@ -1,4 +1,4 @@
-"""A small policy at work without PyTorch: the `mlp` network with its two heads, in NumPy.
+"""A small policy as a player without PyTorch: the `mlp` network with its two heads, in NumPy.
 
     numbers of a state ──> x [B, width] ──> tanh ──> tanh ──┬──> logits [B, A]
                                         └─> tanh ──> tanh ──┴──> values [B]
@@ -17,35 +17,39 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from actors.players import LogitsPlayer
 from actors.sampling import Step
-from envs.api import EnvSpec, Observation, VectorEnv
+from envs.api import EnvSpec, Observation
 from learner.models.config import PolicyConfig, visible
 
 if TYPE_CHECKING:
+    from actors.setup import ActorSetup
     from learner.group import Weights
 
 
-def suits(config: PolicyConfig, spec: EnvSpec) -> bool:
-    """Whether a policy of this configuration can act in NumPy."""
+def suits(setup: ActorSetup) -> bool:
+    """Whether the policy can act in NumPy."""
+    config = setup.policy
     plain = (config.network, config.memory, config.head, config.stack) == ("mlp", "none", "actor_critic", 1)
-    return plain and all(field.kind != "text" for field in visible(config, spec).fields.values())
+    return plain and all(field.kind != "text" for field in visible(config, setup.spec).fields.values())
 
 
-class MLPActing:
-    """An `mlp` policy that only acts: weights by version. It has the face of `ActingPolicy`."""
+def make(setup: ActorSetup, caller: str) -> MLPPlayer:
+    return MLPPlayer(setup.policy, setup.spec)
 
-    def __init__(self, config: PolicyConfig, spec: EnvSpec, env: VectorEnv) -> None:
-        self._config, self._spec, self.env = config, spec, env
-        self.fields = visible(config, spec).fields
-        self.text_fields: list[str] = []
-        self._eyes = {name: np.eye(f.size, dtype=np.float32) for name, f in self.fields.items() if f.kind == "category"}
+
+class MLPPlayer(LogitsPlayer):
+    """An `mlp` policy that only acts: weights by version."""
+
+    def __init__(self, config: PolicyConfig, spec: EnvSpec) -> None:
+        self._config = config
+        self.fields = self._fields = visible(config, spec).fields
+        self._eyes = {
+            name: np.eye(f.size, dtype=np.float32) for name, f in self._fields.items() if f.kind == "category"
+        }
         self.version = -1
 
-    def initial_state(self, n: int) -> None:
-        """It remembers nothing."""
-
     def load(self, weights: Weights | None, version: int) -> None:
-        """Take new weights; equal versions are skipped."""
         if version != self.version:
             assert weights is not None
             # They come as read-only views of shared memory, laid out as they were saved. Here all products are of one
@@ -58,11 +62,9 @@ class MLPActing:
             self._value = _layer(w["critic.weight"].T, w["critic.bias"])
             self.version = version
 
-    def play_in(self, env: VectorEnv) -> MLPActing:
-        """The same policy at work in another env."""
-        other = copy(self)
-        other.env = env
-        return other
+    def twin(self, elsewhere: ActorSetup | None = None) -> MLPPlayer:
+        assert elsewhere is None, "this policy reads no prompts, and knows one world"
+        return copy(self)
 
     def step(self, obs: Observation, state: NDArray[Any] | None = None) -> Step:
         """Logits [B, A] and values [B] of dense observations [B, ...]."""
@@ -75,7 +77,7 @@ class MLPActing:
     def _flat(self, obs: Observation) -> NDArray[np.float32]:
         """All numbers side by side, float32 [B, width], as `Network.inputs` has them."""
         parts = []
-        for name, field in self.fields.items():
+        for name, field in self._fields.items():
             value = obs[name]
             if field.kind == "category":
                 parts.append(self._eyes[name][value])

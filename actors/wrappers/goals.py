@@ -13,21 +13,28 @@ that was told before it was done, if that is above the threshold, else 0. A goal
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import envs
-from actors.language import LanguageSetup, WhenAway
+from actors.language import WhenAway
 from actors.suggestions import Suggestions
-from actors.task_goal import TaskGoal
 from actors.vocabulary import Embed, Vocabulary
-from envs.api import Observation, Transition, VectorEnv
+from actors.wrappers import Setting
+from envs.api import DenseEnv, EnvSpec, Field, Observation, Transition, Wrapper
 from envs.text import text_hash
-from learner.goals import ANSWERED, FIELD, HELD, MISSING, NO_GOAL, GoalsConfig, most
+from learner.goals import ANSWERED, COLUMN, FIELD, HELD, MISSING, NO_GOAL, GoalsConfig
 from llm_service.embedding import embed_one
+
+Config = GoalsConfig
+PART = "goals"
+after = ()
+training_only = False
 
 COUNT_EVERY = 8
 """Steps between two looks at how sensible the suggestions are."""
@@ -41,34 +48,65 @@ _NONE = -1
 Rows = NDArray[np.int32]
 
 
-class Goals:
-    """The goals of the running episodes of one env batch.
+def applies(config: GoalsConfig) -> bool:
+    return config.source not in ("none", "task")
+
+
+def spec(config: GoalsConfig, spec: EnvSpec) -> EnvSpec:
+    """The world with the field `goals`, if the policy is told."""
+    if not config.told:
+        return spec
+    return dataclasses.replace(spec, fields=spec.fields | {FIELD: Field("text", (most(config, spec),))})
+
+
+def most(config: GoalsConfig, spec: EnvSpec) -> int:
+    """How many goals an env has at most at a time."""
+    return {"model": config.limit, "actions": len(spec.action_names)}.get(config.source, len(spec.goals))
+
+
+def make(config: GoalsConfig, env: DenseEnv, setting: Setting) -> Goals:
+    language = setting.language
+    if not config.asks:
+        return Goals(config, env)
+    assert language is not None, "the controller starts the service for stages that ask it"
+    when_away = "wait" if setting.patient else language.when_away
+
+    def suggestions() -> Suggestions:
+        door = language.door(setting.caller, "none")  # `Suggestions` asks again by itself
+        return Suggestions(door, config, env.env_spec.goals, stop=when_away == "stop")
+
+    return Goals(config, env, suggestions, when_away)
+
+
+class Goals(Wrapper):
+    """Goals of the running episodes: the field `goals`, the reward column `goal`, `llm_status`, `Episodes.away`.
 
     Args:
         config: how goals are had and paid.
-        env: the worlds, which have begun.
-        suggestions: of the language model, for sources that ask it.
+        env: the worlds.
+        connect: makes the language model's suggestions, for sources that ask it; called once, by `begin` or `restore`.
         when_away: what to do while an answer is not there.
 
     Attributes:
         told: int32 [N, K] text ids, for the observation.
         status: uint8 [N], whence the goals are: `ANSWERED`, `HELD`, `MISSING`; 0 where no model is asked.
         away: int32 [N], steps of the running episodes for which no answer was there.
-        counted: bool [N], the envs that `report` is about; all, if nobody says otherwise.
     """
 
     def __init__(
         self,
         config: GoalsConfig,
-        env: VectorEnv,
-        suggestions: Suggestions | None = None,
+        env: DenseEnv,
+        connect: Callable[[], Suggestions] | None = None,
         when_away: WhenAway = "wait",
         embed: Embed = embed_one,
     ) -> None:
-        self.config, self.env, self._suggestions, self._when_away = config, env, suggestions, when_away
+        super().__init__(env)
+        self.config, self._connect, self._when_away = config, connect, when_away
+        self._suggestions: Suggestions | None = None
         spec, n = env.env_spec, env.num_envs
         self.words = Vocabulary(envs.knowledge(spec.id).get("synonyms", ()), embed)
-        self._own = np.array([self.words.goal(name) for name in spec.goals], np.int32)  # of the world
+        self._own_goals = np.array([self.words.goal(name) for name in spec.goals], np.int32)  # of the world
         every = spec.action_names if config.source == "actions" else ()
         self._actions = np.array([self.words.goal(name) for name in every], np.int32)
         self.size = most(config, spec)
@@ -82,23 +120,31 @@ class Goals:
         self._text_of = np.zeros(0, np.int32)  # by goal
         self.status = np.zeros(n, np.uint8)
         self.away = np.zeros(n, np.int32)
-        self.counted = np.ones(n, np.bool_)
+        self._seconds = 0.0
         self._steps = 0
         self._told_in_episode = np.zeros((n, 0), np.bool_)  # by goal
         self._paid_in_episode = np.zeros((n, 0), np.bool_)
         self._counts = np.zeros((0, len(COUNTS)), np.int64)
-        self._tell()
 
     # ---- a step -------------------------------------------------------------------------------------------------
 
-    def advance(self, transition: Transition) -> NDArray[np.float32]:
-        """After a step of the env: the reward for it, float32 [N]. Adds goals to the observations, and `away`.
+    def begin(self, seeds: NDArray[np.int64] | None = None) -> Observation:
+        """Start the next episodes, whose first situations are asked about.
 
         Raises:
-            AwayTooLong, BudgetExhausted, UsageError: as `Suggestions`.
+            AwayTooLong, BudgetExhausted, UsageError: as `Suggestions`; also by `advance` and `restore`.
         """
-        self.away += self.status > ANSWERED
-        reward = self._pay()
+        obs = self.env.begin(seeds)
+        self._forget(np.arange(self.num_envs))
+        return self._begun(obs)
+
+    def advance(self, actions: NDArray[Any]) -> Transition:
+        status = self.status.copy()
+        transition = self.env.advance(actions)
+        began = time.perf_counter()
+        transition.llm_status = status
+        self.away += status > ANSWERED
+        transition.rewards[COLUMN] = self._pay()
         ended = transition.final_index
         if len(ended):
             if self.config.told:
@@ -106,16 +152,24 @@ class Goals:
             transition.episodes.away = self.away[ended]
             self._end(ended)
         self._tell()
-        transition.obs = self.observe(transition.obs)
-        return reward
+        transition.obs = self._observed(transition.obs)
+        self._seconds += time.perf_counter() - began
+        return transition
 
-    def observe(self, obs: Observation) -> Observation:
+    def _begun(self, obs: Observation) -> Observation:
+        """Have goals in worlds that have just begun, or were restored."""
+        if self._suggestions is None and self._connect:
+            self._suggestions = self._connect()
+        self._tell()
+        return self._observed(obs)
+
+    def _observed(self, obs: Observation) -> Observation:
         """Add the goals to an observation of all envs, if the policy is told."""
         return obs | {FIELD: self.told} if self.config.told else obs
 
     def _pay(self) -> NDArray[np.float32]:
         """Reward for what was done [N], and take it for reached."""
-        deed, each = self._deeds(), np.arange(self.env.num_envs)
+        deed, each = self._deeds(), np.arange(self.num_envs)
         similarity = self.words.similarity[deed[:, None], self._offered]
         hit = similarity > self.config.threshold
         if self.config.novelty:
@@ -126,15 +180,15 @@ class Goals:
         self._reached[env, self.words.meaning[paid]] = True
         self._reached[env, self.words.deed_meaning[deed[env]]] = True
         self._paid_in_episode[env, paid] = True
-        np.add.at(self._counts[:, COUNTS.index("paid")], paid[self.counted[env]], 1)
+        np.add.at(self._counts[:, COUNTS.index("paid")], paid[self.env.counted[env]], 1)
         return reward
 
     def _deeds(self) -> Rows:
         """What was done in the last step, [N]; `_NONE` for nothing of note."""
-        events = self.env.events
-        self._deed_of = _grown(self._deed_of, len(self.env.texts))
+        events = self.events
+        self._deed_of = _grown(self._deed_of, len(self.texts))
         for text in np.unique(events[(events >= 0) & (self._deed_of[events] == 0)]).tolist():
-            self._deed_of[text] = 1 + self.words.deed(self.env.texts[text])
+            self._deed_of[text] = 1 + self.words.deed(self.texts[text])
         self._make_room()
         deeds: Rows = np.where(events >= 0, self._deed_of[events] - 1, _NONE)
         return deeds
@@ -143,16 +197,20 @@ class Goals:
         """Of the suggested goals [N, K], those that count still; the others are `_NONE`."""
         if not self.config.novelty:
             return self._suggested
-        each = np.arange(self.env.num_envs)[:, None]
+        each = np.arange(self.num_envs)[:, None]
         reached = self._reached[each, self.words.meaning[self._suggested]]
         return np.where(reached, np.int32(_NONE), self._suggested)
 
     def _end(self, index: NDArray[np.int32]) -> None:
         """The episodes of these envs are over."""
         counts = self._counts.T
-        counted = index[self.counted[index]]
+        counted = index[self.env.counted[index]]
         counts[COUNTS.index("episodes_told")] += self._told_in_episode[counted].sum(0)
         counts[COUNTS.index("episodes_paid")] += (self._told_in_episode & self._paid_in_episode)[counted].sum(0)
+        self._forget(index)
+
+    def _forget(self, index: NDArray[np.integer[Any]]) -> None:
+        """What is known of the running episodes of these envs."""
         for of_episode in (self._reached, self._told_in_episode, self._paid_in_episode):
             of_episode[index] = False
         self._suggested[index] = _NONE
@@ -163,7 +221,7 @@ class Goals:
         if self.config.source == "actions":
             self._suggested[:] = self._actions
         elif self.config.source == "oracle":
-            self._suggested = np.where(self.env.possible_goals(), self._own, np.int32(_NONE))
+            self._suggested = np.where(self.possible_goals(), self._own_goals, np.int32(_NONE))
         else:
             self._suggest()
         self._make_room()
@@ -171,7 +229,7 @@ class Goals:
         self.told = self._texts(self._offered)
         env, place = np.nonzero(self._offered >= 0)
         self._told_in_episode[env, self._offered[env, place]] = True
-        if self._steps % COUNT_EVERY == 0 and len(self._own):
+        if self._steps % COUNT_EVERY == 0 and len(self._own_goals):
             self._count()
         self._steps += 1
 
@@ -179,13 +237,13 @@ class Goals:
 
     def _suggest(self) -> None:
         assert self._suggestions is not None, "sources that ask a model are given its suggestions"
-        situations = self.env.situations()
-        known = len(self.env.texts)
+        situations = self.situations()
+        known = len(self.texts)
         self._answer_of, self._asked = _grown(self._answer_of, known), _grown(self._asked, known)
         new = np.unique(situations[~self._asked[situations]])
         self._asked[new] = True
         if len(new):
-            self._suggestions.ask(self.env.texts.texts(new))
+            self._suggestions.ask(self.texts.texts(new))
         waits = self._when_away in ("wait", "stop") and not self._answer_of[situations].all()
         for situation, goals in (self._suggestions.wait() if waits else self._suggestions.poll()).items():
             self._learn(situation, goals)
@@ -202,14 +260,14 @@ class Goals:
         self._answers = np.concatenate([self._answers, answer[None]])
         # Shuffled: one of the answers so far, this one among them, which follows from the situation's words alone.
         row = 1 + text_hash(situation) % own if self.config.shuffled else own
-        self._answer_of = _grown(self._answer_of, len(self.env.texts))
-        self._answer_of[self.env.texts.intern(situation)] = row
+        self._answer_of = _grown(self._answer_of, len(self.texts))
+        self._answer_of[self.texts.intern(situation)] = row
 
     def _texts(self, goals: Rows) -> Rows:
         """Goals [..., K] as text ids."""
         names = [*self.words.goals, NO_GOAL]
         if len(self._text_of) != len(names):
-            self._text_of = np.array([self.env.texts.intern(name) for name in names], np.int32)
+            self._text_of = np.array([self.texts.intern(name) for name in names], np.int32)
         result: Rows = self._text_of[goals]
         return result
 
@@ -227,77 +285,60 @@ class Goals:
 
     def _count(self) -> None:
         """How sensible the suggestions are now."""
-        possible = self.env.possible_goals()  # [N, world's goals]
-        sense = np.zeros((self.env.num_envs, len(self.words.meanings) + 1), np.bool_)
-        own = self.words.meaning[self._own]
+        possible = self.possible_goals()  # [N, world's goals]
+        sense = np.zeros((self.num_envs, len(self.words.meanings) + 1), np.bool_)
+        own = self.words.meaning[self._own_goals]
         sense[:, own] = possible
-        meaning, each = self.words.meaning[self._offered], np.arange(self.env.num_envs)[:, None]
+        meaning, each = self.words.meaning[self._offered], np.arange(self.num_envs)[:, None]
         good = sense[each, meaning]
         early = np.isin(meaning, own) & ~good
-        there = (self._offered >= 0) & self.counted[:, None]
+        there = (self._offered >= 0) & self.env.counted[:, None]
         for column, which in (("good", good), ("early", early), ("senseless", ~good & ~early)):
             np.add.at(self._counts[:, COUNTS.index(column)], self._offered[which & there], 1)
         told = np.zeros_like(sense)
         told[each, meaning] = True
-        wanted = possible & self.counted[:, None]
+        wanted = possible & self.env.counted[:, None]
         if self.config.novelty:
             wanted &= ~self._reached[:, own]
-        self._counts[self._own, COUNTS.index("possible")] += wanted.sum(0)
-        self._counts[self._own, COUNTS.index("possible_told")] += (wanted & told[:, own]).sum(0)
+        self._counts[self._own_goals, COUNTS.index("possible")] += wanted.sum(0)
+        self._counts[self._own_goals, COUNTS.index("possible_told")] += (wanted & told[:, own]).sum(0)
 
-    def names(self, i: int) -> list[str]:
-        """The goals of env i now."""
+    def goals_of(self, i: int) -> list[str]:
         return [self.words.goals[goal] for goal in self._offered[i].tolist() if goal >= 0]
 
-    def report(self) -> dict[str, list[int]]:
+    def report(self) -> dict[str, Any]:
         """Counts since the last report, by goal: numbers as `COUNTS` names them."""
         counted = {name: row for name, row in zip(self.words.goals, self._counts.tolist(), strict=False) if any(row)}
         self._counts[:] = 0
-        return counted
+        return self.env.report() | {self.name: counted}
+
+    def seconds(self) -> dict[str, float]:
+        taken, self._seconds = self._seconds, 0.0
+        return self.env.seconds() | {self.name: taken}
 
     # ---- state between two steps --------------------------------------------------------------------------------
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What a successor needs besides the env's state."""
-        return {
+        """What was reached and what stands; answers come again from the service, which asks no question twice."""
+        own = {
             "goals": _packed(self.words.goals),
             "meanings": _packed(list(self.words.meanings)),
             "reached": self._reached.copy(),
             "suggested": self._suggested.copy(),
             "away": self.away.copy(),
         }
+        return self.env.state() | self._named(own)
 
-    def restore(self, state: dict[str, NDArray[Any]]) -> None:
-        """Continue from `state()`, in an env that stands where it stood."""
-        goals = np.array([self.words.goal(name) for name in _unpacked(state["goals"])] + [_NONE], np.int32)
-        meanings = [self.words.means(name) for name in _unpacked(state["meanings"])]
+    def restore(self, state: dict[str, NDArray[Any]]) -> Observation:
+        obs, own = self.env.restore(state), self._own(state)
+        goals = np.array([self.words.goal(name) for name in _unpacked(own["goals"])] + [_NONE], np.int32)
+        meanings = [self.words.means(name) for name in _unpacked(own["meanings"])]
         self._make_room()
         self._reached[:] = False
-        self._reached[:, meanings] = state["reached"][:, : len(meanings)]
-        self._suggested = goals[state["suggested"]]
-        self.away[:] = state["away"]
-        self._tell()
-
-
-def make(
-    config: GoalsConfig, env: VectorEnv, language: LanguageSetup | None, caller: str, patient: bool
-) -> Goals | TaskGoal:
-    """The goals of worlds that have begun.
-
-    Args:
-        language: where the service is, for sources that ask a model.
-        caller: who asks.
-        patient: wait for every answer, whatever `llm.when_away` says.
-    """
-    if config.source == "task":
-        return TaskGoal(config, env)
-    if not config.asks:
-        return Goals(config, env)
-    assert language is not None, "the controller starts the service for stages that ask it"
-    when_away = "wait" if patient else language.when_away
-    door = language.door(caller, "none")  # `Suggestions` asks again by itself
-    suggestions = Suggestions(door, config, env.env_spec.goals, stop=when_away == "stop")
-    return Goals(config, env, suggestions, when_away)
+        self._reached[:, meanings] = own["reached"][:, : len(meanings)]
+        self._suggested = goals[own["suggested"]]
+        self.away[:] = own["away"]
+        return self._begun(obs)
 
 
 def _grown(column: NDArray[Any], length: int) -> NDArray[Any]:

@@ -1,0 +1,81 @@
+"""Guided exploration: where a policy would act at random, a trained one that stays as it is often acts in its stead.
+
+    epsilon-greedy:    1 - epsilon: the best action,   epsilon: any action
+    guided:            1 - epsilon: the best action,   epsilon * share: the guide's best,   the rest: any action
+
+Du et al. 2023 (arXiv 2302.06692), section 5.2: what was learned from suggested goals helps where rewards are rare, even
+if its values are of no use for the task.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from actors.players import LogitsPlayer, Player
+from actors.sampling import Step
+from envs.api import DenseEnv, Observation
+
+if TYPE_CHECKING:
+    from actors.players.policy import TorchPlayer
+    from actors.setup import ActorSetup
+    from learner.group import Weights
+
+
+def suits(setup: ActorSetup) -> bool:
+    return setup.guidance is not None
+
+
+def make(setup: ActorSetup, caller: str) -> GuidedPlayer:
+    from actors.players import policy
+    from learner.group import build_policy
+    from learner.models.policy import Policy
+
+    assert setup.guidance is not None
+    explorer, trained = policy.make(setup, caller), build_policy(setup.policy, setup.spec, 0)
+    assert isinstance(trained, Policy)
+    guide = policy.TorchPlayer(trained, setup.sync)
+    guide.load(setup.guidance.weights, 0)
+    return GuidedPlayer(explorer, guide, setup.guidance.share)
+
+
+class GuidedPlayer(LogitsPlayer):
+    """A player, `explorer`, that another one, `guide`, helps to explore. Where it is judged it plays alone.
+
+    Args:
+        share: of the actions that are not the explorer's own best, in [0, 1]: the guide's.
+    """
+
+    def __init__(self, explorer: TorchPlayer, guide: TorchPlayer, share: float) -> None:
+        from learner.models.q import LEAST
+
+        assert explorer.policy.q is not None, "the configuration was checked: a guide needs action values"
+        self.explorer, self.guide, self._share, self._least = explorer, guide, share, np.float32(LEAST)
+        self._epsilon = explorer.policy.q.epsilon  # loaded with the weights
+        self.fields, self.text_fields = explorer.fields, explorer.text_fields
+
+    def load(self, weights: Weights | None, version: int) -> None:
+        """Take new weights of the explorer: the guide stays as it is."""
+        self.explorer.load(weights, version)
+
+    def begin(self, env: DenseEnv, seeds: NDArray[np.int64] | None = None) -> NDArray[Any] | None:
+        self.env = env
+        self.guide.begin(env, seeds)
+        return self.explorer.begin(env, seeds)
+
+    def step(self, obs: Observation, state: NDArray[Any] | None = None) -> Step:
+        """Log-probabilities [B, A] of guided behaviour, and the explorer's values and state."""
+        logits, value, after = self.explorer.step(obs, state)
+        best = self.guide.step(obs, state)[0].argmax(-1)  # it sees the pictures that the explorer remembers
+        share = self._share * float(self._epsilon)
+        probability = np.exp(logits) - np.float32(share / logits.shape[-1])
+        probability[np.arange(len(best)), best] += np.float32(share)
+        return np.log(np.maximum(probability, self._least)), value, after
+
+    def value(self, obs: Observation, state: NDArray[Any] | None) -> NDArray[np.float32]:
+        return self.explorer.value(obs, state)
+
+    def twin(self, elsewhere: ActorSetup | None = None) -> Player:
+        return self.explorer.twin(elsewhere)

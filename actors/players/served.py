@@ -1,0 +1,46 @@
+"""A language model's policy whose model is in the policy server: what is here is its tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from actors.players.language_policy import Answer, PromptedPlayer
+from envs.api import EnvSpec
+from learner.models.config import PolicyConfig
+from learner.models.prompter import Asked, Prompter
+
+if TYPE_CHECKING:
+    from actors.setup import ActorSetup
+    from learner.group import Weights
+
+
+class ServedModel:
+    """The policy server's model.
+
+    Args:
+        config, spec: of the policy.
+        call: `PolicyServer.answer`, wherever that is.
+    """
+
+    def __init__(self, config: PolicyConfig, spec: EnvSpec, call: Callable[..., Any]) -> None:
+        from learner.models.language_model import inspect
+
+        self.prompter = Prompter(config, spec, inspect(config.lm))
+        self._call, self._version = call, -1
+
+    def load(self, weights: Weights | None, version: int) -> None:
+        self._version = version
+
+    def answer(self, asked: Sequence[Asked]) -> Answer:
+        answer: Answer = self._call(self._version, asked)
+        return answer
+
+
+def suits(setup: ActorSetup) -> bool:
+    return setup.server is not None
+
+
+def make(setup: ActorSetup, caller: str) -> PromptedPlayer:
+    assert setup.server is not None
+    return PromptedPlayer(ServedModel(setup.policy, setup.spec, setup.server), setup.sync)

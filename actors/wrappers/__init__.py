@@ -1,0 +1,79 @@
+"""What stands beside a world, found by name: each module of this folder is one wrapper of a dense env.
+
+    world ──> goals or task ──> history ──> what the policy sees and is paid for
+
+A wrapper module publishes
+
+    Config                      a `Part`: its own configuration
+    PART                        where that stands in the configuration of a run, as a dotted key
+    after                       names of the wrappers that stand nearer to the world, where both are there
+    training_only               true for what only training pays: evaluation and collecting do without
+    applies(config) -> bool     whether it is wanted
+    spec(config, spec) -> EnvSpec
+                                what a policy sees with it, of what it sees without; pure: no env is made
+    make(config, env, setting) -> Wrapper
+                                `env` with it (`envs.wrapper`); it asks nobody before `begin`
+
+where `config` is its `Config`. Nothing else is edited for a new one.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
+from typing import Any
+
+from actors.language import LanguageSetup
+from envs.api import DenseEnv, EnvSpec
+from envs.config import Part
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Who plays in a stack, and how."""
+
+    caller: str  # its name, where a language model is asked
+    language: LanguageSetup | None = None  # where the service is, if there is one
+    patient: bool = False  # wait for every answer, whatever `llm.when_away` says: evaluation, collecting
+
+
+def module(name: str) -> Any:
+    """The module of a wrapper."""
+    return importlib.import_module(f"{__name__}.{name}")
+
+
+def names() -> list[str]:
+    """All wrappers, those nearest to the world first."""
+    found = sorted(found.name for found in pkgutil.iter_modules(__path__))
+    nearer = {name: [other for other in module(name).after if other in found] for name in found}
+    return list(TopologicalSorter(nearer).static_order())
+
+
+def chosen(config: Any) -> dict[str, Part]:
+    """The wrappers that a run of `config`, the whole tree, has; their own configuration by name, in stacking order."""
+    found = {}
+    for name in names():
+        part = functools.reduce(lambda above, key: getattr(above, key, None), module(name).PART.split("."), config)
+        if part is not None and module(name).applies(part):
+            found[name] = part
+    return found
+
+
+def seen(stack: Mapping[str, Part], spec: EnvSpec) -> EnvSpec:
+    """What a policy sees of a world with these wrappers, which are `chosen`."""
+    for name in names():
+        if name in stack:
+            spec = module(name).spec(stack[name], spec)
+    return spec
+
+
+def wrap(env: DenseEnv, stack: Mapping[str, Part], setting: Setting) -> DenseEnv:
+    """A world with these wrappers around it, which are `chosen`. Nobody is asked before it begins."""
+    for name in names():
+        if name in stack and not (setting.patient and module(name).training_only):
+            env = module(name).make(stack[name], env, setting)
+    return env

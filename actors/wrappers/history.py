@@ -1,0 +1,105 @@
+"""What was seen and done in the last steps of N envs that are stepped together.
+
+    told [N, n * (F + 1)] ──> drop the oldest observation and action ──> add the last ones ──> told
+                                      episode over: it goes with the last observation; then all places are empty
+
+All of it is text ids; a step of N envs is two joins of integer arrays.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from actors.wrappers import Setting
+from envs.api import DenseEnv, Observation, Transition, Wrapper
+from learner.history import CANDIDATES, FIELD, remembered, remembers
+from learner.models.config import PolicyConfig
+
+Config = PolicyConfig  # what is told is a matter of the policy's prompt
+PART = "policy"
+after = ("goals", "task")  # their fields come first in what a policy sees
+training_only = False
+applies = remembers
+spec = remembered
+
+
+def make(config: PolicyConfig, env: DenseEnv, setting: Setting) -> History:
+    return History(env, config.prompt.observation, config.prompt.observations)
+
+
+class History(Wrapper):
+    """Adds the field `history` of the running episodes.
+
+    Args:
+        env: the worlds, N of them.
+        observation: the F text fields that are remembered, each one text.
+        observations: how many observations a policy is told, the present one included, at least 1.
+
+    Attributes:
+        told: int32 [N, (observations - 1) * (F + 1)] text ids: F texts and an action for each earlier step, oldest
+            first; "" where there was none. Made anew by each step.
+    """
+
+    def __init__(self, env: DenseEnv, observation: Sequence[str], observations: int) -> None:
+        super().__init__(env)
+        self._observation, self._width = tuple(observation), len(observation) + 1
+        self._empty = env.texts.intern("")
+        self._actions = np.array([env.texts.intern(name) for name in env.env_spec.action_names], np.int32)
+        self.told = np.full((env.num_envs, (observations - 1) * self._width), self._empty, np.int32)
+        self._seen = np.full((env.num_envs, len(observation)), self._empty, np.int32)
+        self._offered: NDArray[Any] | None = None  # the names of each state's own actions, where these differ
+
+    def begin(self, seeds: NDArray[np.int64] | None = None) -> Observation:
+        self.told = np.full_like(self.told, self._empty)
+        return self._observed(self.env.begin(seeds))
+
+    def advance(self, actions: NDArray[Any]) -> Transition:
+        transition = self.env.advance(actions)
+        done = self._actions[actions] if self._offered is None else self._offered[np.arange(len(actions)), actions]
+        told = np.concatenate([self.told, self._seen, done[:, None]], 1)[:, self._width :]
+        ended = transition.final_index
+        if len(ended):
+            transition.final_obs[FIELD] = told[ended]
+            told[ended] = self._empty
+        self.told = told
+        transition.obs = self._observed(transition.obs)
+        return transition
+
+    def _observed(self, obs: Observation) -> Observation:
+        """Add the field to an observation of all envs: the one that the next action follows."""
+        self._seen = np.stack([obs[name] for name in self._observation], 1)
+        self._offered = obs.get(CANDIDATES)
+        return obs | {FIELD: self.told}
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        ids, first, rows = np.unique(self.told, return_index=True, return_inverse=True)
+        order = np.argsort(first)  # as they are met: ids differ between processes, equal states are equal arrays
+        texts = json.dumps(self.texts.texts(ids[order]), ensure_ascii=False)
+        own: dict[str, NDArray[Any]] = {
+            "texts": np.frombuffer(texts.encode(), np.uint8),
+            "told": np.argsort(order)[rows].reshape(self.told.shape).astype(np.int32),  # rows of `texts`
+        }
+        return self.env.state() | self._named(own)
+
+    def restore(self, state: dict[str, NDArray[Any]]) -> Observation:
+        """Continue from `state()` of an equal stack.
+
+        Raises:
+            ValueError: the state is of other envs, or remembers another number of texts. Nothing has changed then.
+        """
+        own = self._own(state)
+        if own["told"].shape != self.told.shape:
+            raise ValueError(
+                f"the state remembers {list(own['told'].shape)} texts, these envs {list(self.told.shape)}: "
+                "their number and policy.prompt must be as they were"
+            )
+        obs = self.env.restore(state)
+        texts = json.loads(own["texts"].tobytes().decode())
+        ids = np.array([self.texts.intern(text) for text in texts], np.int32)
+        self.told = ids[own["told"]]
+        return self._observed(obs)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +35,9 @@ LANE = 2**31 - 1
 class CollectConfig(Part):
     """Collecting episodes into a store."""
 
-    player: Literal["expert", "policy", "random"] = "expert"
-    """Who plays: the world's own planner, the policy whose weights `from` names, or chance."""
+    player: str = "expert"
+    """Who plays: `expert`, the world's own planner; `policy`, whose weights `from` names; `random`; a `language_model`
+    without training; or any further module of `actors/players`."""
     episodes: int = 1000
     """How many are played."""
     successes: bool = False

@@ -27,7 +27,7 @@ from pydantic import (
     model_validator,
 )
 
-from actors import ActorsConfig, EvaluateConfig, wrappers
+from actors import ActorsConfig, EvaluateConfig, players, wrappers
 from actors.collect import CollectConfig
 from cluster.cases import CASES, GeneraliseConfig
 from cluster.checks import DEFAULT, assert_minibatch, assert_sensible, out_of_bounds, unknown_key, wrong_value
@@ -220,6 +220,7 @@ def _check(config: Config) -> None:
     _known("policy.network", config.policy.network, [*networks(), LANGUAGE_MODEL])
     _known("learner.algorithm", config.learner.algorithm, algorithms.names())
     _known("intrinsic.name", config.intrinsic.name, [NONE, *rewards.names()])
+    _known("collect.player", config.collect.player, players.nameable())
     name = config.method.model_dump()["name"]
     module = method_module(name)
     try:

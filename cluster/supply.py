@@ -5,6 +5,7 @@ What a stage takes and makes its engine says. Stages of behaviours look for thei
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from cluster import config as configuration
@@ -23,6 +24,8 @@ from learner.models.config import LANGUAGE_MODEL, fields_of
 from learner.models.language_model import place
 from learner.store.episodes import ABOUT, EpisodeStore
 
+ACTOR_STATE = ("env.", "sequence", "memory")
+"""How names in an actor's state begin: its world with what stands around it, its count, what its policy remembers."""
 MADE_BY = {"weights": "train", "episodes": "collect"}
 """A stage of other runs that makes it."""
 
@@ -105,13 +108,31 @@ def assert_supplied(config: Config, initial: Weights | None) -> None:
 
 
 def assert_resumable(config: Config, folder: RunFolder, found: Checkpoint) -> None:
-    """A checkpoint continues only with the policy, the envs and the replay that it was made with."""
+    """A checkpoint continues only with the policy, the envs and the replay that it was made with.
+
+    Raises:
+        RunError: it was made with others, or by code whose actors kept what stands beside their worlds elsewhere.
+    """
     assert_fits(config, found.arrays["model"], str(found.path))
     for name, value in found.arrays.get("actors", {}).items():  # none of a fit
+        kept = name.partition("/")[2]
+        if not kept.startswith(ACTOR_STATE):
+            raise RunError(
+                f"run {folder.name!r} was begun by older code, whose actors kept {kept} where this code does not look: "
+                f"finish it with commit {commit_of(folder)}"
+            )
         if name.endswith("/env.episode") and len(value) != config.actors.envs:
             raise RunError(f"the checkpoint is of actors.envs={len(value)}: it cannot go on with {config.actors.envs}")
     if trains(config) and found.record["counters"]["env_steps"] < config.learner.env_steps:  # it will learn
         assert_restorable(learner_setup(config, configuration.seen(config), folder.replay), found)
+
+
+def commit_of(folder: RunFolder) -> str:
+    """The code that a run began with, as its manifest has it."""
+    try:
+        return str(json.loads((folder.path / "manifest.json").read_text())["commit"])
+    except (OSError, ValueError, KeyError):
+        return "of its time"
 
 
 def _assert_suits(config: Config, path: Path) -> None:

@@ -126,6 +126,11 @@ def names() -> list[str]:
     return sorted(found.name for found in pkgutil.iter_modules(__path__))
 
 
+def nameable() -> list[str]:
+    """Who can be asked for by name, sorted: the run's policy, whichever player acts by it, and all that need none."""
+    return [name for name in names() if name == POLICY or not hasattr(module(name), "suits")]
+
+
 def suited(setup: ActorSetup) -> str:
     """Which module acts by the policy of a setup.
 

@@ -30,7 +30,6 @@ from cluster.statistics import Estimate, bootstrap_mean, newcombe
 from cluster.statistics import difference as between
 from envs.api import EnvSpec, Episodes
 from learner.group import Weights
-from learner.methods import Player
 from learner.models.prompt import PromptConfig
 
 Table = dict[str, Any]
@@ -94,7 +93,7 @@ class Engine(ActingStage):
             rows.append(row)
         return {"env": config.env.id, "greedy": config.evaluate.greedy, "score": score, "cases": rows}
 
-    def _evaluation(self, setup: ActorSetup, there: Config, player: Player) -> Evaluation:
+    def _evaluation(self, setup: ActorSetup, there: Config, player: str) -> Evaluation:
         config = self.config
         seeds = envs.HELD_OUT_FIRST + np.arange(config.generalise.episodes)
         elsewhere = replace(

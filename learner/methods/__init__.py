@@ -14,11 +14,9 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from learner.models.config import LANGUAGE_MODEL
-
-Player = Literal["policy", "random", "expert", "language_model"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,7 @@ class Stage:
 
     name: str
     kind: str
-    player: Player = "policy"  # who acts in a `collect` or `evaluate` stage
+    player: str = "policy"  # who acts, where a kind has actors: the policy, or a module of `actors/players`
     asked_for: bool = False  # runs only where `stages` names it
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from envs.api import EnvSpec
 from envs.config import Part
-from learner.methods import Stage
+from learner.methods import Stage, zero_shot
 
 
 class Config(Part):
@@ -45,6 +45,8 @@ def check(config: Any, spec: EnvSpec) -> None:
     if policy.network == "language_model" and policy.lm.head == "scores" and policy.lm.tune == "none":
         raise ValueError("policy.lm.tune=none leaves nothing to fit of a policy of scores: use tune=lora or all")
     collects = not config.stages or "collect" in config.stages
+    if collects and config.collect.player == "language_model":
+        zero_shot.check(config, spec)
     if collects and config.collect.player == "expert" and not spec.expert:
         raise ValueError(
             f"collect.player=expert needs a world with a planner, such as babyai/..., but {spec.id} has none: "

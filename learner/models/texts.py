@@ -72,7 +72,7 @@ class Network(nn.Module):
         """`forward`, with texts as row indices into their parts [U, hidden], which are summed."""
         total = self._of_rest(obs)
         if self.texts:
-            named = torch.cat([obs[name].unsqueeze(-1).flatten(1) for name in self.texts], 1)  # there may be no row
+            named = torch.cat([obs[name].reshape(len(obs[name]), -1) for name in self.texts], 1)
             total = total + nn.functional.embedding_bag(named, texts, mode="sum")
         features = torch.relu(total)
         return features, features

@@ -198,7 +198,7 @@ WRONG = {
     "env=crafter": "impossible combination: collect.player=expert needs a world with a planner",
     "policy.memory=gru": "impossible combination: method cloning needs policy.memory=none, got gru",
     "policy.head=dueling": "impossible combination: method cloning needs policy.head=actor_critic, got dueling",
-    "collect.player=exprt": "collect.player: expected 'expert', 'policy' or 'random', got 'exprt'; did you mean exper",
+    "collect.player=exprt": "collect.player: there is no 'exprt': did you mean expert?",
     "collect.episodes=0": "collect.episodes: must be at least 1, got 0",
     "fit.validation=0.9": "fit.validation: must be between 0 and 0.5, got 0.9",
     "fit.batch=0": "fit.batch: must be at least 1, got 0",

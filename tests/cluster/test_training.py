@@ -1,5 +1,6 @@
 """The loop, in one process without Ray: learning, determinism, resuming, artifacts."""
 
+import dataclasses
 import json
 import threading
 import time
@@ -12,6 +13,7 @@ import envs
 from cluster import run as controller
 from cluster.config import compose
 from cluster.overrides import UsageError
+from cluster.supply import assert_resumable
 from learner import checkpoint
 
 SMALL = ["cluster=inline", "policy.hidden=16", "actors.envs=4", "actors.steps=8", "evaluate.episodes=8"]
@@ -151,6 +153,21 @@ def test_a_policy_of_another_shape_is_refused_before_anything_is_written(tmp_pat
     with pytest.raises(UsageError, match="do not fit"):
         controller.run(config(tmp_path, "b", "env=babyai/GoToLocal", "stages=[evaluate]", "from=run:a/train"))
     assert not (tmp_path / "b").exists()
+
+
+def test_a_run_of_older_code_is_refused_with_the_commit_that_can_finish_it(tmp_path):
+    """Goals once stood beside the state of the env, and not in it."""
+    asked = config(tmp_path, "a", "env=toy/Line", "learner.env_steps=64", "stages=[train]")
+    assert controller.run(asked) == 0
+    folder = controller.RunFolder(tmp_path / "a")
+    manifest = json.loads((folder.path / "manifest.json").read_text())
+    found = checkpoint.latest(folder.checkpoints)
+    assert_resumable(asked, folder, found)
+    actors = found.arrays["actors"] | {"0/goals.reached": np.zeros(2)}
+    older = dataclasses.replace(found, arrays=found.arrays | {"actors": actors})
+    told = f"begun by older code, whose actors kept goals.reached .* finish it with commit {manifest['commit']}$"
+    with pytest.raises(UsageError, match=told):
+        assert_resumable(asked, folder, older)
 
 
 def test_resume_refuses_what_would_make_it_another_experiment(tmp_path, timeless):

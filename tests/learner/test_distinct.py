@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -106,6 +108,15 @@ def test_losses_and_gradients_are_those_of_passes_over_every_row(world, chosen, 
         assert size > 1e-4
         for own, other in zip(found, wanted, strict=True):
             torch.testing.assert_close(own, other, atol=1e-5 * size, rtol=1e-3)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_a_minibatch_may_lead_nowhere_new(world):
+    """What follows may all be among what came before, as in the first minute of a world of few sentences."""
+    dqn = learner_of(world)
+    sample = sample_of(dqn)
+    still = dataclasses.replace(sample, following=sample.obs)
+    torch.testing.assert_close(dqn.loss(still)[0], plain_loss(dqn, still), atol=1e-5, rtol=1e-4)
 
 
 def test_observations_come_once_in_the_order_of_their_first_appearance():

@@ -275,8 +275,11 @@ class DQN(Algorithm):
             needed, place = np.unique(after, return_inverse=True)
             theirs = judge(self.target, seen, torch.from_numpy(needed), self.remembered(ids))
             if self.dqn.double:
-                others = self.q.best(*self.policy.features(select(seen, slice(own, None)), texts))
-                best = torch.cat([self.q.mean(outputs).argmax(-1), others])[torch.from_numpy(after)]
+                best = self.q.mean(outputs).argmax(-1)
+                if int(after.max()) >= own:  # else nothing follows that did not come before, and networks want a row
+                    others = self.q.best(*self.policy.features(select(seen, slice(own, None)), texts))
+                    best = torch.cat([best, others])
+                best = best[torch.from_numpy(after)]
             else:
                 best = self.q.mean(theirs).argmax(-1)[torch.from_numpy(place)]
             expected = theirs[torch.from_numpy(place), best]

@@ -13,6 +13,8 @@ from tests.cluster.test_faults import ROOT, children_of, rows
 
 import ray.cluster_utils  # isort: skip - after the token
 
+os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "120")  # a head on a busy machine; Ray's own is half a minute
+
 
 class Nodes:
     """Nodes by name; each is a raylet with processes of its own. The head has room for nothing."""

@@ -2,7 +2,7 @@
 
     train ──> evaluate
 
-The update is `learner/algorithms/dqn.py`; actors play epsilon-greedily, the evaluation takes the best action.
+The update is `learner/algorithms/dqn`; actors play epsilon-greedily, the evaluation takes the best action.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 | section 3.1: prompts of goal, observations, actions | `policy.prompt`; `learner/models/prompt.py` |
 | 3.2: the policy is a softmax over scores of the actions' names | `policy.lm`; `learner/models/llm_policy.py` |
 | 3.2: value head on the model's state before the first word | the same |
-| 3.3: PPO, updates spread over copies of the model | `learner`; `learner/algorithms/ppo.py` |
+| 3.3: PPO, updates spread over copies of the model | `learner`; `learner/algorithms/ppo` |
 | 4: AFlan, NPAE, NPA, NPE | `policy.lm.head`, `policy.lm.pretrained` |
 | 5: other words, actions, tasks, French | stage `generalise`; `cluster/cases.py` |
 | what the policy does in chosen states | `learner/probes.py`, in every row of metrics |

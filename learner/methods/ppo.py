@@ -2,7 +2,7 @@
 
     train ──> evaluate
 
-The losses, corrections and hyperparameters are the learner's (`learner/algorithms/ppo.py`).
+The losses, corrections and hyperparameters are the learner's (`learner/algorithms/ppo`).
 """
 
 from __future__ import annotations

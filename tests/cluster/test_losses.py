@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from actors import ActorsConfig
+from cluster import controller as work
 from cluster import language, learners, supervisor
 from cluster import run as controller
 from cluster.backend import Handle, Inline, InputLost, Interrupted, NodeLost, RoleDied, Ticket
@@ -198,7 +199,7 @@ def test_chunks_that_are_lost_with_their_node_are_played_again_and_learned_once(
     words += ["actors.steps=8", f"actors.ahead={ahead}", "learner.env_steps=768", "stages=[train]", "evaluate.every=0"]
     words += [f"run.folder={tmp_path}"]
     assert controller.run(compose([*words, "run.name=whole"])) == 0
-    monkeypatch.setattr(controller, "Inline", Losing)
+    monkeypatch.setattr(work, "Inline", Losing)
     assert controller.run(compose([*words, "run.name=hurt"])) == 0
     whole, hurt = (checkpoint.latest(tmp_path / name / "checkpoints") for name in ("whole", "hurt"))
     counters = hurt.record["counters"]

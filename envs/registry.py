@@ -14,7 +14,6 @@ from __future__ import annotations
 import difflib
 import importlib
 import pkgutil
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -40,7 +39,8 @@ class UnknownEnv(LookupError):
 
 def families() -> list[str]:
     """Names of all world modules, sorted."""
-    return sorted(m.name for m in pkgutil.iter_modules([str(Path(__file__).parent)]) if m.name not in _CONTRACT)
+    worlds = pkgutil.iter_modules(importlib.import_module(__package__).__path__)
+    return sorted(module.name for module in worlds if module.name not in _CONTRACT)
 
 
 def family(name: str) -> Any:

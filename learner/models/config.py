@@ -6,8 +6,8 @@ Nothing here imports PyTorch: an actor reads it to learn whether its policy need
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import pkgutil
-from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -110,7 +110,7 @@ class PolicyConfig(Part):
 
 def networks() -> list[str]:
     """Names that `policy.network` may have."""
-    found = (module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]))
+    found = (module.name for module in pkgutil.iter_modules(importlib.import_module(__package__).__path__))
     return sorted(name for name in found if name not in _NOT_NETWORKS)
 
 

@@ -21,7 +21,7 @@ def figures(request, monkeypatch):
 
     Tests in `report` look at them, and so does a run in a process of its own.
     """
-    if request.path.parent.name in ("cluster", "learner"):
+    if request.path.parent.name in ("cluster", "learner", "house"):
         for name in ("curves", "bars"):
             monkeypatch.setattr(plots, name, lambda *_, title, **__: f'<svg aria-label="{html.escape(title)}"></svg>')
 

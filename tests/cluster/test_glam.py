@@ -64,7 +64,7 @@ def test_stop_and_resume_is_bitwise_the_run_without_a_stop(tmp_path, model, word
             np.testing.assert_array_equal(value, parts.arrays[stem][name], err_msg=f"{stem} {name}")
     assert any((value != stopped.arrays["model"][name]).any() for name, value in whole.arrays["model"].items())
     told = {name.partition("/")[2] for name in whole.arrays["actors"] if "history." in name}
-    assert told == ({"history.texts", "history.told"} if WORDY[0] in words else set())
+    assert told == ({"env.history.texts", "env.history.told"} if WORDY[0] in words else set())
     keys = ("version", "env_steps", "episodes", "losses/policy", "losses/approx_kl", "charts/episodic_return")
     for kind in ("train", "evaluate"):
         one, two = (rows(tmp_path / n, kind) for n in ("whole", "parts"))

@@ -54,7 +54,7 @@ def run(
 
     config, origins = unread.tell(*explain(words or []))
     if cfg:
-        return print_tree(render(config, origins))
+        return print_tree(render(config, origins, unread.foreign))
     if dry_run:
         return print(start.dry_run(config))
     config = named(config)

@@ -19,10 +19,10 @@ from actors.evaluate import play
 from actors.players import Acted, Player
 from actors.rollout import RolloutActor
 from envs.api import DenseEnv, Episodes, Observation, Transition
-from envs.config import Part
 from envs.native.random import episode_seeds
 from learner.checkpoint import Attempt
 from learner.models.config import fields_of
+from learner.parts import CollectConfig
 from learner.store.episodes import EpisodeWriter, Layout, Steps
 
 if TYPE_CHECKING:
@@ -30,20 +30,6 @@ if TYPE_CHECKING:
 
 LANE = 2**31 - 1
 """The env index that collected episodes take their seeds from: no env of an actor has it."""
-
-
-class CollectConfig(Part):
-    """Collecting episodes into a store."""
-
-    player: str = "expert"
-    """Who plays: `expert`, the world's own planner; `policy`, whose weights `from` names; `random`; a `language_model`
-    without training; or any further module of `actors/players`."""
-    episodes: int = 1000
-    """How many are played."""
-    successes: bool = False
-    """Keep only those that were solved."""
-    greedy: bool = False
-    """The policy takes its most probable action; false samples."""
 
 
 def collect_seeds(seed: int, episodes: int) -> NDArray[np.int64]:

@@ -82,13 +82,13 @@ class Setting:
             f"learner.minibatch={self.minibatch}",
             f"learner.threads={threads}",
             f"learner.autocast={'auto' if self.bfloat16 else 'none'}",
-            f"dqn.samples_per_insert={PER_STEP}",
-            f"dqn.start_steps={self.start}",
+            f"learner.dqn.samples_per_insert={PER_STEP}",
+            f"learner.dqn.start_steps={self.start}",
             "learner.env_steps=100000000",
             "evaluate.every=0",
             "cluster.dashboard=false",
         ]
-        return words + ["env.observe=[pixels]", "dqn.capacity=50000"] * self.pixels
+        return words + ["env.observe=[pixels]", "learner.dqn.capacity=50000"] * self.pixels
 
     def theirs(self, *words: str) -> list[str]:
         """Words of the peer's script."""

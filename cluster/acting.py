@@ -9,6 +9,7 @@ from cluster.config import Config
 from cluster.drawing import Edge, Role, Topology
 from cluster.policy_server import served
 from cluster.stage import Artifact, StageEngine
+from learner.goals import GoalsConfig
 from learner.methods import Stage
 
 
@@ -23,7 +24,7 @@ class ActingStage(StageEngine):
 
     @classmethod
     def asks(cls, config: Config, stage: Stage) -> bool:
-        return super().asks(config, stage) or config.goals.asks
+        return super().asks(config, stage) or config.method.part(GoalsConfig).asks
 
     @classmethod
     def roles(cls, config: Config) -> Topology:

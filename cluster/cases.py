@@ -11,9 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pydantic import Field
-
-from envs.config import Part
 from learner.models.rewording import REWORDINGS
 
 UNCHANGED = "unchanged"
@@ -72,14 +69,3 @@ CASES: dict[str, Case] = {
     )
 }
 """All, by name, in the order of the report."""
-
-
-class GeneraliseConfig(Part):
-    """Evaluation of a language policy in other words and worlds."""
-
-    episodes: int = 256
-    """Episodes of each case, the first of the held-out seeds."""
-    cases: list[str] = Field(default=[])
-    """Names of the cases, see `cluster/cases.py`; empty: all that the run's world has."""
-    baselines: bool = True
-    """Play each world at random too: a drop to chance is another thing than a harder world."""

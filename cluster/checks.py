@@ -10,49 +10,55 @@ from typing import Any
 from pydantic import ValidationError
 
 from cluster.overrides import COMMAND_LINE, ConfigError, suggestion
+from envs.config import Part
+from learner import methods
 from learner.algorithms import algorithm
+from learner.config import Configuration
 from learner.methods import trains
 
 DEFAULT = "default"
 
 BOUNDS = (  # dotted keys, what their values must be, and the test
     (
-        r"actors\.(n|envs|steps)|learner\.(n|threads|env_steps|epochs|minibatch)|policy\.(hidden|atoms|stack)"
-        r"|dqn\.(n_step|target_every|capacity|decay_steps)|evaluate\.(episodes|validation_episodes)|run\.keep_checkpoints"
-        r"|generalise\.episodes|intrinsic\.(neighbours|particles|hidden)|collect\.episodes|fit\.(steps|batch|every)",
+        r"actors\.(n|envs|steps)|learner\.(n|threads|env_steps|minibatch|ppo\.epochs)|policy\.(hidden|atoms|stack)"
+        r"|learner\.dqn\.(n_step|target_every|capacity|decay_steps)|evaluate\.(episodes|validation_episodes)"
+        r"|run\.keep_checkpoints|method\.generalise\.episodes|method\.intrinsic\.(neighbours|particles|hidden)"
+        r"|method\.collect\.episodes|method\.fit\.(steps|batch|every)",
         "at least 1",
         lambda value: value >= 1,
     ),
     (
-        r"seed|actors\.(restarts|backoff_s|ahead)|learner\.(chunks|reference_kl|max_lag|value_coefficient|entropy_coefficient)"
-        r"|evaluate\.(every|videos)|dqn\.(start_steps|alpha)|intrinsic\.(alpha|language_weight)"
-        r"|fit\.(warmup|weight_decay)",
+        r"seed|actors\.(restarts|backoff_s|ahead)|learner\.chunks"
+        r"|learner\.ppo\.(reference_kl|max_lag|value_coefficient|entropy_coefficient)"
+        r"|evaluate\.(every|videos)|learner\.dqn\.(start_steps|alpha)|method\.intrinsic\.(alpha|language_weight)"
+        r"|method\.fit\.(warmup|weight_decay)",
         "at least 0",
         lambda value: value >= 0,
     ),
     (
-        r"learner\.(learning_rate|clip|value_clip|gradient_clip|target_kl|reward_scale)"
+        r"learner\.(learning_rate|gradient_clip|reward_scale)|learner\.ppo\.(clip|value_clip|target_kl)"
         r"|(actors|learner)\.timeout_s|actors\.restart_window_s|cluster\.start_timeout_s"
-        r"|run\.(max_wall_seconds|checkpoint_every_s|log_every_s)|dqn\.(samples_per_insert|reward_clip)"
-        r"|intrinsic\.(scale|learning_rate)|fit\.(learning_rate|gradient_clip)",
+        r"|run\.(max_wall_seconds|checkpoint_every_s|log_every_s)|learner\.dqn\.(samples_per_insert|reward_clip)"
+        r"|method\.intrinsic\.(scale|learning_rate)|method\.fit\.(learning_rate|gradient_clip)",
         "greater than 0",
         lambda value: value > 0,
     ),
     (
-        r"learner\.(discount|gae_lambda)|goals\.(threshold|probability)|dqn\.(epsilon_start|epsilon_end|beta|guide_share)",
+        r"learner\.discount|learner\.ppo\.gae_lambda|method\.goals\.(threshold|probability)|method\.guide\.share"
+        r"|learner\.dqn\.(epsilon_start|epsilon_end|beta)",
         "between 0 and 1",
         lambda value: 0 <= value <= 1,
     ),
-    (r"fit\.validation", "between 0 and 0.5", lambda value: 0 <= value <= 0.5),
+    (r"method\.fit\.validation", "between 0 and 0.5", lambda value: 0 <= value <= 0.5),
     (r"learner\.threads", "at most 1024", lambda value: value <= 1024),
     (r"policy\.hidden", "at most 65536", lambda value: value <= 65_536),
     (
-        r"(evaluate|generalise)\.episodes|evaluate\.validation_episodes",
+        r"(evaluate|method\.generalise)\.episodes|evaluate\.validation_episodes",
         "at most 100000000, the seeds that are held out for it",
         lambda value: value <= 100_000_000,
     ),
-    (r"collect\.episodes", "at most 1000000000, the seeds of training", lambda value: value <= 10**9),
-    (r"goals\.limit", "between 1 and 20", lambda value: 1 <= value <= 20),
+    (r"method\.collect\.episodes", "at most 1000000000, the seeds of training", lambda value: value <= 10**9),
+    (r"method\.goals\.limit", "between 1 and 20", lambda value: 1 <= value <= 20),
     (r"run\.name", "made of letters, digits and . _ - + =", re.compile(r"(\w[\w.+=-]*)?").fullmatch),
 )
 
@@ -89,13 +95,26 @@ def unknown_key(key: str, origin: str, known: list[str]) -> str:
     near = suggestion(key, known)
     section = key.partition(".")[0]
     siblings = [k.partition(".")[2] for k in known if k.startswith(f"{section}.")]
-    if near:
+    elsewhere = "" if near.endswith(f".{key}") else _of_another_method(key)
+    if near and not elsewhere:
         hint = f"did you mean {near}?"
+    elif elsewhere:
+        hint = elsewhere
     elif siblings:
         hint = f"{section} has {', '.join(siblings)}"
     else:
         hint = "python launch.py run --cfg prints every key"
     return f"unknown key {key} {where}: {hint}"
+
+
+def _of_another_method(key: str) -> str:
+    """Which method has such a key among its own, "" if none has."""
+    part, _, name = key.removeprefix("method.").partition(".")
+    for method in methods.names():
+        field = methods.method(method).Config.model_fields.get(part)
+        if field and isinstance(field.annotation, type) and name in getattr(field.annotation, "model_fields", ()):
+            return f"method={method} has method.{part}.{name}"
+    return ""
 
 
 def wrong_value(error: ValidationError, origins: Mapping[str, str], prefix: tuple[int | str, ...] = ()) -> str:
@@ -125,30 +144,26 @@ def _rejected(kind: str, message: str, context: Mapping[str, Any], value: Any) -
     return f"expected {expected}, got {value!r}" if expected else f"{message.lower()}, got {value!r}"
 
 
-def assert_sensible(config: Any) -> None:
-    """Refuse what no cluster elsewhere takes. Of this machine, `cluster.limits` says more.
+def assert_bounded(config: Part) -> None:
+    """Refuse what no cluster takes. Of this machine, `cluster.limits` says more.
 
     Raises:
         ConfigError: a number is beyond `MOST`.
     """
-    if config.cluster.name in JOBS:
-        assert_bounded(config)
-
-
-def assert_bounded(config: Any) -> None:
-    """Raise `ConfigError` if a number is beyond `MOST`."""
     for key, most in MOST.items():
         if number(config, key) > most:
             raise ConfigError(f"{key}: must be at most {most}, got {number(config, key)}")
 
 
-def number(config: Any, key: str) -> int:
-    """The whole number at a dotted key."""
-    section, _, name = key.partition(".")
-    return int(getattr(getattr(config, section), name))
+def number(config: Part, key: str) -> int:
+    """The whole number at a dotted key; 0 where there is no such key."""
+    found: Any = config
+    for name in key.split("."):
+        found = getattr(found, name, 0)
+    return int(found)
 
 
-def assert_minibatch(config: Any, origins: Mapping[str, str]) -> None:
+def assert_minibatch(config: Configuration, origins: Mapping[str, str]) -> None:
     """Refuse a minibatch from the command line that is larger than the batch which it should divide.
 
     Raises:

@@ -10,8 +10,9 @@ wrong raises `ConfigError`, before anything is written.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -23,30 +24,27 @@ from pydantic import (
     Field,
     SerializeAsAny,
     ValidationError,
-    create_model,
     model_validator,
 )
 
 from actors import ActorsConfig, EvaluateConfig, players, wrappers
-from actors.collect import CollectConfig
-from cluster.cases import CASES, GeneraliseConfig
-from cluster.checks import DEFAULT, assert_minibatch, assert_sensible, out_of_bounds, unknown_key, wrong_value
+from cluster.cases import CASES
+from cluster.checks import DEFAULT, JOBS, assert_bounded, assert_minibatch, out_of_bounds, unknown_key, wrong_value
 from cluster.overrides import COMMAND_LINE, ConfigError, Layer, UsageError, flatten, layers, nest, suggestion
-from cluster.sections import ClusterConfig, EnvConfig, RunConfig
+from cluster.sections import ClusterConfig, EnvConfig, LearnerSection, RunConfig
 from envs import registry
 from envs.api import EnvSpec
 from envs.config import Part
 from learner import algorithms, methods, rewards
-from learner.algorithms.dqn import DQNConfig
 from learner.checkpoint import Attempt, replace_file
-from learner.config import LearnerConfig
-from learner.fit import FitConfig
-from learner.goals import GoalsConfig, check_goals
+from learner.goals import check_goals
 from learner.history import FIELD as HISTORY
-from learner.intrinsic import NONE, IntrinsicConfig, check_intrinsic
+from learner.intrinsic import check_intrinsic
 from learner.models.llm_policy import check_language_policy
 from learner.models.policy import LANGUAGE_MODEL, PolicyConfig, networks, visible
 from learner.models.prompt import check_prompt
+from learner.parts import CollectConfig, GeneraliseConfig, GuideConfig
+from learner.rewards import NONE, IntrinsicConfig
 from llm_service.settings import LLMConfig
 
 __all__ = [
@@ -80,37 +78,26 @@ def _of_the_method(tree: Any) -> Any:
 
 
 class Config(Part):
-    """Everything that determines a run. Beside the fields here it has the own part of each algorithm that has one,
-    under the algorithm's name."""
+    """Everything that determines a run."""
 
-    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True, extra="allow")
+    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
 
     experiment: str = ""
     """The file of `configs/experiment` that this run began from; a label."""
     method: Annotated[SerializeAsAny[Part], BeforeValidator(_of_the_method)] = Field(
         default_factory=lambda: method_module("ppo").Config()
     )
-    """The method, and its own fields."""
+    """The method, its own fields, and the parts of the stages that it has."""
     env: EnvConfig = Field(default_factory=EnvConfig)
     """The world, and its family's own fields."""
     policy: PolicyConfig = PolicyConfig()
     """What the policy network looks like."""
     actors: ActorsConfig = ActorsConfig()
     """The rollout actors."""
-    learner: LearnerConfig = LearnerConfig()
-    """The learner group."""
-    goals: GoalsConfig = GoalsConfig()
-    """Goals in words beside the world's reward."""
-    intrinsic: IntrinsicConfig = Field(default_factory=IntrinsicConfig)
-    """Reward for what is new."""
-    collect: CollectConfig = CollectConfig()
-    """Collecting episodes into a store."""
-    fit: FitConfig = FitConfig()
-    """Supervised learning from a store."""
+    learner: LearnerSection = Field(default_factory=LearnerSection)
+    """The learner group, and its algorithms."""
     evaluate: EvaluateConfig = EvaluateConfig()
     """Evaluation on held-out seeds."""
-    generalise: GeneraliseConfig = GeneraliseConfig()
-    """Evaluation of a language policy in other words and worlds."""
     llm: LLMConfig = LLMConfig()
     """The language model service; it runs when the method needs it."""
     cluster: ClusterConfig = ClusterConfig()
@@ -125,28 +112,6 @@ class Config(Part):
     """Bitwise reproducible: chunks and batches in a fixed order, acting and learning by turns."""
     run: RunConfig = RunConfig()
     """Where the run lives, and what it writes."""
-
-    @property
-    def dqn(self) -> DQNConfig:
-        """The part of the algorithm `dqn`, of which actors read the guide."""
-        return DQNConfig.model_validate(self._parts["dqn"])
-
-    def of_algorithm(self) -> Part | None:
-        """The own part of `learner.algorithm`, None if it has none."""
-        return self._parts.get(self.learner.algorithm)
-
-    @property
-    def _parts(self) -> dict[str, Part]:
-        return self.__pydantic_extra__ or {}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _with_parts_of_algorithms(cls, tree: dict[str, Any]) -> dict[str, Any]:
-        """Checks the algorithms' parts, and adds their defaults."""
-        declared = {*cls.model_fields, *(field.alias for field in cls.model_fields.values())}
-        parts: dict[str, Any] = {name: (part, part()) for name, part in algorithms.parts().items()}
-        made = create_model("Parts", __base__=Part, **parts)(**{n: v for n, v in tree.items() if n not in declared})
-        return {**tree, **{name: getattr(made, name) for name in parts}}
 
     @model_validator(mode="after")
     def _within_bounds(self) -> Self:
@@ -175,7 +140,7 @@ def explain(words: list[str]) -> tuple[Config, dict[str, str]]:
     _check(config)
     assert_minibatch(config, origins)
     artifact(config, "from", config.from_)
-    artifact(config, "dqn.guide", config.dqn.guide)
+    artifact(config, "method.guide.policy", config.method.part(GuideConfig).policy)
     return config, origins
 
 
@@ -219,15 +184,17 @@ def _check(config: Config) -> None:
     """Do policy and method work on this env, and does the method have these stages?"""
     _known("policy.network", config.policy.network, [*networks(), LANGUAGE_MODEL])
     _known("learner.algorithm", config.learner.algorithm, algorithms.names())
-    _known("intrinsic.name", config.intrinsic.name, [NONE, *rewards.names()])
-    _known("collect.player", config.collect.player, players.nameable())
-    name = config.method.model_dump()["name"]
+    method, intrinsic = config.method, config.method.part(IntrinsicConfig)
+    _known("method.intrinsic.name", intrinsic.name, [NONE, *rewards.names()])
+    _known("method.collect.player", method.part(CollectConfig).player, players.nameable())
+    name = method.model_dump()["name"]
     module = method_module(name)
     try:
         spec = registry.spec(config.env.id, **config.env.options)
         check_goals(config, spec)
         read = visible(config.policy, seen(config)).fields
-        check_intrinsic(config, read)
+        judged = algorithms.algorithm(config.learner.algorithm).batch(config) // config.learner.n
+        check_intrinsic(intrinsic, read, judged)
         module.check(config, spec)
         for player in config.evaluate.beside:
             method_module(player).check(config, spec)
@@ -243,7 +210,8 @@ def _check(config: Config) -> None:
         raise ConfigError(f"env.id: {unknown.args[0]}") from None
     except ValueError as reason:
         raise ConfigError(f"impossible combination: {reason}") from None
-    assert_sensible(config)
+    if config.cluster.name in JOBS:  # the memory of other machines is not known here
+        assert_bounded(config)
     actors, learner = config.actors, config.learner
     if actors.n % learner.n or learner.chunks % learner.n:
         raise ConfigError(
@@ -258,8 +226,8 @@ def _check(config: Config) -> None:
         )
     for stage in config.stages:
         _known(f"stages of method {name}", stage, [s.name for s in methods.every_stage(config)])
-    for case in config.generalise.cases:
-        _known("generalise.cases", case, list(CASES))
+    for case in method.part(GeneraliseConfig).cases:
+        _known("method.generalise.cases", case, list(CASES))
 
 
 def _known(key: str, name: str, known: list[str]) -> None:
@@ -373,16 +341,32 @@ def load(path: Path) -> Config:
         raise ConfigError(f"{path} is damaged: it is not YAML") from None
     if not isinstance(tree, dict):
         raise ConfigError(f"{path} is damaged: it holds no keys")
+    values = flatten(tree)
+    defaults = _defaults(values, {})
+    if foreign := [key for key in values if not _belongs(key, defaults)]:
+        raise ConfigError(
+            f"{unknown_key(foreign[0], str(path), list(defaults))} Other code wrote it: go on with that run by commit "
+            f"{commit_of(path.parent)}; this code takes its weights, by from=, and makes its report"
+        )
     try:
-        return _merge({}, [Layer(str(path), flatten(tree))])[0]
+        return _merge({}, [Layer(str(path), values)])[0]
     except UsageError as error:  # words come too late for it
         raise ConfigError(f"{error}; a run keeps the configuration that it began with: mend the file by hand") from None
 
 
-def render(config: Config, origins: Mapping[str, str]) -> str:
-    """The tree as YAML, each value with its origin as a comment."""
+def commit_of(folder: Path) -> str:
+    """The code that a run began with, as its manifest has it."""
+    try:
+        return str(json.loads((folder / "manifest.json").read_text())["commit"])
+    except (OSError, ValueError, KeyError):
+        return "of its time"
+
+
+def render(config: Config, origins: Mapping[str, str], foreign: Callable[[Config, str], bool]) -> str:
+    """The tree as YAML without the keys that are `foreign` to it, each value with its origin as a comment."""
     lines: list[tuple[str, str]] = []
-    _render(config.model_dump(), "", origins, lines)
+    tree = {key: value for key, value in flatten(config.model_dump()).items() if not foreign(config, key)}
+    _render(nest(tree), "", origins, lines)
     width = min(44, max(len(text) for text, _ in lines))
     return "\n".join(f"{text:<{width}}  # {origin}" if origin else text for text, origin in lines)
 

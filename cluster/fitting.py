@@ -23,7 +23,7 @@ from cluster.stage import StageEngine
 from cluster.supervisor import last_line
 from learner.checkpoint import Checkpoint, latest
 from learner.collective import free_address
-from learner.fit import FitConfig
+from learner.parts import FitConfig
 from learner.sequence import SequenceConfig
 
 CALL_S = 1.0

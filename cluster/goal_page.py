@@ -89,7 +89,8 @@ def _mean(runs: Sequence[Run], name: str) -> str:
 
 def _asks(run: Run) -> bool:
     """Whether a language model suggests the goals."""
-    goals = run.config.get("goals")
+    method = run.config.get("method")
+    goals = method.get("goals") if isinstance(method, Mapping) else None
     return isinstance(goals, Mapping) and goals.get("source") in ("model", "choice")
 
 

@@ -13,7 +13,9 @@ from cluster.config import Config
 from cluster.supervisor import last_line
 from envs.api import EnvSpec, Summary
 from learner.collective import free_address
-from learner.group import Learner, LearnerSetup
+from learner.group import Learner
+from learner.rewards import IntrinsicConfig
+from learner.setup import LearnerSetup
 
 
 @dataclass
@@ -33,8 +35,8 @@ class LearnerDied(RuntimeError):
 def learner_setup(config: Config, spec: EnvSpec, replay: Path) -> LearnerSetup:
     """What a rank is built of; `replay` is where it may keep what was lived."""
     actors = config.actors.n, config.actors.envs
-    own = config.of_algorithm()
-    return LearnerSetup(config.learner, config.policy, spec, config.seed, actors, own, replay, config.intrinsic)
+    own, intrinsic = config.learner.own, config.method.part(IntrinsicConfig)
+    return LearnerSetup(config.learner, config.policy, spec, config.seed, actors, own, replay, intrinsic)
 
 
 class LearnerGroup:

@@ -20,6 +20,7 @@ from cluster.config import Config
 from cluster.overrides import ConfigError
 from cluster.stages import engine
 from envs import registry
+from envs.config import Part
 from learner.methods import selected
 
 GIB = 2**30
@@ -39,11 +40,11 @@ SIZES = {  # keys that size memory, and of what
     "actors.steps": "of each chunk",
     "learner.n": "a process each",
     "learner.chunks": "that wait for an update",
-    "dqn.capacity": "rows that dqn.keep=memory holds",
+    "learner.dqn.capacity": "rows that learner.dqn.keep=memory holds",
     "evaluate.episodes": "a row of a table each",
     "evaluate.validation_episodes": "a row of a table each",
-    "generalise.episodes": "a row of a table each",
-    "collect.episodes": "a place in the list of what is to be played each",
+    "method.generalise.episodes": "a row of a table each",
+    "method.collect.episodes": "a place in the list of what is to be played each",
 }
 
 
@@ -136,12 +137,13 @@ def observed(config: Config) -> tuple[int, int]:
     return seen, stored + 7
 
 
-def _with(config: Config, key: str, value: int) -> Any:
-    """`config` with another, smaller, number at `key`."""
-    section, _, name = key.partition(".")
-    part = getattr(config, section)
-    smaller = min(value, getattr(part, name))
-    return config.model_copy(update={section: part.model_copy(update={name: smaller})})
+def _with(config: Part, key: str, value: int) -> Any:
+    """`config` with another, smaller, number at `key`, if it has this key."""
+    name, _, rest = key.partition(".")
+    there = getattr(config, name, None)
+    if there is None:
+        return config
+    return config.model_copy(update={name: _with(there, rest, value) if rest else min(value, there)})
 
 
 def _size(count: float) -> str:

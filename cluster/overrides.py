@@ -75,10 +75,14 @@ def suggestion(word: str, known: Iterable[str], cutoff: float = 0.7) -> str:
     """The known name that `word` was probably meant to be, "" if none is near."""
     section, _, leaf = word.rpartition(".")
     known = sorted(known, key=lambda name: name.rpartition(".")[0] != section)  # its own section's first
+    for tail in (word, leaf if "_" in leaf else word):  # goals.limit -> method.goals.limit
+        if deeper := [k for k in known if f"_{k}".replace(".", "_").endswith(f"_{tail}".replace(".", "_"))]:
+            return min(deeper, key=lambda key: key.count("."))
     same_leaf = [k for k in known if k.rpartition(".")[2] == leaf]
     initials = [k for k in known if "".join(w[:1] for w in k.rpartition(".")[2].split("_")) == leaf]
+    inside = [k for k in known if f".{leaf}." in k]  # dqn.guide -> method.guide.policy
     near = difflib.get_close_matches(word, known, 1, cutoff=cutoff)
-    return next(iter(same_leaf + initials + near), "") if len(leaf) > 1 else next(iter(near), "")
+    return next(iter(same_leaf + initials + inside + near), "") if len(leaf) > 1 else next(iter(near), "")
 
 
 def options(group: str) -> dict[str, str]:

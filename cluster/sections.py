@@ -1,15 +1,18 @@
-"""Sections of the configuration that are no other part's: where a run lives, its world, and where its roles are."""
+"""Sections of the configuration that are no other part's: where a run lives, its world, its learners, and where its
+roles are."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import ConfigDict, model_validator
+from pydantic import ConfigDict, create_model, model_validator
 
 from cluster.kubernetes_config import KubernetesConfig
 from cluster.slurm_config import SlurmConfig
 from envs import registry
 from envs.config import Part
+from learner import algorithms
+from learner.config import LearnerConfig
 
 
 class RunConfig(Part):
@@ -55,6 +58,26 @@ class EnvConfig(Part):
         except registry.UnknownEnv as unknown:
             raise ValueError(f"env.id: {unknown.args[0]}") from None
         return {"id": env_id, **module.Config(**options).model_dump()}
+
+
+class LearnerSection(LearnerConfig):
+    """The learner group, and beside the fields here the own part of each algorithm that has one, under its name."""
+
+    model_config = ConfigDict(extra="allow")
+
+    @property
+    def own(self) -> Part | None:
+        """The part of the algorithm that was chosen, None if it has none."""
+        return (self.__pydantic_extra__ or {}).get(self.algorithm)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_parts_of_algorithms(cls, tree: dict[str, Any]) -> dict[str, Any]:
+        """Checks the algorithms' parts, and adds their defaults."""
+        parts: dict[str, Any] = {name: (part, part()) for name, part in algorithms.parts().items()}
+        given = {name: value for name, value in tree.items() if name not in cls.model_fields}
+        made = create_model("Parts", __base__=Part, **parts)(**given)
+        return {**tree, **{name: getattr(made, name) for name in parts}}
 
 
 class ClusterConfig(Part):

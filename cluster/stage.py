@@ -32,6 +32,7 @@ from learner import checkpoint as checkpoints
 from learner.checkpoint import Checkpoint
 from learner.group import Weights
 from learner.methods import Stage
+from learner.parts import GuideConfig
 
 LOOK_S = 2.0
 """Seconds after which a controller looks again whether a newer attempt has begun."""
@@ -78,7 +79,7 @@ class Run:
             config.sync,
             self.language.setup if self.language else None,
             wrappers.chosen(config),
-            Guidance(guide, config.dqn.guide_share) if guide is not None else None,
+            Guidance(guide, config.method.part(GuideConfig).share) if guide is not None else None,
         )
 
     def weights(self, stage: Stage) -> Weights | None:

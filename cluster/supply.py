@@ -5,7 +5,6 @@ What a stage takes and makes its engine says. Stages of behaviours look for thei
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from cluster import config as configuration
@@ -22,6 +21,7 @@ from learner.group import Weights, assert_restorable
 from learner.methods import every_stage, selected, trains
 from learner.models.config import LANGUAGE_MODEL, fields_of
 from learner.models.language_model import place
+from learner.parts import FitConfig
 from learner.store.episodes import ABOUT, EpisodeStore
 
 ACTOR_STATE = ("env.", "sequence", "memory")
@@ -119,7 +119,7 @@ def assert_resumable(config: Config, folder: RunFolder, found: Checkpoint) -> No
         if not kept.startswith(ACTOR_STATE):
             raise RunError(
                 f"run {folder.name!r} was begun by older code, whose actors kept {kept} where this code does not look: "
-                f"finish it with commit {commit_of(folder)}"
+                f"finish it with commit {configuration.commit_of(folder.path)}"
             )
         if name.endswith("/env.episode") and len(value) != config.actors.envs:
             raise RunError(f"the checkpoint is of actors.envs={len(value)}: it cannot go on with {config.actors.envs}")
@@ -127,17 +127,9 @@ def assert_resumable(config: Config, folder: RunFolder, found: Checkpoint) -> No
         assert_restorable(learner_setup(config, configuration.seen(config), folder.replay), found)
 
 
-def commit_of(folder: RunFolder) -> str:
-    """The code that a run began with, as its manifest has it."""
-    try:
-        return str(json.loads((folder.path / "manifest.json").read_text())["commit"])
-    except (OSError, ValueError, KeyError):
-        return "of its time"
-
-
 def _assert_suits(config: Config, path: Path) -> None:
     spec = configuration.seen(config)
-    assert_suits(EpisodeStore(path), fields_of(config.policy, spec), spec, config.fit)
+    assert_suits(EpisodeStore(path), fields_of(config.policy, spec), spec, config.method.part(FitConfig))
 
 
 def _advice(config: Config, artifact: Artifact) -> str:

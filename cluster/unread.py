@@ -8,52 +8,42 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cluster.overrides import COMMAND_LINE, flatten, layers
 from cluster.topology import asks_a_language_model, learns
 from learner import algorithms
-from learner.algorithms import algorithm
+from learner.algorithms.dqn import DQNConfig
+from learner.goals import GoalsConfig
 from learner.methods import selected, trains
 from learner.models.config import LANGUAGE_MODEL
+from learner.parts import GuideConfig
+from learner.rewards import NONE, IntrinsicConfig
 
 if TYPE_CHECKING:
     from cluster.config import Config
 
-READERS = {
-    key: {name for name in algorithms.names() if key in algorithm(name).reads}
-    for name in algorithms.names()
-    for key in sorted(algorithm(name).reads)
-}
-"""The algorithms that read a key of `learner` which not all of them do."""
 OF_ALGORITHM = "with method={method.name} and learner.algorithm={learner.algorithm}"
 Rule = tuple[str, Callable[["Config"], bool], str]
 
 
-def _learns_by(names: Collection[str], config: Config) -> bool:
-    return config.learner.algorithm in names
+def _learns_by(name: str, config: Config) -> bool:
+    return config.learner.algorithm == name
 
 
-RULES: tuple[Rule, ...] = (  # keys, when something reads them, and what is so when nothing does: {key} is a value
+FOREIGN: tuple[Rule, ...] = (  # keys of what a run has not: what reads them, and why it is not there; {key} is a value
     (r"cluster\.slurm\..+", lambda c: c.cluster.name == "slurm", "with cluster={cluster.name}"),
     (r"cluster\.kubernetes\..+", lambda c: c.cluster.name == "kubernetes", "with cluster={cluster.name}"),
-    (r"cluster\.dashboard", lambda c: c.cluster.name != "inline", "with cluster=inline"),
-    (r"actors\.ahead", lambda c: not c.sync, "with sync=true"),
-    (rf"({'|'.join(algorithms.parts())}|intrinsic)\..+", trains, "with method={method.name} and no stage that trains"),
+    (r"method\.(intrinsic|guide)\..+", trains, "with method={method.name} and no stage that trains"),
     (
         r"learner\.(?!(n|threads|timeout_s|env_steps|algorithm)$).+",
         trains,
         "with method={method.name} and no stage that trains",
     ),
+    *((rf"learner\.{name}\..+", partial(_learns_by, name), OF_ALGORITHM) for name in algorithms.parts()),
     (r"learner\.(threads|timeout_s)", lambda c: learns(c) or _does(c, "imitate"), "with method={method.name}"),
-    *((rf"{name}\..+", partial(_learns_by, {name}), OF_ALGORITHM) for name in algorithms.parts()),
-    *((rf"learner\.{key}", partial(_learns_by, readers), OF_ALGORITHM) for key, readers in READERS.items()),
-    (r"dqn\.(alpha|beta)", lambda c: c.dqn.prioritised, "with dqn.prioritised=false"),
-    (r"dqn\.guide_share", lambda c: bool(c.dqn.guide), "without dqn.guide"),
-    (r"goals\.(?!source$).+", lambda c: c.goals.source != "none", "with goals.source=none"),
-    (r"intrinsic\.(?!name$).+", lambda c: c.intrinsic.name != "none", "with intrinsic.name=none"),
     (
         r"llm\..+",
         lambda c: asks_a_language_model(c) or _queued(c),
@@ -64,11 +54,31 @@ RULES: tuple[Rule, ...] = (  # keys, when something reads them, and what is so w
         lambda c: c.policy.network == LANGUAGE_MODEL,
         "with policy.network={policy.network}",
     ),
-    (r"fit\..+", lambda c: _does(c, "fit"), "without a stage that fits"),
-    (r"collect\..+", lambda c: _does(c, "collect"), "without a stage that collects"),
-    (r"generalise\..+", lambda c: _does(c, "generalise"), "without a stage that generalises"),
+    (r"method\.fit\..+", lambda c: _does(c, "fit"), "without a stage that fits"),
+    (r"method\.collect\..+", lambda c: _does(c, "collect"), "without a stage that collects"),
+    (r"method\.generalise\..+", lambda c: _does(c, "generalise"), "without a stage that generalises"),
     (r"evaluate\.(episodes|videos|beside)", lambda c: _does(c, "evaluate"), "without a stage that evaluates"),
     (r"evaluate\.every", trains, "without a stage that trains"),
+)
+SWITCHED_OFF: tuple[Rule, ...] = (  # keys that another key of the run leaves without effect
+    (r"cluster\.dashboard", lambda c: c.cluster.name != "inline", "with cluster=inline"),
+    (r"actors\.ahead", lambda c: not c.sync, "with sync=true"),
+    (
+        r"learner\.dqn\.(alpha|beta)",
+        lambda c: c.learner.part(DQNConfig).prioritised,
+        "with learner.dqn.prioritised=false",
+    ),
+    (r"method\.guide\.share", lambda c: bool(c.method.part(GuideConfig).policy), "without method.guide.policy"),
+    (
+        r"method\.goals\.(?!source$).+",
+        lambda c: c.method.part(GoalsConfig).source != "none",
+        "with method.goals.source=none",
+    ),
+    (
+        r"method\.intrinsic\.(?!name$).+",
+        lambda c: c.method.part(IntrinsicConfig).name != NONE,
+        "with method.intrinsic.name=none",
+    ),
     (
         r"evaluate\.validation_episodes",
         lambda c: trains(c) and c.evaluate.every > 0,
@@ -77,12 +87,17 @@ RULES: tuple[Rule, ...] = (  # keys, when something reads them, and what is so w
 )
 
 
+def foreign(config: Config, key: str) -> bool:
+    """Whether a key is of what this run has not: another algorithm, another cluster, another kind of stage."""
+    return any(re.fullmatch(pattern, key) and not reads(config) for pattern, reads, _ in FOREIGN)
+
+
 def lines(config: Config, keys: Iterable[str]) -> list[str]:
     """What to say of keys that were given and that nothing reads: one line a reason, empty if all are read."""
     values: Mapping[str, Any] = flatten(config.model_dump())
     told: dict[str, list[str]] = {}
     for key in keys:
-        for pattern, reads, why in RULES:
+        for pattern, reads, why in (*FOREIGN, *SWITCHED_OFF):
             if re.fullmatch(pattern, key) and not reads(config):
                 reason = re.sub(r"\{(.+?)\}", lambda found: str(values[found[1]]), why)
                 told.setdefault(reason, []).append(f"{key}={values.get(key)}")

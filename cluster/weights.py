@@ -12,6 +12,7 @@ from learner.checkpoint import Checkpoint, CheckpointError
 from learner.group import Weights, assert_of_shape
 from learner.models.config import LANGUAGE_MODEL
 from learner.models.llm_policy import check_model
+from learner.parts import GuideConfig
 
 
 def assert_model(config: Config) -> None:
@@ -39,8 +40,8 @@ def trained(folder: RunFolder) -> Weights | None:
 
 
 def guide_weights(config: Config) -> Weights | None:
-    """Weights that `dqn.guide` names, checked against the policy; None if it names none."""
-    return weights_at(config, "dqn.guide", config.dqn.guide)
+    """Weights that `method.guide.policy` names, checked against the policy; None if it names none."""
+    return weights_at(config, "method.guide.policy", config.method.part(GuideConfig).policy)
 
 
 def weights_at(config: Config, key: str, name: str) -> Weights | None:

@@ -1,24 +1,27 @@
-"""What every learner is told, whatever its algorithm: how many ranks, how long, how large the steps are."""
+"""What the learners of a run are told, and what below the cluster is read of a run's whole configuration."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Protocol
 
 from pydantic import Field, field_validator
 
 from envs.config import Part
-from learner.precision import Autocast
+from learner.models.config import PolicyConfig
+from llm_service.settings import LLMConfig
 
+Autocast = Literal["none", "auto", "bfloat16"]
+"""float32; bfloat16 where the processor has it; bfloat16, or an error."""
 COLUMNS = ("env", "goal", "intrinsic", "shaping")
 """Columns of rewards that there may be."""
 
 
 class LearnerConfig(Part):
-    """The learner group and PPO (Schulman et al. 2017)."""
+    """The learner group: how many ranks, how long, how large the steps are, whatever the algorithm. What only one
+    algorithm reads is a part of its own, under its name."""
 
     algorithm: str = "ppo"
-    """What turns chunks into better weights, a module of `learner/algorithms`; `method=NAME` chooses it. One may have
-    further keys of its own, under its name."""
+    """What turns chunks into better weights, a module of `learner/algorithms`; `method=NAME` chooses it."""
     n: int = 1
     """Ranks. Chunks are dealt by rank, gradients are averaged, rank 0 saves."""
     threads: int = 1
@@ -29,8 +32,6 @@ class LearnerConfig(Part):
     """Adam step size at the start."""
     anneal: bool = True
     """Let the step size fall linearly to a tenth of its start over `env_steps`."""
-    epochs: int = 4
-    """Passes over each batch of chunks."""
     minibatch: int = 256
     """Env steps per gradient step, over all ranks (with memory: rounded to whole envs of a chunk; dqn: replayed). More
     than there is to draw from is refused, on the command line of PPO and in any file of dqn."""
@@ -38,36 +39,10 @@ class LearnerConfig(Part):
     """Chunks per update; 0 means one from each actor."""
     discount: float = 0.99
     """Gamma."""
-    gae_lambda: float = 0.95
-    """Lambda of GAE (Schulman et al. 2016), and of V-trace's corrected form of it."""
-    clip: float = 0.2
-    """Clip range of the probability ratio."""
-    value_clip: float | None = 0.2
-    """Clip range of the value update; none switches it off."""
-    value_coefficient: float = 0.5
-    """Weight of the value loss."""
-    entropy_coefficient: float = 0.01
-    """Weight of the entropy bonus."""
     gradient_clip: float = 0.5
     """Largest global norm of a gradient."""
-    target_kl: float | None = None
-    """Stop the epochs of an update once the approximate KL exceeds this; none never stops."""
-    normalise_advantage: bool = True
-    """Zero mean and unit variance over each batch (over all ranks)."""
-    max_lag: int = 4
-    """Chunks made more than this many versions ago are dropped; younger stale ones are corrected by V-trace. To dqn no
-    chunk is too old."""
     timeout_s: float = 600.0
     """An update that takes longer is taken for hung: the learner is restarted from the last checkpoint."""
-    ratio: Literal["action", "token"] = "action"
-    """Language models: what the clipped ratio is of, the action or each token of its name."""
-    reference_kl: float = 0.0
-    """Weight of KL(policy || the policy that training began with): how dear it is to become another one."""
-    critic_warmup: int = 0
-    """Env steps from the start in which values alone are learned and the policy is held where it is, for policies that
-    can do something before they are trained (`learner/origin.py`)."""
-    normalise_value: bool = False
-    """Learn values in units of their own mean and deviation (`learner/value_scale.py`)."""
     reward_scale: float = 1.0
     """Every reward is multiplied by this before learning; reported returns are not."""
     reward_weights: dict[str, float] = Field(default={})
@@ -91,3 +66,35 @@ class LearnerConfig(Part):
     def step_size(self, env_steps: int) -> float:
         """Adam's step size once `env_steps` have been learned from."""
         return self.learning_rate * (1 - 0.9 * min(1.0, env_steps / self.env_steps) if self.anneal else 1.0)
+
+
+class Actors(Protocol):
+    """How much acts at once."""
+
+    @property
+    def n(self) -> int: ...
+    @property
+    def envs(self) -> int: ...
+    @property
+    def steps(self) -> int: ...
+
+
+class Configuration(Protocol):
+    """What is read of the whole configuration of a run by those who do not know all of it (`cluster.config.Config`)."""
+
+    @property
+    def method(self) -> Part: ...
+    @property
+    def policy(self) -> PolicyConfig: ...
+    @property
+    def actors(self) -> Actors: ...
+    @property
+    def learner(self) -> LearnerConfig: ...
+    @property
+    def llm(self) -> LLMConfig: ...
+    @property
+    def stages(self) -> list[str]: ...
+    @property
+    def from_(self) -> str: ...
+    @property
+    def sync(self) -> bool: ...

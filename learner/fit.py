@@ -12,7 +12,6 @@ they are about the best, and they need no choice by validation.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,48 +24,21 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from envs.api import EnvSpec, Field
-from envs.config import Part
 from learner import checkpoint
 from learner.adam import Adam
 from learner.collective import Group
 from learner.config import LearnerConfig
 from learner.descent import descend, side_by_side
 from learner.epochs import Epochs
-from learner.group import AnyPolicy, Weights, build_policy, get_weights, set_weights
+from learner.group import Weights, build_policy, get_weights, set_weights
 from learner.hashing import uniform
-from learner.models.llm_policy import LanguagePolicy
+from learner.models.llm_policy import AnyPolicy, LanguagePolicy
 from learner.models.policy import PolicyConfig
+from learner.parts import FitConfig
 from learner.store.episodes import EpisodeStore, Steps, StoreError
 
 VALIDATED = 16
 """Batches of held-out steps that are looked at each time, always the same ones."""
-
-
-class FitConfig(Part):
-    """Supervised learning from a store of episodes. Of `learner`, only `n`, `threads` and `timeout_s` count here."""
-
-    steps: int = 2000
-    """Gradient steps."""
-    batch: int = 256
-    """Recorded env steps that a gradient step learns from, over all ranks."""
-    learning_rate: float = 1e-3
-    """Largest step size of AdamW."""
-    warmup: int = 100
-    """Gradient steps over which the step size rises from 0; then it falls to 0 along a cosine."""
-    weight_decay: float = 0.0
-    """Share of their size, times the step size, that matrices lose in each step; biases and other vectors do not."""
-    gradient_clip: float = 1.0
-    """Largest global norm of a gradient."""
-    validation: float = 0.1
-    """Share of episodes that are not learned from but looked at; which, a hash of their seed says."""
-    every: int = 200
-    """Gradient steps between two validations, and rows of metrics."""
-
-    def step_size(self, step: int) -> float:
-        """AdamW's step size for step 0, 1, ..., `steps` - 1."""
-        if step < self.warmup:
-            return self.learning_rate * (step + 1) / self.warmup
-        return self.learning_rate * 0.5 * (1 + math.cos(math.pi * (step - self.warmup) / (self.steps - self.warmup)))
 
 
 @dataclass(frozen=True)

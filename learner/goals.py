@@ -9,10 +9,11 @@ configurations must know of them.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from envs.api import EnvSpec
 from envs.config import Part
+from learner.config import Configuration
 
 FIELD = "goals"
 """The observation field that tells them: a set of texts."""
@@ -54,33 +55,35 @@ class GoalsConfig(Part):
         return self.source in ("model", "choice")
 
 
-def check_goals(config: Any, spec: EnvSpec) -> None:
+def check_goals(config: Configuration, spec: EnvSpec) -> None:
     """Can goals be had and paid in this world, by this configuration?
 
     Raises:
         ValueError: no; one sentence.
     """
-    goals: GoalsConfig = config.goals
+    goals = config.method.part(GoalsConfig)
     if goals.source == "none":
         return
     if goals.source == "task" and (MISSION not in spec.fields or not goals.told):
         raise ValueError(
-            f"goals.source=task tells the world's task as a goal (goals.told=true): {spec.id} has none (env.task)"
+            f"method.goals.source=task tells the world's task as a goal: {spec.id} has none (env.task)"
             if MISSION not in spec.fields
-            else "goals.source=task only tells the world's task: goals.told=false leaves nothing of it"
+            else "method.goals.source=task only tells the world's task: method.goals.told=false leaves nothing of it"
         )
     if goals.source != "task" and not spec.eventful:
         raise ValueError(
-            f"goals.source={goals.source} needs a world that tells events, such as crafter/Text: {spec.id} does not"
+            f"method.goals.source={goals.source} needs a world that tells events, as crafter/Text: {spec.id} does not"
         )
     if goals.source in ("oracle", "choice") and not spec.goals:
-        raise ValueError(f"goals.source={goals.source} needs a world that publishes goals: {spec.id} does not")
+        raise ValueError(f"method.goals.source={goals.source} needs a world that publishes goals: {spec.id} does not")
     if goals.told and config.policy.network != "texts":
-        raise ValueError("goals.told=true needs policy.network=texts, the only network that reads sets of texts")
+        raise ValueError("method.goals.told=true needs policy.network=texts, the only network that reads sets of texts")
     if goals.shuffled and not goals.asks:
-        raise ValueError(f"goals.shuffled mixes a language model's answers: goals.source={goals.source} asks none")
+        raise ValueError(
+            f"method.goals.shuffled mixes a language model's answers: method.goals.source={goals.source} asks none"
+        )
     if goals.shuffled and config.sync:
-        raise ValueError("goals.shuffled=true depends on the order of answers: it cannot be sync=true")
+        raise ValueError("method.goals.shuffled=true depends on the order of answers: it cannot be sync=true")
     away = config.llm.when_away
     if goals.asks and config.sync and away != "wait":
         raise ValueError(f"sync=true needs llm.when_away=wait: with {away}, goals depend on how fast answers come")

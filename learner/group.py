@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,42 +16,17 @@ import torch
 from numpy.typing import NDArray
 
 from envs.api import Chunk, EnvSpec
-from envs.config import Part
 from learner import checkpoint
 from learner.algorithms import AlgorithmSetup, algorithm
 from learner.checkpoint import Arrays, Checkpoint
 from learner.collective import Group
-from learner.config import LearnerConfig
-from learner.intrinsic import IntrinsicConfig, build_intrinsic
-from learner.models.llm_policy import LanguagePolicy, parts_without_numbers
+from learner.intrinsic import build_intrinsic
+from learner.models.llm_policy import AnyPolicy, LanguagePolicy, parts_without_numbers
 from learner.models.policy import LANGUAGE_MODEL, Policy, PolicyConfig, visible
 from learner.probes import probe
+from learner.setup import LearnerSetup
 
 Weights = dict[str, NDArray[np.float32]]
-AnyPolicy = Policy | LanguagePolicy
-
-
-@dataclass(frozen=True)
-class LearnerSetup:
-    """All that a rank needs to build itself anew."""
-
-    learner: LearnerConfig
-    policy: PolicyConfig
-    spec: EnvSpec
-    seed: int
-    actors: tuple[int, int] = (1, 1)  # how many, and envs of each
-    options: Part | None = None  # the algorithm's own part of the configuration
-    folder: Path | None = None  # for what ranks keep on disk of what was lived; None: they keep it in memory
-    intrinsic: IntrinsicConfig = field(default_factory=IntrinsicConfig)
-
-    def env_index(self, rank: int) -> NDArray[np.int64]:
-        """Global indices [L] of the envs whose chunks go to `rank`: those of actors rank, rank + n, ..."""
-        actors, envs = self.actors
-        return (np.arange(rank, actors, self.learner.n)[:, None] * envs + np.arange(envs)).ravel()
-
-    def rank_folder(self, rank: int) -> Path | None:
-        """Where one rank may keep what was lived."""
-        return None if self.folder is None else self.folder / f"rank-{rank}"
 
 
 def build_policy(config: PolicyConfig, spec: EnvSpec, seed: int) -> AnyPolicy:

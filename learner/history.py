@@ -6,9 +6,10 @@ observation 1, action 1, observation 2, action 2        oldest first; "" before 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Protocol
 
 from envs.api import EnvSpec, Field
+from learner.models.prompt import PromptConfig
 
 FIELD = "history"
 """The observation field that tells it."""
@@ -16,22 +17,27 @@ CANDIDATES = "candidates"
 """The observation field, a set of texts, of worlds whose actions differ from state to state; "" fills empty places."""
 
 
-def remembers(config: Any) -> bool:
-    """Whether a policy is told what was before.
+class Telling(Protocol):
+    """Of a policy's configuration, what says what it is told (`learner.models.config.PolicyConfig`)."""
 
-    config: the policy's part (`learner.models.policy.PolicyConfig`).
-    """
+    @property
+    def network(self) -> str: ...
+    @property
+    def reads(self) -> list[str]: ...
+    @property
+    def prompt(self) -> PromptConfig: ...
+
+
+def remembers(config: Telling) -> bool:
+    """Whether a policy is told what was before."""
     told = config.network == "language_model" or (
         config.network == "drrn" and (not config.reads or FIELD in config.reads)
     )
     return told and config.prompt.observations > 1
 
 
-def remembered(config: Any, spec: EnvSpec) -> EnvSpec:
-    """What a policy sees of a world, with the field where it is told. The names of the actions are words then, too.
-
-    config: the policy's part (`learner.models.policy.PolicyConfig`).
-    """
+def remembered(config: Telling, spec: EnvSpec) -> EnvSpec:
+    """What a policy sees of a world, with the field where it is told. The names of the actions are words then, too."""
     if not remembers(config):
         return spec
     prompt = config.prompt

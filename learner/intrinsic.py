@@ -3,80 +3,25 @@
     chunk ──> mark: the share of each step that is paid at all ──> replay, or an update
     steps, whenever they are learned from ──> the term's reward, by scale and share ──> the column [T, N], [B, n]
 
-The term is a module of `learner/rewards`; with `intrinsic.name=none` there is none, and nothing happens.
+The term is a module of `learner/rewards`; with `method.intrinsic.name=none` there is none, and nothing happens.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from functools import cache
-from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, create_model, model_validator
-from pydantic import Field as Option
 
 from envs.api import Chunk, EnvSpec, Field
-from envs.config import Part
 from learner import rewards
-from learner.algorithms import algorithm
 from learner.checkpoint import Arrays
 from learner.collective import Group
-from learner.curiosity.steps import Floats, Steps, of_chunks, of_walk
+from learner.curiosity.steps import COLUMN, Floats, Steps, of_chunks, of_walk
 from learner.goals import FIELD
-from learner.rewards import COLUMN, RewardSetup, RewardTerm
+from learner.rewards import NONE, IntrinsicConfig, RewardSetup, RewardTerm
 from learner.store.replay import Replay, Walk
-
-__all__ = ["COLUMN", "NONE", "Intrinsic", "IntrinsicConfig", "build_intrinsic", "check_intrinsic", "views"]
-
-NONE = "none"
-"""The name of no term."""
-Own = TypeVar("Own", bound=Part)
-
-
-class IntrinsicConfig(Part):
-    """Reward for what is new, made by the learner of the observations themselves, and summed with the other columns of
-    rewards by their weights (`learner.reward_weights`). Beside the fields here it has the options of every term, each
-    declared in its module."""
-
-    model_config = ConfigDict(extra="allow")
-
-    name: str = NONE
-    """`none`, or a module of `learner/rewards`. `rnd`: how badly a network repeats a random one (Burda et al. 2019).
-    `noveld`: how much more badly after a step than before it (Zhang et al. 2021). `apt`: how far from its neighbours a
-    state is (Liu & Abbeel 2021)."""
-    scale: float = 1.0
-    """The reward is multiplied by this."""
-    reads: list[str] = Option(default=[])
-    """Observation fields that are judged, of those that the policy reads; empty means all but the goals it is told."""
-    language: Literal["both", "none", "only"] = "both"
-    """`both`: texts are judged as well as the rest, by networks of their own. `none` leaves the texts out, `only` the
-    rest."""
-    language_weight: float = 0.5
-    """What texts earn is multiplied by this before the sum with what the rest earns (published: 0.5, `apt` 1)."""
-    hidden: int = 512
-    """Width of the networks; where `apt` widens, it is twice this."""
-    learning_rate: float = 1e-4
-    """Adam step size."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _with_options_of_terms(cls, tree: dict[str, Any]) -> dict[str, Any]:
-        """Checks what is not declared here against the options of the terms, and adds their defaults."""
-        options = {name: value for name, value in tree.items() if name not in cls.model_fields}
-        return {**tree, **_options(tuple(rewards.parts()))(**options).model_dump()}
-
-    def own(self, part: type[Own]) -> Own:
-        """The options of one term, of its class `Config`."""
-        return part(**{name: getattr(self, name) for name in part.model_fields})
-
-
-@cache
-def _options(parts: tuple[type[Part], ...]) -> type[Part]:
-    """The options of all terms as one part."""
-    return create_model("Options", __base__=parts or (Part,))
 
 
 def views(config: IntrinsicConfig, fields: Mapping[str, Field]) -> list[tuple[dict[str, Field], float]]:
@@ -87,28 +32,26 @@ def views(config: IntrinsicConfig, fields: Mapping[str, Field]) -> list[tuple[di
     """
     for name in config.reads:
         if name not in fields:
-            raise ValueError(f"intrinsic.reads names {name!r}, but the policy reads {', '.join(fields)}")
+            raise ValueError(f"method.intrinsic.reads names {name!r}, but the policy reads {', '.join(fields)}")
     chosen = {name: fields[name] for name in config.reads or fields if config.reads or name != FIELD}
     texts = {name: field for name, field in chosen.items() if field.kind == "text" and config.language != "none"}
     rest = {name: field for name, field in chosen.items() if field.kind != "text" and config.language != "only"}
     if not texts and not rest:
         raise ValueError(
-            f"intrinsic.language={config.language} leaves nothing to judge of {', '.join(chosen) or 'no field'}"
+            f"method.intrinsic.language={config.language} leaves nothing to judge of {', '.join(chosen) or 'no field'}"
         )
     return [(part, weight) for part, weight in ((rest, 1.0), (texts, config.language_weight if rest else 1.0)) if part]
 
 
-def check_intrinsic(config: Any, fields: Mapping[str, Field]) -> None:
-    """Can this configuration have its intrinsic reward, with a policy that reads `fields`?
+def check_intrinsic(config: IntrinsicConfig, fields: Mapping[str, Field], found: int) -> None:
+    """Can this reward be had, with a policy that reads `fields`, where `found` steps are judged together on a rank?
 
     Raises:
         ValueError: no; one sentence.
     """
-    if config.intrinsic.name == NONE:
-        return
-    views(config.intrinsic, fields)
-    found = algorithm(config.learner.algorithm).batch(config) // config.learner.n
-    rewards.term(config.intrinsic.name).check(config.intrinsic, found)
+    if config.name != NONE:
+        views(config, fields)
+        rewards.term(config.name).check(config, found)
 
 
 def build_intrinsic(

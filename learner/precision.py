@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
-Autocast = Literal["none", "auto", "bfloat16"]
-"""float32; bfloat16 where the processor has it; bfloat16, or an error."""
+from learner.config import Autocast
 
 
 def has_bfloat16() -> bool:

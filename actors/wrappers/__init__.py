@@ -19,7 +19,6 @@ where `config` is its `Config`. Nothing else is edited for a new one.
 
 from __future__ import annotations
 
-import functools
 import importlib
 import pkgutil
 from collections.abc import Mapping
@@ -30,6 +29,7 @@ from typing import Any
 from actors.language import LanguageSetup
 from envs.api import DenseEnv, EnvSpec
 from envs.config import Part
+from learner.config import Configuration
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,13 @@ def names() -> list[str]:
     return list(TopologicalSorter(nearer).static_order())
 
 
-def chosen(config: Any) -> dict[str, Part]:
+def chosen(config: Configuration) -> dict[str, Part]:
     """The wrappers that a run of `config`, the whole tree, has; their own configuration by name, in stacking order."""
     found = {}
     for name in names():
-        part = functools.reduce(lambda above, key: getattr(above, key, None), module(name).PART.split("."), config)
+        part: Any = config
+        for key in module(name).PART.split("."):
+            part = getattr(part, key, None)
         if part is not None and module(name).applies(part):
             found[name] = part
     return found

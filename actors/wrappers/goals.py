@@ -32,7 +32,7 @@ from learner.goals import ANSWERED, COLUMN, FIELD, HELD, MISSING, NO_GOAL, Goals
 from llm_service.embedding import embed_one
 
 Config = GoalsConfig
-PART = "goals"
+PART = "method.goals"
 after = ()
 training_only = False
 

@@ -16,7 +16,7 @@ from envs.api import DenseEnv, EnvSpec, Field, Observation, Transition, Wrapper
 from learner.goals import COLUMN, FIELD, MISSION, NO_GOAL, GoalsConfig
 
 Config = GoalsConfig
-PART = "goals"
+PART = "method.goals"
 after = ()
 training_only = False
 

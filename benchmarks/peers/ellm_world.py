@@ -42,7 +42,7 @@ HELD = sorted(((held(item), item) for item in ITEMS[VITALS:]), key=lambda pair: 
 FEELINGS = tuple(zip(("hurt", "hungry", "thirsty", "sleepy"), ITEMS[:VITALS], strict=True))
 NEEDS = needs(ELLM.table_wood)
 ACROSS, DOWN = VIEW[0] // 2, VIEW[1] // 2
-THRESHOLD = 0.95  # of cosine similarity, as our own `goals.threshold`
+THRESHOLD = 0.95  # of cosine similarity, as our own `method.goals.threshold`
 
 
 @dataclass(frozen=True)

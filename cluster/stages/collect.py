@@ -20,7 +20,9 @@ from cluster.drawing import Topology
 from cluster.folder import RunError
 from cluster.stage import Artifact, Outcome
 from cluster.supervisor import Crew, last_line
+from learner.goals import GoalsConfig
 from learner.group import Weights
+from learner.parts import CollectConfig
 from learner.store.episodes import forget_unfinished
 
 SHARE = 64
@@ -49,18 +51,19 @@ class Engine(ActingStage):
         forget_unfinished(self.place, attempt)
         counts = self.counts
         if not counts["episodes"]:
-            raise RunError(f"none of {counts['played']} episodes was solved: set collect.successes=false")
+            raise RunError(f"none of {counts['played']} episodes was solved: set method.collect.successes=false")
         told = f"{counts['episodes']:,} episodes of {counts['played']:,} played by {self.stage.player} kept, "
         return Outcome(counts, weights, lines=(f"{self.stage.name}: {told}{counts['steps']:,} steps",))
 
     @classmethod
     def roles(cls, config: Config) -> Topology:
-        what = f"{config.collect.episodes:,} episodes by {config.collect.player}, in shards"
+        collect = config.method.part(CollectConfig)
+        what = f"{collect.episodes:,} episodes by {collect.player}, in shards"
         return super().roles(config) + Topology((), (("actor", "store", what),))
 
     @classmethod
     def memory(cls, config: Config) -> int:
-        return super().memory(config) + limits.SHARE * config.collect.episodes
+        return super().memory(config) + limits.SHARE * config.method.part(CollectConfig).episodes
 
     @property
     def counts(self) -> dict[str, int]:
@@ -68,20 +71,21 @@ class Engine(ActingStage):
         return {key: sum(entry[key] for entry in self.entries.values()) for key in ("episodes", "steps", "played")}
 
     def _shares(self) -> list[Share]:
-        config, folder, attempt = self.config, self.place, self.folder.attempt
-        seeds = collect_seeds(config.seed, config.collect.episodes)
-        of = config.model_dump(include={"env", "policy", "collect", "goals", "seed", "from_"})
+        config, collect = self.config, self.config.method.part(CollectConfig)
+        seeds = collect_seeds(config.seed, collect.episodes)
+        of = config.model_dump(include={"env", "policy", "seed", "from_"})
+        of |= {"collect": collect.model_dump(), "goals": config.method.part(GoalsConfig).model_dump()}
         del of["collect"]["episodes"]  # a longer store begins as a shorter one does
         digest = hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()
-        about = {"env": config.env.id, "player": config.collect.player, "seed": config.seed, "config_sha256": digest}
+        about = {"env": config.env.id, "player": collect.player, "seed": config.seed, "config_sha256": digest}
         starts = range(0, len(seeds), SHARE)
         return [
-            Share(folder, about, f"{i:06d}", seeds[start : start + SHARE], config.collect, attempt)
+            Share(self.place, about, f"{i:06d}", seeds[start : start + SHARE], collect, self.folder.attempt)
             for i, start in enumerate(starts)
         ]
 
     def _play(self, weights: Weights | None, waiting: list[Share], shares: int) -> bool:
-        config = self.config
+        config, episodes = self.config, self.config.method.part(CollectConfig).episodes
         crew = Crew(
             self.backend,
             config.actors,
@@ -105,7 +109,7 @@ class Engine(ActingStage):
                     self.entries[share.name] = entry
             counts = self.counts
             self.progress.line(
-                f"collect  episodes {counts['played']:,}/{config.collect.episodes:,}  kept {counts['episodes']:,}  "
+                f"collect  episodes {counts['played']:,}/{episodes:,}  kept {counts['episodes']:,}  "
                 f"steps {counts['steps']:,}  actors {crew.alive}/{config.actors.n}"
             )
         crew.kill()

@@ -15,6 +15,7 @@ from cluster.stage import Artifact, Outcome
 from cluster.supply import store_of
 from learner.fit import FitSetup, Fitter
 from learner.methods import Stage
+from learner.parts import FitConfig
 from learner.store.episodes import digest
 
 
@@ -25,8 +26,9 @@ class Engine(Fitting):
 
     def run(self) -> Outcome | None:
         config, store = self.config, store_of(self.config, self.folder)
-        setup = FitSetup(config.fit, config.learner, config.policy, self.given.spec, config.seed, store)
-        if not self.fit(config.fit, Fitter, setup):
+        fit = config.method.part(FitConfig)
+        setup = FitSetup(fit, config.learner, config.policy, self.given.spec, config.seed, store)
+        if not self.fit(fit, Fitter, setup):
             return None
         return Outcome(self.given.publish(self.stage), self.given.initial, {"store": digest(store)})
 
@@ -36,7 +38,7 @@ class Engine(Fitting):
 
     @classmethod
     def roles(cls, config: Config) -> Topology:
-        fit = config.fit
+        fit = config.method.part(FitConfig)
         return fitting.roles(config, f"{fit.steps:,} gradient steps, each on {fit.batch} recorded ones")
 
     @classmethod

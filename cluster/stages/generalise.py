@@ -31,6 +31,7 @@ from cluster.statistics import difference as between
 from envs.api import EnvSpec, Episodes
 from learner.group import Weights
 from learner.models.prompt import PromptConfig
+from learner.parts import GeneraliseConfig
 
 Table = dict[str, Any]
 NO_LEVELS = ("captions", "fix_captions", "language", "actions", "idle_actions")
@@ -48,16 +49,16 @@ class Engine(ActingStage):
         if table is None:
             return None
         self.folder.write_json(self.place / "results.json", table)
-        counts = {"episodes": self.config.generalise.episodes}
+        counts = {"episodes": self.config.method.part(GeneraliseConfig).episodes}
         return Outcome(counts, weights, lines=(line(self.stage.name, table),))
 
     @classmethod
     def memory(cls, config: Config) -> int:
-        return super().memory(config) + limits.EPISODE * config.generalise.episodes
+        return super().memory(config) + limits.EPISODE * config.method.part(GeneraliseConfig).episodes
 
     def play(self, weights: Weights | None) -> Table | None:
         """Play all cases. Returns what comes into `results.json`; None if the run was asked to stop."""
-        config, setup = self.config, self.given.actor_setup()
+        config, setup, asked = self.config, self.given.actor_setup(), self.config.method.part(GeneraliseConfig)
         played: dict[str, Evaluation] = {}
         chance: dict[str, Evaluation] = {}
         places: dict[str, Config] = {}
@@ -70,10 +71,10 @@ class Engine(ActingStage):
                 reasons[case.name] = str(reason)
                 continue
             played[case.name] = self._evaluation(setup, there, "policy")
-            if config.generalise.baselines and world(there) not in chance:
+            if asked.baselines and world(there) not in chance:
                 chance[world(there)] = self._evaluation(setup, there, "random")
         evaluations = [*played.values(), *chance.values()]
-        each = config.generalise.episodes
+        each = asked.episodes
         self.progress.note(f"{len(played)} cases of {each} episodes, and {len(chance)} worlds at random")
         if not play_all(self.given, setup, weights, evaluations):
             return None
@@ -95,7 +96,7 @@ class Engine(ActingStage):
 
     def _evaluation(self, setup: ActorSetup, there: Config, player: str) -> Evaluation:
         config = self.config
-        seeds = envs.HELD_OUT_FIRST + np.arange(config.generalise.episodes)
+        seeds = envs.HELD_OUT_FIRST + np.arange(config.method.part(GeneraliseConfig).episodes)
         elsewhere = replace(
             setup,
             env_id=there.env.id,
@@ -117,7 +118,7 @@ def line(stage: str, table: Table) -> str:
 
 def chosen(config: Config) -> list[Case]:
     """The cases that a run shall play, in the order of the report; `unchanged` is always one."""
-    names = config.generalise.cases
+    names = config.method.part(GeneraliseConfig).cases
     return [case for case in CASES.values() if not names or case.name in names or case.name == UNCHANGED]
 
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import safetensors.numpy
 
 from cluster import fitting
 from cluster.behaviours import CENTRES, MODEL, BehaviourStage
+from cluster.config import Config
 from cluster.drawing import Topology
 from cluster.fitting import Fitting
 from cluster.folder import RunError
@@ -21,7 +21,7 @@ from cluster.stage import Outcome
 from envs.navigation.odometry import GUIDED, SENSED
 from learner.behaviours import words
 from learner.models.behaviour import Scales
-from learner.sequence import SequenceFitter, SequenceSetup
+from learner.sequence import SequenceConfig, SequenceFitter, SequenceSetup
 
 
 class Engine(BehaviourStage, Fitting):
@@ -38,8 +38,8 @@ class Engine(BehaviourStage, Fitting):
         return Outcome(found.record["counters"] | about)
 
     @classmethod
-    def roles(cls, config: Any) -> Topology:
-        fit = config.method.sequence
+    def roles(cls, config: Config) -> Topology:
+        fit = config.method.part(SequenceConfig)
         return fitting.roles(config, f"{fit.steps:,} gradient steps, each on {fit.batch} episodes")
 
     def _setup(self) -> SequenceSetup:

@@ -89,8 +89,8 @@ class Engine(StageEngine):
         return Outcome(counts)
 
     @classmethod
-    def roles(cls, config: Any) -> Topology:
-        offspring = config.method.search.offspring
+    def roles(cls, config: Config) -> Topology:
+        offspring = config.method.part(SearchConfig).offspring
         does = f"episodes of {config.env.id} with small policies, {offspring} a generation in all"
         return Topology(
             (Role("actor", config.actors.n, 1, does),),

@@ -5,8 +5,9 @@ An algorithm module publishes
     ALGORITHM = TheClass            a subclass of `Algorithm`, below
 
 `learner.algorithm=NAME` chooses the module; nothing else names it. A class that sets `Config` has keys of its own, in
-the configuration under the name of its module. What the rest of the house must know of an algorithm (does it work with
-this policy, how much memory does it need, does a checkpoint fit it) it asks the class, before any rank is built.
+the configuration below `learner`, under the name of its module. What the rest of the house must know of an algorithm
+(does it work with this policy, how much memory does it need, does a checkpoint fit it) it asks the class, before any
+rank is built.
 
 Nothing here imports PyTorch: a configuration is read without it.
 """
@@ -19,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +31,12 @@ from envs.config import Part
 if TYPE_CHECKING:
     from learner.checkpoint import Arrays, Checkpoint
     from learner.collective import Group
-    from learner.config import LearnerConfig
-    from learner.group import AnyPolicy, LearnerSetup
+    from learner.config import Configuration, LearnerConfig
     from learner.intrinsic import Intrinsic
+    from learner.models.llm_policy import AnyPolicy
+    from learner.setup import LearnerSetup
+
+Own = TypeVar("Own", bound=Part)
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,10 @@ class AlgorithmSetup:
     env_index: NDArray[np.integer] = field(default_factory=lambda: np.arange(1))  # [L] envs whose chunks come here
     folder: Path | None = None  # where this rank may keep what it lived; None: nowhere
 
+    def own(self, kind: type[Own]) -> Own:
+        """`options`, which are of this kind; its defaults where there are none."""
+        return self.options if isinstance(self.options, kind) else kind()
+
 
 class Algorithm(ABC):
     """One rank of an algorithm. It owns the optimiser and changes the policy in place.
@@ -58,34 +66,31 @@ class Algorithm(ABC):
 
     Config: ClassVar[type[Part] | None] = None
     """Its own part of the configuration; None if it reads `learner` only."""
-    reads: ClassVar[frozenset[str]] = frozenset()
-    """Keys of `learner` that this algorithm reads and not every one does."""
 
     # ---- asked before anything is built; `config` is the whole configuration ------------------------------------
 
     @classmethod
     @abstractmethod
-    def check(cls, config: Any, spec: EnvSpec) -> None:
+    def check(cls, config: Configuration, spec: EnvSpec) -> None:
         """Raise ValueError with the reason if it cannot learn in that world, by that policy."""
 
     @classmethod
-    def batch(cls, config: Any) -> int:
+    def batch(cls, config: Configuration) -> int:
         """Env steps, over all ranks, that are learned from at once: those among which reward terms compare."""
-        steps: int = (config.learner.chunks or config.actors.n) * config.actors.envs * config.actors.steps
-        return steps
+        return (config.learner.chunks or config.actors.n) * config.actors.envs * config.actors.steps
 
     @classmethod
-    def memory(cls, config: Any, row: int) -> int:
+    def memory(cls, config: Configuration, row: int) -> int:
         """Bytes that all ranks will surely need for what they keep of the past, at `row` bytes of a step."""
         return 0
 
     @classmethod
-    def max_lag(cls, config: Any) -> int | None:
+    def max_lag(cls, config: Configuration) -> int | None:
         """How many versions old a chunk may be; None: no chunk is too old."""
         return None
 
     @classmethod
-    def describe(cls, config: Any) -> str:
+    def describe(cls, config: Configuration) -> str:
         """What it does with what came, in a few words, for the drawing of the roles."""
         return "updates"
 

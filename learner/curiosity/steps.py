@@ -14,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.api import Chunk, Observation
-from learner.rewards import COLUMN
 from learner.store.replay import Replay, Walk
 
 Rows = NDArray[np.int64]
 Floats = NDArray[np.float32]
+
+COLUMN = "intrinsic"
+"""The column of rewards that terms pay."""
 
 
 @dataclass

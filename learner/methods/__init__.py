@@ -2,7 +2,7 @@
 
 A method module publishes
 
-    Config                          a `Part` with a `name` field and the method's own options
+    Config                          a `Part`: its `name`, its own options, and the parts that its stages are told
     stages(config) -> list[Stage]   what runs, in order
     check(config, spec)             raises ValueError with the reason if the method cannot run in that world
 
@@ -16,7 +16,14 @@ import pkgutil
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import Field
+
+from envs.config import Part
+from learner.config import Configuration
+from learner.goals import GoalsConfig
 from learner.models.config import LANGUAGE_MODEL
+from learner.parts import GeneraliseConfig
+from learner.rewards import IntrinsicConfig
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,19 @@ class Stage:
     kind: str
     player: str = "policy"  # who acts, where a kind has actors: the policy, or a module of `actors/players`
     asked_for: bool = False  # runs only where `stages` names it
+
+
+class TrainingConfig(Part):
+    """What every method has whose stages train by acting."""
+
+    name: str = ""
+    """The module of `learner/methods`."""
+    goals: GoalsConfig = GoalsConfig()
+    """Goals in words beside the world's reward."""
+    intrinsic: IntrinsicConfig = Field(default_factory=IntrinsicConfig)
+    """Reward for what is new."""
+    generalise: GeneraliseConfig = GeneraliseConfig()
+    """Trying a language policy in other words and worlds."""
 
 
 def names() -> list[str]:
@@ -41,7 +61,7 @@ def method(name: str) -> Any:
     return importlib.import_module(f"learner.methods.{name}")
 
 
-def every_stage(config: Any) -> list[Stage]:
+def every_stage(config: Configuration) -> list[Stage]:
     """The stages of a configuration's method, in order; a policy that is a language model may be tried in other words
     in any."""
     stages: list[Stage] = method(config.method.model_dump()["name"]).stages(config)
@@ -50,11 +70,11 @@ def every_stage(config: Any) -> list[Stage]:
     return [*stages, Stage("generalise", "generalise", asked_for=True)]
 
 
-def selected(config: Any) -> list[Stage]:
+def selected(config: Configuration) -> list[Stage]:
     """The stages of the method that shall run, in order."""
     return [s for s in every_stage(config) if (s.name in config.stages if config.stages else not s.asked_for)]
 
 
-def trains(config: Any) -> bool:
+def trains(config: Configuration) -> bool:
     """Whether any selected stage is the loop of actors and learner."""
     return any(stage.kind == "train" for stage in selected(config))

@@ -10,25 +10,40 @@ from=run:NAME/collect`.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from envs.api import EnvSpec
 from envs.config import Part
+from learner.config import Configuration
+from learner.goals import GoalsConfig
 from learner.methods import Stage, zero_shot
+from learner.parts import CollectConfig, FitConfig, GeneraliseConfig
 
 
 class Config(Part):
-    """Cloning has no fields of its own: `collect` and `fit` are its."""
+    """What each stage is told."""
 
     name: Literal["cloning"] = "cloning"
     """The module of `learner/methods`."""
+    collect: CollectConfig = CollectConfig()
+    """Collecting episodes into a store."""
+    fit: FitConfig = FitConfig()
+    """Supervised learning from the store."""
+    goals: GoalsConfig = GoalsConfig()
+    """Goals in words that the policy is told, as one that trained by acting was."""
+    generalise: GeneraliseConfig = GeneraliseConfig()
+    """Trying a language policy in other words and worlds."""
 
 
-def stages(config: Any) -> list[Stage]:
-    return [Stage("collect", "collect", config.collect.player), Stage("fit", "fit"), Stage("evaluate", "evaluate")]
+def stages(config: Configuration) -> list[Stage]:
+    return [
+        Stage("collect", "collect", config.method.part(CollectConfig).player),
+        Stage("fit", "fit"),
+        Stage("evaluate", "evaluate"),
+    ]
 
 
-def check(config: Any, spec: EnvSpec) -> None:
+def check(config: Configuration, spec: EnvSpec) -> None:
     """Cloning here needs discrete actions, a policy that reacts to one observation, and someone who plays."""
     if not spec.discrete:
         raise ValueError(
@@ -44,11 +59,11 @@ def check(config: Any, spec: EnvSpec) -> None:
             raise ValueError(f"method cloning needs {key}={needed}, got {found}")
     if policy.network == "language_model" and policy.lm.head == "scores" and policy.lm.tune == "none":
         raise ValueError("policy.lm.tune=none leaves nothing to fit of a policy of scores: use tune=lora or all")
-    collects = not config.stages or "collect" in config.stages
-    if collects and config.collect.player == "language_model":
+    collects, player = not config.stages or "collect" in config.stages, config.method.part(CollectConfig).player
+    if collects and player == "language_model":
         zero_shot.check(config, spec)
-    if collects and config.collect.player == "expert" and not spec.expert:
+    if collects and player == "expert" and not spec.expert:
         raise ValueError(
-            f"collect.player=expert needs a world with a planner, such as babyai/..., but {spec.id} has none: "
-            "choose collect.player=policy or random"
+            f"method.collect.player=expert needs a world with a planner, such as babyai/..., but {spec.id} has none: "
+            "choose method.collect.player=policy or random"
         )

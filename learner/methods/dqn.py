@@ -7,26 +7,29 @@ The update is `learner/algorithms/dqn`; actors play epsilon-greedily, the evalua
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from envs.api import EnvSpec
-from envs.config import Part
 from learner.algorithms import algorithm
-from learner.methods import Stage
+from learner.config import Configuration
+from learner.methods import Stage, TrainingConfig
+from learner.parts import GuideConfig
 
 
-class Config(Part):
-    """DQN has no fields of its own: `dqn` and `learner` are its."""
+class Config(TrainingConfig):
+    """What training by acting is told, and by whom it is guided; the rest is the learner's."""
 
     name: Literal["dqn"] = "dqn"
     """The module of `learner/methods`."""
+    guide: GuideConfig = GuideConfig()
+    """Who helps to explore."""
 
 
-def stages(config: Any) -> list[Stage]:
+def stages(config: Configuration) -> list[Stage]:
     return [Stage("train", "train"), Stage("evaluate", "evaluate")]
 
 
-def check(config: Any, spec: EnvSpec) -> None:
+def check(config: Configuration, spec: EnvSpec) -> None:
     """DQN needs what its algorithm needs, and that this is chosen."""
     if config.learner.algorithm != "dqn":
         raise ValueError(f"method dqn needs learner.algorithm=dqn, got {config.learner.algorithm}")

@@ -6,10 +6,10 @@
 
 | paper | here |
 |---|---|
-| section 3.1: open-ended and closed-form suggestions | `goals.source=model`, `choice`; `actors/suggestions.py` |
-| 3.2, 3.3: similarity, threshold, novelty, the reward | `goals`; `actors/wrappers/goals.py`, `actors/vocabulary.py` |
+| section 3.1: open-ended and closed-form suggestions | `method.goals.source=model`, `choice`; `actors/suggestions.py` |
+| 3.2, 3.3: similarity, threshold, novelty, the reward | `actors/wrappers/goals.py`, `actors/vocabulary.py` |
 | 4: DQN, double, dueling, 3 steps | `learner/algorithms/dqn`; or `learner.algorithm=ppo` |
-| 5.1: novelty baselines; oracle; env reward | `goals.source=actions`, `oracle`; `intrinsic.name`; `method=dqn` |
+| 5.1: baselines: novelty, oracle, reward | `method.goals.source=actions`, `oracle`; `method.intrinsic`; `method=dqn` |
 | 5.2: finetuning | `method=dqn from=run:NAME/pretrain env.task=...` |
 
 The environment's reward does not count in pretraining (`learner.reward_weights`), but is what the evaluation reports:
@@ -18,27 +18,33 @@ in Crafter, achievements unlocked in an episode.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from envs.api import EnvSpec
-from envs.config import Part
 from learner.algorithms import algorithm
-from learner.methods import Stage
+from learner.config import Configuration
+from learner.goals import GoalsConfig
+from learner.methods import Stage, TrainingConfig
+from learner.parts import GuideConfig
+from learner.rewards import NONE, IntrinsicConfig
 
 
-class Config(Part):
-    """ELLM has no fields of its own: `goals`, `llm`, `learner`, `dqn` and `intrinsic` are its."""
+class Config(TrainingConfig):
+    """What training by acting is told, and by whom it is guided; `llm` and `learner` are ELLM's too."""
 
     name: Literal["ellm"] = "ellm"
     """The module of `learner/methods`."""
+    guide: GuideConfig = GuideConfig()
+    """Who helps to explore."""
 
 
-def stages(config: Any) -> list[Stage]:
+def stages(config: Configuration) -> list[Stage]:
     return [Stage("pretrain", "train"), Stage("evaluate", "evaluate")]
 
 
-def check(config: Any, spec: EnvSpec) -> None:
+def check(config: Configuration, spec: EnvSpec) -> None:
     """ELLM needs what its algorithm needs, and something beside the world's reward to learn from."""
     algorithm(config.learner.algorithm).check(config, spec)
-    if config.goals.source == "none" and config.intrinsic.name == "none":
-        raise ValueError("method ellm needs goals: choose goals.source (model, choice, oracle, actions)")
+    method = config.method
+    if method.part(GoalsConfig).source == "none" and method.part(IntrinsicConfig).name == NONE:
+        raise ValueError("method ellm needs goals: choose method.goals.source (model, choice, oracle, actions)")

@@ -16,25 +16,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from envs.api import EnvSpec
-from envs.config import Part
-from learner.methods import Stage, ppo
+from learner.config import Configuration
+from learner.methods import Stage, TrainingConfig, ppo
 
 
-class Config(Part):
-    """GLAM has no fields of its own: `policy.prompt`, `policy.lm` and `learner` are its."""
+class Config(TrainingConfig):
+    """What training by acting is told; `policy.prompt`, `policy.lm` and `learner` are GLAM's too."""
 
     name: Literal["glam"] = "glam"
     """The module of `learner/methods`."""
 
 
-def stages(config: Any) -> list[Stage]:
+def stages(config: Configuration) -> list[Stage]:
     return [Stage("train", "train"), Stage("evaluate", "evaluate"), Stage("generalise", "generalise")]
 
 
-def check(config: Any, spec: EnvSpec) -> None:
+def check(config: Configuration, spec: EnvSpec) -> None:
     """GLAM needs what PPO needs, a language model for a policy, and something of it to train."""
     ppo.check(config, spec)
     policy = config.policy

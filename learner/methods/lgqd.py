@@ -19,7 +19,7 @@ other run's artifacts where this one has none. Other than published: docs/method
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from envs.api import EnvSpec
 from envs.config import Part
@@ -31,6 +31,7 @@ from learner.behaviours.config import (
     TokenizerConfig,
 )
 from learner.behaviours.gather import GatherConfig
+from learner.config import Configuration
 from learner.methods import Stage
 from learner.search import SearchConfig
 from learner.sequence import SequenceConfig
@@ -59,7 +60,7 @@ class Config(Part):
     """A language model's opinion."""
 
 
-def stages(config: Any) -> list[Stage]:
+def stages(config: Configuration) -> list[Stage]:
     return [
         Stage("search", "search", "random"),
         Stage("merge", "curate", "random"),
@@ -74,10 +75,10 @@ def stages(config: Any) -> list[Stage]:
     ]
 
 
-def check(config: Any, spec: EnvSpec) -> None:
+def check(config: Configuration, spec: EnvSpec) -> None:
     """The pipeline is of the house, whose simulator plays small policies compiled."""
     if not spec.id.startswith("navigation/"):
         raise ValueError(f"method lgqd plays small policies in env=navigation only, not in {spec.id}")
-    shares = config.method.split
+    shares = config.method.part(SplitConfig)
     if shares.validation + shares.test >= 1:
         raise ValueError("method.split.validation and method.split.test leave nothing to learn from")

@@ -7,26 +7,26 @@ The losses, corrections and hyperparameters are the learner's (`learner/algorith
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from envs.api import EnvSpec
-from envs.config import Part
 from learner.algorithms import algorithm
-from learner.methods import Stage
+from learner.config import Configuration
+from learner.methods import Stage, TrainingConfig
 
 
-class Config(Part):
-    """PPO has no fields of its own: the learner's are its."""
+class Config(TrainingConfig):
+    """What training by acting is told; the rest is the learner's."""
 
     name: Literal["ppo"] = "ppo"
     """The module of `learner/methods`."""
 
 
-def stages(config: Any) -> list[Stage]:
+def stages(config: Configuration) -> list[Stage]:
     return [Stage("train", "train"), Stage("evaluate", "evaluate")]
 
 
-def check(config: Any, spec: EnvSpec) -> None:
+def check(config: Configuration, spec: EnvSpec) -> None:
     """PPO needs what its algorithm needs, and that this is chosen."""
     if config.learner.algorithm != "ppo":
         raise ValueError(f"method ppo needs learner.algorithm=ppo, got {config.learner.algorithm}")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from envs.api import EnvSpec
 from envs.config import Part
+from learner.config import Configuration
 from learner.methods import Stage
 
 
@@ -16,10 +17,10 @@ class Config(Part):
     """The module of `learner/methods`."""
 
 
-def stages(config: Any) -> list[Stage]:
+def stages(config: Configuration) -> list[Stage]:
     return [Stage("evaluate", "evaluate", player="random")]
 
 
-def check(config: Any, spec: EnvSpec) -> None:
+def check(config: Configuration, spec: EnvSpec) -> None:
     if not spec.discrete:
         raise ValueError(f"method random needs a discrete action space, but {spec.id} takes vectors")

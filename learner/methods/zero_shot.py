@@ -7,10 +7,11 @@ and observations.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from envs.api import EnvSpec
 from envs.config import Part
+from learner.config import Configuration
 from learner.methods import Stage
 
 
@@ -21,11 +22,11 @@ class Config(Part):
     """The module of `learner/methods`."""
 
 
-def stages(config: Any) -> list[Stage]:
+def stages(config: Configuration) -> list[Stage]:
     return [Stage("evaluate", "evaluate", player="language_model")]
 
 
-def check(config: Any, spec: EnvSpec) -> None:
+def check(config: Configuration, spec: EnvSpec) -> None:
     if not (spec.discrete and spec.captioned and "mission" in spec.fields):
         raise ValueError(f"method zero_shot needs action names, missions and captions, which {spec.id} does not have")
     llm = config.llm.model_dump()

@@ -15,9 +15,9 @@ from pydantic import Field
 from envs.api import EnvSpec
 from envs.api import Field as Observed
 from envs.config import Part
+from learner.history import CANDIDATES
 from learner.history import FIELD as HISTORY
 from learner.models.prompt import PromptConfig
-from learner.models.prompter import read_fields
 
 LANGUAGE_MODEL = "language_model"
 _NOT_NETWORKS = {
@@ -133,6 +133,12 @@ def visible(config: PolicyConfig, spec: EnvSpec) -> EnvSpec:
     if config.stack > 1 and all(field.kind != "pixels" for field in fields.values()):
         raise ValueError(f"policy.stack={config.stack} is for pictures, but the policy sees {', '.join(fields)}")
     return dataclasses.replace(spec, fields=fields)
+
+
+def read_fields(config: PolicyConfig, spec: EnvSpec) -> dict[str, Observed]:
+    """The observation fields that prompts are made of."""
+    read = {config.prompt.goal, *config.prompt.observation, HISTORY, CANDIDATES}
+    return {name: field for name, field in spec.fields.items() if name in read}
 
 
 def fields_of(config: PolicyConfig, spec: EnvSpec) -> dict[str, Observed]:

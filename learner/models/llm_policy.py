@@ -27,8 +27,9 @@ from torch import Tensor, nn
 from envs.api import EnvSpec
 from learner.history import CANDIDATES
 from learner.losses import FORBIDDEN
-from learner.models.config import LanguageModelConfig
+from learner.models.config import LanguageModelConfig, PolicyConfig
 from learner.models.language_model import inspect, load, skeleton
+from learner.models.policy import Policy
 from learner.models.prompt import check_prompt
 from learner.models.prompter import Asked, Prompter, Rows, Texts, check_names
 from llm_service.errors import ContextTooLong, UsageError
@@ -64,7 +65,7 @@ class Parts(nn.Module):
         return {name: p.detach() for name, p in self.named_parameters() if p.requires_grad}
 
 
-def parts_without_numbers(config: Any, spec: EnvSpec) -> Parts:
+def parts_without_numbers(config: PolicyConfig, spec: EnvSpec) -> Parts:
     """What a policy's weights are of, to see whether some fit, in no time and no memory."""
     with torch.device("meta"):
         return Parts(skeleton(config.lm), config.lm, len(spec.action_names))
@@ -80,7 +81,7 @@ class LanguagePolicy(Parts):
 
     memory = frames = q = text = None
 
-    def __init__(self, config: Any, spec: EnvSpec, seed: int) -> None:
+    def __init__(self, config: PolicyConfig, spec: EnvSpec, seed: int) -> None:
         """
         Args:
             config: the policy's part, with `prompt` and `lm`.
@@ -90,7 +91,7 @@ class LanguagePolicy(Parts):
         Raises:
             ValueError, UsageError: the model, its adapters or the actions do not fit; one sentence.
         """
-        lm: LanguageModelConfig = config.lm
+        lm = config.lm
         model, tokenizer = load(lm, seed)
         super().__init__(model, lm, len(spec.action_names))
         self.scorer = Scorer(
@@ -212,7 +213,10 @@ class LanguagePolicy(Parts):
         return nullcontext()
 
 
-def check_language_policy(config: Any, spec: EnvSpec) -> None:
+AnyPolicy = Policy | LanguagePolicy
+
+
+def check_language_policy(config: PolicyConfig, spec: EnvSpec) -> None:
     """Can a language model act in this world, whichever it is?
 
     config: the policy's part.
@@ -221,7 +225,7 @@ def check_language_policy(config: Any, spec: EnvSpec) -> None:
         ValueError: no; one sentence.
     """
     check_prompt(config.prompt, spec)
-    lm: LanguageModelConfig = config.lm
+    lm = config.lm
     if lm.head == "actions" and CANDIDATES in spec.fields:
         raise ValueError(
             f"policy.lm.head=actions has a logit for each action, and those of {spec.id} differ: use head=scores"
@@ -229,7 +233,7 @@ def check_language_policy(config: Any, spec: EnvSpec) -> None:
     check_names(spec.action_names)
 
 
-def check_model(config: Any, spec: EnvSpec) -> None:
+def check_model(config: PolicyConfig, spec: EnvSpec) -> None:
     """Is there such a model, and could it act in this world? Reads its folder, but no weights.
 
     Raises:

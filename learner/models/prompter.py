@@ -9,14 +9,15 @@ It needs a tokenizer and no model, so that an actor whose model is elsewhere ask
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.api import EnvSpec, Field
+from envs.api import EnvSpec
 from learner.history import CANDIDATES
 from learner.history import FIELD as HISTORY
+from learner.models.config import PolicyConfig, read_fields
 from learner.models.prompt import Prompt
 from llm_service.scoring.tokens import Boundary
 from llm_service.scoring.trie import Tokens
@@ -56,7 +57,7 @@ class Prompter:
 
     hidden = 0
 
-    def __init__(self, config: Any, spec: EnvSpec, boundary: Boundary) -> None:
+    def __init__(self, config: PolicyConfig, spec: EnvSpec, boundary: Boundary) -> None:
         check_names(spec.action_names)
         self.fields = read_fields(config, spec)
         self.text_fields = list(self.fields)
@@ -80,7 +81,7 @@ class Prompter:
         """
         return [self._one(obs, row, texts) for row in range(len(next(iter(obs.values()))))]
 
-    def within(self, config: Any, spec: EnvSpec) -> Prompter:
+    def within(self, config: PolicyConfig, spec: EnvSpec) -> Prompter:
         """One that asks the same model about another world, or in other words."""
         return Prompter(config, spec, self._boundary)
 
@@ -126,12 +127,6 @@ class Prompter:
                 raise ValueError(f"two of the actions {', '.join(names)} are the same tokens to the model: rename one")
             self._known[names] = found
         return self._known[names]
-
-
-def read_fields(config: Any, spec: EnvSpec) -> dict[str, Field]:
-    """The observation fields that prompts are made of; config: the policy's part."""
-    read = {config.prompt.goal, *config.prompt.observation, HISTORY, CANDIDATES}
-    return {name: field for name, field in spec.fields.items() if name in read}
 
 
 def check_names(names: tuple[str, ...]) -> None:

@@ -4,10 +4,10 @@ A module publishes
 
     TERM = TheClass                 a subclass of `RewardTerm`, below
 
-`intrinsic.name=NAME` chooses the module; nothing else names it. Options of a term's own are further keys of
-`intrinsic`. Algorithms do not know terms: they call `learner.intrinsic.Intrinsic`, which marks every chunk as it comes,
-and asks the term for rewards whenever steps are learned from. Of a replay that is each time that they are drawn: what
-is new changes while the learner learns.
+`method.intrinsic.name=NAME` chooses the module; nothing else names it. Options of a term's own are further keys of
+`method.intrinsic`. Algorithms do not know terms: they call `learner.intrinsic.Intrinsic`, which marks every chunk as it
+comes, and asks the term for rewards whenever steps are learned from. Of a replay that is each time that they are drawn:
+what is new changes while the learner learns.
 """
 
 from __future__ import annotations
@@ -17,22 +17,68 @@ import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ConfigDict, create_model, model_validator
+from pydantic import Field as Option
 
 from envs.api import Chunk, Field
 from envs.config import Part
+from learner.curiosity.steps import Steps
 
 if TYPE_CHECKING:
     from learner.checkpoint import Arrays
     from learner.collective import Group
-    from learner.curiosity.steps import Steps
-    from learner.intrinsic import IntrinsicConfig
 
-COLUMN = "intrinsic"
-"""The column of rewards that terms pay."""
+NONE = "none"
+"""The name of no term."""
+Own = TypeVar("Own", bound=Part)
+
+
+class IntrinsicConfig(Part):
+    """Reward for what is new, made by the learner of the observations themselves, and summed with the other columns of
+    rewards by their weights (`learner.reward_weights`). Beside the fields here it has the options of every term, each
+    declared in its module."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str = NONE
+    """`none`, or a module of `learner/rewards`. `rnd`: how badly a network repeats a random one (Burda et al. 2019).
+    `noveld`: how much more badly after a step than before it (Zhang et al. 2021). `apt`: how far from its neighbours a
+    state is (Liu & Abbeel 2021)."""
+    scale: float = 1.0
+    """The reward is multiplied by this."""
+    reads: list[str] = Option(default=[])
+    """Observation fields that are judged, of those that the policy reads; empty means all but the goals it is told."""
+    language: Literal["both", "none", "only"] = "both"
+    """`both`: texts are judged as well as the rest, by networks of their own. `none` leaves the texts out, `only` the
+    rest."""
+    language_weight: float = 0.5
+    """What texts earn is multiplied by this before the sum with what the rest earns (published: 0.5, `apt` 1)."""
+    hidden: int = 512
+    """Width of the networks; where `apt` widens, it is twice this."""
+    learning_rate: float = 1e-4
+    """Adam step size."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_options_of_terms(cls, tree: dict[str, Any]) -> dict[str, Any]:
+        """Checks what is not declared here against the options of the terms, and adds their defaults."""
+        options = {name: value for name, value in tree.items() if name not in cls.model_fields}
+        return {**tree, **_options(tuple(parts()))(**options).model_dump()}
+
+    def own(self, part: type[Own]) -> Own:
+        """The options of one term, of its class `Config`."""
+        return part(**{name: getattr(self, name) for name in part.model_fields})
+
+
+@cache
+def _options(parts: tuple[type[Part], ...]) -> type[Part]:
+    """The options of all terms as one part."""
+    return create_model("Options", __base__=parts or (Part,))
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,6 @@ Liu & Abbeel 2021 (arXiv 2103.04551), on the trunk of a curiosity module (Pathak
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -23,15 +21,13 @@ from learner.collective import Group
 from learner.curiosity.moments import Moments
 from learner.curiosity.networks import Judge, NetworkTerm, layers
 from learner.curiosity.steps import Steps
-
-if TYPE_CHECKING:
-    from learner.intrinsic import IntrinsicConfig
+from learner.rewards import IntrinsicConfig
 
 NEXT_TO_NOTHING = 1e-4  # of the mean distance: what is nearer counts as the same place
 
 
 class APTConfig(Part):
-    """Options of `intrinsic.name=apt`."""
+    """Options of `method.intrinsic.name=apt`."""
 
     neighbours: int = 12
     """`apt`: how many neighbours."""
@@ -90,8 +86,8 @@ class APT(NetworkTerm):
         options = config.own(APTConfig)
         if options.neighbours >= min(options.particles, found):
             raise ValueError(
-                f"intrinsic.neighbours={options.neighbours} must be less than the states among which they are looked"
-                f" for: {found} a rank here, and at most intrinsic.particles={options.particles}"
+                f"method.intrinsic.neighbours={options.neighbours} must be less than the states they are looked for"
+                f" among: {found} a rank here, and at most method.intrinsic.particles={options.particles}"
             )
 
     def judge(self, width: int) -> Judge:

@@ -23,7 +23,7 @@ from learner.rewards.rnd import Distillation
 
 
 class NovelDConfig(Part):
-    """Options of `intrinsic.name=noveld`."""
+    """Options of `method.intrinsic.name=noveld`."""
 
     first_visit: bool = True
     """`noveld`: pay for an observation only when it is met for the first time in an episode."""

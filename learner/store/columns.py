@@ -170,7 +170,7 @@ class Columns:
             shutil.rmtree(folder, ignore_errors=True)
             raise ReplayError(
                 f"no room for a replay of {_size(needed)} in {folder}, where {_size(free)} are free ({error.strerror}):"
-                " lower dqn.capacity, choose another run.folder, or dqn.keep=memory"
+                " lower dqn.capacity, choose another run.folder, or learner.dqn.keep=memory"
             ) from None
         (folder / TEXTS).touch()
         columns = [[name, kind, list(shape)] for name, (kind, shape) in layout.items()]

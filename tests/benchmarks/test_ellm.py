@@ -15,6 +15,8 @@ from benchmarks.peers.ellm_memory import GAMMA, N_STEP, WIDTH, Embeddings, Repla
 from benchmarks.peers.ellm_world import DEEDS, Payment
 from cluster.config import compose
 from envs.crafter.rules import COMBINED
+from learner.algorithms.dqn import DQNConfig
+from learner.goals import GoalsConfig
 from learner.precision import arithmetic
 
 IDS = {
@@ -295,16 +297,16 @@ def test_both_sides_do_equal_work(name):
     setting = ellm.SETTINGS[name]
     config = compose(setting.ours())
     assert (config.method.name, config.learner.algorithm, config.env.id) == ("ellm", "dqn", "crafter/Text")
-    assert config.dqn.samples_per_insert == ellm.PER_STEP == ellm_loop.MINIBATCH / ellm_loop.EVERY
+    assert config.learner.part(DQNConfig).samples_per_insert == ellm.PER_STEP == ellm_loop.MINIBATCH / ellm_loop.EVERY
     assert config.learner.minibatch == setting.minibatch
     assert config.learner.autocast == ("auto" if setting.bfloat16 else "none")
-    assert config.dqn.n_step == N_STEP
-    assert config.dqn.double
+    assert config.learner.part(DQNConfig).n_step == N_STEP
+    assert config.learner.part(DQNConfig).double
     assert (config.policy.head, config.policy.hidden, config.policy.text) == ("dueling", ellm_loop.HIDDEN, "minilm")
-    assert config.goals.threshold == ellm_world.THRESHOLD
+    assert config.method.part(GoalsConfig).threshold == ellm_world.THRESHOLD
     assert config.llm.options.latency_s == setting.latency_s
     assert config.llm.when_away == "cached"
-    assert config.dqn.start_steps == setting.start
+    assert config.learner.part(DQNConfig).start_steps == setting.start
     assert config.learner.threads == config.learner.n == 1
     assert config.evaluate.every == 0
     words = setting.theirs()

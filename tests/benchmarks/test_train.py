@@ -10,6 +10,7 @@ from benchmarks import setup, train
 from benchmarks.measure import Options, OursFailed, OutOfTime, PeerFailed, child_environment
 from benchmarks.peers import common
 from cluster.config import compose
+from learner.algorithms.ppo import PPOConfig
 
 
 def rows(n, rate=1000.0, first=2.0):
@@ -124,7 +125,7 @@ def test_ours_and_peers_do_equal_work():
     assert config.actors.n * config.actors.envs == common.ENVS
     assert config.actors.steps == common.ROLLOUT
     assert config.learner.minibatch == common.MINIBATCH
-    assert config.learner.epochs == common.EPOCHS
+    assert config.learner.part(PPOConfig).epochs == common.EPOCHS
     assert config.learner.threads == 1
     assert config.learner.learning_rate == 3e-4
     assert (config.policy.network, config.policy.hidden, config.policy.reads) == ("mlp", common.HIDDEN, ["image"])

@@ -51,7 +51,7 @@ def test_nobody_beside_is_asked_for_goals(runs, capsys):
     words = [
         "env=crafter/Named",
         "method=ellm",
-        "goals.source=model",
+        "method.goals.source=model",
         "learner.algorithm=ppo",
         "policy.head=actor_critic",
     ]

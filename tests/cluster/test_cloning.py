@@ -24,8 +24,14 @@ from learner.fit import Fitter
 from learner.store.episodes import EpisodeStore, StoreError, digest, shards
 from tests.cluster.test_faults import children_of, launch, wait_for
 
-TOY = ["method=cloning", "env=toy", "collect.player=random", "collect.episodes=200", "policy.hidden=16"]
-TOY += ["fit.steps=240", "fit.every=40", "fit.batch=32", "fit.learning_rate=1e-2", "evaluate.episodes=32"]
+TOY = ["method=cloning", "env=toy", "method.collect.player=random", "method.collect.episodes=200", "policy.hidden=16"]
+TOY += [
+    "method.fit.steps=240",
+    "method.fit.every=40",
+    "method.fit.batch=32",
+    "method.fit.learning_rate=1e-2",
+    "evaluate.episodes=32",
+]
 TOY += ["evaluate.videos=0"]
 
 
@@ -82,7 +88,9 @@ def test_seeds_are_of_training_and_of_one_run_only():
 def test_what_is_kept_is_what_was_seen_done_and_paid(tmp_path):
     """Played again step by step by the recorded actions, the world shows and pays what the store holds."""
     words = ["method=cloning", "env=babyai/GoToRedBall", "env.captions=true", "policy.network=texts"]
-    path = run(tmp_path, "a", *words, "collect.episodes=30", "collect.successes=false", "stages=[collect]")
+    path = run(
+        tmp_path, "a", *words, "method.collect.episodes=30", "method.collect.successes=false", "stages=[collect]"
+    )
     store = EpisodeStore(path / "stages/collect")
     np.testing.assert_array_equal(store.seed, collect_seeds(0, 30))
     assert store.success.mean() > 0.9
@@ -106,7 +114,7 @@ def test_what_is_kept_is_what_was_seen_done_and_paid(tmp_path):
 
 @pytest.mark.parametrize("player", ["random", "policy"])
 def test_who_plays_which_share_does_not_show(tmp_path, toy, player):
-    words = [*TOY, "stages=[collect]", f"collect.player={player}", "collect.successes=false"]
+    words = [*TOY, "stages=[collect]", f"method.collect.player={player}", "method.collect.successes=false"]
     words += [f"from={toy}/stages/fit"] if player == "policy" else []
     found = {digest(run(tmp_path, f"n{n}", *words, f"actors.n={n}") / "stages/collect") for n in (1, 3)}
     assert len(found) == 1
@@ -121,7 +129,7 @@ def test_another_run_s_store_feeds_a_fit_and_a_fit_another_run(tmp_path, toy):
     words = ["env=toy", "policy.hidden=16", "stages=[evaluate]", "evaluate.episodes=16", "evaluate.videos=0"]
     clone = run(tmp_path, "clone", "method=ppo", *words, f"from={toy}/stages/fit")
     assert json.loads((clone / "stages/evaluate/results.json").read_text())["success"]["rate"] == 1.0
-    further = run(tmp_path, "further", *TOY, "stages=[collect,fit]", "fit.steps=1", f"from={toy}/stages/fit")
+    further = run(tmp_path, "further", *TOY, "stages=[collect,fit]", "method.fit.steps=1", f"from={toy}/stages/fit")
     began = json.loads((further / "stages/fit/manifest.json").read_text())["inputs"]
     assert "weights" in began
     assert rows(further)[0]["fit/loss"] < rows(toy)[0]["fit/loss"]
@@ -195,14 +203,14 @@ def test_a_fitter_that_dies_goes_on_from_the_last_checkpoint(tmp_path, toy, monk
 
 
 WRONG = {
-    "env=crafter": "impossible combination: collect.player=expert needs a world with a planner",
+    "env=crafter": "impossible combination: method.collect.player=expert needs a world with a planner",
     "policy.memory=gru": "impossible combination: method cloning needs policy.memory=none, got gru",
     "policy.head=dueling": "impossible combination: method cloning needs policy.head=actor_critic, got dueling",
-    "collect.player=exprt": "collect.player: there is no 'exprt': did you mean expert?",
-    "collect.episodes=0": "collect.episodes: must be at least 1, got 0",
-    "fit.validation=0.9": "fit.validation: must be between 0 and 0.5, got 0.9",
-    "fit.batch=0": "fit.batch: must be at least 1, got 0",
-    "fit.learning_rate=0": "fit.learning_rate: must be greater than 0, got 0.0",
+    "method.collect.player=exprt": "collect.player: there is no 'exprt': did you mean expert?",
+    "method.collect.episodes=0": "collect.episodes: must be at least 1, got 0",
+    "method.fit.validation=0.9": "fit.validation: must be between 0 and 0.5, got 0.9",
+    "method.fit.batch=0": "fit.batch: must be at least 1, got 0",
+    "method.fit.learning_rate=0": "fit.learning_rate: must be greater than 0, got 0.0",
 }
 
 
@@ -222,7 +230,7 @@ def test_without_a_planner_another_s_store_will_do():
     [
         (["stages=[fit]"], "stage fit needs episodes: run the collect stage too, or set from=run:NAME/collect"),
         (["stages=[evaluate]"], "stage evaluate needs weights: run the fit stage too, or set from=run:NAME/fit"),
-        (["collect.player=policy"], "stage collect needs weights: set from=run:NAME/train"),
+        (["method.collect.player=policy"], "stage collect needs weights: set from=run:NAME/train"),
         (["from={store}"], r"is a store of episodes: leave the collecting out by stages=\[fit,evaluate\]"),
         (["method=ppo", "from={store}"], "is a store of episodes, and no stage of this run is fitted to one"),
         (["from={empty}"], "holds no weights.safetensors"),
@@ -254,11 +262,11 @@ def test_a_store_of_other_episodes_is_not_added_to(tmp_path, toy):
     (tmp_path / "a/stages/collect/manifest.json").unlink()
     (tmp_path / "a/stages/collect/000002-a0001.json").unlink()
     with pytest.raises(StoreError, match="holds other episodes than those that shall be added"):
-        controller.resume(tmp_path / "a", ["collect.successes=false"], True)
+        controller.resume(tmp_path / "a", ["method.collect.successes=false"], True)
 
 
 def test_nothing_solved_is_told(tmp_path):
-    words = ["method=cloning", "env=babyai/BossLevel", "collect.player=random", "collect.episodes=2"]
+    words = ["method=cloning", "env=babyai/BossLevel", "method.collect.player=random", "method.collect.episodes=2"]
     with pytest.raises(UsageError, match=r"none of 2 episodes was solved: set collect\.successes=false"):
         controller.run(config(tmp_path, "a", *words))
 
@@ -275,8 +283,20 @@ def _there(pid):
 @pytest.mark.slow
 def test_actors_and_fitters_that_are_killed_cost_nothing_but_time(tmp_path):
     """On Ray, two of each: an actor dies while it plays, a fitter while it fits; all is as without."""
-    words = ["method=cloning", "env=babyai/GoToLocal", "collect.episodes=640", "policy.hidden=16", "fit.steps=1500"]
-    words += ["fit.batch=64", "fit.every=100", "stages=[collect,fit]", "run.checkpoint_every_s=0.2", "learner.n=2"]
+    words = [
+        "method=cloning",
+        "env=babyai/GoToLocal",
+        "method.collect.episodes=640",
+        "policy.hidden=16",
+        "method.fit.steps=1500",
+    ]
+    words += [
+        "method.fit.batch=64",
+        "method.fit.every=100",
+        "stages=[collect,fit]",
+        "run.checkpoint_every_s=0.2",
+        "learner.n=2",
+    ]
     words += [f"run.folder={tmp_path}"]
     path = tmp_path / "hurt"
     process = launch("run", *words, "run.name=hurt")

@@ -223,7 +223,14 @@ def test_sync_on_ray_equals_sync_in_one_process_bit_for_bit(tmp_path):
 @pytest.mark.slow
 def test_two_learner_ranks_learn_what_one_learns(tmp_path):
     """Equal data, full-batch steps: gradients averaged over two ranks give the weights that one rank gets."""
-    words = ["env=toy/Line", "sync=true", "policy.hidden=16", "actors.envs=8", "actors.steps=16", "learner.epochs=1"]
+    words = [
+        "env=toy/Line",
+        "sync=true",
+        "policy.hidden=16",
+        "actors.envs=8",
+        "actors.steps=16",
+        "learner.ppo.epochs=1",
+    ]
     words += ["learner.minibatch=256", "learner.env_steps=256", "stages=[train]", "evaluate.every=0"]
     for n in (1, 2):
         assert launch("run", *words, f"learner.n={n}", f"run.folder={tmp_path}", f"run.name=n{n}").wait(180) == 0

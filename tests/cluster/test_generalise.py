@@ -33,9 +33,9 @@ from llm_service import tiny
 TALK = ["env=babyai/GoToRedBallNoDists", "env.captions=true", "env.actions=6", "policy.network=language_model"]
 GLAM = ["method=glam", *TALK, "policy.prompt.observations=2"]
 SMALL = [
-    "cluster=inline", "actors.n=1", "actors.envs=4", "actors.steps=4", "learner.minibatch=8", "learner.epochs=1",
+    "cluster=inline", "actors.n=1", "actors.envs=4", "actors.steps=4", "learner.minibatch=8", "learner.ppo.epochs=1",
     "learner.env_steps=32", "evaluate.every=16", "evaluate.validation_episodes=4", "evaluate.episodes=4",
-    "evaluate.videos=2", "generalise.episodes=8", "env.max_steps=6",
+    "evaluate.videos=2", "method.generalise.episodes=8", "env.max_steps=6",
 ]  # fmt: skip
 
 
@@ -89,10 +89,10 @@ def test_variation_in_training_is_no_bar_to_french(model):
 
 
 def test_the_cases_that_are_named_are_played_and_the_unchanged_one(model):
-    config = compose([*GLAM, *model, "generalise.cases=[rooms,nouns]"])
+    config = compose([*GLAM, *model, "method.generalise.cases=[rooms,nouns]"])
     assert [case.name for case in chosen(config)] == [UNCHANGED, "nouns", "rooms"]
     with pytest.raises(ConfigError, match="did you mean nouns"):
-        compose([*GLAM, *model, "generalise.cases=[noun]"])
+        compose([*GLAM, *model, "method.generalise.cases=[noun]"])
 
 
 def test_which_cases_share_levels_and_which_share_chance(model):
@@ -150,7 +150,7 @@ def test_where_a_return_says_more_the_cases_are_about_it(model, monkeypatch, tmp
     """Nothing is solved there: differences, chance and the last line are of returns."""
     real = configuration.seen
     monkeypatch.setattr(configuration, "seen", lambda config: dataclasses.replace(real(config), score="return"))
-    config = compose([*GLAM, *model, "generalise.cases=[nouns]"])
+    config = compose([*GLAM, *model, "method.generalise.cases=[nouns]"])
 
     def play(run, setup, weights, evaluations):
         for evaluation in evaluations:
@@ -188,7 +188,7 @@ def test_mean_over_training_by_hand():
 def played(model, tmp_path_factory):
     """A run that trains a little, and is tried in four cases."""
     folder = tmp_path_factory.mktemp("runs")
-    words = [*GLAM, *model, *SMALL, "generalise.cases=[invented,french,fewer_actions,more_actions,go_to]"]
+    words = [*GLAM, *model, *SMALL, "method.generalise.cases=[invented,french,fewer_actions,more_actions,go_to]"]
     assert run(compose([*words, f"run.folder={folder}", "run.name=a"])) == 0
     return folder / "a"
 
@@ -250,7 +250,12 @@ def test_the_report_has_a_row_for_each_case_and_a_plot_for_each_probe(played):
 
 def test_a_finished_run_is_tried_again_by_words(played):
     own = (played / "stages" / "generalise" / "results.json").read_bytes()
-    words = ["stages=[generalise]", "generalise.cases=[rotate]", "generalise.baselines=false", "generalise.episodes=4"]
+    words = [
+        "stages=[generalise]",
+        "method.generalise.cases=[rotate]",
+        "method.generalise.baselines=false",
+        "method.generalise.episodes=4",
+    ]
     assert evaluate(played, words) == 0
     rows = read(played, "generalise-1")["cases"]
     assert [row["name"] for row in rows] == [UNCHANGED, "rotate"]
@@ -259,7 +264,7 @@ def test_a_finished_run_is_tried_again_by_words(played):
 
 
 def test_a_policy_server_answers_in_every_case_what_a_model_at_hand_does(played):
-    words = ["stages=[generalise]", "generalise.cases=[rotate,fewer_actions,more_actions]"]
+    words = ["stages=[generalise]", "method.generalise.cases=[rotate,fewer_actions,more_actions]"]
     assert evaluate(played, [*words, "policy.lm.placement=server"]) == 0
     served = read(played, max(p.name for p in (played / "stages").glob("generalise-*")))
     assert evaluate(played, words) == 0

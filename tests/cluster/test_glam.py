@@ -16,7 +16,7 @@ from tests.learner.test_llm_policy import models
 
 SMALL = ["experiment=glam_small", "cluster=inline", "sync=true", "policy.lm.critic=16", "policy.lm.device=cpu"]
 SMALL += ["actors.n=2", "actors.envs=3", "actors.steps=4", "env.max_steps=7", "evaluate.videos=0"]
-SMALL += ["learner.env_steps=144", "learner.minibatch=12", "learner.epochs=2", "learner.critic_warmup=48"]
+SMALL += ["learner.env_steps=144", "learner.minibatch=12", "learner.ppo.epochs=2", "learner.ppo.critic_warmup=48"]
 SMALL += ["evaluate.every=48", "evaluate.validation_episodes=2", "evaluate.episodes=3"]
 WORDY = ["policy.prompt.observations=3", "policy.prompt.paraphrase=0.5", "policy.prompt.synonyms=0.5"]
 
@@ -94,7 +94,7 @@ def test_adapters_alone_are_saved_evaluated_and_given_to_another_run(tmp_path):
 
 def test_the_actors_play_by_the_words_that_the_learner_learns_from(tmp_path):
     """Ratios are 1 in a whole run: prompts, variants and weights are the same on both sides."""
-    words = [*WORDY, "sync=false", "learner.epochs=1", "stages=[train]"]
+    words = [*WORDY, "sync=false", "learner.ppo.epochs=1", "stages=[train]"]
     assert controller.run(config(tmp_path, "a", *words, "actors.n=1")) == 0
     fresh = [row for row in rows(tmp_path / "a", "train") if row["policy/lag_max"] == 0]
     assert fresh

@@ -43,7 +43,7 @@ def large(tmp_path_factory):
 def test_one_update_with_a_policy_server_and_two_actors(tmp_path, large, tune):
     words = f"""experiment=glam_babyai policy.lm.folder={large} policy.lm.tune={tune} policy.lm.temperature=300
         policy.prompt.observations=2 actors.n=2 actors.envs=2 actors.steps=4 learner.env_steps=16 learner.minibatch=8
-        learner.epochs=1 learner.learning_rate=1e-4 stages=[train] evaluate.every=0
+        learner.ppo.epochs=1 learner.learning_rate=1e-4 stages=[train] evaluate.every=0
         run.folder={tmp_path} run.name=large"""
     done = subprocess.run(
         [sys.executable, "launch.py", "run", *words.split()], cwd=ROOT, capture_output=True, text=True, timeout=540

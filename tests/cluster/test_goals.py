@@ -23,7 +23,7 @@ SMALL = [
     "actors.envs=8",
     "actors.steps=16",
     "learner.minibatch=128",
-    "learner.epochs=1",
+    "learner.ppo.epochs=1",
     "evaluate.every=0",
     "evaluate.episodes=8",
     "evaluate.videos=0",
@@ -63,7 +63,7 @@ def test_each_situation_is_asked_about_once_and_the_journal_replays_the_run_bit_
 
 @pytest.mark.slow
 def test_a_stopped_run_goes_on_bit_for_bit_with_its_goals(tmp_path):
-    whole = [*INLINE, "goals.source=oracle", f"run.folder={tmp_path}"]
+    whole = [*INLINE, "method.goals.source=oracle", f"run.folder={tmp_path}"]
     assert run(compose([*whole, "run.name=whole"])) == 0
     words = [sys.executable, "launch.py"]
     parts = [*words, "run", *whole, "run.name=parts", "run.checkpoint_every_s=0.001"]
@@ -93,11 +93,11 @@ def test_the_results_say_what_became_of_the_goals(tmp_path):
     ("words", "sentence"),
     [
         (["env=babyai/GoToLocal"], "needs a world that tells events"),
-        (["env=crafter", "policy.network=mlp"], "goals.told=true needs policy.network=texts"),
-        (["env=crafter", "goals.source=oracle", "goals.shuffled=true"], "goals.shuffled"),
+        (["env=crafter", "policy.network=mlp"], "method.goals.told=true needs policy.network=texts"),
+        (["env=crafter", "method.goals.source=oracle", "method.goals.shuffled=true"], "goals.shuffled"),
         (["env=crafter", "sync=true"], "needs llm.when_away=wait"),
-        (["env=crafter", "goals.source=none"], "method ellm needs goals"),
-        (["env=crafter", "goals.threshold=2"], "goals.threshold"),
+        (["env=crafter", "method.goals.source=none"], "method ellm needs goals"),
+        (["env=crafter", "method.goals.threshold=2"], "goals.threshold"),
     ],
 )
 def test_what_cannot_be_is_a_sentence(words, sentence):

@@ -15,10 +15,17 @@ from tests.cluster.test_faults import status, wait_for
 WORDS = ["cluster.dashboard=false", "evaluate.every=0", "evaluate.episodes=16", "evaluate.videos=0"]
 WORDS += ["learner.env_steps=1000000000", "run.checkpoint_every_s=2", "run.log_every_s=1"]
 # Chunks of 300 kB: they live on their actor's node. Ray keeps small ones with the controller.
-BABYAI = ["env=babyai/GoToLocal", "policy.hidden=32", "actors.envs=32", "actors.steps=64", "learner.epochs=1", *WORDS]
+BABYAI = [
+    "env=babyai/GoToLocal",
+    "policy.hidden=32",
+    "actors.envs=32",
+    "actors.steps=64",
+    "learner.ppo.epochs=1",
+    *WORDS,
+]
 CHUNK = 32 * 64
 ELLM = ["experiment=ellm_crafter_small", "env.id=crafter/Named", "policy.hidden=16", "actors.envs=8", "actors.steps=16"]
-ELLM += ["learner.minibatch=128", "learner.epochs=1", "env.length=60", "llm.replicas=1", *WORDS]
+ELLM += ["learner.minibatch=128", "learner.ppo.epochs=1", "env.length=60", "llm.replicas=1", *WORDS]
 SMALL_CHUNK = 8 * 16
 
 pytestmark = pytest.mark.slow

@@ -16,8 +16,9 @@ from learner import checkpoint
 
 SMALL = [
     "method=dqn", "env=toy/Line", "cluster=inline", "policy.hidden=16", "policy.network=mlp", "actors.envs=4",
-    "actors.steps=8", "evaluate.episodes=8", "evaluate.every=0", "evaluate.videos=0", "dqn.start_steps=128",
-    "dqn.samples_per_insert=1", "dqn.capacity=1600", "learner.minibatch=32", "learner.env_steps=1024", "sync=true",
+    "actors.steps=8", "evaluate.episodes=8", "evaluate.every=0", "evaluate.videos=0", "learner.dqn.start_steps=128",
+    "learner.dqn.samples_per_insert=1", "learner.dqn.capacity=1600", "learner.minibatch=32", "learner.env_steps=1024",
+    "sync=true",
 ]  # fmt: skip
 
 
@@ -60,8 +61,11 @@ def files(folder):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["dqn.capacity=3200"], r"rank-0 keeps 8 envs of 200 rows each, not 8 of 400: .*dqn\.capacity .*or delete"),
-        (["actors.n=4", "dqn.capacity=3200"], r"a replay of 8 envs, not 16: resume with the actors\.n"),
+        (
+            ["learner.dqn.capacity=3200"],
+            r"rank-0 keeps 8 envs of 200 rows each, not 8 of 400: .*dqn\.capacity .*or delete",
+        ),
+        (["actors.n=4", "learner.dqn.capacity=3200"], r"a replay of 8 envs, not 16: resume with the actors\.n"),
         (["actors.envs=2"], r"actors\.envs=4"),
         (["cluster=local", "learner.n=2"], r"holds replays of learner\.n=1: resume with that, not with 2"),
     ],
@@ -76,10 +80,10 @@ def test_a_resume_that_cannot_be_is_one_sentence_and_changes_nothing(stopped, wo
 
 
 def test_rewards_that_the_replay_has_no_column_for_are_one_sentence(stopped, capsys):
-    code, sentence = command(capsys, "resume", str(stopped), "--allow-change", "intrinsic.name=noveld")
+    code, sentence = command(capsys, "resume", str(stopped), "--allow-change", "method.intrinsic.name=noveld")
     assert code == 2
     assert "(reward.intrinsic differ): resume with the env, goals, intrinsic" in sentence
-    assert controller.resume(stopped, ["intrinsic.name=none"], True) == 0
+    assert controller.resume(stopped, ["method.intrinsic.name=none"], True) == 0
 
 
 def rows(folder, key):
@@ -89,19 +93,19 @@ def rows(folder, key):
 
 def test_without_its_folder_a_replay_fills_anew_with_another_capacity(stopped):
     shutil.rmtree(stopped / "replay")
-    assert controller.resume(stopped, ["dqn.capacity=3200", "dqn.prioritised=true"], True) == 0
+    assert controller.resume(stopped, ["learner.dqn.capacity=3200", "learner.dqn.prioritised=true"], True) == 0
     assert rows(stopped, "replay/lost")[-1] > 200
     assert rows(stopped, "env_steps")[-1] == 1024
 
 
 def test_no_room_is_told_before_a_step_is_learned(tmp_path, capsys):
     words = [word for word in SMALL if not word.startswith("dqn.capacity")]
-    code, sentence = command(capsys, "run", *words, f"run.folder={tmp_path}", "run.name=r", "dqn.capacity=1e14")
+    code, sentence = command(capsys, "run", *words, f"run.folder={tmp_path}", "run.name=r", "learner.dqn.capacity=1e14")
     assert code == 2
     assert "no room for a replay of " in sentence
-    assert "lower dqn.capacity, choose another run.folder, or dqn.keep=memory" in sentence
+    assert "lower dqn.capacity, choose another run.folder, or learner.dqn.keep=memory" in sentence
     assert not (tmp_path / "r/replay/rank-0").exists()
-    assert controller.resume(tmp_path / "r", ["dqn.capacity=1600"], True) == 0
+    assert controller.resume(tmp_path / "r", ["learner.dqn.capacity=1600"], True) == 0
 
 
 def test_a_finished_run_keeps_no_replay_and_goes_on_without_if_it_shall(stopped, tmp_path, capsys):

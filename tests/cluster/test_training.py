@@ -60,7 +60,7 @@ def timeless(monkeypatch):
     "words",
     [
         ["env=toy/Line", "policy.memory=none"],
-        ["env=toy/Line", "policy.memory=gru", "learner.target_kl=0.05"],
+        ["env=toy/Line", "policy.memory=gru", "learner.ppo.target_kl=0.05"],
         ["env=babyai/GoToLocal", "policy.memory=gru"],
         ["env=babyai/GoToLocal", "env.captions=true", "policy.reads=[mission,caption]"],
         ["env=gym/CartPole-v1", "policy.network=mlp"],
@@ -126,7 +126,7 @@ def test_stale_chunks_are_corrected_and_too_old_ones_dropped(tmp_path):
     lagging = rows(tmp_path / "lag")
     assert max(r["policy/lag_max"] for r in lagging) >= 1
     assert any(abs(r["policy/rho"] - 1) > 1e-7 for r in lagging if r["policy/lag_max"])
-    assert controller.run(config(tmp_path, "strict", *words, "learner.max_lag=0")) == 0
+    assert controller.run(config(tmp_path, "strict", *words, "learner.ppo.max_lag=0")) == 0
     strict = rows(tmp_path / "strict")
     assert all(r["policy/lag_max"] == 0 for r in strict)
     assert strict[-1]["dropped_chunks"] > 0

@@ -26,13 +26,13 @@ def test_nothing_said_is_the_defaults_of_the_parts():
     found = compose([])
     assert found.method.name == "ppo"
     assert found.env.id == "toy/Line"
-    assert found.learner == config.LearnerConfig()
+    assert found.learner == config.LearnerSection()
     assert found.actors == config.ActorsConfig()
 
 
 def test_a_later_layer_wins(folder):
     """Defaults < method < env < cluster < experiment < command line, key by key."""
-    keys = ["epochs", "minibatch", "chunks", "max_lag", "env_steps"]
+    keys = ["threads", "minibatch", "chunks", "learning_rate", "env_steps"]
     files = ["method/m", "env/e", "cluster/c", "experiment/x"]
     extra = {"env/e": "env: {id: toy/Line}\npolicy: {network: mlp}\n"}
     for depth, name in enumerate(files):  # each file sets one key fewer than the one below it
@@ -94,11 +94,11 @@ def test_a_mapping_takes_any_key():
     ("word", "key", "value"),
     [
         ("learner.env_steps=1e6", "learner.env_steps", 1_000_000),
-        ("learner.value_clip=none", "learner.value_clip", None),
-        ("learner.value_clip=null", "learner.value_clip", None),
+        ("learner.ppo.value_clip=none", "learner.ppo.value_clip", None),
+        ("learner.ppo.value_clip=null", "learner.ppo.value_clip", None),
         ("policy.memory=none", "policy.memory", "none"),
         ("run.name=007", "run.name", "007"),
-        ("learner.clip=1", "learner.clip", 1.0),
+        ("learner.ppo.clip=1", "learner.ppo.clip", 1.0),
         ("stages=[evaluate]", "stages", ["evaluate"]),
         ("actors={n: 3}", "actors.n", 3),
     ],
@@ -116,11 +116,19 @@ WRONG = {
     "learner.lr=1": "unknown key learner.lr on the command line: did you mean learner.learning_rate?",
     "actors.n.x=1": "unknown key actors.n.x on the command line: did you mean actors.n?",
     "env.captions=true": "unknown key env.captions on the command line: env has id",
+    "goals.limit=3": "unknown key goals.limit on the command line: did you mean method.goals.limit?",
+    "intrinsic.name=rnd": "unknown key intrinsic.name on the command line: did you mean method.intrinsic.name?",
+    "dqn.capacity=9": "unknown key dqn.capacity on the command line: did you mean learner.dqn.capacity?",
+    "learner.clip=0.1": "unknown key learner.clip on the command line: did you mean learner.ppo.clip?",
+    "learner.max_lag=1": "unknown key learner.max_lag on the command line: did you mean learner.ppo.max_lag?",
+    "collect.greedy=true": "unknown key collect.greedy on the command line: method=cloning has method.collect.greedy",
+    "method.fit.steps=3": "unknown key method.fit.steps on the command line: method=cloning has method.fit.steps",
+    "generalise.episodes=3": "unknown key generalise.episodes on the command line: did you mean method.generalise.epis",
     "zzz=1": "unknown key zzz on the command line: python launch.py run --cfg prints every key",
     "actors=5": "actors on the command line is a section: set one of its keys, for example actors.n",
     "actors.n=many": "actors.n: expected an integer, got 'many'",
     "actors.n=2.5": "actors.n: expected an integer, got 2.5",
-    "learner.clip=big": "learner.clip: expected a number, got 'big'",
+    "learner.ppo.clip=big": "learner.ppo.clip: expected a number, got 'big'",
     "sync=1": "sync: expected true or false, got 1",
     "stages=train": "stages: expected a list such as [a,b], got 'train'",
     "policy.memory=grru": "policy.memory: expected 'none' or 'gru', got 'grru'; did you mean gru?",
@@ -188,9 +196,9 @@ def test_a_wrong_file_is_named(folder, text, sentence):
 
 
 def test_update_keeps_what_was_chosen_and_merges_only_what_is_said():
-    first = compose(["experiment=toy", "actors.n=3", "learner.epochs=2"])
-    second = update(first, ["cluster=inline", "learner.epochs=5"])
-    assert config.difference(first, second) == [("learner.epochs", 2, 5), ("cluster.name", "local", "inline")]
+    first = compose(["experiment=toy", "actors.n=3", "learner.ppo.epochs=2"])
+    second = update(first, ["cluster=inline", "learner.ppo.epochs=5"])
+    assert config.difference(first, second) == [("learner.ppo.epochs", 2, 5), ("cluster.name", "local", "inline")]
 
 
 def test_update_to_another_env_drops_the_options_of_the_first():

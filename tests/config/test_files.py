@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from cluster import config, overrides
+from cluster import config, overrides, unread
 from cluster.config import Config, ConfigError, alters_meaning, compose, difference, explain, load, named, render, save
 from cluster.overrides import CONFIGS, GROUPS, SELECTORS, flatten, nest
 from envs import registry
 from envs.config import Part
 from learner import methods
+from learner.algorithms.ppo import PPOConfig
 from llm_service import backends
 
 NAMES = ("env.id", "method.name", "llm.name")
@@ -108,7 +109,7 @@ DRAWN = {  # strategies that cover what a key of the type may hold
     "seed": st.integers(0, 2**63),
     "learner.env_steps": st.integers(1),
     "learner.learning_rate": st.floats(0, exclude_min=True, allow_infinity=False),
-    "learner.target_kl": st.none() | st.floats(0, exclude_min=True, allow_infinity=False),
+    "learner.ppo.target_kl": st.none() | st.floats(0, exclude_min=True, allow_infinity=False),
     "learner.discount": st.floats(0, 1),
     "policy.reads": st.lists(st.text()),
     "policy.memory": st.sampled_from(["none", "gru"]),
@@ -155,7 +156,7 @@ def test_a_damaged_file_is_one_sentence(tmp_path, text, sentence):
 def test_a_file_from_before_a_key_existed_takes_its_default(tmp_path):
     save(BASE, tmp_path / "config.yaml")
     tree = yaml.safe_load((tmp_path / "config.yaml").read_text())
-    del tree["learner"]["max_lag"]
+    del tree["learner"]["ppo"]["max_lag"]
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(tree))
     assert load(tmp_path / "config.yaml") == BASE
 
@@ -188,9 +189,13 @@ def test_a_run_is_named_after_what_it_is():
 
 def test_the_printed_tree_is_yaml_with_origins(tmp_path):
     found, origins = explain(["experiment=toy", "actors.n=4"])
-    text = render(found, origins)
+    text = render(found, origins, unread.foreign)
     (tmp_path / "config.yaml").write_text(text)
     assert load(tmp_path / "config.yaml") == found
+    shown = yaml.safe_load(text)
+    assert list(shown["learner"]["ppo"]) == list(PPOConfig.model_fields)
+    there = {*shown, *shown["method"], *shown["learner"], *shown["cluster"], *shown["policy"]["lm"]}
+    assert not {"dqn", "slurm", "llm", "generalise", "folder"} & there
     comments = {line.split("#")[0].strip(): line.split("# ")[1] for line in text.splitlines() if "#" in line}
     assert comments["n: 4"] == "command line"
     assert comments["network: mlp"] == "configs/env/toy.yaml"

@@ -27,10 +27,13 @@ def refused(*words, room=4 * GIB):
         (["actors.envs=20000", "actors.steps=1000000"], "actors.steps"),
         (["cluster=inline", "actors.envs=20000", "actors.steps=20000", "actors.n=1"], "actors.envs"),
         (["learner.chunks=2000000", "actors.envs=1000"], "learner.chunks"),
-        (["method=dqn", "dqn.keep=memory", "dqn.capacity=1e12", "learner.env_steps=1e9"], "dqn.capacity"),
+        (
+            ["method=dqn", "learner.dqn.keep=memory", "learner.dqn.capacity=1e12", "learner.env_steps=1e9"],
+            "learner.dqn.capacity",
+        ),
         (["evaluate.episodes=1e8"], "evaluate.episodes"),
         (["evaluate.validation_episodes=1e8"], "evaluate.validation_episodes"),
-        (["method=cloning", "env=babyai", "collect.episodes=1e9"], "collect.episodes"),
+        (["method=cloning", "env=babyai", "method.collect.episodes=1e9"], "method.collect.episodes"),
         (["method=random", "evaluate.episodes=1e8", "evaluate.beside=[random]"], "evaluate.episodes"),
     ],
 )
@@ -53,17 +56,17 @@ def test_what_fits_passes_and_other_machines_are_not_judged():
     limits.assert_fits(compose(["experiment=quickstart"]), 4 * GIB)
     limits.assert_fits(compose(["cluster=slurm", "actors.n=90000"]), GIB)
     limits.assert_fits(compose(["cluster=kubernetes", "actors.n=90000"]), GIB)
-    replayed = ["method=dqn", "dqn.capacity=1e12", "learner.env_steps=1e9"]
+    replayed = ["method=dqn", "learner.dqn.capacity=1e12", "learner.env_steps=1e9"]
     limits.assert_fits(compose(replayed), 4 * GIB)  # on disk, which is asked when the files are made
 
 
 def test_a_replay_takes_memory_as_rows_come():
-    words = ["method=dqn", "dqn.keep=memory", "dqn.capacity=1e12", "learner.env_steps=1e5"]
+    words = ["method=dqn", "learner.dqn.keep=memory", "learner.dqn.capacity=1e12", "learner.env_steps=1e5"]
     limits.assert_fits(compose(words), 4 * GIB)
 
 
 def test_stages_that_will_not_run_are_not_judged():
-    trained = compose(["method=dqn", "dqn.keep=memory", "dqn.capacity=1e12", "learner.env_steps=1e9"])
+    trained = compose(["method=dqn", "learner.dqn.keep=memory", "learner.dqn.capacity=1e12", "learner.env_steps=1e9"])
     limits.assert_fits(trained, 4 * GIB, kinds={"evaluate"})
     with pytest.raises(ConfigError, match=r"4\.0 GiB left"):
         limits.assert_fits(trained, 4 * GIB)
@@ -82,8 +85,8 @@ def test_a_sweep_is_refused_whole(monkeypatch):
         ("policy.hidden=10000000", "65536"),
         ("evaluate.episodes=999999999999", "100000000"),
         ("evaluate.validation_episodes=999999999999", "100000000"),
-        ("generalise.episodes=999999999999", "100000000"),
-        ("collect.episodes=999999999999", "1000000000"),
+        ("method.generalise.episodes=999999999999", "100000000"),
+        ("method.collect.episodes=999999999999", "1000000000"),
     ],
 )
 def test_no_cluster_takes_more_than_a_plain_bound(word, most):
@@ -168,7 +171,14 @@ def test_a_minibatch_beyond_the_batch_is_refused_with_the_largest_that_counts():
 
 
 def test_a_minibatch_beyond_the_replay_is_refused():
-    few = ["method=dqn", "actors.n=1", "actors.envs=2", "actors.steps=4", "dqn.capacity=200", "dqn.start_steps=0"]
+    few = [
+        "method=dqn",
+        "actors.n=1",
+        "actors.envs=2",
+        "actors.steps=4",
+        "learner.dqn.capacity=200",
+        "learner.dqn.start_steps=0",
+    ]
     most = 2 * (100 - 10 - 3)
     with pytest.raises(ConfigError, match=rf"learner\.minibatch=175 is more than the {most} rows .* nothing would be"):
         compose([*few, "learner.minibatch=175"])
@@ -184,23 +194,29 @@ def test_a_minibatch_beyond_the_replay_is_refused():
         (["cluster.kubernetes.namespace=x"], "cluster.kubernetes.namespace=x has no effect with cluster=local"),
         (["cluster=inline", "cluster.dashboard=true"], "cluster.dashboard=True has no effect with cluster=inline"),
         (
-            ["dqn.n_step=5", "dqn.double=false"],
-            "dqn.n_step=5, dqn.double=False have no effect with method=ppo and learner.algorithm=ppo",
+            ["learner.dqn.n_step=5", "learner.dqn.double=false"],
+            "learner.dqn.n_step=5, learner.dqn.double=False have no effect with method=ppo and learner.algorithm=ppo",
         ),
         (
-            ["method=dqn", "learner.clip=0.1"],
-            "learner.clip=0.1 has no effect with method=dqn and learner.algorithm=dqn",
+            ["method=dqn", "learner.ppo.clip=0.1"],
+            "learner.ppo.clip=0.1 has no effect with method=dqn and learner.algorithm=dqn",
         ),
-        (["method=dqn", "dqn.alpha=0.1"], "dqn.alpha=0.1 has no effect with dqn.prioritised=false"),
         (
-            ["method=random", "learner.epochs=2"],
-            "learner.epochs=2 has no effect with method=random and no stage that tra",
+            ["method=dqn", "learner.dqn.alpha=0.1"],
+            "learner.dqn.alpha=0.1 has no effect with learner.dqn.prioritised=false",
         ),
-        (["goals.limit=3"], "goals.limit=3 has no effect with goals.source=none"),
-        (["intrinsic.scale=2"], "intrinsic.scale=2.0 has no effect with intrinsic.name=none"),
+        (
+            ["method=random", "learner.ppo.epochs=2"],
+            "learner.ppo.epochs=2 has no effect with method=random and no stage that tra",
+        ),
+        (["method.goals.limit=3"], "method.goals.limit=3 has no effect with method.goals.source=none"),
+        (["method.intrinsic.scale=2"], "method.intrinsic.scale=2.0 has no effect with method.intrinsic.name=none"),
         (["llm.batch.size=2"], "llm.batch.size=2 has no effect with method=ppo, which asks no language model"),
         (["policy.lm.head=actions"], "policy.lm.head=actions has no effect with policy.network=mlp"),
-        (["fit.steps=3"], "fit.steps=3 has no effect without a stage that fits"),
+        (
+            ["method=cloning", "env=babyai", "stages=[collect]", "method.fit.steps=3"],
+            "method.fit.steps=3 has no effect without a stage that fits",
+        ),
         (["stages=[train]", "evaluate.episodes=3"], "evaluate.episodes=3 has no effect without a stage that evaluates"),
         (
             ["evaluate.every=0", "evaluate.validation_episodes=3"],
@@ -222,9 +238,15 @@ def test_a_word_that_nothing_reads_is_told_in_one_line(words, line, capsys):
         [],
         ["experiment=quickstart"],  # its file has keys of clusters and goals: nobody typed them
         ["cluster=slurm", "cluster.slurm.nodes=3"],
-        ["method=dqn", "dqn.n_step=5", "learner.discount=0.9"],
-        ["experiment=quickstart", "goals.limit=3", "llm.batch.size=2", "learner.clip=0.1", "evaluate.every=5"],
-        ["method=cloning", "env=babyai", "fit.steps=3", "collect.episodes=2", "learner.n=1"],
+        ["method=dqn", "learner.dqn.n_step=5", "learner.discount=0.9"],
+        [
+            "experiment=quickstart",
+            "method.goals.limit=3",
+            "llm.batch.size=2",
+            "learner.ppo.clip=0.1",
+            "evaluate.every=5",
+        ],
+        ["method=cloning", "env=babyai", "method.fit.steps=3", "method.collect.episodes=2", "learner.n=1"],
     ],
 )
 def test_a_word_that_is_read_is_not_remarked_on(words, capsys):
@@ -233,6 +255,6 @@ def test_a_word_that_is_read_is_not_remarked_on(words, capsys):
 
 
 def test_words_of_a_resume_are_judged_by_the_run_that_they_are_laid_over(capsys):
-    words = ["dqn.n_step=5", "learner.epochs=2"]
+    words = ["learner.dqn.n_step=5", "learner.ppo.epochs=2"]
     unread.tell_words(update(compose(["method=dqn"]), words), words)
-    assert capsys.readouterr().err.startswith("note: learner.epochs=2 has no effect with method=dqn")
+    assert capsys.readouterr().err.startswith("note: learner.ppo.epochs=2 has no effect with method=dqn")

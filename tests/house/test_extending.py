@@ -82,7 +82,7 @@ def test_what_the_examples_do_is_seen_in_their_runs(beside):
     _, reward, done, _, _ = env.step(obs["side"])
     assert reward.tolist() == [1.0] * 3
     assert done.all()
-    counted = play(beside / "c", next(words for words in COMMANDS if "intrinsic.name=count" in words))
+    counted = play(beside / "c", next(words for words in COMMANDS if "method.intrinsic.name=count" in words))
     rows = [json.loads(line) for line in (counted / "metrics.jsonl").read_text().splitlines()]
     paid = [row["intrinsic/reward_mean"] for row in rows if "intrinsic/reward_mean" in row]
     assert paid[0] > paid[-1] > 0  # what is met again bores

@@ -15,9 +15,10 @@ from learner import checkpoint, precision
 from learner.algorithms.dqn import DQN, DQNConfig
 from learner.collective import Group
 from learner.config import LearnerConfig
-from learner.group import LearnerSetup, build_policy, get_weights, set_weights
+from learner.group import build_policy, get_weights, set_weights
 from learner.models import PolicyConfig
 from learner.precision import arithmetic
+from learner.setup import LearnerSetup
 from tests.learner.ranks import both
 from tests.learner.setups import rank_of
 
@@ -279,7 +280,12 @@ def test_two_ranks_learn_one_policy_from_two_replays():
 # ---- whole runs -----------------------------------------------------------------------------------------------------
 
 SMALL = ["method=dqn", "cluster=inline", "policy.hidden=16", "actors.envs=4", "actors.steps=8", "evaluate.episodes=8"]
-SMALL += ["dqn.start_steps=128", "dqn.samples_per_insert=4", "dqn.target_every=30", "dqn.decay_steps=500"]
+SMALL += [
+    "learner.dqn.start_steps=128",
+    "learner.dqn.samples_per_insert=4",
+    "learner.dqn.target_every=30",
+    "learner.dqn.decay_steps=500",
+]
 SMALL += ["learner.learning_rate=1e-3", "learner.minibatch=32", "evaluate.every=0"]
 
 
@@ -290,8 +296,8 @@ def config(folder, name, *words):
 @pytest.mark.parametrize(
     "words",
     [
-        ["env=toy/Line", "dqn.capacity=600"],
-        ["env=toy/Line", "dqn.prioritised=true", "policy.atoms=11", "policy.v_min=-1", "policy.network=texts"],
+        ["env=toy/Line", "learner.dqn.capacity=600"],
+        ["env=toy/Line", "learner.dqn.prioritised=true", "policy.atoms=11", "policy.v_min=-1", "policy.network=texts"],
         ["env=babyai/GoToLocal"],
     ],
     ids=["toy", "toy-priorities-atoms", "babyai"],
@@ -329,7 +335,7 @@ def test_stop_and_resume_is_bitwise_the_run_without_a_stop(tmp_path, words, monk
 
 def test_a_learner_that_dies_goes_on_from_the_checkpoint_with_its_replay(tmp_path, monkeypatch):
     """In sync mode even that is the run in which nobody died."""
-    words = ["env=toy/Line", "sync=true", "learner.env_steps=2048", "stages=[train]", "dqn.capacity=1600"]
+    words = ["env=toy/Line", "sync=true", "learner.env_steps=2048", "stages=[train]", "learner.dqn.capacity=1600"]
     words += ["run.checkpoint_every_s=0.000001"]
     assert controller.run(config(tmp_path, "whole", *words)) == 0
     real, deaths = DQN.learn, []
@@ -350,13 +356,19 @@ def test_a_learner_that_dies_goes_on_from_the_checkpoint_with_its_replay(tmp_pat
             np.testing.assert_array_equal(value, hurt.arrays[stem][name], err_msg=f"{stem} {name}")
 
 
-EVERYTHING = ["policy.network=texts", "dqn.prioritised=true", "policy.atoms=21", "policy.v_min=-1", "policy.v_max=2"]
+EVERYTHING = [
+    "policy.network=texts",
+    "learner.dqn.prioritised=true",
+    "policy.atoms=21",
+    "policy.v_min=-1",
+    "policy.v_max=2",
+]
 
 
 @pytest.mark.parametrize("words", [[], EVERYTHING, ["learner.autocast=auto"]], ids=["plain", "everything", "bfloat16"])
 def test_learns_the_sentence(tmp_path, words):
-    words = ["env=toy/Line", "learner.env_steps=6000", "actors.envs=8", "dqn.samples_per_insert=8", *words]
-    words += ["dqn.decay_steps=3000", "evaluate.episodes=64", "policy.hidden=32", "dqn.keep=memory"]
+    words = ["env=toy/Line", "learner.env_steps=6000", "actors.envs=8", "learner.dqn.samples_per_insert=8", *words]
+    words += ["learner.dqn.decay_steps=3000", "evaluate.episodes=64", "policy.hidden=32", "learner.dqn.keep=memory"]
     assert controller.run(config(tmp_path, "dqn", *words)) == 0
     result = json.loads((tmp_path / "dqn/stages/evaluate/results.json").read_text())
     assert result["success"]["rate"] == 1.0
@@ -369,7 +381,7 @@ def test_learns_the_sentence(tmp_path, words):
 def test_a_finished_policy_is_finetuned_by_its_last_layers(tmp_path):
     words = ["env=toy/Line", "learner.env_steps=512", "stages=[train]"]
     assert controller.run(config(tmp_path, "a", *words)) == 0
-    assert controller.run(config(tmp_path, "b", *words, "from=run:a/train", "dqn.fit=critic")) == 0
+    assert controller.run(config(tmp_path, "b", *words, "from=run:a/train", "learner.dqn.fit=critic")) == 0
     a, b = (checkpoint.latest(tmp_path / n / "checkpoints").arrays["model"] for n in ("a", "b"))
     moved = {name for name in a if not np.array_equal(a[name], b[name])}
     assert moved
@@ -382,13 +394,13 @@ def test_a_finished_policy_is_finetuned_by_its_last_layers(tmp_path):
         (["method=dqn", "policy.head=actor_critic"], r"method dqn needs policy\.head=dueling"),
         (["method=dqn", "policy.memory=gru"], r"method dqn needs policy\.memory=none"),
         (["method=dqn", "learner.algorithm=ppo"], r"method dqn needs learner\.algorithm=dqn"),
-        (["method=dqn", "dqn.capacity=100"], "four chunks"),
-        (["method=dqn", "dqn.fit=linear"], "from=run:NAME/train"),
-        (["method=dqn", "dqn.reinit=true"], r"dqn\.fit=linear or critic"),
+        (["method=dqn", "learner.dqn.capacity=100"], "four chunks"),
+        (["method=dqn", "learner.dqn.fit=linear"], "from=run:NAME/train"),
+        (["method=dqn", "learner.dqn.reinit=true"], r"dqn\.fit=linear or critic"),
         (["method=dqn", "policy.atoms=5", "policy.v_min=3", "policy.v_max=3"], "less than"),
         (["method=dqn", "env=gym/Pendulum-v1"], "discrete action space"),
-        (["method=dqn", "dqn.epsilon_end=1.5"], r"dqn\.epsilon_end: must be between 0 and 1"),
-        (["method=dqn", "dqn.n_step=0"], r"dqn\.n_step: must be at least 1"),
+        (["method=dqn", "learner.dqn.epsilon_end=1.5"], r"dqn\.epsilon_end: must be between 0 and 1"),
+        (["method=dqn", "learner.dqn.n_step=0"], r"dqn\.n_step: must be at least 1"),
         (["learner.algorithm=dqn"], r"method ppo needs learner\.algorithm=ppo"),
         (["policy.head=dueling"], r"method ppo needs policy\.head=actor_critic"),
     ],
@@ -401,9 +413,10 @@ def test_what_could_never_run_is_refused_with_the_reason(words, reason):
 def test_the_published_agent_is_the_default():
     found = compose(["method=dqn", "env=toy/Line"])
     assert (found.learner.learning_rate, found.learner.discount, found.learner.minibatch) == (6.25e-5, 0.99, 64)
-    assert (found.dqn.n_step, found.policy.hidden, found.dqn.double) == (3, 512, True)
-    assert found.learner.minibatch / found.dqn.samples_per_insert == 4  # env steps a gradient step
-    assert found.dqn.target_every * 4 == 8000
+    dqn = found.learner.part(DQNConfig)
+    assert (dqn.n_step, found.policy.hidden, dqn.double) == (3, 512, True)
+    assert found.learner.minibatch / dqn.samples_per_insert == 4  # env steps a gradient step
+    assert dqn.target_every * 4 == 8000
 
 
 def test_lanes_are_those_of_the_actors_whose_chunks_come():

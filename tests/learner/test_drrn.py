@@ -14,6 +14,7 @@ from cluster.config import compose
 from cluster.overrides import UsageError
 from envs.api import EnvSpec, Field
 from learner.algorithms.dqn import DQN, DQNConfig
+from learner.algorithms.ppo import PPOConfig
 from learner.config import LearnerConfig
 from learner.distinct import distinct, texts_of
 from learner.group import build_policy, get_weights, set_weights
@@ -242,8 +243,18 @@ def run(folder, name, *words):
 
 def test_it_learns_the_sentence_as_an_agent(tmp_path):
     words = ["env=toy/Line", "method=dqn", "policy.network=drrn", "policy.text=gru", "policy.hidden=32"]
-    words += ["policy.prompt.observations=1", "learner.env_steps=2500", "learner.minibatch=32", "dqn.keep=memory"]
-    words += ["dqn.start_steps=128", "dqn.samples_per_insert=8", "dqn.target_every=30", "dqn.decay_steps=1500"]
+    words += [
+        "policy.prompt.observations=1",
+        "learner.env_steps=2500",
+        "learner.minibatch=32",
+        "learner.dqn.keep=memory",
+    ]
+    words += [
+        "learner.dqn.start_steps=128",
+        "learner.dqn.samples_per_insert=8",
+        "learner.dqn.target_every=30",
+        "learner.dqn.decay_steps=1500",
+    ]
     words += ["learner.learning_rate=1e-3", "actors.envs=8", "actors.steps=16"]
     assert run(tmp_path, "toy", *words, "evaluate.episodes=64")["success"]["rate"] == 1.0
 
@@ -251,7 +262,7 @@ def test_it_learns_the_sentence_as_an_agent(tmp_path):
 @pytest.mark.parametrize(
     ("words", "steps"),
     [
-        (["experiment=glam_drrn", "actors.envs=4", "dqn.keep=memory", "dqn.capacity=2000"], 640),
+        (["experiment=glam_drrn", "actors.envs=4", "learner.dqn.keep=memory", "learner.dqn.capacity=2000"], 640),
         (["experiment=glam_symbolic_ppo", "actors.envs=4", "learner.minibatch=40"], 320),
         (["experiment=glam_small", "method=random"], 0),
         (["experiment=glam_small", "method=expert"], 0),
@@ -272,11 +283,11 @@ def test_the_rivals_run(tmp_path, words, steps):
 
 def test_the_published_hyperparameters():
     drrn, ppo, ours = (compose([f"experiment=glam_{name}"]) for name in ("drrn", "symbolic_ppo", "small"))
-    assert drrn.learner.minibatch / drrn.dqn.samples_per_insert == 128  # env steps a gradient step
+    assert drrn.learner.minibatch / drrn.learner.part(DQNConfig).samples_per_insert == 128  # env steps a gradient step
     assert (drrn.learner.discount, drrn.learner.learning_rate, drrn.learner.anneal) == (0.9, 1e-4, False)
     assert drrn.policy.prompt.observations == 3
     rows = ppo.actors.n * ppo.actors.envs * ppo.actors.steps
-    assert (rows / ppo.learner.minibatch, ppo.learner.epochs, ppo.learner.discount) == (2, 4, 0.99)
+    assert (rows / ppo.learner.minibatch, ppo.learner.part(PPOConfig).epochs, ppo.learner.discount) == (2, 4, 0.99)
     for rival in (drrn, ppo):
         assert (rival.env.id, rival.env.options["actions"]) == (ours.env.id, ours.env.options["actions"])
         assert (rival.learner.env_steps, rival.evaluate) == (ours.learner.env_steps, ours.evaluate)

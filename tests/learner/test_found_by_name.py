@@ -12,6 +12,7 @@ from cluster import run as controller
 from cluster.config import compose, load
 from cluster.overrides import ConfigError
 from learner import algorithms, checkpoint, rewards
+from learner.rewards import IntrinsicConfig
 from tests.extending import example
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,9 +21,14 @@ COUNT, REINFORCE = example("learner/rewards/count.py"), example("learner/algorit
 
 SMALL = ["env=toy/Line", "cluster=inline", "sync=true", "evaluate.every=0", "evaluate.videos=0", "actors.envs=4"]
 SMALL += ["actors.steps=8", "policy.hidden=8", "learner.minibatch=16", "stages=[{}]", "run.checkpoint_every_s=0.001"]
-COUNTING = ["intrinsic.name=count", "intrinsic.reads=[position]", "intrinsic.exponent=1"]
-REPLAYING = ["method=dqn", "dqn.start_steps=64", "dqn.samples_per_insert=2", "dqn.capacity=1600"]
-REINFORCING = ["method=ellm", "goals.source=none", "learner.algorithm=reinforce", "policy.head=actor_critic"]
+COUNTING = ["method.intrinsic.name=count", "method.intrinsic.reads=[position]", "method.intrinsic.exponent=1"]
+REPLAYING = [
+    "method=dqn",
+    "learner.dqn.start_steps=64",
+    "learner.dqn.samples_per_insert=2",
+    "learner.dqn.capacity=1600",
+]
+REINFORCING = ["method=ellm", "method.goals.source=none", "learner.algorithm=reinforce", "policy.head=actor_critic"]
 REINFORCING += ["policy.network=mlp", "policy.text=learned", "learner.reward_weights.env=1"]
 
 
@@ -79,12 +85,12 @@ def test_a_new_reward_term_is_one_module(tmp_path, count, method):
         assert whole["intrinsic"]["met"].sum() > whole["rank-0"]["counts.updates"] * 16  # walks of up to 3 steps
     else:
         assert whole["intrinsic"]["met"].sum() == 512
-    assert load(tmp_path / "whole" / "config.yaml").intrinsic.exponent == 1.0
+    assert load(tmp_path / "whole" / "config.yaml").method.part(IntrinsicConfig).exponent == 1.0
 
 
 def test_a_new_algorithm_is_one_module(tmp_path, reinforce, count):
     """With keys of its own, and with a reward term that is as new."""
-    words = [*REINFORCING, *COUNTING, "reinforce.baseline=0.25", "learner.anneal=false"]
+    words = [*REINFORCING, *COUNTING, "learner.reinforce.baseline=0.25", "learner.anneal=false"]
     whole, rows = play(tmp_path, "whole", "pretrain", *words, "learner.env_steps=512")
     assert int(whole["reinforce"]["learned"]) == whole["intrinsic"]["met"].sum() == 512
     assert all(np.isfinite(row["losses/policy"]) for row in rows if "losses/policy" in row)
@@ -92,7 +98,7 @@ def test_a_new_algorithm_is_one_module(tmp_path, reinforce, count):
     assert controller.resume(tmp_path / "parts", ["learner.env_steps=512"], True) == 0
     parts, _ = told(tmp_path / "parts")
     assert_same({k: v for k, v in whole.items() if k != "actors"}, {k: v for k, v in parts.items() if k != "actors"})
-    other, _ = play(tmp_path, "other", "pretrain", *words, "reinforce.baseline=0.5", "learner.env_steps=512")
+    other, _ = play(tmp_path, "other", "pretrain", *words, "learner.reinforce.baseline=0.5", "learner.env_steps=512")
     assert any(not np.array_equal(value, other["model"][name]) for name, value in whole["model"].items())
 
 
@@ -101,12 +107,18 @@ def test_a_new_algorithm_is_one_module(tmp_path, reinforce, count):
     [
         (["learner.algorithm=reinfroce"], r"learner\.algorithm: there is no 'reinfroce': did you mean reinforce\?"),
         (["learner.algorithm=xyz"], r"learner\.algorithm: there is no 'xyz': choose from dqn, ppo, reinforce"),
-        (["intrinsic.name=cuont"], r"intrinsic\.name: there is no 'cuont': did you mean count\?"),
-        (["intrinsic.name=count", "intrinsic.exponnt=2"], r"unknown key intrinsic\.exponnt .*intrinsic\.exponent"),
-        (["intrinsic.exponent=high"], r"intrinsic\.exponent: expected a number, got 'high'"),
-        ([*COUNTING, "intrinsic.exponent=-1"], r"intrinsic\.exponent must be more than 0"),
-        (["reinforce.baselin=1"], r"unknown key reinforce\.baselin .*did you mean reinforce\.baseline\?"),
-        (["reinforce.baseline=low"], r"reinforce\.baseline: expected a number, got 'low'"),
+        (["method.intrinsic.name=cuont"], r"intrinsic\.name: there is no 'cuont': did you mean count\?"),
+        (
+            ["method.intrinsic.name=count", "method.intrinsic.exponnt=2"],
+            r"unknown key method\.intrinsic\.exponnt .*method\.intrinsic\.exponent",
+        ),
+        (["method.intrinsic.exponent=high"], r"intrinsic\.exponent: expected a number, got 'high'"),
+        ([*COUNTING, "method.intrinsic.exponent=-1"], r"intrinsic\.exponent must be more than 0"),
+        (
+            ["learner.reinforce.baselin=1"],
+            r"unknown key learner\.reinforce\.baselin .*did you mean learner\.reinforce\.baseline\?",
+        ),
+        (["learner.reinforce.baseline=low"], r"reinforce\.baseline: expected a number, got 'low'"),
         ([*REINFORCING, *COUNTING, "policy.head=dueling"], r"reinforce needs policy\.head=actor_critic"),
     ],
 )
@@ -116,7 +128,12 @@ def test_what_is_wrong_with_their_keys_is_one_sentence(reinforce, count, words, 
 
 
 def test_without_their_modules_their_names_and_keys_are_unknown():
-    for word in ("learner.algorithm=reinforce", "intrinsic.name=count", "reinforce.baseline=1", "intrinsic.exponent=1"):
+    for word in (
+        "learner.algorithm=reinforce",
+        "method.intrinsic.name=count",
+        "learner.reinforce.baseline=1",
+        "method.intrinsic.exponent=1",
+    ):
         with pytest.raises(ConfigError):
             compose(["env=toy/Line", word])
     with pytest.raises(KeyError):

@@ -18,16 +18,19 @@ from cluster.overrides import UsageError
 from envs.api import EnvSpec, Field
 from learner import checkpoint, rewards
 from learner.algorithms.dqn import DQNConfig
+from learner.algorithms.ppo import PPOConfig
 from learner.batch import collate
 from learner.collective import Group
 from learner.config import LearnerConfig
 from learner.curiosity import reading
 from learner.curiosity.moments import Moments
-from learner.curiosity.steps import Steps, of_chunks, of_walk
+from learner.curiosity.steps import COLUMN, Steps, of_chunks, of_walk
 from learner.curiosity.visits import Visits
-from learner.group import Learner, LearnerSetup, get_weights
-from learner.intrinsic import COLUMN, IntrinsicConfig, build_intrinsic, views
+from learner.group import Learner, get_weights
+from learner.intrinsic import build_intrinsic, views
 from learner.models import PolicyConfig
+from learner.rewards import IntrinsicConfig
+from learner.setup import LearnerSetup
 from learner.store.replay import Replay
 from tests.learner.lives import FIELDS, Lives
 from tests.learner.ranks import both
@@ -375,11 +378,11 @@ def learner_of(algorithm, intrinsic, folder=None, rank=0, address=None, ranks=1,
     """A learner of toy/Line and an actor that plays for it."""
     dqn = algorithm == "dqn"
     policy = PolicyConfig(network="mlp", hidden=16, head="dueling" if dqn else "actor_critic")
-    config = LearnerConfig(algorithm=algorithm, n=ranks, minibatch=32, epochs=1, learning_rate=1e-3, **learner)
+    config = LearnerConfig(algorithm=algorithm, n=ranks, minibatch=32, learning_rate=1e-3, **learner)
     replay = DQNConfig(capacity=2000, start_steps=64, samples_per_insert=1.0, target_every=10)
     made = IntrinsicConfig(**{"hidden": 16} | intrinsic)
     spec = envs.spec("toy/Line")
-    setup = LearnerSetup(config, policy, spec, SEED, (ranks, 8), replay if dqn else None, folder, made)
+    setup = LearnerSetup(config, policy, spec, SEED, (ranks, 8), replay if dqn else PPOConfig(epochs=1), folder, made)
     actor = ActorSetup("toy/Line", {}, spec, ActorsConfig(n=ranks, envs=8, steps=8), policy, SEED, True)
     return Learner(setup, rank, address), RolloutActor(actor, rank)
 
@@ -517,8 +520,19 @@ def test_a_run_reports_what_it_paid(tmp_path, method):
         "evaluate.every=0",
         "actors.envs=4",
     ]
-    words += ["actors.steps=8", "policy.hidden=8", "intrinsic.name=rnd", "intrinsic.hidden=8", "learner.env_steps=256"]
-    words += ["learner.reward_weights.env=0", "learner.minibatch=16", "dqn.start_steps=64", "dqn.keep=memory"]
+    words += [
+        "actors.steps=8",
+        "policy.hidden=8",
+        "method.intrinsic.name=rnd",
+        "method.intrinsic.hidden=8",
+        "learner.env_steps=256",
+    ]
+    words += [
+        "learner.reward_weights.env=0",
+        "learner.minibatch=16",
+        "learner.dqn.start_steps=64",
+        "learner.dqn.keep=memory",
+    ]
     assert controller.run(compose([*words, f"run.folder={tmp_path}", "run.name=curious"])) == 0
     rows = [json.loads(line) for line in (tmp_path / "curious/metrics.jsonl").read_text().splitlines()]
     told = [row for row in rows if "intrinsic/reward_mean" in row]
@@ -533,7 +547,7 @@ DQN = ["env=toy/Line", "method=dqn"]
 
 
 def test_weights_are_set_by_words_and_by_files(tmp_path):
-    words = [*DQN, "learner.reward_weights.env=0", "learner.reward_weights.intrinsic=2e-1", "intrinsic.name=rnd"]
+    words = [*DQN, "learner.reward_weights.env=0", "learner.reward_weights.intrinsic=2e-1", "method.intrinsic.name=rnd"]
     found = compose(words)
     assert found.learner.reward_weights == {"env": 0.0, "intrinsic": 0.2}
     assert compose([*words[:2], "learner.reward_weights={env: 0, intrinsic: 0.2}", words[-1]]) == found
@@ -552,17 +566,20 @@ def test_weights_are_set_by_words_and_by_files(tmp_path):
     [
         (["learner.reward_weights.envv=0"], r"learner\.reward_weights\.envv: there is no such reward: choose from env"),
         (["learner.reward_weights.env=low"], r"learner\.reward_weights\.env: expected a number"),
-        (["intrinsic.name=rndd"], r"intrinsic\.name: there is no 'rndd': did you mean rnd\?"),
+        (["method.intrinsic.name=rndd"], r"intrinsic\.name: there is no 'rndd': did you mean rnd\?"),
         (
-            ["intrinsic.name=rnd", "intrinsic.reads=[picture]"],
+            ["method.intrinsic.name=rnd", "method.intrinsic.reads=[picture]"],
             r"names 'picture', but the policy reads position, mission",
         ),
-        (["intrinsic.name=rnd", "intrinsic.reads=[position]", "intrinsic.language=only"], "leaves nothing to judge"),
-        (["intrinsic.name=apt", "learner.minibatch=8"], r"intrinsic\.neighbours=12 must be less"),
-        (["intrinsic.name=apt", "intrinsic.particles=12"], r"at most intrinsic\.particles=12"),
-        (["intrinsic.scale=0"], r"intrinsic\.scale: must be greater than 0"),
-        (["intrinsic.hidden=0"], r"intrinsic\.hidden: must be at least 1"),
-        (["intrinsic.alpha=-1"], r"intrinsic\.alpha: must be at least 0"),
+        (
+            ["method.intrinsic.name=rnd", "method.intrinsic.reads=[position]", "method.intrinsic.language=only"],
+            "leaves nothing to judge",
+        ),
+        (["method.intrinsic.name=apt", "learner.minibatch=8"], r"intrinsic\.neighbours=12 must be less"),
+        (["method.intrinsic.name=apt", "method.intrinsic.particles=12"], r"at most method\.intrinsic\.particles=12"),
+        (["method.intrinsic.scale=0"], r"intrinsic\.scale: must be greater than 0"),
+        (["method.intrinsic.hidden=0"], r"intrinsic\.hidden: must be at least 1"),
+        (["method.intrinsic.alpha=-1"], r"intrinsic\.alpha: must be at least 0"),
     ],
 )
 def test_what_could_never_run_is_refused_with_the_reason(words, reason):
@@ -572,9 +589,11 @@ def test_what_could_never_run_is_refused_with_the_reason(words, reason):
 
 def test_a_policy_with_memory_may_be_curious():
     words = ["env=toy/Line", "policy.memory=gru", "policy.hidden=8", "actors.envs=4", "actors.steps=8"]
-    config = compose([*words, "intrinsic.name=noveld", "intrinsic.hidden=8", "intrinsic.alpha=0"])
+    config = compose([*words, "method.intrinsic.name=noveld", "method.intrinsic.hidden=8", "method.intrinsic.alpha=0"])
     spec = envs.spec("toy/Line")
-    learner = Learner(LearnerSetup(config.learner, config.policy, spec, SEED, intrinsic=config.intrinsic))
+    learner = Learner(
+        LearnerSetup(config.learner, config.policy, spec, SEED, intrinsic=config.method.part(IntrinsicConfig))
+    )
     actor = ActorSetup("toy/Line", {}, spec, config.actors, config.policy, SEED, True)
     _, report = live(learner, RolloutActor(actor, 0), 2)
     assert report["intrinsic/reward_mean"] > 0

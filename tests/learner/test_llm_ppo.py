@@ -10,7 +10,6 @@ import torch
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor
 from learner.advantages import next_values, vtrace
-from learner.algorithms.ppo import PPO
 from learner.batch import collate
 from learner.collective import Group
 from learner.config import LearnerConfig
@@ -20,7 +19,7 @@ from learner.losses import REPORT, Steps
 from learner.models.llm_policy import LanguagePolicy
 from tests.learner.doors import Doors
 from tests.learner.ranks import both
-from tests.learner.setups import rank_of
+from tests.learner.setups import ppo_of
 from tests.learner.test_llm_policy import OPTIONS, WORLD, config_of, models, reference
 from tests.learner.test_losses import reference as loss_terms
 
@@ -55,7 +54,7 @@ def play(config, n=1, chunks=1, **options):
 
 def learner_of(policy, group=None, **options):
     options = {"minibatch": 10**6, "epochs": 1, "anneal": False, "learning_rate": 1e-3} | options
-    return PPO(rank_of(LearnerConfig(**options), policy, SEED, group))
+    return ppo_of(policy, SEED, group, **options)
 
 
 def update(learner, chunks, version=VERSION):

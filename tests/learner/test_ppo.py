@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,12 +14,10 @@ from cluster.config import compose
 from cluster.overrides import UsageError
 from learner import precision
 from learner.advantages import next_values, vtrace
-from learner.algorithms.ppo import PPO
 from learner.batch import collate
-from learner.config import LearnerConfig
 from learner.group import build_policy, get_weights
 from learner.models import PolicyConfig
-from tests.learner.setups import rank_of
+from tests.learner.setups import ppo_of
 from tests.learner.test_losses import Steps
 from tests.learner.test_losses import reference as loss_terms
 
@@ -112,11 +111,13 @@ def test_an_update_is_that_of_plain_pytorch(env, policy, learner, lag):
     spec, chunks = play(env, chosen, version=VERSION - lag)
     if env == "toy/Line":
         chunks = [mask_some(chunk) for chunk in chunks]
-    config = LearnerConfig(minibatch=60, epochs=3, anneal=False, learning_rate=1e-3, **learner)
+    config = {"minibatch": 60, "epochs": 3, "anneal": False, "learning_rate": 1e-3} | learner
     ours, theirs = (trained(build_policy(chosen, spec, 0)) for _ in range(2))
     before = get_weights(ours)
-    report = PPO(rank_of(config, ours, SEED)).update(collate(chunks, ours, VERSION, 1.0), VERSION, 0)
-    reference_update(theirs, collate(chunks, theirs, VERSION, 1.0), config)
+    made = ppo_of(ours, SEED, **config)
+    report = made.update(collate(chunks, ours, VERSION, 1.0), VERSION, 0)
+    told = SimpleNamespace(**made.config.model_dump(), **made.ppo.model_dump())
+    reference_update(theirs, collate(chunks, theirs, VERSION, 1.0), told)
     for name, value in get_weights(theirs).items():
         np.testing.assert_allclose(get_weights(ours)[name], value, atol=1e-6, err_msg=name)
     assert max(np.abs(value - before[name]).max() for name, value in get_weights(ours).items()) > 5e-3
@@ -128,7 +129,7 @@ def small(**options):
     chosen = PolicyConfig(network="mlp", hidden=16)
     spec, chunks = play("toy/Line", chosen)
     policy = trained(build_policy(chosen, spec, 0))
-    return policy, PPO(rank_of(LearnerConfig(minibatch=60, **options), policy, SEED)), chunks
+    return policy, ppo_of(policy, SEED, minibatch=60, **options), chunks
 
 
 def test_a_gradient_that_is_not_finite_is_skipped_and_if_all_are_it_is_an_error():
@@ -175,8 +176,8 @@ def test_bfloat16_learns_what_float32_learns_within_its_precision(network, memor
     for autocast in ("none", "bfloat16"):
         policy = trained(build_policy(chosen, spec, 0))
         before = flat(policy)
-        config = LearnerConfig(minibatch=60, anneal=False, learning_rate=1e-3, autocast=autocast)
-        report = PPO(rank_of(config, policy, SEED)).update(collate(chunks, policy, VERSION, 1.0), VERSION, 0)
+        learner = ppo_of(policy, SEED, minibatch=60, anneal=False, learning_rate=1e-3, autocast=autocast)
+        report = learner.update(collate(chunks, policy, VERSION, 1.0), VERSION, 0)
         learned[autocast] = flat(policy) - before, report
     (exact, told), (rounded, said) = learned.values()
     assert not np.array_equal(exact, rounded)

@@ -41,7 +41,9 @@ def given(make_run: MakeRun, edit: Edit) -> Callable[..., Path]:
                 row |= {"goals/good": 0.6, "goals/early": 0.3, "goals/senseless": 0.1, "goals/achieved_if_told": 0.25}
                 row |= {"goals/away": 0.02 * (row["version"] % 2), "rewards/goal": 0.01 * row["version"]}
         (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        config = yaml.safe_load((folder / "config.yaml").read_text()) | {"goals": {"source": source}}
+        config = yaml.safe_load((folder / "config.yaml").read_text()) | {
+            "method": {"name": "ellm", "goals": {"source": source}}
+        }
         (folder / "config.yaml").write_text(yaml.safe_dump(config))
         return folder
 

@@ -9,7 +9,7 @@ actors and learner are. The target is a whole policy, encoder included, and stan
 
 Every random choice is a function of (seed, number of the gradient step, rank), so counters are all the random state.
 
-config    DQNConfig, the keys `dqn.*`, and what they must be
+config    DQNConfig, the keys `learner.dqn.*`, and what they must be
 update    DQN, one rank
 """
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from envs.api import EnvSpec
 from envs.config import Part
+from learner.config import Configuration
 from learner.precision import halves
 
 
@@ -48,23 +49,20 @@ class DQNConfig(Part):
     """Which layers learn: all, the last ones of the two streams, or both streams whole; the others stay as they are."""
     reinit: bool = False
     """`linear`, `critic`: draw these layers anew after weights were loaded with `from`."""
-    guide: str = ""
-    """Guided exploration: a trained policy of the same shape, `run:NAME/stage` or a path, that stays as it is."""
-    guide_share: float = 0.5
-    """`guide`: the share of the policy's random actions that the guide chooses in its stead."""
 
 
-def check_dqn(config: Any, spec: EnvSpec) -> None:
+def check_dqn(config: Configuration, spec: EnvSpec) -> None:
     """DQN here needs discrete actions, a head of action values without memory, and lanes that hold some chunks.
 
     Raises:
-        ValueError: one of these is missing, or keys of `dqn` contradict each other.
+        ValueError: one of these is missing, or keys of `learner.dqn` contradict each other.
     """
     if not spec.discrete:
         raise ValueError(
             f"method dqn needs a discrete action space, but {spec.id} takes vectors of {spec.action_shape}"
         )
-    policy, learner, actors, dqn = config.policy, config.learner, config.actors, config.dqn
+    policy, learner, actors = config.policy, config.learner, config.actors
+    dqn = learner.part(DQNConfig)
     for key, found, needed in (
         ("policy.head", policy.head, "dueling"),
         ("policy.memory", policy.memory, "none"),
@@ -79,18 +77,24 @@ def check_dqn(config: Any, spec: EnvSpec) -> None:
     drawn = lane - lane // 10 - dqn.n_step  # a tenth is kept out of draws, and the newest rows wait
     if drawn < 4 * actors.steps:
         raise ValueError(
-            f"dqn.capacity={dqn.capacity} gives each of {lanes} envs {lane} rows: fewer can be drawn than four"
+            f"learner.dqn.capacity={dqn.capacity} gives each of {lanes} envs {lane} rows: fewer can be drawn than four"
             f" chunks of {actors.steps} steps have"
         )
     most = min(drawn * lanes * learner.n, learner.env_steps)
     if learner.minibatch > most:
         raise ValueError(
             f"learner.minibatch={learner.minibatch} is more than the {most} rows that can ever be drawn from, by"
-            f" dqn.capacity={dqn.capacity} and learner.env_steps={learner.env_steps}: nothing would be learned"
+            f" learner.dqn.capacity={dqn.capacity} and learner.env_steps={learner.env_steps}: nothing would be learned"
         )
     if dqn.start_steps >= learner.env_steps:
-        raise ValueError(f"dqn.start_steps={dqn.start_steps} leaves nothing of learner.env_steps={learner.env_steps}")
+        raise ValueError(
+            f"learner.dqn.start_steps={dqn.start_steps} leaves nothing of learner.env_steps={learner.env_steps}"
+        )
     if dqn.reinit and dqn.fit == "train_all":
-        raise ValueError("dqn.reinit=true draws layers of a finished policy anew: dqn.fit=linear or critic says which")
+        raise ValueError(
+            "learner.dqn.reinit=true draws layers of a finished policy anew: dqn.fit=linear or critic says which"
+        )
     if dqn.fit != "train_all" and not config.from_:
-        raise ValueError(f"dqn.fit={dqn.fit} trains a part of a finished policy: name it by from=run:NAME/train")
+        raise ValueError(
+            f"learner.dqn.fit={dqn.fit} trains a part of a finished policy: name it by from=run:NAME/train"
+        )

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -24,18 +24,17 @@ from learner.algorithms import Algorithm, AlgorithmSetup
 from learner.algorithms.dqn.config import DQNConfig, check_dqn
 from learner.batch import weigh
 from learner.checkpoint import Arrays, Checkpoint, part_of
-from learner.config import LearnerConfig
+from learner.config import Configuration, LearnerConfig
+from learner.curiosity.steps import COLUMN
 from learner.descent import descend, side_by_side
 from learner.distinct import Remembered, distinct, texts_of
-from learner.intrinsic import COLUMN, Intrinsic
+from learner.intrinsic import Intrinsic
 from learner.models.policy import Policy, visible
 from learner.models.q import project
 from learner.precision import arithmetic, halves
+from learner.setup import LearnerSetup
 from learner.store.columns import ReplayError
 from learner.store.replay import Replay, Rewards, Sample, Walk
-
-if TYPE_CHECKING:
-    from learner.group import LearnerSetup
 
 REPORT = ("losses/q", "losses/td_error", "policy/q_mean", "losses/gradient_norm", "losses/skipped")
 
@@ -74,7 +73,7 @@ class Worth:
 class DQN(Algorithm):
     """Owns the optimiser, the target and the replay of one rank; `learn` is the whole of it.
 
-    The replay is kept in `setup.folder`, or in memory if that is None or `dqn.keep=memory`.
+    The replay is kept in `setup.folder`, or in memory if that is None or `learner.dqn.keep=memory`.
     """
 
     Config = DQNConfig
@@ -82,24 +81,23 @@ class DQN(Algorithm):
     # ---- asked before anything is built ---------------------------------------------------------------------------
 
     @classmethod
-    def check(cls, config: Any, spec: EnvSpec) -> None:
+    def check(cls, config: Configuration, spec: EnvSpec) -> None:
         check_dqn(config, spec)
 
     @classmethod
-    def batch(cls, config: Any) -> int:
+    def batch(cls, config: Configuration) -> int:
         """The rows of a minibatch."""
-        size: int = config.learner.minibatch
-        return size
+        return config.learner.minibatch
 
     @classmethod
-    def memory(cls, config: Any, row: int) -> int:
+    def memory(cls, config: Configuration, row: int) -> int:
         """A replay in memory; its rows take memory as they come."""
-        learner, dqn = config.learner, config.dqn
+        learner, dqn = config.learner, config.learner.part(DQNConfig)
         return min(learner.n * dqn.capacity, learner.env_steps) * row if dqn.keep == "memory" else 0
 
     @classmethod
-    def describe(cls, config: Any) -> str:
-        return f"{config.dqn.samples_per_insert:g} rows replayed a step"
+    def describe(cls, config: Configuration) -> str:
+        return f"{config.learner.part(DQNConfig).samples_per_insert:g} rows replayed a step"
 
     @classmethod
     def assert_restorable(cls, setup: LearnerSetup, found: Checkpoint) -> None:
@@ -110,14 +108,18 @@ class DQN(Algorithm):
         ranks, kept = setup.learner.n, sum(stem.startswith("rank-") for stem in found.arrays)
         if ranks != kept:
             raise ReplayError(f"{found.path} holds replays of learner.n={kept}: resume with that, not with {ranks}")
-        fields, dqn, actions = visible(setup.policy, setup.spec).fields, _options(setup), len(setup.spec.action_names)
+        fields, dqn, actions = (
+            visible(setup.policy, setup.spec).fields,
+            setup.own(DQNConfig),
+            len(setup.spec.action_names),
+        )
         for rank in range(ranks):
             folder = _folder(setup.rank_folder(rank), dqn)
             replay = Replay(fields, actions, setup.env_index(rank), dqn.capacity, dqn.n_step, folder=folder)
             replay.find(part_of(found.arrays[f"rank-{rank}"], "replay."))
 
     def __init__(self, setup: AlgorithmSetup) -> None:
-        policy, group, config, dqn = setup.policy, setup.group, setup.config, _options(setup)
+        policy, group, config, dqn = setup.policy, setup.group, setup.config, setup.own(DQNConfig)
         assert isinstance(policy, Policy), "the configuration was checked: DQN needs action values"
         assert policy.q is not None, "the configuration was checked: policy.head is dueling"
         self.config, self.dqn, self.policy, self.q, self.group, self.seed = (
@@ -312,11 +314,6 @@ def learning_layers(policy: Policy, fit: Literal["train_all", "linear", "critic"
     if fit == "linear":
         return policy.q.last
     return [policy.q if fit == "critic" else policy]
-
-
-def _options(setup: AlgorithmSetup | LearnerSetup) -> DQNConfig:
-    assert isinstance(setup.options, DQNConfig)
-    return setup.options
 
 
 def _folder(folder: Path | None, dqn: DQNConfig) -> Path | None:

@@ -10,15 +10,16 @@ update, and each step is weighted by the clipped ratio of that policy to the one
 
 Every random choice is a function of (seed, version, rank), so counters are all the random state there is to save.
 
+config     PPOConfig, the keys `learner.ppo.*`, and what they must be
 update     PPO, one rank
 outputs    what a policy says of a batch
 
-Its loss is `learner/losses.py`, its advantages are `learner/advantages.py`. It has no keys of its own, but those of
-`learner` that `PPO.reads` names.
+Its loss is `learner/losses.py`, its advantages are `learner/advantages.py`.
 """
 
+from learner.algorithms.ppo.config import PPOConfig
 from learner.algorithms.ppo.update import PPO
 
-__all__ = ["ALGORITHM", "PPO"]
+__all__ = ["ALGORITHM", "PPO", "PPOConfig"]
 
 ALGORITHM = PPO

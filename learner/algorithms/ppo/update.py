@@ -21,9 +21,11 @@ from learner import losses
 from learner.adam import Adam
 from learner.advantages import next_values, vtrace
 from learner.algorithms import Algorithm, AlgorithmSetup
+from learner.algorithms.ppo.config import PPOConfig, check_ppo
 from learner.algorithms.ppo.outputs import Outputs, numbers
 from learner.batch import Batch, arrays, collate
 from learner.checkpoint import Arrays
+from learner.config import Configuration
 from learner.descent import descend, side_by_side
 from learner.models.llm_policy import LanguagePolicy
 from learner.origin import Origin
@@ -50,56 +52,34 @@ class PPO(Algorithm):
     are one operation each.
     """
 
-    reads = frozenset((
-        "epochs", "gae_lambda", "clip", "value_clip", "value_coefficient", "entropy_coefficient", "target_kl",
-        "normalise_advantage", "max_lag", "ratio", "reference_kl", "critic_warmup", "normalise_value",
-    ))  # fmt: skip
+    Config = PPOConfig
 
     @classmethod
-    def check(cls, config: Any, spec: EnvSpec) -> None:
-        """PPO here needs a discrete action space and a network that can read the world."""
-        if not spec.discrete:
-            raise ValueError(
-                f"method ppo needs a discrete action space, but {spec.id} takes vectors of {spec.action_shape}"
-            )
-        for key, found, needed in (
-            ("policy.head", config.policy.head, "actor_critic"),
-            ("policy.stack", config.policy.stack, 1),
-        ):
-            if found != needed:
-                raise ValueError(f"method ppo needs {key}={needed}, got {found}")
-        if config.dqn.guide:
-            raise ValueError("dqn.guide acts where epsilon says so, which PPO does not have: use learner.algorithm=dqn")
-        policy = config.policy
-        if config.learner.ratio == "token" and (policy.network != "language_model" or policy.lm.head != "scores"):
-            raise ValueError(
-                "learner.ratio=token needs actions that are spelt: policy.network=language_model, lm.head=scores"
-            )
-        halves(config.learner.autocast)
+    def check(cls, config: Configuration, spec: EnvSpec) -> None:
+        check_ppo(config, spec)
 
     @classmethod
-    def max_lag(cls, config: Any) -> int | None:
-        lag: int = config.learner.max_lag
-        return lag
+    def max_lag(cls, config: Configuration) -> int | None:
+        return config.learner.part(PPOConfig).max_lag
 
     @classmethod
-    def describe(cls, config: Any) -> str:
-        return f"{config.learner.epochs} epochs"
+    def describe(cls, config: Configuration) -> str:
+        return f"{config.learner.part(PPOConfig).epochs} epochs"
 
     def __init__(self, setup: AlgorithmSetup) -> None:
-        config, policy = setup.config, setup.policy
-        self.config, self.policy, self.group, self.seed = config, policy, setup.group, setup.seed
+        config, policy, ppo = setup.config, setup.policy, setup.own(PPOConfig)
+        self.config, self.ppo, self.policy, self.group, self.seed = config, ppo, policy, setup.group, setup.seed
         self.intrinsic = setup.intrinsic
-        self.outputs = Outputs(policy, halves(config.autocast), config.ratio == "token")
+        self.outputs = Outputs(policy, halves(config.autocast), ppo.ratio == "token")
         parameters, self.gradient = side_by_side([p for p in policy.parameters() if p.requires_grad])
         self.adam = Adam(parameters)
-        self.scale = ValueScale(policy.value_layer) if config.normalise_value else None
-        self.origin = Origin(policy) if config.reference_kl or config.critic_warmup else None
+        self.scale = ValueScale(policy.value_layer) if ppo.normalise_value else None
+        self.origin = Origin(policy) if ppo.reference_kl or ppo.critic_warmup else None
 
     def learn(self, version: int, env_steps: int, chunks: Sequence[Chunk]) -> dict[str, Any]:
         """Learn from the chunks that are at most `max_lag` versions old, and drop the others."""
         lags = [version - chunk.version for chunk in chunks]
-        young = sorted((lag, i) for i, lag in enumerate(lags) if lag <= self.config.max_lag)
+        young = sorted((lag, i) for i, lag in enumerate(lags) if lag <= self.ppo.max_lag)
         # Every rank must learn from equally many, or some would wait for the others' gradients for ever.
         used = sorted(i for _, i in young[: self.group.minimum(len(young))])
         report: dict[str, Any] = {"dropped": len(chunks) - len(used), "learned": sum(chunks[i].steps for i in used)}
@@ -139,7 +119,7 @@ class PPO(Algorithm):
 
     def update(self, batch: Batch, version: int, env_steps: int) -> dict[str, float]:
         """Learn from one batch; `env_steps` learned from so far set the step size. Returns losses and statistics."""
-        config = self.config
+        config, ppo = self.config, self.ppo
         rate = config.step_size(env_steps)
         terms = self._terms(env_steps)
         old_log_prob, value, final_value = self._current(batch)
@@ -148,9 +128,9 @@ class PPO(Algorithm):
         rho = np.exp(old_log_prob - batch.log_prob)
         following = next_values(value, batch.terminated, batch.truncated, batch.final_index, final_value)
         advantage, target = vtrace(
-            batch.reward, value[:-1], following, batch.done, rho, config.discount, config.gae_lambda
+            batch.reward, value[:-1], following, batch.done, rho, config.discount, ppo.gae_lambda
         )
-        if config.normalise_advantage:
+        if ppo.normalise_advantage:
             mean, mean_square = self.group.mean([float(advantage.mean()), float(np.square(advantage).mean())])
             advantage = (advantage - mean) / (np.sqrt(max(mean_square - mean * mean, 0.0)) + 1e-8)
         advantage *= terms.advantage
@@ -167,15 +147,15 @@ class PPO(Algorithm):
             value=told.ravel(),
             target=wanted.ravel(),
             reference=self._by_origin(batch) if terms.pull else None,
-            tokens=self.outputs.tokens(batch) if config.ratio == "token" else None,
+            tokens=self.outputs.tokens(batch) if ppo.ratio == "token" else None,
         )
         reports: list[NDArray[np.float64]] = []
-        for epoch in range(config.epochs):
+        for epoch in range(ppo.epochs):
             minibatches = self._minibatches(batch, version, epoch)
             epoch_reports = [self._step(batch, steps, index, rate, terms) for index in minibatches]
             reports += epoch_reports
             kl = float(np.mean(epoch_reports, 0)[REPORT.index("approx_kl")])
-            if config.target_kl is not None and self.group.mean([kl])[0] > config.target_kl:
+            if ppo.target_kl is not None and self.group.mean([kl])[0] > ppo.target_kl:
                 break
         means = dict(zip(REPORT, np.mean(reports, 0).tolist(), strict=True))
         if not self.origin:
@@ -200,13 +180,11 @@ class PPO(Algorithm):
 
     def _terms(self, env_steps: int) -> Terms:
         """What counts in an update after `env_steps`."""
-        config = self.config
-        if env_steps < config.critic_warmup:
-            return Terms(
-                losses.Loss(config.clip, None, config.value_coefficient, 0.0), max(HOLD, config.reference_kl), 0
-            )
-        weights = config.value_coefficient, config.entropy_coefficient
-        return Terms(losses.Loss(config.clip, config.value_clip, *weights), config.reference_kl, 1)
+        ppo = self.ppo
+        if env_steps < ppo.critic_warmup:
+            return Terms(losses.Loss(ppo.clip, None, ppo.value_coefficient, 0.0), max(HOLD, ppo.reference_kl), 0)
+        weights = ppo.value_coefficient, ppo.entropy_coefficient
+        return Terms(losses.Loss(ppo.clip, ppo.value_clip, *weights), ppo.reference_kl, 1)
 
     def _by_origin(self, batch: Batch) -> NDArray[np.float32]:
         """Logits [T * N, A] by the weights that training began with."""
@@ -249,7 +227,7 @@ class PPO(Algorithm):
                 still = replace(some, advantage=np.zeros_like(some.advantage))
                 d_logits, d_value, found = terms.loss.gradient(numbers(logits), numbers(value), still)
                 before = some.tokens[:, : tokens.shape[1]]
-                d_tokens, said = losses.token_gradient(numbers(tokens), before, some, self.config.clip)
+                d_tokens, said = losses.token_gradient(numbers(tokens), before, some, self.ppo.clip)
                 found = np.where(losses.OF_RATIO, said, found)
                 outputs.append(tokens)
                 gradients.append(d_tokens)

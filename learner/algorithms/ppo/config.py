@@ -1,0 +1,70 @@
+"""What PPO is told, and whether it can learn as told."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from envs.api import EnvSpec
+from envs.config import Part
+from learner.config import Configuration
+from learner.parts import GuideConfig
+from learner.precision import halves
+
+
+class PPOConfig(Part):
+    """PPO (Schulman et al. 2017). Step size, discount, minibatch and the clipping of gradients are `learner`'s."""
+
+    epochs: int = 4
+    """Passes over each batch of chunks."""
+    gae_lambda: float = 0.95
+    """Lambda of GAE (Schulman et al. 2016), and of V-trace's corrected form of it."""
+    clip: float = 0.2
+    """Clip range of the probability ratio."""
+    value_clip: float | None = 0.2
+    """Clip range of the value update; none switches it off."""
+    value_coefficient: float = 0.5
+    """Weight of the value loss."""
+    entropy_coefficient: float = 0.01
+    """Weight of the entropy bonus."""
+    target_kl: float | None = None
+    """Stop the epochs of an update once the approximate KL exceeds this; none never stops."""
+    normalise_advantage: bool = True
+    """Zero mean and unit variance over each batch (over all ranks)."""
+    max_lag: int = 4
+    """Chunks made more than this many versions ago are dropped; younger stale ones are corrected by V-trace."""
+    ratio: Literal["action", "token"] = "action"
+    """Language models: what the clipped ratio is of, the action or each token of its name."""
+    reference_kl: float = 0.0
+    """Weight of KL(policy || the policy that training began with): how dear it is to become another one."""
+    critic_warmup: int = 0
+    """Env steps from the start in which values alone are learned and the policy is held where it is, for policies that
+    can do something before they are trained (`origin`)."""
+    normalise_value: bool = False
+    """Learn values in units of their own mean and deviation (`value_scale`)."""
+
+
+def check_ppo(config: Configuration, spec: EnvSpec) -> None:
+    """PPO here needs a discrete action space and a network that can read the world.
+
+    Raises:
+        ValueError: one of these is missing, or keys contradict each other.
+    """
+    policy = config.policy
+    if not spec.discrete:
+        raise ValueError(
+            f"method ppo needs a discrete action space, but {spec.id} takes vectors of {spec.action_shape}"
+        )
+    for key, found, needed in (
+        ("policy.head", policy.head, "actor_critic"),
+        ("policy.stack", policy.stack, 1),
+    ):
+        if found != needed:
+            raise ValueError(f"method ppo needs {key}={needed}, got {found}")
+    if config.method.part(GuideConfig).policy:
+        raise ValueError("method.guide acts where epsilon says so, which PPO does not have: use learner.algorithm=dqn")
+    spelt = policy.network == "language_model" and policy.lm.head == "scores"
+    if config.learner.part(PPOConfig).ratio == "token" and not spelt:
+        raise ValueError(
+            "learner.ppo.ratio=token needs actions that are spelt: policy.network=language_model, lm.head=scores"
+        )
+    halves(config.learner.autocast)

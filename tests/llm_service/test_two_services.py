@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from llm_service import assembly
+from llm_service.server import assembly
 from llm_service.backends import openai
 from llm_service.backends.faulty.server import FaultyServer
-from llm_service.clock import Clock
+from llm_service.pipeline.clock import Clock
 from llm_service.durable.consumer import Consumer
 from llm_service.durable.queue import DurableConfig, Queue
 from llm_service.errors import UsageError

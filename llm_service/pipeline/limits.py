@@ -26,7 +26,7 @@ from typing import Any
 
 from pydantic import Field
 
-from llm_service.clock import Clock
+from llm_service.pipeline.clock import Clock
 from llm_service.config import Part
 from llm_service.errors import OutOfBudget, UsageError
 

@@ -62,7 +62,7 @@ def known(numbers, role):
 
 
 def test_every_number_of_a_player_of_a_search_is_in_the_table():
-    from actors.novelty import NoveltyPlayer, PlayerSetup
+    from actors.behaviours.novelty import NoveltyPlayer, PlayerSetup
 
     player = NoveltyPlayer(PlayerSetup("", 10))
     assert known(player.numbers(), "player") == set()

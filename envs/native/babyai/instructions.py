@@ -56,7 +56,7 @@ from envs.native.babyai.plan import (
     room_of,
     wide,
 )
-from envs.native.compiler import compiled
+from envs.compiler import compiled
 
 LONGEST = (1 << 15) - 1
 """The highest limit that a row can hold; longer ones are this."""

@@ -50,7 +50,7 @@ from envs.native.babyai.layout import (
     VERB,
     ahead,
 )
-from envs.native.compiler import compiled
+from envs.compiler import compiled
 
 LEFT, RIGHT, FORWARD, PICK, DROP, TOGGLE, IDLE = range(7)
 GOES_ON, ACCOMPLISHED, FAILED = 0, 1, 2

@@ -35,7 +35,7 @@ from envs.native.babyai.layout import (
     described,
 )
 from envs.native.babyai.sight import MOST, sentences
-from envs.native.compiler import compiled
+from envs.compiler import compiled
 from envs.text import TextTable
 
 _LINKS: tuple[Literal["", "then", "after"], ...] = ("", "then", "after")  # by the numbers of `layout`

@@ -37,7 +37,7 @@ from envs.crafter.rules import (
     WATER,
     ZOMBIE,
 )
-from envs.native.compiler import compiled
+from envs.compiler import compiled
 from envs.native.crafter.layout import (
     ACHIEVED,
     AT_X,

@@ -37,7 +37,7 @@ from envs.crafter.rules import (
     ZOMBIE,
     world_seed,
 )
-from envs.native.compiler import compiled
+from envs.compiler import compiled
 from envs.native.crafter.creatures import COW_HEALTH, SKELETON_HEALTH, ZOMBIE_HEALTH
 from envs.native.crafter.layout import FACING, ITEM, LAST_HEALTH, MATERIAL, X, Y
 from envs.native.crafter.objects import WALKABLE, add

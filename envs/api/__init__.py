@@ -3,7 +3,7 @@
     seed ──> VectorEnv.begin ──> obs ──> policy ──> actions ──> VectorEnv.advance ──> Transition ──> ... ──> Chunk
 
 records    EnvSpec, Field; Transition, Episodes; Chunk, Summary: plain data
-vector     `VectorEnv`, the dense face of a world, for engines: `begin()` and `advance(actions)` exchange arrays and text ids
+vector     `VectorEnv`, the dense face, for engines: `begin()` and `advance(actions)` exchange arrays and text ids
 face       the Gymnasium face, for users: `reset()` and `step(actions)` return strings, `info`, and copies
 wrapper    `Wrapper`, a dense env around a dense env; `DenseEnv` is either
 """

@@ -1,4 +1,4 @@
-"""The Gymnasium face of a world, for users: strings where the space says text, `info`, and copies of what may be kept."""
+"""The Gymnasium face of a world, for users: strings where the space says text, `info`, copies of what may be kept."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     Minigrid's environment ──its class──> recipe: a loop, its family, numbers, lists ──> plan ──loop──> rows
 
-Each file of `levels` writes out the loop that draws, rejects and draws again: Numba keeps no machine code for a function
+Each file of `levels` writes out the loop that draws, rejects and draws anew: Numba keeps no machine code for a function
 that is given another one, and one loop for all would make everybody wait for every level's compilation.
 
 Other levels are drawn by Minigrid itself, see `exact`. Classes are matched exactly: nothing is known of what a subclass

@@ -1,6 +1,6 @@
 """The LLM service as a process that others call over gRPC.
 
-    python -m llm_service.server [KEY=VALUE ...] [--config FILE.yaml] [--folder DIR]
+python -m llm_service.server [KEY=VALUE ...] [--config FILE.yaml] [--folder DIR]
 """
 
 from __future__ import annotations

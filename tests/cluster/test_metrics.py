@@ -14,8 +14,8 @@ from cluster.backend import Inline
 from cluster.config import compose
 from cluster.metrics import RAY, SEARCH, TABLE
 from cluster.metrics_page import page
-from llm_service.server import assembly
 from llm_service.metrics import LABELS, LLM, Metric, families
+from llm_service.server import assembly
 from llm_service.server.process import Server
 from llm_service.settings import LLMConfig
 from tests.cluster import promql

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from llm_service.errors import UsageError
 from llm_service.durable.redis_server import RedisConfig, RedisServer, connect, find_binary, masked, version
+from llm_service.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 

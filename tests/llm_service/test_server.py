@@ -13,11 +13,11 @@ from pathlib import Path
 import grpc
 import pytest
 
-from llm_service.server import guard
 from llm_service.client import Client, Tls, connect
 from llm_service.errors import UsageError
 from llm_service.proto import llm_pb2, llm_pb2_grpc
 from llm_service.records import Ask, Status
+from llm_service.server import guard
 from llm_service.server.config import ServerConfig
 from llm_service.server.process import Server
 from tests.llm_service.echo import Echo, Running

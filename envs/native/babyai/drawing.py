@@ -14,6 +14,7 @@ these mark the plan as REJECTED and go on with whatever there is: only the loop 
 from __future__ import annotations
 
 from envs.babyai.symbols import COLOURS, DOOR, EMPTY_CODE, OBJECTS, STATES, WALL_CODE
+from envs.compiler import compiled
 from envs.native.babyai.layout import (
     ANY_COLOUR,
     ANY_NOUN,
@@ -57,7 +58,6 @@ from envs.native.babyai.plan import (
     room_of,
     wide,
 )
-from envs.compiler import compiled
 from envs.native.random import draw
 
 ANYWHERE = ANY_DOOR = -1

@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 
 from envs.babyai import levels
 from envs.babyai.symbols import COLOURS
-from envs.native.babyai.levels import doors, keys, mazes, own, rooms, sentences
 from envs.native.babyai.layout import (
     AFTER,
     ANY_COLOUR,
@@ -39,6 +38,7 @@ from envs.native.babyai.layout import (
     THINGS,
     row_size,
 )
+from envs.native.babyai.levels import doors, keys, mazes, own, rooms, sentences
 from envs.native.babyai.plan import (
     COLUMNS,
     FAMILY,

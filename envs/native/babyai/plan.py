@@ -14,8 +14,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.native.babyai.layout import MAP, STRIDE
 from envs.compiler import compiled
+from envs.native.babyai.layout import MAP, STRIDE
 from envs.native.random import draw
 
 Row = NDArray[np.int16]

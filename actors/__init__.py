@@ -10,8 +10,7 @@ Collector, CollectConfig                 the same, kept step by step in a store 
 LanguageSetup                            where the language model service is                  (language)
 Suggestions, Vocabulary                  what a model suggests; names of goals and deeds      (suggestions, vocabulary)
 PolicyServer                             one language model for many actors                   (policy_server)
-NoveltyPlayer                            sub-populations of small policies, in the house      (novelty)
-deploy                                   robots that a transformer drives, thousands at once  (deploy)
+NoveltyPlayer, deploy                    LGQD's: small policies and a transformer in a house  (behaviours/)
 
 A wrapper or a player is one module of its folder, found by its name. Nothing that is imported here imports PyTorch: an
 actor does when its policy needs it.

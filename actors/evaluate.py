@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 import envs
-from actors.film import Film
+from actors.animation import Animation
 from actors.players import Player
 from envs.api import DenseEnv, Episodes, Observation
 from envs.config import Part
@@ -81,9 +81,9 @@ def play(
     running = np.ones(env.num_envs, np.bool_)
     reached, nothing = np.zeros((2, env.num_envs), np.float32)
     finished: list[Episodes] = []
-    films = [Film(_mission(env, obs, i), captioned=env.goals_of(i) is not None) for i in range(record)]
-    for i, film in enumerate(films):
-        film.add(env.frame(i), env.goals_of(i) or ())
+    animations = [Animation(_mission(env, obs, i), captioned=env.goals_of(i) is not None) for i in range(record)]
+    for i, animation in enumerate(animations):
+        animation.add(env.frame(i), env.goals_of(i) or ())
     while running.any():
         action, _, _, state = player.act(obs, state, None if greedy else random.random(env.num_envs, np.float32))
         for i in np.flatnonzero(running[: len(explained)]).tolist():
@@ -103,18 +103,18 @@ def play(
             state[t.final_index] = 0
         for i in np.flatnonzero(running[:record]).tolist():
             done = env.texts[int(env.events[i])] if paid[i] else ""
-            films[i].add(env.frame(i), env.goals_of(i) or (), done)
+            animations[i].add(env.frame(i), env.goals_of(i) or (), done)
     episodes = Episodes.concatenate(finished)
     order = np.argsort(episodes.env, kind="stable")
     episodes = Episodes(**{name: getattr(episodes, name)[order] for name in Episodes.__annotations__})
     recordings = [
         Recording(
             seed=int(seeds[i]),
-            mission=films[i].mission,
+            mission=animations[i].mission,
             success=bool(episodes.success[i]),
             total=float(episodes.total[i]),
             length=int(episodes.length[i]),
-            gif=films[i].gif(),
+            gif=animations[i].gif(),
         )
         for i in range(record)
     ]

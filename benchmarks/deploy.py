@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from actors.deploy import deploy
+from actors.behaviours.deploy import deploy
 from benchmarks.measure import Case, DifferentOutputs, Options, Report, compare
 from benchmarks.peers.padded_transformer import padded
 from envs.navigation import load, simulate

@@ -44,14 +44,14 @@ from benchmarks.measure import (
     end,
 )
 from llm_service import tasks
-from llm_service.assembly import make_backend, start
 from llm_service.backends import Backend
-from llm_service.batcher import BatchConfig, Batcher
 from llm_service.client import connect
-from llm_service.clock import Clock
 from llm_service.door import Local
+from llm_service.pipeline.batcher import BatchConfig, Batcher
+from llm_service.pipeline.clock import Clock
+from llm_service.pipeline.retry import Breaker, RetryConfig
 from llm_service.records import Ask, Call, Reply
-from llm_service.retry import Breaker, RetryConfig
+from llm_service.server.assembly import make_backend, start
 from llm_service.settings import LLMConfig
 from llm_service.world import World
 

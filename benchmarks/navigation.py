@@ -137,7 +137,7 @@ class Generations:
     each = 20  # of ours in a round
 
     def __init__(self, folder: Path) -> None:
-        from actors.novelty import NoveltyPlayer, PlayerSetup
+        from actors.behaviours.novelty import NoveltyPlayer, PlayerSetup
         from benchmarks.peers.stock_search import House
         from learner.search import PARAMETERS, NoveltySearch, SearchConfig, columns
         from learner.store.archive import Archive

@@ -194,7 +194,7 @@ def _minilm(runs: Path) -> Finding:
 
 
 def _redis(runs: Path) -> Finding:
-    from llm_service import redis_server
+    from llm_service.durable import redis_server
     from llm_service.errors import UsageError as NoRedis
 
     try:

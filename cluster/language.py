@@ -25,10 +25,10 @@ from cluster.config import Config
 from cluster.folder import RunError
 from cluster.overrides import UsageError
 from learner.checkpoint import replace_file
-from llm_service import assembly
 from llm_service.errors import AwayTooLong, BackendError, Garbled, Unreachable
 from llm_service.records import Call, Reply, Verb
-from llm_service.server import Server
+from llm_service.server import assembly
+from llm_service.server.process import Server
 from llm_service.settings import LLMConfig
 
 LOOK_S = 1.0

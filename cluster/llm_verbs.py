@@ -72,7 +72,7 @@ def print_cost(folder: Path) -> None:
     Raises:
         UsageError: nothing was, or the files are damaged.
     """
-    from llm_service import journal, limits
+    from llm_service.pipeline import journal, limits
 
     inside = folder / "llm" if (folder / "llm").is_dir() else folder
     path = inside / "journal.jsonl"
@@ -164,8 +164,8 @@ def _objects(path: Path) -> list[dict[str, Any]]:
 
 async def _label(llm: Any, task: str, contents: tuple[str, ...], outputs: Path, folder: Path, dry_run: bool) -> int:
     from learner.checkpoint import replace_file
-    from llm_service import assembly
     from llm_service.records import Answer, Ask, Status
+    from llm_service.server import assembly
 
     service = await assembly.start(llm.model_copy(update={"consumers": 0}) if dry_run else llm, folder)
     try:

@@ -28,7 +28,7 @@ from cluster.overrides import UsageError
 from cluster.slurm_script import Job
 from cluster.topology import asks_a_language_model
 from learner.checkpoint import replace_file
-from llm_service.guard import loopback
+from llm_service.server.guard import loopback
 
 RECORD = "slurm.json"
 

@@ -5,6 +5,7 @@
     knowledge                what a language model may know of a world             (knowledge)
     TextTable                texts as integers                                     (text)
     SingleEnv                one env behind Gymnasium's `Env`                      (single)
+    compiled                 loops as machine code, here and in `learner`          (compiler, native/)
 
 Worlds, one module or package each: `toy`, `babyai`, `crafter`, `navigation`, `gym` (any registered Gymnasium env).
 """

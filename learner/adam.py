@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from envs.native.compiler import compiled
+from envs.compiler import compiled
 
 Array = NDArray[np.float32]
 

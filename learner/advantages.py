@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.native.compiler import compiled
+from envs.compiler import compiled
 
 Array = NDArray[np.float32]
 

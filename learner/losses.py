@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.native.compiler import compiled
+from envs.compiler import compiled
 
 Array = NDArray[np.float32]
 

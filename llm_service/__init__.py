@@ -2,27 +2,24 @@
 
     door         what callers hold                 client       the same over gRPC, `connect`
     records      Ask, Call, Reply, Answer, Status  errors       what can go wrong, by what to do about it
-    settings     the configuration, one tree       assembly     a service put together from it
+    settings     the configuration, one tree       config       the base of its parts
+    metrics      what its numbers are called
 
 A question's way
-    path         memory, Redis, journal, flight; then calls, parser, repair
-    questions    an ask as questions with keys     tasks        prompt and parser of each task, found by name
-    calls        around each call: retries, batch, budget, rate, breaker
-    limits       the ledger and its caps           retry        tries, pauses, the breaker
-    batcher      calls gather and go out together  embedding    texts to vectors
-    cache        answers in memory and in Redis    journal      every reply, the truth of what is known
+    pipeline     caches, journal, calls, retries, batches, budget
+    tasks        prompt and parser of each, found by name
+    durable      jobs on Redis Streams, and a real Redis
 
 Models
     backends     what answers, found by name: scripted, transformers, openai, replay, faulty
-    scoring      log-probabilities of candidates   tiny         small models made without network
+    embedding    texts to vectors                  scoring      log-probabilities of candidates
+    tiny         small models made without network
     world        what a world publishes of itself  patterns     its phrases with slots, found in sentences
     sandbox      the grammar of written code
 
 Processes
-    server       the service alone, its signals    servicer     its gRPC methods
-    guard        tokens, who may listen where      wire, proto  messages
-    durable      jobs on Redis Streams             redis_server a real Redis, ours or yours
-    clock        time, which tests can turn
+    server       the service put together, and alone in a process
+    proto        messages on the wire
 
 Nothing heavy is imported here. `embed_one`, a text to a frozen sentence embedding, needs no service.
 """

@@ -22,11 +22,11 @@ from typing import Any, Literal, TypeVar
 
 import grpc
 
-from llm_service import guard, wire
 from llm_service.door import Door
 from llm_service.errors import Away, Busy, Expired, Refused, ServiceError, UsageError
-from llm_service.proto import llm_pb2, llm_pb2_grpc
+from llm_service.proto import llm_pb2, llm_pb2_grpc, wire
 from llm_service.records import Answer, Ask, Status
+from llm_service.server import guard
 
 T = TypeVar("T")
 WhenAway = Literal["none", "wait", "stop"]

@@ -15,15 +15,15 @@ import yaml
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from llm_service import backends
-from llm_service.batcher import BatchConfig
 from llm_service.config import Part
 from llm_service.durable.queue import DurableConfig
+from llm_service.durable.redis_server import RedisConfig
 from llm_service.embedding import EmbeddingConfig
 from llm_service.errors import UsageError
-from llm_service.limits import LimitsConfig
-from llm_service.redis_server import RedisConfig
-from llm_service.retry import RetryConfig
-from llm_service.server import ServerConfig
+from llm_service.pipeline.batcher import BatchConfig
+from llm_service.pipeline.limits import LimitsConfig
+from llm_service.pipeline.retry import RetryConfig
+from llm_service.server.config import ServerConfig
 
 
 class LLMConfig(Part):

@@ -9,7 +9,11 @@ FILES: dict[str, str] = dict(re.findall(r"^`([\w/]+\.(?:py|yaml))`\n```\w+\n(.*?
 COMMANDS: list[list[str]] = [
     words.split() for words in re.findall(r"^```\npython launch\.py run (.*)\n```$", PAGE.read_text(), re.M)
 ]
-"""Words of every command, in the order of the page."""
+"""Words of every run, in the order of the page."""
+LABELS: list[tuple[str, ...]] = re.findall(
+    r"^```\necho '(.*)' > \S+\npython launch\.py llm label (.*)\n```$", PAGE.read_text(), re.M
+)
+"""Inputs of every labelling job, and its words."""
 
 
 def example(path: str) -> str:

@@ -12,7 +12,7 @@ A wrapper module publishes
     spec(config, spec) -> EnvSpec
                                 what a policy sees with it, of what it sees without; pure: no env is made
     make(config, env, setting) -> Wrapper
-                                `env` with it (`envs.wrapper`); it asks nobody before `begin`
+                                `env` with it (`envs.api.Wrapper`); it asks nobody before `begin`
 
 where `config` is its `Config`. Nothing else is edited for a new one.
 """

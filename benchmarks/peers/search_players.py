@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from actors.novelty import NoveltyPlayer
+from actors.behaviours.novelty import NoveltyPlayer
 from learner.search import Played
 
 OFFSPRING = 128

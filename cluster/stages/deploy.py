@@ -17,7 +17,7 @@ import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from actors.deploy import deploy
+from actors.behaviours.deploy import deploy
 from cluster.behaviours import EPISODES, MODEL, BehaviourStage
 from cluster.folder import RunError
 from cluster.stage import Outcome

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from actors.novelty import NoveltyPlayer, PlayerSetup
+from actors.behaviours.novelty import NoveltyPlayer, PlayerSetup
 from cluster import limits
 from cluster.backend import RoleDied, Ticket
 from cluster.config import Config

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from envs import registry
-from envs.native import compiler
+from envs import compiler, registry
 
 THIRD_PARTY = "gym"  # the family of worlds that are not ours
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.native.compiler import compiled
-from envs.records import HELD_OUT_FIRST
+from envs.api.records import HELD_OUT_FIRST
+from envs.compiler import compiled
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)

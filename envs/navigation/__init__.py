@@ -2,6 +2,7 @@
 
 simulation  `simulate` given actions and `rollout` small policies, thousands of episodes a second
 world       the world navigation/House, in its docstring
+robot       its numbers, and those of the small policies
 house       maps: JSON, PBM, PNG; the default house
 scene       what trajectories pass, as symbols; annotations and routes
 captions    sentences of where a robot is
@@ -22,11 +23,18 @@ from envs.config import Part
 from envs.navigation.captions import words
 from envs.navigation.house import HOUSE, Map, Thing, from_picture, load
 from envs.navigation.knowledge import knowledge
+from envs.navigation.robot import FASTEST, LAYERS, PARAMETERS, SENSORS, TENTHS, WHEELS
 from envs.navigation.scene import Scene, Symbols, Visits
 from envs.navigation.simulation import free, rollout, simulate
 
 __all__ = [
+    "FASTEST",
     "HOUSE",
+    "LAYERS",
+    "PARAMETERS",
+    "SENSORS",
+    "TENTHS",
+    "WHEELS",
     "Config",
     "Map",
     "Scene",
@@ -44,8 +52,6 @@ __all__ = [
     "simulate",
     "spec",
 ]
-
-SENSORS = 5
 
 
 class Config(Part):
@@ -85,7 +91,7 @@ def spec(name: str, config: Config) -> EnvSpec:
         id=f"navigation/{name}",
         fields=fields,
         action_names=(),
-        action_shape=(2,),
+        action_shape=(WHEELS,),
         words=words(Scene(load(config.map or HOUSE))) if config.captions else (),
         captioned=config.captions,
     )

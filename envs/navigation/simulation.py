@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from envs.navigation.house import Map, load
+from envs.navigation.robot import PARAMETERS
 
 if TYPE_CHECKING:
     from envs.native.navigation.floor import Floor
 
 Source = Map | dict[str, Any] | str | Path
-PARAMETERS = 302
 _ANGLE = 100.0  # radians: a float32 that is much larger cannot be wrapped
 
 

@@ -2,7 +2,7 @@
 
     search ──> merge ──> annotate ──> describe ──> split ──> cluster ──> tokenize ──> imitate ──> deploy ──> judge
 
-    search     novelty search fills archives of behaviours                   learner/search.py, actors/novelty.py
+    search     novelty search fills archives of behaviours                   learner/search.py, actors/behaviours
     merge      one store, each behaviour once, near-duplicates in groups      learner/behaviours/gather.py
     annotate   what each passes, at eleven moments                           envs/navigation/scene.py
     describe   a language model says it in words, in three styles            llm_service/tasks/caption_trajectory.py
@@ -10,7 +10,7 @@
     cluster    k-means of each wheel's speed, on what is learned from         learner/behaviours/clusters.py
     tokenize   the vocabulary of its descriptions                            learner/behaviours/words.py
     imitate    a transformer of (text, end, history) -> action               learner/{sequence,models/behaviour}.py
-    deploy     trials: distance to the end, obedience to the text             actors/deploy.py
+    deploy     trials: distance to the end, obedience to the text             actors/behaviours
     judge      a language model's opinion, and whether it agrees              llm_service/tasks/judge_trajectory.py
 
 Each stage is a verb on what those before it left, and can run alone: `stages=[describe] from=run:NAME/merge` reads the

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.native.compiler import compiled
+from envs.compiler import compiled
 
 Numbers = NDArray[np.float64]
 Rows = NDArray[np.int64]

@@ -14,7 +14,6 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 from llm_service.errors import BackendError
@@ -59,7 +58,7 @@ class Backend(Protocol):
 
 def names() -> list[str]:
     """Names of all backend modules, sorted."""
-    return sorted(m.name for m in pkgutil.iter_modules([str(Path(__file__).parent)]))
+    return sorted(found.name for found in pkgutil.iter_modules(__path__))
 
 
 def module(name: str) -> Any:

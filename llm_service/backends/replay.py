@@ -12,7 +12,7 @@ from typing import Any
 
 from llm_service.config import Part
 from llm_service.errors import BackendError, NotRecorded, UsageError
-from llm_service.journal import decode, parse
+from llm_service.pipeline.journal import decode, parse
 from llm_service.records import Call, Parameters, Reply, Verb
 from llm_service.world import World
 

@@ -22,9 +22,9 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from llm_service.clock import Clock
 from llm_service.durable.queue import DurableConfig, Job, Queue
 from llm_service.errors import ServiceError, Unreachable, UsageError
+from llm_service.pipeline.clock import Clock
 from llm_service.records import Answer, Ask, Status
 
 log = logging.getLogger(__name__)

@@ -35,10 +35,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, TypeAdapter
 
-from llm_service.clock import Clock
 from llm_service.config import Part
 from llm_service.durable.scripts import BURY, FETCH, FINISH, GROUP, REVIVE, SUBMIT
 from llm_service.errors import Unreachable
+from llm_service.pipeline.clock import Clock
 from llm_service.records import Answer, Ask, Parameters, Source, Status, Verb
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ import functools
 import importlib
 import pkgutil
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -28,10 +27,9 @@ from llm_service.errors import UsageError
 from llm_service.records import canonical
 
 
-@functools.cache
 def names() -> list[str]:
     """Names of all task modules, sorted."""
-    return sorted(m.name for m in pkgutil.iter_modules([str(Path(__file__).parent)]) if not m.name.startswith("_"))
+    return sorted(found.name for found in pkgutil.iter_modules(__path__) if not found.name.startswith("_"))
 
 
 @functools.cache

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from actors.deploy import deploy
+from actors.behaviours.deploy import deploy
 from envs.navigation import load, odometry, simulate
 from learner.models.behaviour import BehaviourConfig, BehaviourModel, Demonstrations, Scales
 from learner.models.choice import Choice

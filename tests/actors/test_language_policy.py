@@ -9,7 +9,7 @@ from actors.evaluate import play
 from actors.players import language_policy
 from actors.players.language_policy import LocalModel, PromptedPlayer
 from actors.wrappers.history import History
-from envs.records import HELD_OUT_FIRST
+from envs.api.records import HELD_OUT_FIRST
 from learner.group import build_policy, get_weights
 from learner.history import FIELD, remembered
 from tests.learner.test_llm_policy import OPTIONS, WORLD, config_of, policy_of

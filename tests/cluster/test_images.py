@@ -17,8 +17,8 @@ import yaml
 
 from cluster import kubernetes_llm
 from cluster.config import compose
-from llm_service import redis_server
 from llm_service.client import Tls, connect
+from llm_service.durable import redis_server
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKER = ROOT / "docker"

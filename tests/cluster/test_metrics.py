@@ -14,9 +14,9 @@ from cluster.backend import Inline
 from cluster.config import compose
 from cluster.metrics import RAY, SEARCH, TABLE
 from cluster.metrics_page import page
-from llm_service import assembly
 from llm_service.metrics import LABELS, LLM, Metric, families
-from llm_service.server import Server
+from llm_service.server import assembly
+from llm_service.server.process import Server
 from llm_service.settings import LLMConfig
 from tests.cluster import promql
 
@@ -62,7 +62,7 @@ def known(numbers, role):
 
 
 def test_every_number_of_a_player_of_a_search_is_in_the_table():
-    from actors.novelty import NoveltyPlayer, PlayerSetup
+    from actors.behaviours.novelty import NoveltyPlayer, PlayerSetup
 
     player = NoveltyPlayer(PlayerSetup("", 10))
     assert known(player.numbers(), "player") == set()

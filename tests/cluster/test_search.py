@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.novelty import NoveltyPlayer, PlayerSetup
+from actors.behaviours.novelty import NoveltyPlayer, PlayerSetup
 from cluster.backend import Handle, Inline, RoleDied, Ticket
 from cluster.config import compose
 from cluster.folder import RunFolder

@@ -15,7 +15,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from llm_service.redis_server import find_binary
+from llm_service.durable.redis_server import find_binary
 from tests.llm_service.processes import free_port, provider, until
 
 ROOT = Path(__file__).resolve().parents[2]

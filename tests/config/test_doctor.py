@@ -8,7 +8,7 @@ import pytest
 
 from cluster import doctor
 from cluster.doctor import CHECKS, Finding, examine
-from llm_service import redis_server
+from llm_service.durable import redis_server
 
 
 def test_this_machine_is_ready(tmp_path, capsys):

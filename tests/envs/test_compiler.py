@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 
-PRINT = "from envs.native.compiler import folder; print(folder())"
+PRINT = "from envs.compiler import folder; print(folder())"
 
 
 def folder(root, code=PRINT):

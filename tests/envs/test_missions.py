@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from envs.api.records import TEXT_CHARACTERS
 from envs.babyai import parse, translate
 from envs.babyai.grammar import words_of
 from envs.babyai.missions import NOUNS, PLACES, Action, Mission, Thing, mission_words
 from envs.babyai.symbols import COLOURS
-from envs.records import TEXT_CHARACTERS
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "babyai_text_missions.json"
 

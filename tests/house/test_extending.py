@@ -10,16 +10,17 @@ import pytest
 
 import envs
 from actors import players, wrappers
-from cluster import overrides, stages
+from cluster import llm_verbs, overrides, stages
 from cluster import run as controller
 from cluster.config import compose
 from envs import registry
 from learner import algorithms, methods, models, rewards
 from learner.models.config import networks
-from tests.extending import COMMANDS, FILES, PAGE
+from llm_service import backends, tasks
+from tests.extending import COMMANDS, FILES, LABELS, PAGE
 
 ROOT = PAGE.parents[1]
-PACKAGES = (envs, wrappers, players, models, rewards, algorithms, stages, methods)
+PACKAGES = (envs, wrappers, players, models, rewards, algorithms, stages, methods, tasks, backends)
 SMALL = ["cluster=inline", "policy.hidden=8", "actors.envs=4", "actors.steps=8", "evaluate.episodes=4"]
 TRAINED = ["learner.env_steps=128", "learner.minibatch=16", "evaluate.every=0", "evaluate.videos=0"]
 
@@ -39,6 +40,7 @@ def beside(tmp_path, monkeypatch):
         if folder.is_dir():
             monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
     yield tmp_path
+    tasks.task.cache_clear()
     for name in set(sys.modules) - known:
         if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]
@@ -53,7 +55,7 @@ def play(folder, words):
 
 
 def test_no_file_of_the_page_is_there_and_each_is_used(beside):
-    assert len(FILES) == 10
+    assert len(FILES) == 13
     assert not [name for name in FILES if (ROOT / name).exists()]
     assert "coin" in registry.families()
     assert "wide" in networks()
@@ -63,6 +65,8 @@ def test_no_file_of_the_page_is_there_and_each_is_used(beside):
     assert "reinforce" in algorithms.names()
     assert "census" in stages.names()
     assert "counting" in methods.names()
+    assert "choose_goal" in tasks.names()
+    assert "bigram" in backends.names()
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[-1])
@@ -73,7 +77,8 @@ def test_every_command_of_the_page_runs(beside, words):
 
 def test_what_the_examples_do_is_seen_in_their_runs(beside):
     assert [words[0] for words in COMMANDS].count("env=coin") == 1
-    kind = json.loads((play(beside / "k", COMMANDS[-1]) / "stages/census/manifest.json").read_text())
+    counting = play(beside / "k", next(words for words in COMMANDS if "method=counting" in words))
+    kind = json.loads((counting / "stages/census/manifest.json").read_text())
     assert (kind["kind"], kind["counts"]) == ("census", {"envs": 8})
     spec = envs.spec("coin/Toss", tries=2)
     env = envs.make("coin/Toss", 3, tries=2)
@@ -86,6 +91,16 @@ def test_what_the_examples_do_is_seen_in_their_runs(beside):
     rows = [json.loads(line) for line in (counted / "metrics.jsonl").read_text().splitlines()]
     paid = [row["intrinsic/reward_mean"] for row in rows if "intrinsic/reward_mean" in row]
     assert paid[0] > paid[-1] > 0  # what is met again bores
+
+
+def test_a_task_of_the_page_answers_a_file(beside):
+    ((inputs, words),) = LABELS
+    task, asked, chosen, *words = words.split()
+    (beside / asked).write_text(inputs)
+    assert llm_verbs.label(task, beside / asked, beside / chosen, words, beside / "labels", dry_run=False) == 0
+    value = json.loads((beside / chosen).read_text())["value"]
+    assert value["goal"] == "go left"
+    assert 0.5 < value["probability"] < 1
 
 
 def test_the_page_leads_to_every_kind_of_module():

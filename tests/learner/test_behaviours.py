@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors.novelty import NoveltyPlayer, PlayerSetup
+from actors.behaviours.novelty import NoveltyPlayer, PlayerSetup
 from envs import navigation
 from learner.behaviours import trials, words
 from learner.behaviours.agreement import agreement, kendall, pearson, ranks, spearman

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors.novelty import NoveltyPlayer, PlayerSetup
+from actors.behaviours.novelty import NoveltyPlayer, PlayerSetup
 from envs import navigation
 from learner.elites import Elites, cell_of
 from learner.novelty import Purpose, members, parents, polynomial_mutation, stream

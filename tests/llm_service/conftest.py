@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from llm_service.redis_server import RedisConfig, RedisServer
+from llm_service.durable.redis_server import RedisConfig, RedisServer
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,11 @@ import os
 import signal
 import sys
 
-from llm_service.clock import Clock
 from llm_service.durable.consumer import Consumer
 from llm_service.durable.queue import DurableConfig, Queue
+from llm_service.durable.redis_server import connect
+from llm_service.pipeline.clock import Clock
 from llm_service.records import Answer, Status
-from llm_service.redis_server import connect
 from tests.llm_service.fake_backend import keys
 
 

@@ -10,7 +10,7 @@ import asyncio
 import heapq
 import itertools
 
-from llm_service.clock import Clock
+from llm_service.pipeline.clock import Clock
 
 IDLE_TURNS = 5
 """Turns of the event loop with nothing to run before time may pass: waking a waiter takes a few."""

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 from pydantic import ValidationError
 
-from llm_service.batcher import BatchConfig, Batcher
 from llm_service.errors import Away, Busy, Garbled, Overloaded, TimedOut
+from llm_service.pipeline.batcher import BatchConfig, Batcher
+from llm_service.pipeline.retry import Breaker, RetryConfig
 from llm_service.records import Call, Parameters, Reply
-from llm_service.retry import Breaker, RetryConfig
 from tests.llm_service.fake_backend import FakeBackend
 from tests.llm_service.fake_clock import FakeClock
 

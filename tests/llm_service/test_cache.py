@@ -7,7 +7,7 @@ import redis.asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_service.cache import ENTRY_BYTES, Flight, Memory, Shared
+from llm_service.pipeline.cache import ENTRY_BYTES, Flight, Memory, Shared
 from llm_service.records import Answer, Source, Status
 from tests.llm_service.fake_clock import FakeClock
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from pydantic import ValidationError
 
-from llm_service.clock import Clock
 from llm_service.durable.consumer import Consumer
 from llm_service.durable.queue import DurableConfig, Queue
+from llm_service.durable.redis_server import RedisServer
 from llm_service.errors import Away, Unreachable
+from llm_service.pipeline.clock import Clock
 from llm_service.records import Answer, Ask, Parameters, Source, Status
-from llm_service.redis_server import RedisServer
 from tests.llm_service.fake_backend import keys
 from tests.llm_service.fake_clock import FakeClock
 

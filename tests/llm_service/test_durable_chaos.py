@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from redis.exceptions import OutOfMemoryError
 
-from llm_service.clock import Clock
 from llm_service.durable.consumer import Consumer
 from llm_service.durable.queue import DurableConfig, Queue
+from llm_service.durable.redis_server import RedisConfig, RedisServer, connect
 from llm_service.errors import Unreachable
+from llm_service.pipeline.clock import Clock
 from llm_service.records import Answer, Ask, Status
-from llm_service.redis_server import RedisConfig, RedisServer, connect
 from tests.llm_service.fake_backend import keys
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_service import assembly
 from llm_service.backends.replay import Replay
 from llm_service.errors import UsageError
-from llm_service.journal import Journal, decode, encode
+from llm_service.pipeline.journal import Journal, decode, encode
 from llm_service.records import Call, Reply
+from llm_service.server import assembly
 
 ROOT = Path(__file__).resolve().parents[2]
 OUTCOME = {"parsed": None, "error": "", "dollars": 0.0, "latency_s": 0.0, "at": 0.0}
@@ -134,7 +134,7 @@ def test_a_file_that_others_cut_is_an_error_and_not_an_endless_search(tmp_path):
 WRITER = """
 import sys
 from pathlib import Path
-from llm_service.journal import Journal
+from llm_service.pipeline.journal import Journal
 from llm_service.records import Call, Reply
 journal = Journal(Path(sys.argv[1]))
 i = len(journal)

@@ -9,13 +9,13 @@ import os
 import pytest
 
 from llm_service import tasks
-from llm_service.cache import Shared
 from llm_service.errors import Overloaded, Refused, UsageError
-from llm_service.journal import Journal
-from llm_service.limits import Ledger, LimitsConfig
-from llm_service.path import Service
+from llm_service.pipeline.cache import Shared
+from llm_service.pipeline.journal import Journal
+from llm_service.pipeline.limits import Ledger, LimitsConfig
+from llm_service.pipeline.path import Service
+from llm_service.pipeline.retry import RetryConfig
 from llm_service.records import Ask, Parameters, Source, Status
-from llm_service.retry import RetryConfig
 from llm_service.settings import LLMConfig
 from llm_service.world import NOWHERE, Goal, World
 from tests.llm_service.fake_backend import FakeBackend

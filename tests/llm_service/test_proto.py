@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llm_service import wire
 from llm_service.errors import Garbled, UsageError
-from llm_service.proto import llm_pb2
+from llm_service.proto import llm_pb2, wire
 from llm_service.records import Answer, Ask, Parameters, Source, Status
 
 ROOT = Path(__file__).resolve().parents[2]

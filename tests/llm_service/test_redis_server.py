@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from llm_service.durable.redis_server import RedisConfig, RedisServer, connect, find_binary, masked, version
 from llm_service.errors import UsageError
-from llm_service.redis_server import RedisConfig, RedisServer, connect, find_binary, masked, version
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -106,7 +106,7 @@ def test_many_starting_at_once_have_one_redis(server):
 def test_it_ends_with_an_owner_that_is_killed(tmp_path):
     code = (
         "import asyncio, sys, time\n"
-        "from llm_service.redis_server import RedisConfig, RedisServer\n"
+        "from llm_service.durable.redis_server import RedisConfig, RedisServer\n"
         "server = RedisServer(RedisConfig(folder=sys.argv[1]))\n"
         "asyncio.run(server.start()); print(server.pid, server.url, flush=True); time.sleep(600)\n"
     )
@@ -152,7 +152,7 @@ def test_a_place_in_tmp_that_others_can_open_is_refused(server):
 def test_data_of_a_newer_redis_are_not_overlooked(server, monkeypatch):
     asyncio.run(server.stop())
     (server._folder / "appendonlydir").mkdir(exist_ok=True)
-    monkeypatch.setattr("llm_service.redis_server.version", lambda binary: (6, 2))
+    monkeypatch.setattr("llm_service.durable.redis_server.version", lambda binary: (6, 2))
     with pytest.raises(UsageError, match="written by Redis 7"):
         asyncio.run(server.start())
 

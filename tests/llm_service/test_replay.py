@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from llm_service.backends import faulty, replay
 from llm_service.errors import NotRecorded, UsageError
-from llm_service.journal import Journal
+from llm_service.pipeline.journal import Journal
 from llm_service.records import Call, Parameters, Reply
 from llm_service.world import NOWHERE
 

@@ -21,7 +21,7 @@ from llm_service.errors import (
     Unauthorized,
     Unreachable,
 )
-from llm_service.retry import Breaker, RetryBudget, RetryConfig, retried
+from llm_service.pipeline.retry import Breaker, RetryBudget, RetryConfig, retried
 from tests.llm_service.fake_clock import FakeClock
 
 

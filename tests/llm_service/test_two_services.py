@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from llm_service import assembly
 from llm_service.backends import openai
 from llm_service.backends.faulty.server import FaultyServer
-from llm_service.clock import Clock
 from llm_service.durable.consumer import Consumer
 from llm_service.durable.queue import DurableConfig, Queue
 from llm_service.errors import UsageError
+from llm_service.pipeline.clock import Clock
 from llm_service.records import Answer, Ask, Source, Status
+from llm_service.server import assembly
 from llm_service.settings import LLMConfig
 from llm_service.world import NOWHERE, World
 from tests.llm_service.fake_backend import FakeBackend

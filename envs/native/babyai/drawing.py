@@ -14,6 +14,7 @@ these mark the plan as REJECTED and go on with whatever there is: only the loop 
 from __future__ import annotations
 
 from envs.babyai.symbols import COLOURS, DOOR, EMPTY_CODE, OBJECTS, STATES, WALL_CODE
+from envs.compiler import compiled
 from envs.native.babyai.layout import (
     ANY_COLOUR,
     ANY_NOUN,
@@ -57,7 +58,6 @@ from envs.native.babyai.plan import (
     room_of,
     wide,
 )
-from envs.native.compiler import compiled
 from envs.native.random import draw
 
 ANYWHERE = ANY_DOOR = -1
@@ -69,7 +69,6 @@ N_COLOURS = len(COLOURS)
 _STATES = len(STATES)
 _CODES = N_COLOURS * _STATES  # of one kind of object
 _BOX = OBJECTS.index("box")
-_DOORS, _AFTER_DOORS = DOOR * _CODES, (DOOR + 1) * _CODES
 _TRIES = 1001  # of `place_obj(max_tries=1000)`
 _CONNECTIONS = 5001  # of `connect_all(max_itrs=5000)`
 
@@ -283,41 +282,3 @@ def add_distractors(row: Row, plan: Plan, state: State, room: int, number: int, 
         add_object(row, plan, state, any_room(plan, state) if room == ANYWHERE else room, noun, colour)
         added += 1
     return first
-
-
-# ---- what can be reached --------------------------------------------------------------------------------------------
-
-
-@compiled
-def all_reachable(row: Row, plan: Plan) -> bool:
-    """Can the agent get beside everything without moving anything? Doors are no obstacle to it, not even locked ones.
-
-    Everything must be on the map.
-    """
-    stride = wide(row, STRIDE)
-    queue = ROOMS + ROOM * plan[COLUMNS] * plan[ROWS]
-    first, last, met = queue, queue + 1, 0
-    plan[queue] = row[AT]
-    row[MAP + row[AT]] = ~row[MAP + row[AT]]  # a negative cell has been in the queue
-    while first < last:
-        at = plan[first]
-        first += 1
-        code = ~row[MAP + at] % THING
-        if code == EMPTY_CODE or _DOORS <= code < _AFTER_DOORS:
-            for step in (1, stride, -1, -stride):
-                cell = row[MAP + at + step]
-                if cell >= 0 and cell != WALL_CODE:
-                    met += cell != EMPTY_CODE
-                    row[MAP + at + step] = ~cell
-                    plan[last] = at + step
-                    last += 1
-    for i in range(queue, last):
-        row[MAP + plan[i]] = ~row[MAP + plan[i]]
-    return bool(met == row[COUNT])
-
-
-@compiled
-def check_objs_reachable(row: Row, plan: Plan) -> None:
-    """Reject the level unless everything can be reached."""
-    if not all_reachable(row, plan):
-        plan[REJECTED] = 1

@@ -2,7 +2,7 @@
 
     Minigrid's environment ──its class──> recipe: a loop, its family, numbers, lists ──> plan ──loop──> rows
 
-Each `levels_*` file writes out the loop that draws, rejects and draws again: Numba keeps no machine code for a function
+Each file of `levels` writes out the loop that draws, rejects and draws anew: Numba keeps no machine code for a function
 that is given another one, and one loop for all would make everybody wait for every level's compilation.
 
 Other levels are drawn by Minigrid itself, see `exact`. Classes are matched exactly: nothing is known of what a subclass
@@ -26,12 +26,6 @@ from numpy.typing import NDArray
 
 from envs.babyai import levels
 from envs.babyai.symbols import COLOURS
-from envs.native.babyai import levels_doors as doors
-from envs.native.babyai import levels_keys as keys
-from envs.native.babyai import levels_mazes as mazes
-from envs.native.babyai import levels_own as own
-from envs.native.babyai import levels_rooms as rooms
-from envs.native.babyai import levels_sentences as sentences
 from envs.native.babyai.layout import (
     AFTER,
     ANY_COLOUR,
@@ -44,6 +38,7 @@ from envs.native.babyai.layout import (
     THINGS,
     row_size,
 )
+from envs.native.babyai.levels import doors, keys, mazes, own, rooms, sentences
 from envs.native.babyai.plan import (
     COLUMNS,
     FAMILY,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from envs.babyai.symbols import EMPTY_CODE
 from envs.babyai.world import TASK_KINDS
+from envs.compiler import compiled
 from envs.native.babyai.drawing import GREY, KEY, LOCKED_DOOR, code_of_door, colour_of, is_there, noun_of
 from envs.native.babyai.layout import (
     ALONE,
@@ -56,7 +57,6 @@ from envs.native.babyai.plan import (
     room_of,
     wide,
 )
-from envs.native.compiler import compiled
 
 LONGEST = (1 << 15) - 1
 """The highest limit that a row can hold; longer ones are this."""

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.babyai.symbols import VIEW, WALL_CODE
-from envs.native.compiler import compiled
+from envs.compiler import compiled
 
 NONE = NOWHERE = -1
 

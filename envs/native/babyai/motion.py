@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.babyai.symbols import CODES, COLOURS, DOOR, EMPTY, EMPTY_CODE, OBJECTS, STATES, TRIPLE
+from envs.compiler import compiled
 from envs.native.babyai.layout import (
     AFTER,
     ALONE,
@@ -50,7 +51,6 @@ from envs.native.babyai.layout import (
     VERB,
     ahead,
 )
-from envs.native.compiler import compiled
 
 LEFT, RIGHT, FORWARD, PICK, DROP, TOGGLE, IDLE = range(7)
 GOES_ON, ACCOMPLISHED, FAILED = 0, 1, 2

@@ -6,7 +6,7 @@
     REJECTED CARRIED, ROOMS                written while a level is drawn
 
 A room is a number, column + row * columns. Behind the rooms come as many numbers as a map has cells, for
-`drawing.all_reachable`.
+`reach.all_reachable`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.compiler import compiled
 from envs.native.babyai.layout import MAP, STRIDE
-from envs.native.compiler import compiled
 from envs.native.random import draw
 
 Row = NDArray[np.int16]

@@ -30,8 +30,8 @@ from envs.babyai.symbols import (
     WALL,
 )
 from envs.babyai.view import LIT, LIT_AHEAD
+from envs.compiler import compiled
 from envs.native.babyai.layout import AT, CARRYING, CODE, DIRECTION, MAP, NONE, STRIDE, THING
-from envs.native.compiler import compiled
 
 MOST = VIEW * VIEW
 """Sentences of an observation at most: something in the agent's hands and in every other cell."""

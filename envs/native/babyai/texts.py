@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from envs.babyai.grammar import NOTHING, Language, sentence_table
 from envs.babyai.missions import VERBS, Action, Mission, Thing
 from envs.babyai.symbols import COLOURS
+from envs.compiler import compiled
 from envs.native.babyai.layout import (
     ANY_COLOUR,
     CODE,
@@ -35,7 +36,6 @@ from envs.native.babyai.layout import (
     described,
 )
 from envs.native.babyai.sight import MOST, sentences
-from envs.native.compiler import compiled
 from envs.text import TextTable
 
 _LINKS: tuple[Literal["", "then", "after"], ...] = ("", "then", "after")  # by the numbers of `layout`

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.compiler import compiled
 from envs.crafter.rules import AREA, ARROW, COW, FURNACE, LAVA, PATH, PLANT, SKELETON, TABLE, WATER, ZOMBIE
-from envs.native.compiler import compiled
 from envs.native.crafter.layout import AT_X, AT_Y, FIRST, HEALTH, KIND, MATERIAL, SLEEPING, X, Y
 from envs.native.crafter.objects import (
     DX,

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.compiler import compiled
 from envs.crafter.rules import AREA, COW, GRASS, OBJECTS, PATH, SKELETON, ZOMBIE
-from envs.native.compiler import compiled
 from envs.native.crafter.creatures import COW_HEALTH, SKELETON_HEALTH, ZOMBIE_HEALTH, distance, take_turn
 from envs.native.crafter.layout import (
     AT_X,

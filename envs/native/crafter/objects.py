@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.compiler import compiled
 from envs.crafter.rules import AREA, FACINGS, GRASS, NONE, NOTHING, PATH, SAND
-from envs.native.compiler import compiled
 from envs.native.crafter.layout import (
     AT_X,
     AT_Y,

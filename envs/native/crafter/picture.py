@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from envs.compiler import compiled
 from envs.crafter.rules import ARROW, ITEMS, MATERIALS, MOST, NOTHING, PLANT, PLAYER, VIEW
-from envs.native.compiler import compiled
 from envs.native.crafter.layout import FACING, FIRST, ITEM, KIND, SLEEPING, STEP, X, Y
 from envs.native.crafter.objects import material_at, object_at
 from envs.native.crafter.player import RIPE_AGE

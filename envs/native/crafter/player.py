@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.compiler import compiled
 from envs.crafter.rules import (
     ACHIEVEMENTS,
     AREA,
@@ -37,7 +38,6 @@ from envs.crafter.rules import (
     WATER,
     ZOMBIE,
 )
-from envs.native.compiler import compiled
 from envs.native.crafter.layout import (
     ACHIEVED,
     AT_X,

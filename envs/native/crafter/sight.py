@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.compiler import compiled
 from envs.crafter.rules import ACHIEVEMENTS, ARROW, ITEMS, NONE, PLANT, RIPE, VIEW
-from envs.native.compiler import compiled
 from envs.native.crafter.layout import ACHIEVED, FACING, FIRST, ITEM, KIND, SLEEPING, X, Y
 from envs.native.crafter.objects import DX, DY, material_at, object_at
 from envs.native.crafter.player import RIPE_AGE

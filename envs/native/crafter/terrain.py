@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from opensimplex.internals import _init, _noise3
 
+from envs.compiler import compiled
 from envs.crafter.rules import (
     AREA,
     COAL,
@@ -37,7 +38,6 @@ from envs.crafter.rules import (
     ZOMBIE,
     world_seed,
 )
-from envs.native.compiler import compiled
 from envs.native.crafter.creatures import COW_HEALTH, SKELETON_HEALTH, ZOMBIE_HEALTH
 from envs.native.crafter.layout import FACING, ITEM, LAST_HEALTH, MATERIAL, X, Y
 from envs.native.crafter.objects import WALKABLE, add

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.native.compiler import compiled
+from envs.compiler import compiled
 from envs.native.crafter.layout import RANDOM
 
 _WORDS = RANDOM - 1

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.native.compiler import compiled
+from envs.compiler import compiled
 
 RADIUS = 10.0  # of the robot, world units
 MARGIN = 4.0  # what the search for collisions adds to the radius on each side

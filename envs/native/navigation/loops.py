@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.native.compiler import compiled
+from envs.compiler import compiled
 from envs.native.navigation.floor import Floor
 from envs.native.navigation.policy import HIDDEN, LANES, LAYERS, act, pack
 from envs.native.navigation.robot import SENSORS, start, step
@@ -81,7 +81,7 @@ def roll_out(
 
     Args:
         starts: [N, 3].
-        policies: [N, PARAMETERS].
+        policies: [N, 302].
         final: [N, 3], written: the last pose.
         poses, sensors, actions: [N, steps, 3], [N, steps, 5], [N, steps, 2], written: the pose after each step, what
             was sensed before it, what was done. Or [0, ...]: not wanted.

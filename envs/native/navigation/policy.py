@@ -13,12 +13,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.native.compiler import compiled
+from envs.compiler import compiled
 from envs.native.navigation.robot import FASTEST, SENSORS
 
 LANES = 16  # float32 in the largest vector register
 HIDDEN, LAYERS, WHEELS = 10, 4, 2
-PARAMETERS = (SENSORS + 1) * HIDDEN + 2 * (HIDDEN + 1) * HIDDEN + (HIDDEN + 1) * WHEELS  # 302
 
 # tanh(x) = x P(x^2) / Q(x^2) on [-8, 8]: a rational approximation of least relative error, 6e-9, fitted for this file;
 # in float32 it is within 4e-7.
@@ -34,7 +33,7 @@ def pack(policies: NDArray[np.float32], first: int, count: int, weights: NDArray
     """Weights of policies `first` to `first + count - 1` by lane; lanes beyond repeat the last.
 
     Args:
-        policies: [N, PARAMETERS]; for each layer its weights [out, in] by rows, then its biases.
+        policies: [N, 302]; for each layer its weights [out, in] by rows, then its biases.
         weights: [LAYERS, HIDDEN + 1, HIDDEN, LANES], written: [layer, input, output, lane], biases after the inputs.
             What a layer does not have keeps what is there: zeros.
     """

@@ -18,7 +18,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.native.compiler import compiled
+from envs.compiler import compiled
 from envs.native.navigation.floor import MARGIN, RADIUS, REACH, Floor
 
 FASTEST = np.float32(4)  # world units a step that a wheel moves at most

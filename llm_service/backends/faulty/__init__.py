@@ -30,9 +30,9 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 from llm_service.backends.openai.protocol import count, document, plain, refusal, tail
-from llm_service.clock import Clock
 from llm_service.config import Part
 from llm_service.errors import BackendError, Garbled, Refused, TimedOut, Unreachable, UsageError
+from llm_service.pipeline.clock import Clock
 from llm_service.records import Call, Reply, Verb, digest
 from llm_service.world import World
 

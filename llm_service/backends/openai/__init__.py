@@ -5,7 +5,7 @@
                candidate's tokens are added up; chat: the candidate's first token only, where the first tokens differ
     embed      one request for a whole batch
 
-Retries belong to `llm_service/retry.py`: here a call is one request, and the key of a call is its Idempotency-Key.
+Retries belong to `llm_service.pipeline`: here a call is one request, and the key of a call is its Idempotency-Key.
 """
 
 from __future__ import annotations

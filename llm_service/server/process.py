@@ -1,6 +1,4 @@
-"""The LLM service as a process that others call over gRPC.
-
-    python -m llm_service.server [KEY=VALUE ...] [--config FILE.yaml] [--folder DIR]
+"""A service behind gRPC, until a signal ends it.
 
     FOLDER/address   where it listens, there while it is ready
     FOLDER/token     the token that it made, unless one was given
@@ -10,59 +8,21 @@ SIGTERM or SIGINT: it takes no more work, ends what it has within `server.drain_
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
-
-from llm_service import guard, metrics
-from llm_service.config import Part
-from llm_service.errors import ServiceError, UsageError
+from llm_service import metrics
+from llm_service.errors import UsageError
+from llm_service.server import guard
+from llm_service.server.config import ServerConfig
 
 if TYPE_CHECKING:
     from llm_service.door import Service
-    from llm_service.servicer import Servicer
-
-
-class ServerConfig(Part):
-    """Where and for whom the service listens."""
-
-    listen: str = "127.0.0.1:0"
-    """HOST:PORT, port 0: the system chooses one; or unix:PATH. Beyond loopback: only with a given token and TLS."""
-    token_env: str = "CAIRN_LLM_TOKEN"
-    """Environment variable that holds the callers' token."""
-    token_file: str = ""
-    """File that holds the token, if the variable is not set; if neither is, one is made in the service's folder."""
-    tls_certificate: str = ""
-    """File with the server's certificate chain, PEM."""
-    tls_key: str = ""
-    """File with its private key, PEM."""
-    tls_client_ca: str = ""
-    """File with the authority whose certificates callers must show, PEM; empty: they need show none."""
-    max_message_mb: int = Field(default=64, ge=1, le=1024)
-    """Largest request and largest reply, MiB."""
-    max_items: int = Field(default=4096, ge=1)
-    """Most items of one request."""
-    max_characters: int = Field(default=200_000, ge=1)
-    """Longest text of an item."""
-    per_caller: int = Field(default=256, ge=1)
-    """Most requests of one caller that may wait at once; answers in memory do not count."""
-    in_all: int = Field(default=2048, ge=1)
-    """Most requests of all callers that may wait at once."""
-    max_deadline_s: float = Field(default=600.0, gt=0)
-    """Longest time for a request, whatever its caller allows; seconds."""
-    drain_s: float = Field(default=20.0, ge=0)
-    """Time for requests under way when the server is told to end, seconds."""
-    metrics_port: int | None = Field(default=None, ge=0, le=65535)
-    """Port for Prometheus, 0 for one that the system chooses; null: none."""
-    metrics_host: str = "127.0.0.1"
-    """Address for it, 0.0.0.0 for all. It wants no token: whoever reaches it reads counters, and no text."""
+    from llm_service.server.servicer import Servicer
 
 
 class Server:
@@ -101,7 +61,7 @@ class Server:
         import grpc
 
         from llm_service.proto import llm_pb2_grpc
-        from llm_service.servicer import Guard, Servicer
+        from llm_service.server.servicer import Guard, Servicer
 
         config = self._config
         generated: Any = llm_pb2_grpc  # it has no types
@@ -204,39 +164,3 @@ async def serve(server: Server, ready: Callable[[str], None]) -> bool:
     ready(await server.start())
     await told.wait()
     return await server.drain()
-
-
-async def _run(words: list[str], file: str | None, folder: Path) -> None:
-    from llm_service import assembly, settings
-
-    config = settings.parse(words, file)
-    server = Server(await assembly.start(config, folder), config.server, folder, config.name)
-
-    def ready(address: str) -> None:
-        where = f", metrics at http://{config.server.metrics_host}:{server.metrics_port}/metrics"
-        print(f"ready on {address}, backend {config.name}{where if server.metrics_port else ''}", flush=True)
-
-    done = await serve(server, ready)
-    print("ended" if done else f"ended; some requests were cut after {config.server.drain_s:g} s", flush=True)
-
-
-def main() -> int:
-    """The command. Returns the exit code: 0, 1 for a failure, 2 for a wrong setup."""
-    parser = argparse.ArgumentParser("python -m llm_service.server", description="Serve language models over gRPC.")
-    parser.add_argument("words", nargs="*", metavar="KEY=VALUE", help="configuration, as in name=scripted")
-    parser.add_argument("--config", metavar="FILE.yaml", help="configuration to start from")
-    parser.add_argument("--folder", type=Path, default=Path("runs/llm_service"), help="for address, token and journal")
-    given = parser.parse_args()
-    try:
-        asyncio.run(_run(given.words, given.config, given.folder))
-    except UsageError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except (OSError, ServiceError) as error:
-        print(f"the service ended: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.compiler import compiled
 from envs.native.babyai.drawing import (
     ANYWHERE,
     CLOSED,
     add_distractors,
     add_door,
     add_object,
-    all_reachable,
-    check_objs_reachable,
     connect_all,
     lay_rooms,
     look_like,
@@ -43,7 +42,7 @@ from envs.native.babyai.plan import (
     middle_room,
     wide,
 )
-from envs.native.compiler import compiled
+from envs.native.babyai.reach import all_reachable, check_objs_reachable
 from envs.native.random import draw
 
 SEEK, OPEN_ANY, PICKUP_ABOVE, FIND_OBJ = range(4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.compiler import compiled
 from envs.native.babyai.drawing import (
     A_DOOR,
     ANYWHERE,
@@ -14,7 +15,6 @@ from envs.native.babyai.drawing import (
     add_distractors,
     add_door,
     add_object,
-    check_objs_reachable,
     colour_of,
     connect_all,
     lay_rooms,
@@ -51,7 +51,7 @@ from envs.native.babyai.plan import (
     rand_elem,
     wide,
 )
-from envs.native.compiler import compiled
+from envs.native.babyai.reach import check_objs_reachable
 from envs.native.random import draw
 
 LOCKED_ROOM_PROB, LOCATIONS, IMPLICIT_UNLOCK, COLOUR_NAMED, LOCKED_ROOM = range(PARAMETERS, PARAMETERS + 5)

@@ -26,11 +26,11 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from llm_service.backends import Backend
-from llm_service.clock import Clock
 from llm_service.config import Part
 from llm_service.errors import Away, BackendError, Busy, Garbled, OutOfBudget, ServiceError, TimedOut, place
+from llm_service.pipeline.clock import Clock
+from llm_service.pipeline.retry import Breaker
 from llm_service.records import Call, Lane, Reply
-from llm_service.retry import Breaker
 
 log = logging.getLogger(__name__)
 

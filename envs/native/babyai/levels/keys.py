@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.compiler import compiled
 from envs.native.babyai.drawing import (
     A_DOOR,
     ANY_DOOR,
@@ -18,7 +19,6 @@ from envs.native.babyai.drawing import (
     add_door,
     add_object,
     add_thing,
-    check_objs_reachable,
     code_of_thing,
     colour_of,
     connect_all,
@@ -56,7 +56,7 @@ from envs.native.babyai.plan import (
     two_of,
     wide,
 )
-from envs.native.compiler import compiled
+from envs.native.babyai.reach import check_objs_reachable
 from envs.native.random import draw
 
 (

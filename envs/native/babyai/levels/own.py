@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.compiler import compiled
 from envs.native.babyai.drawing import (
     A_DOOR,
     ANY_DOOR,
@@ -15,7 +16,6 @@ from envs.native.babyai.drawing import (
     add_distractors,
     add_door,
     add_object,
-    check_objs_reachable,
     colour_of,
     lay_rooms,
     named,
@@ -47,7 +47,7 @@ from envs.native.babyai.plan import (
     rand_elem,
     two_of,
 )
-from envs.native.compiler import compiled
+from envs.native.babyai.reach import check_objs_reachable
 from envs.native.random import draw
 
 LOCAL, TARGETS = range(2)

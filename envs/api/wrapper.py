@@ -9,15 +9,13 @@ status of a language model, fields of `Episodes`, and numbers for `report`. So w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.records import Chunk, Observation, Transition
-
-if TYPE_CHECKING:
-    from envs.api import VectorEnv
+from envs.api.records import Chunk, Observation, Transition
+from envs.api.vector import VectorEnv
 
 DenseEnv: TypeAlias = "VectorEnv | Wrapper"
 """Whatever can be played in: a world, or a world with something beside it."""

@@ -1,6 +1,6 @@
 """Episodes as animations: the world's own pictures, and under them the goals and what was done.
 
-A format of 1989 is made small by what stays the same from frame to frame. So all frames of a film share one palette,
+A format of 1989 is made small by what stays the same from frame to frame. So all frames of an episode share a palette,
 nothing is dithered, and small pictures are enlarged by whole numbers: a pixel that does not change is not stored again.
 """
 
@@ -31,7 +31,7 @@ SAMPLES = 16  # pictures that decide on the colours
 
 
 @dataclass
-class Film:
+class Animation:
     """One episode while it is played.
 
     Args:
@@ -87,7 +87,7 @@ def _sized(picture: Image.Image, width: int) -> Image.Image:
 
 
 def _palette(pictures: Sequence[NDArray[np.uint8]]) -> Image.Image:
-    """The colours of a film: the most telling of some of its pictures, and those of words."""
+    """The colours of an animation: the most telling of some of its pictures, and those of words."""
     some = pictures[:: math.ceil(len(pictures) / SAMPLES)]
     found = Image.fromarray(np.concatenate(some)).quantize(COLOURS, dither=Image.Dither.NONE).getpalette() or []
     shares = np.linspace(0, 1, SHADES)[:, None]

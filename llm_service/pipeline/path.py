@@ -19,18 +19,18 @@ from typing import Any
 
 from llm_service import tasks
 from llm_service.backends import Backend
-from llm_service.batcher import Batcher
-from llm_service.cache import Flight, Memory, Shared
-from llm_service.calls import Calls, Spent, Waiter
-from llm_service.clock import Clock
 from llm_service.durable.consumer import Consumer
 from llm_service.durable.queue import Queue
 from llm_service.errors import Away, Busy, Malformed, ServiceError, UsageError, place
-from llm_service.journal import Journal
-from llm_service.limits import Ledger, Rate
-from llm_service.questions import Questions, payload, read
+from llm_service.pipeline.batcher import Batcher
+from llm_service.pipeline.cache import Flight, Memory, Shared
+from llm_service.pipeline.calls import Calls, Spent, Waiter
+from llm_service.pipeline.clock import Clock
+from llm_service.pipeline.journal import Journal
+from llm_service.pipeline.limits import Ledger, Rate
+from llm_service.pipeline.questions import Questions, payload, read
+from llm_service.pipeline.retry import Breaker
 from llm_service.records import Answer, Ask, Call, Reply, Source, Status, canonical
-from llm_service.retry import Breaker
 from llm_service.settings import LLMConfig
 from llm_service.world import World
 

@@ -14,9 +14,9 @@ from typing import Literal, TypeVar
 
 from pydantic import Field
 
-from llm_service.clock import Clock
 from llm_service.config import Part
 from llm_service.errors import Away, BackendError, Permanent, QuotaExhausted, Transient, Unauthorized
+from llm_service.pipeline.clock import Clock
 
 T = TypeVar("T")
 

@@ -36,7 +36,7 @@ def folder() -> Path:
     """
     here = Path(__file__).parent
     digest = hashlib.blake2b(digest_size=8)
-    for source in sorted(here.parent.rglob("*.py")):
+    for source in sorted(here.rglob("*.py")):
         digest.update(source.read_bytes())
     given = os.environ.get("NUMBA_CACHE_DIR")
     root = Path(given) if given else here / "__pycache__"

@@ -26,9 +26,9 @@ from typing import Any
 
 from pydantic import Field
 
-from llm_service.clock import Clock
 from llm_service.config import Part
 from llm_service.errors import OutOfBudget, UsageError
+from llm_service.pipeline.clock import Clock
 
 HOUR_S = 3600.0
 NANO = 1_000_000_000

@@ -91,6 +91,22 @@ class EnvSpec:
             return spaces.Discrete(len(self.action_names))
         return spaces.Box(-np.inf, np.inf, self.action_shape, np.float32)
 
+    def checked(self, actions: NDArray[Any], num_envs: int) -> NDArray[Any]:
+        """The same actions, one for each env.
+
+        Raises:
+            ValueError: they are not, or there is no such action.
+        """
+        actions, expected = np.asarray(actions), [num_envs, *self.action_shape]
+        if list(actions.shape) != expected:
+            raise ValueError(f"actions of {self.id} must be {expected}, one for each env: got {list(actions.shape)}")
+        if self.discrete and actions.dtype.kind not in "iub":
+            raise ValueError(f"actions of {self.id} are integers: got {actions.dtype}")
+        if self.discrete and (actions.min() < 0 or actions.max() >= len(self.action_names)):
+            wrong = actions[(actions < 0) | (actions >= len(self.action_names))][0]
+            raise ValueError(f"actions of {self.id} are 0 to {len(self.action_names) - 1}: got {wrong}")
+        return actions
+
 
 @dataclass
 class Episodes:

@@ -44,7 +44,7 @@ class NoveltyPlayer:
 
     def ready(self) -> dict[str, Any]:
         """Compile, once it is built."""
-        self.play(np.zeros((1, 302), np.float32))
+        self.play(np.zeros((1, navigation.PARAMETERS), np.float32))
         return {"pid": os.getpid()}
 
     def heartbeat(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from llm_service.clock import Clock
+from llm_service.pipeline.clock import Clock
 from llm_service.records import Answer, Source, Status
 
 T = TypeVar("T")

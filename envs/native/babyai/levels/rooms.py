@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.compiler import compiled
 from envs.native.babyai.drawing import (
     ANYWHERE,
     BALL,
@@ -13,7 +14,6 @@ from envs.native.babyai.drawing import (
     RED,
     add_distractors,
     add_object,
-    check_objs_reachable,
     code_of_thing,
     colour_of,
     is_there,
@@ -48,7 +48,7 @@ from envs.native.babyai.plan import (
     State,
     two_of,
 )
-from envs.native.compiler import compiled
+from envs.native.babyai.reach import check_objs_reachable
 from envs.native.random import draw
 
 RED_BALL, RED_BLUE_BALL, PICKUP_DIST, ONE_ROOM, PUT_NEXT_LOCAL, PUT_NEXT_ROOM, MOVE_TWO_ACROSS = range(7)

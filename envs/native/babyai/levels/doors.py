@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.compiler import compiled
 from envs.native.babyai.drawing import (
     A_DOOR,
     ANY_DOOR,
@@ -14,7 +15,6 @@ from envs.native.babyai.drawing import (
     RED,
     add_distractors,
     add_door,
-    check_objs_reachable,
     code_of_door,
     is_there,
     lay_rooms,
@@ -45,7 +45,7 @@ from envs.native.babyai.plan import (
     rand_elem,
     two_of,
 )
-from envs.native.compiler import compiled
+from envs.native.babyai.reach import check_objs_reachable
 from envs.native.random import draw
 
 (

@@ -13,19 +13,17 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError
 
-from llm_service import guard, wire
 from llm_service.door import Service
 from llm_service.errors import Away, Busy, Refused, ServiceError, UsageError, place
-from llm_service.proto import llm_pb2
+from llm_service.proto import llm_pb2, wire
 from llm_service.records import Ask, Lane, Status, Verb
-
-if TYPE_CHECKING:
-    from llm_service.server import ServerConfig
+from llm_service.server import guard
+from llm_service.server.config import ServerConfig
 
 T = TypeVar("T")
 _log = logging.getLogger("llm_service")

@@ -10,17 +10,17 @@ from pathlib import Path
 
 from llm_service import backends
 from llm_service.backends import Backend
-from llm_service.cache import Shared
-from llm_service.clock import Clock
 from llm_service.durable.consumer import Consumer
 from llm_service.durable.queue import Queue
+from llm_service.durable.redis_server import RedisServer
 from llm_service.embedding import EmbeddingBackend
 from llm_service.errors import Unreachable, UsageError, place
-from llm_service.journal import InUse, Journal
-from llm_service.limits import Ledger
-from llm_service.path import Service
+from llm_service.pipeline.cache import Shared
+from llm_service.pipeline.clock import Clock
+from llm_service.pipeline.journal import InUse, Journal
+from llm_service.pipeline.limits import Ledger
+from llm_service.pipeline.path import Service
 from llm_service.records import digest
-from llm_service.redis_server import RedisServer
 from llm_service.settings import LLMConfig
 from llm_service.world import NOWHERE, load
 

@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from llm_service.backends import Backend
-from llm_service.batcher import Batcher
-from llm_service.cache import Flight
-from llm_service.clock import Clock
 from llm_service.errors import Away, BackendError, Malformed, ServiceError, Unsupported, place
-from llm_service.journal import Journal
-from llm_service.limits import Ledger, Rate
+from llm_service.pipeline.batcher import Batcher
+from llm_service.pipeline.cache import Flight
+from llm_service.pipeline.clock import Clock
+from llm_service.pipeline.journal import Journal
+from llm_service.pipeline.limits import Ledger, Rate
+from llm_service.pipeline.retry import Breaker, RetryBudget, RetryConfig, retried
 from llm_service.records import Call, Lane, Reply, Source
-from llm_service.retry import Breaker, RetryBudget, RetryConfig, retried
 
 Parse = Callable[[Reply], Any]
 """A reply's JSON value; raises `Malformed`."""

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from actors.film import INK, LONGEST, MARK, MILLISECONDS, PAPER, REST, WIDTH, Film
+from actors.animation import INK, LONGEST, MARK, MILLISECONDS, PAPER, REST, WIDTH, Animation
 
 
-def frames(film):
+def frames(animation):
     """Pictures [H, W, 3] and milliseconds of each frame."""
-    with Image.open(io.BytesIO(film.gif())) as gif:
+    with Image.open(io.BytesIO(animation.gif())) as gif:
         found = []
         for i in range(gif.n_frames):
             gif.seek(i)
@@ -36,10 +36,10 @@ def near(picture, colour):
 
 @pytest.mark.parametrize("side", [36, 63, 90, 126])
 def test_small_pictures_keep_square_pixels(side):
-    film = Film("m")
-    film.add(walk(0, side))
-    film.add(walk(1, side))
-    (picture, _), _ = frames(film)
+    animation = Animation("m")
+    animation.add(walk(0, side))
+    animation.add(walk(1, side))
+    (picture, _), _ = frames(animation)
     times = WIDTH // side
     assert picture.shape == (side * times, side * times, 3)
     blocks = picture.reshape(side, times, side, times, 3)
@@ -48,17 +48,17 @@ def test_small_pictures_keep_square_pixels(side):
 
 
 def test_large_pictures_are_made_smaller():
-    film = Film("m")
-    film.add(np.zeros((500, 1000, 3), np.uint8))
-    film.add(np.full((500, 1000, 3), 9, np.uint8))
-    assert frames(film)[0][0].shape == (WIDTH // 2, WIDTH, 3)
+    animation = Animation("m")
+    animation.add(np.zeros((500, 1000, 3), np.uint8))
+    animation.add(np.full((500, 1000, 3), 9, np.uint8))
+    assert frames(animation)[0][0].shape == (WIDTH // 2, WIDTH, 3)
 
 
 def test_words_stand_under_the_pictures_in_their_colours():
-    film = Film("m", captioned=True)
+    animation = Animation("m", captioned=True)
     for step in range(3):
-        film.add(walk(step), ("chop tree", "eat plant") if step else (), "chop tree" if step == 1 else "")
-    shown = frames(film)
+        animation.add(walk(step), ("chop tree", "eat plant") if step else (), "chop tree" if step == 1 else "")
+    shown = frames(animation)
     assert [duration for _, duration in shown] == [MILLISECONDS, 4 * MILLISECONDS, REST]
     below = [picture[4 * 63 :] for picture, _ in shown]
     assert all(near(words, PAPER) > 0.8 * words[..., 0].size for words in below)
@@ -69,27 +69,27 @@ def test_words_stand_under_the_pictures_in_their_colours():
 
 
 def test_long_captions_are_cut():
-    film = Film("m", captioned=True)
-    film.add(walk(0), [f"some goal that is number {i}" for i in range(40)], "x" * 300)
-    film.add(walk(1))
-    (picture, _), (bare, _) = frames(film)
+    animation = Animation("m", captioned=True)
+    animation.add(walk(0), [f"some goal that is number {i}" for i in range(40)], "x" * 300)
+    animation.add(walk(1))
+    (picture, _), (bare, _) = frames(animation)
     assert picture.shape == bare.shape
 
 
 def test_long_films_skip_frames_but_nothing_notable():
-    film = Film("m", captioned=True)
+    animation = Animation("m", captioned=True)
     for step in range(1000):
-        film.add(walk(step), (), "a goal" if step in (501, 777) else "")
-    shown = frames(film)
+        animation.add(walk(step), (), "a goal" if step in (501, 777) else "")
+    shown = frames(animation)
     assert len(shown) <= LONGEST + 3
     assert sum(duration == 4 * MILLISECONDS for _, duration in shown) == 2
     assert shown[-1][1] == REST
 
 
-def test_film_of_a_long_game_is_small():
+def test_animation_of_a_long_game_is_small():
     """Worlds that move under the player, with the noise of their nights: the most that there is to store."""
     noise = np.random.default_rng(0)
-    film = Film("m", captioned=True)
+    animation = Animation("m", captioned=True)
     for step in range(400):
         picture = np.roll(walk(0, 126), step // 4 * 14, (step // 40) % 2)
         if 200 < step < 300:
@@ -97,11 +97,11 @@ def test_film_of_a_long_game_is_small():
             night[35:70, 35:91] = picture[35:70, 35:91] // 2  # what is near can be seen
             picture = night
         picture[98:] = 0  # the inventory
-        film.add(picture, ("collect drink", "make wood pickaxe"), "place table" if step % 100 == 3 else "")
-    assert len(film.gif()) < 1_000_000
+        animation.add(picture, ("collect drink", "make wood pickaxe"), "place table" if step % 100 == 3 else "")
+    assert len(animation.gif()) < 1_000_000
 
 
-def test_film_of_one_picture():
-    film = Film("m")
-    film.add(walk(0))
-    assert film.gif().startswith(b"GIF8")
+def test_animation_of_one_picture():
+    animation = Animation("m")
+    animation.add(walk(0))
+    assert animation.gif().startswith(b"GIF8")

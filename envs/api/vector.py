@@ -1,16 +1,8 @@
-"""The contract between worlds and everything else: `VectorEnv`, `Transition`, `Chunk`, `Summary`.
-
-    seed ──> VectorEnv.begin ──> obs ──> policy ──> actions ──> VectorEnv.advance ──> Transition ──> ... ──> Chunk
+"""`VectorEnv`, the dense face: N episodes of a world as arrays, for engines.
 
 A world subclasses `VectorEnv` and writes `_start_one`, `_step_one` and `_observe`; a batch engine overrides `_start`,
 `_advance` and `_replay` instead of the first two; `_kinds` tells task kinds apart where there are several. A world
 keeps N episodes as arrays and never builds a string per step: texts are ids in `self.texts`.
-
-Two faces:
-
-* dense, for engines: `begin()` and `advance(actions)` exchange arrays and text ids;
-* Gymnasium, for users: `reset()` and `step(actions)` return strings where the space says text, build `info`, and copy
-  what the caller may keep.
 
 Determinism: episode k of env i is a function of (seed, i, k) alone (`episode_seed`). The state of an env between two
 steps is therefore (its episode, the actions taken in it): `state()` is a few small arrays and `restore()` replays them.
@@ -18,53 +10,22 @@ steps is therefore (its episode, the actions taken in it): `state()` is a few sm
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
-import gymnasium
 import numpy as np
-from gymnasium import spaces
-from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from envs.records import (
-    HELD_OUT_FIRST,
-    Chunk,
-    EnvSpec,
-    Episodes,
-    Field,
-    Observation,
-    Summary,
-    Transition,
-    episode_seed,
-)
+from envs.api.face import GymnasiumFace
+from envs.api.records import Chunk, EnvSpec, Episodes, Observation, Transition, episode_seed
 from envs.text import TextTable
-from envs.wrapper import DenseEnv, Wrapper
-
-__all__ = [
-    "HELD_OUT_FIRST",
-    "Chunk",
-    "DenseEnv",
-    "EnvSpec",
-    "Episodes",
-    "Field",
-    "Observation",
-    "Summary",
-    "Transition",
-    "VectorEnv",
-    "Wrapper",
-    "episode_seed",
-]
-
 
 AHEAD = 8
 """Episodes of an env whose seeds are computed together."""
 
 
-class VectorEnv(gymnasium.vector.VectorEnv):
-    """N episodes of one world, stepped together. See the module docstring for the two faces.
+class VectorEnv(GymnasiumFace):
+    """N episodes of one world, stepped together.
 
     Args:
         num_envs: N.
@@ -79,8 +40,6 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         counted: bool [N], the envs that `report` is about; who plays a named episode in each clears those that are
             through.
     """
-
-    metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": ["rgb_array"]}  # type: ignore[misc]
 
     def __init__(self, env_spec: EnvSpec, num_envs: int, seed: int = 0, first_index: int = 0) -> None:
         if num_envs < 1:
@@ -108,17 +67,6 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self.single_observation_space = env_spec.observation_space()
         self.single_action_space = env_spec.action_space()
         self.action_space = batch_space(self.single_action_space, num_envs)
-
-    @cached_property
-    def observation_space(self) -> spaces.Dict:  # type: ignore[override]
-        """Made when it is asked for: with thousands of envs it is large, and engines do without it."""
-        text = {name for name, entry in self.env_spec.fields.items() if entry.kind == "text"}
-        return spaces.Dict(
-            {
-                name: spaces.Tuple((space,) * self.num_envs) if name in text else batch_space(space, self.num_envs)
-                for name, space in self.env_spec.observation_space().spaces.items()
-            }
-        )
 
     # ---- what a world writes: one env at a time ... -------------------------------------------------------------
 
@@ -162,8 +110,6 @@ class VectorEnv(gymnasium.vector.VectorEnv):
     def _success(self, reward: NDArray[np.float32], terminated: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """[N] whether a task was solved in this step."""
         return terminated & (reward > 0)
-
-    # ---- dense face ---------------------------------------------------------------------------------------------
 
     def begin(self, seeds: NDArray[np.int64] | None = None) -> Observation:
         """Start the next episode in every env; `seeds` [N] names the episodes, else they follow from the root seed.
@@ -250,16 +196,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
             raise ValueError(f"{self.env_spec.id} has not begun: call reset (or begin) first")
 
     def _checked(self, actions: NDArray[Any]) -> NDArray[Any]:
-        actions, spec = np.asarray(actions), self.env_spec
-        if actions.shape != (self.num_envs, *spec.action_shape):
-            expected = [self.num_envs, *spec.action_shape]
-            raise ValueError(f"actions of {spec.id} must be {expected}, one for each env: got {list(actions.shape)}")
-        if spec.discrete and actions.dtype.kind not in "iub":
-            raise ValueError(f"actions of {spec.id} are integers: got {actions.dtype}")
-        if spec.discrete and (actions.min() < 0 or actions.max() >= len(spec.action_names)):
-            wrong = actions[(actions < 0) | (actions >= len(spec.action_names))][0]
-            raise ValueError(f"actions of {spec.id} are 0 to {len(spec.action_names) - 1}: got {wrong}")
-        return actions
+        return self.env_spec.checked(actions, self.num_envs)
 
     def _remember(self, actions: NDArray[Any]) -> None:
         self._longest += 1
@@ -360,41 +297,3 @@ class VectorEnv(gymnasium.vector.VectorEnv):
 
     def finish(self, chunk: Chunk) -> None:
         """A chunk was played, and leaves."""
-
-    # ---- Gymnasium face -----------------------------------------------------------------------------------------
-
-    def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
-        """Start new episodes. An integer seed s names episodes s, s+1, ...; without one, make's seed decides."""
-        if seed is None:
-            return self._public(self.begin()), {}
-        seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int | np.integer) else list(seed)
-        if len(seeds) != self.num_envs or any(s is None for s in seeds):
-            raise ValueError(f"reset needs one seed for each of {self.num_envs} envs, got {seeds}")
-        return self._public(self.begin(np.array(seeds, np.int64))), {}
-
-    def step(
-        self, actions: NDArray[Any]
-    ) -> tuple[Observation, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """Gymnasium's vector step with same-step auto-reset: `info['final_obs'][i]` where `info['_final_obs'][i]`."""
-        t = self.advance(np.asarray(actions))
-        info: dict[str, Any] = {}
-        if len(t.final_index):
-            finals = np.full(self.num_envs, None, object)
-            public = self._public(t.final_obs)
-            for row, i in enumerate(t.final_index):
-                finals[i] = {name: value[row] for name, value in public.items()}
-            mask = np.zeros(self.num_envs, np.bool_)
-            mask[t.final_index] = True
-            success = np.zeros(self.num_envs, np.bool_)
-            success[t.final_index] = t.episodes.success
-            info = {"final_obs": finals, "_final_obs": mask, "success": success, "_success": mask.copy()}
-        return self._public(t.obs), t.reward.astype(np.float64), t.terminated.copy(), t.truncated.copy(), info
-
-    def _public(self, obs: Observation) -> Observation:
-        """Strings for text ids, copies for the rest."""
-        return {
-            name: tuple(self.texts.texts(value)) if self.env_spec.fields[name].kind == "text" else value.copy()  # type: ignore[misc]
-            for name, value in obs.items()
-        }

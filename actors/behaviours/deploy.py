@@ -19,14 +19,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from envs.navigation import SENSORS, Map, simulate
+from envs.navigation import FASTEST, SENSORS, Map, simulate
 from envs.navigation.odometry import felt, reckon
 from learner.models.behaviour import BehaviourModel
 from learner.models.choice import Choice
 from llm_service.errors import UsageError
-
-WHEEL = 4.0
-"""Farthest that a wheel moves in a step, world units."""
 
 
 @torch.no_grad()
@@ -140,7 +137,7 @@ def _drive(
         chosen = model.act(cache, step, code, known, chosen, choice, uniform[:, step])
         if not np.isfinite(chosen).all():
             raise UsageError(f"the model's action at step {step * stride} is not a number: its weights are damaged")
-        chosen = chosen.clip(-WHEEL, WHEEL)
+        chosen = chosen.clip(-FASTEST, FASTEST)
         held = slice(step * stride, min((step + 1) * stride, length))
         action[:, held] = chosen[:, None]
         found = simulate(house, place, action[:, held])

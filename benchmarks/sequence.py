@@ -10,8 +10,8 @@ store of episodes, the peers have them in memory. Peers are nanoGPT's loop: pad,
 
 In each round the losses of both sides are compared, step by step.
 
-Limit: the decoder's matrix products; see `learner/models/decoder.py`. Where nothing is padded ours gains from attention
-in bfloat16 and from the half block that it does not compute for tokens at which nothing is predicted.
+Limit: the decoder's matrix products; see `learner/models/sequence/decoder.py`. Where nothing is padded ours gains from
+attention in bfloat16 and from the half block that it does not compute for tokens at which nothing is predicted.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from benchmarks.measure import Case, DifferentOutputs, Options, Report, Skip, co
 from benchmarks.peers.padded_transformer import padded
 from envs.api import Episodes, Field
 from learner.config import LearnerConfig
-from learner.models.behaviour import BehaviourConfig, Demonstrations
-from learner.precision import has_bfloat16
-from learner.sequence import SequenceConfig, SequenceFitter, SequenceSetup
+from learner.models.sequence.behaviour_transformer import BehaviourConfig, Demonstrations
+from learner.optim.precision import has_bfloat16
+from learner.behaviours.imitation import SequenceConfig, SequenceFitter, SequenceSetup
 from learner.store.episodes import EpisodeStore, EpisodeWriter, Layout, Steps
 
 CASES = ("half_filled", "filled")

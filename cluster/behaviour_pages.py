@@ -273,7 +273,7 @@ def _reached(
     generation: NDArray[np.int64], descriptor: NDArray[np.float64], size: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Generations and the number of cells reached by then, a point wherever one more is."""
-    from learner.elites import cell_of
+    from learner.search.elites import cell_of
 
     order = np.argsort(generation, kind="stable")
     first = order[np.unique(cell_of(descriptor[order], CELLS, size), return_index=True)[1]]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from envs.config import Part
-from learner.models.rewording import REWORDINGS
+from learner.models.language.rewording import REWORDINGS
 
 UNCHANGED = "unchanged"
 """The case that others are compared with; it is always played."""

@@ -38,15 +38,16 @@ from envs.api import EnvSpec
 from envs.config import Part
 from learner import algorithms, methods, rewards
 from learner.algorithms.dqn import DQNConfig
-from learner.checkpoint import Attempt, replace_file
+from learner.files import Attempt, replace_file
 from learner.config import LearnerConfig
 from learner.fit import FitConfig
 from learner.goals import GoalsConfig, check_goals
 from learner.history import FIELD as HISTORY
 from learner.intrinsic import NONE, IntrinsicConfig, check_intrinsic
-from learner.models.llm_policy import check_language_policy
-from learner.models.policy import LANGUAGE_MODEL, PolicyConfig, networks, visible
-from learner.models.prompt import check_prompt
+from learner.models.language.llm_policy import check_language_policy
+from learner.models import networks
+from learner.models.policy import LANGUAGE_MODEL, PolicyConfig, visible
+from learner.models.language.prompt import check_prompt
 from llm_service.settings import LLMConfig
 
 __all__ = [
@@ -217,7 +218,7 @@ def seen(config: Config) -> EnvSpec:
 
 def _check(config: Config) -> None:
     """Do policy and method work on this env, and does the method have these stages?"""
-    _known("policy.network", config.policy.network, [*networks(), LANGUAGE_MODEL])
+    _known("policy.network", config.policy.network, [*networks.names(), LANGUAGE_MODEL])
     _known("learner.algorithm", config.learner.algorithm, algorithms.names())
     _known("intrinsic.name", config.intrinsic.name, [NONE, *rewards.names()])
     _known("collect.player", config.collect.player, players.nameable())

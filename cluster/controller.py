@@ -30,8 +30,8 @@ from cluster.stop import STOPPED, Stop
 from cluster.supply import make_model
 from cluster.topology import asks
 from cluster.weights import read_checkpoint
-from learner import checkpoint as checkpoints
 from learner.checkpoint import Checkpoint
+from learner.files import Superseded
 from learner.group import Weights
 from learner.methods import Stage, selected
 from llm_service.errors import AwayTooLong, BudgetExhausted
@@ -75,7 +75,7 @@ class Controller:
             self.folder.write_status(state="running", phase="start", reason="", host=platform.node())
             try:
                 code = self._run_stages()
-            except checkpoints.Superseded:
+            except Superseded:
                 raise  # the folder is another's by now
             except BaseException as error:
                 if not isinstance(error, UsageError) and not self.folder.is_anothers:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cluster.overrides import UsageError
-from learner.checkpoint import Attempt, newest_attempt, replace_file
+from learner.files import Attempt, newest_attempt, replace_file
 
 if TYPE_CHECKING:
     from cluster.slurm import Queued

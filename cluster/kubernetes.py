@@ -8,7 +8,7 @@
     volume claim /runs  <── run folders, which outlive every pod
 
 A failed job is tried again on a new cluster from the last checkpoint. The old cluster may still be ending then: which
-of the two may save is decided by the number of the attempt (`learner.checkpoint`).
+of the two may save is decided by the number of the attempt (`learner.files`).
 """
 
 from __future__ import annotations

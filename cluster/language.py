@@ -24,7 +24,7 @@ from cluster.backend import Backend, Handle, Interrupted, RoleDied, Ticket
 from cluster.config import Config
 from cluster.folder import RunError
 from cluster.overrides import UsageError
-from learner.checkpoint import replace_file
+from learner.files import replace_file
 from llm_service import assembly
 from llm_service.errors import AwayTooLong, BackendError, Garbled, Unreachable
 from llm_service.records import Call, Reply, Verb

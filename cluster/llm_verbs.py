@@ -163,7 +163,7 @@ def _objects(path: Path) -> list[dict[str, Any]]:
 
 
 async def _label(llm: Any, task: str, contents: tuple[str, ...], outputs: Path, folder: Path, dry_run: bool) -> int:
-    from learner.checkpoint import replace_file
+    from learner.files import replace_file
     from llm_service import assembly
     from llm_service.records import Answer, Ask, Status
 

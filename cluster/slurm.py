@@ -27,7 +27,7 @@ from cluster.folder import RunError, RunFolder, write_json
 from cluster.overrides import UsageError
 from cluster.slurm_script import Job
 from cluster.topology import asks_a_language_model
-from learner.checkpoint import replace_file
+from learner.files import replace_file
 from llm_service.guard import loopback
 
 RECORD = "slurm.json"

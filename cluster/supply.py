@@ -21,7 +21,7 @@ from learner.fit import assert_suits
 from learner.group import Weights, assert_restorable
 from learner.methods import every_stage, selected, trains
 from learner.models.config import LANGUAGE_MODEL, fields_of
-from learner.models.language_model import place
+from learner.models.language.language_model import place
 from learner.store.episodes import ABOUT, EpisodeStore
 
 ACTOR_STATE = ("env.", "sequence", "memory")

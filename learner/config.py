@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from envs.config import Part
-from learner.precision import Autocast
+from learner.optim.precision import Autocast
 
 COLUMNS = ("env", "goal", "intrinsic", "shaping")
 """Columns of rewards that there may be."""

@@ -27,14 +27,14 @@ from torch.nn.functional import cross_entropy
 from envs.api import EnvSpec, Field
 from envs.config import Part
 from learner import checkpoint
-from learner.adam import Adam
-from learner.collective import Group
+from learner.optim.adam import Adam
+from learner.optim.collective import Group
 from learner.config import LearnerConfig
-from learner.descent import descend, side_by_side
-from learner.epochs import Epochs
+from learner.optim.descent import descend, side_by_side
+from learner.optim.epochs import Epochs
 from learner.group import AnyPolicy, Weights, build_policy, get_weights, set_weights
 from learner.hashing import uniform
-from learner.models.llm_policy import LanguagePolicy
+from learner.models.language.llm_policy import LanguagePolicy
 from learner.models.policy import PolicyConfig
 from learner.store.episodes import EpisodeStore, Steps, StoreError
 

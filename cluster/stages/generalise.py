@@ -30,7 +30,7 @@ from cluster.statistics import Estimate, bootstrap_mean, newcombe
 from cluster.statistics import difference as between
 from envs.api import EnvSpec, Episodes
 from learner.group import Weights
-from learner.models.prompt import PromptConfig
+from learner.models.language.prompt import PromptConfig
 
 Table = dict[str, Any]
 NO_LEVELS = ("captions", "fix_captions", "language", "actions", "idle_actions")

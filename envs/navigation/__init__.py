@@ -23,10 +23,13 @@ from envs.navigation.captions import words
 from envs.navigation.house import HOUSE, Map, Thing, from_picture, load
 from envs.navigation.knowledge import knowledge
 from envs.navigation.scene import Scene, Symbols, Visits
-from envs.navigation.simulation import free, rollout, simulate
+from envs.navigation.simulation import LAYERS, PARAMETERS, TENTHS, free, rollout, simulate
 
 __all__ = [
     "HOUSE",
+    "LAYERS",
+    "PARAMETERS",
+    "TENTHS",
     "Config",
     "Map",
     "Scene",

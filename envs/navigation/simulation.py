@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from envs.native.navigation.floor import Floor
 
 Source = Map | dict[str, Any] | str | Path
-PARAMETERS = 302
+LAYERS = ((5, 10), (10, 10), (10, 10), (10, 2))
+"""Inputs and outputs of the layers of a small policy; of each first the weights, then the biases."""
+PARAMETERS = sum((inputs + 1) * outputs for inputs, outputs in LAYERS)
+"""Weights of a small policy: 302."""
+TENTHS = 10.0
+"""Small policies choose wheel speeds in tenths of world units a step; stored they are numbers of these."""
 _ANGLE = 100.0  # radians: a float32 that is much larger cannot be wrapped
 
 

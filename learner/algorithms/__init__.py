@@ -29,7 +29,7 @@ from envs.config import Part
 
 if TYPE_CHECKING:
     from learner.checkpoint import Arrays, Checkpoint
-    from learner.collective import Group
+    from learner.optim.collective import Group
     from learner.config import LearnerConfig
     from learner.group import AnyPolicy, LearnerSetup
     from learner.intrinsic import Intrinsic

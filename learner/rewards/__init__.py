@@ -27,7 +27,7 @@ from envs.config import Part
 
 if TYPE_CHECKING:
     from learner.checkpoint import Arrays
-    from learner.collective import Group
+    from learner.optim.collective import Group
     from learner.curiosity.steps import Steps
     from learner.intrinsic import IntrinsicConfig
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from envs.config import Part
-from learner.collective import Group
+from learner.optim.collective import Group
 from learner.curiosity.moments import Moments
 from learner.curiosity.networks import Judge, NetworkTerm, layers
 from learner.curiosity.steps import Steps

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from learner.collective import Group
+from learner.optim.collective import Group
 from learner.curiosity.moments import Moments
 from learner.curiosity.networks import Judge, NetworkTerm, layers
 from learner.curiosity.steps import Steps

@@ -15,7 +15,7 @@ from benchmarks.peers.ellm_memory import GAMMA, N_STEP, WIDTH, Embeddings, Repla
 from benchmarks.peers.ellm_world import DEEDS, Payment
 from cluster.config import compose
 from envs.crafter.rules import COMBINED
-from learner.precision import arithmetic
+from learner.optim.precision import arithmetic
 
 IDS = {
     "ellm/text_with_llm_latency/env_steps/published_loop": True,

@@ -27,7 +27,7 @@ from cluster.statistics import mean_over, newcombe, wilson
 from envs.api import Episodes
 from learner.group import build_policy
 from learner.methods import Stage, every_stage, selected
-from learner.models.rewording import REWORDINGS
+from learner.models.language.rewording import REWORDINGS
 from llm_service import tiny
 
 TALK = ["env=babyai/GoToRedBallNoDists", "env.captions=true", "env.actions=6", "policy.network=language_model"]

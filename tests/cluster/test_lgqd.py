@@ -25,7 +25,7 @@ from cluster.stages.curate import describe
 from envs import navigation
 from learner.behaviours import trials, words
 from learner.behaviours.table import PARTS, Behaviours
-from learner.checkpoint import Superseded, begin_attempt
+from learner.files import Superseded, begin_attempt
 from learner.methods import Stage, every_stage
 from learner.store.archive import Archive
 from llm_service.errors import AwayTooLong, BudgetExhausted

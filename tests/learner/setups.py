@@ -3,7 +3,7 @@
 from typing import Any
 
 from learner.algorithms import AlgorithmSetup
-from learner.collective import Group
+from learner.optim.collective import Group
 from learner.config import LearnerConfig
 from learner.group import AnyPolicy
 from learner.intrinsic import Intrinsic, IntrinsicConfig

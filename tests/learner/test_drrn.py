@@ -15,12 +15,12 @@ from cluster.overrides import UsageError
 from envs.api import EnvSpec, Field
 from learner.algorithms.dqn import DQN, DQNConfig
 from learner.config import LearnerConfig
-from learner.distinct import distinct, texts_of
+from learner.algorithms.dqn.distinct import distinct, texts_of
 from learner.group import build_policy, get_weights, set_weights
 from learner.history import FIELD, remembered
 from learner.models import PolicyConfig
-from learner.models.prompt import PromptConfig
-from learner.models.text import GRUText
+from learner.models.language.prompt import PromptConfig
+from learner.models.text_encoder import GRUText
 from tests.learner.setups import rank_of
 from tests.learner.test_distinct import plain_loss, sample_of
 

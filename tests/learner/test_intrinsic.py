@@ -19,7 +19,7 @@ from envs.api import EnvSpec, Field
 from learner import checkpoint, rewards
 from learner.algorithms.dqn import DQNConfig
 from learner.batch import collate
-from learner.collective import Group
+from learner.optim.collective import Group
 from learner.config import LearnerConfig
 from learner.curiosity import reading
 from learner.curiosity.moments import Moments

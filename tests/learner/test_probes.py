@@ -12,7 +12,7 @@ from envs.babyai.missions import parse
 from learner.group import build_policy
 from learner.history import FIELD, remembered
 from learner.models.policy import PolicyConfig
-from learner.probes import PROBES, probe
+from learner.models.language.probes import PROBES, probe
 from llm_service import tiny
 
 WORLD = "babyai/MixedTrainLocal"

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from envs.api import EnvSpec
 from envs.config import Part
-from learner.precision import halves
+from learner.optim.precision import halves
 
 
 class DQNConfig(Part):

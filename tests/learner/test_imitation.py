@@ -11,10 +11,10 @@ import torch
 from envs.api import Episodes, Field
 from learner import checkpoint
 from learner.config import LearnerConfig
-from learner.models.behaviour import BehaviourConfig, BehaviourModel
-from learner.models.choice import Choice
-from learner.sequence import SequenceConfig, SequenceFitter, SequenceSetup
-from learner.sequences import UNKNOWN, Sequences
+from learner.models.sequence.behaviour_transformer import BehaviourConfig, BehaviourModel
+from learner.models.sequence.choice import Choice
+from learner.behaviours.imitation import SequenceConfig, SequenceFitter, SequenceSetup
+from learner.behaviours.demonstrations import UNKNOWN, Sequences
 from learner.store.episodes import EpisodeStore, EpisodeWriter, Layout, Steps
 from llm_service.errors import UsageError
 from tests.learner.ranks import both
@@ -286,7 +286,7 @@ def fit_as(folder, n, rank, address):
 def test_two_ranks_learn_what_one_does(store, capsys):
     fit_as(store, 1, 0, None)
     alone = json.loads(capsys.readouterr().out)
-    for rank in both("test_sequence", "fit_as", str(store), 2):
+    for rank in both("test_imitation", "fit_as", str(store), 2):
         for found, expected in zip(rank, alone, strict=True):
             np.testing.assert_allclose(found, expected, rtol=2e-4, atol=1e-5)
 

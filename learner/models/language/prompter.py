@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from envs.api import EnvSpec, Field
 from learner.history import CANDIDATES
 from learner.history import FIELD as HISTORY
-from learner.models.prompt import Prompt
+from learner.models.language.prompt import Prompt
 from llm_service.scoring.tokens import Boundary
 from llm_service.scoring.trie import Tokens
 

@@ -8,7 +8,7 @@ cosine, at every step (Loshchilov & Hutter 2017); weight decay is decoupled and 
 What step k learns from is a function of (seed, k), what it drops of (seed, k, rank): a checkpoint is arrays and a
 counter. A text is drawn anew each time, where an episode has several.
 
-The limit is the decoder's arithmetic (`learner/models/decoder.py`); reading takes some microseconds a step.
+The limit is the decoder's arithmetic (`learner/models/sequence/decoder.py`); reading takes some microseconds a step.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from torch import Tensor
 
 from envs.config import Part
 from learner import checkpoint
-from learner.adam import Adam
-from learner.collective import Group
+from learner.optim.adam import Adam
+from learner.optim.collective import Group
 from learner.config import LearnerConfig
-from learner.descent import descend, side_by_side
-from learner.epochs import Epochs
-from learner.models.behaviour import BehaviourConfig, BehaviourModel, Scales, Weights
-from learner.sequences import Sequences, Texts
+from learner.optim.descent import descend, side_by_side
+from learner.optim.epochs import Epochs
+from learner.models.sequence.behaviour_transformer import BehaviourConfig, BehaviourModel, Scales, Weights
+from learner.behaviours.demonstrations import Sequences, Texts
 from learner.store.episodes import EpisodeStore
 from llm_service.errors import UsageError
 

@@ -38,16 +38,16 @@ from envs.api import EnvSpec
 from envs.config import Part
 from learner import algorithms, methods, rewards
 from learner.algorithms.dqn import DQNConfig
-from learner.files import Attempt, replace_file
 from learner.config import LearnerConfig
+from learner.files import Attempt, replace_file
 from learner.fit import FitConfig
 from learner.goals import GoalsConfig, check_goals
 from learner.history import FIELD as HISTORY
 from learner.intrinsic import NONE, IntrinsicConfig, check_intrinsic
-from learner.models.language.llm_policy import check_language_policy
 from learner.models import networks
-from learner.models.policy import LANGUAGE_MODEL, PolicyConfig, visible
+from learner.models.language.llm_policy import check_language_policy
 from learner.models.language.prompt import check_prompt
+from learner.models.policy import LANGUAGE_MODEL, PolicyConfig, visible
 from llm_service.settings import LLMConfig
 
 __all__ = [

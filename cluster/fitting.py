@@ -21,10 +21,10 @@ from cluster.learners import LearnerDied
 from cluster.pace import Pace, duration
 from cluster.stage import StageEngine
 from cluster.supervisor import last_line
-from learner.checkpoint import Checkpoint, latest
-from learner.optim.collective import free_address
-from learner.fit import FitConfig
 from learner.behaviours.imitation import SequenceConfig
+from learner.checkpoint import Checkpoint, latest
+from learner.fit import FitConfig
+from learner.optim.collective import free_address
 
 CALL_S = 1.0
 """Seconds that a call should last: between two, the run may be stopped and saved."""

@@ -12,8 +12,8 @@ from cluster.backend import PLACE_S, Backend, Handle, InputLost, Interrupted, Ro
 from cluster.config import Config
 from cluster.supervisor import last_line
 from envs.api import EnvSpec, Summary
-from learner.optim.collective import free_address
 from learner.group import Learner, LearnerSetup
+from learner.optim.collective import free_address
 
 
 @dataclass

@@ -21,12 +21,12 @@ from envs.config import Part
 from learner import checkpoint
 from learner.algorithms import AlgorithmSetup, algorithm
 from learner.checkpoint import Arrays, Checkpoint
-from learner.optim.collective import Group
 from learner.config import LearnerConfig
 from learner.intrinsic import IntrinsicConfig, build_intrinsic
 from learner.models.language.llm_policy import LanguagePolicy, parts_without_numbers
-from learner.models.policy import LANGUAGE_MODEL, Policy, PolicyConfig, visible
 from learner.models.language.probes import probe
+from learner.models.policy import LANGUAGE_MODEL, Policy, PolicyConfig, visible
+from learner.optim.collective import Group
 
 Weights = dict[str, NDArray[np.float32]]
 AnyPolicy = Policy | LanguagePolicy

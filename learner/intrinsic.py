@@ -23,9 +23,9 @@ from envs.config import Part
 from learner import rewards
 from learner.algorithms import algorithm
 from learner.checkpoint import Arrays
-from learner.optim.collective import Group
 from learner.curiosity.steps import Floats, Steps, of_chunks, of_walk
 from learner.goals import FIELD
+from learner.optim.collective import Group
 from learner.rewards import COLUMN, RewardSetup, RewardTerm
 from learner.store.replay import Replay, Walk
 

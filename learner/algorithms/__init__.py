@@ -29,10 +29,10 @@ from envs.config import Part
 
 if TYPE_CHECKING:
     from learner.checkpoint import Arrays, Checkpoint
-    from learner.optim.collective import Group
     from learner.config import LearnerConfig
     from learner.group import AnyPolicy, LearnerSetup
     from learner.intrinsic import Intrinsic
+    from learner.optim.collective import Group
 
 
 @dataclass(frozen=True)

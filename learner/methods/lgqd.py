@@ -31,9 +31,9 @@ from learner.behaviours.config import (
     TokenizerConfig,
 )
 from learner.behaviours.gather import GatherConfig
+from learner.behaviours.imitation import SequenceConfig
 from learner.methods import Stage
 from learner.search.config import SearchConfig
-from learner.behaviours.imitation import SequenceConfig
 
 
 class Config(Part):

@@ -27,9 +27,9 @@ from envs.config import Part
 
 if TYPE_CHECKING:
     from learner.checkpoint import Arrays
-    from learner.optim.collective import Group
     from learner.curiosity.steps import Steps
     from learner.intrinsic import IntrinsicConfig
+    from learner.optim.collective import Group
 
 COLUMN = "intrinsic"
 """The column of rewards that terms pay."""

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from envs.config import Part
-from learner.optim.collective import Group
 from learner.curiosity.moments import Moments
 from learner.curiosity.networks import Judge, NetworkTerm, layers
 from learner.curiosity.steps import Steps
+from learner.optim.collective import Group
 
 if TYPE_CHECKING:
     from learner.intrinsic import IntrinsicConfig

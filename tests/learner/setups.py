@@ -3,10 +3,10 @@
 from typing import Any
 
 from learner.algorithms import AlgorithmSetup
-from learner.optim.collective import Group
 from learner.config import LearnerConfig
 from learner.group import AnyPolicy
 from learner.intrinsic import Intrinsic, IntrinsicConfig
+from learner.optim.collective import Group
 
 
 def rank_of(

@@ -13,11 +13,11 @@ from cluster.config import compose
 from cluster.overrides import UsageError
 from learner import checkpoint
 from learner.algorithms.dqn import DQN, DQNConfig
-from learner.optim.collective import Group
 from learner.config import LearnerConfig
 from learner.group import LearnerSetup, build_policy, get_weights, set_weights
 from learner.models import PolicyConfig
 from learner.optim import precision
+from learner.optim.collective import Group
 from learner.optim.precision import arithmetic
 from tests.learner.ranks import both
 from tests.learner.setups import rank_of

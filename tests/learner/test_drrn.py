@@ -14,8 +14,8 @@ from cluster.config import compose
 from cluster.overrides import UsageError
 from envs.api import EnvSpec, Field
 from learner.algorithms.dqn import DQN, DQNConfig
-from learner.config import LearnerConfig
 from learner.algorithms.dqn.distinct import distinct, texts_of
+from learner.config import LearnerConfig
 from learner.group import build_policy, get_weights, set_weights
 from learner.history import FIELD, remembered
 from learner.models import PolicyConfig

@@ -19,7 +19,6 @@ from envs.api import EnvSpec, Field
 from learner import checkpoint, rewards
 from learner.algorithms.dqn import DQNConfig
 from learner.batch import collate
-from learner.optim.collective import Group
 from learner.config import LearnerConfig
 from learner.curiosity import reading
 from learner.curiosity.moments import Moments
@@ -28,6 +27,7 @@ from learner.curiosity.visits import Visits
 from learner.group import Learner, LearnerSetup, get_weights
 from learner.intrinsic import COLUMN, IntrinsicConfig, build_intrinsic, views
 from learner.models import PolicyConfig
+from learner.optim.collective import Group
 from learner.store.replay import Replay
 from tests.learner.lives import FIELDS, Lives
 from tests.learner.ranks import both

@@ -9,15 +9,15 @@ import torch
 
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor
-from learner.algorithms.ppo.advantages import next_values, vtrace
 from learner.algorithms.ppo import PPO
+from learner.algorithms.ppo.advantages import next_values, vtrace
+from learner.algorithms.ppo.losses import REPORT, Steps
 from learner.batch import collate
-from learner.optim.collective import Group
 from learner.config import LearnerConfig
 from learner.group import build_policy, get_weights
 from learner.history import remembered, remembers
-from learner.algorithms.ppo.losses import REPORT, Steps
 from learner.models.language.llm_policy import LanguagePolicy
+from learner.optim.collective import Group
 from tests.learner.doors import Doors
 from tests.learner.ranks import both
 from tests.learner.setups import rank_of

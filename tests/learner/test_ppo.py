@@ -10,8 +10,8 @@ import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor
 from cluster.config import compose
 from cluster.overrides import UsageError
-from learner.algorithms.ppo.advantages import next_values, vtrace
 from learner.algorithms.ppo import PPO
+from learner.algorithms.ppo.advantages import next_values, vtrace
 from learner.batch import collate
 from learner.config import LearnerConfig
 from learner.group import build_policy, get_weights

@@ -6,10 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learner.models.language.llm_policy import FORBIDDEN
-from learner.optim.collective import Group
 from learner.algorithms.ppo.losses import Steps, pull, token_gradient
 from learner.algorithms.ppo.value_scale import ValueScale
+from learner.models.language.llm_policy import FORBIDDEN
+from learner.optim.collective import Group
 
 
 def steps(n, advantage, weight):

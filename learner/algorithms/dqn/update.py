@@ -19,17 +19,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from envs.api import Chunk, EnvSpec
-from learner.optim.adam import Adam
 from learner.algorithms import Algorithm, AlgorithmSetup
 from learner.algorithms.dqn.config import DQNConfig, check_dqn
+from learner.algorithms.dqn.distinct import Remembered, distinct, texts_of
 from learner.batch import weigh
 from learner.checkpoint import Arrays, Checkpoint, part_of
 from learner.config import LearnerConfig
-from learner.optim.descent import descend, side_by_side
-from learner.algorithms.dqn.distinct import Remembered, distinct, texts_of
 from learner.intrinsic import COLUMN, Intrinsic
 from learner.models.policy import Policy, visible
 from learner.models.q import project
+from learner.optim.adam import Adam
+from learner.optim.descent import descend, side_by_side
 from learner.optim.precision import arithmetic, halves
 from learner.store.columns import ReplayError
 from learner.store.replay import Replay, Rewards, Sample, Walk

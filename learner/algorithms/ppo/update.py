@@ -17,18 +17,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from envs.api import Chunk, EnvSpec
-from learner.algorithms.ppo import losses
-from learner.optim.adam import Adam
-from learner.algorithms.ppo.advantages import next_values, vtrace
 from learner.algorithms import Algorithm, AlgorithmSetup
+from learner.algorithms.ppo import losses
+from learner.algorithms.ppo.advantages import next_values, vtrace
+from learner.algorithms.ppo.origin import Origin
 from learner.algorithms.ppo.outputs import Outputs, numbers
+from learner.algorithms.ppo.value_scale import ValueScale
 from learner.batch import Batch, arrays, collate
 from learner.checkpoint import Arrays
-from learner.optim.descent import descend, side_by_side
 from learner.models.language.llm_policy import LanguagePolicy
-from learner.algorithms.ppo.origin import Origin
+from learner.optim.adam import Adam
+from learner.optim.descent import descend, side_by_side
 from learner.optim.precision import halves
-from learner.algorithms.ppo.value_scale import ValueScale
 
 REPORT = (*losses.REPORT, "reference_kl", "gradient_norm", "skipped")
 HOLD = 1.0

@@ -21,10 +21,10 @@ from torch import Tensor, nn
 
 from envs.api import EnvSpec
 from learner.history import FIELD as HISTORY
+from learner.models.networks.texts import flat, size
 from learner.models.policy import Observations, PolicyConfig
 from learner.models.q import LEAST, MOST_EPSILON, ActionValues
 from learner.models.text_encoder import GRUText
-from learner.models.networks.texts import flat, size
 
 NUMBERS = "all numbers"  # the key of what is not text among the inputs; no field is named so
 

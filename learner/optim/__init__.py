@@ -4,5 +4,5 @@ descent       parameters and gradients side by side, averaged over the ranks, cl
 adam          the optimiser, as machine code
 precision     float32, or bfloat16 where the processor has it
 collective    averages over the ranks
-epochs        what each step of supervised learning learns from
+supervised    a loop of such steps over recorded data
 """

@@ -10,7 +10,7 @@ The limit is the decoder's arithmetic (`learner/models/sequence/decoder.py`); re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,13 +20,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field
-from torch import Tensor
 
 from envs.config import Part
 from learner.behaviours.demonstrations import Sequences, Texts
 from learner.config import LearnerConfig
 from learner.models.sequence.behaviour_transformer import BehaviourConfig, BehaviourModel, Scales, Weights
-from learner.optim.adam import Adam
+from learner.optim.adam import DecayingAdam
 from learner.optim.collective import Group
 from learner.optim.supervised import Supervised, step_size
 from learner.store.episodes import EpisodeStore
@@ -34,10 +33,6 @@ from llm_service.errors import UsageError
 
 VALIDATED = 512
 """Held-out sequences that are looked at each time, always the same ones."""
-
-
-EPSILON = 1e-8
-"""Added to the root of a mean square gradient."""
 
 
 class SequenceConfig(Part):
@@ -196,21 +191,3 @@ class SequenceFitter(Supervised):
         for each in np.unique(piece):
             own = piece == each
             yield rows[own], None if uniform is None else uniform[own]
-
-
-class DecayingAdam(Adam):
-    """Adam whose decays are given. Parameters are changed by array operations, wherever they are."""
-
-    def __init__(self, parameters: Tensor, betas: Sequence[float]) -> None:
-        super().__init__(parameters)
-        self.betas = betas
-
-    def step(self, gradients: Sequence[Tensor], rate: float, factor: float = 1.0) -> None:
-        """One step of size `rate` against `factor` times the gradient [P], which comes in parts, in order."""
-        self.steps += 1
-        of_mean, of_square = self.betas
-        slope = torch.cat(list(gradients)) * factor
-        self.mean.lerp_(slope, 1 - of_mean)
-        self.square.lerp_(slope.square_(), 1 - of_square)
-        root = (self.square / (1 - of_square**self.steps)).sqrt_().add_(EPSILON)
-        self.parameters.addcdiv_(self.mean, root, value=-rate / (1 - of_mean**self.steps))

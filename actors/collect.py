@@ -20,7 +20,7 @@ from actors.players import Acted, Player
 from actors.rollout import RolloutActor
 from envs.api import DenseEnv, Episodes, Observation, Transition
 from envs.native.random import episode_seeds
-from learner.checkpoint import Attempt
+from learner.files import Attempt
 from learner.models.config import fields_of
 from learner.parts import CollectConfig
 from learner.store.episodes import EpisodeWriter, Layout, Steps

@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 
 from envs.api import EnvSpec
 from learner.group import Weights, build_policy, set_weights
-from learner.models.llm_policy import LanguagePolicy
-from learner.models.policy import PolicyConfig
-from learner.models.prompter import Asked
+from learner.models.config import PolicyConfig
+from learner.models.language.llm_policy import LanguagePolicy
+from learner.models.language.prompter import Asked
 
 KEPT = 4
 """Versions of the weights that are kept, those used last: actors and evaluations may be some behind."""

@@ -212,7 +212,6 @@ class RolloutActor:
             final_obs={n: final_obs[n] for n in self.player.fields},
             final_index=np.array(record.final_index, np.int32).reshape(-1, 2),
             action=record.action,
-            action_mask=None,
             log_prob=record.log_prob,
             value=record.value,
             final_value=final_value,

@@ -27,8 +27,8 @@ from actors.behaviours.deploy import deploy
 from benchmarks.measure import Case, DifferentOutputs, Options, Report, compare
 from benchmarks.peers.padded_transformer import padded
 from envs.navigation import load, simulate
-from learner.models.behaviour import BehaviourConfig, BehaviourModel, Demonstrations
-from learner.models.choice import Choice
+from learner.models.sequence.behaviour_transformer import BehaviourConfig, BehaviourModel, Demonstrations
+from learner.models.sequence.choice import Choice
 
 CASES = ("argmax",)
 QUICK_ROUNDS, QUICK_SECONDS = 1, 47.0

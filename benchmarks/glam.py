@@ -43,7 +43,7 @@ from actors.players.language_policy import PromptedPlayer
 from benchmarks.measure import Case, DifferentOutputs, Options, Report, Row, Skip, compare
 from benchmarks.peers.glam_world import ACTIONS, Agent, draw, mixed, stream
 from benchmarks.scoring import Question, build, check, chunks, padded, shifted
-from learner.losses import Loss, Steps
+from learner.algorithms.ppo.losses import Loss, Steps
 from llm_service.scoring.scorer import Scorer
 from llm_service.scoring.trie import grow
 
@@ -178,7 +178,6 @@ def experience(n: int, seed: int) -> Any:
 
     return Steps(
         action=generator.integers(0, len(ACTIONS), n),
-        mask=None,
         log_prob=np.full(n, -np.log(len(ACTIONS)), np.float32),
         advantage=normal(1.0),
         weight=np.ones(n, np.float32),

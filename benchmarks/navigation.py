@@ -139,13 +139,15 @@ class Generations:
     def __init__(self, folder: Path) -> None:
         from actors.behaviours.novelty import NoveltyPlayer, PlayerSetup
         from benchmarks.peers.stock_search import House
-        from learner.search import PARAMETERS, NoveltySearch, SearchConfig, columns
+        from envs.navigation import LAYERS, PARAMETERS
+        from learner.search.config import SearchConfig
+        from learner.search.novelty_search import NoveltySearch, columns
         from learner.store.archive import Archive
 
         archive = Archive(folder / "archive", 2, columns(PARAMETERS, 400), {})
         payload = {name: np.zeros((self.known, *shape), kind) for name, (kind, shape) in archive.columns.items()}
         archive.append(10**9 + np.arange(self.known), draw("uniform", self.known, 0), payload)
-        self.search = NoveltySearch(SearchConfig(generations=10**6), 0.5, archive, 0, 50, 600.0)
+        self.search = NoveltySearch(SearchConfig(generations=10**6), 0.5, archive, 0, 50, 600.0, LAYERS)
         self.player, self.house = NoveltyPlayer(PlayerSetup("", 400)), House(400)
         self.play_ours()  # compiles
 

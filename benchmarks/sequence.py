@@ -10,8 +10,8 @@ store of episodes, the peers have them in memory. Peers are nanoGPT's loop: pad,
 
 In each round the losses of both sides are compared, step by step.
 
-Limit: the decoder's matrix products; see `learner/models/decoder.py`. Where nothing is padded ours gains from attention
-in bfloat16 and from the half block that it does not compute for tokens at which nothing is predicted.
+Limit: the decoder's matrix products; see `learner/models/sequence/decoder.py`. Where nothing is padded ours gains from
+attention in bfloat16 and from the half block that it does not compute for tokens at which nothing is predicted.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from torch import nn
 from benchmarks.measure import Case, DifferentOutputs, Options, Report, Skip, compare
 from benchmarks.peers.padded_transformer import padded
 from envs.api import Episodes, Field
+from learner.behaviours.imitation import SequenceConfig, SequenceFitter, SequenceSetup
 from learner.config import LearnerConfig
-from learner.models.behaviour import BehaviourConfig, Demonstrations
-from learner.precision import has_bfloat16
-from learner.sequence import SequenceConfig, SequenceFitter, SequenceSetup
+from learner.models.sequence.behaviour_transformer import BehaviourConfig, Demonstrations
+from learner.optim.precision import has_bfloat16
 from learner.store.episodes import EpisodeStore, EpisodeWriter, Layout, Steps
 
 CASES = ("half_filled", "filled")
@@ -151,7 +151,7 @@ class Match:
 
     def warm_up(self) -> None:
         """Some sequences forward and backward on each side: the first time, libraries make what lasts."""
-        part = self.ours.data.read(self.ours.epochs.batch(self.ours.step)[:ROWS])
+        part = self.ours.data.read(self.ours.batch(self.ours.step)[:ROWS])
         for model in (self.ours.model, *(peer.model for peer in self.peers.values())):
             model.loss(part)["loss"].backward()  # type: ignore[no-untyped-call]
 
@@ -160,7 +160,7 @@ class Match:
         step, fitter = self.ours.step, self.ours
         self.batches, self.tokens = [], 0
         for fitter.step in range(step, step + steps):
-            rows = fitter.epochs.batch(fitter.step)
+            rows = fitter.batch(fitter.step)
             parts = [fitter.data.read(rows[begin : begin + ROWS]) for begin in range(0, len(rows), ROWS)]
             self.batches.append(parts)
             self.tokens += sum(lengths(parts))

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from cluster import plots
 from cluster.deployed import Deployed
-from cluster.overrides import UsageError
 from cluster.page import figure, grid, section, table, text
 from learner.behaviours.agreement import MEASURES, agreement
 from learner.behaviours.ratings import PEOPLE, pairs
+from llm_service.errors import UsageError
 
 FEWEST = 3
 """Pairs of scores that are worth a measure."""

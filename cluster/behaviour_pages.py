@@ -22,10 +22,10 @@ from cluster import deployed, house_plan, plots
 from cluster.agreement_page import agreement_section
 from cluster.deployed import Deployed, find_stage
 from cluster.outcome import FEW_ARMS, Arms, overall
-from cluster.overrides import UsageError
 from cluster.page import count, figure, grid, percent, rate, section, table, text, tiles
 from cluster.run_data import Run, number, seeds
 from cluster.statistics import Estimate, spread_name
+from llm_service.errors import UsageError
 
 CELLS = 20
 """Along each side of the house, to count where behaviours end."""
@@ -273,7 +273,7 @@ def _reached(
     generation: NDArray[np.int64], descriptor: NDArray[np.float64], size: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Generations and the number of cells reached by then, a point wherever one more is."""
-    from learner.elites import cell_of
+    from learner.search.elites import cell_of
 
     order = np.argsort(generation, kind="stable")
     first = order[np.unique(cell_of(descriptor[order], CELLS, size), return_index=True)[1]]

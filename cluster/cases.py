@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from learner.models.rewording import REWORDINGS
+from learner.models.language.rewording import REWORDINGS
 
 UNCHANGED = "unchanged"
 """The case that others are compared with; it is always played."""

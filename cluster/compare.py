@@ -20,9 +20,10 @@ from rich.table import Table
 
 from cluster import page
 from cluster.outcome import Measure, by_kind, kinds_figure, kinds_of, learning_figures, measure, overall
-from cluster.overrides import UsageError, flatten
+from cluster.overrides import flatten
 from cluster.run_data import Run, arms, expand, number, seeds, series
 from cluster.statistics import Estimate, counted, difference, welch, wilson
+from llm_service.errors import UsageError
 
 ENOUGH = 0.9
 """Validation success that counts as having learnt the task, for "how long did it take"."""

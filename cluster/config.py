@@ -30,21 +30,23 @@ from pydantic import (
 from actors import ActorsConfig, EvaluateConfig, players, wrappers
 from cluster.cases import CASES
 from cluster.checks import DEFAULT, JOBS, assert_bounded, assert_minibatch, out_of_bounds, unknown_key, wrong_value
-from cluster.overrides import COMMAND_LINE, ConfigError, Layer, UsageError, flatten, layers, nest, suggestion
+from cluster.overrides import COMMAND_LINE, ConfigError, Layer, flatten, layers, nest, suggestion
 from cluster.sections import ClusterConfig, EnvConfig, LearnerSection, RunConfig
 from envs import registry
 from envs.api import EnvSpec
 from envs.config import Part
 from learner import algorithms, methods, rewards
-from learner.checkpoint import Attempt, replace_file
+from learner.files import Attempt, replace_file
 from learner.goals import check_goals
 from learner.history import FIELD as HISTORY
 from learner.intrinsic import check_intrinsic
-from learner.models.llm_policy import check_language_policy
-from learner.models.policy import LANGUAGE_MODEL, PolicyConfig, networks, visible
-from learner.models.prompt import check_prompt
+from learner.models import networks
+from learner.models.config import LANGUAGE_MODEL, PolicyConfig, visible
+from learner.models.language.llm_policy import check_language_policy
+from learner.models.language.prompt import check_prompt
 from learner.parts import CollectConfig, GeneraliseConfig, GuideConfig
 from learner.rewards import NONE, IntrinsicConfig
+from llm_service.errors import UsageError
 from llm_service.settings import LLMConfig
 
 __all__ = [
@@ -182,7 +184,7 @@ def seen(config: Config) -> EnvSpec:
 
 def _check(config: Config) -> None:
     """Do policy and method work on this env, and does the method have these stages?"""
-    _known("policy.network", config.policy.network, [*networks(), LANGUAGE_MODEL])
+    _known("policy.network", config.policy.network, [*networks.names(), LANGUAGE_MODEL])
     _known("learner.algorithm", config.learner.algorithm, algorithms.names())
     method, intrinsic = config.method, config.method.part(IntrinsicConfig)
     _known("method.intrinsic.name", intrinsic.name, [NONE, *rewards.names()])

@@ -22,7 +22,6 @@ from cluster.folder import RunFolder
 from cluster.goal_page import stand_in
 from cluster.language import LanguageService
 from cluster.metrics import Metrics, tensorboard
-from cluster.overrides import UsageError
 from cluster.progress import Progress
 from cluster.stage import Run
 from cluster.stages import engine
@@ -30,11 +29,11 @@ from cluster.stop import STOPPED, Stop
 from cluster.supply import make_model
 from cluster.topology import asks
 from cluster.weights import read_checkpoint
-from learner import checkpoint as checkpoints
 from learner.checkpoint import Checkpoint
+from learner.files import Superseded
 from learner.group import Weights
 from learner.methods import Stage, selected
-from llm_service.errors import AwayTooLong, BudgetExhausted
+from llm_service.errors import AwayTooLong, BudgetExhausted, UsageError
 
 DONE = 0
 
@@ -75,7 +74,7 @@ class Controller:
             self.folder.write_status(state="running", phase="start", reason="", host=platform.node())
             try:
                 code = self._run_stages()
-            except checkpoints.Superseded:
+            except Superseded:
                 raise  # the folder is another's by now
             except BaseException as error:
                 if not isinstance(error, UsageError) and not self.folder.is_anothers:

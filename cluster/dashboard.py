@@ -21,7 +21,7 @@ from cluster.alerts import ALERTS, series
 from cluster.exporting import PREFIX
 from cluster.metrics import RAY, TABLE
 from cluster.metrics_page import page
-from learner.checkpoint import replace_file
+from learner.files import replace_file
 from llm_service.metrics import Metric
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from cluster.folder import finished_stage
-from cluster.overrides import UsageError
 from cluster.run_data import Run, load
 from envs import navigation
 from learner.behaviours import ratings, trials
 from learner.behaviours.trials import Trial
+from llm_service.errors import UsageError
 
 Array = NDArray[np.float32]
 ARRAYS = ("pose", "error", "score", "replayed_error", "replayed_score")

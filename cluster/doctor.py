@@ -21,8 +21,9 @@ from rich.table import Table
 
 from cluster import exposure, limits
 from cluster.exposure import Answer
-from cluster.overrides import ROOT, UsageError
+from cluster.overrides import ROOT
 from cluster.terminal import refuse_foreign_packages
+from llm_service.errors import UsageError
 
 RAY_PORT = 6379  # where `ray start --head` listens unless told otherwise
 GIB = 2**30

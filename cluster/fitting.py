@@ -21,10 +21,10 @@ from cluster.learners import LearnerDied
 from cluster.pace import Pace, duration
 from cluster.stage import StageEngine
 from cluster.supervisor import last_line
+from learner.behaviours.imitation import SequenceConfig
 from learner.checkpoint import Checkpoint, latest
-from learner.collective import free_address
+from learner.optim.collective import free_address
 from learner.parts import FitConfig
-from learner.sequence import SequenceConfig
 
 CALL_S = 1.0
 """Seconds that a call should last: between two, the run may be stopped and saved."""

@@ -21,8 +21,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cluster.overrides import UsageError
-from learner.checkpoint import Attempt, newest_attempt, replace_file
+from learner.files import Attempt, newest_attempt, replace_file
+from llm_service.errors import UsageError
 
 if TYPE_CHECKING:
     from cluster.slurm import Queued

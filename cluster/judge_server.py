@@ -26,8 +26,8 @@ from urllib.parse import parse_qs
 from cluster import deployed, house_plan
 from cluster.deployed import Deployed
 from cluster.judge_page import page
-from cluster.overrides import UsageError
 from learner.behaviours.ratings import RatingError, Ratings, scores, shuffled, waiting
+from llm_service.errors import UsageError
 
 LARGEST = 4096
 """Bytes of a request's body."""

@@ -8,7 +8,7 @@
     volume claim /runs  <── run folders, which outlive every pod
 
 A failed job is tried again on a new cluster from the last checkpoint. The old cluster may still be ending then: which
-of the two may save is decided by the number of the attempt (`learner.checkpoint`).
+of the two may save is decided by the number of the attempt (`learner.files`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from cluster.kubernetes_config import LONGEST, RUNS, is_label
 from cluster.kubernetes_llm import LLM_METRICS_PORT, LLM_PORT, REDIS_PORT, as_yaml, serves
 from cluster.kubernetes_ray import DASHBOARD_PORT, LEARNS, METRICS_PORT
 from cluster.manifests import DNS, Object, chosen, labelled, policy, ports, thing
-from cluster.overrides import UsageError, flatten
+from cluster.overrides import flatten
+from llm_service.errors import UsageError
 
 RAY = ["head", "actors", "learner", "llm", "submitter"]
 """Components that are one Ray cluster."""

@@ -23,9 +23,8 @@ from actors.language import LanguageSetup
 from cluster.backend import Backend, Handle, Interrupted, RoleDied, Ticket
 from cluster.config import Config
 from cluster.folder import RunError
-from cluster.overrides import UsageError
-from learner.checkpoint import replace_file
-from llm_service.errors import AwayTooLong, BackendError, Garbled, Unreachable
+from learner.files import replace_file
+from llm_service.errors import AwayTooLong, BackendError, Garbled, Unreachable, UsageError
 from llm_service.records import Call, Reply, Verb
 from llm_service.server import assembly
 from llm_service.server.process import Server

@@ -12,8 +12,8 @@ from cluster.backend import PLACE_S, Backend, Handle, InputLost, Interrupted, Ro
 from cluster.config import Config
 from cluster.supervisor import last_line
 from envs.api import EnvSpec, Summary
-from learner.collective import free_address
 from learner.group import Learner
+from learner.optim.collective import free_address
 from learner.rewards import IntrinsicConfig
 from learner.setup import LearnerSetup
 

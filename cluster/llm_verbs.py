@@ -19,7 +19,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from cluster.overrides import UsageError
+from llm_service.errors import UsageError
 
 llm = typer.Typer(help="Language model calls: what they cost, labelling jobs.", no_args_is_help=True)
 
@@ -163,7 +163,7 @@ def _objects(path: Path) -> list[dict[str, Any]]:
 
 
 async def _label(llm: Any, task: str, contents: tuple[str, ...], outputs: Path, folder: Path, dry_run: bool) -> int:
-    from learner.checkpoint import replace_file
+    from learner.files import replace_file
     from llm_service.records import Answer, Ask, Status
     from llm_service.server import assembly
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from learner.checkpoint import Attempt, replace_file
+from learner.files import Attempt, replace_file
 from llm_service.metrics import LLM, Metric
 
 

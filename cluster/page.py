@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.statistics import Estimate
-from learner.checkpoint import Attempt, replace_file
+from learner.files import Attempt, replace_file
 
 
 def percent(value: float) -> str:

@@ -46,8 +46,8 @@ from cluster.page import (
 )
 from cluster.run_data import Run, arms, expand, number, seeds, series
 from cluster.statistics import binned, spread_name
-from learner.checkpoint import Attempt
-from learner.probes import PROBES
+from learner.files import Attempt
+from learner.models.language.probes import PROBES
 
 MOST_ANIMATIONS = 12
 """More make the file too large to send."""

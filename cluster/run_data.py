@@ -19,8 +19,9 @@ import numpy as np
 import yaml
 
 from cluster.hidden import hide
-from cluster.overrides import UsageError, flatten
+from cluster.overrides import flatten
 from cluster.statistics import Curve, Estimate, wilson
+from llm_service.errors import UsageError
 
 Row = dict[str, Any]
 

@@ -24,10 +24,10 @@ from cluster import config as configuration
 from cluster import slurm_script
 from cluster.config import Config
 from cluster.folder import RunError, RunFolder, write_json
-from cluster.overrides import UsageError
 from cluster.slurm_script import Job
 from cluster.topology import asks_a_language_model
-from learner.checkpoint import replace_file
+from learner.files import replace_file
+from llm_service.errors import UsageError
 from llm_service.server.guard import loopback
 
 RECORD = "slurm.json"

@@ -21,7 +21,7 @@ from cluster.folder import RunFolder
 from cluster.overrides import ConfigError
 from cluster.slurm_script import Job
 from cluster.sweep import CRASHED, DONE, STOPPED, Member
-from learner.checkpoint import replace_file
+from learner.files import replace_file
 
 ENDED = {"done": DONE, "stopped": STOPPED, "crashed": CRASHED}
 

@@ -16,7 +16,8 @@ from typing import Any
 
 from cluster import config as configuration
 from cluster import limits, unread
-from cluster.config import Config, UsageError
+from cluster.config import Config
+from llm_service.errors import UsageError
 
 QUEUES = {"slurm": "cluster.slurm", "kubernetes": "cluster.kubernetes"}
 """`cluster.name` -> the module that queues."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from learner.checkpoint import Attempt
+from learner.files import Attempt
 
 STOPPED = 3  # exit code of a run that was asked to stop; what its surroundings end has another, `INTERRUPTED`
 

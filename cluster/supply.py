@@ -20,7 +20,7 @@ from learner.fit import assert_suits
 from learner.group import Weights, assert_restorable
 from learner.methods import every_stage, selected, trains
 from learner.models.config import LANGUAGE_MODEL, fields_of
-from learner.models.language_model import place
+from learner.models.language.language_model import place
 from learner.parts import FitConfig
 from learner.store.episodes import ABOUT, EpisodeStore
 

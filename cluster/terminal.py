@@ -19,7 +19,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from cluster.overrides import UsageError, options
+from cluster.overrides import options
+from llm_service.errors import UsageError
 
 T = TypeVar("T")
 COPY = "python launch.py run experiment=toy"

@@ -11,7 +11,7 @@ from learner import checkpoint as checkpoints
 from learner.checkpoint import Checkpoint, CheckpointError
 from learner.group import Weights, assert_of_shape
 from learner.models.config import LANGUAGE_MODEL
-from learner.models.llm_policy import check_model
+from learner.models.language.llm_policy import check_model
 from learner.parts import GuideConfig
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from envs.api import Chunk
-from learner.models.llm_policy import LanguagePolicy
+from learner.models.language.llm_policy import LanguagePolicy
 from learner.models.policy import Policy
 
 
@@ -29,7 +29,6 @@ class Batch:
     texts: Any  # [U, ...] prepared, in the order of their hashes; None without any
     final_index: NDArray[np.int32]  # [D, 2]
     action: NDArray[np.int64]  # [T, N]
-    mask: NDArray[np.bool_] | None  # [T+1, N, A]
     log_prob: NDArray[np.float32]  # [T, N]
     value: NDArray[np.float32]  # [T+1, N]
     final_value: NDArray[np.float32]  # [D]
@@ -83,7 +82,6 @@ def collate(
     for part in (obs, final_obs):
         part.update({n: np.searchsorted(hashes, part[n]) for n in policy.text_fields})
     texts = {key: text for c in chunks for key, text in c.texts.items()}
-    masks = [c.action_mask for c in chunks if c.action_mask is not None]
     states = [c.policy_state for c in chunks if c.policy_state is not None]
     rewards = [weigh(c.rewards, weights) for c in chunks]
     return Batch(
@@ -92,7 +90,6 @@ def collate(
         texts=policy.prepare([texts[h] for h in hashes.tolist()]) if policy.text_fields else None,
         final_index=final_index,
         action=np.concatenate([c.action for c in chunks], 1).astype(np.int64),
-        mask=np.concatenate(masks, 1) if masks else None,
         log_prob=np.concatenate([c.log_prob for c in chunks], 1),
         value=np.concatenate([c.value for c in chunks], 1),
         final_value=np.concatenate([c.final_value for c in chunks]),

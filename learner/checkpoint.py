@@ -4,17 +4,11 @@
       v00000120-a0002/  model.safetensors  optimiser.safetensors  actors.safetensors  record.json
                         manifest.json   sha256 of each
       LATEST            the name of the newest, written last
-      attempts/00000002 one file for each start of a controller on this run: who may save
+      attempts/00000002 one file for each start of a controller on this run
 
 A checkpoint is written under a temporary name, every file is synced, then the folder is renamed and `LATEST` replaced.
 Reading verifies the hashes; a damaged checkpoint falls back to the one before it; if none is good, that is an error.
-Arrays are safetensors, the rest is JSON: nothing here can run code.
-
-Two controllers may work on one run at once, where a lock does not reach: on two hosts, while the cluster believes that
-the first is gone. Each takes the next number by creating a file that must not exist, which every file system decides
-in one place; an attempt that sees a higher number than its own may not save. Where directories are cached, it may see
-it late: so the number is also part of the name, and by names a newer attempt's checkpoint always comes after an older
-one's, whatever the older one still manages to write.
+Arrays are safetensors, the rest is JSON: nothing here can run code. Who may save: `learner/files.py`.
 """
 
 from __future__ import annotations
@@ -22,12 +16,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-import platform
 import re
-import secrets
 import shutil
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,23 +27,16 @@ import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from llm_service.errors import UsageError
+from learner.files import Superseded, assert_newest, replace_file, sync_folder, write_file
 
 Arrays = dict[str, NDArray[Any]]
 
 FORMAT = 2
-ATTEMPTS = "attempts"
 NAME = re.compile(r"v(?P<version>\d+)(-a(?P<attempt>\d+))?(-(?P<again>\d+))?")
 
 
 class CheckpointError(RuntimeError):
     """Checkpoints were expected and none is good."""
-
-
-class Superseded(UsageError):
-    """A newer attempt at the same run has begun: this one may not save any more."""
-
-    exit_code = 1  # neither done nor to be resumed: the run goes on elsewhere
 
 
 @dataclass(frozen=True)
@@ -64,115 +47,6 @@ class Checkpoint:
     arrays: dict[str, Arrays]
     record: dict[str, Any]
     skipped: tuple[str, ...] = ()  # newer ones that were damaged, with the reason
-
-
-@dataclass(frozen=True)
-class Attempt:
-    """One controller's work on a run. Whatever two of them could write is written in the name of one.
-
-    folder: of the run's checkpoints, which holds `attempts/`.
-    number: from `begin_attempt`.
-    """
-
-    folder: Path
-    number: int
-
-    @staticmethod
-    def begin(folder: Path) -> Attempt:
-        """Take the next number, see `begin_attempt`."""
-        return Attempt(folder, begin_attempt(folder))
-
-    @property
-    def suffix(self) -> str:
-        """What tells the names of its files from those of other attempts."""
-        return f"-a{self.number:04d}"
-
-    @property
-    def is_newest(self) -> bool:
-        """Whether no newer one has begun."""
-        return newest_attempt(self.folder) <= self.number
-
-    def assert_newest(self) -> None:
-        """See whether it may still write.
-
-        Raises:
-            Superseded: a newer one has begun.
-        """
-        assert_newest(self.folder, self.number)
-
-
-def replace_file(path: Path, content: bytes, attempt: Attempt | None = None) -> None:
-    """Write a file so that a reader sees the old or the new content, never a part.
-
-    attempt: in whose name; None where only one process could write the file.
-
-    Raises:
-        Superseded: a newer attempt has begun. The file is as it was.
-    """
-    # Drawn: on a shared disk, processes of two containers may have the same number, and even the same host name.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    with open(temporary, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    try:
-        if attempt is not None:
-            attempt.assert_newest()
-    except Superseded:
-        temporary.unlink()
-        raise
-    temporary.rename(path)
-
-
-def sync_folder(path: Path) -> None:
-    """Wait until the names in a folder are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def begin_attempt(folder: Path) -> int:
-    """Take the next number for a controller that begins to work on a run. Returns it; the first is 1.
-
-    From here on lower numbers cannot save: look for the checkpoint to resume from after this, not before.
-    """
-    attempts = folder / ATTEMPTS
-    attempts.mkdir(parents=True, exist_ok=True)
-    number = newest_attempt(folder)
-    while True:
-        number += 1
-        try:
-            handle = os.open(attempts / f"{number:08d}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-            break
-        except FileExistsError:  # another took it in the same moment
-            continue
-    with open(handle, "w", encoding="utf-8") as file:
-        json.dump({"host": platform.node(), "pid": os.getpid(), "began": time.time()}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    sync_folder(attempts)
-    return number
-
-
-def newest_attempt(folder: Path) -> int:
-    """The highest number that was taken; 0 if none was."""
-    return max((int(path.name) for path in (folder / ATTEMPTS).glob("[0-9]*")), default=0)
-
-
-def assert_newest(folder: Path, attempt: int) -> None:
-    """See whether an attempt may still save.
-
-    Raises:
-        Superseded: a newer one has begun.
-    """
-    newest = newest_attempt(folder)
-    if newest > attempt:
-        raise Superseded(
-            f"attempt {attempt} at {folder.parent.name!r} ends without saving, because attempt {newest} has begun and "
-            f"continues the run; {folder / ATTEMPTS / f'{newest:08d}'} says where"
-        )
 
 
 def write(folder: Path, version: int, arrays: Mapping[str, Arrays], record: dict[str, Any], keep: int = 3) -> Path:
@@ -200,10 +74,10 @@ def write(folder: Path, version: int, arrays: Mapping[str, Arrays], record: dict
         temporary.mkdir()
         for stem, group in arrays.items():
             content = {key: np.asarray(value, order="C") for key, value in group.items()}
-            _write(temporary / f"{stem}.safetensors", safetensors.numpy.save(content))
-        _write(temporary / "record.json", json.dumps(record, indent=1).encode())
+            write_file(temporary / f"{stem}.safetensors", safetensors.numpy.save(content))
+        write_file(temporary / "record.json", json.dumps(record, indent=1).encode())
         hashes = {file.name: _sha256(file) for file in sorted(temporary.iterdir())}
-        _write(temporary / "manifest.json", json.dumps({"format": FORMAT, "sha256": hashes}, indent=1).encode())
+        write_file(temporary / "manifest.json", json.dumps({"format": FORMAT, "sha256": hashes}, indent=1).encode())
         sync_folder(temporary)
         assert_newest(folder, attempt)  # to write may have taken minutes
         temporary.rename(final)
@@ -281,13 +155,6 @@ def _order(name: str) -> tuple[int, int, int]:
     parts = NAME.fullmatch(name)
     assert parts is not None, name
     return int(parts["attempt"] or 0), int(parts["version"]), int(parts["again"] or 0)
-
-
-def _write(path: Path, content: bytes) -> None:
-    with open(path, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _sha256(path: Path) -> str:

@@ -1,13 +1,10 @@
 """Fitting a policy to a store of episodes: behavioural cloning (Pomerleau 1991), one rank of it.
 
-    store ──> steps in an order of their own each epoch ──> batch, dealt to the ranks
-          ──> micro-batches: -log p(recorded action), gradients add up ──> averaged over ranks, clipped, AdamW
+    store ──> batch of steps ──> micro-batches: -log p(recorded action), gradients add up
 
 The loss is the cross-entropy of the recorded actions under the policy's own distribution, a mean over the batch. The
-step size rises linearly over `warmup` steps and falls along half a cosine to 0 (Loshchilov & Hutter 2017); weight decay
-is decoupled (the same, 2019). What step k learns from is a function of (seed, k) alone, whatever the number of ranks,
-so a checkpoint is arrays and a counter. The weights of the last step are what is kept: where the step size falls to 0
-they are about the best, and they need no choice by validation.
+weights of the last step are what is kept: where the step size falls to 0 they are about the best, and they need no
+choice by validation.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -24,16 +21,13 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from envs.api import EnvSpec, Field
-from learner import checkpoint
-from learner.adam import Adam
-from learner.collective import Group
 from learner.config import LearnerConfig
-from learner.descent import descend, side_by_side
-from learner.epochs import Epochs
 from learner.group import Weights, build_policy, get_weights, set_weights
 from learner.hashing import uniform
-from learner.models.llm_policy import AnyPolicy, LanguagePolicy
-from learner.models.policy import PolicyConfig
+from learner.models.config import PolicyConfig
+from learner.models.language.llm_policy import AnyPolicy, LanguagePolicy
+from learner.optim.collective import Group
+from learner.optim.supervised import Supervised
 from learner.parts import FitConfig
 from learner.store.episodes import EpisodeStore, Steps, StoreError
 
@@ -92,55 +86,48 @@ def forward(policy: AnyPolicy, store: EpisodeStore, rows: Steps) -> Iterator[tup
     yield np.arange(len(rows.action)), policy.step(seen, codes, None)[0]
 
 
-class Fitter:
-    """A role. Methods are called by the controller, one at a time, on all ranks alike.
+class Fitter(Supervised):
+    """One rank. Its accuracy is the share of actions that were the most probable."""
 
-    Attributes:
-        step: gradient steps taken.
-    """
+    RATE: ClassVar[str] = "fit.learning_rate"
 
     def __init__(self, setup: FitSetup, rank: int = 0, address: str | None = None) -> None:
         torch.set_num_threads(setup.learner.threads)
-        self.config, self.seed = setup.fit, setup.seed
-        self.store = EpisodeStore(setup.store)
-        kept = held_out(self.store.seed, self.config.validation)
-        of_validation = np.repeat(kept, self.store.length)
-        self.training, self.validation = np.flatnonzero(~of_validation), np.flatnonzero(of_validation)
-        random = np.random.default_rng(self.seed)
-        self.validation = np.sort(random.permutation(self.validation)[: VALIDATED * self.config.batch])
+        fit, self.store = setup.fit, EpisodeStore(setup.store)
+        kept = np.repeat(held_out(self.store.seed, fit.validation), self.store.length)
         self.policy = build_policy(setup.policy, setup.spec, setup.seed)
         parameters = [p for p in self.policy.parameters() if p.requires_grad]
-        self._decays = torch.cat([torch.full_like(p.detach().ravel(), p.ndim > 1) for p in parameters])
-        self.parameters, self.gradient = side_by_side(parameters)
-        self.adam = Adam(self.parameters)
-        self.group = Group(rank, setup.learner.n, address)
-        self.rank, self.step = rank, 0
-        self.epochs = Epochs(self.training, self.config.batch, [self.seed])
+        group = Group(rank, setup.learner.n, address)
+        super().__init__(fit, group, parameters, kept, VALIDATED * fit.batch, [setup.seed])
 
     def ready(self) -> dict[str, int]:
         """What there is to learn from, once the rank is built."""
         return {"episodes": len(self.store), "steps": len(self.training), "validation_steps": len(self.validation)}
 
+    def weights(self) -> Weights:
+        return get_weights(self.policy)
+
     def load_weights(self, weights: Weights) -> None:
-        """Start from other weights."""
         set_weights(self.policy, weights)
 
-    def fit(self, steps: int) -> list[list[float]]:
-        """Take gradient steps. Returns loss, share of actions that were the most probable, and gradient norm of each.
-
-        Raises:
-            FloatingPointError: a gradient was not finite.
-        """
-        found = [self._fit_one() for _ in range(steps)]
-        sums = self.group.mean([number for loss, hits, _ in found for number in (loss, hits)])
-        return [[sums[2 * i], sums[2 * i + 1], norm] for i, (_, _, norm) in enumerate(found)]
+    def learn(self, batch: NDArray[np.int64]) -> tuple[float, float]:
+        rows = self.store.rows(batch[self.group.rank :: self.group.size])
+        share = self.group.size / len(batch)  # so that the mean over ranks is the sum over the batch, divided by it
+        loss = hits = 0.0
+        for index, logits in forward(self.policy, self.store, rows) if len(rows.action) else ():
+            action = torch.from_numpy(rows.action[index]).to(logits.device)
+            part = cross_entropy(logits.float(), action, reduction="sum") * share
+            part.backward()  # type: ignore[no-untyped-call]
+            loss += float(part.detach())
+            hits += float((logits.argmax(-1) == action).sum()) * share
+        return loss, hits
 
     def validate(self) -> dict[str, float]:
         """Loss and accuracy on held-out steps; empty if there are none."""
         if not len(self.validation):
             return {}
         size = max(1, self.config.batch // self.group.size)
-        own = self.validation[self.rank :: self.group.size]
+        own = self.validation[self.group.rank :: self.group.size]
         loss = hits = 0.0
         with torch.no_grad():
             for begin in range(0, len(own), size):
@@ -152,43 +139,3 @@ class Fitter:
         loss, hits = self.group.mean([loss, hits])
         n = len(self.validation) / self.group.size
         return {"fit/validation_loss": loss / n, "fit/validation_accuracy": hits / n}
-
-    def save(self, folder: Path, record: dict[str, Any], keep: int) -> None:
-        """Rank 0 writes a checkpoint with the controller's JSON `record`."""
-        if self.rank == 0:
-            groups = {"model": get_weights(self.policy), "optimiser": self.adam.state()}
-            checkpoint.write(folder, self.step, groups, record, keep)
-
-    def restore(self, path: Path) -> None:
-        """Continue from a checkpoint.
-
-        Raises:
-            CheckpointError: it is damaged.
-            ValueError: it is of another policy.
-        """
-        found = checkpoint.read(path)
-        set_weights(self.policy, found.arrays["model"])
-        self.adam.restore(found.arrays["optimiser"])
-        self.step = found.record["counters"]["version"]
-
-    def _fit_one(self) -> tuple[float, float, float]:
-        """One gradient step. Returns this rank's share of loss and accuracy, whose mean over ranks is the batch's."""
-        config, batch = self.config, self.epochs.batch(self.step)
-        rows = self.store.rows(batch[self.rank :: self.group.size])
-        share = self.group.size / len(batch)  # so that the mean over ranks is the sum over the batch, divided by it
-        loss = hits = 0.0
-        self.gradient.zero_()
-        for index, logits in forward(self.policy, self.store, rows) if len(rows.action) else ():
-            action = torch.from_numpy(rows.action[index]).to(logits.device)
-            part = cross_entropy(logits.float(), action, reduction="sum") * share
-            part.backward()  # type: ignore[no-untyped-call]
-            loss += float(part.detach())
-            hits += float((logits.argmax(-1) == action).sum()) * share
-        rate = config.step_size(self.step)
-        if config.weight_decay:
-            self.parameters.addcmul_(self.parameters, self._decays, value=-rate * config.weight_decay)
-        norm, usable = descend(self.adam, [self.gradient], self.group, config.gradient_clip, rate)
-        if not usable:
-            raise FloatingPointError(f"the gradient of step {self.step} is not finite: lower fit.learning_rate")
-        self.step += 1
-        return loss, hits, norm

@@ -19,11 +19,12 @@ from envs.api import Chunk, EnvSpec
 from learner import checkpoint
 from learner.algorithms import AlgorithmSetup, algorithm
 from learner.checkpoint import Arrays, Checkpoint
-from learner.collective import Group
 from learner.intrinsic import build_intrinsic
-from learner.models.llm_policy import AnyPolicy, LanguagePolicy, parts_without_numbers
-from learner.models.policy import LANGUAGE_MODEL, Policy, PolicyConfig, visible
-from learner.probes import probe
+from learner.models.config import LANGUAGE_MODEL, PolicyConfig, visible
+from learner.models.language.llm_policy import AnyPolicy, LanguagePolicy, parts_without_numbers
+from learner.models.language.probes import probe
+from learner.models.policy import Policy
+from learner.optim.collective import Group
 from learner.setup import LearnerSetup
 
 Weights = dict[str, NDArray[np.float32]]

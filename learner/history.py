@@ -9,7 +9,7 @@ import dataclasses
 from typing import Protocol
 
 from envs.api import EnvSpec, Field
-from learner.models.prompt import PromptConfig
+from learner.models.language.prompt import PromptConfig
 
 FIELD = "history"
 """The observation field that tells it."""

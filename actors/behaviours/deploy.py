@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from envs.navigation import FASTEST, SENSORS, Map, simulate
 from envs.navigation.odometry import felt, reckon
-from learner.models.behaviour import BehaviourModel
-from learner.models.choice import Choice
+from learner.models.sequence.behaviour_transformer import BehaviourModel
+from learner.models.sequence.choice import Choice
 from llm_service.errors import UsageError
 
 

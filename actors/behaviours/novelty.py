@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs import navigation
-from learner.search import TENTHS, Played
+from envs.navigation import TENTHS
+from learner.search.novelty_search import Played
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,12 @@ from actors.players import LogitsPlayer
 from actors.sampling import Step
 from envs.api import DenseEnv, Observation
 from learner.models.config import LANGUAGE_MODEL
-from learner.models.prompter import Asked, Prompter
+from learner.models.language.prompter import Asked, Prompter
 
 if TYPE_CHECKING:
     from actors.setup import ActorSetup
     from learner.group import Weights
-    from learner.models.llm_policy import LanguagePolicy
+    from learner.models.language.llm_policy import LanguagePolicy
 
 Answer = tuple[NDArray[np.float32], NDArray[np.float32]]
 """Logits [B, A] and values [B] of B states."""
@@ -72,7 +72,7 @@ def make(setup: ActorSetup, caller: str) -> PromptedPlayer:
     import torch
 
     from learner.group import build_policy
-    from learner.models.llm_policy import LanguagePolicy
+    from learner.models.language.llm_policy import LanguagePolicy
 
     torch.set_num_threads(1)  # actors share the cores with each other
     policy = build_policy(setup.policy, setup.spec, setup.seed)

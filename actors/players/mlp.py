@@ -4,8 +4,8 @@
                                         └─> tanh ──> tanh ──┴──> values [B]
 
 For a network of this size PyTorch is mostly overhead: a second of processor time and 150 MB in every actor, and five
-times the arithmetic's own time in a step of one env. Weights, layers and results are those of `learner.models.mlp`, to
-the last bits of float32 (a test compares them). Limit: no texts, no memory, no pictures side by side, no action values.
+times the arithmetic's own time in a step of one env. Weights, layers and results are those of that network, to the
+last bits of float32 (a test compares them). Limit: no texts, no memory, no pictures side by side, no action values.
 """
 
 from __future__ import annotations

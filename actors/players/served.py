@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from actors.players.language_policy import Answer, PromptedPlayer
 from envs.api import EnvSpec
 from learner.models.config import PolicyConfig
-from learner.models.prompter import Asked, Prompter
+from learner.models.language.prompter import Asked, Prompter
 
 if TYPE_CHECKING:
     from actors.setup import ActorSetup
@@ -24,7 +24,7 @@ class ServedModel:
     """
 
     def __init__(self, config: PolicyConfig, spec: EnvSpec, call: Callable[..., Any]) -> None:
-        from learner.models.language_model import inspect
+        from learner.models.language.language_model import inspect
 
         self.prompter = Prompter(config, spec, inspect(config.lm))
         self._call, self._version = call, -1

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from benchmarks.peers.common import arguments, report
 from benchmarks.peers.ellm_memory import WIDTH, Embeddings, Encode, Replay
 from benchmarks.peers.ellm_world import DEEDS, Payment, World
-from learner.precision import arithmetic, has_bfloat16
+from learner.optim.precision import arithmetic, has_bfloat16
 
 HIDDEN = 512  # of every layer
 MINIBATCH, EVERY = 64, 4  # one update of so many rows every so many env steps: 16 rows a step

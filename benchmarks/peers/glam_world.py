@@ -14,8 +14,8 @@ import numpy as np
 import envs
 from benchmarks.scoring import LONGEST, SHORTEST, Prompt, Question
 from envs.babyai import Expert
-from learner.models.prompt import Prompt as PromptBuilder
-from learner.models.prompt import PromptConfig
+from learner.models.language.prompt import Prompt as PromptBuilder
+from learner.models.language.prompt import PromptConfig
 from llm_service.embedding import minilm_folder
 from llm_service.scoring.tokens import Boundary
 

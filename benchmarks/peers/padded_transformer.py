@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from torch.nn.utils.rnn import pad_sequence
 
-from learner.models.behaviour import BehaviourModel
+from learner.models.sequence.behaviour_transformer import BehaviourModel
 
 
 class PaddedDecoder(nn.Module):

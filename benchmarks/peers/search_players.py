@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actors.behaviours.novelty import NoveltyPlayer
-from learner.search import Played
+from learner.search.novelty_search import Played
 
 OFFSPRING = 128
 

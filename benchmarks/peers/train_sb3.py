@@ -140,8 +140,8 @@ class Film(BaseFeaturesExtractor):
 
     def __init__(self, observation_space: spaces.Box) -> None:
         import envs
-        from learner.models.film import Network
-        from learner.models.policy import PolicyConfig
+        from learner.models.config import PolicyConfig
+        from learner.models.networks.film import Network
 
         super().__init__(observation_space, FILM_HIDDEN)
         self.text = text_encoder()
@@ -161,7 +161,7 @@ class Film(BaseFeaturesExtractor):
 
 def text_encoder() -> Any:
     import envs
-    from learner.models.text import LearnedText
+    from learner.models.text_encoder import LearnedText
 
     return LearnedText(envs.spec(OUR_ID).words, FILM_HIDDEN)
 

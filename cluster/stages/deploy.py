@@ -25,7 +25,7 @@ from cluster.statistics import bootstrap
 from envs import navigation
 from learner.behaviours import trials, words
 from learner.behaviours.trials import Trial
-from learner.models.behaviour import BehaviourModel
+from learner.models.sequence.behaviour_transformer import BehaviourModel
 
 
 class Engine(BehaviourStage):

@@ -24,14 +24,14 @@ from cluster.acting import ActingStage
 from cluster.cases import CASES, UNCHANGED, Case
 from cluster.config import Config
 from cluster.evaluation import Evaluation, play_all, results
-from cluster.overrides import UsageError
 from cluster.stage import Outcome
 from cluster.statistics import Estimate, bootstrap_mean, newcombe
 from cluster.statistics import difference as between
 from envs.api import EnvSpec, Episodes
 from learner.group import Weights
-from learner.models.prompt import PromptConfig
+from learner.models.language.prompt import PromptConfig
 from learner.parts import GeneraliseConfig
+from llm_service.errors import UsageError
 
 Table = dict[str, Any]
 NO_LEVELS = ("captions", "fix_captions", "language", "actions", "idle_actions")

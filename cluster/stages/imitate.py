@@ -20,8 +20,8 @@ from cluster.folder import RunError
 from cluster.stage import Outcome
 from envs.navigation.odometry import GUIDED, SENSED
 from learner.behaviours import words
-from learner.models.behaviour import Scales
-from learner.sequence import SequenceConfig, SequenceFitter, SequenceSetup
+from learner.behaviours.imitation import SequenceConfig, SequenceFitter, SequenceSetup
+from learner.models.sequence.behaviour_transformer import Scales
 
 
 class Engine(BehaviourStage, Fitting):

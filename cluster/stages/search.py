@@ -27,10 +27,12 @@ from cluster.drawing import Role, Topology
 from cluster.stage import Outcome, Run, StageEngine
 from cluster.supervisor import Crew, last_line
 from envs import navigation
+from envs.navigation import LAYERS, PARAMETERS, TENTHS
 from learner import checkpoint
-from learner.elites import cell_of
 from learner.methods import Stage
-from learner.search import PARAMETERS, TENTHS, NoveltySearch, Played, SearchConfig, columns
+from learner.search.config import SearchConfig
+from learner.search.elites import cell_of
+from learner.search.novelty_search import NoveltySearch, Played, columns
 from learner.store.archive import Archive
 
 COVERED = 20
@@ -119,7 +121,7 @@ class Engine(StageEngine):
         archive = Archive(place, 2, columns(PARAMETERS, length), about, settings.neighbours, attempt)
         batch = -(-settings.offspring // (self.config.actors.n if settings.ahead == 1 else 1))
         seed, size = self.config.seed + number, self.house.world_size
-        search = NoveltySearch(settings, threshold, archive, seed, batch, size)
+        search = NoveltySearch(settings, threshold, archive, seed, batch, size, LAYERS)
         found = checkpoint.latest(self.place / f"checkpoints-{number}")
         if found is not None:
             search.restore(found.arrays, found.record)

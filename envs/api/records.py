@@ -181,7 +181,6 @@ class Chunk:
     final_obs: Observation  # [D, ...] last observations of episodes that ended in this chunk
     final_index: NDArray[np.int32]  # [D, 2] their (t, n)
     action: NDArray[Any]  # [T, N] or [T, N, A]
-    action_mask: NDArray[np.bool_] | None  # [T+1, N, A] allowed actions, None when all are
     log_prob: NDArray[np.float32]  # [T, N] of the behaviour policy
     value: NDArray[np.float32]  # [T+1, N] the behaviour policy's own estimate
     final_value: NDArray[np.float32]  # [D] the same at final_obs

@@ -30,10 +30,10 @@ from envs.config import Part
 
 if TYPE_CHECKING:
     from learner.checkpoint import Arrays, Checkpoint
-    from learner.collective import Group
     from learner.config import Configuration, LearnerConfig
     from learner.intrinsic import Intrinsic
-    from learner.models.llm_policy import AnyPolicy
+    from learner.models.language.llm_policy import AnyPolicy
+    from learner.optim.collective import Group
     from learner.setup import LearnerSetup
 
 Own = TypeVar("Own", bound=Part)

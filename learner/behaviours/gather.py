@@ -26,8 +26,7 @@ from envs.api import Field as Column
 from envs.config import Part
 from envs.navigation.scene import MOMENTS
 from learner.behaviours.table import Behaviours
-from learner.checkpoint import Attempt
-from learner.search import TENTHS
+from learner.files import Attempt
 from learner.store.archive import Archive, ArchiveError
 from learner.store.episodes import EpisodeWriter, Layout, Steps
 
@@ -150,7 +149,7 @@ def gather(
                 if copy:
                     start = nearby(house, ids, seed, config.distance, config.degrees)
                 found = navigation.rollout(house, start, payload["weights"], length)
-                tenths = np.rint(found["action"] * TENTHS).astype(np.int8)
+                tenths = np.rint(found["action"] * navigation.TENTHS).astype(np.int8)
                 if not copy and not np.array_equal(tenths, payload["action"]):
                     raise ArchiveError(
                         f"{archive.folder} is of another house or simulator: its policies do not do what it says "

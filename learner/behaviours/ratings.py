@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from learner.checkpoint import sync_folder
+from learner.files import sync_folder
 from llm_service.errors import UsageError
 
 LEVELS = tuple(tenths / 10 for tenths in range(11))

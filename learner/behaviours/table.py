@@ -13,7 +13,7 @@ import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from learner.checkpoint import Attempt, replace_file
+from learner.files import Attempt, replace_file
 from learner.hashing import uniform
 from learner.store.episodes import StoreError
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from learner.checkpoint import Attempt, replace_file
+from learner.files import Attempt, replace_file
 from learner.store.episodes import StoreError
 
 FILE = "trials.jsonl"

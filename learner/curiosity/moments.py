@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from learner.collective import Group
+from learner.optim.collective import Group
 
 
 class Moments(nn.Module):

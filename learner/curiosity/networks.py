@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from envs.api import Field
-from learner.adam import Adam
 from learner.checkpoint import Arrays, part_of
 from learner.curiosity.reading import Reader
 from learner.curiosity.steps import Floats, Rows, Steps
-from learner.descent import descend, side_by_side
+from learner.optim.adam import Adam
+from learner.optim.descent import descend, side_by_side
 from learner.rewards import RewardSetup, RewardTerm
 
 STREAM = 1_000_003  # tells the random numbers drawn here from others with the same counters

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from envs.api import Field, Observation
-from learner.collective import Group
 from learner.curiosity.moments import Moments
-from learner.models.text import LearnedText
-from learner.models.texts import LEAST_SIDE, convolutions
+from learner.models.networks.texts import LEAST_SIDE, convolutions
+from learner.models.text_encoder import LearnedText
+from learner.optim.collective import Group
 from llm_service.embedding import MINILM_WIDTH, embed_one
 
 CUT = 5.0  # deviations (Burda et al. 2019, section 2.4)

@@ -4,13 +4,13 @@
 
 | paper | here |
 |---|---|
-| section 3.1: prompts of goal, observations, actions | `policy.prompt`; `learner/models/prompt.py` |
-| 3.2: the policy is a softmax over scores of the actions' names | `policy.lm`; `learner/models/llm_policy.py` |
+| section 3.1: prompts of goal, observations, actions | `policy.prompt`; `learner/models/language/prompt.py` |
+| 3.2: the policy is a softmax over scores of actions' names | `policy.lm`; `learner/models/language/llm_policy.py` |
 | 3.2: value head on the model's state before the first word | the same |
 | 3.3: PPO, updates spread over copies of the model | `learner`; `learner/algorithms/ppo` |
 | 4: AFlan, NPAE, NPA, NPE | `policy.lm.head`, `policy.lm.pretrained` |
 | 5: other words, actions, tasks, French | stage `generalise`; `cluster/cases.py` |
-| what the policy does in chosen states | `learner/probes.py`, in every row of metrics |
+| what the policy does in chosen states | `learner/models/language/probes.py`, in every row of metrics |
 | 4.4: behavioural cloning | `method=cloning`, and `from=run:NAME/fit` to go on from there |
 """
 

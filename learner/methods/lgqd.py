@@ -2,14 +2,14 @@
 
     search ──> merge ──> annotate ──> describe ──> split ──> cluster ──> tokenize ──> imitate ──> deploy ──> judge
 
-    search     novelty search fills archives of behaviours                   learner/search.py, actors/behaviours
+    search     novelty search fills archives of behaviours                   learner/search, actors/behaviours
     merge      one store, each behaviour once, near-duplicates in groups      learner/behaviours/gather.py
     annotate   what each passes, at eleven moments                           envs/navigation/scene.py
     describe   a language model says it in words, in three styles            llm_service/tasks/caption_trajectory.py
     split      by group, and the trials that will be asked: frozen here       learner/behaviours/{table,trials}.py
     cluster    k-means of each wheel's speed, on what is learned from         learner/behaviours/clusters.py
     tokenize   the vocabulary of its descriptions                            learner/behaviours/words.py
-    imitate    a transformer of (text, end, history) -> action               learner/{sequence,models/behaviour}.py
+    imitate    a transformer of (text, end, history) -> action               learner/behaviours/imitation.py
     deploy     trials: distance to the end, obedience to the text             actors/behaviours
     judge      a language model's opinion, and whether it agrees              llm_service/tasks/judge_trajectory.py
 
@@ -31,10 +31,10 @@ from learner.behaviours.config import (
     TokenizerConfig,
 )
 from learner.behaviours.gather import GatherConfig
+from learner.behaviours.imitation import SequenceConfig
 from learner.config import Configuration
 from learner.methods import Stage
-from learner.search import SearchConfig
-from learner.sequence import SequenceConfig
+from learner.search.config import SearchConfig
 
 
 class Config(Part):

@@ -1,16 +1,15 @@
-"""Networks.
+"""Policies.
 
-PolicyConfig, networks   what a policy looks like, as data, without PyTorch            (config)
-Policy                   encoder by name + optional GRU + heads                        (policy)
-q                        dueling head of action values, epsilon-greedy behaviour
-film                     grid view modulated by a sentence
-mlp                      everything flattened, two tanh layers
-texts                    several texts, pictures and numbers side by side
-decoder                  packed causal transformer with a cache of keys and values
-behaviour                acts from a text, a target and its own history
-text                     learned tokens + GRU, or frozen MiniLM
+config          PolicyConfig: what a policy looks like, as data, without PyTorch
+policy          encoder by name + optional GRU + heads
+networks/       encoders of observations, found by name
+text_encoder    learned tokens + GRU, or frozen MiniLM
+frames          the last pictures of an episode, side by side
+q               dueling head of action values, epsilon-greedy behaviour
+language/       language models as policies
+sequence/       transformers over a history
 """
 
-from learner.models.config import PolicyConfig, networks
+from learner.models.config import PolicyConfig
 
-__all__ = ["PolicyConfig", "networks"]
+__all__ = ["PolicyConfig"]

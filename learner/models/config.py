@@ -6,8 +6,6 @@ Nothing here imports PyTorch: an actor reads it to learn whether its policy need
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import pkgutil
 from typing import Literal
 
 from pydantic import Field
@@ -17,21 +15,9 @@ from envs.api import Field as Observed
 from envs.config import Part
 from learner.history import CANDIDATES
 from learner.history import FIELD as HISTORY
-from learner.models.prompt import PromptConfig
+from learner.models.language.prompt import PromptConfig
 
 LANGUAGE_MODEL = "language_model"
-_NOT_NETWORKS = {
-    "behaviour",
-    "choice",
-    "config",
-    "decoder",
-    "frames",
-    "language_model",
-    "llm_policy",
-    "policy",
-    "prompt",
-}
-_NOT_NETWORKS |= {"prompter", "q", "rewording", "text"}
 
 
 class LanguageModelConfig(Part):
@@ -79,9 +65,9 @@ class PolicyConfig(Part):
     """What the policy network looks like."""
 
     network: str = "film"
-    """Module of `learner/models` that encodes observations: `film` (grid + mission), `mlp` (everything flattened),
-    `texts` (several texts, pictures, numbers), `drrn` (texts in their order, and names of actions), `language_model` (a
-    prompt, see `prompt` and `lm`)."""
+    """Module of `learner/models/networks` that encodes observations: `film` (grid + mission), `mlp` (everything
+    flattened), `texts` (several texts, pictures, numbers), `drrn` (texts in their order, and names of actions),
+    `language_model` (a prompt, see `prompt` and `lm`)."""
     reads: list[str] = Field(default=[])
     """Observation fields that the policy sees; empty means all. `[mission,caption]` makes a text-only policy."""
     stack: int = 1
@@ -106,12 +92,6 @@ class PolicyConfig(Part):
     """What a language model is told of a state. `drrn` goes by `observation` and `observations`."""
     lm: LanguageModelConfig = LanguageModelConfig()
     """The language model that acts, for `network=language_model`."""
-
-
-def networks() -> list[str]:
-    """Names that `policy.network` may have."""
-    found = (module.name for module in pkgutil.iter_modules(importlib.import_module(__package__).__path__))
-    return sorted(name for name in found if name not in _NOT_NETWORKS)
 
 
 def visible(config: PolicyConfig, spec: EnvSpec) -> EnvSpec:

@@ -2,7 +2,7 @@
 
     obs ──> Network (film | mlp | texts | yours) ──> features ──> [GRU] ──> logits [A], value
 
-A network is a module of this folder that publishes `Network(config, spec)`: an `nn.Module` with attribute `width` whose
+A network is a module of `networks` that publishes `Network(config, spec)`: an `nn.Module` with attribute `width` whose
 `forward(obs, codes)` returns the features of the actor and of the critic, each [B, width] (they may be one tensor).
 `obs` holds tensors [B, ...] by field; a text field holds row indices into `codes` [U, hidden], the encoded texts.
 
@@ -10,7 +10,7 @@ A network may publish `inputs(obs)` too: what can be made of observations [..., 
 dictionary of tensors with the same leading axes and with texts as they were. It is done once; `forward` then gets the
 result in many passes.
 
-`language_model` is no network of this kind but a policy of its own, with the same face (`llm_policy.py`).
+`language_model` is no network of this kind but a policy of its own, with the same face (`language/llm_policy.py`).
 
 A network of which a part depends on single texts alone may publish that: `of_texts(codes, sizes)`, the part of each
 text of each text field, and `combine(obs, texts)`, which is `forward` with rows of these parts in place of codes.
@@ -20,21 +20,21 @@ A network may publish `values()`, a head of action values (`ActionValues`) that 
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from envs.api import EnvSpec
-from learner.models.config import LANGUAGE_MODEL, PolicyConfig, networks, visible
+from learner.models import networks
+from learner.models.config import LANGUAGE_MODEL, PolicyConfig, visible
 from learner.models.frames import Frames
 from learner.models.q import ActionValues, Dueling
-from learner.models.text import FrozenMiniLM, GRUText, LearnedText, Words
+from learner.models.text_encoder import FrozenMiniLM, GRUText, LearnedText, Words
 
 Observations = Mapping[str, Tensor]
 
-__all__ = ["LANGUAGE_MODEL", "Observations", "Policy", "PolicyConfig", "networks", "visible"]
+__all__ = ["LANGUAGE_MODEL", "Observations", "Policy", "PolicyConfig", "visible"]
 
 
 class Policy(nn.Module):
@@ -52,7 +52,7 @@ class Policy(nn.Module):
             of_words = {"learned": LearnedText, "gru": GRUText}.get(config.text)
             self.text = of_words(spec.words, config.hidden) if of_words else FrozenMiniLM(config.hidden)
         seen = self.frames.widen(spec) if self.frames else spec
-        self.network = importlib.import_module(f"learner.models.{config.network}").Network(config, seen)
+        self.network = networks.network(config.network)(config, seen)
         self.memory = nn.GRUCell(self.network.width, config.hidden) if config.memory == "gru" else None
         width = config.hidden if self.memory else self.network.width
         self.q: ActionValues | None = None

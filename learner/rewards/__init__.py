@@ -31,7 +31,7 @@ from learner.curiosity.steps import Steps
 
 if TYPE_CHECKING:
     from learner.checkpoint import Arrays
-    from learner.collective import Group
+    from learner.optim.collective import Group
 
 NONE = "none"
 """The name of no term."""

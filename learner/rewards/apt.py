@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from envs.config import Part
-from learner.collective import Group
 from learner.curiosity.moments import Moments
 from learner.curiosity.networks import Judge, NetworkTerm, layers
 from learner.curiosity.steps import Steps
+from learner.optim.collective import Group
 from learner.rewards import IntrinsicConfig
 
 NEXT_TO_NOTHING = 1e-4  # of the mean distance: what is nearer counts as the same place

@@ -14,10 +14,10 @@ from torch import Tensor
 from envs.api import Chunk
 from envs.config import Part
 from learner.checkpoint import Arrays, part_of
-from learner.collective import Group
 from learner.curiosity.networks import Judge, NetworkTerm
 from learner.curiosity.steps import Steps
 from learner.curiosity.visits import Visits
+from learner.optim.collective import Group
 from learner.rewards import RewardSetup
 from learner.rewards.rnd import Distillation
 

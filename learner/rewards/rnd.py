@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from learner.collective import Group
 from learner.curiosity.moments import Moments
 from learner.curiosity.networks import Judge, NetworkTerm, layers
 from learner.curiosity.steps import Steps
+from learner.optim.collective import Group
 
 LEAST = 0.1  # of the mean: errors that hardly differ must not be divided by next to nothing
 

@@ -5,5 +5,4 @@ episodes       finished episodes as Arrow shards: many writers, memory-mapped re
 archive        what a search has found: behaviours and what made them, as Parquet shards
 about          what such a folder says of itself
 neighbours     the nearest of all points, exactly, in a tree that grows (its machine code: kd_tree)
-grid           the best behaviour of each cell, and how many cells have one
 """

@@ -38,7 +38,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from learner.checkpoint import Attempt, Superseded, replace_file, sync_folder
+from learner.files import Attempt, Superseded, replace_file, sync_folder
 from learner.store.about import read_about
 from learner.store.neighbours import Neighbours
 from learner.store.owned import ABOUT, index_name, index_of, own, shard_name, whose

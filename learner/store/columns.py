@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.text import TextTable
-from learner.checkpoint import replace_file, sync_folder
+from learner.files import replace_file, sync_folder
 from llm_service.errors import UsageError
 
 Layout = dict[str, tuple[str, tuple[int, ...]]]  # column -> type, shape of one row

@@ -32,7 +32,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from envs.api import EnvSpec, Episodes, Field, Observation
-from learner.checkpoint import Attempt, replace_file, sync_folder
+from learner.files import Attempt, replace_file, sync_folder
 from learner.store.about import read_about
 from llm_service.errors import UsageError
 

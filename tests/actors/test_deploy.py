@@ -6,8 +6,8 @@ import torch
 
 from actors.behaviours.deploy import deploy
 from envs.navigation import load, odometry, simulate
-from learner.models.behaviour import BehaviourConfig, BehaviourModel, Demonstrations, Scales
-from learner.models.choice import Choice
+from learner.models.sequence.behaviour_transformer import BehaviourConfig, BehaviourModel, Demonstrations, Scales
+from learner.models.sequence.choice import Choice
 from llm_service.errors import UsageError
 
 HOUSE = load()

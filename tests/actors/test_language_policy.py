@@ -233,4 +233,3 @@ def test_a_chunk_holds_the_texts_of_the_prompts_alone():
     assert named == set(chunk.texts)
     assert set(made.spec.action_names) & set(chunk.texts.values())  # what was done
     assert chunk.policy_state is None
-    assert chunk.action_mask is None

@@ -9,10 +9,11 @@ import pytest
 
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor, players
-from actors.collect import CollectConfig, Collector, Share, collect_seeds
+from actors.collect import Collector, Share, collect_seeds
 from actors.players import Player
 from learner.group import build_policy, get_weights
 from learner.models import PolicyConfig
+from learner.parts import CollectConfig
 from learner.store.episodes import EpisodeStore
 
 PACER = '''

@@ -17,7 +17,7 @@ from cluster.config import compose
 from envs.crafter.rules import COMBINED
 from learner.algorithms.dqn import DQNConfig
 from learner.goals import GoalsConfig
-from learner.precision import arithmetic
+from learner.optim.precision import arithmetic
 
 IDS = {
     "ellm/text_with_llm_latency/env_steps/published_loop": True,

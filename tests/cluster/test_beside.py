@@ -7,8 +7,9 @@ import pytest
 
 from cluster import report
 from cluster import run as controller
-from cluster.config import ConfigError, compose
+from cluster.config import compose
 from cluster.goal_page import stand_in
+from cluster.overrides import ConfigError
 from tests.report.conftest import Page
 
 SMALL = ["cluster=inline", "policy.hidden=16", "actors.envs=4", "actors.steps=8", "actors.n=1", "evaluate.episodes=70"]

@@ -15,13 +15,14 @@ import envs
 from actors.collect import collect_seeds
 from cluster import fitting
 from cluster import run as controller
-from cluster.config import ConfigError, compose
-from cluster.overrides import UsageError
+from cluster.config import compose
+from cluster.overrides import ConfigError
 from cluster.stages.collect import Engine as Collecting
 from cluster.supply import assert_supplied, initial_weights
 from learner import checkpoint
 from learner.fit import Fitter
 from learner.store.episodes import EpisodeStore, StoreError, digest, shards
+from llm_service.errors import UsageError
 from tests.cluster.test_faults import children_of, launch, wait_for
 
 TOY = ["method=cloning", "env=toy", "method.collect.player=random", "method.collect.episodes=200", "policy.hidden=16"]

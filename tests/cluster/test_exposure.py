@@ -12,7 +12,7 @@ import pytest
 
 from cluster import doctor, exposure
 from cluster.exposure import Answer, ask, exposed, external_addresses, listeners
-from learner.collective import Group, free_address
+from learner.optim.collective import Group, free_address
 from llm_service.durable.redis_server import find_binary
 from tests.llm_service.processes import service
 

@@ -14,7 +14,7 @@ from cluster.stage import Run
 from cluster.stages import evaluate
 from cluster.stages.train import Engine as Training
 from cluster.stop import Stop
-from learner.checkpoint import Superseded, begin_attempt
+from learner.files import Superseded, begin_attempt
 from learner.methods import Stage
 from learner.store.archive import Archive
 from tests.cluster.test_faults import launch, wait_for

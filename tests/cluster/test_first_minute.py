@@ -15,6 +15,7 @@ from cluster.config import compose
 from cluster.folder import RunFolder, print_status
 from cluster.stages.train import Engine as Training
 from learner import checkpoint
+from learner.files import begin_attempt
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["env=toy/Line", "cluster=inline", "policy.hidden=16", "actors.envs=4", "actors.steps=8", "evaluate.every=0"]
@@ -31,7 +32,7 @@ def dead(tmp_path):
     (tmp_path / "runs").mkdir()
     folder = RunFolder.create(tmp_path / "runs" / "a")
     (folder.path / "config.yaml").touch()
-    checkpoint.begin_attempt(folder.checkpoints)
+    begin_attempt(folder.checkpoints)
     gone = subprocess.Popen(["true"])
     gone.wait()
     folder.write_status(state="running")

@@ -14,10 +14,10 @@ from cluster import config as configuration
 from cluster import run_data
 from cluster.cases import CASES, UNCHANGED
 from cluster.cases_page import cases_section
-from cluster.config import ConfigError, compose
+from cluster.config import compose
 from cluster.evaluation import sample_efficiency
 from cluster.folder import RunFolder
-from cluster.overrides import UsageError
+from cluster.overrides import ConfigError
 from cluster.progress import Progress
 from cluster.run import evaluate, run
 from cluster.stage import Run
@@ -27,8 +27,9 @@ from cluster.statistics import mean_over, newcombe, wilson
 from envs.api import Episodes
 from learner.group import build_policy
 from learner.methods import Stage, every_stage, selected
-from learner.models.rewording import REWORDINGS
+from learner.models.language.rewording import REWORDINGS
 from llm_service import tiny
+from llm_service.errors import UsageError
 
 TALK = ["env=babyai/GoToRedBallNoDists", "env.captions=true", "env.actions=6", "policy.network=language_model"]
 GLAM = ["method=glam", *TALK, "policy.prompt.observations=2"]

@@ -9,9 +9,9 @@ import safetensors.numpy
 
 from cluster import run as controller
 from cluster.config import compose
-from cluster.overrides import UsageError
 from cluster.stages.train import Engine as Training
 from learner import checkpoint
+from llm_service.errors import UsageError
 from tests.learner.test_llm_policy import models
 
 SMALL = ["experiment=glam_small", "cluster=inline", "sync=true", "policy.lm.critic=16", "policy.lm.device=cpu"]

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster import kubernetes, kubernetes_llm, kubernetes_ray
-from cluster.config import Config, ConfigError, compose
+from cluster.config import Config, compose
 from cluster.kubernetes import KubernetesError, demand, render, submit, words
 from cluster.kubernetes_config import amount
-from cluster.overrides import flatten, nest, options, parse
+from cluster.overrides import ConfigError, flatten, nest, options, parse
 from cluster.topology import topology
 from llm_service import settings as llm_settings
 from tests.cluster.kuberay import faults, templates

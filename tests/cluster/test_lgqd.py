@@ -17,15 +17,16 @@ from cluster import config as configuration
 from cluster import run as controller
 from cluster.asking import ask
 from cluster.behaviours import TEXTS
-from cluster.config import ConfigError, compose
+from cluster.config import compose
 from cluster.folder import RunError, RunFolder
+from cluster.overrides import ConfigError
 from cluster.stage import Run
 from cluster.stages import engine, judge
 from cluster.stages.curate import describe
 from envs import navigation
 from learner.behaviours import trials, words
 from learner.behaviours.table import PARTS, Behaviours
-from learner.checkpoint import Superseded, begin_attempt
+from learner.files import Superseded, begin_attempt
 from learner.methods import Stage, every_stage
 from learner.store.archive import Archive
 from llm_service.errors import AwayTooLong, BudgetExhausted

@@ -15,10 +15,10 @@ from cluster.backend import Inline, RoleDied
 from cluster.config import compose
 from cluster.evaluation import BATCH, Evaluation, results
 from cluster.metrics import Metrics, tensorboard
-from cluster.overrides import UsageError
 from cluster.stop import Stop
 from cluster.topology import draw, topology
 from envs.api import Episodes
+from llm_service.errors import UsageError
 
 
 def test_every_way_to_stop_is_seen(tmp_path):

@@ -16,9 +16,9 @@ from cluster.run import run
 from cluster.stage import Run
 from cluster.stages.search import MOST_PIECES, WITH_THE_CALL
 from cluster.stages.search import Engine as Searching
-from learner.checkpoint import Superseded
+from envs.navigation import PARAMETERS
+from learner.files import Superseded
 from learner.methods import Stage
-from learner.search import PARAMETERS
 from learner.store import archive
 from learner.store.archive import Archive
 

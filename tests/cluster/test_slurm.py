@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster import slurm_script
-from cluster.config import ConfigError, compose
+from cluster.config import compose
 from cluster.folder import RunFolder
+from cluster.overrides import ConfigError
 from cluster.requeue import allowed
 from cluster.slurm_config import SlurmConfig, limit_seconds
 from cluster.slurm_script import Job

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from cluster import slurm
-from cluster.config import ConfigError, compose
+from cluster.config import compose
 from cluster.folder import RunError, RunFolder, print_logs, print_status, request_stop
+from cluster.overrides import ConfigError
 from cluster.sections import RunConfig
 from cluster.slurm import Queued, SlurmError
 from cluster.start import resume, run

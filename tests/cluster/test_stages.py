@@ -10,9 +10,10 @@ import pytest
 
 from cluster import overrides, stages
 from cluster import run as controller
-from cluster.config import ConfigError, compose
+from cluster.config import compose
 from cluster.drawing import Role, Topology
 from cluster.folder import RunError
+from cluster.overrides import ConfigError
 from cluster.stage import Artifact, StageEngine
 from cluster.topology import draw, topology
 from learner import methods

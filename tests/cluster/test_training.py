@@ -12,9 +12,9 @@ import pytest
 import envs
 from cluster import run as controller
 from cluster.config import compose
-from cluster.overrides import UsageError
 from cluster.supply import assert_resumable
 from learner import checkpoint
+from llm_service.errors import UsageError
 
 SMALL = ["cluster=inline", "policy.hidden=16", "actors.envs=4", "actors.steps=8", "evaluate.episodes=8"]
 

@@ -5,8 +5,8 @@ import shutil
 import pytest
 
 from cluster import config, overrides
-from cluster.config import ConfigError, compose, explain, update
-from cluster.overrides import COMMAND_LINE
+from cluster.config import compose, explain, update
+from cluster.overrides import COMMAND_LINE, ConfigError
 
 
 @pytest.fixture

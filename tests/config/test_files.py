@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from cluster import config, overrides, unread
-from cluster.config import Config, ConfigError, alters_meaning, compose, difference, explain, load, named, render, save
-from cluster.overrides import CONFIGS, GROUPS, SELECTORS, flatten, nest
+from cluster.config import Config, alters_meaning, compose, difference, explain, load, named, render, save
+from cluster.overrides import CONFIGS, GROUPS, SELECTORS, ConfigError, flatten, nest
 from envs import registry
 from envs.config import Part
 from learner import methods

@@ -6,7 +6,8 @@ import pytest
 
 from cluster import limits, unread
 from cluster.checks import MOST, out_of_bounds
-from cluster.config import ConfigError, compose, explain, update
+from cluster.config import compose, explain, update
+from cluster.overrides import ConfigError
 from cluster.sweep import plan
 
 GIB = 2**30

@@ -8,7 +8,7 @@ import signal
 import pytest
 from rich.console import Console
 
-from cluster.config import ConfigError
+from cluster.overrides import ConfigError
 from cluster.sweep import Member, _print_results, expand, plan, sweep
 
 

@@ -14,13 +14,13 @@ from cluster import llm_verbs, overrides, stages
 from cluster import run as controller
 from cluster.config import compose
 from envs import registry
-from learner import algorithms, methods, models, rewards
-from learner.models.config import networks
+from learner import algorithms, methods, rewards
+from learner.models import networks
 from llm_service import backends, tasks
 from tests.extending import COMMANDS, FILES, LABELS, PAGE
 
 ROOT = PAGE.parents[1]
-PACKAGES = (envs, wrappers, players, models, rewards, algorithms, stages, methods, tasks, backends)
+PACKAGES = (envs, wrappers, players, networks, rewards, algorithms, stages, methods, tasks, backends)
 SMALL = ["cluster=inline", "policy.hidden=8", "actors.envs=4", "actors.steps=8", "evaluate.episodes=4"]
 TRAINED = ["learner.env_steps=128", "learner.minibatch=16", "evaluate.every=0", "evaluate.videos=0"]
 
@@ -58,7 +58,7 @@ def test_no_file_of_the_page_is_there_and_each_is_used(beside):
     assert len(FILES) == 13
     assert not [name for name in FILES if (ROOT / name).exists()]
     assert "coin" in registry.families()
-    assert "wide" in networks()
+    assert "wide" in networks.names()
     assert "clock" in wrappers.names()
     assert "pacer" in players.nameable()
     assert "count" in rewards.names()

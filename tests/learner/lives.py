@@ -77,7 +77,6 @@ class Lives:
             final_obs=final_obs,
             final_index=np.array(final_index, np.int32).reshape(-1, 2),
             action=action,
-            action_mask=None,
             log_prob=zeros[:-1],
             value=zeros,
             final_value=np.zeros(len(final), np.float32),

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from learner.collective import free_address
+from learner.optim.collective import free_address
 
 ROOT = Path(__file__).resolve().parents[2]
 

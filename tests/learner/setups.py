@@ -4,10 +4,10 @@ from typing import Any
 
 from learner.algorithms import AlgorithmSetup
 from learner.algorithms.ppo import PPO, PPOConfig
-from learner.collective import Group
 from learner.config import LearnerConfig
 from learner.intrinsic import Intrinsic
-from learner.models.llm_policy import AnyPolicy
+from learner.models.language.llm_policy import AnyPolicy
+from learner.optim.collective import Group
 from learner.rewards import IntrinsicConfig
 
 

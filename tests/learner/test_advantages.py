@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learner.advantages import next_values, vtrace
+from learner.algorithms.ppo.advantages import next_values, vtrace
 
 
 def gae_by_definition(reward, value, following, done, discount, lam):

@@ -15,11 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learner import checkpoint
-from learner.checkpoint import Attempt, Superseded
+from learner import files as files_module
+from learner.files import Attempt, Superseded
 from learner.store import archive as module
 from learner.store.archive import ABOUT, Archive, ArchiveError
-from learner.store.grid import NOBODY, Grid
 from tests.learner.fault_points import interrupted
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -250,7 +249,7 @@ def test_an_older_attempt_that_is_told_late_does_no_harm(tmp_path, monkeypatch):
         stale.flush()
     second = Attempt.begin(tmp_path / "run" / "checkpoints")
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "newest_attempt", lambda _: first.number)
+        patch.setattr(files_module, "newest_attempt", lambda _: first.number)
         newer = opened(folder, attempt=Attempt(tmp_path / "elsewhere", second.number))  # it has looked already
         append(stale, [7])
         stale.flush()
@@ -507,58 +506,3 @@ def test_behaviours_of_another_kind_are_refused_and_change_nothing(tmp_path):
     with pytest.raises(TypeError, match="Cannot cast"):
         archive.append(ids, descriptors, {**payload, "parent": np.array([0.5, 1.5])})
     assert_holds(archive, [])
-
-
-# ---- a grid ---------------------------------------------------------------------------------------------------------
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    batches=st.lists(st.integers(0, 40), min_size=1, max_size=4),
-    qualities=st.booleans(),
-    seed=st.integers(0, 2**31),
-)
-def test_a_grid_keeps_the_best_of_each_cell(batches, qualities, seed):
-    random = np.random.default_rng(seed)
-    total = sum(batches)
-    descriptors = random.integers(-2, 14, (total, 2)) / 2.0  # many lie on borders, some outside of [0, 6] x [0, 3]
-    quality = random.integers(0, 4, total).astype(float) if qualities else np.zeros(total)
-    grid = Grid([0, 0], [6, 3], [3, 2])
-    best: dict[tuple[int, int], tuple[float, int]] = {}
-    for batch in np.split(np.arange(total), np.cumsum(batches)[:-1]):
-        for i in batch.tolist():
-            x, y = descriptors[i]
-            cell = (min(max(int(np.floor(x / 2)), 0), 2), min(max(int(np.floor(y / 1.5)), 0), 1))
-            if cell not in best or quality[i] > best[cell][0]:
-                best[cell] = quality[i], i
-        elites = {i for _, i in best.values()}
-        became = grid.add(batch, descriptors[batch], quality[batch] if qualities else None)
-        assert became.tolist() == [i in elites for i in batch.tolist()]
-    expected = np.full((3, 2), NOBODY)
-    for cell, (_, i) in best.items():
-        expected[cell] = i
-    assert grid.elite.tolist() == expected.ravel().tolist()
-    assert grid.coverage == grid.filled / 6 == len(best) / 6
-    assert [added for added, _ in grid.curve] == np.cumsum(batches).tolist()
-    assert grid.curve[-1] == (total, len(best))
-    assert grid.outside == sum(not (0 <= x <= 6 and 0 <= y <= 3) for x, y in descriptors.tolist())
-    assert (grid.quality[grid.elite == NOBODY] == -np.inf).all()
-
-
-def test_a_grid_in_three_dimensions_numbers_cells_in_c_order():
-    grid = Grid([0, 0, 0], [1, 1, 1], [2, 3, 4])
-    places = np.stack(np.meshgrid(*[(np.arange(n) + 0.5) / n for n in (2, 3, 4)], indexing="ij"), -1).reshape(-1, 3)
-    assert grid.cell(places).tolist() == list(range(24))
-    assert grid.cell(np.ones((1, 3))).tolist() == [23]
-
-
-def test_grids_and_numbers_that_make_no_sense_are_refused():
-    for low, high, cells in (([0], [1, 2], [3]), ([0], [0], [3]), ([0], [1], [0]), ([], [], [])):
-        with pytest.raises(ValueError, match="a grid "):
-            Grid(low, high, cells)
-    grid = Grid([0], [1], [2])
-    with pytest.raises(ValueError, match="not finite"):
-        grid.add(np.array([0]), np.array([[np.nan]]))
-    with pytest.raises(ValueError, match="not finite"):
-        grid.add(np.array([0]), np.array([[0.5]]), np.array([np.inf]))
-    assert grid.filled == 0

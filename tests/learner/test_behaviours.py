@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from actors.behaviours.novelty import NoveltyPlayer, PlayerSetup
 from envs import navigation
+from envs.navigation import PARAMETERS
 from learner.behaviours import trials, words
 from learner.behaviours.agreement import agreement, kendall, pearson, ranks, spearman
 from learner.behaviours.clusters import centres, nearest
+from learner.behaviours.demonstrations import UNKNOWN
 from learner.behaviours.gather import GatherConfig, gather, groups, joined, nearby
 from learner.behaviours.table import Behaviours, split
-from learner.search import PARAMETERS, columns
-from learner.sequences import UNKNOWN
+from learner.search.novelty_search import columns
 from learner.store.archive import Archive, ArchiveError
 from learner.store.episodes import EpisodeStore, StoreError
 

@@ -7,7 +7,7 @@ from ipaddress import ip_address
 import psutil
 import pytest
 
-from learner.collective import Group
+from learner.optim.collective import Group
 from tests.learner.ranks import both
 
 

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learner.models import decoder as module
-from learner.models.decoder import Decoder
+from learner.models.sequence import decoder as module
+from learner.models.sequence.decoder import Decoder
 
 WIDTH, HEADS = 24, 3
 LENGTHS = [5, 1, 9, 3]

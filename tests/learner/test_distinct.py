@@ -11,15 +11,15 @@ import torch
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor, wrappers
 from envs.api import Field
-from learner.adam import Adam, step_by_arrays
 from learner.algorithms.dqn import DQN, DQNConfig
-from learner.collective import Group
+from learner.algorithms.dqn.distinct import Remembered, distinct, texts_of
 from learner.config import LearnerConfig
-from learner.descent import descend
-from learner.distinct import Remembered, distinct, texts_of
 from learner.goals import GoalsConfig
 from learner.group import build_policy, get_weights
 from learner.models import PolicyConfig
+from learner.optim.adam import Adam, step_by_arrays
+from learner.optim.collective import Group
+from learner.optim.descent import descend
 from tests.learner.setups import rank_of
 
 WORLDS = {

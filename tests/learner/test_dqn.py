@@ -10,15 +10,16 @@ import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor
 from cluster import run as controller
 from cluster.config import compose
-from cluster.overrides import UsageError
-from learner import checkpoint, precision
+from learner import checkpoint
 from learner.algorithms.dqn import DQN, DQNConfig
-from learner.collective import Group
 from learner.config import LearnerConfig
 from learner.group import build_policy, get_weights, set_weights
 from learner.models import PolicyConfig
-from learner.precision import arithmetic
+from learner.optim import precision
+from learner.optim.collective import Group
+from learner.optim.precision import arithmetic
 from learner.setup import LearnerSetup
+from llm_service.errors import UsageError
 from tests.learner.ranks import both
 from tests.learner.setups import rank_of
 

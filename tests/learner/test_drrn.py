@@ -11,17 +11,17 @@ import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor
 from cluster import run as controller
 from cluster.config import compose
-from cluster.overrides import UsageError
 from envs.api import EnvSpec, Field
 from learner.algorithms.dqn import DQN, DQNConfig
+from learner.algorithms.dqn.distinct import distinct, texts_of
 from learner.algorithms.ppo import PPOConfig
 from learner.config import LearnerConfig
-from learner.distinct import distinct, texts_of
 from learner.group import build_policy, get_weights, set_weights
 from learner.history import FIELD, remembered
 from learner.models import PolicyConfig
-from learner.models.prompt import PromptConfig
-from learner.models.text import GRUText
+from learner.models.language.prompt import PromptConfig
+from learner.models.text_encoder import GRUText
+from llm_service.errors import UsageError
 from tests.learner.setups import rank_of
 from tests.learner.test_distinct import plain_loss, sample_of
 

@@ -7,8 +7,8 @@ import threading
 import numpy as np
 import pytest
 
-from learner import checkpoint
-from learner.checkpoint import Superseded, begin_attempt
+from learner import checkpoint, files
+from learner.files import Superseded, begin_attempt
 from tests.learner.fault_points import interrupted, lose
 
 
@@ -36,7 +36,7 @@ def everything(folder):
 
 def test_numbers_count_from_one_and_say_where(tmp_path):
     assert [begin_attempt(tmp_path / "checkpoints") for _ in range(3)] == [1, 2, 3]
-    assert checkpoint.newest_attempt(tmp_path / "checkpoints") == 3
+    assert files.newest_attempt(tmp_path / "checkpoints") == 3
     says = json.loads((tmp_path / "checkpoints/attempts/00000002").read_text())
     assert says["host"] == os.uname().nodename
     assert says["pid"] == os.getpid()
@@ -208,7 +208,7 @@ def test_an_older_attempt_that_is_told_late_does_no_harm(tmp_path, monkeypatch):
     save(tmp_path, second, 101)
     (tmp_path / ".v00000102-a0002").mkdir()  # the newer one is at it just now
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "newest_attempt", lambda _: first)
+        patch.setattr(files, "newest_attempt", lambda _: first)
         for version in range(103, 109):
             save(tmp_path, first, version, keep=2)
     assert (tmp_path / ".v00000102-a0002").is_dir()

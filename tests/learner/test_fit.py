@@ -14,9 +14,10 @@ from envs.text import text_hash
 from envs.toy import MISSIONS
 from learner import checkpoint
 from learner.config import LearnerConfig
-from learner.fit import FitConfig, FitSetup, Fitter, assert_suits, forward, held_out
+from learner.fit import FitSetup, Fitter, assert_suits, forward, held_out
 from learner.group import build_policy, get_weights, set_weights
 from learner.models import PolicyConfig
+from learner.parts import FitConfig
 from learner.store.episodes import EpisodeStore, EpisodeWriter, Layout, Steps, StoreError
 from tests.learner.ranks import both
 
@@ -62,7 +63,7 @@ def reference(fitter, steps):
     optimiser = torch.optim.AdamW(groups, eps=1e-5)
     for step in range(steps):
         fitter.step = step
-        rows = fitter.store.rows(fitter.epochs.batch(fitter.step))
+        rows = fitter.store.rows(fitter.batch(fitter.step))
         logits = torch.cat([logits for _, logits in forward(policy, fitter.store, rows)])
         optimiser.zero_grad(set_to_none=False)
         cross_entropy(logits, torch.from_numpy(rows.action)).backward()
@@ -103,7 +104,7 @@ def test_every_step_is_learned_from_once_an_epoch_and_held_out_ones_never(store)
     seen = []
     parts = max(1, round(len(fitter.training) / 32))
     for fitter.step in range(2 * parts):
-        seen.append(fitter.epochs.batch(fitter.step))
+        seen.append(fitter.batch(fitter.step))
     first, second = np.concatenate(seen[:parts]), np.concatenate(seen[parts:])
     assert sorted(first) == sorted(second) == fitter.training.tolist()
     assert first.tolist() != second.tolist()
@@ -194,7 +195,7 @@ def test_micro_batches_of_a_language_policy_add_up(tmp_path):
         store = write_store(tmp_path / str(budget))
         own = FitSetup(FitConfig(batch=24, validation=0.0), LEARNER, policy, SPEC, 7, store)
         fitter = Fitter(own)
-        rows = fitter.store.rows(fitter.epochs.batch(fitter.step))
+        rows = fitter.store.rows(fitter.batch(fitter.step))
         pieces = len(list(forward(fitter.policy, fitter.store, rows)))
         assert (pieces > 1) == (budget == 1)
         before = fitter.parameters.clone()

@@ -9,14 +9,15 @@ import torch
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor
 from cluster.config import compose
-from cluster.overrides import UsageError
 from envs.api import EnvSpec, Field
 from learner.algorithms.dqn import DQN, DQNConfig
 from learner.config import LearnerConfig
 from learner.group import build_policy, get_weights
+from learner.models.config import PolicyConfig, visible
 from learner.models.frames import Frames
-from learner.models.policy import Policy, PolicyConfig, visible
+from learner.models.policy import Policy
 from learner.store.replay import Replay
+from llm_service.errors import UsageError
 from tests.learner.setups import rank_of
 
 ENV, OPTIONS = "crafter/Standard", {"length": 7, "observe": ["pixels", "feelings"]}

@@ -14,13 +14,11 @@ from actors import ActorsConfig, ActorSetup, RolloutActor
 from cluster import config as configuration
 from cluster import run as controller
 from cluster.config import compose
-from cluster.overrides import UsageError
 from envs.api import EnvSpec, Field
 from learner import checkpoint, rewards
 from learner.algorithms.dqn import DQNConfig
 from learner.algorithms.ppo import PPOConfig
 from learner.batch import collate
-from learner.collective import Group
 from learner.config import LearnerConfig
 from learner.curiosity import reading
 from learner.curiosity.moments import Moments
@@ -29,9 +27,11 @@ from learner.curiosity.visits import Visits
 from learner.group import Learner, get_weights
 from learner.intrinsic import build_intrinsic, views
 from learner.models import PolicyConfig
+from learner.optim.collective import Group
 from learner.rewards import IntrinsicConfig
 from learner.setup import LearnerSetup
 from learner.store.replay import Replay
+from llm_service.errors import UsageError
 from tests.learner.lives import FIELDS, Lives
 from tests.learner.ranks import both
 

@@ -24,10 +24,11 @@ from transformers import (
 import envs
 from actors.sampling import sample
 from actors.wrappers.history import History
+from learner.algorithms.ppo.losses import Loss, Steps
 from learner.group import build_policy, get_weights, set_weights
 from learner.history import FIELD, remembered
-from learner.losses import FORBIDDEN, Loss, Steps
 from learner.models import PolicyConfig
+from learner.models.language.llm_policy import FORBIDDEN
 from llm_service import tiny
 from llm_service.errors import UsageError
 from tests.learner.doors import Doors
@@ -449,7 +450,7 @@ def test_empty_places_are_never_sampled_and_get_no_gradient():
 
     taken = sample(logits, random.random(12, np.float32))[0]
     ones = np.ones(12, np.float32)
-    steps = Steps(taken, None, -ones, ones, ones, 0 * ones, ones)
+    steps = Steps(taken, -ones, ones, ones, 0 * ones, ones)
     seen = 0
     for rows, some, _ in policy.pieces(obs, env.texts):
         n, empty = len(rows), ~there[rows]

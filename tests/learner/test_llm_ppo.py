@@ -9,14 +9,14 @@ import torch
 
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor
-from learner.advantages import next_values, vtrace
+from learner.algorithms.ppo.advantages import next_values, vtrace
+from learner.algorithms.ppo.losses import REPORT, Steps
 from learner.batch import collate
-from learner.collective import Group
 from learner.config import LearnerConfig
 from learner.group import build_policy, get_weights
 from learner.history import remembered, remembers
-from learner.losses import REPORT, Steps
-from learner.models.llm_policy import LanguagePolicy
+from learner.models.language.llm_policy import LanguagePolicy
+from learner.optim.collective import Group
 from tests.learner.doors import Doors
 from tests.learner.ranks import both
 from tests.learner.setups import ppo_of
@@ -131,7 +131,7 @@ def by_the_book(policy, chunks, config):
     advantage, target = vtrace(*given)
     advantage = ((advantage - advantage.mean()) / (advantage.std() + 1e-8)).astype(np.float32)
     columns = (batch.log_prob, advantage, rho, batch.value[:-1], target)
-    steps = Steps(batch.action.ravel(), None, *(column.ravel() for column in columns))
+    steps = Steps(batch.action.ravel(), *(column.ravel() for column in columns))
     obs = {name: column.numpy() for name, column in batch.flat_obs.items()}
     logits, values = reference(policy, obs, batch.texts)
     terms = loss_terms(logits, values, steps, config.clip, config.value_clip)
@@ -200,7 +200,7 @@ def test_the_value_of_a_step_learns_from_its_own_target_alone():
     n = len(rows)
     assert values.shape == (n,)
     ones, logits, values = np.ones(n, np.float32), logits.detach().numpy(), values.detach().numpy()
-    steps = Steps(batch.action.ravel()[rows], None, -ones, ones, ones, values, values + 1)
+    steps = Steps(batch.action.ravel()[rows], -ones, ones, ones, values, values + 1)
     loss = learner._terms(0).loss
     _, before, _ = loss.gradient(logits, values, steps)
     for row in range(n):

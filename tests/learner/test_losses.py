@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from learner.losses import REPORT, Loss, Steps, log_prob
+from learner.algorithms.ppo.losses import REPORT, Loss, Steps
 
 
 def logits_of(*rows):
@@ -14,10 +14,10 @@ def logits_of(*rows):
     return np.log(np.array(rows, np.float32))
 
 
-def steps(action, old_log_prob, advantage, mask=None, weight=1.0, value=0.0, target=0.0):
+def steps(action, old_log_prob, advantage, weight=1.0, value=0.0, target=0.0):
     floats = (np.broadcast_to(np.float32(x), len(action)).copy() for x in (old_log_prob, advantage))
     rest = (np.broadcast_to(np.float32(x), len(action)).copy() for x in (weight, value, target))
-    return Steps(np.array(action), mask, *floats, *rest)
+    return Steps(np.array(action), *floats, *rest)
 
 
 def report_of(loss, logits, value, of):
@@ -64,16 +64,6 @@ def test_refuses_to_broadcast():
         ONLY_POLICY.gradient(np.zeros((3, 2), np.float32), np.zeros(3, np.float32), steps([0] * 4, 0.0, 0.0))
 
 
-def test_masked_actions_have_no_probability_no_entropy_and_no_gradient():
-    logits, mask = np.array([[0.0, 0.0, 50.0]], np.float32), np.array([[True, True, False]])
-    assert log_prob(logits, np.array([0]), mask)[0] == pytest.approx(math.log(0.5), rel=1e-5)
-    of = steps([0], math.log(0.5), 1.0, mask=mask)
-    d_logits, _, report = Loss(0.2, None, 0.0, 0.01).gradient(logits, np.zeros(1, np.float32), of)
-    assert report[REPORT.index("entropy")] == pytest.approx(math.log(2), rel=1e-5)
-    assert d_logits[0, 2] == 0
-    assert d_logits[0, 0] < 0 < d_logits[0, 1]
-
-
 def test_approximate_kl_and_clip_fraction():
     logits = logits_of([0.65, 0.35], [0.5, 0.5])
     report = report_of(ONLY_POLICY, logits, [0.0, 0.0], steps([0, 0], math.log(0.5), 1.0))  # ratios 1.3 and 1
@@ -81,17 +71,13 @@ def test_approximate_kl_and_clip_fraction():
     assert report["clip_fraction"] == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("value_clip", [None, 0.2])
-def test_the_gradient_is_that_of_the_formulas(value_clip, masked):
+def test_the_gradient_is_that_of_the_formulas(value_clip):
     random = np.random.default_rng(1)
     n, actions = 512, 5
-    mask = random.random((n, actions)) < 0.7 if masked else None
     action = random.integers(actions, size=n)
-    if masked:
-        mask[np.arange(n), action] = True
     old, advantage, value, old_value = random.normal(size=(4, n)).astype(np.float32)
-    of = Steps(action, mask, 0.3 * old - 1.6, advantage, random.random(n, np.float32), old_value, old_value + old)
+    of = Steps(action, 0.3 * old - 1.6, advantage, random.random(n, np.float32), old_value, old_value + old)
     value = (old_value + 0.3 * value).astype(np.float32)
     logits = random.normal(size=(n, actions)).astype(np.float32)
     d_logits, d_value, report = Loss(0.2, value_clip, 0.5, 0.03).gradient(logits, value, of)
@@ -107,8 +93,6 @@ def test_the_gradient_is_that_of_the_formulas(value_clip, masked):
 
 def reference(logits, value, of, clip, value_clip):
     """The terms of the loss as the papers write them, and the two statistics."""
-    if of.mask is not None:
-        logits = logits.masked_fill(~torch.from_numpy(of.mask), -1e30)
     log_probs = torch.log_softmax(logits, -1)
     old, advantage, weight, old_value, target = map(
         torch.from_numpy, (of.log_prob, of.advantage, of.weight, of.value, of.target)

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learner.novelty import Purpose, members, novelty, parents, polynomial_mutation, stream, survivors
-from learner.store.grid import Grid
+from learner.search.elites import cell_of
+from learner.search.novelty import Purpose, members, novelty, parents, polynomial_mutation, stream, survivors
 from learner.store.neighbours import Neighbours
 
 
@@ -189,9 +189,7 @@ def search(seed, generations, workers, newest=True):
 
 
 def coverage(places):
-    grid = Grid([-12, -12], [12, 12], [24, 24])
-    grid.add(np.arange(len(places)), places)
-    return grid.coverage
+    return len(np.unique(cell_of(places + 12, 24, 24.0))) / 24**2
 
 
 def test_a_search_is_the_same_however_its_workers_come_back():

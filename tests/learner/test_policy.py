@@ -27,7 +27,7 @@ def observations(spec, length, n, texts, seed=0):
     return made
 
 
-@pytest.mark.parametrize("network", networks())
+@pytest.mark.parametrize("network", networks.names())
 @pytest.mark.parametrize(
     ("memory", "head"), [("none", "actor_critic"), ("gru", "actor_critic"), ("none", "dueling"), ("gru", "dueling")]
 )
@@ -159,7 +159,7 @@ def test_weights_round_trip_and_refuse_another_shape():
 
 
 def test_the_weights_of_actor_and_critic_are_the_parameters_and_nothing_else():
-    for network in networks():
+    for network in networks.names():
         policy = build_policy(PolicyConfig(network=network, memory="gru", hidden=16), envs.spec("babyai/GoToLocal"), 0)
         assert list(get_weights(policy)) == [name for name, _ in policy.named_parameters()]
 

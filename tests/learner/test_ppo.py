@@ -1,7 +1,6 @@
 """An update is the one that PPO's papers and plain PyTorch give: same minibatches, same parameters afterwards."""
 
 import copy
-import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,12 +10,12 @@ import torch
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor
 from cluster.config import compose
-from cluster.overrides import UsageError
-from learner import precision
-from learner.advantages import next_values, vtrace
+from learner.algorithms.ppo.advantages import next_values, vtrace
 from learner.batch import collate
 from learner.group import build_policy, get_weights
 from learner.models import PolicyConfig
+from learner.optim import precision
+from llm_service.errors import UsageError
 from tests.learner.setups import ppo_of
 from tests.learner.test_losses import Steps
 from tests.learner.test_losses import reference as loss_terms
@@ -42,14 +41,6 @@ def trained(policy, differs=0):
     return policy
 
 
-def mask_some(chunk):
-    """Forbid actions that were not taken."""
-    random = np.random.default_rng(chunk.actor)
-    mask = random.random((*chunk.value.shape, 3)) < 0.7
-    np.put_along_axis(mask[:-1], chunk.action[..., None], True, -1)
-    return dataclasses.replace(chunk, action_mask=mask)
-
-
 def reference_update(policy, batch, config):
     """PPO by the book: automatic differentiation, torch's Adam and clipping, one parameter at a time."""
     optimiser = torch.optim.Adam(policy.parameters(), lr=config.learning_rate, eps=1e-5)
@@ -66,8 +57,6 @@ def reference_update(policy, batch, config):
     if not batch.fresh:
         with torch.no_grad():
             logits, values, states, codes = evaluate()
-            if batch.mask is not None:
-                logits = logits.masked_fill(~torch.from_numpy(batch.mask[:-1]), -1e30)
             log_prob = torch.log_softmax(logits, -1).gather(-1, action[..., None])[..., 0].numpy()
             at = torch.from_numpy(batch.final_index).long()
             state = None if states is None else states[at[:, 0], at[:, 1]]
@@ -84,8 +73,7 @@ def reference_update(policy, batch, config):
             t, e = (x.ravel() for x in np.broadcast_arrays(t, e))
             logits, values, _, _ = evaluate()  # of everything: wasteful, and the same
             columns = (log_prob, advantage, np.minimum(rho, 1), value[:-1], target)
-            mask = None if batch.mask is None else batch.mask[:-1][t, e]
-            of = Steps(batch.action[t, e], mask, *(column[t, e] for column in columns))
+            of = Steps(batch.action[t, e], *(column[t, e] for column in columns))
             terms = loss_terms(logits[t, e], values[:-1][t, e], of, config.clip, config.value_clip)
             loss = terms[0] + config.value_coefficient * terms[1] - config.entropy_coefficient * terms[2]
             optimiser.zero_grad()
@@ -109,8 +97,6 @@ def reference_update(policy, batch, config):
 def test_an_update_is_that_of_plain_pytorch(env, policy, learner, lag):
     chosen = PolicyConfig(hidden=16, **policy)
     spec, chunks = play(env, chosen, version=VERSION - lag)
-    if env == "toy/Line":
-        chunks = [mask_some(chunk) for chunk in chunks]
     config = {"minibatch": 60, "epochs": 3, "anneal": False, "learning_rate": 1e-3} | learner
     ours, theirs = (trained(build_policy(chosen, spec, 0)) for _ in range(2))
     before = get_weights(ours)

@@ -11,8 +11,8 @@ from envs.babyai.levels import HELD_OUT
 from envs.babyai.missions import parse
 from learner.group import build_policy
 from learner.history import FIELD, remembered
-from learner.models.policy import PolicyConfig
-from learner.probes import PROBES, probe
+from learner.models.config import PolicyConfig
+from learner.models.language.probes import PROBES, probe
 from llm_service import tiny
 
 WORLD = "babyai/MixedTrainLocal"

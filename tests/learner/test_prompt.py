@@ -11,9 +11,9 @@ from transformers import PreTrainedTokenizerFast
 import envs
 from envs.babyai.world import ACTION_NAMES
 from learner.history import FIELD, remembered
-from learner.models.policy import PolicyConfig
-from learner.models.prompt import WORDINGS, Prompt, PromptConfig, check_prompt
-from learner.models.rewording import ACTIONS, REWORDINGS, TRAINING, rewording
+from learner.models.config import PolicyConfig
+from learner.models.language.prompt import WORDINGS, Prompt, PromptConfig, check_prompt
+from learner.models.language.rewording import ACTIONS, REWORDINGS, TRAINING, rewording
 from llm_service import tiny
 from llm_service.scoring.tokens import Boundary
 

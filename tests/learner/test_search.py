@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from actors.behaviours.novelty import NoveltyPlayer, PlayerSetup
 from envs import navigation
-from learner.elites import Elites, cell_of
-from learner.novelty import Purpose, members, parents, polynomial_mutation, stream
-from learner.search import PARAMETERS, NoveltySearch, Played, SearchConfig, columns, first_weights
+from envs.navigation import LAYERS, PARAMETERS
+from learner.search.config import SearchConfig
+from learner.search.elites import Elites, cell_of
+from learner.search.novelty import Purpose, members, parents, polynomial_mutation, stream
+from learner.search.novelty_search import NoveltySearch, Played, columns, first_weights
 from learner.store.archive import Archive
 
 STEPS = 3
@@ -27,7 +29,7 @@ def play(weights):
 
 def search(folder, config=SMALL, batch=8, seed=3):
     archive = Archive(folder, 2, columns(PARAMETERS, STEPS), {}, config.neighbours)
-    return NoveltySearch(config, config.thresholds[0], archive, seed, batch, 600.0)
+    return NoveltySearch(config, config.thresholds[0], archive, seed, batch, 600.0, LAYERS)
 
 
 def run(found, order=None, until=None):
@@ -52,7 +54,7 @@ def contents(found):
 def reference(config, seed):
     """The same search written as the paper tells it, with lists and all distances. Ids and novelties of its archive."""
     weights = polynomial_mutation(
-        first_weights(config.population, stream(seed, 0, Purpose.PARENTS)), stream(seed, 0, Purpose.MUTATION)
+        first_weights(LAYERS, config.population, stream(seed, 0, Purpose.PARENTS)), stream(seed, 0, Purpose.MUTATION)
     )
     people = [(i, w, play(w[None]).descriptor[0]) for i, w in enumerate(weights)]
     archive, count = {}, len(people)
@@ -186,7 +188,7 @@ def test_a_grid_that_cannot_be_is_a_sentence(words, sentence):
 
 def test_first_weights_are_drawn_as_torch_draws_them():
     torch = pytest.importorskip("torch")
-    drawn = first_weights(4000, np.random.default_rng(0))
+    drawn = first_weights(LAYERS, 4000, np.random.default_rng(0))
     sizes = [5, 10, 10, 10, 2]
     layers = [torch.nn.Linear(a, b) for a, b in pairwise(sizes)]
     at = 0

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from envs.api import Episodes, Field
 from envs.text import text_hash
-from learner.checkpoint import Attempt, Superseded
+from learner.files import Attempt, Superseded
 from learner.store.episodes import (
     EpisodeStore,
     EpisodeWriter,

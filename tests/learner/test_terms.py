@@ -6,14 +6,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learner.collective import Group
-from learner.losses import FORBIDDEN, Steps, pull, token_gradient
-from learner.value_scale import ValueScale
+from learner.algorithms.ppo.losses import Steps, pull, token_gradient
+from learner.algorithms.ppo.value_scale import ValueScale
+from learner.models.language.llm_policy import FORBIDDEN
+from learner.optim.collective import Group
 
 
 def steps(n, advantage, weight):
     nothing = np.zeros(n, np.float32)
-    return Steps(np.zeros(n, np.int64), None, nothing, advantage, weight, nothing, nothing)
+    return Steps(np.zeros(n, np.int64), nothing, advantage, weight, nothing, nothing)
 
 
 @settings(max_examples=30, deadline=None)

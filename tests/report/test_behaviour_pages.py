@@ -14,11 +14,11 @@ import pytest
 import safetensors.numpy
 
 from cluster import agreement_page, behaviour_pages, deployed, house_plan, plots, report
-from cluster.overrides import UsageError
 from envs import navigation
 from learner.behaviours.agreement import agreement
 from learner.behaviours.ratings import Ratings
 from learner.store.archive import Archive
+from llm_service.errors import UsageError
 from tests.report.behaviour_run import TEXTS, pixels, results, write_behaviours
 
 Read = Callable[[Path], tuple[str, Any]]

@@ -11,8 +11,8 @@ import pytest
 
 from cluster import run_data
 from cluster.compare import Side, changed, compare, final, verdict
-from cluster.overrides import UsageError
 from cluster.statistics import newcombe
+from llm_service.errors import UsageError
 
 MakeRun = Callable[..., Path]
 Read = Callable[[Path], tuple[str, Any]]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cluster import report, run_data
-from cluster.overrides import UsageError
+from llm_service.errors import UsageError
 
 MakeRun = Callable[..., Path]
 Read = Callable[[Path], tuple[str, Any]]

@@ -8,7 +8,7 @@ import safetensors.numpy
 from cluster.behaviours import BLOCK, CENTRES, BehaviourStage
 from cluster.stage import Outcome
 from learner.behaviours.clusters import centres
-from learner.sequences import Sequences
+from learner.behaviours.demonstrations import Sequences
 from learner.store.episodes import EpisodeStore
 
 

@@ -11,6 +11,7 @@ Every random choice is a function of (seed, number of the gradient step, rank), 
 
 config    DQNConfig, the keys `learner.dqn.*`, and what they must be
 update    DQN, one rank
+distinct  what is drawn more than once is judged once
 """
 
 from learner.algorithms.dqn.config import DQNConfig

@@ -7,7 +7,7 @@ from typing import Literal
 from envs.api import EnvSpec
 from envs.config import Part
 from learner.config import Configuration
-from learner.precision import halves
+from learner.optim.precision import halves
 
 
 class DQNConfig(Part):

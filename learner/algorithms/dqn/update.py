@@ -1,6 +1,6 @@
 """One rank of DQN: what it inserts and draws, its gradient step, its target.
 
-What is drawn is judged once where it is drawn more than once, texts too (`learner/distinct.py`). The limit is a pass of
+What is drawn is judged once where it is drawn more than once, texts too (`distinct.py`). The limit is a pass of
 the policy forward and backward over what was seen, one forward over what followed, by policy and by target, and Adam.
 """
 
@@ -19,19 +19,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from envs.api import Chunk, EnvSpec
-from learner.adam import Adam
 from learner.algorithms import Algorithm, AlgorithmSetup
 from learner.algorithms.dqn.config import DQNConfig, check_dqn
+from learner.algorithms.dqn.distinct import Remembered, distinct, texts_of
 from learner.batch import weigh
 from learner.checkpoint import Arrays, Checkpoint, part_of
 from learner.config import Configuration, LearnerConfig
 from learner.curiosity.steps import COLUMN
-from learner.descent import descend, side_by_side
-from learner.distinct import Remembered, distinct, texts_of
 from learner.intrinsic import Intrinsic
-from learner.models.policy import Policy, visible
+from learner.models.config import visible
+from learner.models.policy import Policy
 from learner.models.q import project
-from learner.precision import arithmetic, halves
+from learner.optim.adam import Adam
+from learner.optim.descent import descend, side_by_side
+from learner.optim.precision import arithmetic, halves
 from learner.setup import LearnerSetup
 from learner.store.columns import ReplayError
 from learner.store.replay import Replay, Rewards, Sample, Walk

@@ -10,11 +10,13 @@ update, and each step is weighted by the clipped ratio of that policy to the one
 
 Every random choice is a function of (seed, version, rank), so counters are all the random state there is to save.
 
-config     PPOConfig, the keys `learner.ppo.*`, and what they must be
-update     PPO, one rank
-outputs    what a policy says of a batch
-
-Its loss is `learner/losses.py`, its advantages are `learner/advantages.py`.
+config         PPOConfig, the keys `learner.ppo.*`, and what they must be
+update         PPO, one rank
+outputs        what a policy says of a batch
+advantages     V-trace and GAE in one recursion
+losses         the loss and its gradient
+value_scale    the units of values
+origin         the policy that training began with, to stay near it
 """
 
 from learner.algorithms.ppo.config import PPOConfig

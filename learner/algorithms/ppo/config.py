@@ -7,8 +7,8 @@ from typing import Literal
 from envs.api import EnvSpec
 from envs.config import Part
 from learner.config import Configuration
+from learner.optim.precision import halves
 from learner.parts import GuideConfig
-from learner.precision import halves
 
 
 class PPOConfig(Part):

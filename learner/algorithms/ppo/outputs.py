@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from learner.batch import Batch, arrays, flattened
-from learner.models.llm_policy import LanguagePolicy
+from learner.models.language.llm_policy import LanguagePolicy
 from learner.models.policy import Policy
-from learner.precision import arithmetic
+from learner.optim.precision import arithmetic
 
 
 class Outputs:

@@ -17,20 +17,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from envs.api import Chunk, EnvSpec
-from learner import losses
-from learner.adam import Adam
-from learner.advantages import next_values, vtrace
 from learner.algorithms import Algorithm, AlgorithmSetup
+from learner.algorithms.ppo import losses
+from learner.algorithms.ppo.advantages import next_values, vtrace
 from learner.algorithms.ppo.config import PPOConfig, check_ppo
+from learner.algorithms.ppo.origin import Origin
 from learner.algorithms.ppo.outputs import Outputs, numbers
+from learner.algorithms.ppo.value_scale import ValueScale
 from learner.batch import Batch, arrays, collate
 from learner.checkpoint import Arrays
 from learner.config import Configuration
-from learner.descent import descend, side_by_side
-from learner.models.llm_policy import LanguagePolicy
-from learner.origin import Origin
-from learner.precision import halves
-from learner.value_scale import ValueScale
+from learner.models.language.llm_policy import LanguagePolicy
+from learner.optim.adam import Adam
+from learner.optim.descent import descend, side_by_side
+from learner.optim.precision import halves
 
 REPORT = (*losses.REPORT, "reference_kl", "gradient_norm", "skipped")
 HOLD = 1.0
@@ -140,7 +140,6 @@ class PPO(Algorithm):
             told, wanted = self.scale.normalise(told), self.scale.normalise(wanted)
         steps = losses.Steps(
             action=batch.action.ravel(),
-            mask=None if batch.mask is None else batch.mask[:-1].reshape(rho.size, -1),
             log_prob=old_log_prob.ravel(),
             advantage=advantage.astype(np.float32).ravel(),
             weight=np.minimum(rho, np.float32(1)).ravel(),
@@ -174,8 +173,7 @@ class PPO(Algorithm):
         if batch.fresh:
             return batch.log_prob, batch.value, batch.final_value
         logits, value, final_value = self.outputs.whole(batch)
-        mask = None if batch.mask is None else batch.mask[:-1].reshape(batch.action.size, -1)
-        log_prob = losses.log_prob(logits, batch.action.ravel(), mask)
+        log_prob = losses.log_prob(logits, batch.action.ravel())
         return log_prob.reshape(batch.action.shape), value, final_value
 
     def _terms(self, env_steps: int) -> Terms:

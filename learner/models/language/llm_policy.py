@@ -26,15 +26,17 @@ from torch import Tensor, nn
 
 from envs.api import EnvSpec
 from learner.history import CANDIDATES
-from learner.losses import FORBIDDEN
 from learner.models.config import LanguageModelConfig, PolicyConfig
-from learner.models.language_model import inspect, load, skeleton
+from learner.models.language.language_model import inspect, load, skeleton
+from learner.models.language.prompt import check_prompt
+from learner.models.language.prompter import Asked, Prompter, Rows, Texts, check_names
 from learner.models.policy import Policy
-from learner.models.prompt import check_prompt
-from learner.models.prompter import Asked, Prompter, Rows, Texts, check_names
 from llm_service.errors import ContextTooLong, UsageError
 from llm_service.scoring.scorer import Question, Scorer, Scores
 from llm_service.scoring.trie import Tokens
+
+FORBIDDEN = np.float32(-1e30)
+"""Logit of an action that a state does not have: its probability is exactly 0, and so is its gradient."""
 
 
 class Parts(nn.Module):

@@ -30,7 +30,7 @@ from pydantic import Field
 
 from envs.api import EnvSpec
 from envs.config import Part
-from learner.models.rewording import TRAINING, rewording
+from learner.models.language.rewording import TRAINING, rewording
 from llm_service.scoring.tokens import Boundary
 from llm_service.scoring.trie import Tokens
 
@@ -54,7 +54,7 @@ class PromptConfig(Part):
     synonyms: float = 0.0
     """Training: share of states whose prompts have other names for actions, things and colours."""
     reword: str = "none"
-    """Evaluation: a published test of other words; `learner/models/rewording.py` has their names."""
+    """Evaluation: a published test of other words; `learner/models/language/rewording.py` has their names."""
 
 
 class Wording(NamedTuple):

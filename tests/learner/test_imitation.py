@@ -10,11 +10,11 @@ import torch
 
 from envs.api import Episodes, Field
 from learner import checkpoint
+from learner.behaviours.demonstrations import UNKNOWN, Sequences
+from learner.behaviours.imitation import SequenceConfig, SequenceFitter, SequenceSetup
 from learner.config import LearnerConfig
-from learner.models.behaviour import BehaviourConfig, BehaviourModel
-from learner.models.choice import Choice
-from learner.sequence import SequenceConfig, SequenceFitter, SequenceSetup
-from learner.sequences import UNKNOWN, Sequences
+from learner.models.sequence.behaviour_transformer import BehaviourConfig, BehaviourModel
+from learner.models.sequence.choice import Choice
 from learner.store.episodes import EpisodeStore, EpisodeWriter, Layout, Steps
 from llm_service.errors import UsageError
 from tests.learner.ranks import both
@@ -159,7 +159,7 @@ def reference(fitter, steps):
     losses = []
     for step in range(steps):
         fitter.step = step
-        rows = fitter.epochs.batch(fitter.step)
+        rows = fitter.batch(fitter.step)
         told = fitter.data.read(rows, np.random.default_rng([fitter.seed, 1, step]).random(len(rows)))
         optimiser.zero_grad(set_to_none=False)
         loss = model.loss(told)["loss"] / sum(told.steps)
@@ -213,7 +213,7 @@ def test_every_sequence_is_learned_from_once_an_epoch_and_held_out_ones_never(st
     fitter = SequenceFitter(setup(store))
     batches = []
     for fitter.step in range(4):
-        batches.append(fitter.epochs.batch(fitter.step).tolist())
+        batches.append(fitter.batch(fitter.step).tolist())
     assert sorted(batches[0] + batches[1]) == sorted(batches[2] + batches[3]) == [0, 1, 2, 3, 4, 6, 7]
     assert batches[:2] != batches[2:]
     told = fitter.ready()
@@ -286,7 +286,7 @@ def fit_as(folder, n, rank, address):
 def test_two_ranks_learn_what_one_does(store, capsys):
     fit_as(store, 1, 0, None)
     alone = json.loads(capsys.readouterr().out)
-    for rank in both("test_sequence", "fit_as", str(store), 2):
+    for rank in both("test_imitation", "fit_as", str(store), 2):
         for found, expected in zip(rank, alone, strict=True):
             np.testing.assert_allclose(found, expected, rtol=2e-4, atol=1e-5)
 

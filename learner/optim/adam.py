@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -60,6 +60,26 @@ class Adam:
         self.mean.copy_(torch.from_numpy(np.array(state["mean"])))
         self.square.copy_(torch.from_numpy(np.array(state["square"])))
         self.steps = int(state["steps"])
+
+
+class DecayingAdam(Adam):
+    """Adam whose decays are given. Parameters are changed by array operations, wherever they are."""
+
+    epsilon: ClassVar[float] = 1e-8  # added to the root of a mean square gradient
+
+    def __init__(self, parameters: Tensor, betas: Sequence[float]) -> None:
+        super().__init__(parameters)
+        self.betas = betas
+
+    def step(self, gradients: Sequence[Tensor], rate: float, factor: float = 1.0) -> None:
+        """One step of size `rate` against `factor` times the gradient [P], which comes in parts, in order."""
+        self.steps += 1
+        of_mean, of_square = self.betas
+        slope = torch.cat(list(gradients)) * factor
+        self.mean.lerp_(slope, 1 - of_mean)
+        self.square.lerp_(slope.square_(), 1 - of_square)
+        root = (self.square / (1 - of_square**self.steps)).sqrt_().add_(self.epsilon)
+        self.parameters.addcdiv_(self.mean, root, value=-rate / (1 - of_mean**self.steps))
 
 
 def step_by_arrays(

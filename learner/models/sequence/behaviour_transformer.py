@@ -30,9 +30,9 @@ from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
 from envs.config import Part
-from learner.models.choice import Choice
-from learner.models.decoder import INITIAL, Cache, Decoder
-from learner.precision import has_bfloat16
+from learner.models.sequence.choice import Choice
+from learner.models.sequence.decoder import INITIAL, Cache, Decoder
+from learner.optim.precision import has_bfloat16
 
 Weights = dict[str, NDArray[Any]]
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from learner.adam import Adam
-from learner.collective import Group
+from learner.optim.adam import Adam
+from learner.optim.collective import Group
 
 
 def side_by_side(parameters: Sequence[nn.Parameter]) -> tuple[Tensor, Tensor]:

@@ -18,65 +18,21 @@ Limit: a generation of 50 costs 1 ms here, where playing it costs 6.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
 
-from envs.config import Part
 from learner.checkpoint import Arrays
-from learner.elites import MOST, Elites
-from learner.novelty import Purpose, members, novelty, parents, polynomial_mutation, stream, survivors
+from learner.search.config import SearchConfig
+from learner.search.elites import Elites
+from learner.search.novelty import Purpose, members, novelty, parents, polynomial_mutation, stream, survivors
 from learner.store.archive import Archive, Columns
 
-LAYERS = ((5, 10), (10, 10), (10, 10), (10, 2))
-"""Inputs and outputs of the layers of a small policy; of each first the weights, then the biases."""
-
-
-class SearchConfig(Part):
-    """Novelty search. Players are the actors: `actors.n`."""
-
-    generations: int = Field(default=1000, ge=1)
-    """How many follow the first population."""
-    population: int = Field(default=50, ge=1)
-    """Policies that survive a generation."""
-    offspring: int = Field(default=50, ge=1)
-    """Policies that are new in a generation."""
-    ahead: int = Field(default=1, ge=1)
-    """Generations under way at once: 1 is synchronous; more keep many players busy, with small generations."""
-    neighbours: int = Field(default=15, ge=2)
-    """How many nearest behaviours novelty is the distance to, the behaviour itself among them."""
-    members: int = Field(default=6, ge=0)
-    """Candidates for the archive in each generation."""
-    thresholds: list[float] = Field(default=[0.5], min_length=1)
-    """Novelty, in world units, above which a candidate is kept; for each a search and an archive of its own."""
-    eta: float = Field(default=5.0, ge=0)
-    """Of polynomial mutation: larger means smaller steps."""
-    low: float = -1.0
-    """Smallest weight."""
-    high: float = 1.0
-    """Largest weight."""
-    probability: float = Field(default=0.1, ge=0, le=1)
-    """Share of weights that a mutation moves."""
-    cells: int = Field(default=0, ge=0, le=1000)
-    """Cells along each side of the grid of the best, for where a behaviour ends; 0: no grid."""
-    halfway: int = Field(default=1, ge=1, le=100)
-    """Likewise for where it is half way; 1 keeps one way to each end, more keep several."""
-    parents: Literal["population", "grid"] = "population"
-    """What offspring are made from."""
-
-    @model_validator(mode="after")
-    def _grid(self) -> SearchConfig:
-        total = (self.cells * self.halfway) ** 2
-        if total > MOST:
-            raise ValueError(
-                f"method.search.cells={self.cells} and halfway={self.halfway} make {total:,} cells: at most {MOST:,}"
-            )
-        if self.parents == "grid" and not self.cells:
-            raise ValueError("method.search.parents=grid needs a grid: set method.search.cells")
-        return self
+Layers = Sequence[tuple[int, int]]
+"""Inputs and outputs of each layer of a policy; of each first the weights, then the biases."""
 
 
 @dataclass(frozen=True)
@@ -124,10 +80,10 @@ def columns(parameters: int, length: int) -> Columns:
     }
 
 
-def first_weights(count: int, generator: np.random.Generator) -> NDArray[np.float32]:
+def first_weights(layers: Layers, count: int, generator: np.random.Generator) -> NDArray[np.float32]:
     """Weights [count, P] drawn as `torch.nn.Linear` draws its own: uniform within 1 / sqrt(inputs)."""
     parts = []
-    for inputs, outputs in LAYERS:
+    for inputs, outputs in layers:
         bound = inputs**-0.5
         parts.append(generator.uniform(-bound, bound, (count, (inputs + 1) * outputs)))
     return np.concatenate(parts, 1).astype(np.float32)
@@ -153,6 +109,7 @@ class NoveltySearch:
         seed: root of its random numbers.
         batch: policies that a player gets at once.
         size: world units of a side of the world; only the grid needs it.
+        layers: of a policy.
 
     Attributes:
         closed: generations that are through, the first population among them.
@@ -160,15 +117,23 @@ class NoveltySearch:
     """
 
     def __init__(
-        self, config: SearchConfig, threshold: float, archive: Archive, seed: int, batch: int, size: float
+        self,
+        config: SearchConfig,
+        threshold: float,
+        archive: Archive,
+        seed: int,
+        batch: int,
+        size: float,
+        layers: Layers,
     ) -> None:
         self.config, self.threshold, self.archive = config, threshold, archive
-        self.seed, self.batch = seed, batch
-        self.grid = Elites(config.cells, config.halfway, size, PARAMETERS) if config.cells else None
+        self.seed, self.batch, self.layers = seed, batch, layers
+        parameters = sum((inputs + 1) * outputs for inputs, outputs in layers)
+        self.grid = Elites(config.cells, config.halfway, size, parameters) if config.cells else None
         self.closed = 0
         self.novelty = 0.0
         self.ids = np.zeros(0, np.int64)
-        self.weights = np.zeros((0, PARAMETERS), np.float32)
+        self.weights = np.zeros((0, parameters), np.float32)
         self.played: Played | None = None  # of the population
         self._open: dict[int, _Generation] = {}
         self._drawn = 0
@@ -218,7 +183,7 @@ class NoveltySearch:
     def _begin(self, number: int) -> None:
         config, generator = self.config, stream(self.seed, number, Purpose.PARENTS)
         if number == 0:
-            start = first_weights(config.population, generator).clip(config.low, config.high)
+            start = first_weights(self.layers, config.population, generator).clip(config.low, config.high)
         elif self.grid is not None and config.parents == "grid":
             start = self.grid.weights[parents(len(self.grid), config.offspring, generator)]
         else:
@@ -311,10 +276,3 @@ class NoveltySearch:
             number: _Generation(under_way[f"{number}.ids"].copy(), under_way[f"{number}.weights"].copy())
             for number in range(self.closed, self._drawn)
         }
-
-
-TENTHS = 10.0
-"""Wheel speeds are stored in tenths of world units a step, which is what small policies choose from."""
-
-PARAMETERS = sum((inputs + 1) * outputs for inputs, outputs in LAYERS)
-"""Weights of a small policy: 302."""

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from envs.api import EnvSpec, Field
-from learner.models.policy import Observations, PolicyConfig
+from learner.models.config import PolicyConfig
+from learner.models.policy import Observations
 
 NUMBERS = "all numbers"  # the key of what is not text among the inputs; no field is named so
 

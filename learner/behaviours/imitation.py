@@ -1,48 +1,39 @@
 """Fitting a sequence model to recorded episodes: behavioural cloning of a text's and a target's deeds, one rank of it.
 
-    Sequences ──> in an order of their own each epoch ──> batch, dealt to the ranks
-              ──> pieces of some thousand tokens: loss, gradients add up ──> averaged over ranks, clipped, AdamW
+    Sequences ──> batch ──> pieces of some thousand tokens: loss, gradients add up
 
-The loss is a mean over the steps of the batch, whoever computes them. The step size rises linearly and falls along a
-cosine, at every step (Loshchilov & Hutter 2017); weight decay is decoupled and for matrices only (the same, 2019).
-What step k learns from is a function of (seed, k), what it drops of (seed, k, rank): a checkpoint is arrays and a
-counter. A text is drawn anew each time, where an episode has several.
+The loss is a mean over the steps of the batch, whoever computes them. What step k drops is a function of (seed, k,
+rank). A text is drawn anew each time, where an episode has several.
 
-The limit is the decoder's arithmetic (`learner/models/decoder.py`); reading takes some microseconds a step.
+The limit is the decoder's arithmetic (`learner/models/sequence/decoder.py`); reading takes some microseconds a step.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field
-from torch import Tensor
 
 from envs.config import Part
-from learner import checkpoint
-from learner.adam import Adam
-from learner.collective import Group
+from learner.behaviours.demonstrations import Sequences, Texts
 from learner.config import LearnerConfig
-from learner.descent import descend, side_by_side
-from learner.epochs import Epochs
-from learner.models.behaviour import BehaviourConfig, BehaviourModel, Scales, Weights
-from learner.sequences import Sequences, Texts
+from learner.models.sequence.behaviour_transformer import BehaviourConfig, BehaviourModel, Scales, Weights
+from learner.optim.adam import DecayingAdam
+from learner.optim.collective import Group
+from learner.optim.supervised import Supervised
+from learner.parts import step_size
 from learner.store.episodes import EpisodeStore
 from llm_service.errors import UsageError
 
 VALIDATED = 512
 """Held-out sequences that are looked at each time, always the same ones."""
-
-
-EPSILON = 1e-8
-"""Added to the root of a mean square gradient."""
 
 
 class SequenceConfig(Part):
@@ -84,10 +75,7 @@ class SequenceConfig(Part):
 
     def step_size(self, step: int) -> float:
         """AdamW's step size for step 0, 1, ..., `steps` - 1."""
-        if step < self.warmup:
-            return self.learning_rate * (step + 1) / self.warmup
-        fallen = 0.5 * (1 + math.cos(math.pi * (step - self.warmup) / max(1, self.steps - self.warmup)))
-        return self.least_rate + (self.learning_rate - self.least_rate) * fallen
+        return step_size(step, self, self.least_rate)
 
 
 @dataclass(frozen=True)
@@ -109,25 +97,22 @@ class SequenceSetup:
     longest: tuple[int, int] = (0, 0)  # tokens of a text, steps, that the model shall know of; at least those there are
 
 
-class SequenceFitter:
-    """A role. Methods are called by the controller, one at a time, on all ranks alike.
-
-    Attributes:
-        step: gradient steps taken.
+class SequenceFitter(Supervised):
+    """One rank. Its accuracy is the share of steps whose clusters were the most probable.
 
     Raises:
         UsageError: what is to be learned does not fit together.
         ValueError: the model cannot be built.
     """
 
+    RATE: ClassVar[str] = "the learning_rate"
+
     def __init__(self, setup: SequenceSetup, rank: int = 0, address: str | None = None) -> None:
         torch.set_num_threads(setup.learner.threads)
-        self.config, self.seed = setup.config, setup.seed
         guided = "target" not in setup.config.model.blind_to
         given = (setup.episodes, setup.texts, setup.target, setup.config.stride, setup.odometry, guided)
         self.data = Sequences(EpisodeStore(setup.store), *given)
-        self.training, self.validation = np.flatnonzero(~setup.held_out), np.flatnonzero(setup.held_out)
-        if not len(self.training):
+        if setup.held_out.all():
             raise UsageError(f"{setup.store}: no episode is left to learn from: hold out fewer")
         if [len(each) for each in setup.centres] != setup.config.clusters:
             counts = [len(each) for each in setup.centres]
@@ -135,20 +120,14 @@ class SequenceFitter:
         largest = max(int(text.max()) for own in setup.texts for text in own)
         if largest >= setup.vocabulary:
             raise UsageError(f"a text holds token {largest}, but the vocabulary has only {setup.vocabulary}")
-        random = np.random.default_rng(self.seed)
-        self.validation = np.sort(random.permutation(self.validation)[:VALIDATED])
-        torch.manual_seed(self.seed)
+        torch.manual_seed(setup.seed)
         longest = tuple(max(pair) for pair in zip(self.data.longest, setup.longest, strict=True))
         self.model = BehaviourModel(
             setup.config.model, setup.vocabulary, (longest[0], longest[1]), setup.centres, setup.scales
         )
-        parameters = list(self.model.parameters())
-        self._decays = torch.cat([torch.full_like(p.detach().ravel(), p.ndim > 1) for p in parameters])
-        self.parameters, self.gradient = side_by_side(parameters)
-        self.adam = DecayingAdam(self.parameters, setup.config.betas)
-        self.group = Group(rank, setup.learner.n, address)
-        self.rank, self.step = rank, 0
-        self.epochs = Epochs(self.training, self.config.batch, [self.seed, 0])
+        self.seed, group = setup.seed, Group(rank, setup.learner.n, address)
+        parameters, optimiser = list(self.model.parameters()), partial(DecayingAdam, betas=setup.config.betas)
+        super().__init__(setup.config, group, parameters, setup.held_out, VALIDATED, [setup.seed, 0], optimiser)
 
     def ready(self) -> dict[str, int]:
         """What there is to learn from, once the rank is built."""
@@ -158,19 +137,28 @@ class SequenceFitter:
         }
         return {"episodes": len(self.data)} | steps
 
+    def weights(self) -> Weights:
+        return self.model.weights()
+
     def load_weights(self, weights: Weights) -> None:
-        """Start from other weights."""
         self.model.load(weights)
 
-    def fit(self, steps: int) -> list[list[float]]:
-        """Take gradient steps. Returns loss, share of steps whose clusters were the most probable, and gradient norm.
-
-        Raises:
-            FloatingPointError: a gradient was not finite.
-        """
-        found = [self._fit_one() for _ in range(steps)]
-        sums = self.group.mean([number for loss, hits, _ in found for number in (loss, hits)])
-        return [[sums[2 * i], sums[2 * i + 1], norm] for i, (_, _, norm) in enumerate(found)]
+    def learn(self, batch: NDArray[np.int64]) -> tuple[float, float]:
+        # So that the mean over ranks is the sum over the batch, divided by its steps.
+        share = self.group.size / int(self.data.steps[batch].sum())
+        uniform = np.random.default_rng([self.seed, 1, self.step]).random(len(batch))  # which text, for each sequence
+        drops = np.random.SeedSequence([self.seed, self.step, self.group.rank])
+        torch.manual_seed(int(drops.generate_state(1)[0]))
+        self.model.train()
+        loss = hits = 0.0
+        own = slice(self.group.rank, None, self.group.size)
+        for rows, which in self._pieces(batch[own], uniform[own]):
+            found = self.model.loss(self.data.read(rows, which, self.config.blur, self.config.forget))
+            part = found["loss"] * share
+            part.backward()  # type: ignore[no-untyped-call]
+            loss += float(part.detach())
+            hits += float(found["hits"]) * share
+        return loss, hits
 
     def validate(self) -> dict[str, float]:
         """Means over the steps of held-out sequences; empty if there are none.
@@ -183,7 +171,7 @@ class SequenceFitter:
         self.model.eval()
         sums = dict.fromkeys(("loss", "cluster", "offset", "hits"), 0.0)
         with torch.no_grad():
-            for rows, _ in self._pieces(self.validation[self.rank :: self.group.size]):
+            for rows, _ in self._pieces(self.validation[self.group.rank :: self.group.size]):
                 for name, total in self.model.loss(self.data.read(rows)).items():
                     sums[name] += float(total)
         steps = self.data.steps[self.validation].sum() / self.group.size
@@ -195,50 +183,6 @@ class SequenceFitter:
             "fit/validation_offset": float(offset),
         }
 
-    def save(self, folder: Path, record: dict[str, Any], keep: int) -> None:
-        """Rank 0 writes a checkpoint with the controller's JSON `record`."""
-        if self.rank == 0:
-            groups = {"model": self.model.weights(), "optimiser": self.adam.state()}
-            checkpoint.write(folder, self.step, groups, record, keep)
-
-    def restore(self, path: Path) -> None:
-        """Continue from a checkpoint.
-
-        Raises:
-            CheckpointError: it is damaged.
-            ValueError: it is of another model.
-        """
-        found = checkpoint.read(path)
-        self.model.load(found.arrays["model"])
-        self.adam.restore(found.arrays["optimiser"])
-        self.step = found.record["counters"]["version"]
-
-    def _fit_one(self) -> tuple[float, float, float]:
-        """One gradient step. Returns this rank's share of loss and accuracy, whose mean over ranks is the batch's."""
-        config, batch = self.config, self.epochs.batch(self.step)
-        # So that the mean over ranks is the sum over the batch, divided by its steps.
-        share = self.group.size / int(self.data.steps[batch].sum())
-        uniform = np.random.default_rng([self.seed, 1, self.step]).random(len(batch))  # which text, for each sequence
-        torch.manual_seed(int(np.random.SeedSequence([self.seed, self.step, self.rank]).generate_state(1)[0]))
-        self.model.train()
-        self.gradient.zero_()
-        loss = hits = 0.0
-        own = slice(self.rank, None, self.group.size)
-        for rows, which in self._pieces(batch[own], uniform[own]):
-            found = self.model.loss(self.data.read(rows, which, self.config.blur, self.config.forget))
-            part = found["loss"] * share
-            part.backward()  # type: ignore[no-untyped-call]
-            loss += float(part.detach())
-            hits += float(found["hits"]) * share
-        rate = config.step_size(self.step)
-        if config.weight_decay:
-            self.parameters.addcmul_(self.parameters, self._decays, value=-rate * config.weight_decay)
-        norm, usable = descend(self.adam, [self.gradient], self.group, config.gradient_clip, rate)
-        if not usable:
-            raise FloatingPointError(f"the gradient of step {self.step} is not finite: lower the learning_rate")
-        self.step += 1
-        return loss, hits, norm
-
     def _pieces(
         self, rows: NDArray[np.int64], uniform: NDArray[np.float64] | None = None
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64] | None]]:
@@ -248,21 +192,3 @@ class SequenceFitter:
         for each in np.unique(piece):
             own = piece == each
             yield rows[own], None if uniform is None else uniform[own]
-
-
-class DecayingAdam(Adam):
-    """Adam whose decays are given. Parameters are changed by array operations, wherever they are."""
-
-    def __init__(self, parameters: Tensor, betas: Sequence[float]) -> None:
-        super().__init__(parameters)
-        self.betas = betas
-
-    def step(self, gradients: Sequence[Tensor], rate: float, factor: float = 1.0) -> None:
-        """One step of size `rate` against `factor` times the gradient [P], which comes in parts, in order."""
-        self.steps += 1
-        of_mean, of_square = self.betas
-        slope = torch.cat(list(gradients)) * factor
-        self.mean.lerp_(slope, 1 - of_mean)
-        self.square.lerp_(slope.square_(), 1 - of_square)
-        root = (self.square / (1 - of_square**self.steps)).sqrt_().add_(EPSILON)
-        self.parameters.addcdiv_(self.mean, root, value=-rate / (1 - of_mean**self.steps))

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.navigation.odometry import felt, reckon
-from learner.models.behaviour import Demonstrations
+from learner.models.sequence.behaviour_transformer import Demonstrations
 from learner.store.episodes import EpisodeStore, Steps
 from llm_service.errors import UsageError
 

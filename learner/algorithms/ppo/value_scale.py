@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from learner.collective import Group
+from learner.optim.collective import Group
 
 RATE = 0.1
 """How far mean and mean square move towards an update's."""

@@ -16,7 +16,7 @@ from envs.text import TextTable
 from learner.history import FIELD as HISTORY
 
 if TYPE_CHECKING:  # a report wants the texts alone, and no PyTorch
-    from learner.models.llm_policy import LanguagePolicy
+    from learner.models.language.llm_policy import LanguagePolicy
 
 
 class Probe(NamedTuple):

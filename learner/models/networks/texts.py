@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from envs.api import EnvSpec, Field
-from learner.models.policy import Observations, PolicyConfig
+from learner.models.config import PolicyConfig
+from learner.models.policy import Observations
 
 LEAST_SIDE = 36  # pixels: below, nothing is left after the convolutions
 

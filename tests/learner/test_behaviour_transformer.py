@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learner.models import behaviour
-from learner.models.behaviour import BehaviourConfig, BehaviourModel, Demonstrations, Scales
-from learner.models.choice import Choice
+from learner.models.sequence import behaviour_transformer
+from learner.models.sequence.behaviour_transformer import BehaviourConfig, BehaviourModel, Demonstrations, Scales
+from learner.models.sequence.choice import Choice
 
 CENTRES = (np.array([-2, 0, 1, 3], np.float32), np.array([-1, 0.5, 2], np.float32))
 VOCABULARY = 20
@@ -257,7 +257,7 @@ def test_half_the_precision_is_near_and_is_refused_where_the_processor_has_it_no
     assert half(told).dtype == torch.float32
     difference = (half(told) - exact(told)).abs().mean() / exact(told).abs().mean()
     assert 1e-5 < difference < 0.1
-    monkeypatch.setattr(behaviour, "has_bfloat16", lambda: False)
+    monkeypatch.setattr(behaviour_transformer, "has_bfloat16", lambda: False)
     assert torch.equal(build(precision="auto")(told), exact(told))
     with pytest.raises(ValueError, match="choose float32"):
         build(precision="bfloat16")

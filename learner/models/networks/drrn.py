@@ -21,10 +21,11 @@ from torch import Tensor, nn
 
 from envs.api import EnvSpec
 from learner.history import FIELD as HISTORY
-from learner.models.policy import Observations, PolicyConfig
+from learner.models.config import PolicyConfig
+from learner.models.networks.texts import flat, size
+from learner.models.policy import Observations
 from learner.models.q import LEAST, MOST_EPSILON, ActionValues
-from learner.models.text import GRUText
-from learner.models.texts import flat, size
+from learner.models.text_encoder import GRUText
 
 NUMBERS = "all numbers"  # the key of what is not text among the inputs; no field is named so
 

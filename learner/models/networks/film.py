@@ -23,7 +23,8 @@ import torch
 from torch import Tensor, nn
 
 from envs.api import EnvSpec
-from learner.models.policy import Observations, PolicyConfig
+from learner.models.config import PolicyConfig
+from learner.models.policy import Observations
 
 OBJECTS, COLOURS, STATES = 16, 8, 4  # room for the codes of a grid world
 CODES = OBJECTS * COLOURS * STATES

@@ -29,8 +29,6 @@ Array = NDArray[np.float32]
 REPORT = ("policy", "value", "entropy", "approx_kl", "clip_fraction")
 OF_RATIO = np.array([True, False, False, True, True])
 """Which of these are about the ratio."""
-FORBIDDEN = np.float32(-1e30)
-"""Logit of an action that the mask forbids: its probability is exactly 0, and so is its gradient."""
 
 
 @dataclass
@@ -38,7 +36,6 @@ class Steps:
     """What the loss needs to know of B steps besides what the policy says of them now."""
 
     action: NDArray[np.int64]  # [B]
-    mask: NDArray[np.bool_] | None  # [B, A] allowed actions, None when all are
     log_prob: Array  # [B] of the action, by the policy at the start of the update
     advantage: Array  # [B]
     weight: Array  # [B] 1 on fresh steps; on stale ones the clipped ratio of that policy to the one that acted
@@ -76,7 +73,7 @@ class Loss:
         d_logits, d_value = np.empty(logits.shape, np.float32), np.empty(value.shape, np.float32)
         report = np.zeros(len(REPORT))
         _gradient(
-            np.ascontiguousarray(_allowed(logits, steps.mask)),
+            np.ascontiguousarray(logits),
             np.ascontiguousarray(value),
             steps.action,
             steps.log_prob,
@@ -197,13 +194,8 @@ def _log_softmax(logits: Array) -> NDArray[np.float64]:
     return result
 
 
-def log_prob(logits: Array, action: NDArray[np.int64], mask: NDArray[np.bool_] | None) -> Array:
-    """Log-probability [B] of `action` [B] under logits [B, A], where `mask` [B, A] allows it."""
-    logits = _allowed(logits, mask)
+def log_prob(logits: Array, action: NDArray[np.int64]) -> Array:
+    """Log-probability [B] of `action` [B] under logits [B, A]."""
     centred = logits - logits.max(-1, keepdims=True)
     result: Array = centred[np.arange(len(action)), action] - np.log(np.exp(centred).sum(-1))
     return result
-
-
-def _allowed(logits: Array, mask: NDArray[np.bool_] | None) -> Array:
-    return logits if mask is None else np.where(mask, logits, FORBIDDEN)

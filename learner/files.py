@@ -1,0 +1,142 @@
+"""Files that are complete or absent, and whose they are: no older attempt at a run overwrites the newest's.
+
+Two controllers may work on one run at once, where a lock does not reach: on two hosts, while the cluster believes that
+the first is gone. Each takes the next number by creating a file that must not exist, which every file system decides
+in one place; an attempt that sees a higher number than its own may not save. Where directories are cached, it may see
+it late: so the number is also part of the name, and by names a newer attempt's checkpoint always comes after an older
+one's, whatever the older one still manages to write.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from llm_service.errors import UsageError
+
+ATTEMPTS = "attempts"
+
+
+class Superseded(UsageError):
+    """A newer attempt at the same run has begun: this one may not save any more."""
+
+    exit_code = 1  # neither done nor to be resumed: the run goes on elsewhere
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One controller's work on a run. Whatever two of them could write is written in the name of one.
+
+    folder: of the run's checkpoints, which holds `attempts/`.
+    number: from `begin_attempt`.
+    """
+
+    folder: Path
+    number: int
+
+    @staticmethod
+    def begin(folder: Path) -> Attempt:
+        """Take the next number, see `begin_attempt`."""
+        return Attempt(folder, begin_attempt(folder))
+
+    @property
+    def suffix(self) -> str:
+        """What tells the names of its files from those of other attempts."""
+        return f"-a{self.number:04d}"
+
+    @property
+    def is_newest(self) -> bool:
+        """Whether no newer one has begun."""
+        return newest_attempt(self.folder) <= self.number
+
+    def assert_newest(self) -> None:
+        """See whether it may still write.
+
+        Raises:
+            Superseded: a newer one has begun.
+        """
+        assert_newest(self.folder, self.number)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file, and wait until its content is on the disk."""
+    with open(path, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def replace_file(path: Path, content: bytes, attempt: Attempt | None = None) -> None:
+    """Write a file so that a reader sees the old or the new content, never a part.
+
+    attempt: in whose name; None where only one process could write the file.
+
+    Raises:
+        Superseded: a newer attempt has begun. The file is as it was.
+    """
+    # Drawn: on a shared disk, processes of two containers may have the same number, and even the same host name.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    write_file(temporary, content)
+    try:
+        if attempt is not None:
+            attempt.assert_newest()
+    except Superseded:
+        temporary.unlink()
+        raise
+    temporary.rename(path)
+
+
+def sync_folder(path: Path) -> None:
+    """Wait until the names in a folder are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def begin_attempt(folder: Path) -> int:
+    """Take the next number for a controller that begins to work on a run. Returns it; the first is 1.
+
+    From here on lower numbers cannot save: look for the checkpoint to resume from after this, not before.
+    """
+    attempts = folder / ATTEMPTS
+    attempts.mkdir(parents=True, exist_ok=True)
+    number = newest_attempt(folder)
+    while True:
+        number += 1
+        try:
+            handle = os.open(attempts / f"{number:08d}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            break
+        except FileExistsError:  # another took it in the same moment
+            continue
+    with open(handle, "w", encoding="utf-8") as file:
+        json.dump({"host": platform.node(), "pid": os.getpid(), "began": time.time()}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    sync_folder(attempts)
+    return number
+
+
+def newest_attempt(folder: Path) -> int:
+    """The highest number that was taken; 0 if none was."""
+    return max((int(path.name) for path in (folder / ATTEMPTS).glob("[0-9]*")), default=0)
+
+
+def assert_newest(folder: Path, attempt: int) -> None:
+    """See whether an attempt may still save.
+
+    Raises:
+        Superseded: a newer one has begun.
+    """
+    newest = newest_attempt(folder)
+    if newest > attempt:
+        raise Superseded(
+            f"attempt {attempt} at {folder.parent.name!r} ends without saving, because attempt {newest} has begun and "
+            f"continues the run; {folder / ATTEMPTS / f'{newest:08d}'} says where"
+        )

@@ -1,0 +1,25 @@
+"""Networks: from observations to features. One module each, found by name; `learner/models/policy.py` says what one is.
+
+film     grid view modulated by a sentence
+mlp      everything flattened, two tanh layers
+texts    several texts, pictures and numbers side by side
+drrn     texts in their order, and names of actions
+
+`policy.network=NAME` chooses the module.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import Any
+
+
+def names() -> list[str]:
+    """Names of all network modules, sorted."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+
+
+def network(name: str) -> Any:
+    """The class `Network` that a module publishes."""
+    return importlib.import_module(f"{__name__}.{name}").Network

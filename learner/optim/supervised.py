@@ -1,0 +1,130 @@
+"""Supervised learning by gradient steps: one rank of it, whatever learns from whatever.
+
+    rows in an order of their own each epoch ──> batch, dealt to the ranks ──> `learn`: gradients add up
+        ──> averaged over ranks, clipped, AdamW
+
+The step size rises linearly over `warmup` steps and falls along half a cosine (Loshchilov & Hutter 2017); weight decay
+is decoupled and for matrices only (the same, 2019). What step k learns from is a function of (seed, k) alone, whatever
+the number of ranks, so a checkpoint is arrays and a counter.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from learner import checkpoint
+from learner.optim.adam import Adam
+from learner.optim.collective import Group
+from learner.optim.descent import descend, side_by_side
+
+Weights = dict[str, NDArray[Any]]
+
+
+class Supervised(ABC):
+    """A role. Methods are called by the controller, one at a time, on all ranks alike.
+
+    Args:
+        held_out: bool [N], of all rows those that are not learned from; not all of them.
+        looked_at: so many of these are validated, always the same ones.
+        seeds: of the orders of an epoch; the first is also of the choice of what is looked at.
+        optimiser: of the parameters side by side.
+
+    Attributes:
+        step: gradient steps taken.
+    """
+
+    RATE: ClassVar[str]
+    """What to lower where a gradient is not finite."""
+
+    def __init__(
+        self,
+        config: Any,  # has `batch`, `weight_decay`, `gradient_clip` and `step_size`
+        group: Group,
+        parameters: Sequence[nn.Parameter],
+        held_out: NDArray[np.bool_],
+        looked_at: int,
+        seeds: Sequence[int],
+        optimiser: Callable[[Tensor], Adam] = Adam,
+    ) -> None:
+        self.config, self.group, self.step = config, group, 0
+        self.training, validation = np.flatnonzero(~held_out), np.flatnonzero(held_out)
+        self.validation = np.sort(np.random.default_rng(seeds[0]).permutation(validation)[:looked_at])
+        self._parts = max(1, round(len(self.training) / config.batch))  # of an epoch; they share its rows evenly
+        self._seeds, self._epoch = [*seeds], -1
+        self._decays = torch.cat([torch.full_like(p.detach().ravel(), p.ndim > 1) for p in parameters])
+        self.parameters, self.gradient = side_by_side(parameters)
+        self.adam = optimiser(self.parameters)
+
+    @abstractmethod
+    def weights(self) -> Weights:
+        """Copies of what a checkpoint holds of what learns."""
+
+    @abstractmethod
+    def load_weights(self, weights: Weights) -> None:
+        """Start from other weights."""
+
+    @abstractmethod
+    def learn(self, batch: NDArray[np.int64]) -> tuple[float, float]:
+        """Add up gradients. Returns this rank's share of loss and accuracy, whose mean over ranks is the batch's."""
+
+    @abstractmethod
+    def validate(self) -> dict[str, float]:
+        """Loss and accuracy on what is held out; empty if nothing is."""
+
+    def batch(self, step: int) -> NDArray[np.int64]:
+        """The rows that step 0, 1, ... learns from: each once an epoch."""
+        epoch, part = divmod(step, self._parts)
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._order = np.random.default_rng([*self._seeds, epoch]).permutation(self.training)
+        n = len(self._order)
+        return self._order[part * n // self._parts : (part + 1) * n // self._parts]
+
+    def fit(self, steps: int) -> list[list[float]]:
+        """Take gradient steps. Returns loss, accuracy and gradient norm of each.
+
+        Raises:
+            FloatingPointError: a gradient was not finite.
+        """
+        found = [self._fit_one() for _ in range(steps)]
+        sums = self.group.mean([number for loss, hits, _ in found for number in (loss, hits)])
+        return [[sums[2 * i], sums[2 * i + 1], norm] for i, (_, _, norm) in enumerate(found)]
+
+    def save(self, folder: Path, record: dict[str, Any], keep: int) -> None:
+        """Rank 0 writes a checkpoint with the controller's JSON `record`."""
+        if self.group.rank == 0:
+            groups = {"model": self.weights(), "optimiser": self.adam.state()}
+            checkpoint.write(folder, self.step, groups, record, keep)
+
+    def restore(self, path: Path) -> None:
+        """Continue from a checkpoint.
+
+        Raises:
+            CheckpointError: it is damaged.
+            ValueError: it is of something else.
+        """
+        found = checkpoint.read(path)
+        self.load_weights(found.arrays["model"])
+        self.adam.restore(found.arrays["optimiser"])
+        self.step = found.record["counters"]["version"]
+
+    def _fit_one(self) -> tuple[float, float, float]:
+        config = self.config
+        self.gradient.zero_()
+        loss, hits = self.learn(self.batch(self.step))
+        rate = config.step_size(self.step)
+        if config.weight_decay:
+            self.parameters.addcmul_(self.parameters, self._decays, value=-rate * config.weight_decay)
+        norm, usable = descend(self.adam, [self.gradient], self.group, config.gradient_clip, rate)
+        if not usable:
+            raise FloatingPointError(f"the gradient of step {self.step} is not finite: lower {self.RATE}")
+        self.step += 1
+        return loss, hits, norm

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from cluster.config import ConfigError, compose
+from cluster.config.tree import ConfigError, compose
 from cluster.run import run
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cluster.config import ConfigError, compose
+from cluster.config.tree import ConfigError, compose
 from cluster.run import resume, run
 from cluster.topology import draw
 from llm_service.errors import UsageError

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from cluster import asking
-from cluster import config as configuration
+from cluster.stages._shared import asking
+from cluster.config import tree as configuration
 from cluster import run as controller
-from cluster.asking import ask
-from cluster.behaviours import TEXTS
-from cluster.config import ConfigError, compose
-from cluster.folder import RunError, RunFolder
-from cluster.stage import Run
+from cluster.stages._shared.asking import ask
+from cluster.stages._shared.lgqd import TEXTS
+from cluster.config.tree import ConfigError, compose
+from cluster.runs.folder import RunError, RunFolder
+from cluster.runs.stage import Run
 from cluster.stages import engine, judge
 from cluster.stages.curate import describe
 from envs import navigation

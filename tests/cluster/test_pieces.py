@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from actors import Played
-from cluster import folder as run_folders
-from cluster.backend import Inline, RoleDied
-from cluster.config import compose
-from cluster.evaluation import BATCH, Evaluation, results
-from cluster.metrics import Metrics, tensorboard
-from cluster.overrides import UsageError
-from cluster.stop import Stop
+from cluster.runs import folder as run_folders
+from cluster.roles.backend import Inline, RoleDied
+from cluster.config.tree import compose
+from cluster.stages._shared.evaluation import BATCH, Evaluation, results
+from cluster.metrics.sinks import Metrics, tensorboard
+from cluster.config.overrides import UsageError
+from cluster.runs.stop import Stop
 from cluster.topology import draw, topology
 from envs.api import Episodes
 
@@ -48,7 +48,7 @@ def test_a_stale_stop_file_does_not_stop_the_next_run_and_handlers_are_given_bac
 def test_a_second_signal_leaves_at_once(tmp_path):
     code = f"""
 import os, pathlib, signal, time
-from cluster.stop import Stop
+from cluster.runs.stop import Stop
 with Stop(pathlib.Path({str(tmp_path / "STOP")!r}), None):
     os.kill(os.getpid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGTERM)

@@ -8,12 +8,13 @@ from typing import get_args
 
 import pytest
 
-from cluster import overrides, stages
+from cluster.config import overrides
+from cluster import stages
 from cluster import run as controller
-from cluster.config import ConfigError, compose
-from cluster.drawing import Role, Topology
-from cluster.folder import RunError
-from cluster.stage import Artifact, StageEngine
+from cluster.config.tree import ConfigError, compose
+from cluster.roles.drawing import Role, Topology
+from cluster.runs.folder import RunError
+from cluster.runs.stage import Artifact, StageEngine
 from cluster.topology import draw, topology
 from learner import methods
 
@@ -40,8 +41,8 @@ def check(config: Any, spec: Any) -> None:
     pass
 """
 KIND = '''
-from cluster.drawing import Role, Topology
-from cluster.stage import Outcome, StageEngine
+from cluster.roles.drawing import Role, Topology
+from cluster.runs.stage import Outcome, StageEngine
 
 
 class Engine(StageEngine):

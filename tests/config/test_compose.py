@@ -4,9 +4,10 @@ import shutil
 
 import pytest
 
-from cluster import config, overrides
-from cluster.config import ConfigError, compose, explain, update
-from cluster.overrides import COMMAND_LINE
+from cluster.config import tree as config
+from cluster.config import overrides
+from cluster.config.tree import ConfigError, compose, explain, update
+from cluster.config.overrides import COMMAND_LINE
 
 
 @pytest.fixture

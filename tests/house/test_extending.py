@@ -10,9 +10,10 @@ import pytest
 
 import envs
 from actors import players, wrappers
-from cluster import overrides, stages
+from cluster.config import overrides
+from cluster import stages
 from cluster import run as controller
-from cluster.config import compose
+from cluster.config.tree import compose
 from envs import registry
 from learner import algorithms, methods, models, rewards
 from learner.models.config import networks

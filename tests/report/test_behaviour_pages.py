@@ -13,8 +13,13 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from cluster import agreement_page, behaviour_pages, deployed, house_plan, plots, report
-from cluster.overrides import UsageError
+from cluster.report import agreement as agreement_page
+from cluster.report.panels import lgqd as behaviour_pages
+from cluster.report import deployed
+from cluster.report import house_plan
+from cluster.report import plots
+from cluster.report import document as report
+from cluster.config.overrides import UsageError
 from envs import navigation
 from learner.behaviours.agreement import agreement
 from learner.behaviours.ratings import Ratings

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from cluster import run_data
-from cluster.compare import Side, changed, compare, final, verdict
-from cluster.overrides import UsageError
-from cluster.statistics import newcombe
+from cluster.runs import run_data
+from cluster.report.compare import Side, changed, compare, final, verdict
+from cluster.config.overrides import UsageError
+from cluster.metrics.statistics import newcombe
 
 MakeRun = Callable[..., Path]
 Read = Callable[[Path], tuple[str, Any]]

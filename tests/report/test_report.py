@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from cluster import report, run_data
-from cluster.overrides import UsageError
+from cluster.report import document as report
+from cluster.runs import run_data
+from cluster.config.overrides import UsageError
 
 MakeRun = Callable[..., Path]
 Read = Callable[[Path], tuple[str, Any]]

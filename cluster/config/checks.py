@@ -1,0 +1,165 @@
+"""What is wrong with a configuration, in words: bounds of values, unknown keys, wrong types, too large a minibatch."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from cluster.config.overrides import COMMAND_LINE, ConfigError, suggestion
+from learner.algorithms import algorithm
+from learner.methods import trains
+
+DEFAULT = "default"
+
+BOUNDS = (  # dotted keys, what their values must be, and the test
+    (
+        r"actors\.(n|envs|steps)|learner\.(n|threads|env_steps|epochs|minibatch)|policy\.(hidden|atoms|stack)"
+        r"|dqn\.(n_step|target_every|capacity|decay_steps)|evaluate\.(episodes|validation_episodes)|run\.keep_checkpoints"
+        r"|generalise\.episodes|intrinsic\.(neighbours|particles|hidden)|collect\.episodes|fit\.(steps|batch|every)",
+        "at least 1",
+        lambda value: value >= 1,
+    ),
+    (
+        r"seed|actors\.(restarts|backoff_s|ahead)|learner\.(chunks|reference_kl|max_lag|value_coefficient|entropy_coefficient)"
+        r"|evaluate\.(every|videos)|dqn\.(start_steps|alpha)|intrinsic\.(alpha|language_weight)"
+        r"|fit\.(warmup|weight_decay)",
+        "at least 0",
+        lambda value: value >= 0,
+    ),
+    (
+        r"learner\.(learning_rate|clip|value_clip|gradient_clip|target_kl|reward_scale)"
+        r"|(actors|learner)\.timeout_s|actors\.restart_window_s|cluster\.start_timeout_s"
+        r"|run\.(max_wall_seconds|checkpoint_every_s|log_every_s)|dqn\.(samples_per_insert|reward_clip)"
+        r"|intrinsic\.(scale|learning_rate)|fit\.(learning_rate|gradient_clip)",
+        "greater than 0",
+        lambda value: value > 0,
+    ),
+    (
+        r"learner\.(discount|gae_lambda)|goals\.(threshold|probability)|dqn\.(epsilon_start|epsilon_end|beta|guide_share)",
+        "between 0 and 1",
+        lambda value: 0 <= value <= 1,
+    ),
+    (r"fit\.validation", "between 0 and 0.5", lambda value: 0 <= value <= 0.5),
+    (r"learner\.threads", "at most 1024", lambda value: value <= 1024),
+    (r"policy\.hidden", "at most 65536", lambda value: value <= 65_536),
+    (
+        r"(evaluate|generalise)\.episodes|evaluate\.validation_episodes",
+        "at most 100000000, the seeds that are held out for it",
+        lambda value: value <= 100_000_000,
+    ),
+    (r"collect\.episodes", "at most 1000000000, the seeds of training", lambda value: value <= 10**9),
+    (r"goals\.limit", "between 1 and 20", lambda value: 1 <= value <= 20),
+    (r"run\.name", "made of letters, digits and . _ - + =", re.compile(r"(\w[\w.+=-]*)?").fullmatch),
+)
+
+MOST = {"actors.n": 100_000, "actors.envs": 20_000, "actors.steps": 1_000_000}
+"""On any cluster: Ray is known to hold some 40,000 processes, and the number of an env over all actors is an int32."""
+JOBS = ("slurm", "kubernetes")
+"""Clusters of other machines, whose memory is not known here."""
+
+EXPECTED = {
+    "int": "an integer",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "a text",
+    "list": "a list such as [a,b]",
+}
+
+
+def out_of_bounds(key: str, value: Any) -> str:
+    """What the value of `key` must be and is not; "" if all is well."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "a finite number"
+    for keys, must_be, holds in BOUNDS:
+        if value is not None and re.fullmatch(keys, key) and not holds(value):
+            return must_be
+    return ""
+
+
+def unknown_key(key: str, origin: str, known: list[str]) -> str:
+    """The sentence about a key that is not among the `known` dotted keys."""
+    where = "on the command line" if origin == COMMAND_LINE else f"in {origin}"
+    inside = [k for k in known if k.startswith(f"{key}.")]
+    if inside:
+        return f"{key} {where} is a section: set one of its keys, for example {inside[0]}"
+    near = suggestion(key, known)
+    section = key.partition(".")[0]
+    siblings = [k.partition(".")[2] for k in known if k.startswith(f"{section}.")]
+    if near:
+        hint = f"did you mean {near}?"
+    elif siblings:
+        hint = f"{section} has {', '.join(siblings)}"
+    else:
+        hint = "python launch.py run --cfg prints every key"
+    return f"unknown key {key} {where}: {hint}"
+
+
+def wrong_value(error: ValidationError, origins: Mapping[str, str], prefix: tuple[int | str, ...] = ()) -> str:
+    """The sentence about the first thing that pydantic rejects."""
+    first = error.errors(include_url=False)[0]
+    place = (*prefix, *first["loc"])
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, ValidationError):  # from a part that a validator built
+        return wrong_value(cause, origins, place)
+    key = ".".join(part for part in place if isinstance(part, str))
+    if isinstance(cause, Exception):  # raised by a validator: a sentence already, which begins with the key
+        key = str(cause).partition(":")[0]
+        what = str(cause)
+    else:
+        what = f"{key}: {_rejected(first['type'], first['msg'], first.get('ctx', {}), first['input'])}"
+    origin = origins.get(key, DEFAULT)
+    return what if origin in (DEFAULT, COMMAND_LINE) else f"{what} (in {origin})"
+
+
+def _rejected(kind: str, message: str, context: Mapping[str, Any], value: Any) -> str:
+    if kind == "literal_error":
+        near = suggestion(str(value), re.findall(r"'(\w+)'", context["expected"]))
+        return f"expected {context['expected']}, got {value!r}" + (f"; did you mean {near}?" if near else "")
+    if kind == "extra_forbidden":
+        return "there is no such key"
+    expected = EXPECTED.get(kind.partition("_")[0])
+    return f"expected {expected}, got {value!r}" if expected else f"{message.lower()}, got {value!r}"
+
+
+def assert_sensible(config: Any) -> None:
+    """Refuse what no cluster elsewhere takes. Of this machine, `cluster.config.limits` says more.
+
+    Raises:
+        ConfigError: a number is beyond `MOST`.
+    """
+    if config.cluster.name in JOBS:
+        assert_bounded(config)
+
+
+def assert_bounded(config: Any) -> None:
+    """Raise `ConfigError` if a number is beyond `MOST`."""
+    for key, most in MOST.items():
+        if number(config, key) > most:
+            raise ConfigError(f"{key}: must be at most {most}, got {number(config, key)}")
+
+
+def number(config: Any, key: str) -> int:
+    """The whole number at a dotted key."""
+    section, _, name = key.partition(".")
+    return int(getattr(getattr(config, section), name))
+
+
+def assert_minibatch(config: Any, origins: Mapping[str, str]) -> None:
+    """Refuse a minibatch from the command line that is larger than the batch which it should divide.
+
+    Raises:
+        ConfigError: it is; the sentence says the largest that has effect.
+    """
+    actors, learner = config.actors, config.learner
+    if origins.get("learner.minibatch") != COMMAND_LINE or not trains(config):
+        return
+    chunks, batch = learner.chunks or actors.n, algorithm(learner.algorithm).batch(config)
+    if learner.minibatch > batch:
+        raise ConfigError(
+            f"learner.minibatch={learner.minibatch} is more than an update learns from, {chunks} chunks of "
+            f"actors.envs={actors.envs} x actors.steps={actors.steps}: the largest that has effect is {batch}"
+        )

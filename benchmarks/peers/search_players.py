@@ -55,13 +55,13 @@ class Whole:
 
 def main(players: int, latency_s: float, generations: int) -> None:
     from cluster.config.tree import compose
-    from cluster.runs.folder import RunFolder
-    from cluster.roles.local import Local
     from cluster.metrics.sinks import Metrics
+    from cluster.roles.local import Local
+    from cluster.runs.folder import RunFolder
     from cluster.runs.progress import Progress
     from cluster.runs.stage import Run
-    from cluster.stages.search import Engine
     from cluster.runs.stop import Stop
+    from cluster.stages.search import Engine
     from learner.methods import Stage
     from learner.store.archive import Archive
 

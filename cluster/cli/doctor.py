@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.table import Table
 
 from cluster.cli import exposure
-from cluster.config import limits
 from cluster.cli.exposure import Answer
+from cluster.config import limits
 from cluster.config.overrides import ROOT, UsageError
 from cluster.roles.checkout import refuse_foreign_packages
 

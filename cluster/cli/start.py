@@ -53,5 +53,5 @@ def dry_run(config: Config) -> str:
     return draw(config)
 
 
-def _queue(config: Config) -> Any | None:
+def _queue(config: Config) -> Any:
     return None if "CAIRN_JOB" in os.environ else jobs.launcher(config.cluster.name)

@@ -1,4 +1,4 @@
-"""What becomes of runs, as `launch.py status`, `stop` and `logs` say it: from their folders, and from the queues of jobs."""
+"""`launch.py status`, `stop` and `logs`: what becomes of runs, by their folders and by the queues of jobs."""
 
 from __future__ import annotations
 

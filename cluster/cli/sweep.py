@@ -66,7 +66,7 @@ def _worst(members: list[Member]) -> int:
     return max(codes, key=SEVERITY.index)
 
 
-def _array(config: Config, fixed: list[str], members: list[Member], at_once: int) -> Any | None:
+def _array(config: Config, fixed: list[str], members: list[Member], at_once: int) -> Any:
     """The members as one job; None where each begins by itself."""
     make = getattr(launcher(config.cluster.name), "array", None)
     return make(config, fixed, members, at_once) if make else None

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from cluster.config.checks import assert_bounded, number
-from cluster.config.tree import Config
 from cluster.config.overrides import ConfigError
+from cluster.config.tree import Config
 from cluster.stages import engine
 from envs import registry
 from learner.methods import selected

@@ -1,6 +1,6 @@
 """Members of a sweep: every combination of the values that words list, each a run of its own.
 
-    learner.learning_rate=1e-4,3e-4 seed=0..4        10 members
+learner.learning_rate=1e-4,3e-4 seed=0..4        10 members
 """
 
 from __future__ import annotations

@@ -48,12 +48,12 @@ def names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(__path__))
 
 
-def launcher(name: str) -> Any | None:
+def launcher(name: str) -> Any:
     """What hands over the runs of a kind of cluster; None where they begin here."""
     return importlib.import_module(f"{__name__}.{name}.launcher") if name in names() else None
 
 
-def launcher_of(path: Path) -> Any | None:
+def launcher_of(path: Path) -> Any:
     """What handed over the run of this folder; None if it is no job."""
     return next((launcher(name) for name in names() if (path / f"{name}.json").exists()), None)
 

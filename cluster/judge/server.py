@@ -23,11 +23,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
-from cluster.report import deployed
-from cluster.report import house_plan
-from cluster.report.deployed import Deployed
-from cluster.judge.page import page
 from cluster.config.overrides import UsageError
+from cluster.judge.page import page
+from cluster.report import deployed, house_plan
+from cluster.report.deployed import Deployed
 from learner.behaviours.ratings import RatingError, Ratings, scores, shuffled, waiting
 
 LARGEST = 4096

@@ -1,9 +1,9 @@
 """Makes what shows metrics to people, of the table and the alerts alone: the same bytes each time.
 
     python -m cluster.metrics.dashboard
-    cluster/metrics/table.py: TABLE ──┬──> docker/grafana/dashboards/cairn.json     a row a role, a panel a title
-    cluster/metrics/alerts.py: ALERTS ──┼──> docker/alerts.yaml                       rules of Prometheus
-                                └──> docs/metrics.md                          the tables in it
+    table.py: TABLE ────┬──> docker/grafana/dashboards/cairn.json     a row a role, a panel a title
+    alerts.py: ALERTS ──┼──> docker/alerts.yaml                       rules of Prometheus
+                        └──> docs/metrics.md                          the tables in it
 
 A test compares these files with what would be made now.
 """
@@ -18,9 +18,9 @@ from typing import Any
 import yaml
 
 from cluster.metrics.alerts import ALERTS, series
+from cluster.metrics.documentation import page
 from cluster.metrics.exporting import PREFIX
 from cluster.metrics.table import RAY, TABLE
-from cluster.metrics.documentation import page
 from learner.checkpoint import replace_file
 from llm_service.metrics import Metric
 
@@ -77,7 +77,7 @@ def dashboard() -> dict[str, Any]:
     return {
         "title": "Cairn",
         "uid": "cairn",
-        "description": "Made by python -m cluster.metrics.dashboard: change cluster/metrics/table.py and make it again.",
+        "description": "Made by python -m cluster.metrics.dashboard: change cluster/metrics/table.py, make it again.",
         "tags": ["cairn"],
         "schemaVersion": SCHEMA,
         "version": 1,

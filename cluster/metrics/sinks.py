@@ -1,7 +1,7 @@
 """Where numbers go.
 
-    controller ── rows ──> metrics.jsonl ──> sinks: TensorBoard, Prometheus
-               └─ what is true now ────────> sinks
+controller ── rows ──> metrics.jsonl ──> sinks: TensorBoard, Prometheus
+           └─ what is true now ────────> sinks
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster.config.overrides import UsageError
 from cluster.report import plots
 from cluster.report.deployed import Deployed
-from cluster.config.overrides import UsageError
 from cluster.report.page import figure, grid, section, table, text
 from learner.behaviours.agreement import MEASURES, agreement
 from learner.behaviours.ratings import PEOPLE, pairs

@@ -18,11 +18,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from cluster.config.overrides import UsageError, flatten
+from cluster.metrics.statistics import Estimate, counted, difference, welch, wilson
 from cluster.report import page
 from cluster.report.outcome import Measure, by_kind, kinds_figure, kinds_of, learning_figures, measure, overall
-from cluster.config.overrides import UsageError, flatten
 from cluster.runs.run_data import Run, arms, expand, number, seeds, series
-from cluster.metrics.statistics import Estimate, counted, difference, welch, wilson
 
 ENOUGH = 0.9
 """Validation success that counts as having learnt the task, for "how long did it take"."""

@@ -22,8 +22,8 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from cluster.runs.folder import finished_stage
 from cluster.config.overrides import UsageError
+from cluster.runs.folder import finished_stage
 from cluster.runs.run_data import Run, load
 from envs import navigation
 from learner.behaviours import ratings, trials

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cluster.metrics.statistics import Estimate, band, binned, over_seeds, spread_name
 from cluster.report import plots
 from cluster.report.page import figure, grid, percent, rate
 from cluster.runs.run_data import Run, estimate, seeds, series
-from cluster.metrics.statistics import Estimate, band, binned, over_seeds, spread_name
 
 FEW_ARMS = 3
 """Up to so many arms, the curves of training are drawn too."""

@@ -21,10 +21,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cluster.jobs import launcher
-from cluster.roles.backend import PLACE_S, Backend, Handle, Interrupted, Place, Ticket
 from cluster.config.tree import Config
+from cluster.jobs import launcher
 from cluster.metrics.exporting import forget
+from cluster.roles.backend import PLACE_S, Backend, Handle, Interrupted, Place, Ticket
 from cluster.roles.local import JOIN, Local, actor_id, answers, only_our_words, runtime_env
 from cluster.topology import topology
 from llm_service.errors import UsageError

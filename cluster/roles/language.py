@@ -20,10 +20,10 @@ from typing import Any
 
 import envs
 from actors.language import LanguageSetup
-from cluster.roles.backend import Backend, Handle, Interrupted, RoleDied, Ticket
-from cluster.config.tree import Config
-from cluster.runs.folder import RunError
 from cluster.config.overrides import UsageError
+from cluster.config.tree import Config
+from cluster.roles.backend import Backend, Handle, Interrupted, RoleDied, Ticket
+from cluster.runs.folder import RunError
 from learner.checkpoint import replace_file
 from llm_service import assembly
 from llm_service.errors import AwayTooLong, BackendError, Garbled, Unreachable

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cluster.roles.backend import PLACE_S, Backend, Handle, InputLost, Interrupted, RoleDied, Ticket
 from cluster.config.tree import Config
+from cluster.roles.backend import PLACE_S, Backend, Handle, InputLost, Interrupted, RoleDied, Ticket
 from cluster.roles.supervisor import last_line
 from envs.api import EnvSpec, Summary
 from learner.collective import free_address

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cluster.roles.backend import Handle, InputLost, Interrupted, NodeLost, Place, RoleDied, Ticket
 from cluster.metrics.exporting import beats, exporting
+from cluster.roles.backend import Handle, InputLost, Interrupted, NodeLost, Place, RoleDied, Ticket
 from cluster.roles.checkout import refuse_shadowed_workers
 from llm_service.errors import UsageError
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from actors.policy_server import PolicyServer
-from cluster.roles.backend import Backend, RoleDied, Ticket
 from cluster.config.tree import Config
+from cluster.roles.backend import Backend, RoleDied, Ticket
 from envs.api import EnvSpec
 
 ANSWER_S = 300.0

@@ -7,8 +7,8 @@
     curate       verbs on archives and stores, found by name in their turn
     imitate      a transformer to a store
 
-A module publishes `Engine`, a `cluster.runs.stage.StageEngine`. A new kind is a new module, and a method that names it. What
-several kinds have in common is in `_shared`.
+A module publishes `Engine`, a `cluster.runs.stage.StageEngine`. A new kind is a new module, and a method that names it.
+What several kinds have in common is in `_shared`.
 """
 
 from __future__ import annotations

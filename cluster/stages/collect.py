@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 
 from actors.collect import Collector, Share, collect_seeds
 from cluster.config import limits
-from cluster.stages._shared.acting import ActingStage
 from cluster.config.tree import Config
 from cluster.roles.drawing import Topology
+from cluster.roles.supervisor import Crew, last_line
 from cluster.runs.folder import RunError
 from cluster.runs.stage import Artifact, Outcome
-from cluster.roles.supervisor import Crew, last_line
+from cluster.stages._shared.acting import ActingStage
 from learner.group import Weights
 from learner.store.episodes import forget_unfinished
 

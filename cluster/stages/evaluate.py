@@ -12,10 +12,10 @@ import numpy as np
 
 import envs
 from cluster.config import limits
-from cluster.stages._shared.acting import ActingStage
 from cluster.config.tree import Config
-from cluster.stages._shared.evaluation import Evaluation, judged, lines, play_all, sample_efficiency, write_recordings
 from cluster.runs.stage import Outcome
+from cluster.stages._shared.acting import ActingStage
+from cluster.stages._shared.evaluation import Evaluation, judged, lines, play_all, sample_efficiency, write_recordings
 
 
 class Engine(ActingStage):

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from cluster.stages._shared import fitting
 from cluster.config import limits
 from cluster.config.tree import Config
 from cluster.roles.drawing import Topology
-from cluster.stages._shared.fitting import Fitting
 from cluster.runs.stage import Artifact, Outcome
 from cluster.runs.supply import store_of
+from cluster.stages._shared import fitting
+from cluster.stages._shared.fitting import Fitting
 from learner.fit import FitSetup, Fitter
 from learner.methods import Stage
 from learner.store.episodes import digest

@@ -18,16 +18,16 @@ import numpy as np
 
 import envs
 from actors import ActorSetup, wrappers
-from cluster.config import tree as configuration
 from cluster.config import limits
-from cluster.stages._shared.acting import ActingStage
+from cluster.config import tree as configuration
 from cluster.config.cases import CASES, UNCHANGED, Case
-from cluster.config.tree import Config
-from cluster.stages._shared.evaluation import Evaluation, play_all, results
 from cluster.config.overrides import UsageError
-from cluster.runs.stage import Outcome
+from cluster.config.tree import Config
 from cluster.metrics.statistics import Estimate, bootstrap_mean, newcombe
 from cluster.metrics.statistics import difference as between
+from cluster.runs.stage import Outcome
+from cluster.stages._shared.acting import ActingStage
+from cluster.stages._shared.evaluation import Evaluation, play_all, results
 from envs.api import EnvSpec, Episodes
 from learner.group import Weights
 from learner.models.prompt import PromptConfig

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from cluster.stages._shared import fitting
-from cluster.stages._shared.lgqd import CENTRES, MODEL, BehaviourStage
 from cluster.roles.drawing import Topology
-from cluster.stages._shared.fitting import Fitting
 from cluster.runs.folder import RunError
 from cluster.runs.stage import Outcome
+from cluster.stages._shared import fitting
+from cluster.stages._shared.fitting import Fitting
+from cluster.stages._shared.lgqd import CENTRES, MODEL, BehaviourStage
 from envs.navigation.odometry import GUIDED, SENSED
 from learner.behaviours import words
 from learner.models.behaviour import Scales

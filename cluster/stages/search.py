@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from actors.novelty import NoveltyPlayer, PlayerSetup
 from cluster.config import limits
-from cluster.roles.backend import RoleDied, Ticket
 from cluster.config.tree import Config
+from cluster.roles.backend import RoleDied, Ticket
 from cluster.roles.drawing import Role, Topology
-from cluster.runs.stage import Outcome, Run, StageEngine
 from cluster.roles.supervisor import Crew, last_line
+from cluster.runs.stage import Outcome, Run, StageEngine
 from envs import navigation
 from learner import checkpoint
 from learner.elites import cell_of

@@ -19,16 +19,16 @@ import numpy as np
 
 from actors import VALIDATION_FIRST
 from cluster.config import limits
-from cluster.stages._shared.account import Account
-from cluster.stages._shared.acting import ActingStage
-from cluster.roles.backend import InputLost, RoleDied, Ticket
 from cluster.config.tree import Config
+from cluster.roles.backend import InputLost, RoleDied, Ticket
 from cluster.roles.drawing import Role, Topology
-from cluster.stages._shared.evaluation import Batch, Evaluation
 from cluster.roles.learners import LearnerDied, LearnerGroup, Ready
 from cluster.roles.policy_server import ServedPolicy, served
-from cluster.runs.stage import Artifact, Outcome, Run
 from cluster.roles.supervisor import AllQuarantined, Crew, last_line
+from cluster.runs.stage import Artifact, Outcome, Run
+from cluster.stages._shared.account import Account
+from cluster.stages._shared.acting import ActingStage
+from cluster.stages._shared.evaluation import Batch, Evaluation
 from learner.algorithms import algorithm
 from learner.checkpoint import Checkpoint, latest
 from learner.methods import Stage

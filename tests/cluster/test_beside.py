@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from cluster.report import document as report
 from cluster import run as controller
 from cluster.config.tree import ConfigError, compose
+from cluster.report import document as report
 from cluster.runs.run_data import stand_in
 from tests.report.conftest import Page
 

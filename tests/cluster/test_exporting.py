@@ -16,10 +16,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from cluster.metrics import exporting as exporting_module
-from cluster.runs import folder
 from cluster.metrics.exporting import Shown, beats, exporting, forget
 from cluster.metrics.sinks import Metrics
 from cluster.metrics.table import ACTOR, CONTROLLER, LEARNER, RAY, TABLE
+from cluster.runs import folder
 
 ROOT = Path(__file__).resolve().parents[2]
 TOY = [

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.cli import doctor
-from cluster.cli import exposure
+from cluster.cli import doctor, exposure
 from cluster.cli.exposure import Answer, ask, exposed, external_addresses, listeners
 from learner.collective import Group, free_address
 from llm_service.redis_server import find_binary

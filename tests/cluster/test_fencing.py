@@ -8,12 +8,12 @@ import pytest
 
 from cluster import run as controller
 from cluster.config.tree import compose
-from cluster.runs.folder import RunFolder
 from cluster.metrics.sinks import Metrics
+from cluster.runs.folder import RunFolder
 from cluster.runs.stage import Run
+from cluster.runs.stop import Stop
 from cluster.stages import evaluate
 from cluster.stages.train import Engine as Training
-from cluster.runs.stop import Stop
 from learner.checkpoint import Superseded, begin_attempt
 from learner.methods import Stage
 from learner.store.archive import Archive

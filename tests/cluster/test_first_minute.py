@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from cluster import run as controller
-from cluster.config.tree import compose
 from cluster.cli.status import print_status
+from cluster.config.tree import compose
 from cluster.runs.folder import RunFolder
 from cluster.stages.train import Engine as Training
 from learner import checkpoint

@@ -11,19 +11,19 @@ import envs
 from actors import ActorSetup, Played
 from actors.players.language_policy import LocalModel, PromptedPlayer
 from cluster.config import tree as configuration
-from cluster.runs import run_data
 from cluster.config.cases import CASES, UNCHANGED
-from cluster.report.panels.cases import panel
-from cluster.config.tree import ConfigError, compose
-from cluster.stages._shared.evaluation import sample_efficiency
-from cluster.runs.folder import RunFolder
 from cluster.config.overrides import UsageError
-from cluster.runs.progress import Progress
+from cluster.config.tree import ConfigError, compose
+from cluster.metrics.statistics import mean_over, newcombe, wilson
+from cluster.report.panels.cases import panel
 from cluster.run import evaluate, run
+from cluster.runs import run_data
+from cluster.runs.folder import RunFolder
+from cluster.runs.progress import Progress
 from cluster.runs.stage import Run
 from cluster.stages import generalise
+from cluster.stages._shared.evaluation import sample_efficiency
 from cluster.stages.generalise import chosen, difference, levels, resolve, world
-from cluster.metrics.statistics import mean_over, newcombe, wilson
 from envs.api import Episodes
 from learner.group import build_policy
 from learner.methods import Stage, every_stage, selected

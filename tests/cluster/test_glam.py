@@ -8,8 +8,8 @@ import pytest
 import safetensors.numpy
 
 from cluster import run as controller
-from cluster.config.tree import compose
 from cluster.config.overrides import UsageError
+from cluster.config.tree import compose
 from cluster.stages.train import Engine as Training
 from learner import checkpoint
 from tests.learner.test_llm_policy import models

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cluster.jobs.kubernetes import language_model
 from cluster.config.tree import compose
+from cluster.jobs.kubernetes import language_model
 from llm_service import redis_server
 from llm_service.client import Tls, connect
 

@@ -9,13 +9,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.jobs.kubernetes import launcher as kubernetes
-from cluster.jobs.kubernetes import language_model
-from cluster.jobs.kubernetes import ray_cluster
-from cluster.config.tree import Config, ConfigError, compose
-from cluster.jobs.kubernetes.launcher import KubernetesError, demand, render, submit, words
-from cluster.jobs.kubernetes.config import amount
 from cluster.config.overrides import flatten, nest, options, parse
+from cluster.config.tree import Config, ConfigError, compose
+from cluster.jobs.kubernetes import language_model, ray_cluster
+from cluster.jobs.kubernetes import launcher as kubernetes
+from cluster.jobs.kubernetes.config import amount
+from cluster.jobs.kubernetes.launcher import KubernetesError, demand, render, submit, words
 from cluster.topology import topology
 from llm_service import settings as llm_settings
 from tests.cluster.kuberay import faults, templates

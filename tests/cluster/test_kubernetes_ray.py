@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from cluster.config.tree import compose
 from cluster.jobs.kubernetes import launcher as kubernetes
 from cluster.jobs.kubernetes import ray_cluster
-from cluster.config.tree import compose
 
 ROOT = Path(__file__).resolve().parents[2]
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

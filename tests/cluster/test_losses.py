@@ -7,16 +7,14 @@ import numpy as np
 import pytest
 
 from actors import ActorsConfig
-from cluster.runs import controller as work
-from cluster.roles import language
-from cluster.roles import learners
-from cluster.roles import supervisor
 from cluster import run as controller
-from cluster.roles.backend import Handle, Inline, InputLost, Interrupted, NodeLost, RoleDied, Ticket
 from cluster.config.tree import compose
+from cluster.roles import language, learners, supervisor
+from cluster.roles.backend import Handle, Inline, InputLost, Interrupted, NodeLost, RoleDied, Ticket
 from cluster.roles.language import LanguageService
 from cluster.roles.learners import LearnerDied, LearnerGroup, Ready
 from cluster.roles.supervisor import Crew
+from cluster.runs import controller as work
 from learner import checkpoint
 from llm_service.errors import AwayTooLong
 

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 import yaml
 
-from cluster.metrics import alerts
-from cluster.metrics import dashboard
-from cluster.runs import folder
-from cluster.jobs.kubernetes import launcher as kubernetes
-from cluster.roles.backend import Inline
 from cluster.config.tree import compose
-from cluster.metrics.table import RAY, SEARCH, TABLE
+from cluster.jobs.kubernetes import launcher as kubernetes
+from cluster.metrics import alerts, dashboard
 from cluster.metrics.documentation import page
+from cluster.metrics.table import RAY, SEARCH, TABLE
+from cluster.roles.backend import Inline
+from cluster.runs import folder
 from llm_service import assembly
 from llm_service.metrics import LABELS, LLM, Metric, families
 from llm_service.server import Server

@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
-from cluster.roles.backend import NodeLost
 from cluster.config.tree import compose
+from cluster.roles.backend import NodeLost
 from cluster.roles.joined import Joined
 from learner import checkpoint
 from tests.cluster.nodes import Nodes, assert_whole

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from actors import Played
-from cluster.runs import folder as run_folders
-from cluster.roles.backend import Inline, RoleDied
-from cluster.config.tree import compose
-from cluster.stages._shared.evaluation import BATCH, Evaluation, results
-from cluster.metrics.sinks import Metrics, tensorboard
 from cluster.config.overrides import UsageError
+from cluster.config.tree import compose
+from cluster.metrics.sinks import Metrics, tensorboard
+from cluster.roles.backend import Inline, RoleDied
+from cluster.runs import folder as run_folders
 from cluster.runs.stop import Stop
+from cluster.stages._shared.evaluation import BATCH, Evaluation, results
 from cluster.topology import draw, topology
 from envs.api import Episodes
 

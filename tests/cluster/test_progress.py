@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from cluster.runs import controller as work
 from cluster import run as controller
-from cluster.roles.backend import Inline
 from cluster.config.tree import compose
+from cluster.roles.backend import Inline
+from cluster.runs import controller as work
 from cluster.runs.folder import RunFolder
 from cluster.runs.pace import Pace
 from cluster.runs.progress import Progress

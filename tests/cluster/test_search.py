@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.novelty import NoveltyPlayer, PlayerSetup
-from cluster.roles.backend import Handle, Inline, RoleDied, Ticket
 from cluster.config.tree import compose
-from cluster.runs.folder import RunFolder
+from cluster.roles.backend import Handle, Inline, RoleDied, Ticket
 from cluster.run import run
+from cluster.runs.folder import RunFolder
 from cluster.runs.stage import Run
 from cluster.stages.search import MOST_PIECES, WITH_THE_CALL
 from cluster.stages.search import Engine as Searching

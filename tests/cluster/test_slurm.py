@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.jobs.slurm import batch_script
 from cluster.config.tree import ConfigError, compose
-from cluster.runs.folder import RunFolder
-from cluster.jobs.slurm.requeue import allowed
-from cluster.jobs.slurm.config import SlurmConfig, limit_seconds
+from cluster.jobs.slurm import batch_script
 from cluster.jobs.slurm.batch_script import Job
+from cluster.jobs.slurm.config import SlurmConfig, limit_seconds
+from cluster.jobs.slurm.requeue import allowed
+from cluster.runs.folder import RunFolder
 from cluster.topology import topology
 
 TOY = ["experiment=toy", "cluster=slurm", "run.name=a"]

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from cluster.config.tree import ConfigError, compose
+from cluster.cli.start import resume, run
 from cluster.cli.status import print_logs, print_status, request_stop
-from cluster.runs.folder import RunError, RunFolder
-from cluster.config.sections import RunConfig
+from cluster.cli.sweep import sweep
 from cluster.config.overrides import UsageError
+from cluster.config.sections import RunConfig
+from cluster.config.tree import ConfigError, compose
 from cluster.jobs import Queued
 from cluster.jobs.slurm.commands import SlurmError, look_up, record
-from cluster.cli.start import resume, run
-from cluster.cli.sweep import sweep
+from cluster.runs.folder import RunError, RunFolder
 
 TOY = ["experiment=toy", "cluster=slurm", "run.name=a"]
 

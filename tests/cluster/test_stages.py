@@ -8,9 +8,9 @@ from typing import get_args
 
 import pytest
 
-from cluster.config import overrides
-from cluster import stages
 from cluster import run as controller
+from cluster import stages
+from cluster.config import overrides
 from cluster.config.tree import ConfigError, compose
 from cluster.roles.drawing import Role, Topology
 from cluster.runs.folder import RunError

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from cluster.runs import folder as run_folders
 from cluster.cli.status import print_status, request_stop
+from cluster.runs import folder as run_folders
 from cluster.runs.folder import RunError, RunFolder, find
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.jobs.kubernetes import ray_cluster
 from cluster.config.tree import compose
+from cluster.jobs.kubernetes import ray_cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 BEFORE = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "CAIRN_"))}

@@ -11,8 +11,8 @@ import pytest
 
 import envs
 from cluster import run as controller
-from cluster.config.tree import compose
 from cluster.config.overrides import UsageError
+from cluster.config.tree import compose
 from cluster.runs.supply import assert_resumable
 from learner import checkpoint
 

@@ -4,10 +4,10 @@ import shutil
 
 import pytest
 
-from cluster.config import tree as config
 from cluster.config import overrides
-from cluster.config.tree import ConfigError, compose, explain, update
+from cluster.config import tree as config
 from cluster.config.overrides import COMMAND_LINE
+from cluster.config.tree import ConfigError, compose, explain, update
 
 
 @pytest.fixture

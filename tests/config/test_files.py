@@ -8,10 +8,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from cluster.config import tree as config
 from cluster.config import overrides
-from cluster.config.tree import Config, ConfigError, alters_meaning, compose, difference, explain, load, named, render, save
+from cluster.config import tree as config
 from cluster.config.overrides import CONFIGS, GROUPS, SELECTORS, flatten, nest
+from cluster.config.tree import (
+    Config,
+    ConfigError,
+    alters_meaning,
+    compose,
+    difference,
+    explain,
+    load,
+    named,
+    render,
+    save,
+)
 from envs import registry
 from envs.config import Part
 from learner import methods

@@ -3,9 +3,9 @@
 import pytest
 import yaml
 
-from cluster.config import tree as configuration
 from cluster.cli.llm_verbs import label
 from cluster.cli.sweep import plan
+from cluster.config import tree as configuration
 from llm_service import settings
 from llm_service.errors import UsageError
 

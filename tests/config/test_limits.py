@@ -4,11 +4,10 @@ import math
 
 import pytest
 
-from cluster.config import limits
-from cluster.config import unread
+from cluster.cli.sweep import plan
+from cluster.config import limits, unread
 from cluster.config.checks import MOST, out_of_bounds
 from cluster.config.tree import ConfigError, compose, explain, update
-from cluster.cli.sweep import plan
 
 GIB = 2**30
 MEMINFO = "MemTotal: 9000 kB\nMemAvailable: 4096 kB\n"

@@ -8,9 +8,9 @@ import signal
 import pytest
 from rich.console import Console
 
-from cluster.config.tree import ConfigError
 from cluster.cli.sweep import _print_results, sweep
 from cluster.config.members import Member, expand, plan
+from cluster.config.tree import ConfigError
 
 
 @pytest.mark.parametrize(

@@ -10,17 +10,18 @@ import pytest
 
 import envs
 from actors import players, wrappers
-from cluster.config import overrides
-from cluster import stages
 from cluster import run as controller
+from cluster import stages
+from cluster.config import overrides
 from cluster.config.tree import compose
+from cluster.report import panels
 from envs import registry
 from learner import algorithms, methods, models, rewards
 from learner.models.config import networks
 from tests.extending import COMMANDS, FILES, PAGE
 
 ROOT = PAGE.parents[1]
-PACKAGES = (envs, wrappers, players, models, rewards, algorithms, stages, methods)
+PACKAGES = (envs, wrappers, players, models, rewards, algorithms, stages, methods, panels)
 SMALL = ["cluster=inline", "policy.hidden=8", "actors.envs=4", "actors.steps=8", "evaluate.episodes=4"]
 TRAINED = ["learner.env_steps=128", "learner.minibatch=16", "evaluate.every=0", "evaluate.videos=0"]
 
@@ -54,7 +55,7 @@ def play(folder, words):
 
 
 def test_no_file_of_the_page_is_there_and_each_is_used(beside):
-    assert len(FILES) == 10
+    assert len(FILES) == 11
     assert not [name for name in FILES if (ROOT / name).exists()]
     assert "coin" in registry.families()
     assert "wide" in networks()
@@ -64,6 +65,7 @@ def test_no_file_of_the_page_is_there_and_each_is_used(beside):
     assert "reinforce" in algorithms.names()
     assert "census" in stages.names()
     assert "counting" in methods.names()
+    assert "lengths" in panels.names()
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[-1])
@@ -87,6 +89,7 @@ def test_what_the_examples_do_is_seen_in_their_runs(beside):
     rows = [json.loads(line) for line in (counted / "metrics.jsonl").read_text().splitlines()]
     paid = [row["intrinsic/reward_mean"] for row in rows if "intrinsic/reward_mean" in row]
     assert paid[0] > paid[-1] > 0  # what is met again bores
+    assert "The last episodes took" in (counted / "report.html").read_text()
 
 
 def test_the_page_leads_to_every_kind_of_module():

@@ -51,7 +51,7 @@ def module(path):
 
 
 def test_modules_import_each_other_in_no_circle():
-    """Nor by imports inside functions or for types only: `from a.b import c` is one of the module a.b.c if it is one."""
+    """Nor by imports inside functions or for types: `from a.b import c` is one of the module a.b.c if it is one."""
     ours = {module(path): path for path in SOURCES}
     arrows = {}
     for name, path in ours.items():

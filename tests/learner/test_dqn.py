@@ -9,8 +9,8 @@ import torch
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor
 from cluster import run as controller
-from cluster.config.tree import compose
 from cluster.config.overrides import UsageError
+from cluster.config.tree import compose
 from learner import checkpoint, precision
 from learner.algorithms.dqn import DQN, DQNConfig
 from learner.collective import Group

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from cluster import run as controller
-from cluster.config.tree import compose, load
 from cluster.config.overrides import ConfigError
+from cluster.config.tree import compose, load
 from learner import algorithms, checkpoint, rewards
 from tests.extending import example
 

@@ -9,8 +9,8 @@ import torch
 
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor
-from cluster.config.tree import compose
 from cluster.config.overrides import UsageError
+from cluster.config.tree import compose
 from learner import precision
 from learner.advantages import next_values, vtrace
 from learner.algorithms.ppo import PPO

@@ -16,9 +16,9 @@ import pytest
 import yaml
 from PIL import Image, ImageDraw
 
-from cluster.report import plots
-from cluster.report import document as report
 from cluster.metrics.statistics import wilson
+from cluster.report import document as report
+from cluster.report import plots
 
 KINDS = {"go to the red ball": 0.99, "go to a door": 0.95, "pick up a key": 0.9, "put next to": 0.82}
 

@@ -13,13 +13,11 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from cluster.report import agreement as agreement_page
-from cluster.report.panels import lgqd as behaviour_pages
-from cluster.report import deployed
-from cluster.report import house_plan
-from cluster.report import plots
-from cluster.report import document as report
 from cluster.config.overrides import UsageError
+from cluster.report import agreement as agreement_page
+from cluster.report import deployed, house_plan, plots
+from cluster.report import document as report
+from cluster.report.panels import lgqd as behaviour_pages
 from envs import navigation
 from learner.behaviours.agreement import agreement
 from learner.behaviours.ratings import Ratings

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from cluster.runs import run_data
-from cluster.report.compare import Side, changed, compare, final, verdict
 from cluster.config.overrides import UsageError
 from cluster.metrics.statistics import newcombe
+from cluster.report.compare import Side, changed, compare, final, verdict
+from cluster.runs import run_data
 
 MakeRun = Callable[..., Path]
 Read = Callable[[Path], tuple[str, Any]]

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from cluster.config.overrides import UsageError
 from cluster.report import document as report
 from cluster.runs import run_data
-from cluster.config.overrides import UsageError
 
 MakeRun = Callable[..., Path]
 Read = Callable[[Path], tuple[str, Any]]

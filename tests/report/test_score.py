@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cluster.report import outcome
-from cluster.report import plots
-from cluster.report import document as report
-from cluster.runs import run_data
-from cluster.report.compare import Side, compare, final, kinds, verdict
 from cluster.metrics.statistics import Estimate, welch
+from cluster.report import document as report
+from cluster.report import outcome, plots
+from cluster.report.compare import Side, compare, final, kinds, verdict
+from cluster.runs import run_data
 
 MakeRun = Callable[..., Path]
 Read = Callable[[Path], tuple[str, Any]]

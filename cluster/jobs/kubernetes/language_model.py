@@ -14,6 +14,7 @@ import json
 import math
 
 import envs
+from cluster.config.overrides import flatten
 from cluster.config.tree import Config
 from cluster.jobs.kubernetes.config import CODE, RUNS
 from cluster.jobs.kubernetes.manifests import (
@@ -29,7 +30,6 @@ from cluster.jobs.kubernetes.manifests import (
     thing,
     variables,
 )
-from cluster.config.overrides import flatten
 from cluster.topology import asks_a_language_model
 from llm_service.settings import LLMConfig
 

@@ -23,14 +23,13 @@ from urllib.parse import urlsplit
 import yaml
 
 from cluster.config import tree as configuration
-from cluster.jobs.kubernetes import language_model
-from cluster.jobs.kubernetes import ray_cluster
+from cluster.config.overrides import UsageError, flatten
 from cluster.config.tree import Config
+from cluster.jobs.kubernetes import language_model, ray_cluster
 from cluster.jobs.kubernetes.config import LONGEST, RUNS, is_label
 from cluster.jobs.kubernetes.language_model import LLM_METRICS_PORT, LLM_PORT, REDIS_PORT, as_yaml, serves
-from cluster.jobs.kubernetes.ray_cluster import DASHBOARD_PORT, LEARNS, METRICS_PORT
 from cluster.jobs.kubernetes.manifests import DNS, Object, chosen, labelled, policy, ports, thing
-from cluster.config.overrides import UsageError, flatten
+from cluster.jobs.kubernetes.ray_cluster import DASHBOARD_PORT, LEARNS, METRICS_PORT
 
 RAY = ["head", "actors", "learner", "llm", "submitter"]
 """Components that are one Ray cluster."""

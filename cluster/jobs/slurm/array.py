@@ -99,8 +99,8 @@ class ArrayOfRuns:
         for key, _, _ in difference(self.config, config):
             if key.startswith("cluster."):
                 raise ConfigError(f"{key} cannot vary in a sweep on SLURM, which is one array: make it two sweeps")
-        if batch_script.cores(config) != batch_script.cores(self.config) and not config.cluster.cpus:
+        if batch_script.cores(config) != batch_script.cores(self.config) and not config.cluster.slurm.cpus:
             raise ConfigError(
                 "members of this sweep need different numbers of CPUs, and one array has the same for all: set "
-                "cluster.cpus"
+                "cluster.slurm.cpus"
             )

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.config.tree import Config
 from cluster.config.overrides import ROOT, ConfigError
+from cluster.config.tree import Config
 from cluster.jobs.slurm.config import SlurmConfig
 from cluster.topology import topology
 
@@ -86,7 +86,8 @@ def render(config: Config, job: Job) -> str:
     parts += END + (LEAVE if slurm.all_nodes > 1 else "") + AGAIN
     parts = parts.replace("SRUN", " : ".join(_steps(slurm, needed)))
     made = f"# {job.name}: made by launch.py, which says how in its docstring cluster/jobs/slurm/batch_script.py"
-    text = "\n".join(["#!/bin/bash", made, *_directives(config, job, needed), "", *_names(config, job, needed), "", setup])
+    lines = [*_directives(config, job, needed), "", *_names(config, job, needed), "", setup]
+    text = "\n".join(["#!/bin/bash", made, *lines])
     return text + BEGIN + parts
 
 

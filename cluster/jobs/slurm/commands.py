@@ -1,6 +1,6 @@
 """What is asked of SLURM, by its own commands, whose errors are passed on in their words; and which run is which job.
 
-    sbatch <── a script      squeue, sacct ──> where jobs are      scancel      runs/<name>/slurm.json: job, output
+sbatch <── a script      squeue, sacct ──> where jobs are      scancel      runs/<name>/slurm.json: job, output
 """
 
 from __future__ import annotations

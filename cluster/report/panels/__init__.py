@@ -14,8 +14,12 @@ import pkgutil
 from typing import Any
 
 
+def names() -> list[str]:
+    """Every panel, sorted."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+
+
 def panels(subject: str) -> list[Any]:
     """The modules that tell of a subject, in order."""
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    every = [importlib.import_module(f"{__name__}.{name}") for name in names]
-    return sorted((module for module in every if module.SUBJECT == subject), key=lambda module: module.ORDER)
+    every = [importlib.import_module(f"{__name__}.{name}") for name in names()]
+    return sorted((module for module in every if subject == module.SUBJECT), key=lambda module: module.ORDER)

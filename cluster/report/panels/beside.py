@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from cluster.metrics.statistics import Estimate, spread_name
 from cluster.report.outcome import Arms, largest, measure, overall
 from cluster.report.page import section, table, text
 from cluster.runs.run_data import Run, estimate, number, seeds
-from cluster.metrics.statistics import Estimate, spread_name
 
 SUBJECT, ORDER = "agents", 20
 NAMES = {"random": "random actions", "expert": "the world's expert"}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from cluster.metrics.statistics import Estimate, spread_name
 from cluster.report.compare import shown
 from cluster.report.outcome import FEW_ARMS, Arms, measure, overall
 from cluster.report.page import percent, section, table, text
 from cluster.runs.run_data import Row, Run, estimate, number, seeds
-from cluster.metrics.statistics import Estimate, spread_name
 
 SUBJECT, ORDER = "agents", 60
 

@@ -1,6 +1,7 @@
 """What a report says of goals in words: how sensible they were, and which of them were reached.
 
-Counts and shares are those of `cluster/stages/_shared/goal_table.py`. Several seeds of one setting: counts are summed, shares averaged.
+Counts and shares are those of `cluster/stages/_shared/goal_table.py`. Several seeds of one setting: counts are summed,
+shares averaged.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from cluster.metrics.statistics import band, binned, spread_name
 from cluster.report import plots
 from cluster.report.outcome import FEW_ARMS, Arms, overall
 from cluster.report.page import count, figure, grid, percent, section, table, text
 from cluster.runs.run_data import Run, estimate, number, seeds, series
-from cluster.metrics.statistics import band, binned, spread_name
 
 SUBJECT, ORDER = "agents", 70
 MOST_GOALS = 30

@@ -18,16 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster.report import deployed
-from cluster.report import house_plan
-from cluster.report import plots
+from cluster.config.overrides import UsageError
+from cluster.metrics.statistics import Estimate, spread_name
+from cluster.report import deployed, house_plan, plots
 from cluster.report.agreement import agreement_section
 from cluster.report.deployed import Deployed, find_stage
 from cluster.report.outcome import FEW_ARMS, Arms, overall
-from cluster.config.overrides import UsageError
 from cluster.report.page import count, figure, grid, percent, rate, section, table, text, tiles
 from cluster.runs.run_data import Run, number, seeds
-from cluster.metrics.statistics import Estimate, spread_name
 
 SUBJECT, ORDER = "behaviours", 10
 CELLS = 20

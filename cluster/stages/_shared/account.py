@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from cluster.stages._shared.evaluation import Evaluation
-from cluster.stages._shared.goal_table import add
 from cluster.roles.learners import LearnerGroup, Ready
+from cluster.roles.supervisor import Crew
 from cluster.runs.pace import Pace
 from cluster.runs.stage import Run
-from cluster.roles.supervisor import Crew
+from cluster.stages._shared.evaluation import Evaluation
+from cluster.stages._shared.goal_table import add
 from cluster.stages._shared.tally import Tally
 from cluster.stages._shared.watching import Watch
 from learner.checkpoint import Arrays, Checkpoint

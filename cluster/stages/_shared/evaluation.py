@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from actors import ActorSetup, Played
 from actors.evaluate import Recording
 from cluster.config.tree import Config
-from cluster.runs.folder import RunFolder
-from cluster.stages._shared.goal_table import Counts, add, shares, table
+from cluster.metrics.statistics import bootstrap_mean, mean_over, wilson
 from cluster.roles.policy_server import ServedPolicy, served
+from cluster.roles.supervisor import Crew
+from cluster.runs.folder import RunFolder
 from cluster.runs.run_data import load, series
 from cluster.runs.stage import Run
-from cluster.metrics.statistics import bootstrap_mean, mean_over, wilson
-from cluster.roles.supervisor import Crew
+from cluster.stages._shared.goal_table import Counts, add, shares, table
 from envs.api import EnvSpec, Episodes
 from learner.group import Weights
 

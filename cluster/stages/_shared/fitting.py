@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from cluster.roles.backend import Backend, Handle, RoleDied
 from cluster.config.tree import Config
+from cluster.roles.backend import Backend, Handle, RoleDied
 from cluster.roles.drawing import Role, Topology
 from cluster.roles.learners import LearnerDied
+from cluster.roles.supervisor import last_line
 from cluster.runs.pace import Pace, duration
 from cluster.runs.stage import StageEngine
-from cluster.roles.supervisor import last_line
 from learner.checkpoint import Checkpoint, latest
 from learner.collective import free_address
 from learner.fit import FitConfig

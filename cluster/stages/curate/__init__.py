@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import importlib
 
-from cluster.stages._shared.lgqd import BehaviourStage
 from cluster.config.tree import Config
 from cluster.roles.drawing import Topology
 from cluster.runs.stage import Outcome
+from cluster.stages._shared.lgqd import BehaviourStage
 
 
 class Engine(BehaviourStage):

@@ -50,15 +50,14 @@ def run(
     if multirun:
         return sweep(words, jobs, dry_run or cfg)
     from cluster.cli import start
-    from cluster.config import unread
-    from cluster.config.tree import explain, named, render
+    from cluster.config import tree, unread
 
-    config, origins = unread.tell(*explain(words or []))
+    config, origins = unread.tell(*tree.explain(words or []))
     if cfg:
-        return print_tree(render(config, origins))
+        return print_tree(tree.render(config, origins))
     if dry_run:
         return print(start.dry_run(config))
-    config = named(config)
+    config = tree.named(config)
     finish(lambda _: start.run(config), Path(config.run.folder) / config.run.name)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
+from cluster.cli.status import print_status
 from cluster.config.tree import compose
 from cluster.jobs.kubernetes import launcher as kubernetes
 from cluster.metrics import alerts, dashboard
@@ -215,7 +216,7 @@ def test_links_are_shown_while_a_run_is_on(tmp_path, capsys):
     links = {"dashboard": "http://127.0.0.1:1", "metrics": "http://127.0.0.1:2/metrics"}
     for state, shown in (("running", True), ("done", False)):
         run.write_status(state=state, **links)
-        folder.print_status(tmp_path, "r")
+        print_status(tmp_path, "r")
         said = capsys.readouterr().out
         assert [f"{name}: {link}" in said for name, link in links.items()] == [shown, shown]
 

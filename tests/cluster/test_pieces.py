@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from actors import Played
+from cluster.cli.status import print_status, request_stop
 from cluster.config.overrides import UsageError
 from cluster.config.tree import compose
 from cluster.metrics.sinks import Metrics, tensorboard
@@ -95,10 +96,10 @@ def test_a_dead_controller_is_told_from_a_living_one(tmp_path, capsys):
     status = folder.read_status() | {"pid": ended.pid}
     run_folders.write_json(path / "status.json", status)
     assert not run_folders.is_running(folder.read_status())
-    run_folders.print_status(tmp_path, None)
+    print_status(tmp_path, None)
     assert "died" in capsys.readouterr().out
     with pytest.raises(UsageError, match="not running"):
-        run_folders.request_stop(path)
+        request_stop(path)
 
 
 def test_an_unknown_run_is_one_sentence(tmp_path):

@@ -10,8 +10,8 @@ ROOT = Path(__file__).resolve().parent
 try:
     import typer
 
-    from cluster.llm_verbs import llm
-    from cluster.terminal import finish, guard, print_overview, print_tree, run_folder
+    from cluster.cli.llm_verbs import llm
+    from cluster.cli.terminal import finish, guard, print_overview, print_tree, run_folder
 except ImportError as missing:
     print(f"error: {missing}: install requirements.txt, and keep {ROOT} first on PYTHONPATH", file=sys.stderr)
     sys.exit(2)
@@ -49,15 +49,15 @@ def run(
         return print("\n".join(registry.ids()))
     if multirun:
         return sweep(words, jobs, dry_run or cfg)
-    from cluster import start, unread
-    from cluster.config import explain, named, render
+    from cluster.cli import start
+    from cluster.config import tree, unread
 
-    config, origins = unread.tell(*explain(words or []))
+    config, origins = unread.tell(*tree.explain(words or []))
     if cfg:
-        return print_tree(render(config, origins, unread.foreign))
+        return print_tree(tree.render(config, origins, unread.foreign))
     if dry_run:
         return print(start.dry_run(config))
-    config = named(config)
+    config = tree.named(config)
     finish(lambda _: start.run(config), Path(config.run.folder) / config.run.name)
 
 
@@ -68,7 +68,7 @@ def resume(
     allow_change: Annotated[bool, typer.Option("--allow-change", help="Accept what makes it another run.")] = False,
 ) -> None:
     """Continue a run from its last checkpoint, counters included."""
-    from cluster import start
+    from cluster.cli import start
 
     finish(lambda folder: start.resume(folder, words or [], allow_change), run_folder(run))
 
@@ -84,7 +84,7 @@ def evaluate(run: Run, words: Words = None) -> None:
 @app.command()
 def status(run: AnyRun = None, folder: str = "runs") -> None:
     """Show all runs, or one."""
-    from cluster.folder import print_status
+    from cluster.cli.status import print_status
 
     print_status(Path(folder), run)
 
@@ -92,7 +92,7 @@ def status(run: AnyRun = None, folder: str = "runs") -> None:
 @app.command()
 def stop(run: Run) -> None:
     """Ask a run to stop at a checkpoint; it can be resumed."""
-    from cluster.folder import request_stop
+    from cluster.cli.status import request_stop
 
     request_stop(run_folder(run))
 
@@ -100,7 +100,7 @@ def stop(run: Run) -> None:
 @app.command()
 def logs(run: Run, follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing.")] = False) -> None:
     """Print what a run has logged."""
-    from cluster.folder import print_logs
+    from cluster.cli.status import print_logs
 
     print_logs(run_folder(run), follow)
 
@@ -108,7 +108,7 @@ def logs(run: Run, follow: Annotated[bool, typer.Option("--follow", "-f", help="
 @app.command()
 def compare(first: Run, second: Run) -> None:
     """Set two runs side by side: configuration and results."""
-    from cluster.compare import compare as compare_runs
+    from cluster.report.compare import compare as compare_runs
 
     compare_runs(run_folder(first), run_folder(second))
 
@@ -116,7 +116,7 @@ def compare(first: Run, second: Run) -> None:
 @app.command()
 def report(runs: Annotated[list[str], typer.Argument(metavar="RUN...")]) -> None:
     """Write one self-contained HTML page about runs."""
-    from cluster.report import write
+    from cluster.report.document import write
 
     print(write([run_folder(run, sweeps=True) for run in runs]))
 
@@ -124,7 +124,7 @@ def report(runs: Annotated[list[str], typer.Argument(metavar="RUN...")]) -> None
 @app.command()
 def judge(run: Run, rater: str = "", port: int = 0, trials: int = 128) -> None:
     """Rate in a browser how well a run's behaviour did what was asked."""
-    from cluster.judge_server import serve
+    from cluster.judge.server import serve
 
     serve(run_folder(run), rater, port, trials)
 
@@ -132,7 +132,7 @@ def judge(run: Run, rater: str = "", port: int = 0, trials: int = 128) -> None:
 @app.command()
 def doctor(folder: Annotated[str, typer.Option(help="Where runs will be written.")] = "runs") -> None:
     """Check this machine and checkout; a finding says its fix."""
-    from cluster.doctor import examine
+    from cluster.cli.doctor import examine
 
     raise typer.Exit(examine(Path(folder)))
 
@@ -140,7 +140,7 @@ def doctor(folder: Annotated[str, typer.Option(help="Where runs will be written.
 @app.command()
 def sweep(words: Words = None, jobs: Jobs = None, dry_run: DryRun = False) -> None:
     """Run each combination of values, as in seed=0..4 actors.n=2,4."""
-    from cluster.sweep import sweep as run_sweep
+    from cluster.cli.sweep import sweep as run_sweep
 
     raise typer.Exit(run_sweep(words or [], jobs, dry_run))
 

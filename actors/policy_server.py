@@ -106,7 +106,7 @@ class PolicyServer:
         return {"phase": "answer", "seconds": time.time() - self._began, "pid": os.getpid()} | done
 
     def numbers(self) -> dict[str, float]:
-        """What it has done, as `cluster.metrics.POLICY` names it; any thread may ask."""
+        """What it has done, as `cluster.metrics.table.POLICY` names it; any thread may ask."""
         return {"policy/states": float(self._answered), "policy/batches": float(self._batches)}
 
     def _together(self, call: _Call) -> list[_Call]:

@@ -102,7 +102,7 @@ class RolloutActor:
         }
 
     def numbers(self) -> dict[str, float]:
-        """What it has done since it was built, as `cluster.metrics.ACTOR` names it; any thread may ask."""
+        """What it has done since it was built, as `cluster.metrics.table.ACTOR` names it; any thread may ask."""
         return {f"actor/{key}": value for key, value in dict(self._done).items()}
 
     def _enter(self, phase: str, **apart: float) -> None:

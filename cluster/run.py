@@ -8,16 +8,16 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from cluster import config as configuration
-from cluster import limits
-from cluster.config import Config
-from cluster.controller import Controller, stages_left
-from cluster.folder import RunError, RunFolder
-from cluster.language import check_language_model
+from cluster.config import limits
+from cluster.config import tree as configuration
+from cluster.config.tree import Config
+from cluster.roles.language import check_language_model
+from cluster.runs.controller import Controller, stages_left
+from cluster.runs.folder import RunError, RunFolder
+from cluster.runs.supply import assert_resumable, assert_supplied, initial_weights, plays_a_policy
+from cluster.runs.weights import assert_fits, assert_model, guide_weights, read_checkpoint, trained
 from cluster.stages import engine
-from cluster.supply import assert_resumable, assert_supplied, initial_weights, plays_a_policy
 from cluster.topology import asks_a_language_model, learns
-from cluster.weights import assert_fits, assert_model, guide_weights, read_checkpoint, trained
 from learner.group import Weights
 from learner.methods import Stage, every_stage, selected
 

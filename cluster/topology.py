@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from functools import reduce
 
-from cluster.config import Config
-from cluster.drawing import Edge, Role, Topology
+from cluster.config.tree import Config
+from cluster.roles.drawing import Edge, Role, Topology
 from cluster.stages import engine
 from learner.methods import Stage, selected
 

@@ -118,7 +118,7 @@ class Learner:
         return report, self.ready()
 
     def numbers(self) -> dict[str, float]:
-        """What it has done since it was built, as `cluster.metrics.LEARNER` names it; any thread may ask."""
+        """What it has done since it was built, as `cluster.metrics.table.LEARNER` names it; any thread may ask."""
         return {f"learner/{key}": float(value) for key, value in dict(self._done).items()}
 
     def rank_state(self) -> Arrays:

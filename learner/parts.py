@@ -83,6 +83,6 @@ class GeneraliseConfig(Part):
     episodes: int = 256
     """Episodes of each case, the first of the held-out seeds."""
     cases: list[str] = Field(default=[])
-    """Names of the cases, see `cluster/cases.py`; empty: all that the run's world has."""
+    """Names of the cases, see `cluster/config/cases.py`; empty: all that the run's world has."""
     baselines: bool = True
     """Play each world at random too: a drop to chance is another thing than a harder world."""

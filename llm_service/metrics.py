@@ -1,9 +1,9 @@
 """What a metric is, those of the LLM service, and its endpoint for Prometheus.
 
     Service.stats() ──> `families` ──> http://HOST:PORT/metrics             a service on its own
-                   └──> cluster/exporting.py ──> Ray's endpoint, ray_NAME    a service of a run
+                   └──> cluster/metrics/exporting.py ──> Ray's endpoint, ray_NAME    a service of a run
 
-The rows of `LLM` say for both what a number is called and means; all other rows are in `cluster/metrics.py`. Only
+The rows of `LLM` say for both what a number is called and means; all other rows are in `cluster/metrics/table.py`. Only
 numbers leave by this door, under names that are in the table: no text of a prompt, an answer or a caller.
 """
 

@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from cluster import plots
+from cluster.report import plots
 from tests.cluster import browser
 
 LEFT_OUT = pytest.StashKey[int]()

@@ -53,7 +53,7 @@ class NoveltyPlayer:
         return {"phase": self._phase, "pid": os.getpid()}
 
     def numbers(self) -> dict[str, float]:
-        """What it has done since it was built, as `cluster.metrics.PLAYER` names it; any thread may ask."""
+        """What it has done since it was built, as `cluster.metrics.table.PLAYER` names it; any thread may ask."""
         return dict(self._done)
 
     def play_pieces(self, *pieces: NDArray[np.float32]) -> list[Played] | Played:

@@ -60,9 +60,9 @@ class Asker:
 
 
 def main(actors: int, seconds: float, latency_s: float, per_item_s: float) -> None:
-    from cluster.config import compose
-    from cluster.language import LanguageService
-    from cluster.local import Local
+    from cluster.config.tree import compose
+    from cluster.roles.language import LanguageService
+    from cluster.roles.local import Local
 
     words = [f"llm.latency_s={latency_s}", f"llm.latency_per_item_s={per_item_s}", "llm.concurrency=1"]
     words += [f"llm.max_batch={actors}", "llm.consumers=0", "cluster.start_timeout_s=600"]

@@ -54,14 +54,14 @@ class Whole:
 
 
 def main(players: int, latency_s: float, generations: int) -> None:
-    from cluster.config import compose
-    from cluster.folder import RunFolder
-    from cluster.local import Local
-    from cluster.metrics import Metrics
-    from cluster.progress import Progress
-    from cluster.stage import Run
+    from cluster.config.tree import compose
+    from cluster.metrics.sinks import Metrics
+    from cluster.roles.local import Local
+    from cluster.runs.folder import RunFolder
+    from cluster.runs.progress import Progress
+    from cluster.runs.stage import Run
+    from cluster.runs.stop import Stop
     from cluster.stages.search import Engine
-    from cluster.stop import Stop
     from learner.methods import Stage
     from learner.store.archive import Archive
 

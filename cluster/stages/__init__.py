@@ -7,7 +7,8 @@
     curate       verbs on archives and stores, found by name in their turn
     imitate      a transformer to a store
 
-A module publishes `Engine`, a `cluster.stage.StageEngine`. A new kind is a new module, and a method that names it.
+A module publishes `Engine`, a `cluster.runs.stage.StageEngine`. A new kind is a new module, and a method that names it.
+What several kinds have in common is in `_shared`.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ import pkgutil
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cluster.stage import StageEngine  # imports PyTorch, which a list of names need not
+    from cluster.runs.stage import StageEngine  # imports PyTorch, which a list of names need not
 
 
 def names() -> list[str]:
     """Every kind of stage, sorted."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
 
 
 def engine(kind: str) -> type[StageEngine]:

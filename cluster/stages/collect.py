@@ -13,13 +13,13 @@ import json
 from typing import Any, ClassVar
 
 from actors.collect import Collector, Share, collect_seeds
-from cluster import limits
-from cluster.acting import ActingStage
-from cluster.config import Config
-from cluster.drawing import Topology
-from cluster.folder import RunError
-from cluster.stage import Artifact, Outcome
-from cluster.supervisor import Crew, last_line
+from cluster.config import limits
+from cluster.config.tree import Config
+from cluster.roles.drawing import Topology
+from cluster.roles.supervisor import Crew, last_line
+from cluster.runs.folder import RunError
+from cluster.runs.stage import Artifact, Outcome
+from cluster.stages._shared.acting import ActingStage
 from learner.goals import GoalsConfig
 from learner.group import Weights
 from learner.parts import CollectConfig

@@ -18,10 +18,10 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from actors.behaviours.deploy import deploy
-from cluster.behaviours import EPISODES, MODEL, BehaviourStage
-from cluster.folder import RunError
-from cluster.stage import Outcome
-from cluster.statistics import bootstrap
+from cluster.metrics.statistics import bootstrap
+from cluster.runs.folder import RunError
+from cluster.runs.stage import Outcome
+from cluster.stages._shared.lgqd import EPISODES, MODEL, BehaviourStage
 from envs import navigation
 from learner.behaviours import trials, words
 from learner.behaviours.trials import Trial

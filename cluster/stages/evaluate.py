@@ -11,11 +11,11 @@ from typing import ClassVar
 import numpy as np
 
 import envs
-from cluster import limits
-from cluster.acting import ActingStage
-from cluster.config import Config
-from cluster.evaluation import Evaluation, judged, lines, play_all, sample_efficiency, write_recordings
-from cluster.stage import Outcome
+from cluster.config import limits
+from cluster.config.tree import Config
+from cluster.runs.stage import Outcome
+from cluster.stages._shared.acting import ActingStage
+from cluster.stages._shared.evaluation import Evaluation, judged, lines, play_all, sample_efficiency, write_recordings
 
 
 class Engine(ActingStage):

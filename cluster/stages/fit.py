@@ -1,4 +1,4 @@
-"""The engine of a fit stage: a policy, fitted to the episodes of a store (`cluster/fitting.py`).
+"""The engine of a fit stage: a policy, fitted to the episodes of a store (`cluster/stages/_shared/fitting.py`).
 
 store ──> ranks ──> stages/<stage>/weights.safetensors
 """
@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from cluster import fitting, limits
-from cluster.config import Config
-from cluster.drawing import Topology
-from cluster.fitting import Fitting
-from cluster.stage import Artifact, Outcome
-from cluster.supply import store_of
+from cluster.config import limits
+from cluster.config.tree import Config
+from cluster.roles.drawing import Topology
+from cluster.runs.stage import Artifact, Outcome
+from cluster.runs.supply import store_of
+from cluster.stages._shared import fitting
+from cluster.stages._shared.fitting import Fitting
 from learner.fit import FitSetup, Fitter
 from learner.methods import Stage
 from learner.parts import FitConfig

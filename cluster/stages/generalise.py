@@ -18,15 +18,15 @@ import numpy as np
 
 import envs
 from actors import ActorSetup, wrappers
-from cluster import config as configuration
-from cluster import limits
-from cluster.acting import ActingStage
-from cluster.cases import CASES, UNCHANGED, Case
-from cluster.config import Config
-from cluster.evaluation import Evaluation, play_all, results
-from cluster.stage import Outcome
-from cluster.statistics import Estimate, bootstrap_mean, newcombe
-from cluster.statistics import difference as between
+from cluster.config import limits
+from cluster.config import tree as configuration
+from cluster.config.cases import CASES, UNCHANGED, Case
+from cluster.config.tree import Config
+from cluster.metrics.statistics import Estimate, bootstrap_mean, newcombe
+from cluster.metrics.statistics import difference as between
+from cluster.runs.stage import Outcome
+from cluster.stages._shared.acting import ActingStage
+from cluster.stages._shared.evaluation import Evaluation, play_all, results
 from envs.api import EnvSpec, Episodes
 from learner.group import Weights
 from learner.models.language.prompt import PromptConfig

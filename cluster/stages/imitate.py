@@ -11,13 +11,13 @@ from itertools import pairwise
 import numpy as np
 import safetensors.numpy
 
-from cluster import fitting
-from cluster.behaviours import CENTRES, MODEL, BehaviourStage
-from cluster.config import Config
-from cluster.drawing import Topology
-from cluster.fitting import Fitting
-from cluster.folder import RunError
-from cluster.stage import Outcome
+from cluster.config.tree import Config
+from cluster.roles.drawing import Topology
+from cluster.runs.folder import RunError
+from cluster.runs.stage import Outcome
+from cluster.stages._shared import fitting
+from cluster.stages._shared.fitting import Fitting
+from cluster.stages._shared.lgqd import CENTRES, MODEL, BehaviourStage
 from envs.navigation.odometry import GUIDED, SENSED
 from learner.behaviours import words
 from learner.behaviours.imitation import SequenceConfig, SequenceFitter, SequenceSetup

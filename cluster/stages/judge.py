@@ -10,10 +10,10 @@ import json
 import numpy as np
 import safetensors.numpy
 
-from cluster.asking import ask
-from cluster.behaviours import EPISODES, BehaviourStage
-from cluster.folder import RunError
-from cluster.stage import Outcome
+from cluster.runs.folder import RunError
+from cluster.runs.stage import Outcome
+from cluster.stages._shared.asking import ask
+from cluster.stages._shared.lgqd import EPISODES, BehaviourStage
 from learner.behaviours import trials, words
 from learner.behaviours.agreement import agreement
 

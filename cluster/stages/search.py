@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actors.behaviours.novelty import NoveltyPlayer, PlayerSetup
-from cluster import limits
-from cluster.backend import RoleDied, Ticket
-from cluster.config import Config
-from cluster.drawing import Role, Topology
-from cluster.stage import Outcome, Run, StageEngine
-from cluster.supervisor import Crew, last_line
+from cluster.config import limits
+from cluster.config.tree import Config
+from cluster.roles.backend import RoleDied, Ticket
+from cluster.roles.drawing import Role, Topology
+from cluster.roles.supervisor import Crew, last_line
+from cluster.runs.stage import Outcome, Run, StageEngine
 from envs import navigation
 from envs.navigation import LAYERS, PARAMETERS, TENTHS
 from learner import checkpoint

@@ -18,17 +18,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from actors import VALIDATION_FIRST
-from cluster import limits
-from cluster.account import Account
-from cluster.acting import ActingStage
-from cluster.backend import InputLost, RoleDied, Ticket
-from cluster.config import Config
-from cluster.drawing import Role, Topology
-from cluster.evaluation import Batch, Evaluation
-from cluster.learners import LearnerDied, LearnerGroup, Ready
-from cluster.policy_server import ServedPolicy, served
-from cluster.stage import Artifact, Outcome, Run
-from cluster.supervisor import AllQuarantined, Crew, last_line
+from cluster.config import limits
+from cluster.config.tree import Config
+from cluster.roles.backend import InputLost, RoleDied, Ticket
+from cluster.roles.drawing import Role, Topology
+from cluster.roles.learners import LearnerDied, LearnerGroup, Ready
+from cluster.roles.policy_server import ServedPolicy, served
+from cluster.roles.supervisor import AllQuarantined, Crew, last_line
+from cluster.runs.stage import Artifact, Outcome, Run
+from cluster.stages._shared.account import Account
+from cluster.stages._shared.acting import ActingStage
+from cluster.stages._shared.evaluation import Batch, Evaluation
 from learner.algorithms import algorithm
 from learner.checkpoint import Checkpoint, latest
 from learner.methods import Stage

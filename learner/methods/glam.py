@@ -9,7 +9,7 @@
 | 3.2: value head on the model's state before the first word | the same |
 | 3.3: PPO, updates spread over copies of the model | `learner`; `learner/algorithms/ppo` |
 | 4: AFlan, NPAE, NPA, NPE | `policy.lm.head`, `policy.lm.pretrained` |
-| 5: other words, actions, tasks, French | stage `generalise`; `cluster/cases.py` |
+| 5: other words, actions, tasks, French | stage `generalise`; `cluster/config/cases.py` |
 | what the policy does in chosen states | `learner/models/language/probes.py`, in every row of metrics |
 | 4.4: behavioural cloning | `method=cloning`, and `from=run:NAME/fit` to go on from there |
 """

@@ -10,8 +10,8 @@ import pytest
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor, wrappers
 from actors.wrappers import Setting
-from cluster import config as configuration
-from cluster.config import compose
+from cluster.config import tree as configuration
+from cluster.config.tree import compose
 from envs.api import Wrapper
 from envs.config import Part
 from learner.group import build_policy, get_weights

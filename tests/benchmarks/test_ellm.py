@@ -13,7 +13,7 @@ from benchmarks.measure import OWN, ROOT, DifferentOutputs, Options, OursFailed,
 from benchmarks.peers import ellm_loop, ellm_world
 from benchmarks.peers.ellm_memory import GAMMA, N_STEP, WIDTH, Embeddings, Replay
 from benchmarks.peers.ellm_world import DEEDS, Payment
-from cluster.config import compose
+from cluster.config.tree import compose
 from envs.crafter.rules import COMBINED
 from learner.algorithms.dqn import DQNConfig
 from learner.goals import GoalsConfig

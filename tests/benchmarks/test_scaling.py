@@ -13,7 +13,7 @@ from benchmarks import scaling
 from benchmarks.measure import ROOT, Options, OursFailed, OutOfTime, PeerFailed
 from benchmarks.peers import common
 from benchmarks.train import Launched
-from cluster.config import compose
+from cluster.config.tree import compose
 
 
 def rows(n, rate=400.0, chunk=200, first=5.0, **columns):

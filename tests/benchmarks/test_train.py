@@ -9,7 +9,7 @@ import pytest
 from benchmarks import setup, train
 from benchmarks.measure import Options, OursFailed, OutOfTime, PeerFailed, child_environment
 from benchmarks.peers import common
-from cluster.config import compose
+from cluster.config.tree import compose
 from learner.algorithms.ppo import PPOConfig
 
 

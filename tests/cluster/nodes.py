@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cluster import local  # noqa: F401 - makes the token before Ray is imported
+from cluster.roles import local  # noqa: F401 - makes the token before Ray is imported
 from learner import checkpoint
 from tests.cluster.test_faults import ROOT, children_of, rows
 

@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from cluster import report
 from cluster import run as controller
-from cluster.config import compose
-from cluster.goal_page import stand_in
-from cluster.overrides import ConfigError
+from cluster.config.overrides import ConfigError
+from cluster.config.tree import compose
+from cluster.report import document as report
+from cluster.runs.run_data import stand_in
 from tests.report.conftest import Page
 
 SMALL = ["cluster=inline", "policy.hidden=16", "actors.envs=4", "actors.steps=8", "actors.n=1", "evaluate.episodes=70"]

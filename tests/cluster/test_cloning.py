@@ -13,12 +13,12 @@ import pytest
 
 import envs
 from actors.collect import collect_seeds
-from cluster import fitting
 from cluster import run as controller
-from cluster.config import compose
-from cluster.overrides import ConfigError
+from cluster.config.overrides import ConfigError
+from cluster.config.tree import compose
+from cluster.runs.supply import assert_supplied, initial_weights
+from cluster.stages._shared import fitting
 from cluster.stages.collect import Engine as Collecting
-from cluster.supply import assert_supplied, initial_weights
 from learner import checkpoint
 from learner.fit import Fitter
 from learner.store.episodes import EpisodeStore, StoreError, digest, shards

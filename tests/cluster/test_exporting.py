@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from cluster import exporting as exporting_module
-from cluster import folder
-from cluster.exporting import Shown, beats, exporting, forget
-from cluster.metrics import ACTOR, CONTROLLER, LEARNER, RAY, TABLE, Metrics
+from cluster.metrics import exporting as exporting_module
+from cluster.metrics.exporting import Shown, beats, exporting, forget
+from cluster.metrics.sinks import Metrics
+from cluster.metrics.table import ACTOR, CONTROLLER, LEARNER, RAY, TABLE
+from cluster.runs import folder
 
 ROOT = Path(__file__).resolve().parents[2]
 TOY = [

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster import doctor, exposure
-from cluster.exposure import Answer, ask, exposed, external_addresses, listeners
+from cluster.cli import doctor, exposure
+from cluster.cli.exposure import Answer, ask, exposed, external_addresses, listeners
 from learner.optim.collective import Group, free_address
 from llm_service.durable.redis_server import find_binary
 from tests.llm_service.processes import service
@@ -50,7 +50,7 @@ server.wait_for_termination()
 BARE = """
 import os
 os.environ |= {"CAIRN_RAY_ADDRESS": "another", "RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
-from cluster.local import _stay_on_loopback, ray
+from cluster.roles.local import _stay_on_loopback, ray
 with _stay_on_loopback():
     ray.init(num_cpus=1, include_dashboard=False, _node_ip_address="127.0.0.1", object_store_memory=100_000_000)
 print("up", flush=True)
@@ -194,7 +194,7 @@ class Rank:
 
 @pytest.mark.slow
 def test_ray_of_a_run_answers_to_no_stranger_and_one_without_a_token_to_all(tmp_path):
-    from cluster.local import Local
+    from cluster.roles.local import Local
 
     local = Local(2, tmp_path / "token", dashboard=True)
     try:

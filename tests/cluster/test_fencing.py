@@ -7,13 +7,13 @@ import signal
 import pytest
 
 from cluster import run as controller
-from cluster.config import compose
-from cluster.folder import RunFolder
-from cluster.metrics import Metrics
-from cluster.stage import Run
+from cluster.config.tree import compose
+from cluster.metrics.sinks import Metrics
+from cluster.runs.folder import RunFolder
+from cluster.runs.stage import Run
+from cluster.runs.stop import Stop
 from cluster.stages import evaluate
 from cluster.stages.train import Engine as Training
-from cluster.stop import Stop
 from learner.files import Superseded, begin_attempt
 from learner.methods import Stage
 from learner.store.archive import Archive

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from cluster import run as controller
-from cluster.config import compose
-from cluster.folder import RunFolder, print_status
+from cluster.cli.status import print_status
+from cluster.config.tree import compose
+from cluster.runs.folder import RunFolder
 from cluster.stages.train import Engine as Training
 from learner import checkpoint
 from learner.files import begin_attempt

@@ -10,20 +10,20 @@ import pytest
 import envs
 from actors import ActorSetup, Played
 from actors.players.language_policy import LocalModel, PromptedPlayer
-from cluster import config as configuration
-from cluster import run_data
-from cluster.cases import CASES, UNCHANGED
-from cluster.cases_page import cases_section
-from cluster.config import compose
-from cluster.evaluation import sample_efficiency
-from cluster.folder import RunFolder
-from cluster.overrides import ConfigError
-from cluster.progress import Progress
+from cluster.config import tree as configuration
+from cluster.config.cases import CASES, UNCHANGED
+from cluster.config.overrides import ConfigError
+from cluster.config.tree import compose
+from cluster.metrics.statistics import mean_over, newcombe, wilson
+from cluster.report.panels.cases import panel
 from cluster.run import evaluate, run
-from cluster.stage import Run
+from cluster.runs import run_data
+from cluster.runs.folder import RunFolder
+from cluster.runs.progress import Progress
+from cluster.runs.stage import Run
 from cluster.stages import generalise
+from cluster.stages._shared.evaluation import sample_efficiency
 from cluster.stages.generalise import chosen, difference, levels, resolve, world
-from cluster.statistics import mean_over, newcombe, wilson
 from envs.api import Episodes
 from learner.group import build_policy
 from learner.methods import Stage, every_stage, selected
@@ -170,7 +170,7 @@ def test_where_a_return_says_more_the_cases_are_about_it(model, monkeypatch, tmp
     assert second["difference"]["value"] == 1.0
     assert generalise.line("generalise", table) == "generalise: unchanged 2.50, nouns 3.50 return an episode"
     run = run_data.Run(tmp_path, {}, {}, {"score": "return"}, [], [], {}, table["cases"])
-    page = re.sub("<[^>]*>", " ", cases_section({"": [run]}).replace("\xa0", " "))
+    page = re.sub("<[^>]*>", " ", panel([run], {"": [run]}).replace("\xa0", " "))
     assert "success" not in page
     assert "Wilson" not in page
     assert re.search(r"case +return +difference +at random", page)

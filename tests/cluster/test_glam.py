@@ -8,7 +8,7 @@ import pytest
 import safetensors.numpy
 
 from cluster import run as controller
-from cluster.config import compose
+from cluster.config.tree import compose
 from cluster.stages.train import Engine as Training
 from learner import checkpoint
 from llm_service.errors import UsageError

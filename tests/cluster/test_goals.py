@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from cluster.config import compose
-from cluster.overrides import ConfigError
+from cluster.config.overrides import ConfigError
+from cluster.config.tree import compose
 from cluster.run import run
 
 ROOT = Path(__file__).resolve().parents[2]

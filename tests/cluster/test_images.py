@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cluster import kubernetes_llm
-from cluster.config import compose
+from cluster.config.tree import compose
+from cluster.jobs.kubernetes import language_model
 from llm_service.client import Tls, connect
 from llm_service.durable import redis_server
 
@@ -198,7 +198,7 @@ def test_what_the_surroundings_ended_fails_and_is_tried_again(launched, trouble,
     module, _, name = trouble.partition(" ")
     (folder / "launch.py").write_text(
         f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n"
-        f"from cluster.terminal import guard\nfrom {module} import {name}\n"
+        f"from cluster.cli.terminal import guard\nfrom {module} import {name}\n"
         f"def engine(): raise {name}('why')\n"
         "guard(engine)\n"
     )
@@ -325,13 +325,13 @@ def test_the_llm_service_works_with_its_redis_as_the_manifest_has_them(tmp_path,
     """Its words, its Redis's settings, Secrets and probe, with real processes; only places are others."""
     config = compose(["env=babyai/GoToLocal", "method=zero_shot", "cluster=kubernetes", "run.name=one"])
     port, redis_port = free_port(), free_port()
-    stateful = kubernetes_llm.redis(config)[0]["spec"]["template"]["spec"]["containers"][0]
+    stateful = language_model.redis(config)[0]["spec"]["template"]["spec"]["containers"][0]
     (tmp_path / "data").mkdir()
     places = {"/data": tmp_path / "data", "/etc/redis/users.acl": secrets / "cairn-redis" / "users.acl"}
     settings = [str(places.get(word, word)) for word in stateful["args"]]
     started(redis_server.find_binary(), *settings, "--port", redis_port, stdout=subprocess.DEVNULL)
-    deployment = kubernetes_llm.service(config)[0]["spec"]["template"]["spec"]["containers"][0]
-    (tmp_path / "world.json").write_text(kubernetes_llm.world(config))
+    deployment = language_model.service(config)[0]["spec"]["template"]["spec"]["containers"][0]
+    (tmp_path / "world.json").write_text(language_model.world(config))
     given = " \n".join([*deployment["command"][1:], *deployment["args"]])
     for there, here in {
         "/etc/cairn/tls": secrets / "cairn-llm-tls",

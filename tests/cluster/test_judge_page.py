@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from cluster import deployed
-from cluster.judge_server import LARGEST, Judging, make_server
+from cluster.judge.server import LARGEST, Judging, make_server
+from cluster.report import deployed
 from learner.behaviours.ratings import LEVELS, Ratings, read, shuffled
 from tests.cluster.browser import Browser, browse
 from tests.report.behaviour_run import write_behaviours

@@ -9,11 +9,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster import kubernetes, kubernetes_llm, kubernetes_ray
-from cluster.config import Config, compose
-from cluster.kubernetes import KubernetesError, demand, render, submit, words
-from cluster.kubernetes_config import amount
-from cluster.overrides import ConfigError, flatten, nest, options, parse
+from cluster.config.overrides import ConfigError, flatten, nest, options, parse
+from cluster.config.tree import Config, compose
+from cluster.jobs.kubernetes import language_model, ray_cluster
+from cluster.jobs.kubernetes import launcher as kubernetes
+from cluster.jobs.kubernetes.config import amount
+from cluster.jobs.kubernetes.launcher import KubernetesError, demand, render, submit, words
 from cluster.topology import topology
 from llm_service import settings as llm_settings
 from tests.cluster.kuberay import faults, templates
@@ -188,7 +189,7 @@ FITS = flatten(composed("experiment=toy", "run.name=fits").model_dump())
 def test_every_role_finds_room_in_its_group(n, pod_actors, ranks, threads, gpus):
     tree = {**FITS, "actors.n": n, "cluster.kubernetes.pod_actors": pod_actors, "cluster.kubernetes.learner_gpus": gpus}
     config = Config(**nest({**tree, "learner.n": ranks, "learner.threads": threads}))
-    pods = groups([kubernetes_ray.job(config)])
+    pods = groups([ray_cluster.job(config)])
     actors, learner = pods["actors"], pods["learner"]
     asked = demand(config, "actor-3.1")
     in_a_pod = min(int(actors["rayStartParams"]["num-cpus"]), int(actors["resources"]["actors"]))
@@ -294,7 +295,7 @@ def test_a_value_of_several_lines_is_refused():
 
 def test_the_llm_service_is_configured_as_the_run_asks():
     config = composed(*CASES["hosted"], "llm.retry.cap_s=1e-7", "llm.fsync=true")
-    given = llm_settings.parse(kubernetes_llm.words(config))
+    given = llm_settings.parse(language_model.words(config))
     own = {"server": given.server, "redis": given.redis, "world": given.world, "when_away": given.when_away}
     assert given == config.llm.model_copy(update={**own, "address": ""})
     assert given.redis.url == "redis://cairn@hosted-redis.default.svc:6379/0"

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from cluster import kubernetes, kubernetes_ray
-from cluster.config import compose
+from cluster.config.tree import compose
+from cluster.jobs.kubernetes import launcher as kubernetes
+from cluster.jobs.kubernetes import ray_cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -30,7 +31,7 @@ def ray():
         address = f"127.0.0.1:{probe.getsockname()[1]}"
     environment = {**os.environ, "PATH": PATH, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     environment |= {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(ROOT)}  # in the image, the code is where it is
-    spec = kubernetes_ray.job(compose(WORDS))["spec"]["rayClusterSpec"]
+    spec = ray_cluster.job(compose(WORDS))["spec"]["rayClusterSpec"]
     groups = {group["groupName"]: group for group in spec["workerGroupSpecs"]}
     processes = []
     for name in ("head", "learner", "actors"):

@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cluster.config import compose
-from cluster.overrides import ConfigError
+from cluster.config.overrides import ConfigError
+from cluster.config.tree import compose
 from cluster.run import resume, run
 from cluster.topology import draw
 from llm_service.errors import UsageError

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from cluster import asking
-from cluster import config as configuration
 from cluster import run as controller
-from cluster.asking import ask
-from cluster.behaviours import TEXTS
-from cluster.config import compose
-from cluster.folder import RunError, RunFolder
-from cluster.overrides import ConfigError
-from cluster.stage import Run
+from cluster.config import tree as configuration
+from cluster.config.overrides import ConfigError
+from cluster.config.tree import compose
+from cluster.runs.folder import RunError, RunFolder
+from cluster.runs.stage import Run
 from cluster.stages import engine, judge
+from cluster.stages._shared import asking
+from cluster.stages._shared.asking import ask
+from cluster.stages._shared.lgqd import TEXTS
 from cluster.stages.curate import describe
 from envs import navigation
 from learner.behaviours import trials, words

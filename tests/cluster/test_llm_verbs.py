@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cluster.llm_verbs import label, print_cost
+from cluster.cli.llm_verbs import label, print_cost
 from llm_service.errors import UsageError
 
 PRICED = ["llm.dollars_per_million_prompt_tokens=1000", "llm.dollars_per_million_completion_tokens=1000"]

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from cluster import local as local_module
-from cluster.backend import RoleDied
-from cluster.local import Local
+from cluster.roles import local as local_module
+from cluster.roles.backend import RoleDied
+from cluster.roles.local import Local
 from llm_service.errors import UsageError
 
 # Made here and not found by name: workers cannot import tests, so it is sent to them by value.

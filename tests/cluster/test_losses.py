@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from actors import ActorsConfig
-from cluster import controller as work
-from cluster import language, learners, supervisor
 from cluster import run as controller
-from cluster.backend import Handle, Inline, InputLost, Interrupted, NodeLost, RoleDied, Ticket
-from cluster.config import compose
-from cluster.language import LanguageService
-from cluster.learners import LearnerDied, LearnerGroup, Ready
-from cluster.supervisor import Crew
+from cluster.config.tree import compose
+from cluster.roles import language, learners, supervisor
+from cluster.roles.backend import Handle, Inline, InputLost, Interrupted, NodeLost, RoleDied, Ticket
+from cluster.roles.language import LanguageService
+from cluster.roles.learners import LearnerDied, LearnerGroup, Ready
+from cluster.roles.supervisor import Crew
+from cluster.runs import controller as work
 from learner import checkpoint
 from llm_service.errors import AwayTooLong
 

@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 import yaml
 
-from cluster import alerts, dashboard, folder, kubernetes
-from cluster.backend import Inline
-from cluster.config import compose
-from cluster.metrics import RAY, SEARCH, TABLE
-from cluster.metrics_page import page
+from cluster.cli.status import print_status
+from cluster.config.tree import compose
+from cluster.jobs.kubernetes import launcher as kubernetes
+from cluster.metrics import alerts, dashboard
+from cluster.metrics.documentation import page
+from cluster.metrics.table import RAY, SEARCH, TABLE
+from cluster.roles.backend import Inline
+from cluster.runs import folder
 from llm_service.metrics import LABELS, LLM, Metric, families
 from llm_service.server import assembly
 from llm_service.server.process import Server
@@ -95,8 +98,8 @@ def test_every_number_of_the_llm_service_is_in_the_table(tmp_path):
 
 
 def test_a_search_tells_all_of_its_rows(monkeypatch, tmp_path):
-    from cluster.progress import Progress
-    from cluster.stage import Run
+    from cluster.runs.progress import Progress
+    from cluster.runs.stage import Run
     from cluster.stages.search import Engine
     from learner.methods import Stage
 
@@ -126,9 +129,9 @@ def test_a_search_tells_all_of_its_rows(monkeypatch, tmp_path):
 
 
 def test_what_is_made_is_up_to_date():
-    """`python -m cluster.dashboard` would change nothing."""
+    """`python -m cluster.metrics.dashboard` would change nothing."""
     for path, text in dashboard.files().items():
-        assert (ROOT / path).read_text() == text, f"{path}: run python -m cluster.dashboard"
+        assert (ROOT / path).read_text() == text, f"{path}: run python -m cluster.metrics.dashboard"
 
 
 def test_a_page_without_a_place_for_a_role_is_refused():
@@ -213,7 +216,7 @@ def test_links_are_shown_while_a_run_is_on(tmp_path, capsys):
     links = {"dashboard": "http://127.0.0.1:1", "metrics": "http://127.0.0.1:2/metrics"}
     for state, shown in (("running", True), ("done", False)):
         run.write_status(state=state, **links)
-        folder.print_status(tmp_path, "r")
+        print_status(tmp_path, "r")
         said = capsys.readouterr().out
         assert [f"{name}: {link}" in said for name, link in links.items()] == [shown, shown]
 

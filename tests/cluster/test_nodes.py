@@ -5,9 +5,9 @@ import signal
 
 import pytest
 
-from cluster.backend import NodeLost
-from cluster.config import compose
-from cluster.joined import Joined
+from cluster.config.tree import compose
+from cluster.roles.backend import NodeLost
+from cluster.roles.joined import Joined
 from learner import checkpoint
 from tests.cluster.nodes import Nodes, assert_whole
 from tests.cluster.test_faults import status, wait_for

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from actors import Played
-from cluster import folder as run_folders
-from cluster.backend import Inline, RoleDied
-from cluster.config import compose
-from cluster.evaluation import BATCH, Evaluation, results
-from cluster.metrics import Metrics, tensorboard
-from cluster.stop import Stop
+from cluster.cli.status import print_status, request_stop
+from cluster.config.tree import compose
+from cluster.metrics.sinks import Metrics, tensorboard
+from cluster.roles.backend import Inline, RoleDied
+from cluster.runs import folder as run_folders
+from cluster.runs.stop import Stop
+from cluster.stages._shared.evaluation import BATCH, Evaluation, results
 from cluster.topology import draw, topology
 from envs.api import Episodes
 from llm_service.errors import UsageError
@@ -48,7 +49,7 @@ def test_a_stale_stop_file_does_not_stop_the_next_run_and_handlers_are_given_bac
 def test_a_second_signal_leaves_at_once(tmp_path):
     code = f"""
 import os, pathlib, signal, time
-from cluster.stop import Stop
+from cluster.runs.stop import Stop
 with Stop(pathlib.Path({str(tmp_path / "STOP")!r}), None):
     os.kill(os.getpid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGTERM)
@@ -95,10 +96,10 @@ def test_a_dead_controller_is_told_from_a_living_one(tmp_path, capsys):
     status = folder.read_status() | {"pid": ended.pid}
     run_folders.write_json(path / "status.json", status)
     assert not run_folders.is_running(folder.read_status())
-    run_folders.print_status(tmp_path, None)
+    print_status(tmp_path, None)
     assert "died" in capsys.readouterr().out
     with pytest.raises(UsageError, match="not running"):
-        run_folders.request_stop(path)
+        request_stop(path)
 
 
 def test_an_unknown_run_is_one_sentence(tmp_path):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from cluster import controller as work
 from cluster import run as controller
-from cluster.backend import Inline
-from cluster.config import compose
-from cluster.folder import RunFolder
-from cluster.pace import Pace
-from cluster.progress import Progress
+from cluster.config.tree import compose
+from cluster.roles.backend import Inline
+from cluster.runs import controller as work
+from cluster.runs.folder import RunFolder
+from cluster.runs.pace import Pace
+from cluster.runs.progress import Progress
 
 ROW = {"env_steps": 2000, "version": 3, "charts/success_rate": 0.5, "charts/episodic_return": 2.218}
 

@@ -9,8 +9,8 @@ import pytest
 
 import launch
 from cluster import run as controller
-from cluster.config import compose
-from cluster.stage import Run
+from cluster.config.tree import compose
+from cluster.runs.stage import Run
 from cluster.stages.train import Engine as Training
 from learner import checkpoint
 

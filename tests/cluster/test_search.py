@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.behaviours.novelty import NoveltyPlayer, PlayerSetup
-from cluster.backend import Handle, Inline, RoleDied, Ticket
-from cluster.config import compose
-from cluster.folder import RunFolder
+from cluster.config.tree import compose
+from cluster.roles.backend import Handle, Inline, RoleDied, Ticket
 from cluster.run import run
-from cluster.stage import Run
+from cluster.runs.folder import RunFolder
+from cluster.runs.stage import Run
 from cluster.stages.search import MOST_PIECES, WITH_THE_CALL
 from cluster.stages.search import Engine as Searching
 from envs.navigation import PARAMETERS

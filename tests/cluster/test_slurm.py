@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster import slurm_script
-from cluster.config import compose
-from cluster.folder import RunFolder
-from cluster.overrides import ConfigError
-from cluster.requeue import allowed
-from cluster.slurm_config import SlurmConfig, limit_seconds
-from cluster.slurm_script import Job
+from cluster.config.overrides import ConfigError
+from cluster.config.tree import compose
+from cluster.jobs.slurm import batch_script
+from cluster.jobs.slurm.batch_script import Job
+from cluster.jobs.slurm.config import SlurmConfig, limit_seconds
+from cluster.jobs.slurm.requeue import allowed
+from cluster.runs.folder import RunFolder
 from cluster.topology import topology
 
 TOY = ["experiment=toy", "cluster=slurm", "run.name=a"]
@@ -42,7 +42,7 @@ SHAPES = {
 
 def script(*words):
     config = compose([*TOY, *words])
-    return slurm_script.render(config, Job("cairn-a", [Path("/runs/a")], Path("/runs/a/job-%j.txt")))
+    return batch_script.render(config, Job("cairn-a", [Path("/runs/a")], Path("/runs/a/job-%j.txt")))
 
 
 def directives(text):
@@ -131,7 +131,7 @@ def test_every_role_finds_a_place(actors, threads, nodes, actor_nodes, cpus, act
     parts = {"actors": {"n": actors}, "learner": {"threads": threads}, "cluster": {"slurm": SlurmConfig(**asked)}}
     changed = {name: getattr(BASE, name).model_copy(update=values) for name, values in parts.items()}
     config = BASE.model_copy(update=changed)
-    got = slurm_script.cores(config)
+    got = batch_script.cores(config)
     first, node, actor_node = got.slots
     if nodes + actor_nodes > 1:
         assert first + (nodes - 1) * node + actor_nodes * actor_node >= actors
@@ -216,7 +216,7 @@ class Running:
         python = commands("python", body)
         commands("scontrol", "true")
         config = compose([*TOY, *words, f"cluster.slurm.python={python}"])
-        text = slurm_script.render(config, Job("a", [self.run], tmp_path / "job-%j.txt", resumed))
+        text = batch_script.render(config, Job("a", [self.run], tmp_path / "job-%j.txt", resumed))
         environment = os.environ | {"SLURM_JOB_ID": "77", "SLURM_RESTART_COUNT": str(restarts)}
         self.process = subprocess.Popen(
             ["bash", "-c", text], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -269,7 +269,7 @@ def test_on_every_node_ray_has_a_folder_that_nobody_else_made(tmp_path, squatted
     """Each node makes its own, of a name that is drawn on the first; what is there already is not taken."""
     if squatted:
         (tmp_path / "drawn-1").mkdir(mode=0o777)
-    code = f"node() {{{slurm_script.OPTIONS}\n stat -c %a $RAY_TMPDIR; }}; temporary={tmp_path}/drawn; node"
+    code = f"node() {{{batch_script.OPTIONS}\n stat -c %a $RAY_TMPDIR; }}; temporary={tmp_path}/drawn; node"
     values = os.environ | {"SLURM_PROCID": "1", "nodes": "2", "slots_node": "3"}
     done = subprocess.run(["bash", "-c", code], env=values, capture_output=True, text=True)
     if squatted:

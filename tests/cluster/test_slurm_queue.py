@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from cluster import slurm
-from cluster.config import compose
-from cluster.folder import RunError, RunFolder, print_logs, print_status, request_stop
-from cluster.overrides import ConfigError
-from cluster.sections import RunConfig
-from cluster.slurm import Queued, SlurmError
-from cluster.start import resume, run
-from cluster.sweep import sweep
+from cluster.cli.start import resume, run
+from cluster.cli.status import print_logs, print_status, request_stop
+from cluster.cli.sweep import sweep
+from cluster.config.overrides import ConfigError
+from cluster.config.sections import RunConfig
+from cluster.config.tree import compose
+from cluster.jobs import Queued
+from cluster.jobs.slurm.commands import SlurmError, look_up, record
+from cluster.runs.folder import RunError, RunFolder
+from llm_service.errors import UsageError
 
 TOY = ["experiment=toy", "cluster=slurm", "run.name=a"]
 
@@ -172,12 +174,12 @@ def test_a_job_that_is_gone_is_no_job(accepts, tmp_path):
     for job in ("7_1", "7_2", "8"):
         path = tmp_path / job
         path.mkdir()
-        slurm.record(path, job, "")
+        record(path, job, "")
         paths.append(path)
-    found = slurm.look_up([*paths, tmp_path / "never"])
+    found = look_up([*paths, tmp_path / "never"])
     assert found == {
         paths[0]: Queued("7_1", "RUNNING", ""),
-        paths[1]: Queued("7_2", "PENDING", "JobArrayTaskLimit"),
+        paths[1]: Queued("7_2", "PENDING", "JobArrayTaskLimit", waits=True),
     }
 
 
@@ -235,15 +237,15 @@ def test_one_array_asks_the_same_for_all(accepts, tmp_path, word, sentence):
 
 
 def test_a_joined_ray_has_a_token_and_answers(monkeypatch):
-    from cluster.joined import backend, share
+    from cluster.roles.joined import backend, share
 
     monkeypatch.setenv("CAIRN_RAY_ADDRESS", "127.0.0.1:1")
     config = compose(["experiment=toy", "cluster.start_timeout_s=0.5"])
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
-    with pytest.raises(slurm.UsageError, match="a Ray without a token"):
+    with pytest.raises(UsageError, match="a Ray without a token"):
         backend(config, Path("token"))
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    with pytest.raises(slurm.UsageError, match=r"does not answer on 127\.0\.0\.1:1, Connection refused"):
+    with pytest.raises(UsageError, match=r"does not answer on 127\.0\.0\.1:1, Connection refused"):
         backend(config, Path("token"))
     for ranks in (1, 2, 3, 5, 8):
         several = compose(["experiment=toy", f"learner.n={ranks}", f"actors.n={ranks}"])

@@ -8,13 +8,14 @@ from typing import get_args
 
 import pytest
 
-from cluster import overrides, stages
 from cluster import run as controller
-from cluster.config import compose
-from cluster.drawing import Role, Topology
-from cluster.folder import RunError
-from cluster.overrides import ConfigError
-from cluster.stage import Artifact, StageEngine
+from cluster import stages
+from cluster.config import overrides
+from cluster.config.overrides import ConfigError
+from cluster.config.tree import compose
+from cluster.roles.drawing import Role, Topology
+from cluster.runs.folder import RunError
+from cluster.runs.stage import Artifact, StageEngine
 from cluster.topology import draw, topology
 from learner import methods
 
@@ -41,8 +42,8 @@ def check(config: Any, spec: Any) -> None:
     pass
 """
 KIND = '''
-from cluster.drawing import Role, Topology
-from cluster.stage import Outcome, StageEngine
+from cluster.roles.drawing import Role, Topology
+from cluster.runs.stage import Outcome, StageEngine
 
 
 class Engine(StageEngine):

@@ -4,8 +4,9 @@ import re
 
 import pytest
 
-from cluster import folder as run_folders
-from cluster.folder import RunError, RunFolder, find, print_status, request_stop
+from cluster.cli.status import print_status, request_stop
+from cluster.runs import folder as run_folders
+from cluster.runs.folder import RunError, RunFolder, find
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import time
 import pytest
 
 from actors import ActorsConfig
-from cluster.backend import Handle, RoleDied, Ticket
-from cluster.supervisor import AllQuarantined, Crew
+from cluster.roles.backend import Handle, RoleDied, Ticket
+from cluster.roles.supervisor import AllQuarantined, Crew
 
 
 class Scripted:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from cluster import kubernetes_ray
-from cluster.config import compose
+from cluster.config.tree import compose
+from cluster.jobs.kubernetes import ray_cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 BEFORE = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "CAIRN_"))}
 LOOK = """
 import os, stat
-from cluster import local
+from cluster.roles import local
 from ray._private.authentication.authentication_utils import is_token_auth_enabled
 place = os.environ["RAY_AUTH_TOKEN_PATH"]
 modes = [oct(stat.S_IMODE(os.stat(where).st_mode)) for where in (place, os.path.dirname(place))]
@@ -61,5 +61,5 @@ def test_a_run_does_not_join_a_ray_without_a_token(tmp_path):
 
 def test_a_cluster_on_kubernetes_is_behind_the_token_of_its_secret():
     config = compose(["experiment=toy", "cluster=kubernetes", "cluster.kubernetes.image=registry.example/c:1"])
-    for made in (kubernetes_ray.job(config)["spec"]["rayClusterSpec"], kubernetes_ray.bench(config)["spec"]):
+    for made in (ray_cluster.job(config)["spec"]["rayClusterSpec"], ray_cluster.bench(config)["spec"]):
         assert made["authOptions"] == {"mode": "token", "secretName": "cairn-ray"}

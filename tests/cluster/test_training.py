@@ -11,8 +11,8 @@ import pytest
 
 import envs
 from cluster import run as controller
-from cluster.config import compose
-from cluster.supply import assert_resumable
+from cluster.config.tree import compose
+from cluster.runs.supply import assert_resumable
 from learner import checkpoint
 from llm_service.errors import UsageError
 
@@ -254,7 +254,7 @@ def test_a_crash_leaves_its_traceback_and_the_state(tmp_path, monkeypatch):
 
 def test_an_actor_that_always_fails_ends_the_run_with_its_traceback(tmp_path, monkeypatch):
     import actors.rollout
-    from cluster.supervisor import AllQuarantined
+    from cluster.roles.supervisor import AllQuarantined
 
     def broken(self, *args):
         raise ValueError("no such luck")
@@ -285,7 +285,7 @@ def test_what_could_never_run_is_refused_with_the_reason(tmp_path, words, reason
 def test_quarantine_of_an_actor_that_cannot_be_spared_ends_the_run(tmp_path, monkeypatch):
     """In sync mode every actor is needed: the run ends with the cause instead of waiting for ever."""
     import actors.rollout
-    from cluster.supervisor import AllQuarantined
+    from cluster.roles.supervisor import AllQuarantined
 
     real = actors.rollout.RolloutActor.rollout
 
@@ -379,7 +379,7 @@ def test_all_actors_have_their_turn_when_an_update_takes_fewer_chunks(tmp_path):
 def test_rewards_that_are_not_finite_never_reach_the_weights(tmp_path, monkeypatch):
     """One bad chunk is skipped; nothing but bad chunks ends the run, with the last good checkpoint in place."""
     import actors.rollout
-    from cluster.learners import LearnerDied
+    from cluster.roles.learners import LearnerDied
 
     real = actors.rollout.RolloutActor.rollout
 

@@ -4,9 +4,10 @@ import shutil
 
 import pytest
 
-from cluster import config, overrides
-from cluster.config import compose, explain, update
-from cluster.overrides import COMMAND_LINE, ConfigError
+from cluster.config import overrides
+from cluster.config import tree as config
+from cluster.config.overrides import COMMAND_LINE, ConfigError
+from cluster.config.tree import compose, explain, update
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from cluster import doctor
-from cluster.doctor import CHECKS, Finding, examine
+from cluster.cli import doctor
+from cluster.cli.doctor import CHECKS, Finding, examine
 from llm_service.durable import redis_server
 
 

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from cluster import config, overrides, unread
-from cluster.config import Config, alters_meaning, compose, difference, explain, load, named, render, save
-from cluster.overrides import CONFIGS, GROUPS, SELECTORS, ConfigError, flatten, nest
+from cluster.config import overrides, unread
+from cluster.config import tree as config
+from cluster.config.overrides import CONFIGS, GROUPS, SELECTORS, ConfigError, flatten, nest
+from cluster.config.tree import Config, alters_meaning, compose, difference, explain, load, named, render, save
 from envs import registry
 from envs.config import Part
 from learner import methods

@@ -3,9 +3,9 @@
 import pytest
 import yaml
 
-from cluster import config as configuration
-from cluster.llm_verbs import label
-from cluster.sweep import plan
+from cluster.cli.llm_verbs import label
+from cluster.config import tree as configuration
+from cluster.config.members import plan
 from llm_service import settings
 from llm_service.errors import UsageError
 

@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from cluster import limits, unread
-from cluster.checks import MOST, out_of_bounds
-from cluster.config import compose, explain, update
-from cluster.overrides import ConfigError
-from cluster.sweep import plan
+from cluster.config import limits, unread
+from cluster.config.checks import MOST, out_of_bounds
+from cluster.config.members import plan
+from cluster.config.overrides import ConfigError
+from cluster.config.tree import compose, explain, update
 
 GIB = 2**30
 MEMINFO = "MemTotal: 9000 kB\nMemAvailable: 4096 kB\n"

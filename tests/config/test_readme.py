@@ -6,7 +6,7 @@ from pathlib import Path
 import gymnasium
 import pytest
 
-from cluster.config import compose, seen
+from cluster.config.tree import compose, seen
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
 ENV = """

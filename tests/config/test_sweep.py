@@ -8,8 +8,9 @@ import signal
 import pytest
 from rich.console import Console
 
-from cluster.overrides import ConfigError
-from cluster.sweep import Member, _print_results, expand, plan, sweep
+from cluster.cli.sweep import _print_results, sweep
+from cluster.config.members import Member, expand, plan
+from cluster.config.overrides import ConfigError
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,12 @@ import pytest
 
 import envs
 from actors import players, wrappers
-from cluster import llm_verbs, overrides, stages
 from cluster import run as controller
-from cluster.config import compose
+from cluster import stages
+from cluster.cli import llm_verbs
+from cluster.config import overrides
+from cluster.config.tree import compose
+from cluster.report import panels
 from envs import registry
 from learner import algorithms, methods, rewards
 from learner.models import networks
@@ -20,7 +23,7 @@ from llm_service import backends, tasks
 from tests.extending import COMMANDS, FILES, LABELS, PAGE
 
 ROOT = PAGE.parents[1]
-PACKAGES = (envs, wrappers, players, networks, rewards, algorithms, stages, methods, tasks, backends)
+PACKAGES = (envs, wrappers, players, networks, rewards, algorithms, stages, methods, tasks, backends, panels)
 SMALL = ["cluster=inline", "policy.hidden=8", "actors.envs=4", "actors.steps=8", "evaluate.episodes=4"]
 TRAINED = ["learner.env_steps=128", "learner.minibatch=16", "evaluate.every=0", "evaluate.videos=0"]
 
@@ -55,7 +58,7 @@ def play(folder, words):
 
 
 def test_no_file_of_the_page_is_there_and_each_is_used(beside):
-    assert len(FILES) == 13
+    assert len(FILES) == 14
     assert not [name for name in FILES if (ROOT / name).exists()]
     assert "coin" in registry.families()
     assert "wide" in networks.names()
@@ -65,6 +68,7 @@ def test_no_file_of_the_page_is_there_and_each_is_used(beside):
     assert "reinforce" in algorithms.names()
     assert "census" in stages.names()
     assert "counting" in methods.names()
+    assert "lengths" in panels.names()
     assert "choose_goal" in tasks.names()
     assert "bigram" in backends.names()
 
@@ -91,6 +95,7 @@ def test_what_the_examples_do_is_seen_in_their_runs(beside):
     rows = [json.loads(line) for line in (counted / "metrics.jsonl").read_text().splitlines()]
     paid = [row["intrinsic/reward_mean"] for row in rows if "intrinsic/reward_mean" in row]
     assert paid[0] > paid[-1] > 0  # what is met again bores
+    assert "The last episodes took" in (counted / "report.html").read_text()
 
 
 def test_a_task_of_the_page_answers_a_file(beside):

@@ -1,18 +1,20 @@
 """Rules of the house, read from its source."""
 
 import ast
+import graphlib
 import importlib
 import os
 import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
 
-from cluster.config import Config, compose, method_module
+from cluster.config.tree import Config, compose, method_module
 from envs import registry
 from learner import algorithms, methods, rewards
 from llm_service import backends
@@ -41,6 +43,36 @@ def test_imports_point_down_only(path):
         assert name not in ("tests", "benchmarks", "configs"), f"{path} imports {name}"
         if name in LEVEL and name != room:
             assert LEVEL[name] > LEVEL[room], f"{path}: {room} may not import {name}"
+
+
+def module(path):
+    """The dotted name of a file, a package's of its `__init__.py`."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_modules_import_each_other_in_no_circle():
+    """Nor by imports inside functions or for types: `from a.b import c` is one of the module a.b.c if it is one."""
+    ours = {module(path): path for path in SOURCES}
+    arrows = {}
+    for name, path in ours.items():
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        wanted = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+        for node in nodes:
+            if isinstance(node, ast.ImportFrom):
+                parts = {f"{node.module}.{alias.name}" for alias in node.names}
+                wanted |= {part if part in ours else node.module for part in parts}
+        arrows[name] = wanted & set(ours) - {name}
+    try:
+        graphlib.TopologicalSorter(arrows).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail(" <- ".join(error.args[1]))
+
+
+def test_folders_are_of_a_size_to_read():
+    files = Counter(path.parent for path in SOURCES if path.name != "__init__.py")
+    assert not {str(folder.relative_to(ROOT)): n for folder, n in files.items() if n > 16}
+    entries = [path.name for path in (ROOT / "cluster").iterdir() if path.name != "__pycache__"]
+    assert len(entries) <= 12, sorted(entries)
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -111,7 +143,7 @@ def test_a_foreign_package_of_our_name_is_refused(tmp_path):
     (tmp_path / "envs").mkdir()
     (tmp_path / "envs" / "__init__.py").write_text("")
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.path.insert(0, {str(tmp_path)!r})\n"
-    code += "from pathlib import Path; from cluster.terminal import refuse_foreign_packages\n"
+    code += "from pathlib import Path; from cluster.roles.checkout import refuse_foreign_packages\n"
     code += f"refuse_foreign_packages(Path({str(ROOT)!r}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, cwd=tmp_path)
     assert done.returncode != 0

@@ -9,7 +9,7 @@ import torch
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor
 from cluster import run as controller
-from cluster.config import compose
+from cluster.config.tree import compose
 from learner import checkpoint
 from learner.algorithms.dqn import DQN, DQNConfig
 from learner.config import LearnerConfig

@@ -10,7 +10,7 @@ import torch
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor
 from cluster import run as controller
-from cluster.config import compose
+from cluster.config.tree import compose
 from envs.api import EnvSpec, Field
 from learner.algorithms.dqn import DQN, DQNConfig
 from learner.algorithms.dqn.distinct import distinct, texts_of

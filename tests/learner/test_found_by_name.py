@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from cluster import run as controller
-from cluster.config import compose, load
-from cluster.overrides import ConfigError
+from cluster.config.overrides import ConfigError
+from cluster.config.tree import compose, load
 from learner import algorithms, checkpoint, rewards
 from learner.rewards import IntrinsicConfig
 from tests.extending import example

@@ -8,7 +8,7 @@ import torch
 
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor
-from cluster.config import compose
+from cluster.config.tree import compose
 from envs.api import EnvSpec, Field
 from learner.algorithms.dqn import DQN, DQNConfig
 from learner.config import LearnerConfig

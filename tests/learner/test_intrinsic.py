@@ -11,9 +11,9 @@ import yaml
 
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor
-from cluster import config as configuration
 from cluster import run as controller
-from cluster.config import compose
+from cluster.config import tree as configuration
+from cluster.config.tree import compose
 from envs.api import EnvSpec, Field
 from learner import checkpoint, rewards
 from learner.algorithms.dqn import DQNConfig

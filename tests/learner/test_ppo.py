@@ -9,7 +9,7 @@ import torch
 
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor
-from cluster.config import compose
+from cluster.config.tree import compose
 from learner.algorithms.ppo.advantages import next_values, vtrace
 from learner.batch import collate
 from learner.group import build_policy, get_weights

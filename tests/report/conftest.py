@@ -16,8 +16,9 @@ import pytest
 import yaml
 from PIL import Image, ImageDraw
 
-from cluster import plots, report
-from cluster.statistics import wilson
+from cluster.metrics.statistics import wilson
+from cluster.report import document as report
+from cluster.report import plots
 
 KINDS = {"go to the red ball": 0.99, "go to a door": 0.95, "pick up a key": 0.9, "put next to": 0.82}
 

@@ -13,7 +13,10 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from cluster import agreement_page, behaviour_pages, deployed, house_plan, plots, report
+from cluster.report import agreement as agreement_page
+from cluster.report import deployed, house_plan, plots
+from cluster.report import document as report
+from cluster.report.panels import lgqd as behaviour_pages
 from envs import navigation
 from learner.behaviours.agreement import agreement
 from learner.behaviours.ratings import Ratings

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from cluster import run_data
-from cluster.compare import Side, changed, compare, final, verdict
-from cluster.statistics import newcombe
+from cluster.metrics.statistics import newcombe
+from cluster.report.compare import Side, changed, compare, final, verdict
+from cluster.runs import run_data
 from llm_service.errors import UsageError
 
 MakeRun = Callable[..., Path]

@@ -11,8 +11,10 @@ import pytest
 import yaml
 
 from actors.wrappers.goals import COUNTS
-from cluster import goal_table, plots, report
-from cluster.goal_page import MOST_GOALS
+from cluster.report import document as report
+from cluster.report import plots
+from cluster.report.panels.goals import MOST_GOALS
+from cluster.stages._shared import goal_table
 from llm_service.records import Source
 
 MakeRun = Callable[..., Path]

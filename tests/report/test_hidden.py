@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cluster import report
-from cluster.compare import compare
+from cluster.report import document as report
+from cluster.report.compare import compare
 
 SECRET = "sk-planted-8f3a1c"
 LLM = {

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from cluster import report, run_data
+from cluster.report import document as report
+from cluster.runs import run_data
 from llm_service.errors import UsageError
 
 MakeRun = Callable[..., Path]

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cluster import outcome, plots, report, run_data
-from cluster.compare import Side, compare, final, kinds, verdict
-from cluster.statistics import Estimate, welch
+from cluster.metrics.statistics import Estimate, welch
+from cluster.report import document as report
+from cluster.report import outcome, plots
+from cluster.report.compare import Side, compare, final, kinds, verdict
+from cluster.runs import run_data
 
 MakeRun = Callable[..., Path]
 Read = Callable[[Path], tuple[str, Any]]

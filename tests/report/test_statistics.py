@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cluster import statistics
-from cluster.statistics import Estimate
+from cluster.metrics import statistics
+from cluster.metrics.statistics import Estimate
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import importlib
 
-from cluster.behaviours import BehaviourStage
-from cluster.config import Config
-from cluster.drawing import Topology
-from cluster.stage import Outcome
+from cluster.config.tree import Config
+from cluster.roles.drawing import Topology
+from cluster.runs.stage import Outcome
+from cluster.stages._shared.lgqd import BehaviourStage
 
 
 class Engine(BehaviourStage):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from cluster.behaviours import ANNOTATIONS, BehaviourStage
-from cluster.stage import Outcome
+from cluster.runs.stage import Outcome
+from cluster.stages._shared.lgqd import ANNOTATIONS, BehaviourStage
 from learner.behaviours import words
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import safetensors.numpy
 
-from cluster.behaviours import BLOCK, CENTRES, BehaviourStage
-from cluster.stage import Outcome
+from cluster.runs.stage import Outcome
+from cluster.stages._shared.lgqd import BLOCK, CENTRES, BehaviourStage
 from learner.behaviours.clusters import centres
 from learner.behaviours.demonstrations import Sequences
 from learner.store.episodes import EpisodeStore

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from cluster.asking import ask
-from cluster.behaviours import ANNOTATIONS, TEXTS, BehaviourStage, read_lines
-from cluster.folder import RunError
-from cluster.stage import Outcome
+from cluster.runs.folder import RunError
+from cluster.runs.stage import Outcome
+from cluster.stages._shared.asking import ask
+from cluster.stages._shared.lgqd import ANNOTATIONS, TEXTS, BehaviourStage, read_lines
 from learner.behaviours import words
 from learner.hashing import uniform
 from llm_service.records import Answer

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from cluster.behaviours import BehaviourStage
-from cluster.folder import RunError
-from cluster.stage import Outcome
+from cluster.runs.folder import RunError
+from cluster.runs.stage import Outcome
+from cluster.stages._shared.lgqd import BehaviourStage
 from learner.behaviours.gather import gather
 from learner.store.archive import Archive
 from learner.store.episodes import forget_unfinished

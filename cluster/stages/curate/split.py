@@ -6,9 +6,9 @@ import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from cluster.behaviours import PARTS_FILE, BehaviourStage
-from cluster.folder import RunError
-from cluster.stage import Outcome
+from cluster.runs.folder import RunError
+from cluster.runs.stage import Outcome
+from cluster.stages._shared.lgqd import PARTS_FILE, BehaviourStage
 from learner.behaviours import trials, words
 from learner.behaviours.gather import nearby
 from learner.behaviours.table import PARTS, Behaviours, split

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cluster.behaviours import TOKENIZER, BehaviourStage
-from cluster.stage import Outcome
+from cluster.runs.stage import Outcome
+from cluster.stages._shared.lgqd import TOKENIZER, BehaviourStage
 from learner.behaviours import words
 
 

@@ -1,0 +1,257 @@
+"""Does anything of ours answer beyond this machine? Asked as a stranger would ask: without a token, not on loopback.
+
+    /proc/PID of this user ──> Ray, Redis, LLM services, runs ─┐
+    /proc/net/tcp, tcp6 ──> who listens, and where ────────────┴─> a call to this machine's own external address
+                                                                          └──> Exposed: who answered, and what
+
+A port is judged by its answer, not by what it is bound to. What belongs to others is called only at ports that are well
+known for what would harm: 6379, 8265, 10001 and the like.
+
+Limit: a firewall between this machine and others is not seen, since the call never leaves the machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import struct
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import Enum
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
+from typing import Any, Literal
+
+Address = IPv4Address | IPv6Address
+PROC = Path("/proc")
+TIMEOUT_S = 1.0
+
+KINDS = {
+    "Ray": r"^ray::|/(gcs_server|raylet)( |$)|/ray/(dashboard|autoscaler|_private)/|ray\.util\.client|cluster\.head",
+    "Redis": r"^(\S*/)?redis-server( |$)",
+    "LLM service": r" llm_service\.server( |$)",
+    "a run": r" (\S*/)?launch\.py( |$)",
+    "Prometheus": r"^(\S*/)?prometheus( |$)",
+    "Grafana": r"^(\S*/)?grafana(-server)?( |$)",
+}
+"""What a command line says its process is."""
+WELL_KNOWN = {6379: "Redis or Ray", 8265: "Ray", 10001: "Ray", 9090: "Prometheus", 3000: "Grafana"}
+RUN = re.compile(rb"(^|\0)RAY_AUTH_TOKEN_PATH=[^\0]*/cairn-\w{8}/token(\0|$)")
+"""In the environment of Ray's processes: the token that `cluster.roles.local` made."""
+GONE = (FileNotFoundError, ProcessLookupError, PermissionError)
+JOB = re.compile(rb"(^|\0)CAIRN_JOB=")
+"""In the environment of all that a job has started."""
+METHODS = (
+    "ray.rpc.NodeInfoGcsService/CheckAlive",
+    "ray.rpc.NodeManagerService/GetNodeStats",
+    "ray.rpc.CoreWorkerService/NumPendingTasks",
+    "ray.rpc.ReporterService/HealthCheck",
+    "ray.rpc.RayletDriver/ClusterInfo",
+    "cairn.llm.v1.LLM/Health",
+)
+"""Of each server that speaks gRPC one method that only reads, and that asks for a token where there is one."""
+
+
+class Answer(Enum):
+    """What a port says to a stranger."""
+
+    OPEN = "without a token"
+    NUMBERS = "with read-only metrics"
+    GUARDED = "and asks for a token"
+    SILENT = "and does not say whether it asks for a token"
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A TCP socket that takes connections."""
+
+    host: Address
+    port: int
+    pid: int = 0  # 0: not a process of this user that we know
+    kind: str = ""  # of `KINDS`, or of `WELL_KNOWN`; empty: none of our business
+    of: Literal["run", "job", ""] = ""  # of Cairn: of a run on this machine, or in a job of several
+
+
+@dataclass(frozen=True)
+class Exposed:
+    """A listener that answered at an external address."""
+
+    listener: Listener
+    address: Address
+    answer: Answer
+
+    def __str__(self) -> str:
+        who = f"{self.listener.kind} (pid {self.listener.pid})" if self.listener.pid else self.listener.kind
+        host = f"[{self.address}]" if self.address.version == 6 else str(self.address)
+        return f"{who} answers on {host}:{self.listener.port} {self.answer.value}"
+
+
+def external_addresses(net: Path = PROC / "net") -> list[Address]:
+    """Addresses of this machine that others may reach: all but loopback and those of one link."""
+    four = re.findall(r"\|-- (\S+)\n\s+/32 host LOCAL", (net / "fib_trie").read_text())
+    found: set[Address] = {IPv4Address(address) for address in four}
+    if (net / "if_inet6").exists():  # IPv6 may be off
+        lines = (net / "if_inet6").read_text().splitlines()
+        found |= {IPv6Address(bytes.fromhex(line.split()[0])) for line in lines}
+    outside = [address for address in found if not (address.is_loopback or address.is_link_local)]
+    return sorted(outside, key=lambda address: (address.version, int(address)))
+
+
+def listeners() -> list[Listener]:
+    """Every TCP socket of this network namespace that listens; those of processes of ours say so."""
+    owners = dict(_sockets())
+    found = []
+    for table in ("tcp", "tcp6"):
+        path = PROC / "net" / table
+        for line in path.read_text().splitlines()[1:] if path.exists() else ():
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == "0A":  # LISTEN
+                host, port = local.split(":")
+                pid, kind, of = owners.get(inode, (0, WELL_KNOWN.get(int(port, 16), ""), ""))
+                found.append(Listener(_host(host), int(port, 16), pid, kind, of))
+    return found
+
+
+def exposed(addresses: Sequence[Address], found: Sequence[Listener]) -> list[Exposed]:
+    """Those of our business that answer on one of these addresses, each once."""
+    at_port = defaultdict(list)
+    for listener in found:
+        at_port[listener.port].append(listener)
+    calls: dict[Listener, list[Address]] = defaultdict(list)
+    for sharing in at_port.values():
+        for address in addresses:  # the kernel prefers who is bound to the address to who takes any
+            owner = min(sharing, key=lambda one: (one.host != address, not one.host.is_unspecified))
+            if owner.kind:
+                calls[owner].append(address)
+
+    def first(item: tuple[Listener, list[Address]]) -> Exposed | None:
+        listener, where = item
+        for address in where:
+            if answer := ask(address, listener.port):
+                return Exposed(listener, address, answer)
+        return None
+
+    with ThreadPoolExecutor(16) as pool:
+        return [one for one in pool.map(first, calls.items()) if one]
+
+
+def ask(address: Address, port: int) -> Answer | None:
+    """What a port answers on an address of this machine to one who has no token; None: nothing is there."""
+    try:
+        said = _said(address, port, b"PING\r\n\r\n", len(b"+PONG\r\n"))
+        if said.startswith(b"+PONG"):
+            return Answer.OPEN
+        if said.startswith((b"-NOAUTH", b"-DENIED", b"-NOPERM")):  # a Redis with a password, or in its protected mode
+            return Answer.GUARDED
+        if said[3:9] == b"\x04\0\0\0\0\0":  # HTTP/2 begins with settings: gRPC
+            return _grpc(address, port)
+        # Ray's dashboard shows its page to anyone, but nothing behind it; metrics answer at any path.
+        request = b"GET /api/cluster_status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        reply = _said(address, port, request, 4096)
+    except OSError:
+        return None
+    status = re.match(rb"HTTP/1\.\d (\d{3})", reply)
+    if status and status[1] in (b"401", b"403"):
+        return Answer.GUARDED
+    if status and status[1] == b"200":
+        return Answer.NUMBERS if b"\n# HELP " in reply else Answer.OPEN
+    return Answer.SILENT
+
+
+# ---- processes ------------------------------------------------------------------------------------------------------
+
+
+def _sockets() -> Iterator[tuple[str, tuple[int, str, Literal["run", "job", ""]]]]:
+    """The inode of each socket of a process of ours, with its process."""
+    for place in PROC.iterdir():
+        if place.name.isdigit() and (kind := _kind(place)) and _uid(place) == os.getuid():
+            with contextlib.suppress(*GONE):
+                for link in (place / "fd").iterdir():
+                    with contextlib.suppress(*GONE):
+                        target = os.readlink(link)
+                        if target.startswith("socket:["):
+                            yield target[8:-1], (int(place.name), kind, _of(place))
+
+
+def _kind(place: Path) -> str:
+    line = _read(place / "cmdline").rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
+    return next((kind for kind, pattern in KINDS.items() if re.search(pattern, line)), "")
+
+
+def _of(place: Path) -> Literal["run", "job", ""]:
+    """Whose it is. Ray writes titles over the environment of its workers, so that their parents are asked too."""
+    pid = place.name
+    while pid not in ("0", ""):
+        environment = _read(PROC / pid / "environ")
+        if RUN.search(environment):
+            return "run"
+        if JOB.search(environment):
+            return "job"
+        if _kind(PROC / pid) in ("a run", "LLM service"):
+            return "run"
+        pid = _status(PROC / pid, "PPid")
+    return ""
+
+
+def _uid(place: Path) -> int:
+    return int(_status(place, "Uid") or -1)
+
+
+def _status(place: Path, name: str) -> str:
+    """The first word of a line of a process's status; empty once it has ended."""
+    found = re.search(rf"^{name}:\s+(\d+)", _read(place / "status").decode(errors="replace"), re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _read(path: Path) -> bytes:
+    """A file of a process; empty if that has ended meanwhile, or is another user's."""
+    with contextlib.suppress(*GONE):
+        return path.read_bytes()
+    return b""
+
+
+def _host(text: str) -> Address:
+    """An address as the kernel prints it: words of 32 bits in the order of this machine."""
+    words = b"".join(struct.pack("=I", int(text[at : at + 8], 16)) for at in range(0, len(text), 8))
+    address = ip_address(words)
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+# ---- calls ----------------------------------------------------------------------------------------------------------
+
+
+def _said(address: Address, port: int, words: bytes, enough: int) -> bytes:
+    """What a port replies, called from the address that it is called at, until that is `enough` bytes.
+
+    Raises:
+        OSError: nobody takes the call.
+    """
+    host = str(address)
+    with socket.create_connection((host, port), timeout=TIMEOUT_S, source_address=(host, 0)) as line:
+        reply = b""
+        with contextlib.suppress(TimeoutError, ConnectionError):  # it took the call: whatever it does then is an answer
+            line.sendall(words)
+            while len(reply) < enough and (more := line.recv(4096)):
+                reply += more
+        return reply
+
+
+def _grpc(address: Address, port: int) -> Answer:
+    import grpc
+
+    host = f"[{address}]" if address.version == 6 else str(address)
+    with grpc.insecure_channel(f"{host}:{port}", options=[("grpc.enable_http_proxy", 0)]) as channel:
+        for method in METHODS:
+            call: Any = channel.unary_unary(f"/{method}")
+            try:
+                call(b"", timeout=TIMEOUT_S)
+                return Answer.OPEN
+            except grpc.RpcError as error:
+                code = error.code()
+                if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+                    return Answer.GUARDED
+    return Answer.SILENT

@@ -1,0 +1,95 @@
+"""Sections of the configuration that are no other part's: where a run lives, its world, its learners, and where its
+roles are."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import ConfigDict, create_model, model_validator
+
+from cluster.jobs.kubernetes.config import KubernetesConfig
+from cluster.jobs.slurm.config import SlurmConfig
+from envs import registry
+from envs.config import Part
+from learner import algorithms
+from learner.config import LearnerConfig
+
+
+class RunConfig(Part):
+    """Where a run lives, and what it writes."""
+
+    name: str = ""
+    """Folder of the run inside `folder`; empty: the experiment (else method and env) and the time."""
+    folder: str = "runs"
+    """Where run folders are made."""
+    max_wall_seconds: float | None = None
+    """Stop, resumable, after this many seconds; none never stops."""
+    checkpoint_every_s: float = 60.0
+    """Seconds between checkpoints; the first comes with the first update."""
+    log_every_s: float = 10.0
+    """Seconds between lines of progress."""
+    keep_checkpoints: int = 3
+    """How many of the latest checkpoints stay on disk."""
+    tensorboard: bool = False
+    """Write TensorBoard events beside `metrics.jsonl`."""
+
+
+class EnvConfig(Part):
+    """The world, and its family's own options as further fields (their defaults are the family's)."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str = "toy/Line"
+    """`family/Name`."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The family's options: keyword arguments of `envs.make`."""
+        return dict(self.__pydantic_extra__ or {})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_the_family(cls, tree: dict[str, Any]) -> dict[str, Any]:
+        """Checks the options against the family's own part, and adds the defaults."""
+        options = dict(tree)
+        env_id = options.pop("id", cls.model_fields["id"].default)
+        try:
+            module, _ = registry.resolve(str(env_id))
+        except registry.UnknownEnv as unknown:
+            raise ValueError(f"env.id: {unknown.args[0]}") from None
+        return {"id": env_id, **module.Config(**options).model_dump()}
+
+
+class LearnerSection(LearnerConfig):
+    """The learner group, and beside the fields here the own part of each algorithm that has one, under its name."""
+
+    model_config = ConfigDict(extra="allow")
+
+    @property
+    def own(self) -> Part | None:
+        """The part of the algorithm that was chosen, None if it has none."""
+        return (self.__pydantic_extra__ or {}).get(self.algorithm)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_parts_of_algorithms(cls, tree: dict[str, Any]) -> dict[str, Any]:
+        """Checks the algorithms' parts, and adds their defaults."""
+        parts: dict[str, Any] = {name: (part, part()) for name, part in algorithms.parts().items()}
+        given = {name: value for name, value in tree.items() if name not in cls.model_fields}
+        made = create_model("Parts", __base__=Part, **parts)(**given)
+        return {**tree, **{name: getattr(made, name) for name in parts}}
+
+
+class ClusterConfig(Part):
+    """Where the roles run."""
+
+    name: Literal["local", "inline", "slurm", "kubernetes"] = "local"
+    """`local`: Ray here, one process a role. `inline`: all in this process, no Ray. `slurm`, `kubernetes`: a job."""
+    dashboard: bool = True
+    """Start Ray's dashboard and the Prometheus endpoint, on loopback, behind the run's token."""
+    start_timeout_s: float = 120.0
+    """How long a role may take to start."""
+    slurm: SlurmConfig = SlurmConfig()
+    """The job, for `cluster=slurm`."""
+    kubernetes: KubernetesConfig = KubernetesConfig()
+    """The job, for `cluster=kubernetes`."""

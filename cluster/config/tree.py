@@ -1,0 +1,392 @@
+"""The configuration of a run: one frozen tree of parts, and the ways in and out of it.
+
+    compose(["env=babyai/GoToLocal", "actors.n=4"]) -> Config        what `launch.py run` builds
+    update(config, ["cluster=inline"]) -> Config                     what `launch.py resume` builds
+    save(config, path), load(path)                                   `config.yaml` in the run's folder
+
+Defaults live in the parts and nowhere else; files and words state differences (`overrides.layers`). Everything that is
+wrong raises `ConfigError`, before anything is written.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import yaml
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    model_validator,
+)
+
+from actors import ActorsConfig, EvaluateConfig, players, wrappers
+from cluster.config.cases import CASES
+from cluster.config.checks import (
+    DEFAULT,
+    JOBS,
+    assert_bounded,
+    assert_minibatch,
+    out_of_bounds,
+    unknown_key,
+    wrong_value,
+)
+from cluster.config.overrides import COMMAND_LINE, ConfigError, Layer, flatten, layers, nest, suggestion
+from cluster.config.sections import ClusterConfig, EnvConfig, LearnerSection, RunConfig
+from envs import registry
+from envs.api import EnvSpec
+from envs.config import Part
+from learner import algorithms, methods, rewards
+from learner.files import Attempt, replace_file
+from learner.goals import check_goals
+from learner.history import FIELD as HISTORY
+from learner.intrinsic import check_intrinsic
+from learner.models import networks
+from learner.models.config import LANGUAGE_MODEL, PolicyConfig, visible
+from learner.models.language.llm_policy import check_language_policy
+from learner.models.language.prompt import check_prompt
+from learner.parts import CollectConfig, GeneraliseConfig, GuideConfig
+from learner.rewards import NONE, IntrinsicConfig
+from llm_service.errors import UsageError
+from llm_service.settings import LLMConfig
+
+__all__ = [
+    "Config",
+    "ConfigError",
+    "UsageError",
+    "alters_meaning",
+    "artifact",
+    "compose",
+    "difference",
+    "explain",
+    "load",
+    "method_module",
+    "named",
+    "render",
+    "save",
+    "seen",
+    "update",
+]
+
+
+def method_module(name: str) -> Any:
+    """The module of a method: it publishes `Config`, `stages(config)` and `check(config, env_spec)`."""
+    if name not in methods.names():
+        raise ConfigError(f"method.name: unknown method {name!r}: choose one of {', '.join(methods.names())}")
+    return methods.method(name)
+
+
+def _of_the_method(tree: Any) -> Any:
+    return method_module(tree["name"]).Config(**tree) if isinstance(tree, Mapping) else tree
+
+
+class Config(Part):
+    """Everything that determines a run."""
+
+    model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
+
+    experiment: str = ""
+    """The file of `configs/experiment` that this run began from; a label."""
+    method: Annotated[SerializeAsAny[Part], BeforeValidator(_of_the_method)] = Field(
+        default_factory=lambda: method_module("ppo").Config()
+    )
+    """The method, its own fields, and the parts of the stages that it has."""
+    env: EnvConfig = Field(default_factory=EnvConfig)
+    """The world, and its family's own fields."""
+    policy: PolicyConfig = PolicyConfig()
+    """What the policy network looks like."""
+    actors: ActorsConfig = ActorsConfig()
+    """The rollout actors."""
+    learner: LearnerSection = Field(default_factory=LearnerSection)
+    """The learner group, and its algorithms."""
+    evaluate: EvaluateConfig = EvaluateConfig()
+    """Evaluation on held-out seeds."""
+    llm: LLMConfig = LLMConfig()
+    """The language model service; it runs when the method needs it."""
+    cluster: ClusterConfig = ClusterConfig()
+    """Where the roles run."""
+    stages: list[str] = Field(default=[])
+    """Run only these stages of the method; empty runs all."""
+    from_: str = Field(default="", alias="from")
+    """Another run's artifact to begin from: `run:NAME/stage` or a path."""
+    seed: int = 0
+    """Root of every random number."""
+    sync: bool = False
+    """Bitwise reproducible: chunks and batches in a fixed order, acting and learning by turns."""
+    run: RunConfig = RunConfig()
+    """Where the run lives, and what it writes."""
+
+    @model_validator(mode="after")
+    def _within_bounds(self) -> Self:
+        for key, value in flatten(self.model_dump()).items():
+            must_be = out_of_bounds(key, value)
+            if must_be:
+                raise ValueError(f"{key}: must be {must_be}, got {value!r}")
+        return self
+
+
+# ---- from words to a tree -------------------------------------------------------------------------------------------
+
+
+def compose(words: list[str]) -> Config:
+    """The configuration that `group=name` and `key=value` words ask for.
+
+    Raises:
+        ConfigError: with one sentence.
+    """
+    return explain(words)[0]
+
+
+def explain(words: list[str]) -> tuple[Config, dict[str, str]]:
+    """`compose`, and the source of each value that is not a default: dotted key -> a file, or `command line`."""
+    config, origins = _merge({}, layers(words))
+    _check(config)
+    assert_minibatch(config, origins)
+    artifact(config, "from", config.from_)
+    artifact(config, "method.guide.policy", config.method.part(GuideConfig).policy)
+    return config, origins
+
+
+def update(config: Config, words: list[str]) -> Config:
+    """`config` with further words; a group's file is merged only where a word chooses the group.
+
+    Raises:
+        ConfigError: with one sentence.
+    """
+    changed, origins = _merge(flatten(config.model_dump()), layers(words, only_chosen=True))
+    _check(changed)
+    assert_minibatch(changed, origins)
+    return changed
+
+
+def artifact(config: Config, key: str, name: str) -> Path | None:
+    """The folder or file that `key` names by `run:NAME/stage` or a path; None if it names none.
+
+    Raises:
+        ConfigError: it does not exist.
+    """
+    if not name:
+        return None
+    run, slash, stage = name.removeprefix("run:").partition("/")
+    path = Path(name)
+    if name.startswith("run:"):
+        if not (run and slash and stage):
+            raise ConfigError(f"{key}: expected run:NAME/stage or a path, got {name!r}")
+        path = Path(config.run.folder) / run / "stages" / stage
+    if not path.exists():
+        raise ConfigError(f"{key}: {name} is not there: {path} does not exist")
+    return path
+
+
+def seen(config: Config) -> EnvSpec:
+    """What the policy sees: the world, and what stands beside it."""
+    return wrappers.seen(wrappers.chosen(config), registry.spec(config.env.id, **config.env.options))
+
+
+def _check(config: Config) -> None:
+    """Do policy and method work on this env, and does the method have these stages?"""
+    _known("policy.network", config.policy.network, [*networks.names(), LANGUAGE_MODEL])
+    _known("learner.algorithm", config.learner.algorithm, algorithms.names())
+    method, intrinsic = config.method, config.method.part(IntrinsicConfig)
+    _known("method.intrinsic.name", intrinsic.name, [NONE, *rewards.names()])
+    _known("method.collect.player", method.part(CollectConfig).player, players.nameable())
+    name = method.model_dump()["name"]
+    module = method_module(name)
+    try:
+        spec = registry.spec(config.env.id, **config.env.options)
+        check_goals(config, spec)
+        read = visible(config.policy, seen(config)).fields
+        judged = algorithms.algorithm(config.learner.algorithm).batch(config) // config.learner.n
+        check_intrinsic(intrinsic, read, judged)
+        module.check(config, spec)
+        for player in config.evaluate.beside:
+            method_module(player).check(config, spec)
+        if config.policy.network == LANGUAGE_MODEL:
+            check_language_policy(config.policy, spec)
+        elif config.policy.text != "minilm" and not spec.words and any(f.kind == "text" for f in read.values()):
+            raise ValueError(
+                f"{spec.id} publishes no vocabulary for policy.text={config.policy.text}: choose policy.text=minilm"
+            )
+        elif HISTORY in read:
+            check_prompt(config.policy.prompt, spec)
+    except registry.UnknownEnv as unknown:
+        raise ConfigError(f"env.id: {unknown.args[0]}") from None
+    except ValueError as reason:
+        raise ConfigError(f"impossible combination: {reason}") from None
+    if config.cluster.name in JOBS:  # the memory of other machines is not known here
+        assert_bounded(config)
+    actors, learner = config.actors, config.learner
+    if actors.n % learner.n or learner.chunks % learner.n:
+        raise ConfigError(
+            f"impossible combination: chunks are dealt to learner.n={learner.n} ranks by actor, so actors.n={actors.n} "
+            f"and learner.chunks={learner.chunks} must be multiples of it"
+        )
+    if config.cluster.name == "inline" and learner.n > 1:
+        raise ConfigError("impossible combination: learner ranks wait for each other, so cluster=inline has one only")
+    if config.sync and learner.chunks:
+        raise ConfigError(
+            "impossible combination: sync=true learns one chunk of each actor, so learner.chunks must be 0"
+        )
+    for stage in config.stages:
+        _known(f"stages of method {name}", stage, [s.name for s in methods.every_stage(config)])
+    for case in method.part(GeneraliseConfig).cases:
+        _known("method.generalise.cases", case, list(CASES))
+
+
+def _known(key: str, name: str, known: list[str]) -> None:
+    if name not in known:
+        near = suggestion(name, known, cutoff=0.6)
+        hint = f"did you mean {near}?" if near else f"choose from {', '.join(known)}"
+        raise ConfigError(f"{key}: there is no {name!r}: {hint}")
+
+
+def _merge(base: dict[str, Any], stack: list[Layer]) -> tuple[Config, dict[str, str]]:
+    """`base` and the layers over the defaults; the origin of every value."""
+    origins = {key: layer.origin for layer in stack for key in layer.values}
+    chosen = {key: value for values in (base, *(layer.values for layer in stack)) for key, value in values.items()}
+    defaults = _defaults(chosen, origins)
+    # Options of an env or method that the new words replace are unknown to the new one: they fall away.
+    values = {**defaults, **{key: value for key, value in base.items() if _belongs(key, defaults)}}
+    for layer in stack:
+        for key, value in layer.values.items():
+            if not _belongs(key, defaults):
+                raise ConfigError(unknown_key(key, layer.origin, list(defaults)))
+            values[key] = _meant(value, defaults.get(key), layer.raw.get(key))
+    return _build(nest(values), origins), origins
+
+
+def _defaults(chosen: Mapping[str, Any], origins: Mapping[str, str]) -> dict[str, Any]:
+    """Every key with its default, for the chosen method and env."""
+    selectors = {key: chosen[key] for key in ("method.name", "env.id", "llm.name") if key in chosen}
+    return flatten(_build(nest(selectors), origins).model_dump())
+
+
+def _belongs(key: str, defaults: Mapping[str, Any]) -> bool:
+    """Whether the tree has this key, or a mapping above it that takes any key (such as `env.arguments`)."""
+    sections = key.split(".")
+    above = (".".join(sections[:depth]) for depth in range(1, len(sections)))
+    return key in defaults or any(isinstance(defaults.get(section), Mapping) for section in above)
+
+
+def _meant(value: Any, default: Any, typed: str | None) -> Any:
+    """What people write for what they mean: 1e6 for an integer, none for nothing, 007 for a name."""
+    if isinstance(default, str):
+        return typed if typed is not None and isinstance(value, int | float) else value
+    if value in ("none", "None"):
+        return None
+    whole = isinstance(value, float) and value.is_integer()
+    return int(value) if whole and isinstance(default, int) and not isinstance(default, bool) else value
+
+
+def _build(tree: dict[str, Any], origins: Mapping[str, str]) -> Config:
+    try:
+        return Config(**tree)
+    except ValidationError as error:
+        raise ConfigError(wrong_value(error, origins)) from None
+    except UsageError as error:  # a sentence that begins with the key, and repeats no value
+        key = str(error).partition(" ")[0].rstrip(":")
+        origin = origins.get(key, COMMAND_LINE)
+        raise ConfigError(str(error) if origin == COMMAND_LINE else f"{error} (in {origin})") from None
+
+
+# ---- a tree at rest -------------------------------------------------------------------------------------------------
+
+HARMLESS = re.compile(
+    r"run\..*|cluster\..*|experiment|stages|evaluate\.videos|learner\.threads"
+    r"|(actors|learner)\.timeout_s|actors\.(restarts|restart_window_s|backoff_s)"
+    r"|llm\.(address|when_away|record|fsync|memory_mb|consumers|replicas|gpus|probe_s|concurrency|timeout_s)"
+    r"|llm\.(batch|retry|limits|redis|durable|server)\..*"
+)
+
+
+def alters_meaning(key: str) -> bool:
+    """Whether changing `key` in mid-run makes it another experiment (then resume wants `--allow-change`)."""
+    return HARMLESS.fullmatch(key) is None
+
+
+def difference(old: Config, new: Config) -> list[tuple[str, Any, Any]]:
+    """Dotted keys whose values differ, with both values; None where one has no such key."""
+    before, after = flatten(old.model_dump()), flatten(new.model_dump())
+    keys = list(dict.fromkeys([*before, *after]))
+    return [(key, before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)]
+
+
+def named(config: Config, now: datetime | None = None) -> Config:
+    """`config` with `run.name` filled in, if it was empty."""
+    if config.run.name:
+        return config
+    env = config.env.id.rpartition("/")[2].lower()
+    what = config.experiment or f"{config.method.model_dump()['name']}-{env}"
+    name = f"{re.sub(r'[^A-Za-z0-9_.-]', '-', what)}-{now or datetime.now():%Y%m%d-%H%M%S}"
+    return config.model_copy(update={"run": config.run.model_copy(update={"name": name})})
+
+
+def save(config: Config, path: Path, attempt: Attempt | None = None) -> None:
+    """Write the whole tree as YAML, in an attempt's name: complete or absent.
+
+    Raises:
+        Superseded: a newer attempt has begun.
+    """
+    replace_file(path, yaml.safe_dump(config.model_dump(), sort_keys=False).encode(), attempt)
+
+
+def load(path: Path) -> Config:
+    """Read what `save` wrote; keys that are newer than the file take their defaults.
+
+    Raises:
+        ConfigError: there is no such file, or it is not a configuration.
+    """
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise ConfigError(f"{path} is damaged: it is not YAML") from None
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{path} is damaged: it holds no keys")
+    values = flatten(tree)
+    defaults = _defaults(values, {})
+    if foreign := [key for key in values if not _belongs(key, defaults)]:
+        raise ConfigError(
+            f"{unknown_key(foreign[0], str(path), list(defaults))} Other code wrote it: go on with that run by commit "
+            f"{commit_of(path.parent)}; this code takes its weights, by from=, and makes its report"
+        )
+    try:
+        return _merge({}, [Layer(str(path), values)])[0]
+    except UsageError as error:  # words come too late for it
+        raise ConfigError(f"{error}; a run keeps the configuration that it began with: mend the file by hand") from None
+
+
+def commit_of(folder: Path) -> str:
+    """The code that a run began with, as its manifest has it."""
+    try:
+        return str(json.loads((folder / "manifest.json").read_text())["commit"])
+    except (OSError, ValueError, KeyError):
+        return "of its time"
+
+
+def render(config: Config, origins: Mapping[str, str], foreign: Callable[[Config, str], bool]) -> str:
+    """The tree as YAML without the keys that are `foreign` to it, each value with its origin as a comment."""
+    lines: list[tuple[str, str]] = []
+    tree = {key: value for key, value in flatten(config.model_dump()).items() if not foreign(config, key)}
+    _render(nest(tree), "", origins, lines)
+    width = min(44, max(len(text) for text, _ in lines))
+    return "\n".join(f"{text:<{width}}  # {origin}" if origin else text for text, origin in lines)
+
+
+def _render(tree: Mapping[str, Any], prefix: str, origins: Mapping[str, str], lines: list[tuple[str, str]]) -> None:
+    for name, value in tree.items():
+        indent = "  " * prefix.count(".")
+        if isinstance(value, Mapping) and value:
+            lines.append((f"{indent}{name}:", ""))
+            _render(value, f"{prefix}{name}.", origins, lines)
+        else:
+            text = yaml.safe_dump({name: value}, default_flow_style=True, width=10**6).strip()[1:-1]
+            lines.append((indent + text, origins.get(prefix + name, DEFAULT)))

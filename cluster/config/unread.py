@@ -1,0 +1,127 @@
+"""Words of a command line that do nothing: keys that no part of this run reads.
+
+What a user wrote was meant to matter: it is told in one line, and the run goes on. What files and defaults set is not
+judged: they are written for many runs.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from cluster.config.overrides import COMMAND_LINE, flatten, layers
+from cluster.topology import asks_a_language_model, learns
+from learner import algorithms
+from learner.algorithms.dqn import DQNConfig
+from learner.goals import GoalsConfig
+from learner.methods import selected, trains
+from learner.models.config import LANGUAGE_MODEL
+from learner.parts import GuideConfig
+from learner.rewards import NONE, IntrinsicConfig
+
+if TYPE_CHECKING:
+    from cluster.config.tree import Config
+
+OF_ALGORITHM = "with method={method.name} and learner.algorithm={learner.algorithm}"
+Rule = tuple[str, Callable[["Config"], bool], str]
+
+
+def _learns_by(name: str, config: Config) -> bool:
+    return config.learner.algorithm == name
+
+
+FOREIGN: tuple[Rule, ...] = (  # keys of what a run has not: what reads them, and why it is not there; {key} is a value
+    (r"cluster\.slurm\..+", lambda c: c.cluster.name == "slurm", "with cluster={cluster.name}"),
+    (r"cluster\.kubernetes\..+", lambda c: c.cluster.name == "kubernetes", "with cluster={cluster.name}"),
+    (r"method\.(intrinsic|guide)\..+", trains, "with method={method.name} and no stage that trains"),
+    (
+        r"learner\.(?!(n|threads|timeout_s|env_steps|algorithm)$).+",
+        trains,
+        "with method={method.name} and no stage that trains",
+    ),
+    *((rf"learner\.{name}\..+", partial(_learns_by, name), OF_ALGORITHM) for name in algorithms.parts()),
+    (r"learner\.(threads|timeout_s)", lambda c: learns(c) or _does(c, "imitate"), "with method={method.name}"),
+    (
+        r"llm\..+",
+        lambda c: asks_a_language_model(c) or _queued(c),
+        "with method={method.name}, which asks no language model",
+    ),
+    (
+        r"policy\.lm\.(?!action_tokens$).+",
+        lambda c: c.policy.network == LANGUAGE_MODEL,
+        "with policy.network={policy.network}",
+    ),
+    (r"method\.fit\..+", lambda c: _does(c, "fit"), "without a stage that fits"),
+    (r"method\.collect\..+", lambda c: _does(c, "collect"), "without a stage that collects"),
+    (r"method\.generalise\..+", lambda c: _does(c, "generalise"), "without a stage that generalises"),
+    (r"evaluate\.(episodes|videos|beside)", lambda c: _does(c, "evaluate"), "without a stage that evaluates"),
+    (r"evaluate\.every", trains, "without a stage that trains"),
+)
+SWITCHED_OFF: tuple[Rule, ...] = (  # keys that another key of the run leaves without effect
+    (r"cluster\.dashboard", lambda c: c.cluster.name != "inline", "with cluster=inline"),
+    (r"actors\.ahead", lambda c: not c.sync, "with sync=true"),
+    (
+        r"learner\.dqn\.(alpha|beta)",
+        lambda c: c.learner.part(DQNConfig).prioritised,
+        "with learner.dqn.prioritised=false",
+    ),
+    (r"method\.guide\.share", lambda c: bool(c.method.part(GuideConfig).policy), "without method.guide.policy"),
+    (
+        r"method\.goals\.(?!source$).+",
+        lambda c: c.method.part(GoalsConfig).source != "none",
+        "with method.goals.source=none",
+    ),
+    (
+        r"method\.intrinsic\.(?!name$).+",
+        lambda c: c.method.part(IntrinsicConfig).name != NONE,
+        "with method.intrinsic.name=none",
+    ),
+    (
+        r"evaluate\.validation_episodes",
+        lambda c: trains(c) and c.evaluate.every > 0,
+        "without evaluations during training",
+    ),
+)
+
+
+def foreign(config: Config, key: str) -> bool:
+    """Whether a key is of what this run has not: another algorithm, another cluster, another kind of stage."""
+    return any(re.fullmatch(pattern, key) and not reads(config) for pattern, reads, _ in FOREIGN)
+
+
+def lines(config: Config, keys: Iterable[str]) -> list[str]:
+    """What to say of keys that were given and that nothing reads: one line a reason, empty if all are read."""
+    values: Mapping[str, Any] = flatten(config.model_dump())
+    told: dict[str, list[str]] = {}
+    for key in keys:
+        for pattern, reads, why in (*FOREIGN, *SWITCHED_OFF):
+            if re.fullmatch(pattern, key) and not reads(config):
+                reason = re.sub(r"\{(.+?)\}", lambda found: str(values[found[1]]), why)
+                told.setdefault(reason, []).append(f"{key}={values.get(key)}")
+                break
+    return [f"{', '.join(words)} {'has' if len(words) == 1 else 'have'} no effect {w}" for w, words in told.items()]
+
+
+def tell(config: Config, origins: dict[str, str]) -> tuple[Config, dict[str, str]]:
+    """Print on stderr what `lines` says of the command line. Returns both as they came."""
+    for line in lines(config, (key for key, origin in origins.items() if origin == COMMAND_LINE)):
+        print(f"note: {line}", file=sys.stderr)
+    return config, origins
+
+
+def tell_words(config: Config, words: list[str]) -> None:
+    """`tell`, of words that were laid over a saved configuration."""
+    if words:
+        tell(config, dict.fromkeys(layers(words, only_chosen=True)[-1].values, COMMAND_LINE))
+
+
+def _queued(config: Config) -> bool:
+    """Whether jobs are made of it, which may serve a language model to other runs."""
+    return config.cluster.name in ("slurm", "kubernetes")
+
+
+def _does(config: Config, kind: str) -> bool:
+    return any(stage.kind == kind for stage in selected(config))

@@ -1,0 +1,279 @@
+"""Runs as jobs of Kubernetes: one manifest, printed or applied.
+
+    config ──> check ──> words, objects ──> YAML ──> kubectl apply        (--dry-run: printed)
+                                                        │
+    RayJob ── run.sh: `launch.py run` the first time, `resume` after ──> head: controller (no roles)
+       └── groups  actors 0..n   learner 1   llm 0..n    roles come to them by `demand`
+    Deployment: LLM service ──> StatefulSet: Redis                       for methods that ask a language model
+    volume claim /runs  <── run folders, which outlive every pod
+
+A failed job is tried again on a new cluster from the last checkpoint. The old cluster may still be ending then: which
+of the two may save is decided by the number of the attempt (`learner.files`).
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
+
+from cluster.config import tree as configuration
+from cluster.config.overrides import flatten
+from cluster.config.tree import Config
+from cluster.jobs.kubernetes import language_model, ray_cluster
+from cluster.jobs.kubernetes.config import LONGEST, RUNS, is_label
+from cluster.jobs.kubernetes.language_model import LLM_METRICS_PORT, LLM_PORT, REDIS_PORT, as_yaml, serves
+from cluster.jobs.kubernetes.manifests import DNS, Object, chosen, labelled, policy, ports, thing
+from cluster.jobs.kubernetes.ray_cluster import DASHBOARD_PORT, LEARNS, METRICS_PORT
+from llm_service.errors import UsageError
+
+RAY = ["head", "actors", "learner", "llm", "submitter"]
+"""Components that are one Ray cluster."""
+HOSTED = {"https": 443, "http": 80}
+
+
+class KubernetesError(UsageError):
+    """The job cannot be made as asked. One sentence; nothing was applied."""
+
+
+# ---- what is asked for ----------------------------------------------------------------------------------------------
+
+
+def named(config: Config) -> Config:
+    """`config` with a name that Kubernetes takes, unless the user gave one."""
+    name = configuration.named(config).run.name
+    made = re.fullmatch(r"(.+)(-\d{8}-\d{6})", name)
+    if made:
+        stem = re.sub(r"[^a-z0-9]+", "-", made[1].lower())[: LONGEST - len(made[2])].strip("-")
+        name = stem + made[2]
+    return config.model_copy(update={"run": config.run.model_copy(update={"name": name})})
+
+
+def check(config: Config) -> None:
+    """Raise `KubernetesError` for what can be known before anything is made."""
+    kubernetes, llm = config.cluster.kubernetes, config.llm
+    if not kubernetes.image:
+        raise KubernetesError(
+            "cluster.kubernetes.image is missing: build docker/cpu.Dockerfile, push it where the cluster can pull it, "
+            "and name it, as in cluster.kubernetes.image=registry.example/cairn:1.0"
+        )
+    if not is_label(config.run.name, LONGEST):
+        raise KubernetesError(
+            f"run.name: Kubernetes names objects after it: expected at most {LONGEST} of a-z, 0-9 and -, and a letter "
+            f"first, got {config.run.name!r}"
+        )
+    if config.run.folder != type(config.run)().folder:
+        raise KubernetesError(
+            f"run.folder: runs are on the claim {kubernetes.runs_claim!r}, at {RUNS} in every pod: leave it out"
+        )
+    if llm.replicas:
+        raise KubernetesError(
+            "llm.replicas: on Kubernetes the LLM service stands outside Ray: leave it out, and give the service "
+            "cluster.kubernetes.llm_gpus, or let it ask a server of models by llm=openai llm.base_url=..."
+        )
+
+
+def words(config: Config) -> list[str]:
+    """The words after `launch.py run` that give this configuration again.
+
+    Raises:
+        KubernetesError: a value cannot be written as a word.
+    """
+    tree = config.model_dump()
+    chosen = [
+        f"method={tree['method']['name']}",
+        f"env={config.env.id}",
+        f"llm={config.llm.name}",
+        "cluster=kubernetes",
+    ]
+    if config.experiment:
+        chosen.insert(0, f"experiment={config.experiment}")
+    base, wanted = configuration.compose(chosen), flatten(tree)
+    changed = [key for key, _, _ in configuration.difference(base, config) if key in wanted]
+    return chosen + [f"{key}={spelled(key, wanted[key])}" for key in changed]
+
+
+def spelled(key: str, value: Any) -> str:
+    """A value in Hydra's grammar, on one line."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{k}:{spelled(key, v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(spelled(key, item) for item in value) + "]"
+    if not isinstance(value, str):
+        return as_yaml(value)
+    if "\n" in value or "\r" in value:
+        raise KubernetesError(f"{key}: a value of several lines cannot be handed to a job")
+    return "'" + re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), value) + "'"
+
+
+def demand(config: Config, name: str) -> dict[str, Any]:
+    """What Ray sets aside for the role `name`, as arguments of `ray.remote`: by it a role comes to its pods."""
+    kubernetes, role = config.cluster.kubernetes, re.split(r"\W", name)[0]
+    if role in LEARNS:
+        gpus = kubernetes.asked(kubernetes.learner_gpus) / config.learner.n
+        share = int(gpus) if gpus >= 1 else gpus
+        return {"num_cpus": config.learner.threads, "num_gpus": share, "resources": {"learner": 1}}
+    if role == "policy":
+        return {"num_cpus": 1, "num_gpus": kubernetes.asked(kubernetes.llm_gpus), "resources": {"llm": 1}}
+    return {"num_cpus": 1, "resources": {"actors": 1}}
+
+
+# ---- the manifest ---------------------------------------------------------------------------------------------------
+
+
+def render(config: Config) -> str:
+    """The manifest as YAML.
+
+    Raises:
+        KubernetesError: the configuration does not fit Kubernetes.
+    """
+    config = named(config)
+    check(config)
+    line = f"# Made by docker/secrets.sh beforehand: Secrets {', '.join(secrets(config))}\n"
+    text: str = yaml.dump_all(objects(config), Dumper=_Dumper, sort_keys=False, width=120)
+    return line + text
+
+
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
+    """For readers: what occurs twice is written twice, and lines are lines."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def represent_str(self, data: str) -> Any:
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
+
+
+def secrets(config: Config) -> list[str]:
+    """Names of the Secrets that the manifest counts on."""
+    return [f"{config.cluster.kubernetes.secret}-ray", *language_model.secrets(config)]
+
+
+def objects(config: Config) -> list[Object]:
+    """Everything that is made, in the order in which it is needed; `config` is named and checked."""
+    kubernetes, name = config.cluster.kubernetes, config.run.name
+    made = [_claim(config)] if kubernetes.runs_size else []
+    files = {} if kubernetes.shared else {"words": "\n".join(words(_inside(config))) + "\n"}
+    if serves(config):
+        files["world.json"] = language_model.world(config)
+    if files:
+        made.append(thing("ConfigMap", "v1", f"{name}-files", kubernetes.namespace, name, data=files))
+    made += _policies(config)
+    if serves(config):
+        made += [] if config.llm.redis.url else language_model.redis(config)
+        made += language_model.service(config)
+    made.append(ray_cluster.bench(config) if kubernetes.shared else ray_cluster.job(config))
+    return made + ([_monitor(config)] if kubernetes.monitor else [])
+
+
+def _inside(config: Config) -> Config:
+    """The configuration as the run in the cluster has it."""
+    run = config.run.model_copy(update={"folder": RUNS})
+    llm = config.llm.model_copy(update={"address": language_model.address(config)}) if serves(config) else config.llm
+    return config.model_copy(update={"run": run, "llm": llm})
+
+
+def _claim(config: Config) -> Object:
+    kubernetes = config.cluster.kubernetes
+    room = {"requests": {"storage": kubernetes.runs_size}}
+    spec: Object = {"accessModes": ["ReadWriteMany"], "resources": room}
+    if kubernetes.storage_class:
+        spec["storageClassName"] = kubernetes.storage_class
+    return thing("PersistentVolumeClaim", "v1", kubernetes.runs_claim, kubernetes.namespace, spec=spec)
+
+
+def _policies(config: Config) -> list[Object]:
+    """Pods of one Ray cluster speak among themselves; beyond that, each is let to what it needs and no further."""
+    kubernetes, run = config.cluster.kubernetes, config.run.name
+    space = kubernetes.namespace
+    ray, service, redis = ({"podSelector": chosen(run, c)} for c in (RAY, ["llm-service"], ["redis"]))
+    operator = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/name": "kuberay-operator"}}}
+    hears = [{"from": [ray]}, {"from": [operator], **ports(DASHBOARD_PORT)}]
+    watching = {"matchLabels": {"kubernetes.io/metadata.name": kubernetes.monitor_namespace}}
+    watched: Object = {"from": [{"namespaceSelector": watching}]}
+    hears += [watched | ports(METRICS_PORT)] if kubernetes.monitor else []
+    says: list[Object] = [{"to": [ray]}, DNS]
+    if serves(config):
+        says.append({"to": [service], **ports(LLM_PORT)})
+    elif config.llm.address:  # of others
+        says.append(ports(_port(config.llm.address, LLM_PORT)))
+    api = {"to": [{"ipBlock": {"cidr": kubernetes.api_block}}], **ports(443, 6443)}
+    made = [
+        policy(f"{run}-ray", space, run, RAY, hears, says),
+        policy(f"{run}-autoscaler", space, run, ["head"], [], [api]),
+    ]
+    if serves(config):
+        models = getattr(config.llm.options, "base_url", "")  # where a hosted model is asked
+        outside = [ports(_port(models, HOSTED.get(urlsplit(models).scheme, 443)))] if models else []
+        store = [ports(_port(config.llm.redis.url, REDIS_PORT))] if config.llm.redis.url else [{"to": [redis]}]
+        heard = [{"from": [ray], **ports(LLM_PORT)}]
+        heard += [watched | ports(LLM_METRICS_PORT)] if kubernetes.monitor else []
+        made.append(policy(f"{run}-llm", space, run, ["llm-service"], heard, [*store, *outside, DNS]))
+        made.append(policy(f"{run}-redis", space, run, ["redis"], [{"from": [service], **ports(REDIS_PORT)}], []))
+    return made
+
+
+def _port(place: str, default: int) -> int:
+    """The port of HOST:PORT or a URL."""
+    return urlsplit(place if "//" in place else f"//{place}").port or default
+
+
+def _monitor(config: Config) -> Object:
+    kubernetes, run = config.cluster.kubernetes, config.run.name
+    spec = {
+        "selector": {"matchLabels": labelled(run)},
+        "podMetricsEndpoints": [{"port": "metrics", "interval": "15s"}],
+    }
+    return thing("PodMonitor", "monitoring.coreos.com/v1", run, kubernetes.namespace, run, spec=spec)
+
+
+# ---- handing over ---------------------------------------------------------------------------------------------------
+
+
+def submit(config: Config) -> int:
+    """Apply the manifest. Returns 0.
+
+    Raises:
+        UsageError: there is no kubectl, a Secret is missing, or the cluster refuses; nothing of the run was begun.
+    """
+    config = named(config)
+    manifest, space, run = render(config), config.cluster.kubernetes.namespace, config.run.name
+    if shutil.which("kubectl") is None:
+        raise KubernetesError(
+            "there is no kubectl on PATH: install it, or print the manifest with --dry-run and apply it elsewhere"
+        )
+    for secret in secrets(config):
+        _kubectl(f"Secret {secret} is not there, which docker/secrets.sh makes", "get", "secret", secret, "-n", space)
+    print(_kubectl("Kubernetes refuses the manifest", "apply", "-f", "-", given=manifest))
+    kind = "raycluster" if config.cluster.kubernetes.shared else "rayjob"
+    print(
+        f"state: kubectl -n {space} get {kind} {run}\n"
+        f"logs:  kubectl -n {space} logs -f -l cairn/run={run},app.kubernetes.io/component=submitter\n"
+        f"stop:  kubectl -n {space} delete {kind} {run}    (it saves first; the same command goes on from there)"
+    )
+    return 0
+
+
+def resume(path: Path, words: list[str], allow_change: bool) -> int:
+    """Refuse to: the job goes on by itself.
+
+    Raises:
+        UsageError: always.
+    """
+    raise UsageError(f"on Kubernetes {path.name} goes on by the 'launch.py run' that it began with")
+
+
+def _kubectl(trouble: str, *arguments: str, given: str | None = None) -> str:
+    done = subprocess.run(["kubectl", *arguments], input=given, capture_output=True, text=True)
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if line.strip()] or ["kubectl says nothing"]
+        raise KubernetesError(f"{trouble}: {said[-1].strip()}")
+    return done.stdout.strip()

@@ -1,0 +1,106 @@
+"""What is asked of SLURM, by its own commands, whose errors are passed on in their words; and which run is which job.
+
+sbatch <── a script      squeue, sacct ──> where jobs are      scancel      runs/<name>/slurm.json: job, output
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from cluster.jobs import Queued
+from cluster.runs.folder import write_json
+from llm_service.errors import UsageError
+
+RECORD = "slurm.json"
+WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT")
+"""States of a job that has not begun."""
+
+
+class SlurmError(UsageError):
+    """SLURM is not there, or refuses. One sentence, with its own words where it has some."""
+
+
+def sbatch(script: str, *options: str) -> str:
+    """Hand a script to sbatch; what it prints.
+
+    Raises:
+        SlurmError: it is refused.
+    """
+    try:
+        done = subprocess.run(["sbatch", *options], input=script, capture_output=True, text=True)
+    except OSError as error:
+        raise SlurmError(f"cannot run sbatch: {error.strerror}") from None
+    if done.returncode:
+        raise SlurmError(f"SLURM refuses the job: {sentence(done.stderr)}")
+    return done.stdout.strip()
+
+
+def record(path: Path, job: str, output: str) -> None:
+    """Note in a run folder which job it is."""
+    write_json(path / RECORD, {"job": job, "output": output})
+
+
+def read_record(path: Path) -> dict[str, str]:
+    """The job and the output of a run that is one."""
+    found: dict[str, str] = json.loads((path / RECORD).read_bytes())
+    return found
+
+
+def look_up(paths: Sequence[Path]) -> dict[Path, Queued]:
+    """Those of the runs that are in the queue, by one question to SLURM.
+
+    Raises:
+        SlurmError: SLURM does not answer.
+    """
+    jobs = {read_record(path)["job"]: path for path in paths if (path / RECORD).exists()}
+    if not jobs:
+        return {}
+    try:
+        # All of a user's jobs: of a job that is gone, squeue would say that its id is invalid.
+        words = ["squeue", "--me", "--array", "--noheader", "--format=%i|%T|%r"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    except FileNotFoundError:
+        raise SlurmError("there is no squeue on PATH: ask where jobs are submitted") from None
+    except subprocess.TimeoutExpired:
+        raise SlurmError("squeue does not answer: try again later") from None
+    if done.returncode:
+        raise SlurmError(f"SLURM does not say: {sentence(done.stderr)}")
+    queued = {}
+    for line in done.stdout.splitlines():
+        job, state, reason = line.split("|", 2)
+        leader, _, part = job.partition("+")  # 12+0, 12+1: parts of a heterogeneous job
+        if leader in jobs and part in ("", "0"):
+            queued[jobs[leader]] = Queued(leader, state, "" if reason == "None" else reason, state in WAITING)
+    return queued
+
+
+def last_state(job: str) -> str:
+    """What SLURM's accounting says of a job that is gone, as OUT_OF_MEMORY; "" where it is not kept."""
+    try:
+        words = ["sacct", "--jobs", job, "--allocations", "--noheader", "--parsable2", "--format=State"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip().partition("\n")[0] if done.returncode == 0 else ""
+
+
+def scancel(*words: str) -> None:
+    """Have jobs cancelled, or signalled.
+
+    Raises:
+        SlurmError: SLURM does not.
+    """
+    done = subprocess.run(["scancel", *words], capture_output=True, text=True)
+    if done.returncode:
+        raise SlurmError(f"SLURM does not cancel the job: {sentence(done.stderr)}")
+
+
+def sentence(stderr: str) -> str:
+    """What a command of SLURM complains about, in a line."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    told = [re.sub(r"^\w+: (error|fatal): ", "", line) for line in lines if re.match(r"\w+: (error|fatal): ", line)]
+    return "; ".join(dict.fromkeys(told or lines)) or "it does not say why"

@@ -1,0 +1,46 @@
+"""Ray's head in a job of several nodes, until the job ends it.
+
+    python -m cluster.jobs.slurm.head ADDRESS CPUS DASHBOARD_PORT      DASHBOARD_PORT 0: no dashboard
+           RAY_GCS_SERVER_PORT, RAY_AUTH_TOKEN_PATH, RAY_TMPDIR: from the batch script
+
+It is what `ray start --head --block` does, without Ray's Client server: that is one more open port, nothing needs it,
+and on a busy node, where it comes up late, `ray start` would end all of Ray because of it. Whatever way this process
+ends, Ray's processes end with it. It has the resource `learner`, by which roles come to this node.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+
+import ray
+
+STORE_BYTES = 1_000_000_000
+"""Of the object store, as on one machine."""
+
+
+def main(address: str, cpus: int, dashboard_port: int) -> None:
+    """Start Ray on this node, and wait for SIGTERM."""
+    if os.environ.get("RAY_AUTH_MODE") != "token":
+        sys.exit("RAY_AUTH_MODE is not token: nothing here listens to everyone")
+    ray.init(
+        num_cpus=cpus,
+        resources={"learner": 1},
+        include_dashboard=dashboard_port > 0,
+        dashboard_host="127.0.0.1",
+        dashboard_port=dashboard_port or None,
+        object_store_memory=STORE_BYTES,
+        log_to_driver=False,
+        _node_ip_address=address,
+    )
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda number, frame: ended.set())
+    print(f"Ray is up on {address}", flush=True)
+    ended.wait()
+    ray.shutdown()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,1 @@
+"""Judging behaviour in the browser: `server`, and the `page` that it hands out."""

@@ -1,0 +1,118 @@
+"""What is worth waking somebody for, as rules of Prometheus: data, of which docker/alerts.yaml and the docs are made.
+
+Queries name series by `series`, which knows what a metric of the table is called once it has gone through Ray.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from cluster.metrics.exporting import PREFIX
+from cluster.metrics.table import RAY, TABLE
+
+QUIET_S = 900
+"""Without an update of the learner for so long, something is wrong: longer than `learner.timeout_s`."""
+RESTARTS = 5
+"""Restarts in an hour that are too many."""
+BUDGET = 0.8
+"""Share of a cap that is worth a word."""
+
+
+def series(name: str, selector: str = "") -> str:
+    """A metric of the table in PromQL; `selector` is what stands in braces. The LLM service may be scraped itself."""
+    metric = next(metric for metric in (*TABLE, *RAY) if metric.name == name)
+    if metric.role != "llm":
+        return f"{PREFIX}{name}{{{selector}}}" if selector else PREFIX + name
+    rest = f",{selector}" if selector else ""
+    return f'{{__name__=~"({PREFIX})?{name}"{rest}}}'
+
+
+@dataclass(frozen=True)
+class Alert:
+    """One rule."""
+
+    name: str
+    query: str
+    """True while it returns anything."""
+    wait: str
+    """It must be true for so long."""
+    severity: Literal["critical", "warning"]
+    summary: str
+    """What is wrong, one sentence with the run's name as `{{ $labels.run }}`."""
+    action: str
+    """What to do."""
+
+
+def _by_run(query: str, how: str = "max") -> str:
+    return f"{how} by (run) ({query})"
+
+
+_TRAINS = f"{_by_run(series('cairn_training'))} == 1"
+
+ALERTS = (
+    Alert(
+        "CairnNoLearnerStep",
+        f"time() - {_by_run(series('cairn_last_update_time_seconds'))} > {QUIET_S} and on (run) {_TRAINS}",
+        "1m",
+        "critical",
+        "Run {{ $labels.run }} has learned nothing for 15 minutes.",
+        "Look at 'launch.py status RUN' and 'logs RUN': are actors alive, does an update hang, is a language model "
+        "away? If updates of this run take longer than that, raise QUIET_S in cluster/metrics/alerts.py.",
+    ),
+    Alert(
+        "CairnPolicyLag",
+        f"{_by_run(series('cairn_policy_lag_max'))} > on (run) {_by_run(series('cairn_policy_lag_limit'))}"
+        f" and on (run) {_TRAINS}",
+        "10m",
+        "warning",
+        "Run {{ $labels.run }} makes chunks that are too old to learn from.",
+        "They are dropped. The learner is slower than its actors: less actors.n, actors.envs or actors.ahead, more "
+        "learner.n, or a larger learner.max_lag.",
+    ),
+    Alert(
+        "CairnActorsMissing",
+        f"{_by_run(series('cairn_actors_alive'))} < on (run) {_by_run(series('cairn_actors_wanted'))}",
+        "10m",
+        "warning",
+        "Run {{ $labels.run }} has had fewer actors than it wants for 10 minutes.",
+        "status.json names those in quarantine, run.log the first traceback; on a cluster, a node may be missing.",
+    ),
+    Alert(
+        "CairnRestarts",
+        f"{_by_run('increase(' + series('cairn_actor_restarts_total') + '[1h])', 'sum')} + on (run) "
+        f"{_by_run('increase(' + series('cairn_learner_restarts_total') + '[1h])', 'sum')} > {RESTARTS}",
+        "0m",
+        "warning",
+        "Roles of run {{ $labels.run }} die: more than 5 restarts in an hour.",
+        "run.log has each cause. Often memory: look at ray_node_mem_used and the kernel's log of the node.",
+    ),
+    Alert(
+        "CairnCheckpointOld",
+        f"time() - {_by_run(series('cairn_checkpoint_time_seconds'))} > on (run) 2 * "
+        f"{_by_run(series('cairn_checkpoint_period_seconds'))} and on (run) {_TRAINS}",
+        "1m",
+        "warning",
+        "The last checkpoint of run {{ $labels.run }} is older than twice its period.",
+        "A death now costs more than planned. A checkpoint follows an update, so updates may take long (raise "
+        "run.checkpoint_every_s above that); or the disk is slow or full: see df, and the panel Checkpoint duration.",
+    ),
+    Alert(
+        "CairnBudget",
+        f"{_by_run(series('cairn_llm_budget_share'))} >= {BUDGET}",
+        "0m",
+        "warning",
+        "Language models of {{ $labels.run }} have used 80 % of a cap.",
+        "At the cap no call is sent, and a run stops and can be resumed: raise llm.limits, or let it come to that. "
+        "'launch.py llm cost' says what the money went to.",
+    ),
+    Alert(
+        "CairnBreakerOpen",
+        f"{_by_run(series('cairn_llm_breaker_open'))} == 1",
+        "2m",
+        "critical",
+        "The LLM service of {{ $labels.run }} leaves its model in peace after failures.",
+        "Is the provider away, the key wrong, the credit used up? The reason is in answers and in door.health(). It "
+        "probes again by itself; answers of durable jobs are late and not lost.",
+    ),
+)  # fmt: skip

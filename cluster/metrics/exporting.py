@@ -1,0 +1,149 @@
+"""Signs of life of roles, by Ray: numbers to Prometheus, and to the controller what each role is at.
+
+    role.numbers() ─┬─ in its own process, every 4 s ──> `Exporter` ──> gauges ──> Ray's agent ──> /metrics: ray_NAME
+    role.heartbeat() ┘                                       └──> a row of Ray's head ──> `beats` of many in one request
+    controller: rows and what is true now ──> `Shown` ──────^
+
+A role that has them says so by methods, `numbers() -> {key: float}` and `heartbeat() -> {key: value}` for JSON, that
+may be called from another thread; it knows nothing of Ray. Heartbeats are told rather than asked for: an actor that can
+be asked while it works needs threads of Ray's, and then its main thread wakes a hundred times a second.
+
+All metrics travel as gauges, those that only grow as well: a counter of Ray's is not there before its first increment,
+and an increase that begins with the series is not seen. Ray forgets a gauge that is not set anew within two of its
+intervals (10 s each), so a role that is gone is gone from Prometheus too.
+
+Limit: what was counted in the last seconds before a process is killed is not seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from cluster.metrics.table import TABLE
+
+EVERY_S = 4.0
+"""Seconds between two looks at a role."""
+BEATS = b"cairn heartbeats"
+"""Where they are among the rows of Ray's head."""
+HEAD_S = 2.0
+"""How long its head may take for one request."""
+PREFIX = "ray_"
+"""What Ray puts before every name."""
+
+
+class Exporter:
+    """Sets gauges from numbers, again and again, in a thread of this process, which must be part of a Ray.
+
+    Args:
+        run, worker: values of these labels.
+        read: the numbers; called from the thread.
+        beat: called there as well, before it.
+    """
+
+    def __init__(
+        self, run: str, worker: str, read: Callable[[], Mapping[str, Any]], beat: Callable[[], None] | None = None
+    ) -> None:
+        self._run, self._worker, self._read, self._beat = run, worker, read, beat
+        self._gauges: dict[str, Any] = {}
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Set nothing any more."""
+        self._end.set()
+        self._thread.join()
+
+    def _loop(self) -> None:
+        while True:
+            if self._beat:
+                self._beat()
+            if self._end.wait(EVERY_S):
+                return
+            self._set(self._read())
+
+    def _set(self, numbers: Mapping[str, Any]) -> None:
+        from ray.util.metrics import Gauge
+
+        for metric in TABLE:
+            for further, value in metric.read(numbers):
+                if metric.name not in self._gauges:
+                    self._gauges[metric.name] = Gauge(metric.name, metric.help, metric.labels)
+                own = {"run": self._run, "role": metric.role, "worker": self._worker}
+                self._gauges[metric.name].set(value, own | further)
+
+
+class Shown:
+    """A sink of `Metrics`: what it was last told of each key is exported until it is closed."""
+
+    def __init__(self, run: str) -> None:
+        self._latest: dict[str, Any] = {}
+        self._exporter = Exporter(run, "0", self._latest.copy)
+
+    def __call__(self, row: dict[str, Any]) -> None:
+        if row["kind"] != "evaluate":  # its success is of other episodes, and its steps are past
+            self._latest.update(row)
+
+    def close(self) -> None:
+        """Export nothing any more."""
+        self._exporter.close()
+
+
+def exporting(cls: type[Any], name: str, run: str) -> type[Any]:
+    """A class like `cls`, which shows its numbers and its heartbeat from when it is built; `cls` itself without those.
+
+    name: of the role that will be of this class, as in actor-3.1; its first number is the label `worker`.
+    """
+    if not hasattr(cls, "numbers") and not hasattr(cls, "heartbeat"):
+        return cls
+    numbered = re.search(r"\d+", name)
+    worker = numbered[0] if numbered else "0"
+
+    class Exporting(cls):  # type: ignore[misc]
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            beat = (lambda: _tell(self.heartbeat())) if hasattr(self, "heartbeat") else None
+            self._exporter = Exporter(run, worker, getattr(self, "numbers", dict), beat)
+
+    Exporting.__name__, Exporting.__qualname__ = cls.__name__, cls.__qualname__  # what Ray's dashboard shows
+    return Exporting
+
+
+def _tell(beat: dict[str, Any]) -> None:
+    """Write this actor's row."""
+    import ray
+
+    actor = ray.get_runtime_context().get_actor_id()
+    assert actor is not None, "only actors have heartbeats"
+    with contextlib.suppress(ray.exceptions.RpcError):  # the head is out of reach: the next one is as good
+        _head().internal_kv_put(actor.encode(), json.dumps(beat).encode(), True, BEATS, HEAD_S)
+
+
+def beats(actors: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The last heartbeat of each actor, by its id in Ray; of those that have told one, and none without Ray's head."""
+    import ray
+
+    try:
+        rows = _head().internal_kv_multi_get([actor.encode() for actor in actors], BEATS, HEAD_S)
+    except ray.exceptions.RpcError:
+        return {}
+    return {actor.decode(): json.loads(row) for actor, row in rows.items()}
+
+
+def forget(actor: str) -> None:
+    """Drop the row of an actor that is gone: a cluster may outlive many."""
+    import ray
+
+    with contextlib.suppress(ray.exceptions.RpcError):
+        _head().internal_kv_del(actor.encode(), False, BEATS, 1.0)  # the caller may have many to forget
+
+
+def _head() -> Any:
+    from ray.experimental import internal_kv
+
+    return internal_kv.internal_kv_get_gcs_client()  # type: ignore[no-untyped-call]

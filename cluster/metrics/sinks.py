@@ -1,0 +1,82 @@
+"""Where numbers go.
+
+controller ── rows ──> metrics.jsonl ──> sinks: TensorBoard, Prometheus
+           └─ what is true now ────────> sinks
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from learner.files import Attempt, replace_file
+
+Sink = Callable[[dict[str, Any]], None]
+
+
+class Metrics:
+    """Appends rows to metrics.jsonl and hands them to the sinks.
+
+    Args:
+        path: metrics.jsonl.
+        after: the policy version that a resumed run continues from, see `rewind`. None keeps all rows.
+        attempt: in whose name. Once a newer one has rewound, what an older one still writes comes into no file.
+    """
+
+    def __init__(self, path: Path, after: int | None = None, attempt: Attempt | None = None) -> None:
+        self._path, self._attempt = path, attempt
+        self._file = open(path, "ab")  # noqa: SIM115 - open as long as the run
+        self.sinks: list[Sink] = []
+        if after is not None:
+            self.rewind(after)
+
+    def rewind(self, after: int) -> None:
+        """Drop rows of versions beyond `after`, which will be learned, and written, again.
+
+        Raises:
+            Superseded: a newer attempt has begun.
+        """
+        self._file.close()
+        rows = self._path.read_bytes().splitlines(keepends=True)
+        whole = (row for row in rows if row.endswith(b"\n"))  # a crash may have cut the last one
+        kept = b"".join(row for row in whole if json.loads(row)["version"] <= after)
+        replace_file(self._path, kept, self._attempt)
+        self._file = open(self._path, "ab")  # noqa: SIM115
+
+    def write(self, row: dict[str, Any]) -> None:
+        """Append one row; it is on disk, whole, when this returns."""
+        clean = {key: round(value, 6) if isinstance(value, float) else value for key, value in row.items()}
+        self._file.write(json.dumps(clean).encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        for sink in self.sinks:
+            sink(row)
+
+    def show(self, **numbers: float) -> None:
+        """Hand what is true now to the sinks, without a row."""
+        for sink in self.sinks:
+            sink({"kind": "now"} | numbers)
+
+    def close(self) -> None:
+        """Write no more, and end those sinks that have an end."""
+        for sink in self.sinks:
+            getattr(sink, "close", lambda: None)()
+        self._file.close()
+
+
+def tensorboard(folder: Path) -> Sink:
+    """A sink that writes TensorBoard event files."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    writer = SummaryWriter(str(folder))
+
+    def write(row: dict[str, Any]) -> None:
+        for key, value in row.items():
+            if ("/" in key or row["kind"] == "evaluate") and isinstance(value, int | float):
+                writer.add_scalar(key if "/" in key else f"evaluate/{key}", value, row["env_steps"])
+        writer.flush()
+
+    return write

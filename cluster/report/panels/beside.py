@@ -1,0 +1,58 @@
+"""What a report says of those who played the same held-out episodes beside the agent: random actions, the expert."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from cluster.metrics.statistics import Estimate, spread_name
+from cluster.report.outcome import Arms, largest, measure, overall
+from cluster.report.page import section, table, text
+from cluster.runs.run_data import Run, estimate, number, seeds
+
+SUBJECT, ORDER = "agents", 20
+NAMES = {"random": "random actions", "expert": "the world's expert"}
+
+
+def panel(runs: Sequence[Run], groups: Arms) -> str:
+    """A table of the agent and of who played beside it, as HTML; "" where nobody did."""
+    players = sorted({player for run in runs for player in _beside(run)})
+    if not players:
+        return ""
+    judge = measure(runs)
+    rows: list[tuple[str, ...]] = []
+    for arm, group in groups.items():
+        rows.append((arm or "the agent", judge.cell(overall(judge.each(group))), "–"))
+        for player in players:
+            tables = [_beside(run)[player] for run in group if player in _beside(run)]
+            found = [e for of in tables if (e := _found(of, judge.score))]
+            gains = [e for of in tables if (e := estimate(of.get("difference")))]
+            name = NAMES.get(player, player)
+            rows.append((f"{arm}: {name}" if arm else name, judge.cell(overall(found)), _signed(gains, judge.score)))
+    most = largest(groups)
+    words = f"All played the same episodes. Brackets: {judge.spread(most)}; of a difference: "
+    words += f"{spread_name(seeds(most), '95 % bootstrap interval over episodes, paired')}."
+    return section("Beside others", table(["who", judge.name, "the agent is better by"], rows), text(words))
+
+
+def _beside(run: Run) -> Mapping[str, Mapping[str, Any]]:
+    found = run.results.get("beside")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _found(of: Mapping[str, Any], score: str) -> Estimate | None:
+    if not score:
+        return estimate(of.get("success"))
+    found = estimate(of.get("return"))
+    return found and replace(found, n=int(number(of.get("episodes")) or 0))
+
+
+def _signed(gains: Sequence[Estimate], score: str) -> str:
+    """+2.61 [2.43, 2.80], or in points of percent."""
+    gain = overall(gains)
+    if not gain:
+        return "–"
+    if score:
+        return f"{gain.value:+.2f} [{gain.low:+.2f}, {gain.high:+.2f}]"
+    return f"{100 * gain.value:+.1f} points [{100 * gain.low:+.1f}, {100 * gain.high:+.1f}]"

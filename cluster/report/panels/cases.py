@@ -1,0 +1,92 @@
+"""What a report says of a language policy in other words and worlds: a row a case, in the order they are listed in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from cluster.metrics.statistics import Estimate, spread_name
+from cluster.report.compare import shown
+from cluster.report.outcome import FEW_ARMS, Arms, measure, overall
+from cluster.report.page import percent, section, table, text
+from cluster.runs.run_data import Row, Run, estimate, number, seeds
+
+SUBJECT, ORDER = "agents", 60
+
+
+def panel(runs: Sequence[Run], groups: Arms) -> str:
+    """The section, as HTML; "" where there was no generalise stage. Of many arms, only what counts is shown."""
+    given = {arm: played for arm, group in groups.items() if (played := [run for run in group if run.cases])}
+    if not given:
+        return ""
+    if len(given) <= FEW_ARMS:
+        return section("In other words and worlds", *(_arm(arm, runs) for arm, runs in given.items()))
+    names = list(dict.fromkeys(name for runs in given.values() for run in runs for name in _by_name(run)))
+    judge = measure([run for runs in given.values() for run in runs])
+    what = "return" if judge.score else "success"
+    rows = [(arm, *(judge.cell(_mean(runs, name, what)) for name in names)) for arm, runs in given.items()]
+    return section("In other words and worlds", table(["settings", *names], rows, dense=True))
+
+
+def _arm(label: str, runs: Sequence[Run]) -> str:
+    cases = _by_name(runs[0])
+    judge = measure(runs)
+    what = "return" if judge.score else "success"
+    played = {name: row for name, row in cases.items() if _mean(runs, name, what)}
+    rows = [
+        (
+            f"{name}: {row.get('about', '')}",
+            judge.cell(_mean(runs, name, what)),
+            _change(_mean(runs, name, "difference"), judge.score),
+            judge.cell(_mean(runs, name, "random")),
+        )
+        for name, row in played.items()
+    ]
+    intervals = spread_name(
+        seeds(runs), "95 % bootstrap intervals" if judge.score else "95 % intervals, Wilson's of rates"
+    )
+    words = f"The finished policy on held-out episodes; differences are to the first row. Brackets: {intervals}."
+    parts = [f"<h3>{escape(label)}</h3>" if label else "", text(words)]
+    parts.append(table(["case", judge.name, "difference", "at random"], rows))
+    parts.append("" if judge.score else _kinds(runs, played))
+    left = [f"{name} ({row['reason']})" for name, row in cases.items() if row.get("reason")]
+    return "".join([*parts, text(f"Not played: {'; '.join(left)}.") if left else ""])
+
+
+def _kinds(runs: Sequence[Run], played: Mapping[str, Row]) -> str:
+    """Success by kind of task, if any case has several."""
+    of = {name: row["by_kind"] for name, row in played.items() if isinstance(row.get("by_kind"), Mapping)}
+    if not any(len(kinds) > 1 for kinds in of.values()):
+        return ""
+    names = list(dict.fromkeys(kind for kinds in of.values() for kind in kinds))
+    rows = []
+    for case in of:
+        found = [_mean(runs, case, "by_kind", kind) for kind in names]
+        rows.append((case, *(percent(share.value) if share else "–" for share in found)))
+    return table(["case", *names], rows, dense=True)
+
+
+def _by_name(run: Run) -> dict[str, Row]:
+    return {str(row.get("name")): row for row in run.cases}
+
+
+def _mean(runs: Sequence[Run], case: str, *keys: str) -> Estimate | None:
+    """A number of a case over some runs; None where none has it."""
+    found = []
+    for run in runs:
+        entry: object = _by_name(run).get(case)
+        for key in keys:
+            entry = entry.get(key) if isinstance(entry, Mapping) else None
+        value = _difference(entry) if keys == ("difference",) else estimate(entry)
+        found += [value] if value else []
+    return overall(found)
+
+
+def _difference(entry: object) -> Estimate | None:
+    ends = [number(entry.get(key)) for key in ("value", "low", "high")] if isinstance(entry, Mapping) else []
+    value, low, high = ends or (None, None, None)
+    return None if value is None or low is None or high is None else Estimate(value, low, high)
+
+
+def _change(found: Estimate | None, score: str) -> str:
+    return shown(found, score) if found else "–"

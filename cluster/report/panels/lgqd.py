@@ -1,0 +1,279 @@
+"""What a report says of behaviours asked for in words: how near they came, how well they obeyed, how they look.
+
+    stages/deploy/results.json ──> headline, tables of results          (arms: means over seeds)
+    report/deployed.py ──> ways through the house, distances, agreement   (of the first run)
+    stages/search/archive-* ──> cells reached over generations, ends    (of the first run)
+
+A run shows what it worked with, also where `from` names another run. The first episode of a trial counts as single; the
+best of all by distance, and the nearest of the archive replayed, are told beside it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cluster.metrics.statistics import Estimate, spread_name
+from cluster.report import deployed, house_plan, plots
+from cluster.report.agreement import agreement_section
+from cluster.report.deployed import Deployed, find_stage
+from cluster.report.outcome import FEW_ARMS, Arms, overall
+from cluster.report.page import count, figure, grid, percent, rate, section, table, text, tiles
+from cluster.runs.run_data import Run, number, seeds
+from llm_service.errors import UsageError
+
+SUBJECT, ORDER = "behaviours", 10
+CELLS = 20
+"""Along each side of the house, to count where behaviours end."""
+BINS = 30
+"""Of the distances."""
+SHOWN = {"nearer than 9 of 10": 0.1, "in the middle": 0.5, "farther than 9 of 10": 0.9}
+"""Which trials are drawn: by the share of trials whose single episode ends nearer to the target."""
+EACH = 2
+"""Trials drawn of each."""
+CASES = {
+    "kind": {"all": "all trials", "plain": "a behaviour's own text and end", "how": "one end, two ways"},
+    "wording": {"described": "in the describer's words", "reworded": "in other words"},
+    "begins": {"map": "from the map's start", "nearby": "from nearby"},
+}
+BEST, REPLAYED = "best_", "replayed_"
+
+
+def obedience(found: Estimate | None) -> str:
+    """0.28 [0.24, 0.33], or a dash."""
+    return f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]" if found else "–"
+
+
+MEASURES = {
+    "distance": (
+        "Distance",
+        "Between the end of an episode and the target: the median, a share of the house's diagonal.",
+        rate,
+    ),
+    "score": (
+        "Obedience",
+        "Of the places that the text names, the share that was visited in its order; being at the last of them in the "
+        "end counts as one more. The mean, 0 to 1.",
+        obedience,
+    ),
+}
+
+
+def panel(runs: Sequence[Run], groups: Arms) -> str:
+    """All sections, as HTML."""
+    runs = [run for arm in groups.values() for run in arm]
+    first = next((run for run in runs if find_stage(run, "deploy")), runs[0])
+    note = text(f"Shown for {first.name}, the first of {len(runs)} runs.") if len(runs) > 1 else ""
+    parts = [_results(groups)]
+    try:
+        if find_stage(first, "deploy"):
+            found = deployed.read(first)
+            parts += [_ways(found, note), _distances(found, note), agreement_section(found, note)]
+    except UsageError as error:
+        parts.append(section("Episodes", text(f"They cannot be shown: {error}.")))
+    return "".join([*parts, _archives(first, note)])
+
+
+# ---- results --------------------------------------------------------------------------------------------------------
+
+
+def _results(groups: Arms) -> str:
+    told = {arm: [run for run in runs if _rows(run)] for arm, runs in groups.items()}
+    if not any(told.values()):
+        return section("Behaviours asked for", text("They were not tried: there is no finished deploy stage."))
+    few = {arm: runs for arm, runs in told.items() if runs}
+    spread = spread_name(seeds(max(few.values(), key=len)), "95 % bootstrap intervals over behaviours")
+    if len(few) <= FEW_ARMS:
+        return "".join(_of_arm(arm, runs, spread) for arm, runs in few.items())
+    columns = [(kind + name, cell) for kind in ("", REPLAYED) for name, (*_, cell) in MEASURES.items()]
+    everything = CASES["kind"]["all"]
+    rows = [(arm, *(cell(_value(runs, everything, name)) for name, cell in columns)) for arm, runs in few.items()]
+    head = ["settings", "distance", "obedience", "distance, archive", "obedience, archive"]
+    return section("Behaviours asked for", table(head, rows), text(f"All trials, single episodes. Brackets: {spread}."))
+
+
+def _of_arm(label: str, runs: Sequence[Run], spread: str) -> str:
+    everything, results = CASES["kind"]["all"], _results_of(runs[0])
+    total, samples = _value(runs, everything, "distance"), count(number(results.get("samples")))
+    parts = []
+    if total:
+        parts.append(f'<p class="headline">{percent(total.value)}</p>')
+        words = "of the house's diagonal lie between the target and the end of a single episode"
+        interval = f"{100 * total.low:.1f} to {100 * total.high:.1f} %"
+        parts.append(text(f"{words} (median; {interval}), {count(total.n)} trials{_how(results)}."))
+    facts = {
+        "obedience, 0 to 1": _number(_value(runs, everything, "score")),
+        f"distance, best of {samples}": _share(_value(runs, everything, f"{BEST}distance")),
+        "distance, archive replayed": _share(_value(runs, everything, f"{REPLAYED}distance")),
+        "obedience, archive replayed": _number(_value(runs, everything, f"{REPLAYED}score")),
+    }
+    parts.append(tiles(facts))
+    cases = [case for case in _rows(runs[0]) if ", " not in case or case in CASES["kind"].values()]
+    head = ["which trials", "trials", "single", f"best of {samples}", "archive replayed"]
+    for name, (what, about, cell) in MEASURES.items():
+        rows = []
+        for case in cases:
+            found = [_value(runs, case, kind + name) for kind in ("", BEST, REPLAYED)]
+            rows.append((case, count(found[0].n if found[0] else None), *map(cell, found)))
+        parts += [f"<h3>{what}</h3>", text(about), table(head, rows)]
+    words = (
+        "The best is the episode that ends nearest to the target; replayed is the nearest behaviour of those that were"
+    )
+    parts.append(text(f"{words} learned from. Brackets: {spread}."))
+    crossed = [case for case in _rows(runs[0]) if case not in cases]
+    rows = [(case, *(cell(_value(runs, case, name)) for name, (*_, cell) in MEASURES.items())) for case in crossed]
+    if rows:
+        parts += ["<h3>Single episodes</h3>", table(["which trials", "distance", "obedience"], rows)]
+    return section(f"Behaviours asked for{': ' if label else ''}{label}", *parts)
+
+
+def _results_of(run: Run) -> Mapping[str, Any]:
+    """What the stage deploy has summed up; empty without one."""
+    folder = find_stage(run, "deploy")
+    try:
+        found = json.loads((folder / "results.json").read_bytes()) if folder else {}
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _rows(run: Run) -> dict[str, Mapping[str, Any]]:
+    """The rows of the results by what they are of, in words."""
+    found = {}
+    rows = _results_of(run).get("rows")
+    for row in rows if isinstance(rows, list) else []:
+        names = [words.get(str(row[key]), str(row[key])) for key, words in CASES.items() if key in row]
+        found[", ".join(names)] = row
+    return found
+
+
+def _value(runs: Sequence[Run], case: str, name: str) -> Estimate | None:
+    """A number of a case over some runs; None where none has it."""
+    found = []
+    for run in runs:
+        row = _rows(run).get(case, {})
+        entry = row.get(name)
+        ends = [number(entry.get(key)) for key in ("value", "low", "high")] if isinstance(entry, Mapping) else []
+        value, low, high = ends or (None, None, None)
+        if value is not None and low is not None and high is not None:
+            found.append(Estimate(value, low, high, int(number(row.get("n")) or 0)))
+    return overall(found)
+
+
+def _how(results: Mapping[str, Any]) -> str:
+    left = str(results.get("ablate") or "none")
+    return "" if left == "none" else f", without {left}"
+
+
+def _share(found: Estimate | None) -> str:
+    return percent(found.value) if found else "–"
+
+
+def _number(found: Estimate | None) -> str:
+    return f"{found.value:.2f}" if found else "–"
+
+
+# ---- episodes -------------------------------------------------------------------------------------------------------
+
+
+def _ways(found: Deployed, note: str) -> str:
+    """Some single episodes: near to the target, in the middle, far from it."""
+    order, scene = np.argsort(found.error[:, 0], kind="stable").tolist(), found.scene
+    drawn: list[str] = []
+    seen: set[str] = set()
+    for words, share in list(SHOWN.items()) * EACH:
+        begin = int(share * (len(order) - 1))
+        trial = next((p for p in order[begin:] if found.trials[p].text not in seen), order[begin])
+        asked, pose = found.trials[trial], found.pose[trial]
+        seen.add(asked.text)
+        layers = [house_plan.way(scene, pose), house_plan.target(scene, np.array(asked.target))]
+        layers.append(house_plan.robot(scene, pose))
+        svg = house_plan.drawing(scene, layers, f"the way of a robot asked: {asked.text}", house_plan.time_key(scene))
+        facts = f"{percent(found.error[trial, 0] / found.diagonal)} off, {words}; "
+        facts += f"obedience {found.score[trial, 0]:.2f}"
+        caption = f'{escape(asked.text)}<br><span class="quiet">{escape(facts)}</span>'
+        drawn.append(f"<figure>{svg}<figcaption>{caption}</figcaption></figure>")
+    words = "Single episodes, chosen by rank of distance, not by hand. The cross in a circle is the target."
+    return section("Episodes", text(words), grid("films", drawn), note)
+
+
+def _distances(found: Deployed, note: str) -> str:
+    """How far episodes end from their targets."""
+    values = {
+        "single": found.error[:, 0],
+        f"best of {found.error.shape[1]}": found.error.min(1),
+        "archive replayed": found.replayed_error,
+    }
+    shares = {name: 100 * value / found.diagonal for name, value in values.items()}
+    edges = np.linspace(0, max(float(value.max()) for value in shares.values()) or 1, BINS + 1)
+    lines = []
+    for i, (name, value) in enumerate(shares.items()):
+        heights = np.histogram(value, edges)[0].astype(np.float64)
+        lines.append(plots.Line(name, np.repeat(edges, 2), np.repeat([0, *heights, 0], 2)[1:-1], colour=i, dash=i))
+    caption = f"Distance from the target in % of the house's diagonal: how many of {len(found.trials):,} trials."
+    svg = plots.curves("distances", lines, title=caption, x_label="% of the diagonal", zero=True)
+    return section("Distances", figure(svg, caption), note)
+
+
+# ---- archives -------------------------------------------------------------------------------------------------------
+
+
+def _archives(run: Run, note: str) -> str:
+    """How the archives grew, and where their behaviours end; "" where nothing was searched."""
+    try:
+        found = list(_read_archives(run))
+        scene = deployed.read_house(run)
+    except UsageError as error:
+        return section("Archive", text(f"It cannot be shown: {error}."))
+    if not found:
+        return ""
+    lines, ends, largest = [], [], 1.0
+    for i, (label, generation, descriptor) in enumerate(found):
+        x, y = _reached(generation, descriptor, scene.house.world_size)
+        lines.append(plots.Line(label, x, y, colour=i, dash=i))
+        ends.append(descriptor)
+        largest = max(largest, float(y[-1]))
+    caption = f"Cells reached over generations, of a grid of {CELLS} by {CELLS} whose walls nothing reaches."
+    svg = plots.curves("coverage", lines, title=caption, x_label="generation", zero=True)
+    every = np.concatenate(ends)
+    dots = house_plan.dots(scene, every, plots.COLOURS[0])
+    picture = house_plan.drawing(scene, [dots], "where behaviours of the archive end in the house")
+    seen = f"Where {len(every):,} behaviours of {len(found)} archive{'s' * (len(found) > 1)} end."
+    return section("Archive", grid("plots", [figure(svg, caption), figure(picture, seen)]), note)
+
+
+def _read_archives(run: Run) -> Iterator[tuple[str, NDArray[np.int64], NDArray[np.float64]]]:
+    """Of each archive its name, and the generation [N] and the end [N, 2] of its behaviours.
+
+    Raises:
+        UsageError: one is damaged.
+    """
+    from learner.store.archive import Archive  # here: most reports need no tables
+    from learner.store.owned import index_of
+
+    folder = find_stage(run, "search")
+    for place in sorted(folder.glob("archive-*"), key=lambda p: (len(p.name), p.name)) if folder else []:
+        if index_of(place):
+            archive = Archive.read(place)
+            label = f"threshold {archive.about.get('threshold', '?')}"
+            if len(archive):
+                yield label, archive.rows(np.arange(len(archive)), ["generation"])["generation"], archive.descriptors
+
+
+def _reached(
+    generation: NDArray[np.int64], descriptor: NDArray[np.float64], size: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Generations and the number of cells reached by then, a point wherever one more is."""
+    from learner.search.elites import cell_of
+
+    order = np.argsort(generation, kind="stable")
+    first = order[np.unique(cell_of(descriptor[order], CELLS, size), return_index=True)[1]]
+    when, new = np.unique(generation[first], return_counts=True)
+    x, y = when.astype(np.float64), np.cumsum(new).astype(np.float64)
+    last = float(generation.max())
+    return (np.append(x, last), np.append(y, y[-1])) if last > x[-1] else (x, y)

@@ -1,0 +1,82 @@
+"""How training went, of the first run: speed, lag and bottleneck, losses, what a language model thought right."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cluster.metrics.statistics import binned
+from cluster.report import plots
+from cluster.report.outcome import Arms
+from cluster.report.page import count, figure, grid, section, text
+from cluster.runs.run_data import Run, series
+from learner.models.language.probes import PROBES
+
+SUBJECT, ORDER = "agents", 90
+
+
+def panel(runs: Sequence[Run], groups: Arms) -> str:
+    """The sections, as HTML."""
+    return "\n".join(of_part(runs[0], len(runs)) for of_part in (_throughput, _losses, _probes))
+
+
+def _plot(run: Run, name: str, keys: Mapping[str, str], caption: str, **style: Any) -> str:
+    """One figure of training metrics, empty when the run has none of them."""
+    lines = []
+    for i, (key, label) in enumerate(keys.items()):
+        x, y = binned(*series(run.train, key), largest=key.endswith("_max"))
+        if len(x):
+            lines.append(plots.Line(label, x, y, colour=i, dash=i))
+    return figure(plots.curves(name, lines, title=caption, x_label="env steps", **style), caption) if lines else ""
+
+
+def _throughput(run: Run, of: int) -> str:
+    rates = {"charts/SPS": "overall", "charts/SPS_sampling": "sampling", "charts/SPS_learning": "learning"}
+    shares = {"time/env": "env", "time/policy": "policy", "time/learner": "learner"}
+    drawn = [
+        _plot(run, "sps", rates, "Env steps per second.", zero=True),
+        _plot(run, "shares", shares, "Share of time in each part.", percent=True),
+        _plot(run, "lag", {"policy/lag_mean": "mean", "policy/lag_max": "largest"}, "Policy lag, versions.", zero=True),
+        _plot(run, "rho", {"policy/rho": "mean"}, "Importance ratio, new policy to the one that acted.", zero=True),
+    ]
+    if not any(drawn):
+        return section("Throughput and policy lag", text("No throughput was recorded."))
+    parts = [grid("plots", drawn)]
+    if run.speed:
+        parts.append(
+            text(f"{count(run.env_steps)} env steps in {run.minutes:,.1f} minutes: {count(run.speed)} a second.")
+        )
+    limits = Counter(str(row["bottleneck"]) for row in run.train if row.get("bottleneck"))
+    if limits:
+        shares_of = [f"{name} {100 * n / limits.total():.0f} %" for name, n in limits.most_common()]
+        parts.append(text(f"What held the run back, by share of its rows: {', '.join(shares_of)}."))
+    return section("Throughput and policy lag", *parts, _only(run, of))
+
+
+def _losses(run: Run, of: int) -> str:
+    keys = list(dict.fromkeys(key for row in run.train for key in row if key.startswith("losses/")))
+    drawn = []
+    for key in keys:
+        words = key.removeprefix("losses/").replace("_", " ")
+        slug = "".join(c if c.isalnum() else "-" for c in key)
+        drawn.append(_plot(run, slug, {key: words}, words.capitalize(), size=plots.SMALL))
+    if not any(drawn):
+        return section("Losses", text("No losses were recorded."))
+    return section("Losses", grid("small", drawn), _only(run, of))
+
+
+def _probes(run: Run, of: int) -> str:
+    """What a language model's policy thought right, state by state; "" of other policies."""
+    drawn = []
+    for name, state in PROBES.items():
+        words = f"{state.mission}: {state.action}"
+        drawn.append(_plot(run, f"probe-{name}", {f"probes/{name}": words}, words, percent=True, size=plots.SMALL))
+    if not any(drawn):
+        return ""
+    note = text("The probability of the right action in a few states that were never played; each plot names both.")
+    return section("Probes", grid("small", drawn), note, _only(run, of))
+
+
+def _only(run: Run, of: int) -> str:
+    return text(f"Shown for {run.name}, the first of {of} runs.") if of > 1 else ""

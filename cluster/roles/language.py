@@ -1,0 +1,288 @@
+"""The LLM service as a role of a run: started when a stage asks a language model, watched, and revived if it dies.
+
+    controller ── LanguageService ──> LanguageRole (gRPC server, journal, Redis)  ──> its own backend
+         looks after it                  ^                                        └─> Replicas: Replica x n (Ray actors)
+                                         └── doors of the actors: they find it by its folder, also after a restart
+
+Everything that must not be lost is on disk in `runs/<name>/llm/`; a successor continues from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import envs
+from actors.language import LanguageSetup
+from cluster.config.tree import Config
+from cluster.roles.backend import Backend, Handle, Interrupted, RoleDied, Ticket
+from cluster.runs.folder import RunError
+from learner.files import replace_file
+from llm_service.errors import AwayTooLong, BackendError, Garbled, Unreachable, UsageError
+from llm_service.records import Call, Reply, Verb
+from llm_service.server import assembly
+from llm_service.server.process import Server
+from llm_service.settings import LLMConfig
+
+LOOK_S = 1.0
+"""How often the service is looked after."""
+HUNG_S = 60.0
+"""Without a sign of life for so long, it is killed."""
+RESTARTS = 5
+"""So often in a run it is started again."""
+
+
+REACH_S = 10.0
+"""How long a service that another has started may take to say that it is there."""
+
+
+def check_language_model(config: Config) -> None:
+    """Could the service work as configured, or is there one at `llm.address` that lets us in?"""
+    if not config.llm.address:
+        return assembly.check(config.llm)
+    from llm_service.client import ServiceAway, connect
+
+    with connect(config.llm.address, deadline=REACH_S, when_away="stop") as door:
+        try:
+            door.stats()  # not its health: a model that is ill may recover, a wrong address may not
+        except ServiceAway as error:
+            raise RunError(f"llm.address: {error}") from None
+
+
+class LanguageRole:
+    """A service with its server, on an event loop in a thread of its own.
+
+    Args:
+        config: the dumped `LLMConfig`.
+        folder: of the service.
+    """
+
+    def __init__(self, config: dict[str, Any], folder: str) -> None:
+        self._config, self._folder = LLMConfig(**config), Path(folder)
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="llm-service", daemon=True).start()
+        self._server = self._run(self._start())
+
+    async def _start(self) -> Server:
+        config = self._config
+        backend = Replicas(config) if config.replicas else None
+        service = await assembly.start(config, self._folder, backend)
+        server = Server(service, config.server, self._folder, config.name)
+        await server.start()
+        return server
+
+    def _run(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def ready(self) -> str:
+        """The address; the constructor is through."""
+        address: str = self._server.address
+        return address
+
+    def heartbeat(self) -> dict[str, Any]:
+        """A sign of life from the event loop."""
+
+        async def alive() -> dict[str, Any]:
+            return {"phase": "serve", "pid": os.getpid(), "stats": self._server.stats()}
+
+        beat: dict[str, Any] = self._run(alive())
+        return beat
+
+    def numbers(self) -> dict[str, float]:
+        """What it has done, as `llm_service.metrics.LLM` names it; any thread may ask."""
+        stats: dict[str, float] = self._server.stats()
+        return stats
+
+    def drain(self) -> bool:
+        """End what is under way, and close."""
+        done: bool = self._run(self._server.drain())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        return done
+
+
+class Replica:
+    """A process that holds the model."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._backend = assembly.make_backend(LLMConfig(**config))
+
+    def about(self) -> tuple[str, frozenset[Verb], int, float | None]:
+        backend = self._backend
+        return backend.model, backend.verbs, backend.max_batch, backend.bucket_ratio
+
+    def answer(self, calls: Sequence[Call]) -> list[Reply | BackendError]:
+        return self._loop.run_until_complete(self._backend.answer(calls))
+
+    def probe(self) -> None:
+        self._loop.run_until_complete(self._backend.probe())
+
+
+class Replicas:
+    """A backend that spreads batches over replicas on Ray. Ray revives dead ones; what they held is tried again."""
+
+    paid = False
+
+    def __init__(self, config: LLMConfig) -> None:
+        import ray  # of the worker process that this runs in
+
+        remote: Any = ray.remote(num_cpus=1, num_gpus=config.gpus, max_restarts=-1, max_task_retries=0)(Replica)
+        self._died: type[Exception] = ray.exceptions.RayError
+        self._raised: type[Exception] = ray.exceptions.RayTaskError
+        self._handles = [remote.remote(config.model_dump()) for _ in range(config.replicas)]
+        self.model, self.verbs, self.max_batch, self.bucket_ratio = ray.get(self._handles[0].about.remote())
+        self.concurrency = config.replicas
+        self._idle: asyncio.Queue[Any] = asyncio.Queue()
+        for handle in self._handles:
+            self._idle.put_nowait(handle)
+
+    async def answer(self, calls: Sequence[Call]) -> list[Reply | BackendError]:
+        replies: list[Reply | BackendError] = await self._on_a_replica("answer", list(calls))
+        return replies
+
+    async def _on_a_replica(self, method: str, *args: Any) -> Any:
+        handle = await self._idle.get()
+        try:
+            return await getattr(handle, method).remote(*args)
+        except self._raised as error:
+            cause: Any = getattr(error, "cause", None)
+            if isinstance(cause, BackendError):
+                raise cause from None
+            raise Garbled(f"a replica of the model raised {type(cause).__name__}") from None
+        except self._died as error:
+            raise Unreachable(f"a replica of the model died: {type(error).__name__}; Ray starts it again") from None
+        finally:
+            self._idle.put_nowait(handle)
+
+    def estimate(self, call: Call) -> tuple[int, int]:
+        return call.characters // 3 + 8 * len(call.turns), call.parameters.max_tokens
+
+    def price(self, prompt_tokens: int, completion_tokens: int) -> float:
+        return 0.0
+
+    async def probe(self) -> None:
+        await self._on_a_replica("probe")
+
+    async def close(self) -> None:
+        """The replicas belong to this process, and end with it."""
+
+
+class LanguageService:
+    """The controller's side.
+
+    Args:
+        note: takes a line for the log.
+    """
+
+    def __init__(self, backend: Backend, config: Config, folder: Path, note: Callable[[str], None]) -> None:
+        self._backend, self._config, self._note = backend, config, note
+        self._folder = folder / "llm"
+        self._handle: Handle | None = None
+        self._beat: Ticket | None = None
+        self._looked = 0.0
+        self._restarts = 0
+        llm = config.llm
+        self.setup = LanguageSetup(llm.address or str(self._folder), llm.when_away)
+        """How actors find it."""
+
+    def start(self) -> None:
+        """Have a service that answers.
+
+        Raises:
+            UsageError: it does not start.
+        """
+        llm = self._config.llm
+        if llm.address:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if not llm.world:
+            family = self._config.env.id.partition("/")[0]
+            world = self._folder / "world.json"
+            replace_file(world, json.dumps(envs.knowledge(family), indent=1).encode())  # of any attempt the same
+            llm = llm.model_copy(update={"world": str(world)})
+        self._launch(llm)
+
+    def _launch(self, llm: LLMConfig) -> None:
+        self._llm = llm
+        name = "llm" + (f".{self._restarts}" if self._restarts else "")
+        self._handle = self._backend.start(name, LanguageRole, llm.model_dump(), str(self._folder))
+        ready = self._backend.submit(self._handle, "ready")
+        try:
+            address = self._backend.result(ready, timeout=self._config.cluster.start_timeout_s)
+        except Interrupted:
+            raise
+        except (RoleDied, UsageError) as death:
+            self._backend.kill(self._handle)
+            self._handle = None
+            raise UsageError(f"the LLM service does not start: {_sentence(death)}") from None
+        self._beat, self._looked = None, time.monotonic()
+        self._note(f"LLM service {self._llm.name} is ready on {address}")
+
+    def look_after(self) -> None:
+        """Notice a service that died or hangs, and start another. To be called often; it rarely does anything.
+
+        Raises:
+            UsageError: it has died too often.
+            AwayTooLong: it does not start any more.
+        """
+        now = time.monotonic()
+        if self._handle is None or now - self._looked < LOOK_S:
+            return
+        if self._beat is None:
+            self._beat = self._backend.submit(self._handle, "heartbeat")
+        elif self._backend.wait([self._beat], 0):
+            self._looked, beat, self._beat = now, self._beat, None
+            try:
+                self._backend.result(beat)
+            except RoleDied as death:
+                self._restart(_sentence(death))
+        elif now - self._beat.submitted > HUNG_S:
+            self._backend.kill(self._handle)
+            self._restart(f"no sign of life for {HUNG_S:.0f} s")
+
+    def _restart(self, cause: str) -> None:
+        self._restarts += 1
+        if self._restarts > RESTARTS:
+            raise UsageError(f"the LLM service died {self._restarts} times, the last time: {cause}")
+        self._note(f"the LLM service died ({cause}); starting it again on its files")
+        try:
+            self._launch(self._llm)
+        except Interrupted:
+            raise
+        except UsageError as trouble:
+            raise AwayTooLong(f"it died ({cause}), and now {trouble}") from None
+
+    def numbers(self) -> dict[str, float]:
+        """Counters and gauges of the service that this run started; empty if it uses another's, or it is dead."""
+        if self._handle is None:
+            return {}
+        try:
+            beat: dict[str, Any] = self._backend.result(self._backend.submit(self._handle, "heartbeat"))
+        except RoleDied:
+            return {}
+        stats: dict[str, float] = beat["stats"]
+        return {name: round(value, 6) for name, value in sorted(stats.items())}
+
+    def stop(self) -> None:
+        """End it after what is under way."""
+        if self._handle is None:
+            return
+        drained = self._backend.submit(self._handle, "drain")
+        try:
+            # Once for requests, once for the calls that they left behind, and what consumers and Redis take.
+            self._backend.result(drained, timeout=2 * self._llm.server.drain_s + 30)
+        except (RoleDied, Interrupted) as death:
+            self._note(f"the LLM service did not end well: {_sentence(death)}")
+        self._backend.kill(self._handle)
+        self._handle = None
+
+
+def _sentence(death: Exception) -> str:
+    """What a role died of, without the traceback and the class of our own errors."""
+    return str(death).strip().splitlines()[-1].removeprefix("llm_service.errors.UsageError: ")

@@ -1,0 +1,146 @@
+"""The learner's ranks as one: started together, fed by rank, waited for together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cluster.config.tree import Config
+from cluster.roles.backend import PLACE_S, Backend, Handle, InputLost, Interrupted, RoleDied, Ticket
+from cluster.roles.supervisor import last_line
+from envs.api import EnvSpec, Summary
+from learner.group import Learner
+from learner.optim.collective import free_address
+from learner.rewards import IntrinsicConfig
+from learner.setup import LearnerSetup
+
+
+@dataclass
+class Ready:
+    """A chunk that waits for the learner."""
+
+    summary: Summary
+    chunk: Any  # a reference
+    maker: Handle  # the chunk lives and dies with its node
+    since: float = field(default_factory=time.monotonic)
+
+
+class LearnerDied(RuntimeError):
+    """A rank of the learner group is gone."""
+
+
+def learner_setup(config: Config, spec: EnvSpec, replay: Path) -> LearnerSetup:
+    """What a rank is built of; `replay` is where it may keep what was lived."""
+    actors = config.actors.n, config.actors.envs
+    own, intrinsic = config.learner.own, config.method.part(IntrinsicConfig)
+    return LearnerSetup(config.learner, config.policy, spec, config.seed, actors, own, replay, intrinsic)
+
+
+class LearnerGroup:
+    """The learner's ranks as one. What they keep on disk between two checkpoints is in `replay`."""
+
+    def __init__(self, backend: Backend, config: Config, spec: EnvSpec, incarnation: int, replay: Path) -> None:
+        self.backend, self.size = backend, config.learner.n
+        setup = learner_setup(config, spec, replay)
+        address = free_address() if self.size > 1 else None
+        suffix = f".{incarnation}" if incarnation else ""
+        self.ranks: list[Handle] = [
+            backend.start(f"learner-{rank}{suffix}", Learner, setup, rank, address) for rank in range(self.size)
+        ]
+        self.tickets: list[Ticket] = []
+        self._timeout_s = config.cluster.start_timeout_s
+        self._update_timeout_s = config.learner.timeout_s
+
+    def call(self, method: str, *args: Any) -> Any:
+        """Call all ranks and wait; the unread result of rank 0.
+
+        Raises:
+            LearnerDied: a rank is gone, raised, or took too long.
+            Interrupted: no node has had room for a rank.
+        """
+        tickets = [self.backend.submit(rank, method, *args) for rank in self.ranks]
+        for ticket in [*tickets[1:], tickets[0]]:
+            self._await(ticket)
+        return tickets[0].parts[0]
+
+    def _await(self, ticket: Ticket) -> None:
+        """Wait for a call; its time begins when its rank has a place."""
+        while True:
+            try:
+                self.backend.result(ticket, timeout=self._timeout_s)
+                return
+            except RoleDied as death:
+                if self.backend.place(ticket.handle) != "none":
+                    raise LearnerDied(f"{last_line(str(death))}\n{death}") from None
+            if time.monotonic() - ticket.submitted > PLACE_S:
+                raise Interrupted(
+                    f"no node has had room for {ticket.handle.name} in {PLACE_S:.0f} s: add one, then resume"
+                )
+
+    def assert_there(self) -> None:
+        """Raise `LearnerDied` if a rank's node is gone: it has not been asked for anything, and would not say so."""
+        for rank in self.ranks:
+            if self.backend.place(rank) == "gone":
+                raise LearnerDied(f"the node of {rank.name} is gone")
+
+    def save(self, *args: Any) -> None:
+        """Let rank 0 write a checkpoint, also of what the other ranks keep; see `Learner.save`."""
+        try:
+            others = [self.backend.submit(rank, "rank_state") for rank in self.ranks[1:]]
+            for ticket in others:
+                self.backend.result(ticket, timeout=self._timeout_s)
+            kept = [ticket.parts[0] for ticket in others]
+            self.backend.result(self.backend.submit(self.ranks[0], "save", *args, *kept), timeout=self._timeout_s)
+        except RoleDied as death:
+            raise LearnerDied(f"{last_line(str(death))}\n{death}") from None
+
+    def begin(self, version: int, env_steps: int, chunks: Sequence[Ready]) -> None:
+        """Start an update; the chunks of actor a go to rank a % n."""
+        for rank, handle in enumerate(self.ranks):
+            own = [ready.chunk for ready in chunks if ready.summary.actor % self.size == rank]
+            self.tickets.append(self.backend.submit(handle, "update", version, env_steps, *own, returns=2))
+
+    def take(self, done: list[Ticket]) -> tuple[dict[str, Any], Any] | None:
+        """The report (summed or averaged over ranks) and the weights, once every rank is through.
+
+        Raises:
+            LearnerDied: a rank is gone, raised, or took too long.
+            InputLost: a chunk is gone with its node, and nothing was learned of any.
+        """
+        finished = [t for t in self.tickets if t in done or t in self.backend.wait([t], 0)]
+        for ticket in finished:  # one that raised is told before its peers, which wait for it, time out
+            self._read(ticket)
+        if not self.tickets or len(finished) < len(self.tickets):
+            if self.tickets and time.monotonic() - self.tickets[0].submitted > self._update_timeout_s:
+                raise LearnerDied(f"an update took more than {self._update_timeout_s:.0f} s")
+            return None
+        reports = [self._read(ticket) for ticket in self.tickets]
+        weights = self.tickets[0].parts[1]
+        self.tickets = []
+        report = reports[0] | {
+            "learned": sum(r["learned"] for r in reports),
+            "dropped": sum(r["dropped"] for r in reports),
+            "policy/lag_max": max(r["policy/lag_max"] for r in reports),
+            "seconds": max(r["seconds"] for r in reports),
+        }
+        return report, weights
+
+    def _read(self, ticket: Ticket) -> Any:
+        try:
+            return self.backend.result(ticket)
+        except InputLost:
+            if self.size == 1:
+                self.tickets = []
+                raise
+            raise LearnerDied(
+                "a chunk is gone with its node, and the other ranks wait for the one without it"
+            ) from None
+        except RoleDied as death:
+            raise LearnerDied(f"{last_line(str(death))}\n{death}") from None
+
+    def kill(self) -> None:
+        for rank in self.ranks:
+            self.backend.kill(rank)

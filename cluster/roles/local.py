@@ -1,0 +1,305 @@
+"""Ray on this machine: one process a role, everything on loopback, the dashboard behind a token of this process.
+
+    /tmp/cairn-XXXXXXXX/token, ray/session_.../{logs,sockets}     mode 0700, removed at the end
+
+Ray reads how to authenticate once, when it is imported: the token is made before that, here and nowhere else. A process
+that joins a Ray of others (`joined`) has theirs. Left to itself Ray keeps logs and sockets where everybody may write.
+Only where RAY_TMPDIR is set, as in a job of SLURM, they are there, and stay.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import re
+import secrets
+import shutil
+import socket
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cluster.metrics.exporting import beats, exporting
+from cluster.roles.backend import Handle, InputLost, Interrupted, NodeLost, Place, RoleDied, Ticket
+from cluster.roles.checkout import refuse_shadowed_workers
+from llm_service.errors import UsageError
+
+JOIN = "CAIRN_RAY_ADDRESS"
+"""Environment variable: HOST:PORT of the Ray to join."""
+
+
+def write_secret(path: Path, secret: str) -> None:
+    """Write a file that only its owner can read, from its first byte on."""
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(secret)
+
+
+LONGEST = 24
+"""Bytes of a folder's path below which the sockets of Ray have paths of 107 bytes at most: the kernel takes no more."""
+
+
+def make_private() -> Path:
+    """A folder that only this user can enter, with a short path, in the system's folder for such files.
+
+    Raises:
+        UsageError: it cannot be made.
+    """
+    place = tempfile.gettempdir()
+    if len(os.fsencode(place)) > LONGEST:
+        place = "/tmp"
+    try:
+        return Path(tempfile.mkdtemp(prefix="cairn-", dir=place))
+    except OSError as error:
+        raise UsageError(
+            f"no folder of this run's own can be made in {place}, {error.strerror}: make room, or set TMPDIR to another"
+        ) from None
+
+
+def _make_token(folder: Path) -> str:
+    token = secrets.token_hex(32)
+    write_secret(folder / "token", token)
+    os.environ |= {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(folder / "token"),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    }
+    # Ray's own is 15: the controller would be worth 28 actors to the kernel, and they wait while it computes.
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    return token
+
+
+TOKEN, FILES = "", ""
+if JOIN not in os.environ:
+    _private = make_private()
+    atexit.register(shutil.rmtree, _private, ignore_errors=True)
+    TOKEN = _make_token(_private)
+    if "RAY_TMPDIR" not in os.environ:
+        FILES = str(_private / "ray")
+
+import ray  # noqa: E402 - after the token
+from ray._private import services, worker  # noqa: E402
+from ray._private.state import state  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def _stay_on_loopback() -> Iterator[None]:
+    """Ray replaces a loopback node address by the machine's public one, and then its servers bind every interface;
+    with the loopback address they bind loopback. A test looks at what listens."""
+    real = services.resolve_ip_for_localhost
+    services.resolve_ip_for_localhost = lambda host: host
+    try:
+        yield
+    finally:
+        services.resolve_ip_for_localhost = real
+
+
+@contextlib.contextmanager
+def only_our_words() -> Iterator[None]:
+    """A Ray that is joined in here prints nothing of its own. Of a process that has died it would print a page, in
+    colour and whatever `log_to_driver` says: who needs the role tells of it in a line."""
+    real = worker.listen_error_messages
+    worker.listen_error_messages = lambda *_: None
+    try:
+        yield
+    finally:
+        worker.listen_error_messages = real
+
+
+STARTS = 3
+"""How often Ray is started, if need be: on a busy machine its head may not be up in the half minute that Ray waits."""
+
+
+def _init(**options: Any) -> Any:
+    """`ray.init`, again where Ray's own processes did not come up. What a failed start left ends with this process.
+
+    Raises:
+        Interrupted: they never did.
+    """
+    for _ in range(STARTS):
+        try:
+            with _stay_on_loopback(), only_our_words():
+                return ray.init("local", **options)  # its own, whatever else runs on this machine
+        except Exception as error:  # Ray has no kind of its own for this, and nothing was asked of it yet
+            ray.shutdown()
+            cause = str(error).strip().splitlines()[-1]
+    raise Interrupted(
+        f"Ray did not start on this machine in {STARTS} tries: {cause}; "
+        "resume when there is memory and a processor to spare"
+    )
+
+
+def _why(error: Exception) -> str:
+    """Why a call has no result, without colour. Where a process has ended, one line: Ray has a page of guesses."""
+    text = re.sub(r"\x1b\[\d+m", "", str(error))
+    if isinstance(error, ray.exceptions.OutOfMemoryError):
+        return "its node ran out of memory, and Ray ended its process: take fewer actors or envs, or more memory"
+    if not isinstance(error, ray.exceptions.RayActorError) or error.actor_init_failed:
+        return text
+    if isinstance(error, ray.exceptions.ActorUnavailableError):
+        return "its process does not answer any more"
+    if "its worker process has died" in text:
+        pid = "".join(re.findall(r"^\tpid:( \d+)$", text, re.MULTILINE))
+        return f"its process{pid} has died: it was killed, perhaps for want of memory, or it crashed"
+    if "its node has died" in text:
+        return "its node has died"
+    return text.strip().splitlines()[-1].partition(". ")[0]
+
+
+def runtime_env() -> dict[str, Any]:
+    """What a role's process begins with: our packages on its path, and one thread unless it wants more."""
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {
+        "env_vars": {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": path},
+        "worker_process_setup_hook": refuse_shadowed_workers,
+    }
+
+
+def answers(node: dict[str, Any]) -> bool:
+    """Whether a node of `ray.nodes()` is there: Ray itself says so for some 15 s after its end, or for a minute."""
+    if not node["Alive"]:
+        return False
+    try:
+        socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), timeout=2.0).close()
+    except OSError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class _Caller:
+    """Calls a role's method from another role."""
+
+    target: Any
+    method: str
+    timeout: float
+
+    def __call__(self, *args: Any) -> Any:
+        return ray.get(getattr(self.target, self.method).remote(*args), timeout=self.timeout)
+
+
+class Local:
+    """A Ray cluster of this machine that lives as long as this object.
+
+    Args:
+        roles: how many roles will be started; each asks for one CPU, and Ray is told of as many, since roles that wait
+            for each other may share a core.
+        token_file: where the token is written for people, mode 0600: the dashboard asks for it. In the run's folder.
+        dashboard: start Ray's dashboard and metrics endpoint.
+    """
+
+    def __init__(self, roles: int, token_file: Path, dashboard: bool) -> None:
+        self._begin(token_file.parent.name)
+        self._token_file = token_file
+        write_secret(token_file, TOKEN)
+        metrics_port = _free_port()
+        context = _init(
+            num_cpus=roles,
+            include_dashboard=dashboard,
+            dashboard_host="127.0.0.1",
+            dashboard_port=_free_port(),
+            _node_ip_address="127.0.0.1",
+            _temp_dir=FILES or None,
+            _metrics_export_port=metrics_port,
+            object_store_memory=1_000_000_000,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            runtime_env=runtime_env(),
+        )
+        if dashboard:
+            self.links["dashboard"] = f"http://{context.dashboard_url}"
+            self.links["metrics"] = f"http://127.0.0.1:{metrics_port}/metrics"
+
+    def _begin(self, run: str) -> None:
+        self._run = run
+        self.links: dict[str, str] = {}
+        self._started: Counter[str] = Counter()
+
+    def _resources(self, name: str) -> dict[str, Any]:
+        """What Ray sets aside for the role `name`."""
+        return {"num_cpus": 1}
+
+    def start(self, name: str, cls: type, *args: Any) -> Handle:
+        # One call at a time, in the main thread, but for a role that many call at once. Where threads of Ray's do the
+        # work, its main thread wakes every 10 ms to look for signals: with 64 such actors, for a tenth of two cores.
+        options: dict[str, Any] = {"max_concurrency": cls.concurrency} if hasattr(cls, "concurrency") else {}
+        options |= {"max_restarts": 0, "enable_task_events": False}  # Ray's log of calls: its price grows with chunks
+        remote: Any = ray.remote(**options, **self._resources(name))(exporting(cls, name, self._run))
+        # Ray gives a name free some time after its actor was killed: a successor does not wait for that.
+        self._started[name] += 1
+        unique = name if self._started[name] == 1 else f"{name}#{self._started[name]}"
+        return Handle(name, remote.options(name=unique).remote(*args))
+
+    def submit(self, handle: Handle, method: str, *args: Any, returns: int = 1) -> Ticket:
+        refs = getattr(handle.target, method).options(num_returns=returns).remote(*args)
+        return Ticket(handle, method, tuple(refs) if returns > 1 else (refs,))
+
+    def caller(self, handle: Handle, method: str, timeout: float) -> Callable[..., Any]:
+        return _Caller(handle.target, method, timeout)
+
+    def wait(self, tickets: Sequence[Ticket], timeout: float, several: int = 1) -> list[Ticket]:
+        if not tickets:
+            time.sleep(timeout)
+            return []
+        by_ref = {ticket.parts[0]: ticket for ticket in tickets}
+        several = min(several, len(by_ref))
+        done, _ = ray.wait(list(by_ref), num_returns=several, timeout=timeout, fetch_local=False)
+        if done:  # take whatever else is there too
+            done, _ = ray.wait(list(by_ref), num_returns=len(by_ref), timeout=0, fetch_local=False)
+        return [by_ref[ref] for ref in done]
+
+    def result(self, ticket: Ticket, part: int = 0, timeout: float = 60.0) -> Any:
+        try:
+            return ray.get(ticket.parts[part], timeout=timeout)
+        except ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, UsageError):
+                raise error.cause from None
+            kind = InputLost if isinstance(error.cause, ray.exceptions.ObjectLostError) else RoleDied
+            raise kind(f"{ticket.handle.name}: {_why(error)}") from None
+        except (ray.exceptions.RayError, ray.exceptions.GetTimeoutError) as error:
+            kind = NodeLost if self.place(ticket.handle) == "gone" else RoleDied
+            raise kind(f"{ticket.handle.name} in {ticket.method}: {_why(error)}") from None
+
+    def place(self, handle: Handle) -> Place:
+        row = state.actor_table(actor_id(handle))
+        if not row or (row["State"] != "DEAD" and not row["Pid"]):
+            return "none"
+        # One that died before it had a process was on its way to this node.
+        own = [node for node in ray.nodes() if node["NodeID"] == row["Address"]["NodeID"]]  # type: ignore[no-untyped-call]
+        return "there" if all(answers(node) for node in own) else "gone"
+
+    def heartbeats(self, handles: Sequence[Handle]) -> dict[str, dict[str, Any]]:
+        names = {actor_id(handle): handle.name for handle in handles}
+        return {names[actor]: beat for actor, beat in beats(list(names)).items()}
+
+    def kill(self, handle: Handle) -> None:
+        ray.kill(handle.target, no_restart=True)
+
+    def shutdown(self) -> None:
+        ray.shutdown()
+        if FILES:
+            shutil.rmtree(FILES, ignore_errors=True)
+        # Where the folder is on a shared disk, an attempt on another host may have put its own in place of ours.
+        if self._token_file.exists() and self._token_file.read_text() == TOKEN:
+            self._token_file.unlink(missing_ok=True)
+
+
+def actor_id(handle: Handle) -> str:
+    """Of a role, in Ray."""
+    actor: str = handle.target._actor_id.hex()
+    return actor

@@ -1,0 +1,191 @@
+"""The single controller's work on one run folder: the cluster, the services beside it, the stages in order, a report.
+
+stages left ──> engine(run, stage).run() ──> stages/<stage>/..., with a manifest: done
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.runs import artifacts
+from cluster.roles.backend import Backend, Inline, Interrupted
+from cluster.config.tree import Config
+from cluster.metrics.exporting import Shown
+from cluster.runs.folder import RunFolder
+from cluster.runs.run_data import stand_in
+from cluster.roles.language import LanguageService
+from cluster.metrics.sinks import Metrics, tensorboard
+from cluster.runs.progress import Progress
+from cluster.runs.stage import Run
+from cluster.config import tree as configuration
+from llm_service.errors import UsageError
+from cluster.stages import engine
+from cluster.runs.stop import STOPPED, Stop
+from cluster.runs.supply import make_model
+from cluster.topology import asks
+from cluster.runs.weights import read_checkpoint
+from learner import checkpoint as checkpoints
+from learner.checkpoint import Checkpoint
+from learner.files import Superseded
+from learner.group import Weights
+from learner.methods import Stage, selected
+from llm_service.errors import AwayTooLong, BudgetExhausted, UsageError
+
+DONE = 0
+
+
+def stages_left(stages: list[Stage], config: Config, folder: RunFolder, found: Checkpoint | None) -> list[Stage]:
+    """Stages that are not done. If a finished training shall go on, it is not, nor is what follows it."""
+    further = (i for i, stage in enumerate(stages) if found and engine(stage.kind).goes_on(config, found))
+    redone = next(further, len(stages))
+    return [stage for i, stage in enumerate(stages) if i >= redone or not folder.stage_done(stage.name)]
+
+
+@dataclass
+class Controller:
+    """One process's work on one run folder."""
+
+    config: Config
+    folder: RunFolder
+    checkpoint: Checkpoint | None
+    initial: Weights | None
+    only: list[Stage] | None = None
+    _stopped_by: str = ""
+    _language: LanguageService | None = None
+
+    def run(self) -> int:
+        make_model(self.config)
+        with self.folder.lock():
+            if not self.only:  # from here on, a controller elsewhere that believes the run to be its own cannot save
+                self.folder.begin()
+                self.checkpoint = read_checkpoint(self.folder)
+            began = time.time()
+            before = self.folder.read_status()
+            if self.only:
+                self.folder.stand_beside()
+            if not self.folder.is_anothers:
+                self.folder.forget(self.folder.path / "error.txt")
+            if not self.only:
+                configuration.save(self.config, self.folder.path / "config.yaml", self.folder.attempt)
+            self.folder.write_status(state="running", phase="start", reason="", host=platform.node())
+            try:
+                code = self._run_stages()
+            except Superseded:
+                raise  # the folder is another's by now
+            except BaseException as error:
+                if not isinstance(error, UsageError) and not self.folder.is_anothers:
+                    self.folder.write(self.folder.path / "error.txt", traceback.format_exc())
+                reason = (str(error) or repr(error)).splitlines()[0]
+                if self.only:
+                    self.folder.write_status(**{"state": "stopped"} | before)
+                else:
+                    state = "stopped" if isinstance(error, AwayTooLong | BudgetExhausted | Interrupted) else "crashed"
+                    self.folder.write_status(state=state, reason=reason)
+                raise
+            state, reason = "done" if code == DONE else "stopped", self._stopped_by
+            if self.only:  # a further evaluation does not change how the run itself ended
+                state, reason = before.get("state", state), before.get("reason", "")
+            self.folder.write_status(state=state, phase="", reason=reason)
+            report = _report(self.folder)
+            self.folder.write_status(report=str(report))
+            minutes = (time.time() - began) / 60
+            if code == DONE:
+                if self._language and (words := stand_in(self.config.model_dump())):
+                    print(words)
+                print(f"done in {minutes:.1f} min; report: {report}")
+            else:
+                print(f"stopped and saved; continue with: python launch.py resume {self.folder.name}")
+            return code
+
+    def _run_stages(self) -> int:
+        todo = self._todo()
+        if not todo:
+            print(f"{self.folder.name} is complete: nothing left to do")
+            return DONE
+        run = self.config.run
+        version = self.checkpoint.record["counters"]["version"] if self.checkpoint else 0
+        attempt = self.folder.attempt
+        metrics = Metrics(self.folder.path / "metrics.jsonl", None if self.only else version, attempt)
+        with Stop(self.folder.stop_file, run.max_wall_seconds, attempt) as stop:
+            backend = self._backend()
+            stop.listen()
+            try:
+                if run.tensorboard:
+                    metrics.sinks.append(tensorboard(self.folder.path / "tensorboard"))
+                if backend.links:
+                    metrics.sinks.append(Shown(self.folder.name))
+                    self.folder.write_status(**backend.links)
+                score = configuration.seen(self.config).score
+                self.folder.write_status(score=score)
+                with Progress(self.folder, self.config.learner.env_steps, run.log_every_s, score) as progress:
+                    progress.announce(backend.links)
+                    if any(asks(self.config, stage) for stage in todo):
+                        self._language = LanguageService(backend, self.config, self.folder.path, progress.note)
+                        self._language.start()
+                    for line in self._about_the_start():
+                        progress.note(line)
+                    given = Run(
+                        config=self.config,
+                        folder=self.folder,
+                        backend=backend,
+                        metrics=metrics,
+                        progress=progress,
+                        stop=stop,
+                        checkpoint=self.checkpoint,
+                        initial=self.initial,
+                        beside=bool(self.only),
+                        language=self._language,
+                    )
+                    if not all(self._run_stage(given, stage) for stage in todo):
+                        self._stopped_by = stop.reason
+                        return STOPPED
+            finally:
+                if self._language:
+                    self._language.stop()
+                metrics.close()
+                backend.shutdown()
+        return DONE
+
+    def _run_stage(self, run: Run, stage: Stage) -> bool:
+        """Run a stage to its end. False if the run was asked to stop before."""
+        self.folder.write_status(phase=stage.name)
+        outcome = engine(stage.kind)(run, stage).run()
+        if outcome is None:
+            return False
+        artifacts.finish(run, stage, outcome)
+        for line in outcome.lines:
+            run.progress.note(line)
+        return True
+
+    def _about_the_start(self) -> Iterator[str]:
+        """What is worth telling of how the run goes on."""
+        if (attempt := self.folder.attempt) and attempt.number > 1 and not self.folder.kept:
+            yield f"{self.folder.name} starts over: it ended before anything was saved to go on from"
+        for skipped in self.checkpoint.skipped if self.checkpoint else ():
+            yield f"skipped a damaged checkpoint: {skipped}"
+
+    def _todo(self) -> list[Stage]:
+        """Stages to run; what they left when they were done before no longer says so."""
+        todo = stages_left(self.only or selected(self.config), self.config, self.folder, self.checkpoint)
+        for stage in todo:
+            self.folder.forget(self.folder.path / "stages" / stage.name / "manifest.json")
+        return todo
+
+    def _backend(self) -> Backend:
+        if self.config.cluster.name == "inline":
+            return Inline()
+        from cluster.roles.joined import backend
+
+        return backend(self.config, self.folder.path / "token")
+
+
+def _report(folder: RunFolder) -> Path:
+    from cluster.report.document import write
+
+    return Path(os.path.relpath(write([folder.path], folder.attempt)))

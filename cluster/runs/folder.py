@@ -1,0 +1,263 @@
+"""The run folder: what is in it, who may write it, and what its files mean.
+
+runs/<name>/  config.yaml  manifest.json  status.json  metrics.jsonl  run.log  error.txt (after a crash)
+              checkpoints/  replay/ (while it trains)  stages/<stage>/  videos/  report.html  STOP (a request)  lock
+"""
+
+from __future__ import annotations
+
+import datetime
+import fcntl
+import json
+import os
+import platform
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from learner.files import Attempt, newest_attempt, replace_file
+from llm_service.errors import UsageError
+from cluster.config.overrides import ROOT
+from llm_service.errors import UsageError
+from learner.files import Attempt, newest_attempt, replace_file
+
+LISTED = 5  # of the runs that a wrong name is answered with
+KEPT = ("checkpoints/v*", "stages/*/manifest.json", "stages/*/[!.]*.arrow", "stages/*/checkpoints-*/v*")
+"""What a run leaves on its way that a resume goes on from: checkpoints, stages that are done, episodes collected."""
+
+
+class RunError(UsageError):
+    """A run folder cannot be used as asked. The message is one sentence that says what to do."""
+
+
+class RunFolder:
+    """One run on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.name = path.name
+        self.attempt: Attempt | None = None  # this controller's work on the run; None: it only looks, or adds beside
+        self._beside: int | None = None  # the newest attempt when this controller began to stand beside it
+
+    @staticmethod
+    def create(path: Path) -> RunFolder:
+        """Make a new run folder.
+
+        Raises:
+            RunError: the name is taken, or the place cannot be written.
+        """
+        if path.exists():
+            raise RunError(
+                f"run {path.name!r} exists in {path.parent}: continue it with 'python launch.py resume {path.name}', "
+                "or choose another run.name"
+            )
+        try:
+            path.mkdir(parents=True)
+            for name in ("checkpoints", "stages", "videos"):
+                (path / name).mkdir()
+        except OSError as error:
+            raise RunError(f"cannot write the run folder {path}: {error.strerror}; choose another run.folder") from None
+        return RunFolder(path)
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the folder while a controller writes it; a second controller is refused."""
+        with open(self.path / "lock", "w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise RunError(f"run {self.name!r} is being written by another process; stop that one first") from None
+            yield
+
+    def begin(self) -> None:
+        """Begin an attempt: from now on no controller that believes the run to be its own, wherever, can write it."""
+        self.attempt = Attempt.begin(self.checkpoints)
+
+    def stand_beside(self) -> None:
+        """Add to the run without an attempt at it."""
+        self._beside = -1 if is_running(self.read_status()) else newest_attempt(self.checkpoints)
+
+    @property
+    def is_anothers(self) -> bool:
+        """Whether a controller elsewhere is at work on the run: what tells of the run itself is left to that one."""
+        return self._beside is not None and newest_attempt(self.checkpoints) > self._beside
+
+    def claim(self, kind: str) -> str:
+        """Make the folder of a further stage, `<kind>-<n>`. Returns its name, which nobody else gets."""
+        n = 1
+        while True:
+            try:
+                (self.path / "stages" / f"{kind}-{n}").mkdir(parents=True)
+            except FileExistsError:
+                n += 1
+            else:
+                return f"{kind}-{n}"
+
+    @property
+    def number(self) -> int:
+        """Of the attempt, 0 without one."""
+        return self.attempt.number if self.attempt else 0
+
+    def assert_newest(self) -> None:
+        """See whether this controller may still write.
+
+        Raises:
+            Superseded: a newer attempt has begun.
+        """
+        if self.attempt:
+            self.attempt.assert_newest()
+
+    def write(self, path: Path, content: bytes | str) -> None:
+        """Write a file of the run: complete or absent, and by the newest attempt alone.
+
+        Raises:
+            Superseded: a newer attempt has begun.
+        """
+        replace_file(path, content.encode() if isinstance(content, str) else content, self.attempt)
+
+    def write_json(self, path: Path, value: Any) -> None:
+        """Write JSON as `write` does."""
+        self.write(path, as_json(value))
+
+    def forget(self, path: Path) -> None:
+        """Remove a file or a folder of the run, if it is there, as the newest attempt.
+
+        Raises:
+            Superseded: a newer attempt has begun.
+        """
+        self.assert_newest()
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def replay(self) -> Path:
+        """What the learner keeps between two checkpoints, if its method has a replay."""
+        return self.path / "replay"
+
+    @property
+    def kept(self) -> bool:
+        """Whether there is anything to go on from; else a resume starts over."""
+        return any(any(self.path.glob(pattern)) for pattern in KEPT)
+
+    @property
+    def stop_file(self) -> Path:
+        return self.path / "STOP"
+
+    def stage(self, name: str) -> Path:
+        """Folder of a stage's artifact, made if needed."""
+        folder = self.path / "stages" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def stage_done(self, name: str) -> bool:
+        return (self.path / "stages" / name / "manifest.json").exists()
+
+    def write_manifest(self, command: list[str]) -> None:
+        self.write_json(
+            self.path / "manifest.json",
+            provenance() | {"command": " ".join(command), "host": platform.node(), "cores": os.cpu_count()},
+        )
+
+    def write_status(self, **values: Any) -> None:
+        """Replace status.json, keeping the keys that are not named.
+
+        Raises:
+            Superseded: a newer attempt has begun.
+        """
+        if self.is_anothers:
+            return
+        status = self.read_status() | values | {"pid": os.getpid(), "updated": time.time()}
+        self.write_json(self.path / "status.json", status)
+
+    def read_status(self) -> dict[str, Any]:
+        try:
+            result: dict[str, Any] = json.loads((self.path / "status.json").read_bytes())
+            return result
+        except (OSError, ValueError):
+            return {}
+
+    def log(self, line: str) -> None:
+        """Append a line with the time to run.log."""
+        with open(self.path / "run.log", "a") as file:
+            file.write(f"{datetime.datetime.now():%H:%M:%S} {line}\n")
+
+
+def finished_stage(run: Path, origin: str, stage: str) -> Path | None:
+    """The folder of a finished stage: of a run, else of the run that its `from` names; None if neither has it.
+
+    run: the run's folder, beside those of other runs.
+    origin: what `from` says, run:NAME/stage or the path of a stage; empty if it names nothing.
+    """
+    places = [run / "stages" / stage]
+    if origin.startswith("run:"):
+        places.append(run.parent / origin.removeprefix("run:").partition("/")[0] / "stages" / stage)
+    elif origin:
+        places.append(Path(origin).parent / stage)
+    return next((place for place in places if (place / "manifest.json").is_file()), None)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON so that a reader never sees a part of it."""
+    replace_file(path, as_json(value).encode())
+
+
+def as_json(value: Any) -> str:
+    """JSON as the files of a run have it."""
+    return json.dumps(value, indent=1, default=str)
+
+
+def provenance() -> dict[str, Any]:
+    """Which code made an artifact, and with which libraries."""
+    try:
+        words = ["git", "describe", "--always", "--dirty"]
+        commit = subprocess.run(words, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    except OSError:  # no git in this image
+        commit = ""
+    names = ("torch", "ray", "numpy", "gymnasium", "minigrid")
+    return {
+        "commit": commit or "unknown",
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in names},
+    }
+
+
+def find(name_or_path: str, runs: Path = Path("runs"), sweeps: bool = False) -> Path:
+    """The folder of a run by name (in `runs/`) or path; with `sweeps`, that of a sweep too.
+
+    Raises:
+        RunError: there is none.
+    """
+    for path in (Path(name_or_path), runs / name_or_path):
+        if (path / "config.yaml").exists() or (sweeps and (path / "sweep.json").exists()):
+            return path
+        if (path / "sweep.json").exists():
+            raise RunError(f"{name_or_path!r} is a sweep: name one of its members, or start the same sweep again")
+    known = sorted(p.parent.name for p in runs.glob("*/config.yaml"))
+    hint = f"runs here: {', '.join(known[-LISTED:])}" if known else f"there are no runs in {runs.resolve()}"
+    if len(known) > LISTED:
+        hint += f" and {len(known) - LISTED} more (python launch.py status)"
+    raise RunError(f"no run {name_or_path!r}; {hint}")
+
+
+def is_running(status: dict[str, Any]) -> bool:
+    """Whether the process that wrote this status is alive on this machine."""
+    if status.get("state") != "running" or status.get("host", platform.node()) != platform.node():
+        return bool(status.get("state") == "running")
+    try:
+        os.kill(int(status["pid"]), 0)
+    except (KeyError, ProcessLookupError):
+        return False
+    except PermissionError:
+        return True
+    return True

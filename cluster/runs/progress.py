@@ -1,0 +1,135 @@
+"""What a person sees while a run is on: a panel on a terminal, a line every few seconds in a batch log.
+
+Both name the bottleneck: `env` when the learner waits for actors, `learner` when actors wait for it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from cluster.runs.folder import RunFolder
+from cluster.runs.pace import duration
+
+
+class Progress:
+    """Context manager; `update` as often as you like.
+
+    Args:
+        folder: every line also goes to its run.log.
+        total: env steps of the run.
+        every_s: seconds between two lines.
+        score: what an episode's return counts, "" where success is what to look at; as `EnvSpec.score`.
+    """
+
+    def __init__(self, folder: RunFolder, total: int, every_s: float, score: str = "") -> None:
+        self._folder, self._total, self._every_s, self._score = folder, total, every_s, score
+        self._key = "charts/episodic_return" if score else "charts/success_rate"
+        self._console = Console()
+        self._live = Live(console=self._console, refresh_per_second=4, transient=True) if sys.stdout.isatty() else None
+        self._last_line = 0.0
+        self._notes: list[str] = []
+
+    def __enter__(self) -> Progress:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def note(self, text: str) -> None:
+        """Say something that happened, once."""
+        self._folder.log(text)
+        self._notes = [*self._notes[-3:], text]
+        if self._live is None:
+            print(text, flush=True)
+
+    def announce(self, links: Mapping[str, str]) -> None:
+        """Say where Ray's dashboard is, if there is one, and the file with the token that it asks for."""
+        if address := links.get("dashboard"):
+            token = self._folder.path / "token"
+            self.note(f"dashboard: {address}" + (f"; its token is in {token}" if token.exists() else ""))
+
+    def line(self, text: str) -> None:
+        """Show how far a stage is that has no metrics row to `update` with."""
+        if self._live is not None:
+            self._live.update(Panel("\n".join([text, *self._notes]), title=self._folder.name, title_align="left"))
+        self._print(text)
+
+    def update(self, row: dict[str, Any], force: bool = False) -> None:
+        """Show a metrics row (see `train.py`)."""
+        if self._live is not None:
+            self._live.update(self._panel(row))
+        self._print(self._line(row), force)
+
+    def _print(self, line: str, force: bool = False) -> None:
+        """Log a line, and print it where there is no panel, if it is time for one."""
+        now = time.monotonic()
+        if force or now - self._last_line >= self._every_s:
+            self._last_line = now
+            self._folder.log(line)
+            if self._live is None:
+                print(line, flush=True)
+
+    def _line(self, row: dict[str, Any]) -> str:
+        parts = [
+            f"steps {row['env_steps']:,}/{self._total:,}",
+            f"{row.get('charts/SPS', 0):,.0f}/s",
+            f"{self._score or 'success'} {self._shown(row.get(self._key))}",
+            f"lag {row.get('policy/lag_mean', 0):.1f}",
+            f"actors {row.get('actors_alive', 0)}/{row.get('actors', 0)}",
+            f"bottleneck {row.get('bottleneck', '-')}",
+            f"left {duration(row.get('seconds_left'))}",
+        ]
+        return "  ".join(parts)
+
+    def _panel(self, row: dict[str, Any]) -> Panel:
+        table = Table.grid(padding=(0, 2))
+        table.add_row("env steps", ProgressBar(self._total, row["env_steps"], width=32), f"{row['env_steps']:,}")
+        table.add_row(*self._outcome(row))
+        table.add_row(
+            "speed",
+            f"{row.get('charts/SPS', 0):,.0f} steps/s",
+            f"env {row.get('time/env', 0):.0%}  learner {row.get('time/learner', 0):.0%} busy, "
+            f"bottleneck: {row.get('bottleneck', '-')}",
+        )
+        table.add_row(
+            "policy",
+            f"version {row['version']}",
+            f"lag {row.get('policy/lag_mean', 0):.1f}, "
+            f"entropy {row.get('losses/entropy', 0):.2f}, kl {row.get('losses/approx_kl', 0):.3f}",
+        )
+        table.add_row(
+            "actors",
+            f"{row.get('actors_alive', 0)} of {row.get('actors', 0)} alive",
+            f"{row.get('restarts', 0)} restarts, {row.get('dropped_chunks', 0)} chunks dropped, "
+            f"left {duration(row.get('seconds_left'))}",
+        )
+        for note in self._notes:
+            table.add_row("", "", f"[dim]{note.splitlines()[0][:90]}[/dim]")
+        return Panel(table, title=self._folder.name, title_align="left", expand=False)
+
+    def _outcome(self, row: dict[str, Any]) -> tuple[Any, ...]:
+        """How well it goes, as a row of the panel."""
+        training, validation = row.get(self._key), row.get("validation")
+        words = f"{self._shown(training)} training"
+        if validation is not None:
+            words += f", {self._shown(validation)} validation"
+        if self._score:
+            return "score", self._score, words
+        return "success", "-" if training is None else ProgressBar(1.0, training, width=32), words
+
+    def _shown(self, outcome: float | None) -> str:
+        if outcome is None:
+            return "-"
+        return f"{outcome:.2f}" if self._score else f"{outcome:.1%}"

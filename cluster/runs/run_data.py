@@ -1,0 +1,278 @@
+"""What a run folder holds, for those who read it: the report and the comparison.
+
+    run folders ── load ──> Run ── arms ──> runs of the same settings, which differ in their seed only
+    a sweep     ── expand ──> its runs
+
+Reading never fails on a run that is still going or was killed in the middle of a line: what is not there is empty.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from cluster.runs.hidden import hide
+from cluster.config.overrides import flatten
+from cluster.metrics.statistics import Curve, Estimate, wilson
+from llm_service.errors import UsageError
+from cluster.runs.hidden import hide
+from cluster.config.overrides import flatten
+from llm_service.errors import UsageError
+from cluster.metrics.statistics import Curve, Estimate, wilson
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """The files of a run folder, as far as they are there: empty mappings and lists stand for what is not."""
+
+    folder: Path
+    config: Row
+    manifest: Row
+    status: Row
+    train: list[Row]
+    evaluations: list[Row]
+    results: Row  # of the evaluate stage
+    cases: list[Row] = field(default_factory=list)  # of the last generalise stage, as results.json has them
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def seed(self) -> str:
+        return str(self.config.get("seed", "?"))
+
+    @property
+    def world(self) -> str:
+        """Id of the world, "an unnamed world" when nothing tells."""
+        return str(self.results.get("env") or _named(self.config.get("env"), "id", "name") or "an unnamed world")
+
+    @property
+    def method(self) -> str:
+        """Name of the method, "an agent" when nothing tells."""
+        return _named(self.config.get("method"), "name", "id") or "an agent"
+
+    @property
+    def env_steps(self) -> float | None:
+        return self.total("env_steps")
+
+    @property
+    def minutes(self) -> float | None:
+        """Wall-clock time."""
+        seconds = self.total("wall_seconds")
+        return None if seconds is None else seconds / 60
+
+    @property
+    def speed(self) -> float | None:
+        """Env steps a second over the whole run."""
+        seconds = self.total("wall_seconds")
+        return self.env_steps / seconds if self.env_steps and seconds else None
+
+    @property
+    def success(self) -> Estimate | None:
+        """Held-out success rate of the finished agent."""
+        return estimate(self.results.get("success"))
+
+    @property
+    def score(self) -> str:
+        """What an episode's return counts, "" where success says more."""
+        return str(self.results.get("score", self.status.get("score")) or "")
+
+    @property
+    def mean_return(self) -> Estimate | None:
+        """Of the finished agent in held-out episodes."""
+        found = estimate(self.results.get("return"))
+        return found and replace(found, n=int(number(self.results.get("episodes")) or 0))
+
+    def total(self, key: str) -> float | None:
+        """A counter at the end of the run: from the status, else from the last row that has it."""
+        for row in (self.status, *reversed(self.train)):
+            if (value := number(row.get(key))) is not None:
+                return value
+        return None
+
+
+def load(folder: Path) -> Run:
+    """Read one run folder.
+
+    Raises:
+        UsageError: it is not a run folder.
+    """
+    folder = Path(folder)
+    if not any((folder / name).is_file() for name in ("config.yaml", "status.json", "metrics.jsonl")):
+        raise UsageError(f"{folder} is not a run folder: it holds no config.yaml, status.json or metrics.jsonl")
+    rows = _rows(folder / "metrics.jsonl")
+    config, manifest = hide(
+        _mapping(folder / "config.yaml", yaml.safe_load), _mapping(folder / "manifest.json", json.loads)
+    )
+    return Run(
+        folder=folder,
+        config=config,
+        manifest=manifest,
+        status=_mapping(folder / "status.json", json.loads),
+        train=_unwound(row for row in rows if row.get("kind") == "train"),
+        evaluations=_unwound(row for row in rows if row.get("kind") == "evaluate"),
+        results=_mapping(folder / "stages" / "evaluate" / "results.json", json.loads),
+        cases=_cases(folder),
+    )
+
+
+def expand(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
+    """Runs of the folders, a sweep's base folder standing for its members; and the names of members without a run.
+
+    A run that is named twice is there once.
+    """
+    runs: list[Run] = []
+    missing: list[str] = []
+    for folder in map(Path, folders):
+        if not (folder / "sweep.json").is_file():
+            runs.append(load(folder))
+            continue
+        for entry in _mapping(folder / "sweep.json", json.loads).get("members") or []:
+            member = _named(entry, "name")
+            try:
+                runs.append(load(folder.parent / member))
+            except UsageError:  # not started yet
+                missing.append(member)
+    if not runs:
+        raise UsageError(f"no run to report on in {', '.join(map(str, folders)) or 'an empty list'}")
+    once: dict[Path, Run] = {}
+    for run in runs:
+        once.setdefault(run.folder.resolve(), run)
+    return list(once.values()), missing
+
+
+def number(value: object) -> float | None:
+    """`value` if it is a finite number, else None."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        return float(value)
+    return None
+
+
+def estimate(entry: object) -> Estimate | None:
+    """A `{"n", "rate" or "mean", "low", "high"}` of results.json; a rate without an interval gets Wilson's."""
+    if not isinstance(entry, Mapping):
+        return None
+    n = int(number(entry.get("n")) or 0)
+    rate, mean = number(entry.get("rate")), number(entry.get("mean"))
+    low, high = number(entry.get("low")), number(entry.get("high"))
+    value = rate if rate is not None else mean
+    if value is None:
+        return None
+    if low is None or high is None:
+        low, high = wilson(rate * n, n) if rate is not None else (value, value)
+    return Estimate(value, low, high, n)
+
+
+def series(rows: Iterable[Row], key: str, x: str = "env_steps") -> Curve:
+    """The rows that have both numbers, as arrays with increasing x."""
+    pairs: list[tuple[float, float]] = []
+    for row in rows:
+        at, value = number(row.get(x)), number(row.get(key))
+        if at is not None and value is not None and (not pairs or at > pairs[-1][0]):
+            pairs.append((at, value))
+    values = np.array(pairs, np.float64).reshape(-1, 2)
+    return values[:, 0] / (60 if x == "wall_seconds" else 1), values[:, 1]
+
+
+def arms(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Runs by the settings in which they differ: only seeds of one setting may be averaged.
+
+    Seed, name and machines are no settings; the key is empty where all runs have the same ones. A setting that only
+    some runs have, such as an option of one language model, is named if those runs differ in it, or if nothing else
+    tells the runs apart.
+    """
+    configs = [
+        {k: v for k, v in flatten(r.config).items() if k != "seed" and not k.startswith(("run.", "cluster."))}
+        for r in runs
+    ]
+    keys = sorted({k for config in configs for k in config if any(c.get(k) != config[k] for c in configs)})
+    named = [", ".join(f"{_short(k, keys)}={config.get(k)}" for k in keys) for config in configs]
+    telling = [k for k in keys if len({str(config[k]) for config in configs if k in config}) > 1]
+    brief = [", ".join(f"{_short(k, telling)}={config[k]}" for k in telling if k in config) for config in configs]
+    out: dict[str, list[Run]] = {}
+    for run, label in zip(runs, brief if len(set(brief)) == len(set(named)) else named, strict=True):
+        out.setdefault(label, []).append(run)
+    return out
+
+
+def seeds(runs: Sequence[Run]) -> list[str]:
+    """The training seed of each."""
+    return [run.seed for run in runs]
+
+
+def stand_in(config: Mapping[str, Any]) -> str:
+    """That the model of a run was a scripted one, and how to use a real one; "" where it was not."""
+    llm = config.get("llm")
+    if not isinstance(llm, Mapping) or llm.get("name") != "scripted" or llm.get("address"):
+        return ""
+    experiment = config.get("experiment")
+    words = f"python launch.py run {f'experiment={experiment}' if experiment else '...'} llm=openai llm.model=NAME"
+    return f"The language model was a scripted stand-in, without key or network. With a real one: {words}"
+
+
+def _short(key: str, keys: Sequence[str]) -> str:
+    """Last part of a dotted key, where that is enough to tell it from the others."""
+    last = key.rpartition(".")[2]
+    return last if sum(k.rpartition(".")[2] == last for k in keys) == 1 else key
+
+
+def _named(part: object, *keys: str) -> str:
+    if isinstance(part, Mapping):
+        return str(next((part[key] for key in keys if part.get(key)), ""))
+    return str(part or "")
+
+
+def _mapping(path: Path, parse: Callable[[str], object]) -> Row:
+    try:
+        value = parse(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    return {str(key): item for key, item in value.items()} if isinstance(value, dict) else {}
+
+
+def _cases(folder: Path) -> list[Row]:
+    """Of `stages/generalise`, or of the last further one, `stages/generalise-<n>`."""
+    found = {p.parent.name.partition("-")[2]: p for p in (folder / "stages").glob("generalise*/results.json")}
+    last = max((n for n in found if n.isdecimal()), key=int, default="")
+    rows = _mapping(found[last], json.loads).get("cases") if last in found else []
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def _rows(path: Path) -> list[Row]:
+    """All whole lines; a process that was killed leaves a part of one, and a resumed one appends to it."""
+    rows = []
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict):
+            rows.append(row)
+    return rows
+
+
+def _unwound(rows: Iterable[Row]) -> list[Row]:
+    """Rows in order of env steps: a run resumed from a checkpoint repeats some, and the later ones count."""
+    kept: list[Row] = []
+    for row in rows:
+        steps = number(row.get("env_steps"))
+        if steps is None:
+            continue
+        while kept and kept[-1]["env_steps"] >= steps:
+            kept.pop()
+        kept.append(row)
+    return kept

@@ -1,0 +1,196 @@
+"""What a stage is given, what it leaves, and what its engine says of itself before anything runs.
+
+Run ──> Engine(run, stage).run() ──> Outcome, with which the stage is done, or None: asked to stop
+        Engine.takes, makes ──> what is missing?      roles ──> drawing      memory ──> does it fit?
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import safetensors.numpy
+
+from actors import ActorSetup, wrappers
+from actors.setup import Guidance
+from cluster.config import tree as configuration
+from cluster.roles.backend import Backend
+from cluster.config.tree import Config
+from cluster.roles.drawing import Topology
+from cluster.runs.folder import RunError, RunFolder, finished_stage
+from cluster.roles.language import LanguageService
+from cluster.metrics.sinks import Metrics
+from cluster.runs.progress import Progress
+from cluster.runs.stop import Stop
+from cluster.runs.weights import guide_weights, trained
+from envs.api import EnvSpec
+from learner import checkpoint as checkpoints
+from learner.checkpoint import Checkpoint
+from learner.group import Weights
+from learner.methods import Stage
+from learner.parts import GuideConfig
+
+LOOK_S = 2.0
+"""Seconds after which a controller looks again whether a newer attempt has begun."""
+Artifact = Literal["", "weights", "episodes"]
+"""What stages take from each other, whatever their names. Those of behaviours know theirs by name."""
+
+
+@dataclass
+class Run:
+    """One controller's work on one run: what every stage is given.
+
+    checkpoint: what a stage that learns goes on from, None from the start.
+    initial: weights to begin from: what `from` names, or what is judged once more.
+    beside: a further stage of a run, which is none of its own.
+    """
+
+    config: Config
+    folder: RunFolder
+    backend: Backend
+    metrics: Metrics
+    progress: Progress
+    stop: Stop
+    checkpoint: Checkpoint | None = None
+    initial: Weights | None = None
+    beside: bool = False
+    language: LanguageService | None = None
+    _looked: float = field(default=0.0, init=False)
+
+    @cached_property
+    def spec(self) -> EnvSpec:
+        """What the policy sees of its world."""
+        return configuration.seen(self.config)
+
+    def actor_setup(self) -> ActorSetup:
+        """All that an actor needs, as the configuration has it."""
+        config, guide = self.config, guide_weights(self.config)
+        return ActorSetup(
+            config.env.id,
+            config.env.options,
+            self.spec,
+            config.actors,
+            config.policy,
+            config.seed,
+            config.sync,
+            self.language.setup if self.language else None,
+            wrappers.chosen(config),
+            Guidance(guide, config.method.part(GuideConfig).share) if guide is not None else None,
+        )
+
+    def weights(self, stage: Stage) -> Weights | None:
+        """The policy's, for a stage that it plays; None where another plays.
+
+        Raises:
+            RunError: there are none.
+        """
+        if stage.player != "policy":
+            return None
+        weights = self.initial if self.beside else trained(self.folder) or self.initial
+        if weights is None:
+            raise RunError(f"stage {stage.name} needs weights: run the train stage, or set from=run:NAME/train")
+        return weights
+
+    def artifact(self, name: str) -> Path:
+        """The folder of a finished stage: this run's, else that of the run that `from` names.
+
+        Raises:
+            RunError: neither has it.
+        """
+        if found := finished_stage(self.folder.path, self.config.from_, name):
+            return found
+        raise RunError(f"stage {name} is not there: add it to stages, or set from=run:NAME/{name} of a run that has it")
+
+    def newest(self) -> Checkpoint:
+        """The newest checkpoint, once something was learned: what learns saves before it returns."""
+        found = checkpoints.latest(self.folder.checkpoints)
+        assert found is not None, "what learns saves before it returns"
+        return found
+
+    def publish(self, stage: Stage) -> dict[str, Any]:
+        """Make the newest checkpoint's weights the artifact of a stage that learned. Returns its counters."""
+        found = self.newest()
+        path = self.folder.stage(stage.name) / "weights.safetensors"
+        self.folder.write(path, safetensors.numpy.save(found.arrays["model"]))
+        counters: dict[str, Any] = found.record["counters"]
+        return counters
+
+    def look_after(self) -> None:
+        """What is due from time to time: the services beside the actors, and whether a newer attempt has begun."""
+        if time.monotonic() - self._looked > LOOK_S:
+            self._looked = time.monotonic()
+            self.folder.assert_newest()
+        if self.language:
+            self.language.look_after()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a stage has come to. With it, the stage is done.
+
+    counts: for its manifest.
+    weights: what it began from; None: from nothing.
+    inputs: hashes of what else it was made of, by name.
+    lines: what is told of it.
+    """
+
+    counts: dict[str, Any]
+    weights: Weights | None = None
+    inputs: dict[str, str] = field(default_factory=dict)
+    lines: tuple[str, ...] = ()
+
+
+class StageEngine(ABC):
+    """What runs the stages of one kind."""
+
+    makes: ClassVar[Artifact] = ""
+    """What later stages may take of it."""
+    by_name: ClassVar[bool] = False
+    """Whether it looks for artifacts by the names of their stages, in this run and in the one that `from` names."""
+    again: ClassVar[bool] = False
+    """Whether it can be run once more, beside what the run has: `launch.py eval`."""
+    asker: ClassVar[str] = "controller"
+    """The role that asks a language model, where one is asked."""
+
+    def __init__(self, run: Run, stage: Stage) -> None:
+        self.given, self.stage = run, stage
+        self.config, self.folder, self.backend = run.config, run.folder, run.backend
+        self.metrics, self.progress, self.stop = run.metrics, run.progress, run.stop
+
+    @property
+    def place(self) -> Path:
+        """The folder of what it leaves."""
+        return self.folder.stage(self.stage.name)
+
+    @abstractmethod
+    def run(self) -> Outcome | None:
+        """Run the stage to its end, from wherever it was left. None if the run was asked to stop before."""
+
+    @classmethod
+    def takes(cls, stage: Stage) -> Artifact:
+        """What it cannot do without."""
+        return ""
+
+    @classmethod
+    def asks(cls, config: Config, stage: Stage) -> bool:
+        """Whether the service of language models must run for it."""
+        return stage.player == "language_model"
+
+    @classmethod
+    def goes_on(cls, config: Config, checkpoint: Checkpoint) -> bool:
+        """Whether there is more to do from a run's checkpoint, even if it was done with before."""
+        return False
+
+    @classmethod
+    def roles(cls, config: Config) -> Topology:
+        """The roles that it starts, and what flows between them."""
+        return Topology()
+
+    @classmethod
+    def memory(cls, config: Config) -> int:
+        """Bytes of memory that it cannot do without on this machine, as far as they are certain."""
+        return 0

@@ -1,0 +1,198 @@
+"""What a training counts, and where it tells and keeps that: rows of metrics, the panel, status.json, checkpoints."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from cluster.roles.learners import LearnerGroup, Ready
+from cluster.roles.supervisor import Crew
+from cluster.runs.pace import Pace
+from cluster.runs.stage import Run
+from cluster.stages._shared.evaluation import Evaluation
+from cluster.stages._shared.goal_table import add
+from cluster.stages._shared.tally import Tally
+from cluster.stages._shared.watching import Watch
+from learner.checkpoint import Arrays, Checkpoint
+
+STATUS_S = 2.0
+"""Seconds between two writings of status.json."""
+
+
+@dataclass
+class Counters:
+    """Everything that counts, as it is in a checkpoint."""
+
+    version: int = 0
+    env_steps: int = 0
+    episodes: int = 0
+    chunks: int = 0
+    dropped_chunks: int = 0
+    restarts: int = 0
+    learner_restarts: int = 0
+    resumes: int = 0
+    wall_seconds: float = 0.0
+    next_evaluation: int = 0
+
+
+class Account:
+    """The books of one training.
+
+    Attributes:
+        counters: as of the last update.
+        states: of every actor after its last learned chunk.
+        tally: what has come since the last row.
+        row: what the panel shows.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.config, self.folder, self.metrics = run, run.config, run.folder, run.metrics
+        self.counters = Counters(next_evaluation=run.config.evaluate.every)
+        self.states: dict[int, dict[str, Any]] = {}
+        self.tally, self.watch = Tally(), Watch(run.config)
+        self.row: dict[str, Any] = {}
+        self._restarts_before = 0  # of actors, before those of the crew that is at work
+        self._status_at = 0.0
+
+    # ---- beginning ----------------------------------------------------------------------------------------------
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Count on from a checkpoint."""
+        self.counters = Counters(**checkpoint.record["counters"])
+        self.tally.recent.extend(tuple(row) for row in checkpoint.record["recent"])
+        self.tally.goals.update(checkpoint.record["goals"])
+        for name, value in checkpoint.arrays["actors"].items():
+            actor, _, key = name.partition("/")
+            self.states.setdefault(int(actor), {})[key] = value
+
+    def go_back(self, checkpoint: Checkpoint | None, crew: Crew) -> None:
+        """Forget what came after a checkpoint, but what has died, and that the learner has once more."""
+        lost = replace(self.counters, restarts=self.restarts(crew))
+        self.counters = Counters(next_evaluation=self.config.evaluate.every)
+        self.states, self.tally = {}, Tally()
+        if checkpoint is not None:
+            self.restore(checkpoint)
+        self.metrics.rewind(self.counters.version)
+        self.counters.learner_restarts = lost.learner_restarts + 1
+        self.counters.restarts, self.counters.resumes = lost.restarts, lost.resumes
+
+    def begin(self, saved: bool, new_crew: bool) -> None:
+        """The loop begins. `saved`: from a checkpoint; else the first one comes with the first update."""
+        if new_crew:
+            self._restarts_before = self.counters.restarts
+        self._clock, self._wall_before = time.monotonic(), self.counters.wall_seconds
+        self._saved_at = time.monotonic() if saved else -math.inf
+        self.tally.begin(self.counters.env_steps)
+        self.pace = Pace(self.config.learner.env_steps)
+
+    # ---- counting -----------------------------------------------------------------------------------------------
+
+    def restarts(self, crew: Crew) -> int:
+        """Of actors, since the run began."""
+        return self._restarts_before + crew.restarts
+
+    def acted(self, seconds: dict[str, float]) -> None:
+        """A chunk came that took so long."""
+        self.tally.busy["env"] += seconds["rollout"] - seconds["policy"]
+        self.tally.busy["policy"] += seconds["policy"]
+
+    def learned(self, chunks: Sequence[Ready], report: dict[str, Any], crew: Crew) -> int:
+        """An update on these chunks is over; `report` keeps what is for the row. Returns the env steps learned from."""
+        counters = self.counters
+        for ready in chunks:
+            self.states[ready.summary.actor] = ready.summary.state
+            counters.episodes += len(ready.summary.episodes)
+            self.tally.add(ready.summary.episodes)
+            add(self.tally.goals, ready.summary.report.get("goals", {}))
+        counters.chunks += len(chunks)
+        counters.dropped_chunks += report.pop("dropped")
+        learned: int = report.pop("learned")
+        self.tally.busy["learner"] += report.pop("seconds")
+        if learned:
+            counters.version += 1
+            counters.env_steps += learned
+            counters.restarts = self.restarts(crew)
+        return learned
+
+    def evaluation_is_due(self) -> bool:
+        """Whether it is time for the next evaluation; asked once an update."""
+        counters, every = self.counters, self.config.evaluate.every
+        if not every or counters.env_steps < counters.next_evaluation:
+            return False
+        counters.next_evaluation += every * (1 + (counters.env_steps - counters.next_evaluation) // every)
+        return True
+
+    # ---- telling and keeping ------------------------------------------------------------------------------------
+
+    def write_row(self, report: dict[str, Any], crew: Crew) -> None:
+        """A row of metrics about the last update."""
+        counters, actors = self.counters, self.config.actors.n
+        counters.wall_seconds = self._wall_before + time.monotonic() - self._clock
+        row: dict[str, Any] = {"kind": "train"} | asdict(counters)
+        row |= {"actors": actors, "actors_alive": crew.alive} | self.tally.episodes(self.run.spec.task_kinds)
+        row |= report | self.tally.speed(counters.env_steps, actors)
+        self.metrics.write(row)
+        self.watch.updated()
+        self.pace.reached(counters.env_steps, warm=row.get("replay/updates") != 0)  # not while a replay fills
+        self.row = self.row | row | {"seconds_left": self.pace.left}
+
+    def evaluated(self, evaluation: Evaluation) -> None:
+        """A row about an evaluation that is over."""
+        row = evaluation.row() | {"wall_seconds": self.counters.wall_seconds}
+        self.metrics.write(row)
+        self.row["validation"] = row["episodic_return" if self.run.spec.score else "success_rate"]
+
+    def show(self, crew: Crew, ready: Sequence[Ready], ending: bool) -> None:
+        """What is due by the clock: the panel and status.json."""
+        if self.row:
+            self.row["actors_alive"] = crew.alive
+            self.run.progress.update(self.row)
+        if time.monotonic() - self._status_at > STATUS_S:
+            self.write_status(crew, ready, ending)
+
+    def write_status(self, crew: Crew, ready: Sequence[Ready], ending: bool) -> None:
+        """Tell how it stands.
+
+        Raises:
+            Superseded: a newer attempt has begun. An old one ends in seconds, not at a save.
+        """
+        self._status_at, restarts = time.monotonic(), self.restarts(crew)
+        self.folder.assert_newest()
+        self.folder.write_status(
+            phase="train",
+            actors=self.config.actors.n,
+            actors_alive=crew.alive,
+            quarantined=crew.quarantined,
+            heartbeats=crew.heartbeats(),
+            success_rate=self.row.get("charts/success_rate"),
+            episodic_return=self.row.get("charts/episodic_return"),
+            **asdict(replace(self.counters, restarts=restarts)),
+        )
+        self.metrics.show(**self.watch.now(crew, ready, self.counters.env_steps, restarts, ending))
+
+    @property
+    def save_is_due(self) -> bool:
+        """Whether it is time for the next checkpoint."""
+        return time.monotonic() - self._saved_at > self.config.run.checkpoint_every_s
+
+    def save(self, learner: LearnerGroup, pending: Sequence[Evaluation]) -> None:
+        """A checkpoint of learner, actors and counters, as of the last update.
+
+        pending: evaluations that would be lost: they are to be done again after a resume.
+        """
+        arrays: Arrays = {f"{i}/{key}": np.asarray(v) for i, state in self.states.items() for key, v in state.items()}
+        self.counters.wall_seconds = self._wall_before + time.monotonic() - self._clock
+        counters = asdict(self.counters)
+        for evaluation in pending:
+            counters["next_evaluation"] = min(counters["next_evaluation"], evaluation.env_steps)
+        record: dict[str, Any] = {"counters": counters, "recent": list(self.tally.recent), "goals": self.tally.goals}
+        record["attempt"] = self.folder.number
+        keep = self.config.run.keep_checkpoints
+        with self.watch.saving():
+            learner.save(self.folder.checkpoints, self.counters.version, arrays, record, keep)
+        self._saved_at = time.monotonic()

@@ -1,0 +1,168 @@
+"""Fitting to a store: the learner's ranks take gradient steps on it, in calls of about a second.
+
+    store ──> ranks (`learner.n`) ──> rows of metrics (kind `fit`), checkpoints ──> stages/<stage>/weights.safetensors
+
+The ranks keep the optimiser and the count of steps; what a step does depends on nothing else, so how steps are grouped
+into calls does not show in the weights or in the rows. A rank that dies costs what came after the last checkpoint.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import numpy as np
+
+from cluster.config.tree import Config
+from cluster.roles.backend import Backend, Handle, RoleDied
+from cluster.roles.drawing import Role, Topology
+from cluster.roles.learners import LearnerDied
+from cluster.roles.supervisor import last_line
+from cluster.runs.pace import Pace, duration
+from cluster.runs.stage import StageEngine
+from learner.behaviours.imitation import SequenceConfig
+from learner.checkpoint import Checkpoint, latest
+from learner.optim.collective import free_address
+from learner.parts import FitConfig
+
+CALL_S = 1.0
+"""Seconds that a call should last: between two, the run may be stopped and saved."""
+
+
+class Ranks:
+    """The ranks as one: every call goes to all."""
+
+    def __init__(self, backend: Backend, config: Config, setup: Any, role: type[Any], incarnation: int) -> None:
+        self._backend, size = backend, config.learner.n
+        address = free_address() if size > 1 else None
+        suffix = f".{incarnation}" if incarnation else ""
+        self._handles: list[Handle] = [
+            backend.start(f"fitter-{rank}{suffix}", role, setup, rank, address) for rank in range(size)
+        ]
+
+    def call(self, method: str, *args: Any, timeout: float) -> Any:
+        """Call all ranks and wait for all. Returns what rank 0 returned.
+
+        Raises:
+            LearnerDied: one raised, is gone, or took longer than `timeout` seconds.
+        """
+        tickets = [self._backend.submit(handle, method, *args) for handle in self._handles]
+        waiting, end = list(tickets), time.monotonic() + timeout
+        try:
+            while waiting:
+                for ticket in self._backend.wait(waiting, timeout=0.5):
+                    self._backend.result(ticket)  # one that raised is told before its peers, which wait for it
+                    waiting.remove(ticket)
+                if waiting and time.monotonic() > end:
+                    raise LearnerDied(f"{method} took more than {timeout:.0f} s")
+            return self._backend.result(tickets[0])
+        except RoleDied as death:
+            raise LearnerDied(f"{last_line(str(death))}\n{death}") from None
+
+    def kill(self) -> None:
+        for handle in self._handles:
+            self._backend.kill(handle)
+
+
+class Fitting(StageEngine):
+    """A stage of gradient steps from its start, or from a checkpoint, to its last step or a stop."""
+
+    def fit(self, fit: FitConfig | SequenceConfig, role: type[Any], setup: Any) -> bool:
+        """Fit. True if all steps were taken, False if the run was asked to stop.
+
+        Args:
+            fit: how many steps, and how large.
+            role: what a rank is, built from `setup`.
+        """
+        checkpoint, deaths = self.given.checkpoint, 0
+        self.settings, self.row = fit, dict[str, Any]()
+        while True:
+            self.ranks = Ranks(self.backend, self.config, setup, role, deaths)
+            try:
+                self._start(checkpoint)
+                finished = self._loop()
+                self.ranks.kill()
+                return finished
+            except LearnerDied as death:
+                deaths += 1
+                self.ranks.kill()
+                if deaths > self.config.actors.restarts:
+                    raise
+                self.progress.note(f"fitter died, restarting from the last checkpoint: {last_line(str(death))}")
+                checkpoint = latest(self.folder.checkpoints)
+                self.metrics.rewind(checkpoint.record["counters"]["version"] if checkpoint else 0)
+
+    def _start(self, checkpoint: Checkpoint | None) -> None:
+        start_s = self.config.cluster.start_timeout_s
+        there = self.ranks.call("ready", timeout=start_s)
+        record: dict[str, Any] = {"counters": {"version": 0, "env_steps": 0, "wall_seconds": 0.0}, "recent": []}
+        if checkpoint is not None:
+            self.ranks.call("restore", checkpoint.path, timeout=start_s)
+            record = checkpoint.record
+        elif self.given.initial is not None:
+            self.ranks.call("load_weights", self.given.initial, timeout=start_s)
+        self.step: int = record["counters"]["version"]
+        self.recent: list[list[float]] = record["recent"]  # of the steps since the last row
+        self.pace = Pace(self.settings.steps)
+        self._wall_before, self._began = record["counters"]["wall_seconds"], time.monotonic()
+        self._saved_at = -math.inf if checkpoint is None else time.monotonic()  # the first comes with the first steps
+        self.progress.note(
+            f"fit: {there['steps']:,} steps to learn from, {there['validation_steps']:,} held-out ones to look at, "
+            f"of {there['episodes']:,} episodes"
+        )
+
+    def _loop(self) -> bool:
+        fit, timeout = self.settings, self.config.learner.timeout_s
+        pace = 1  # steps a call
+        while self.step < fit.steps and not self.stop.reason:
+            self.folder.assert_newest()  # an old attempt ends in seconds, not at a save
+            n = min(pace, fit.every - self.step % fit.every, fit.steps - self.step)
+            clock = time.monotonic()
+            self.recent += self.ranks.call("fit", n, timeout=timeout)
+            self.step += n
+            pace = max(1, int(n * CALL_S / max(time.monotonic() - clock, 1e-6)))
+            if self.step % fit.every == 0 or self.step == fit.steps:
+                self._write_row(self.ranks.call("validate", timeout=timeout))
+            self._show()
+            if time.monotonic() - self._saved_at > self.config.run.checkpoint_every_s:
+                self._save()
+        self._save()
+        return self.step == fit.steps
+
+    def _write_row(self, validation: dict[str, float]) -> None:
+        loss, accuracy, norm = np.mean(self.recent, 0).tolist()
+        self.row = {"kind": "fit", **self._counters(), "fit/loss": loss, "fit/accuracy": accuracy, **validation}
+        self.row |= {"fit/gradient_norm": norm, "fit/learning_rate": self.settings.step_size(self.step - 1)}
+        self.row["fit/step"] = self.step
+        self.recent = []
+        self.metrics.write(self.row)
+
+    def _counters(self) -> dict[str, Any]:
+        wall = self._wall_before + time.monotonic() - self._began
+        return {"version": self.step, "env_steps": self.step * self.settings.batch, "wall_seconds": wall}
+
+    def _show(self) -> None:
+        row = self.row
+        parts = [f"fit  steps {self.step:,}/{self.settings.steps:,}"]
+        parts += [f"{key} {row[f'fit/{key}']:.3f}" for key in ("loss", "accuracy") if row]
+        if "fit/validation_accuracy" in row:
+            parts.append(f"validation {row['fit/validation_loss']:.3f}, {row['fit/validation_accuracy']:.3f}")
+        self.pace.reached(self.step)
+        self.progress.line("  ".join([*parts, f"left {duration(self.pace.left)}"]))
+
+    def _save(self) -> None:
+        counters = self._counters()
+        record = {"counters": counters, "recent": self.recent, "attempt": self.folder.number}
+        keep, start_s = self.config.run.keep_checkpoints, self.config.cluster.start_timeout_s
+        self.ranks.call("save", self.folder.checkpoints, record, keep, timeout=start_s)
+        self.folder.write_status(phase="fit", fit_step=self.step, wall_seconds=counters["wall_seconds"])
+        self._saved_at = time.monotonic()
+
+
+def roles(config: Config, does: str) -> Topology:
+    """Ranks that fit to a store; `does` says what."""
+    learner = config.learner
+    return Topology(
+        (Role("fitter", learner.n, learner.threads, does),), (("store", "fitter", "steps, mapped from disk"),)
+    )

@@ -1,0 +1,100 @@
+"""Stages of behaviours: what archives, their texts and their transformers are made of, read by name.
+
+    merge ──> an EpisodeStore, behaviours.safetensors      split    ──> parts.safetensors, trials.jsonl
+    annotate ──> annotations.jsonl                         cluster  ──> centres.safetensors
+    describe ──> texts.jsonl                               tokenize ──> tokenizer.json
+    imitate ──> model.safetensors                          deploy   ──> episodes.safetensors, results.json
+
+A stage reads what this run has, and what it has not from the run that `from` names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from cluster.runs.folder import RunError
+from cluster.runs.stage import Run, StageEngine
+from envs import navigation
+from learner.behaviours.table import PARTS, Behaviours
+from learner.methods import Stage
+
+BLOCK = 512
+"""Trajectories whose scenes are looked at together."""
+ANNOTATIONS, TEXTS, PARTS_FILE = "annotations.jsonl", "texts.jsonl", "parts.safetensors"
+CENTRES, TOKENIZER = "centres.safetensors", "tokenizer.json"
+MODEL, EPISODES = "model.safetensors", "episodes.safetensors"
+
+
+class BehaviourStage(StageEngine):
+    """A stage on behaviours in a furnished house."""
+
+    by_name: ClassVar[bool] = True
+
+    def __init__(self, run: Run, stage: Stage) -> None:
+        super().__init__(run, stage)
+        self.method: Any = self.config.method
+        options = self.config.env.options
+        self.house = navigation.load(options["map"] or navigation.HOUSE)
+        self.scene = navigation.Scene(self.house)
+        self.length: int = options["length"]
+
+    @property
+    def diagonal(self) -> float:
+        """Of the house, world units."""
+        height, width = self.house.walls.shape
+        return float(np.hypot(height, width) / self.house.scale)
+
+    def trajectories(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32]]]:
+        """Ids [N] and poses [N, T, 3] of all behaviours, in blocks."""
+        table = Behaviours.load(self.given.artifact("merge"))
+        for begin in range(0, len(table), BLOCK):
+            rows = slice(begin, begin + BLOCK)
+            yield (
+                table.id[rows],
+                navigation.rollout(self.house, table.start[rows], table.weights[rows], self.length)["pose"],
+            )
+
+    def texts(self) -> dict[int, list[str]]:
+        """The true texts of each behaviour, by its id."""
+        found: dict[int, list[str]] = {}
+        for line in read_lines(self.given.artifact("describe") / TEXTS):
+            if line["true"]:
+                found.setdefault(line["id"], []).append(line["text"])
+        return found
+
+    def part(self, name: str) -> tuple[Behaviours, NDArray[np.int64]]:
+        """All behaviours, and the rows of a part of them."""
+        table = Behaviours.load(self.given.artifact("merge"))
+        part = safetensors.numpy.load_file(self.given.artifact("split") / PARTS_FILE)["part"]
+        return table, np.flatnonzero(part == PARTS.index(name))
+
+    def tokenizer(self) -> Tokenizer:
+        """Of the texts that are learned from."""
+        return Tokenizer.from_file(str(self.given.artifact("tokenize") / TOKENIZER))
+
+    @property
+    def odometry(self) -> tuple[float, float, float] | None:
+        """Where a robot that counts its own way begins; None: it does not count."""
+        return self.house.start if self.method.sequence.odometry else None
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a JSON lines file.
+
+    Raises:
+        RunError: one is damaged.
+    """
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                yield json.loads(line)
+            except ValueError:
+                raise RunError(f"{path} is damaged in line {number}: run its stage again") from None

@@ -72,7 +72,7 @@ def print_cost(folder: Path) -> None:
     Raises:
         UsageError: nothing was, or the files are damaged.
     """
-    from llm_service.pipeline import journal, limits
+    from llm_service.pipeline import journal, ledger
 
     inside = folder / "llm" if (folder / "llm").is_dir() else folder
     path = inside / "journal.jsonl"
@@ -101,7 +101,7 @@ def print_cost(folder: Path) -> None:
         )
     console = Console(highlight=False)
     console.print(table)
-    spent = limits.read(inside / "ledger.jsonl")
+    spent = ledger.read(inside / "ledger.jsonl")
     if spent.calls:  # else nothing that costs money, and no cap that counts tokens
         console.print(f"in all, retries and lost calls included: {spent.tokens:,} tokens, {spent.dollars:.4f} dollars")
 

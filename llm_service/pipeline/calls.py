@@ -20,7 +20,8 @@ from llm_service.pipeline.batcher import Batcher
 from llm_service.pipeline.cache import Flight
 from llm_service.pipeline.clock import Clock
 from llm_service.pipeline.journal import Journal
-from llm_service.pipeline.limits import Ledger, Rate
+from llm_service.pipeline.ledger import Ledger
+from llm_service.pipeline.limits import Rate
 from llm_service.pipeline.retry import Breaker, RetryBudget, RetryConfig, retried
 from llm_service.records import Call, Lane, Reply, Source
 

@@ -27,7 +27,8 @@ from llm_service.pipeline.cache import Flight, Memory, Shared
 from llm_service.pipeline.calls import Calls, Spent, Waiter
 from llm_service.pipeline.clock import Clock
 from llm_service.pipeline.journal import Journal
-from llm_service.pipeline.limits import Ledger, Rate
+from llm_service.pipeline.ledger import Ledger
+from llm_service.pipeline.limits import Rate
 from llm_service.pipeline.questions import Questions, payload, read
 from llm_service.pipeline.retry import Breaker
 from llm_service.records import Answer, Ask, Call, Reply, Source, Status, canonical

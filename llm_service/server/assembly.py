@@ -18,7 +18,7 @@ from llm_service.errors import Unreachable, UsageError, place
 from llm_service.pipeline.cache import Shared
 from llm_service.pipeline.clock import Clock
 from llm_service.pipeline.journal import InUse, Journal
-from llm_service.pipeline.limits import Ledger
+from llm_service.pipeline.ledger import Ledger
 from llm_service.pipeline.path import Service
 from llm_service.records import digest
 from llm_service.settings import LLMConfig

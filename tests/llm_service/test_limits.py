@@ -14,7 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pydantic import ValidationError
 
 from llm_service.errors import OutOfBudget, UsageError
-from llm_service.pipeline.limits import Ledger, LimitsConfig, Rate, read
+from llm_service.pipeline.ledger import Ledger, read
+from llm_service.pipeline.limits import LimitsConfig, Rate
 from tests.llm_service.fake_clock import FakeClock
 
 # ---- rate -----------------------------------------------------------------------------------------------------------
@@ -430,7 +431,8 @@ WRITER = """
 import sys
 from pathlib import Path
 from llm_service.pipeline.clock import Clock
-from llm_service.pipeline.limits import Ledger, LimitsConfig
+from llm_service.pipeline.ledger import Ledger
+from llm_service.pipeline.limits import LimitsConfig
 ledger = Ledger(LimitsConfig(), Path(sys.argv[1]), Clock())
 while True:
     number = ledger.reserve(3, 0.003)

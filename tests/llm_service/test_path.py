@@ -12,7 +12,8 @@ from llm_service import tasks
 from llm_service.errors import Overloaded, Refused, UsageError
 from llm_service.pipeline.cache import Shared
 from llm_service.pipeline.journal import Journal
-from llm_service.pipeline.limits import Ledger, LimitsConfig
+from llm_service.pipeline.ledger import Ledger
+from llm_service.pipeline.limits import LimitsConfig
 from llm_service.pipeline.path import Service
 from llm_service.pipeline.retry import RetryConfig
 from llm_service.records import Ask, Parameters, Source, Status

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 import envs
-from llm_service import tasks, tiny
+from llm_service import tiny
 from llm_service.client import connect
 from llm_service.records import Ask, Parameters, Source, Status
 from tests.llm_service.processes import ENVIRONMENT, ROOT, journal, provider, service
@@ -46,10 +46,6 @@ def running(tmp_path_factory, world):
     errors = ("wrong=0", "mistimed=0", "senseless=0", "malformed=0")
     with service(folder, f"world={world}", "server.metrics_port=0", *errors) as process, connect(folder) as door:
         yield folder, process, door
-
-
-def test_every_task_has_an_example_here():
-    assert sorted(ITEMS) == tasks.names()
 
 
 @pytest.mark.parametrize("task", ITEMS)

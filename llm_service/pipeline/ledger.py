@@ -1,0 +1,317 @@
+"""The ledger: money and tokens, spent and put aside, so that no cap is ever passed.
+
+A ledger is a file of JSON lines, only ever appended to:
+
+    {"reserve": 7, "at": 1700000000.5, "tokens": 300, "dollars": 0.0009}     before anything is sent
+    {"settle": 7, "tokens": 212, "dollars": 0.0006}                          the reply is there: what it really cost
+    {"release": 7}                                                           nothing was sent, or it was not charged
+
+A line is one write, in the hands of the operating system before a call is sent: killing the process loses nothing.
+Losing power may lose the lines of the last seconds, unless `fsync` is on. A reservation that was neither settled nor
+released counts as spent, for ever: nobody knows what became of its call.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import math
+import os
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from llm_service.errors import OutOfBudget, UsageError
+from llm_service.pipeline.clock import Clock
+from llm_service.pipeline.limits import LimitsConfig
+
+HOUR_S = 3600.0
+NANO = 1_000_000_000
+"""Money is added up in whole billionths of a dollar: sums are exact, whatever the order."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    at: float  # seconds since the epoch, of the reservation
+    tokens: int
+    nano: int  # billionths of a dollar
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Totals of a ledger. Open reservations are counted in full."""
+
+    calls: int
+    tokens: int
+    dollars: float
+    tokens_this_hour: int
+    dollars_this_hour: float
+    open_reservations: int
+
+
+class _Book:
+    """Sums over entries, for all time and for the last hour."""
+
+    def __init__(self) -> None:
+        self.tokens = self.nano = self.hour_tokens = self.hour_nano = 0
+        self.open: dict[int, _Entry] = {}
+        self.calls = self.last = 0
+        self._hour: deque[_Entry] = deque()
+
+    def reserve(self, id: int, at: float, tokens: int, nano: int) -> None:
+        entry = self.open[id] = _Entry(at, 0, 0)
+        self._hour.append(entry)
+        self._add(entry, tokens, nano, in_hour=True)
+        self.calls, self.last = self.calls + 1, max(self.last, id)
+
+    def settle(self, id: int, tokens: int, nano: int) -> None:
+        entry = self.open.pop(id)
+        self._add(entry, tokens - entry.tokens, nano - entry.nano, in_hour=entry.at > -math.inf)
+
+    def release(self, id: int) -> None:
+        self.settle(id, 0, 0)
+        self.calls -= 1
+
+    def forget(self, now: float) -> None:
+        """Entries of more than an hour ago leave the hour's sums."""
+        if self._hour and self._hour[-1].at > now:  # the calendar was set back: count from now, rather too long
+            for entry in self._hour:
+                entry.at = min(entry.at, now)
+        while self._hour and self._hour[0].at <= now - HOUR_S:
+            entry = self._hour.popleft()
+            self.hour_tokens -= entry.tokens
+            self.hour_nano -= entry.nano
+            entry.at = -math.inf
+
+    def _add(self, entry: _Entry, tokens: int, nano: int, in_hour: bool) -> None:
+        entry.tokens, entry.nano = entry.tokens + tokens, entry.nano + nano
+        self.tokens, self.nano = self.tokens + tokens, self.nano + nano
+        if in_hour:
+            self.hour_tokens, self.hour_nano = self.hour_tokens + tokens, self.hour_nano + nano
+
+
+class Ledger:
+    """What was spent, with caps that are checked before anything is sent. One writer; one thread.
+
+    The caps hold exactly as long as a call costs at most what was reserved for it; a call that turns out dearer is
+    counted as what it cost, and the next reservation sees it.
+
+    Args:
+        path: of the file, made if it is not there; None keeps it in memory.
+        fsync: wait for the disk after each line.
+
+    Raises:
+        UsageError: another process writes the file, or a line of it is damaged.
+    """
+
+    def __init__(self, config: LimitsConfig, path: Path | None, clock: Clock, fsync: bool = False) -> None:
+        self._config, self._path, self._clock, self._fsync = config, path, clock, fsync
+        self._book = _Book()
+        self._file: int | None = None
+        self._unwritten = b""  # settlements that the disk refused so far
+        if path is None:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._end = _replay(self._book, path)
+            os.ftruncate(file, self._end)  # a line that was cut by a crash: nothing was sent on its strength
+        except BaseException as error:
+            os.close(file)
+            if isinstance(error, BlockingIOError):
+                raise UsageError(f"{path} is written by another service: give this one a folder of its own") from None
+            raise
+        self._file = file
+
+    def reserve(self, tokens: int, dollars: float) -> int:
+        """Before a call is sent: put aside the most that it may cost. Returns the reservation's number.
+
+        Raises:
+            OutOfBudget: a cap would be passed, or the reservation could not be written down.
+        """
+        book, at = self._book, self._clock.wall()
+        book.forget(at)
+        nano = _nano(dollars)
+        for name, spent, wanted, unit in (
+            ("tokens", book.tokens, tokens, 1),
+            ("dollars", book.nano, nano, NANO),
+            ("tokens_per_hour", book.hour_tokens, tokens, 1),
+            ("dollars_per_hour", book.hour_nano, nano, NANO),
+        ):
+            cap = getattr(self._config, name)
+            if cap is not None and spent + wanted > round(cap * unit):
+                raise OutOfBudget(
+                    f"limits.{name} is {cap:,.10g}, of which {spent / unit:,.10g} are spent or reserved: a call that "
+                    f"may need {wanted / unit:,.10g} is not sent; raise the cap"
+                    + (" or wait" if "hour" in name else "")
+                )
+        id = book.last + 1
+        line = {"reserve": id, "at": round(at, 3), "tokens": tokens, "dollars": nano / NANO}
+        try:
+            self._write(_line(line))
+        except OSError as error:
+            raise OutOfBudget(
+                f"cannot write {self._path}: {error.strerror}; no call is sent without a record"
+            ) from None
+        book.reserve(id, at, tokens, nano)
+        return id
+
+    def settle(self, id: int, tokens: int, dollars: float) -> None:
+        """The reply is there, and this is what it cost.
+
+        Raises:
+            KeyError: there is no such open reservation.
+        """
+        nano = _nano(dollars)
+        self._book.settle(id, tokens, nano)
+        self._finish(_line({"settle": id, "tokens": tokens, "dollars": nano / NANO}))
+
+    def release(self, id: int) -> None:
+        """Nothing was sent, or it was not charged.
+
+        Raises:
+            KeyError: there is no such open reservation.
+        """
+        self._book.release(id)
+        self._finish(_line({"release": id}))
+
+    @property
+    def tokens(self) -> int:
+        """Spent and reserved, over all restarts."""
+        return self._book.tokens
+
+    @property
+    def dollars(self) -> float:
+        """Spent and reserved, over all restarts."""
+        return self._book.nano / NANO
+
+    @property
+    def tokens_this_hour(self) -> int:
+        """Spent and reserved in the last 60 minutes."""
+        self._book.forget(self._clock.wall())
+        return self._book.hour_tokens
+
+    @property
+    def dollars_this_hour(self) -> float:
+        """Spent and reserved in the last 60 minutes."""
+        self._book.forget(self._clock.wall())
+        return self._book.hour_nano / NANO
+
+    @property
+    def share(self) -> float:
+        """Spent and reserved, of the cap that is nearest to its end; 0 without caps. Any thread may ask.
+
+        Those of an hour are as of the last call.
+        """
+        book, config = self._book, self._config
+        shares = [
+            (book.tokens, config.tokens),
+            (book.nano / NANO, config.dollars),
+            (book.hour_tokens, config.tokens_per_hour),
+            (book.hour_nano / NANO, config.dollars_per_hour),
+        ]
+        return max((spent / cap if cap else 1.0 for spent, cap in shares if cap is not None), default=0.0)
+
+    @property
+    def open_reservations(self) -> int:
+        """Neither settled nor released, those of crashed processes included."""
+        return len(self._book.open)
+
+    def close(self) -> None:
+        """Let another process write."""
+        if self._file is not None:
+            self._finish(b"")
+            os.fsync(self._file)
+            os.close(self._file)
+            self._file = None
+
+    def _finish(self, line: bytes) -> None:
+        """Write the end of a reservation; if the disk is full, before the next one, and until then none is made.
+
+        Its answer is paid for and must reach its caller. If it is never written down, it counts as reserved.
+        """
+        try:
+            self._write(line)
+        except OSError:
+            self._unwritten += line
+
+    def _write(self, line: bytes) -> None:
+        if self._path is None:
+            return
+        if self._file is None:
+            raise OSError(errno.EBADF, "it is closed")
+        rest = self._unwritten + line
+        written = 0
+        try:
+            while written < len(rest):
+                written += os.write(self._file, rest[written:])
+            if self._fsync:
+                os.fsync(self._file)
+        except OSError:
+            os.ftruncate(self._file, self._end)  # no half line may stand in the middle
+            raise
+        self._end += len(rest)
+        self._unwritten = b""
+
+
+def read(path: Path, clock: Clock | None = None) -> Spent:
+    """Totals of a ledger, also while another process writes it.
+
+    Raises:
+        UsageError: it is not there, or a line of it is damaged.
+    """
+    book = _Book()
+    try:
+        _replay(book, path)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    book.forget((clock or Clock()).wall())
+    return Spent(book.calls, book.tokens, book.nano / NANO, book.hour_tokens, book.hour_nano / NANO, len(book.open))
+
+
+def _replay(book: _Book, path: Path) -> int:
+    """Repeat every line in a book; returns the offset behind the last whole line."""
+    end = 0
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                break
+            try:
+                _repeat(book, json.loads(line))
+            except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+                raise UsageError(
+                    f"{path}, line {number} is damaged: what was spent is not known; repair or remove the line, or "
+                    "move the file away to start from 0"
+                ) from None
+            end += len(line)
+    return end
+
+
+def _repeat(book: _Book, line: dict[str, Any]) -> None:
+    if "release" in line:
+        book.release(line["release"])
+        return
+    tokens, nano = line["tokens"], _nano(line["dollars"])
+    if type(tokens) is not int or tokens < 0:
+        raise ValueError
+    if "settle" in line:
+        book.settle(line["settle"], tokens, nano)
+        return
+    id, at = line["reserve"], line["at"]
+    if type(id) is not int or id <= book.last or not math.isfinite(at):
+        raise ValueError
+    book.forget(at)
+    book.reserve(id, float(at), tokens, nano)
+
+
+def _line(record: dict[str, Any]) -> bytes:
+    return json.dumps(record).encode() + b"\n"
+
+
+def _nano(dollars: float) -> int:
+    if not (math.isfinite(dollars) and dollars >= 0):
+        raise ValueError(f"{dollars} is not an amount of dollars")
+    return round(dollars * NANO)

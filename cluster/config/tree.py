@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -71,7 +72,6 @@ __all__ = [
     "named",
     "render",
     "save",
-    "seen",
     "update",
 ]
 
@@ -122,6 +122,11 @@ class Config(Part):
     """Bitwise reproducible: chunks and batches in a fixed order, acting and learning by turns."""
     run: RunConfig = RunConfig()
     """Where the run lives, and what it writes."""
+
+    @cached_property
+    def spec(self) -> EnvSpec:
+        """What the policy sees: the world, and what stands beside it."""
+        return wrappers.seen(wrappers.chosen(self), registry.spec(self.env.id, **self.env.options))
 
     @model_validator(mode="after")
     def _within_bounds(self) -> Self:
@@ -185,11 +190,6 @@ def artifact(config: Config, key: str, name: str) -> Path | None:
     return path
 
 
-def seen(config: Config) -> EnvSpec:
-    """What the policy sees: the world, and what stands beside it."""
-    return wrappers.seen(wrappers.chosen(config), registry.spec(config.env.id, **config.env.options))
-
-
 def _check(config: Config) -> None:
     """Do policy and method work on this env, and does the method have these stages?"""
     _known("policy.network", config.policy.network, [*networks.names(), LANGUAGE_MODEL])
@@ -202,7 +202,7 @@ def _check(config: Config) -> None:
     try:
         spec = registry.spec(config.env.id, **config.env.options)
         check_goals(config, spec)
-        read = visible(config.policy, seen(config)).fields
+        read = visible(config.policy, config.spec).fields
         judged = algorithms.algorithm(config.learner.algorithm).batch(config) // config.learner.n
         check_intrinsic(intrinsic, read, judged)
         module.check(config, spec)

@@ -121,7 +121,7 @@ class Controller:
                 if backend.links:
                     metrics.sinks.append(Shown(self.folder.name))
                     self.folder.write_status(**backend.links)
-                score = configuration.seen(self.config).score
+                score = self.config.spec.score
                 self.folder.write_status(score=score)
                 with Progress(self.folder, self.config.learner.env_steps, run.log_every_s, score) as progress:
                     progress.announce(backend.links)

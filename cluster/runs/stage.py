@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -61,18 +60,13 @@ class Run:
     language: LanguageService | None = None
     _looked: float = field(default=0.0, init=False)
 
-    @cached_property
-    def spec(self) -> EnvSpec:
-        """What the policy sees of its world."""
-        return configuration.seen(self.config)
-
     def actor_setup(self) -> ActorSetup:
         """All that an actor needs, as the configuration has it."""
         config, guide = self.config, guide_weights(self.config)
         return ActorSetup(
             config.env.id,
             config.env.options,
-            self.spec,
+            config.spec,
             config.actors,
             config.policy,
             config.seed,

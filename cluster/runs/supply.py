@@ -114,7 +114,9 @@ def assert_resumable(config: Config, folder: RunFolder, found: Checkpoint) -> No
         RunError: it was made with others, or by code whose actors kept what stands beside their worlds elsewhere.
     """
     assert_fits(config, found.arrays["model"], str(found.path))
-    for name, value in found.arrays.get("actors", {}).items():  # none of a fit
+    if not trains(config) or found.record["counters"]["env_steps"] >= config.learner.env_steps:
+        return  # nobody goes on from it
+    for name, value in found.arrays.get("actors", {}).items():
         kept = name.partition("/")[2]
         if not kept.startswith(ACTOR_STATE):
             raise RunError(
@@ -123,12 +125,11 @@ def assert_resumable(config: Config, folder: RunFolder, found: Checkpoint) -> No
             )
         if name.endswith("/env.episode") and len(value) != config.actors.envs:
             raise RunError(f"the checkpoint is of actors.envs={len(value)}: it cannot go on with {config.actors.envs}")
-    if trains(config) and found.record["counters"]["env_steps"] < config.learner.env_steps:  # it will learn
-        assert_restorable(learner_setup(config, configuration.seen(config), folder.replay), found)
+    assert_restorable(learner_setup(config, config.spec, folder.replay), found)
 
 
 def _assert_suits(config: Config, path: Path) -> None:
-    spec = configuration.seen(config)
+    spec = config.spec
     assert_suits(EpisodeStore(path), fields_of(config.policy, spec), spec, config.method.part(FitConfig))
 
 

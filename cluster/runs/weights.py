@@ -19,7 +19,7 @@ def assert_model(config: Config) -> None:
     """Raise `UsageError` if the policy is a language model that is not there, or cannot act in this world."""
     if config.policy.network == LANGUAGE_MODEL:
         try:
-            check_model(config.policy, configuration.seen(config))
+            check_model(config.policy, config.spec)
         except ValueError as error:
             raise RunError(str(error)) from None
 
@@ -67,6 +67,6 @@ def weights_at(config: Config, key: str, name: str) -> Weights | None:
 def assert_fits(config: Config, weights: Weights, source: str) -> None:
     """Raise `RunError` if the policy of `config` cannot have these weights, which `source` says whence they are."""
     try:
-        assert_of_shape(config.policy, configuration.seen(config), weights)
+        assert_of_shape(config.policy, config.spec, weights)
     except ValueError as error:
         raise RunError(f"{source}: {error}; use the policy and env settings it was trained with") from None

@@ -78,14 +78,14 @@ class Engine(ActingStage):
         self.progress.note(f"{len(played)} cases of {each} episodes, and {len(chance)} worlds at random")
         if not play_all(self.given, setup, weights, evaluations):
             return None
-        rows, score = [], self.given.spec.score
+        rows, score = [], self.config.spec.score
         for case in cases:
             row: Table = {"name": case.name, "about": case.about, "words": list(case.words)}
             if case.name in reasons:
                 rows.append(row | {"reason": reasons[case.name]})
                 continue
             there, episodes = places[case.name], played[case.name].episodes
-            row |= {"env": there.env.id} | results(episodes, configuration.seen(there).task_kinds)
+            row |= {"env": there.env.id} | results(episodes, there.spec.task_kinds)
             if case.name != UNCHANGED:
                 same = levels(there) == levels(config)
                 row["difference"] = difference(played[UNCHANGED].episodes, episodes, same, score)
@@ -101,7 +101,7 @@ class Engine(ActingStage):
             setup,
             env_id=there.env.id,
             env_options=there.env.options,
-            spec=configuration.seen(there),
+            spec=there.spec,
             policy=there.policy,
             wrappers=wrappers.chosen(there),
         )
@@ -135,7 +135,7 @@ def resolve(config: Config, case: Case) -> Config:
         raise UsageError(f"{there.env.id} is of another family of worlds than {config.env.id}")
     if _told(there) == _told(config):
         raise UsageError("the run was trained so: this is no change")
-    here, names = configuration.seen(config).action_names, configuration.seen(there).action_names
+    here, names = config.spec.action_names, there.spec.action_names
     if config.policy.lm.head == "actions" and len(here) != len(names):
         raise UsageError(f"policy.lm.head=actions has logits for {len(here)} actions, and here are {len(names)}")
     return there
@@ -149,7 +149,7 @@ def levels(config: Config) -> str:
 
 def world(config: Config) -> str:
     """What tells worlds apart for who plays at random."""
-    return f"{levels(config)}, {len(configuration.seen(config).action_names)} actions"
+    return f"{levels(config)}, {len(config.spec.action_names)} actions"
 
 
 def difference(before: Episodes, after: Episodes, same: bool, score: str = "") -> Table:
@@ -172,4 +172,4 @@ def difference(before: Episodes, after: Episodes, same: bool, score: str = "") -
 
 def _told(config: Config) -> tuple[EnvSpec, PromptConfig]:
     """What an evaluation tells the policy: variations of training are none of it."""
-    return configuration.seen(config), config.policy.prompt.model_copy(update={"synonyms": 0.0, "paraphrase": 0.0})
+    return config.spec, config.policy.prompt.model_copy(update={"synonyms": 0.0, "paraphrase": 0.0})

@@ -10,7 +10,6 @@ import pytest
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor, wrappers
 from actors.wrappers import Setting
-from cluster.config import tree as configuration
 from cluster.config.tree import compose
 from envs.api import Wrapper
 from envs.config import Part
@@ -151,7 +150,7 @@ def test_a_stack_follows_from_the_configuration(clock):
         return config.model_copy(update={"method": SimpleNamespace(clock=clock.Config(**options))})
 
     assert wrappers.chosen(with_clock()) == {"history": config.policy, "clock": clock.Config()}
-    seen = configuration.seen(with_clock())
+    seen = with_clock().spec
     assert [name for name in seen.fields if name in ("history", "clock")] == ["history", "clock"]
     assert list(wrappers.chosen(with_clock(worth=0.0))) == ["history"]
 

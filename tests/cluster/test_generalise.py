@@ -10,10 +10,9 @@ import pytest
 import envs
 from actors import ActorSetup, Played
 from actors.players.language_policy import LocalModel, PromptedPlayer
-from cluster.config import tree as configuration
 from cluster.config.cases import CASES, UNCHANGED
 from cluster.config.overrides import ConfigError
-from cluster.config.tree import compose
+from cluster.config.tree import Config, compose
 from cluster.metrics.statistics import mean_over, newcombe, wilson
 from cluster.report.panels.cases import panel
 from cluster.run import evaluate, run
@@ -149,8 +148,9 @@ def test_a_difference_in_the_score_is_of_returns():
 
 def test_where_a_return_says_more_the_cases_are_about_it(model, monkeypatch, tmp_path):
     """Nothing is solved there: differences, chance and the last line are of returns."""
-    real = configuration.seen
-    monkeypatch.setattr(configuration, "seen", lambda config: dataclasses.replace(real(config), score="return"))
+    real = Config.spec.func
+    returns = property(lambda config: dataclasses.replace(real(config), score="return"))
+    monkeypatch.setattr(Config, "spec", returns)
     config = compose([*GLAM, *model, "method.generalise.cases=[nouns]"])
 
     def play(run, setup, weights, evaluations):
@@ -285,11 +285,11 @@ def test_any_method_may_be_tried_where_the_policy_is_a_language_model(model):
 def test_in_another_world_logits_are_those_of_a_policy_of_that_world(model, name):
     config = compose([*GLAM, *model])
     there = resolve(config, CASES[name])
-    spec = configuration.seen(there)
+    spec = there.spec
     env = envs.make(there.env.id, 5, **there.env.options)
     obs = env.begin(np.arange(5))
     obs["history"] = np.full((5, 2), env.texts.intern(""), np.int32)
-    home = PromptedPlayer(LocalModel(build_policy(config.policy, configuration.seen(config), 0)), False)
+    home = PromptedPlayer(LocalModel(build_policy(config.policy, config.spec, 0)), False)
     elsewhere = ActorSetup(there.env.id, there.env.options, spec, there.actors, there.policy, 0, False)
     moved = home.twin(elsewhere)
     own = PromptedPlayer(LocalModel(build_policy(there.policy, spec, 0)), False)

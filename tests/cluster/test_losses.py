@@ -111,7 +111,7 @@ def test_one_that_has_a_place_is_enough_to_go_on(monkeypatch):
 
 def group(backend, n=1):
     config = compose(["env=toy/Line", f"learner.n={n}", "actors.n=2"])
-    made = LearnerGroup(backend, config, controller.configuration.seen(config), 0, None)
+    made = LearnerGroup(backend, config, config.spec, 0, None)
     made._timeout_s = 0.01
     return made
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import gymnasium
 import pytest
 
-from cluster.config.tree import compose, seen
+from cluster.config.tree import compose
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
 ENV = """
@@ -44,6 +44,6 @@ def own_env(tmp_path, monkeypatch):
 def test_the_example_of_an_env_of_ones_own_can_be_run_as_it_stands():
     (words,) = re.findall(r"^python launch\.py run (env=gym/MyEnv-v0 .*)$", README, re.MULTILINE)
     config = compose(words.split())
-    spec = seen(config)
+    spec = config.spec
     assert {name: field.kind for name, field in spec.fields.items()} == {"place": "vector", "mission": "text"}
     assert spec.score == "return"

@@ -134,7 +134,7 @@ class Account:
         counters, actors = self.counters, self.config.actors.n
         counters.wall_seconds = self._wall_before + time.monotonic() - self._clock
         row: dict[str, Any] = {"kind": "train"} | asdict(counters)
-        row |= {"actors": actors, "actors_alive": crew.alive} | self.tally.episodes(self.run.spec.task_kinds)
+        row |= {"actors": actors, "actors_alive": crew.alive} | self.tally.episodes(self.run.config.spec.task_kinds)
         row |= report | self.tally.speed(counters.env_steps, actors)
         self.metrics.write(row)
         self.watch.updated()
@@ -145,7 +145,7 @@ class Account:
         """A row about an evaluation that is over."""
         row = evaluation.row() | {"wall_seconds": self.counters.wall_seconds}
         self.metrics.write(row)
-        self.row["validation"] = row["episodic_return" if self.run.spec.score else "success_rate"]
+        self.row["validation"] = row["episodic_return" if self.run.config.spec.score else "success_rate"]
 
     def show(self, crew: Crew, ready: Sequence[Ready], ending: bool) -> None:
         """What is due by the clock: the panel and status.json."""

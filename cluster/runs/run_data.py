@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import yaml
 
-from cluster.runs.hidden import hide
 from cluster.config.overrides import UsageError, flatten
 from cluster.metrics.statistics import Curve, Estimate, wilson
+from cluster.runs.hidden import hide
 
 Row = dict[str, Any]
 

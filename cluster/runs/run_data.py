@@ -168,6 +168,13 @@ def estimate(entry: object) -> Estimate | None:
     return Estimate(value, low, high, n)
 
 
+def between(entry: object, n: int = 0) -> Estimate | None:
+    """A `{"value", "low", "high"}` of results.json, of n."""
+    ends = [number(entry.get(key)) for key in ("value", "low", "high")] if isinstance(entry, Mapping) else []
+    value, low, high = ends or (None, None, None)
+    return None if value is None or low is None or high is None else Estimate(value, low, high, n)
+
+
 def series(rows: Iterable[Row], key: str, x: str = "env_steps") -> Curve:
     """The rows that have both numbers, as arrays with increasing x."""
     pairs: list[tuple[float, float]] = []

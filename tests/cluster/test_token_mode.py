@@ -37,7 +37,7 @@ def test_a_run_on_this_machine_makes_its_own_token(mode):
 
 @pytest.mark.parametrize("mode", [{}, {"RAY_AUTH_MODE": "disabled"}])
 def test_the_head_of_a_job_does_not_start_without_a_token(mode):
-    command = [sys.executable, "-m", "cluster.head", "127.0.0.1", "1", "0"]
+    command = [sys.executable, "-m", "cluster.jobs.slurm.head", "127.0.0.1", "1", "0"]
     done = subprocess.run(command, cwd=ROOT, env={**BEFORE, **mode}, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     assert "RAY_AUTH_MODE is not token" in done.stderr

@@ -13,24 +13,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.runs import artifacts
-from cluster.roles.backend import Backend, Inline, Interrupted
+from cluster.config import tree as configuration
 from cluster.config.tree import Config
 from cluster.metrics.exporting import Shown
-from cluster.runs.folder import RunFolder
-from cluster.runs.run_data import stand_in
-from cluster.roles.language import LanguageService
 from cluster.metrics.sinks import Metrics, tensorboard
+from cluster.roles.backend import Backend, Inline, Interrupted
+from cluster.roles.language import LanguageService
+from cluster.runs import artifacts
+from cluster.runs.folder import RunFolder
 from cluster.runs.progress import Progress
+from cluster.runs.run_data import stand_in
 from cluster.runs.stage import Run
-from cluster.config import tree as configuration
-from llm_service.errors import UsageError
-from cluster.stages import engine
 from cluster.runs.stop import STOPPED, Stop
 from cluster.runs.supply import make_model
-from cluster.topology import asks
 from cluster.runs.weights import read_checkpoint
-from learner import checkpoint as checkpoints
+from cluster.stages import engine
+from cluster.topology import asks
 from learner.checkpoint import Checkpoint
 from learner.files import Superseded
 from learner.group import Weights

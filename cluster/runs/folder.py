@@ -20,11 +20,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from learner.files import Attempt, newest_attempt, replace_file
-from llm_service.errors import UsageError
 from cluster.config.overrides import ROOT
-from llm_service.errors import UsageError
 from learner.files import Attempt, newest_attempt, replace_file
+from llm_service.errors import UsageError
 
 LISTED = 5  # of the runs that a wrong name is answered with
 KEPT = ("checkpoints/v*", "stages/*/manifest.json", "stages/*/[!.]*.arrow", "stages/*/checkpoints-*/v*")

@@ -18,14 +18,10 @@ from typing import Any
 import numpy as np
 import yaml
 
-from cluster.runs.hidden import hide
 from cluster.config.overrides import flatten
 from cluster.metrics.statistics import Curve, Estimate, wilson
-from llm_service.errors import UsageError
 from cluster.runs.hidden import hide
-from cluster.config.overrides import flatten
 from llm_service.errors import UsageError
-from cluster.metrics.statistics import Curve, Estimate, wilson
 
 Row = dict[str, Any]
 
@@ -171,6 +167,13 @@ def estimate(entry: object) -> Estimate | None:
     if low is None or high is None:
         low, high = wilson(rate * n, n) if rate is not None else (value, value)
     return Estimate(value, low, high, n)
+
+
+def between(entry: object, n: int = 0) -> Estimate | None:
+    """A `{"value", "low", "high"}` of results.json, of n."""
+    ends = [number(entry.get(key)) for key in ("value", "low", "high")] if isinstance(entry, Mapping) else []
+    value, low, high = ends or (None, None, None)
+    return None if value is None or low is None or high is None else Estimate(value, low, high, n)
 
 
 def series(rows: Iterable[Row], key: str, x: str = "env_steps") -> Curve:

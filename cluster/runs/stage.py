@@ -16,17 +16,15 @@ import safetensors.numpy
 
 from actors import ActorSetup, wrappers
 from actors.setup import Guidance
-from cluster.config import tree as configuration
-from cluster.roles.backend import Backend
 from cluster.config.tree import Config
-from cluster.roles.drawing import Topology
-from cluster.runs.folder import RunError, RunFolder, finished_stage
-from cluster.roles.language import LanguageService
 from cluster.metrics.sinks import Metrics
+from cluster.roles.backend import Backend
+from cluster.roles.drawing import Topology
+from cluster.roles.language import LanguageService
+from cluster.runs.folder import RunError, RunFolder, finished_stage
 from cluster.runs.progress import Progress
 from cluster.runs.stop import Stop
 from cluster.runs.weights import guide_weights, trained
-from envs.api import EnvSpec
 from learner import checkpoint as checkpoints
 from learner.checkpoint import Checkpoint
 from learner.group import Weights

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from cluster.config import tree as configuration
 from cluster.config.tree import Config
-from cluster.runs.folder import RunError, RunFolder
 from cluster.roles.learners import learner_setup
+from cluster.runs.folder import RunError, RunFolder
 from cluster.runs.stage import Artifact
+from cluster.runs.weights import assert_fits, weights_at
 from cluster.stages import engine
 from cluster.topology import learns
-from cluster.runs.weights import assert_fits, weights_at
 from learner.checkpoint import Checkpoint
 from learner.fit import assert_suits
 from learner.group import Weights, assert_restorable

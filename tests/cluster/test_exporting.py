@@ -49,7 +49,7 @@ class Recorded:
         import ray.util.metrics
 
         monkeypatch.setattr(ray.util.metrics, "Gauge", Gauge)
-        monkeypatch.setattr("cluster.exporting.EVERY_S", 0.01)
+        monkeypatch.setattr("cluster.metrics.exporting.EVERY_S", 0.01)
 
     def wait_for(self, name, **tags):
         wanted = tuple(sorted(tags.items()))

@@ -263,11 +263,7 @@ def submit(config: Config) -> int:
 
 
 def resume(path: Path, words: list[str], allow_change: bool) -> int:
-    """Refuse to: the job goes on by itself.
-
-    Raises:
-        UsageError: always.
-    """
+    """Raise `UsageError`: the job itself is tried again, from the last checkpoint."""
     raise UsageError(f"on Kubernetes {path.name} goes on by the 'launch.py run' that it began with")
 
 

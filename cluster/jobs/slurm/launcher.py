@@ -19,16 +19,7 @@ from cluster.jobs import Queued
 from cluster.jobs.slurm import batch_script
 from cluster.jobs.slurm.array import ArrayOfRuns
 from cluster.jobs.slurm.batch_script import Job
-from cluster.jobs.slurm.commands import (
-    RECORD,
-    SlurmError,
-    last_state,
-    look_up,
-    read_record,
-    record,
-    sbatch,
-    scancel,
-)
+from cluster.jobs.slurm.commands import RECORD, SlurmError, last_state, look_up, read_record, record, sbatch, scancel
 from cluster.jobs.slurm.preparation import check, folder_of, prepare
 from cluster.runs.folder import RunError, RunFolder
 from learner.files import replace_file

@@ -9,7 +9,7 @@ from cluster.metrics.statistics import Estimate, spread_name
 from cluster.report.compare import shown
 from cluster.report.outcome import FEW_ARMS, Arms, measure, overall
 from cluster.report.page import percent, section, table, text
-from cluster.runs.run_data import Row, Run, estimate, number, seeds
+from cluster.runs.run_data import Row, Run, between, estimate, seeds
 
 SUBJECT, ORDER = "agents", 60
 
@@ -77,15 +77,9 @@ def _mean(runs: Sequence[Run], case: str, *keys: str) -> Estimate | None:
         entry: object = _by_name(run).get(case)
         for key in keys:
             entry = entry.get(key) if isinstance(entry, Mapping) else None
-        value = _difference(entry) if keys == ("difference",) else estimate(entry)
+        value = between(entry) if keys == ("difference",) else estimate(entry)
         found += [value] if value else []
     return overall(found)
-
-
-def _difference(entry: object) -> Estimate | None:
-    ends = [number(entry.get(key)) for key in ("value", "low", "high")] if isinstance(entry, Mapping) else []
-    value, low, high = ends or (None, None, None)
-    return None if value is None or low is None or high is None else Estimate(value, low, high)
 
 
 def _change(found: Estimate | None, score: str) -> str:

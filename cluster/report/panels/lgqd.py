@@ -24,7 +24,7 @@ from cluster.report.agreement import agreement_section
 from cluster.report.deployed import Deployed, find_stage
 from cluster.report.outcome import FEW_ARMS, Arms, overall
 from cluster.report.page import count, figure, grid, percent, rate, section, table, text, tiles
-from cluster.runs.run_data import Run, number, seeds
+from cluster.runs.run_data import Run, between, number, seeds
 from llm_service.errors import UsageError
 
 SUBJECT, ORDER = "behaviours", 10
@@ -157,11 +157,8 @@ def _value(runs: Sequence[Run], case: str, name: str) -> Estimate | None:
     found = []
     for run in runs:
         row = _rows(run).get(case, {})
-        entry = row.get(name)
-        ends = [number(entry.get(key)) for key in ("value", "low", "high")] if isinstance(entry, Mapping) else []
-        value, low, high = ends or (None, None, None)
-        if value is not None and low is not None and high is not None:
-            found.append(Estimate(value, low, high, int(number(row.get("n")) or 0)))
+        if value := between(row.get(name), int(number(row.get("n")) or 0)):
+            found.append(value)
     return overall(found)
 
 

@@ -128,6 +128,12 @@ class Config(Part):
         """What the policy sees: the world, and what stands beside it."""
         return wrappers.seen(wrappers.chosen(self), registry.spec(self.env.id, **self.env.options))
 
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy, which makes its own `spec`."""
+        copied = super().model_copy(update=update, deep=deep)
+        copied.__dict__.pop("spec", None)
+        return copied
+
     @model_validator(mode="after")
     def _within_bounds(self) -> Self:
         for key, value in flatten(self.model_dump()).items():

@@ -320,7 +320,7 @@ def test_a_well_known_port_is_reported_whoever_has_it(elsewhere, monkeypatch):
 
 
 def test_a_machine_without_an_external_address_says_so():
-    code = "from pathlib import Path; from cluster import doctor, exposure\n"
+    code = "from pathlib import Path; from cluster.cli import doctor, exposure\n"
     isolated = ["unshare", "-rn"]  # a network of its own, which has loopback only
     if subprocess.run([*isolated, "true"], capture_output=True).returncode:
         isolated, code = [], code + "exposure.external_addresses = lambda: []\n"

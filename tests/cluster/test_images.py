@@ -187,7 +187,7 @@ def test_only_what_should_be_tried_again_fails(launched, code, preempted, ends):
 @pytest.mark.parametrize(
     ("trouble", "ends"),
     [
-        ("cluster.backend Interrupted", 5),  # no room for roles, Ray's head lost
+        ("cluster.roles.backend Interrupted", 5),  # no room for roles, Ray's head lost
         ("llm_service.errors AwayTooLong", 5),
         ("llm_service.errors BudgetExhausted", 4),
     ],

@@ -159,7 +159,7 @@ def test_what_cannot_be_run_once_more_is_said(beside, monkeypatch):
 
 def test_the_controller_names_no_kind():
     """What is special to a kind is said by its engine."""
-    for name in ("run.py", "controller.py", "topology.py", "drawing.py"):
+    for name in ("run.py", "runs/controller.py", "topology.py", "roles/drawing.py"):
         text = (ROOT / "cluster" / name).read_text()
         assert not [kind for kind in stages.names() if f'"{kind}"' in text], name
     assert len((ROOT / "cluster/run.py").read_text().splitlines()) < 210

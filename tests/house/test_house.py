@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+from cluster import jobs
 from cluster.config.tree import Config, compose, method_module
+from cluster.report import panels
 from envs import registry
 from learner import algorithms, methods, rewards
 from llm_service import backends
@@ -101,6 +103,19 @@ def test_every_room_has_a_table_of_contents():
         assert document, room
         for path in (ROOT / room).glob("*.py"):
             assert ast.get_docstring(ast.parse(path.read_text())), path
+
+
+def test_launchers_and_panels_publish_what_their_folders_say():
+    for name in jobs.names():
+        published, record = {"render", "submit", "resume"}, getattr(jobs.launcher(name), "RECORD", "")
+        if record:
+            assert record == f"{name}.json"
+            published |= {"status", "cancel", "logs", "about", "forget"}
+        assert all(callable(getattr(jobs.launcher(name), function)) for function in published), name
+    told = [panel for subject in ("agents", "behaviours") for panel in panels.panels(subject)]
+    assert len(told) == len(panels.names())
+    assert len({(panel.SUBJECT, panel.ORDER) for panel in told}) == len(told)
+    assert all(callable(panel.panel) for panel in told)
 
 
 def test_no_wheel_is_built():

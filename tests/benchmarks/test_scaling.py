@@ -14,6 +14,7 @@ from benchmarks.measure import ROOT, Options, OursFailed, OutOfTime, PeerFailed
 from benchmarks.peers import common
 from benchmarks.train import Launched
 from cluster.config.tree import compose
+from learner.algorithms.ppo import PPOConfig
 
 
 def rows(n, rate=400.0, chunk=200, first=5.0, **columns):
@@ -192,7 +193,13 @@ def test_both_sides_do_equal_work():
     source = (ROOT / "benchmarks" / "peers" / "scaling_rllib.py").read_text()
     config = compose([scaling.EXPERIMENT])
     learner = config.learner
-    told = (scaling.STEP_S, config.actors.steps, learner.minibatch, learner.epochs, config.policy.hidden)
+    told = (
+        scaling.STEP_S,
+        config.actors.steps,
+        learner.minibatch,
+        learner.part(PPOConfig).epochs,
+        config.policy.hidden,
+    )
     assert f"STEP_S, ROLLOUT, MINIBATCH, EPOCHS, HIDDEN = {', '.join(map(str, told))}\n" in source
     assert config.env.options["step_seconds"] == scaling.STEP_S
     assert (config.actors.envs, config.policy.reads, config.evaluate.every) == (1, ["position"], 0)

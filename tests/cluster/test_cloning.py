@@ -245,8 +245,8 @@ def test_what_is_missing_is_one_sentence_and_nothing_is_written(tmp_path, toy, w
     (damaged / "000000-a0001.arrow").write_bytes(b"")
     (tmp_path / "empty").mkdir()
     words = [word.format(store=store, damaged=damaged, empty=tmp_path / "empty") for word in words]
+    cloning = [] if "method=ppo" in words else TOY
     with pytest.raises(UsageError, match=sentence):
-        cloning = [] if "method=ppo" in words else TOY
         controller.run(config(tmp_path, "a", *cloning, *words))
     assert not (tmp_path / "a").exists()
 

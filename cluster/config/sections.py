@@ -3,6 +3,7 @@ roles are."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Literal
 
 from pydantic import ConfigDict, create_model, model_validator
@@ -60,6 +61,13 @@ class EnvConfig(Part):
         return {"id": env_id, **module.Config(**options).model_dump()}
 
 
+@cache
+def _together(parts: tuple[tuple[str, type[Part]], ...]) -> type[Part]:
+    """Parts by name as one."""
+    fields: dict[str, Any] = {name: (part, part()) for name, part in parts}
+    return create_model("Parts", __base__=Part, **fields)
+
+
 class LearnerSection(LearnerConfig):
     """The learner group, and beside the fields here the own part of each algorithm that has one, under its name."""
 
@@ -74,10 +82,8 @@ class LearnerSection(LearnerConfig):
     @classmethod
     def _with_parts_of_algorithms(cls, tree: dict[str, Any]) -> dict[str, Any]:
         """Checks the algorithms' parts, and adds their defaults."""
-        parts: dict[str, Any] = {name: (part, part()) for name, part in algorithms.parts().items()}
         given = {name: value for name, value in tree.items() if name not in cls.model_fields}
-        made = create_model("Parts", __base__=Part, **parts)(**given)
-        return {**tree, **{name: getattr(made, name) for name in parts}}
+        return {**tree, **dict(_together(tuple(algorithms.parts().items()))(**given))}
 
 
 class ClusterConfig(Part):

@@ -9,6 +9,7 @@ import torch
 
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor
+from learner.algorithms.ppo import PPOConfig
 from learner.algorithms.ppo.advantages import next_values, vtrace
 from learner.algorithms.ppo.losses import REPORT, Steps
 from learner.batch import collate

@@ -5,7 +5,7 @@ ActorSetup, ActorsConfig                 what one is told                       
 wrappers                                 what stands beside a world: goals, task, history     (wrappers/)
 players                                  who acts: policies, language model, expert, random   (players/)
 sample                                   actions from logits                                  (sampling)
-play, EvaluateConfig                     whole episodes on named seeds, with animations       (evaluate)
+play, EvaluateConfig                     whole episodes on named seeds, with animations       (evaluate, animation)
 Collector, CollectConfig                 the same, kept step by step in a store               (collect)
 LanguageSetup                            where the language model service is                  (language)
 Suggestions, Vocabulary                  what a model suggests; names of goals and deeds      (suggestions, vocabulary)

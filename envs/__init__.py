@@ -4,6 +4,7 @@
     VectorEnv, Chunk, ...    the contract that worlds and engines share            (api)
     knowledge                what a language model may know of a world             (knowledge)
     TextTable                texts as integers                                     (text)
+    Part                     the base of every part of the configuration           (config)
     SingleEnv                one env behind Gymnasium's `Env`                      (single)
     compiled                 loops as machine code, here and in `learner`          (compiler, native/)
 

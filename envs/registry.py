@@ -3,7 +3,8 @@
 A family module publishes
 
     Config                       a `Part`: the family's options, with defaults
-    names() -> list[str]         the names after the slash
+    names() -> list[str]         the names after the slash, as far as they can be listed
+    has(name) -> bool            whether there is one of this name
     spec(name, config) -> EnvSpec
     make(name, num_envs, seed, first_index, config) -> VectorEnv
     knowledge(name) -> Knowledge what a language model may know of it; name "" for the family as a whole

@@ -80,7 +80,7 @@ class Actors(Protocol):
 
 
 class Configuration(Protocol):
-    """What is read of the whole configuration of a run by those who do not know all of it (`cluster.config.Config`)."""
+    """What is read of a run's whole configuration by those who do not know all of it (`cluster.config.tree.Config`)."""
 
     @property
     def method(self) -> Part: ...

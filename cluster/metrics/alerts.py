@@ -68,7 +68,7 @@ ALERTS = (
         "warning",
         "Run {{ $labels.run }} makes chunks that are too old to learn from.",
         "They are dropped. The learner is slower than its actors: less actors.n, actors.envs or actors.ahead, more "
-        "learner.n, or a larger learner.max_lag.",
+        "learner.n, or a larger learner.ppo.max_lag.",
     ),
     Alert(
         "CairnActorsMissing",

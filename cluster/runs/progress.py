@@ -67,7 +67,7 @@ class Progress:
         self._print(text)
 
     def update(self, row: dict[str, Any], force: bool = False) -> None:
-        """Show a metrics row (see `train.py`)."""
+        """Show a metrics row (see `cluster/stages/_shared/account.py`)."""
         if self._live is not None:
             self._live.update(self._panel(row))
         self._print(self._line(row), force)

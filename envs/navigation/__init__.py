@@ -7,6 +7,7 @@ house       maps: JSON, PBM, PNG; the default house
 scene       what trajectories pass, as symbols; annotations and routes
 captions    sentences of where a robot is
 picture     what people are shown
+odometry    where a robot thinks that it is
 knowledge   what a language model may know of the house
 
 The compiled loops are in `envs.native.navigation`.

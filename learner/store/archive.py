@@ -15,7 +15,7 @@ checkpoint rewinds the archive, and finds again what it had found. A shard is wr
 renamed, and is there when the index, the JSON file, names it, which is replaced as a whole. Shards are Parquet, which
 any tool for tables reads; their pages carry checksums, verified whenever they are read.
 
-Two attempts at one run (`learner.checkpoint`) may write one archive at once. Every name says whose it is, and the index
+Two attempts at one run (`learner.files`) may write one archive at once. Every name says whose it is, and the index
 of the newest counts. An attempt changes and removes only what is its own, so that an older one which is told late does
 no harm: what a newer one goes on with, it first has links to under names of its own (copies, where there are no links).
 It removes what is of older attempts once its own checkpoint counts on what is there (`forget_older`). Without an

@@ -7,7 +7,7 @@
       00007.json           counts, and the sha256 of both files; written last: with it, the shard is there
 
 A shard has one writer, and its name is the writer's own, so writers need not know of each other; shards are read in
-order of their names. Where several attempts at one run may write the store (`learner.checkpoint`), files also carry the
+order of their names. Where several attempts at one run may write the store (`learner.files`), files also carry the
 attempt's number, 00007-a0002.arrow: no attempt touches another's, and of each shard the newest attempt's is read.
 
 The files are of Arrow's IPC format (arrow.apache.org/docs/format), which every Arrow library reads. A step's array is

@@ -39,20 +39,32 @@ class _Entry:
     nano: int  # billionths of a dollar
 
 
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Totals of a ledger. Open reservations are counted in full."""
+
+    calls: int
+    tokens: int
+    dollars: float
+    tokens_this_hour: int
+    dollars_this_hour: float
+    open_reservations: int
+
+
 class _Book:
     """Sums over entries, for all time and for the last hour."""
 
     def __init__(self) -> None:
         self.tokens = self.nano = self.hour_tokens = self.hour_nano = 0
         self.open: dict[int, _Entry] = {}
-        self.last = 0
+        self.calls = self.last = 0
         self._hour: deque[_Entry] = deque()
 
     def reserve(self, id: int, at: float, tokens: int, nano: int) -> None:
         entry = self.open[id] = _Entry(at, 0, 0)
         self._hour.append(entry)
         self._add(entry, tokens, nano, in_hour=True)
-        self.last = max(self.last, id)
+        self.calls, self.last = self.calls + 1, max(self.last, id)
 
     def settle(self, id: int, tokens: int, nano: int) -> None:
         entry = self.open.pop(id)
@@ -60,6 +72,7 @@ class _Book:
 
     def release(self, id: int) -> None:
         self.settle(id, 0, 0)
+        self.calls -= 1
 
     def forget(self, now: float) -> None:
         """Entries of more than an hour ago leave the hour's sums."""
@@ -242,6 +255,21 @@ class Ledger:
             raise
         self._end += len(rest)
         self._unwritten = b""
+
+
+def read(path: Path, clock: Clock | None = None) -> Spent:
+    """Totals of a ledger, also while another process writes it.
+
+    Raises:
+        UsageError: it is not there, or a line of it is damaged.
+    """
+    book = _Book()
+    try:
+        _replay(book, path)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    book.forget((clock or Clock()).wall())
+    return Spent(book.calls, book.tokens, book.nano / NANO, book.hour_tokens, book.hour_nano / NANO, len(book.open))
 
 
 def _replay(book: _Book, path: Path) -> int:

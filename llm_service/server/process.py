@@ -21,7 +21,7 @@ from llm_service.server import guard
 from llm_service.server.config import ServerConfig
 
 if TYPE_CHECKING:
-    from llm_service.door import Service
+    from llm_service.pipeline.path import Service
     from llm_service.server.servicer import Servicer
 
 

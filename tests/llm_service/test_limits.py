@@ -14,8 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pydantic import ValidationError
 
 from llm_service.errors import OutOfBudget, UsageError
-from llm_service.pipeline.clock import Clock
-from llm_service.pipeline.ledger import Ledger
+from llm_service.pipeline.ledger import Ledger, read
 from llm_service.pipeline.limits import LimitsConfig, Rate
 from tests.llm_service.fake_clock import FakeClock
 
@@ -217,12 +216,13 @@ def test_a_torn_last_line_is_dropped_wherever_it_was_cut(tmp_path, cut):
     torn = path.read_bytes()[:-cut]
     assert len(torn) > len(whole)
     path.write_bytes(torn)
+    assert read(path, clock).tokens == 5
+    assert path.read_bytes() == torn, "reading changes nothing"
     again = Ledger(LimitsConfig(), path, clock)
     assert path.read_bytes() == whole
     assert again.tokens == 5
     again.reserve(1, 0.1)
-    again.close()
-    assert Ledger(LimitsConfig(), path, clock).tokens == 6
+    assert read(path, clock).tokens == 6
 
 
 @pytest.mark.parametrize(
@@ -248,8 +248,9 @@ def test_a_damaged_line_is_one_sentence_and_never_a_silent_zero(tmp_path, damage
     ledger.reserve(5, 0.5)
     crash(ledger)
     path.write_bytes(path.read_bytes() + damage)
-    with pytest.raises(UsageError, match=r"ledger.jsonl, line 2 is damaged"):
-        Ledger(LimitsConfig(), path, clock)
+    for use in (lambda: Ledger(LimitsConfig(), path, clock), lambda: read(path, clock)):
+        with pytest.raises(UsageError, match=r"ledger.jsonl, line 2 is damaged"):
+            use()
 
 
 def test_one_writer(tmp_path):
@@ -258,6 +259,7 @@ def test_one_writer(tmp_path):
     with pytest.raises(UsageError, match="written by another service"):
         Ledger(LimitsConfig(), path, FakeClock())
     ledger.reserve(3, 0.0)
+    assert read(path, FakeClock()).tokens == 3, "reading needs no lock"
     ledger.close()
     assert Ledger(LimitsConfig(), path, FakeClock()).tokens == 3
     with pytest.raises(OutOfBudget, match="it is closed"):
@@ -294,21 +296,21 @@ def test_a_full_disk_forbids_calls_but_loses_no_answer(tmp_path, monkeypatch):
     assert path.read_bytes() == written, "no half line stands in the file"
     monkeypatch.undo()
     ledger.reserve(1, 0.0)
-    ledger.close()
-    again = Ledger(LimitsConfig(), path, clock)
-    assert (again.tokens, again.open_reservations) == (5, 1)
+    assert read(path, clock) == read(path, clock)
+    assert (read(path, clock).tokens, read(path, clock).open_reservations) == (5, 1)
 
 
 def test_totals_of_a_file(tmp_path):
     path, clock = tmp_path / "ledger.jsonl", FakeClock()
+    with pytest.raises(UsageError, match="cannot read"):
+        read(path, clock)
     ledger = Ledger(LimitsConfig(), path, clock)
     ledger.settle(ledger.reserve(10, 0.2), 8, 0.1)
     clock.pass_(4000)
     ledger.release(ledger.reserve(10, 0.2))
     ledger.reserve(1, 0.05)
-    ledger.close()
-    spent = Ledger(LimitsConfig(), path, clock)
-    assert (spent.tokens, spent.dollars, spent.open_reservations) == (9, 0.15, 1)
+    spent = read(path, clock)
+    assert (spent.calls, spent.tokens, spent.dollars, spent.open_reservations) == (2, 9, 0.15, 1)
     assert (spent.tokens_this_hour, spent.dollars_this_hour) == (1, 0.05)
 
 
@@ -450,13 +452,11 @@ def test_kill_9_loses_nothing_that_was_reserved(tmp_path):
         said += writer.stdout.read().split()
         writer.wait()
         sent, done = sent + said.count("sent"), done + said.count("done")
-        spent = Ledger(LimitsConfig(), path, Clock())
-        calls = path.read_text().count("reserve")
-        spent.close()
+        spent = read(path)
         # Up to the moment of the kill one line may have been written that was not yet told.
-        assert sent <= calls <= sent + 1
-        sent = calls
-        assert spent.tokens == 2 * (calls - spent.open_reservations) + 3 * spent.open_reservations
-        assert calls - spent.open_reservations >= done
-        done = calls - spent.open_reservations
+        assert sent <= spent.calls <= sent + 1
+        sent = spent.calls
+        assert spent.tokens == 2 * (spent.calls - spent.open_reservations) + 3 * spent.open_reservations
+        assert spent.calls - spent.open_reservations >= done
+        done = spent.calls - spent.open_reservations
     assert all(json.loads(line) for line in path.read_text().splitlines())

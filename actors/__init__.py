@@ -16,7 +16,7 @@ A wrapper or a player is one module of its folder, found by its name. Nothing th
 actor does when its policy needs it.
 """
 
-from actors.evaluate import VALIDATION_FIRST, EvaluateConfig, Played, play
+from actors.evaluate import VALIDATION_FIRST, EvaluateConfig, Played
 from actors.rollout import RolloutActor
 from actors.sampling import sample
 from actors.setup import ActorsConfig, ActorSetup
@@ -28,6 +28,5 @@ __all__ = [
     "EvaluateConfig",
     "Played",
     "RolloutActor",
-    "play",
     "sample",
 ]

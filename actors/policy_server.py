@@ -16,7 +16,8 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -37,16 +38,11 @@ PATIENCE_S = 120.0
 Answer = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
-@dataclass
+@dataclass(eq=False)
 class _Call:
     version: int
     asked: Sequence[Asked]
-    answer: Answer | None = None
-    error: Exception | None = None
-
-    @property
-    def done(self) -> bool:
-        return self.answer is not None or self.error is not None
+    answer: Future[Answer] = field(default_factory=Future)
 
 
 class PolicyServer:
@@ -93,12 +89,9 @@ class PolicyServer:
             self._weights.move_to_end(version)
             self._waiting.append(call)
         with self._turn:
-            if not call.done:  # by whoever had the turn before
+            if not call.answer.done():  # by whoever had the turn before
                 self._compute(self._together(call))
-        if call.error is not None:
-            raise call.error
-        assert call.answer is not None
-        return call.answer
+        return call.answer.result()
 
     def heartbeat(self) -> dict[str, Any]:
         """What it has done."""
@@ -125,10 +118,10 @@ class PolicyServer:
             logits, values = self._policy.answer([question for call in calls for question in call.asked])
         except Exception as error:  # each caller is told, whatever it is
             for call in calls:
-                call.error = error
+                call.answer.set_exception(error)
             return
         ends = np.cumsum([len(call.asked) for call in calls])[:-1]
         parts = zip(calls, np.split(logits.numpy(), ends), np.split(values.numpy(), ends), strict=True)
         for call, some, judged in parts:
-            call.answer = some, judged
+            call.answer.set_result((some, judged))
         self._answered, self._batches = self._answered + len(logits), self._batches + 1

@@ -1,7 +1,7 @@
 """Worlds.
 
     make, spec, ids          build a world by id, describe it, list all            (registry)
-    VectorEnv, Chunk, ...    the contract that worlds and engines share            (api)
+    VectorEnv                N episodes of a world; the rest of the contract is    (api)
     knowledge                what a language model may know of a world             (knowledge)
     TextTable                texts as integers                                     (text)
     Part                     the base of every part of the configuration           (config)
@@ -11,20 +11,14 @@
 Worlds, one module or package each: `toy`, `babyai`, `crafter`, `navigation`, `gym` (any registered Gymnasium env).
 """
 
-from envs.api import HELD_OUT_FIRST, Chunk, EnvSpec, Episodes, Field, Summary, Transition, VectorEnv, episode_seed
+from envs.api import HELD_OUT_FIRST, VectorEnv, episode_seed
 from envs.knowledge import knowledge
 from envs.registry import UnknownEnv, families, ids, make, register_all, spec
 from envs.text import TextTable, text_hash
 
 __all__ = [
     "HELD_OUT_FIRST",
-    "Chunk",
-    "EnvSpec",
-    "Episodes",
-    "Field",
-    "Summary",
     "TextTable",
-    "Transition",
     "UnknownEnv",
     "VectorEnv",
     "episode_seed",

@@ -24,13 +24,12 @@ import grpc
 
 from llm_service.door import Door
 from llm_service.errors import Away, Busy, Expired, Refused, ServiceError, UsageError
-from llm_service.proto import llm_pb2, llm_pb2_grpc, wire
+from llm_service.proto import llm_pb2, rpcs, wire
 from llm_service.records import Answer, Ask, Status
 from llm_service.server import guard
 
 T = TypeVar("T")
 WhenAway = Literal["none", "wait", "stop"]
-_generated: Any = llm_pb2_grpc  # it has no types
 _ADDRESS = re.compile(r"unix:.+|\S+:\d+")
 _RPCS = {"generate": "Generate", "score": "Score", "embed": "Embed"}
 
@@ -237,8 +236,7 @@ class Client(Door):
         metadata = [("authorization", f"Bearer {token}")]
         if self.caller:
             metadata.append((wire.CALLER, self.caller))
-        rpcs = _generated.LLMStub(channel)
-        return _Link(address, token, channel, rpcs, tuple(metadata))
+        return _Link(address, token, channel, rpcs.stub(channel), tuple(metadata))
 
 
 def connect(where: str | Path, token: str = "", token_env: str = "CAIRN_LLM_TOKEN", **options: Any) -> Client:

@@ -1,6 +1,5 @@
 """The door that callers use, the same with and without a server between them and the models.
 
-    Service     what answers, on an event loop                       (the server holds one)
     Door        what callers call, from any thread
     Local       a door to a service in this process
                 (a door to a service elsewhere: `llm_service.client.Client`)
@@ -16,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TookTooLong
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,39 +24,14 @@ from llm_service import tasks
 from llm_service.errors import ServiceError
 from llm_service.records import Answer, Ask, Parameters, Status, Verb
 
+if TYPE_CHECKING:
+    from llm_service.pipeline.path import Service
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
 GRACE_S = 5.0
 """How much longer than its deadline a service in this process may take before it is given up."""
-
-
-class Service(Protocol):
-    """What answers. Its coroutines run on one event loop; `peek` and `stats` may be called from any thread."""
-
-    async def ask(self, ask: Ask) -> list[Answer]:
-        """One answer for each item, in order, by the deadline. Raises UsageError: unknown task, bad parameters."""
-
-    def peek(self, ask: Ask) -> list[Answer] | None:
-        """The answers if all are in memory, else None. Raises as `ask` does."""
-
-    def keys(self, ask: Ask) -> list[str]:
-        """Under which the answers of its items are kept."""
-
-    async def submit(self, ask: Ask) -> tuple[list[str], list[Status]]:
-        """Accept durable work: a key and a status for each item."""
-
-    async def fetch(self, keys: list[str], wait_s: float) -> list[Answer]:
-        """Answers of durable work, after waiting at most so long."""
-
-    async def health(self) -> tuple[bool, str]:
-        """Whether it works, and why not."""
-
-    def stats(self) -> dict[str, float]:
-        """Counters and gauges by name."""
-
-    async def close(self) -> None:
-        """Let go of everything."""
 
 
 class Unanswered(ServiceError):

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from llm_service.backends import Backend
 from llm_service.backends.transformers.folder import fingerprint
 from llm_service.config import Part
 from llm_service.errors import BackendError, Unsupported, UsageError
@@ -107,14 +108,12 @@ def embed_one(text: str) -> NDArray[np.float32]:
     return vector
 
 
-class EmbeddingBackend:
+class EmbeddingBackend(Backend):
     """An encoder as a backend of its own, in a thread: the verb `embed` does not wait behind a language model."""
 
     verbs: frozenset[Verb] = frozenset(("embed",))
     max_batch = 64
     concurrency = 1
-    bucket_ratio: float | None = None
-    paid = False
 
     def __init__(self, config: EmbeddingConfig) -> None:
         self._config = config
@@ -145,12 +144,6 @@ class EmbeddingBackend:
 
     def estimate(self, call: Call) -> tuple[int, int]:
         return call.characters // 3 + 1, 0
-
-    def price(self, prompt_tokens: int, completion_tokens: int) -> float:
-        return 0.0
-
-    async def probe(self) -> None:
-        """The model is in this process: nothing can be away."""
 
     async def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)

@@ -1,11 +1,6 @@
 """What can go wrong between a question and its answer: one class for each branch that is treated differently.
 
-    BackendError
-      Transient        worth another try       RateLimited  Overloaded  Unreachable  TimedOut  Garbled
-      Permanent        another try is a waste  QuotaExhausted  Unauthorized  Refused  ContextTooLong  Unsupported
-                                               NotRecorded
-    OutOfBudget, Away, Busy, Expired           said by the service itself, before or instead of a call
-    Malformed                                  said by a task's parser
+What a backend says is a `BackendError`: `Transient` or `Permanent`. The rest is said by the service or a task's parser.
 
 Messages are one sentence that says what, where and what to do, and never hold a prompt or a secret.
 """

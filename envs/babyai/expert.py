@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from envs.babyai.world import DONE, BabyAI
 
 TURN_LEFT = 0
+MOST_ROUNDS = 200
+"""Rounds of planning for one action after which the bot counts as stuck."""
 
 
 class BotStuck(RuntimeError):
@@ -27,27 +29,24 @@ class BotStuck(RuntimeError):
 class _Plan(list[Any]):
     """The bot's stack of subgoals. It is read once per round of replanning, so reading it bounds the rounds."""
 
-    def __init__(self, subgoals: list[Any], limit: int) -> None:
-        super().__init__(subgoals)
-        self.limit = limit
-        self.reads = 0
+    reads = 0
 
     def __getitem__(self, key: SupportsIndex | slice) -> Any:
         self.reads += 1
-        if self.reads > self.limit:
-            raise BotStuck(f"no action after {self.limit} rounds of planning")
+        if self.reads > MOST_ROUNDS:
+            raise BotStuck(f"no action after {MOST_ROUNDS} rounds of planning")
         return super().__getitem__(key)
 
 
 class _Follower:
     """The bot of one episode, and where in it the bot is."""
 
-    def __init__(self, simulator: Any, started: int, step: int, plan_limit: int) -> None:
+    def __init__(self, simulator: Any, started: int, step: int) -> None:
         self.started = started
         self.step = step  # the step that `action` is for
         self.stuck = ""  # why the bot gave up
         self.bot: Any = BabyAIBot(simulator)
-        self.bot.stack = _Plan(self.bot.stack, plan_limit)
+        self.bot.stack = _Plan(self.bot.stack)
         self.action = self._plan(None)
 
     def proceed(self, taken: int) -> None:
@@ -69,17 +68,11 @@ class _Follower:
 class Expert:
     """Near-optimal actions for a `BabyAI` world; also corrects a world that is moved by someone else.
 
-    Args:
-        plan_limit: rounds of planning for one action after which the bot counts as stuck.
-        step_limit: steps of an episode after which it counts as stuck, None for no limit.
-
     Attributes:
         stuck: (global env index, episode, reason) of every episode that the bot gave up.
     """
 
-    def __init__(self, plan_limit: int = 200, step_limit: int | None = None) -> None:
-        self.plan_limit = plan_limit
-        self.step_limit = step_limit
+    def __init__(self) -> None:
         self.stuck: list[tuple[int, int, str]] = []
         self._followers: dict[int, _Follower] = {}
         self._env: BabyAI | None = None
@@ -99,7 +92,7 @@ class Expert:
         follower = self._followers.get(i)
         was_stuck = bool(follower and follower.stuck)
         if follower is None or follower.started != started or step not in (follower.step, follower.step + 1):
-            follower = self._followers[i] = _Follower(simulator, started, step, self.plan_limit)
+            follower = self._followers[i] = _Follower(simulator, started, step)
             was_stuck = False
         elif step == follower.step + 1:
             follower.proceed(taken)
@@ -109,9 +102,7 @@ class Expert:
         return action
 
     def _possible(self, env: BabyAI, follower: _Follower) -> int:
-        """The proposal, if the world has that action and the episode is not over its limit."""
-        if not follower.stuck and self.step_limit is not None and follower.step >= self.step_limit:
-            follower.stuck = f"over {self.step_limit} steps"
+        """The proposal, if the world has that action."""
         action = DONE if follower.stuck else follower.action
         if env.has_action(action):
             return action

@@ -74,12 +74,8 @@ class Local(RoomGridLevel):
         room_size: int = 8,
         **options: Any,
     ) -> None:
-        self.kinds, self.held_out, self.orders, self.extra_objects = (
-            tuple(kinds),
-            held_out,
-            tuple(orders),
-            extra_objects,
-        )
+        self.kinds, self.orders = tuple(kinds), tuple(orders)
+        self.held_out, self.extra_objects = held_out, extra_objects
         self.kind: Kind = self.kinds[0]
         super().__init__(room_size=room_size, num_rows=1, num_cols=2 if "open" in kinds else 1, **options)
 

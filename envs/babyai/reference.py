@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.api import EnvSpec, Observation
-from envs.babyai.grammar import NOTHING, Language
+from envs.babyai.grammar import NOTHING
 from envs.babyai.levels import build
 from envs.babyai.missions import translate
 from envs.babyai.symbols import VIEW
@@ -38,14 +38,10 @@ class SimulatedBabyAI(BabyAI):
         first_index: int = 0,
         *,
         level: str,
-        actions: int = 7,
-        language: Language = "en",
-        fix_captions: bool = False,
         max_steps: int | None = None,
+        **rest: Any,
     ) -> None:
-        super().__init__(
-            env_spec, num_envs, seed, first_index, actions=actions, language=language, fix_captions=fix_captions
-        )
+        super().__init__(env_spec, num_envs, seed, first_index, **rest)
         self.simulators = [build(level, max_steps) for _ in range(num_envs)]
         self.views = Views(num_envs, self.simulators[0].width, self.simulators[0].height)
         self._image = np.zeros((num_envs, VIEW, VIEW, 3), np.uint8)

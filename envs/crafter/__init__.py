@@ -146,13 +146,12 @@ def _rules(name: str, config: Config) -> Rules:
 
 
 def _task(name: str, config: Config) -> Task | None:
-    if config.task is not None:
-        found = task(config.task, _rules(name, config))
-        if not found.parts and (config.subgoals != "none" or config.end_on_success):
-            option = "subgoals" if config.subgoals != "none" else "end_on_success"
-            raise ValueError(f"env.{option}: the task {config.task!r} has no end and no parts; leave it out")
+    found = None if config.task is None else task(config.task, _rules(name, config))
+    if found and found.parts:
         return found
-    if config.subgoals != "none" or config.end_on_success:
-        option = "subgoals" if config.subgoals != "none" else "end_on_success"
+    option = "subgoals" if config.subgoals != "none" else "end_on_success" if config.end_on_success else ""
+    if option and found:
+        raise ValueError(f"env.{option}: the task {config.task!r} has no end and no parts; leave it out")
+    if option:
         raise ValueError(f"env.{option} of crafter/{name} is about a task: name one with env.task, or leave it out")
-    return None
+    return found

@@ -25,7 +25,7 @@ from envs.navigation.captions import words
 from envs.navigation.house import HOUSE, Map, Thing, from_picture, load
 from envs.navigation.knowledge import knowledge
 from envs.navigation.robot import FASTEST, LAYERS, PARAMETERS, SENSORS, TENTHS, WHEELS
-from envs.navigation.scene import Scene, Symbols, Visits
+from envs.navigation.scene import Scene
 from envs.navigation.simulation import free, rollout, simulate
 
 __all__ = [
@@ -35,13 +35,10 @@ __all__ = [
     "PARAMETERS",
     "SENSORS",
     "TENTHS",
-    "WHEELS",
     "Config",
     "Map",
     "Scene",
-    "Symbols",
     "Thing",
-    "Visits",
     "free",
     "from_picture",
     "has",

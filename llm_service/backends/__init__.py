@@ -21,7 +21,7 @@ from llm_service.records import Call, Reply, Verb
 
 
 class Backend(Protocol):
-    """Answers batches of calls."""
+    """Answers batches of calls. Who subclasses it is free of charge, in this process and always well, or says more."""
 
     model: str
     """Which model with which weights answers: part of every key. New weights, new name."""
@@ -31,9 +31,9 @@ class Backend(Protocol):
     """Most calls in one batch."""
     concurrency: int
     """Batches that it serves at once: 1 for a model in this process, many for a hosted one."""
-    bucket_ratio: float | None
+    bucket_ratio: float | None = None
     """In one batch the longest prompt is at most this many times the shortest; None: lengths do not matter."""
-    paid: bool
+    paid: bool = False
     """Whether calls cost money: then they are priced, and embeddings are journalled too."""
 
     async def answer(self, calls: Sequence[Call]) -> list[Reply | BackendError]:
@@ -48,12 +48,15 @@ class Backend(Protocol):
 
     def price(self, prompt_tokens: int, completion_tokens: int) -> float:
         """Dollars."""
+        return 0.0
 
     async def probe(self) -> None:
         """Do a smallest piece of real work, free if there is a free way. Raises BackendError if it does not work."""
+        return None
 
     async def close(self) -> None:
         """Let go of connections and memory."""
+        return None
 
 
 def names() -> list[str]:

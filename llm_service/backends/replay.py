@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from llm_service.backends import Backend
 from llm_service.config import Part
 from llm_service.errors import BackendError, NotRecorded, UsageError
 from llm_service.pipeline.journal import decode, parse
@@ -27,14 +28,12 @@ class Config(Part):
     """Path of the journal, such as runs/NAME/llm/journal.jsonl."""
 
 
-class Replay:
+class Replay(Backend):
     """A recording in memory."""
 
     verbs: frozenset[Verb] = frozenset({"generate", "score", "embed"})
     max_batch = 256
     concurrency = 1
-    bucket_ratio = None
-    paid = False
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -61,15 +60,6 @@ class Replay:
 
     def estimate(self, call: Call) -> tuple[int, int]:
         return 0, 0
-
-    def price(self, prompt_tokens: int, completion_tokens: int) -> float:
-        return 0.0
-
-    async def probe(self) -> None:
-        """Always well."""
-
-    async def close(self) -> None:
-        pass
 
     def _missing(self, call: Call) -> NotRecorded:
         prompt = call.turns[-1][1][:SHOWN] if call.turns else ""

@@ -1,7 +1,7 @@
 """Jobs that outlive processes: asked now, answered when a model can, each exactly once in the books.
 
     submit ──> waiting ──> taken ──> answers   (finish: exactly one answer for each key)
-                  ^          │  └──> dead      (bury: with the reason; revive puts it back)
+                  ^          │  └──> dead      (bury: with the reason)
                   └──────────┘ released, or its consumer went silent for `claim_idle_s`
 
 A job's key is its identity: equal keys are one job for ever. A queue belongs to one model, endpoint and world, so that
@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, TypeAdapter
 
 from llm_service.config import Part
-from llm_service.durable.scripts import BURY, FETCH, FINISH, GROUP, REVIVE, SUBMIT
+from llm_service.durable.scripts import BURY, FETCH, FINISH, GROUP, SUBMIT
 from llm_service.errors import Unreachable
 from llm_service.pipeline.clock import Clock
 from llm_service.records import Answer, Ask, Parameters, Source, Status, Verb
@@ -83,17 +83,6 @@ class Job:
     submitted: float  # seconds since the epoch
     entry: str = ""  # of the stream
     deliveries: int = 0  # how often it was taken, this time included
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """A job that was given up."""
-
-    key: str  # "" if it was not readable
-    reason: str
-    at: float  # seconds since the epoch
-    deliveries: int
-    fields: dict[bytes, bytes]  # of the stream's entry, as they were
 
 
 _JOB = TypeAdapter(Job)
@@ -254,20 +243,6 @@ class Queue:
         numbers = {"waiting": max(0, total - taken), "taken": taken, "oldest": max(0.0, oldest)}
         return {name: float(value) for name, value in (numbers | {"dead": dead, "answers": answers}).items()}
 
-    async def dead_letters(self, count: int = 100) -> list[DeadLetter]:
-        """The newest dead letters, newest first."""
-        async with self._reached():
-            found = await self._redis.xrevrange(self._keys["dead"], count=count)
-        return [_letter(fields) for _, fields in found]
-
-    async def revive(self, keys: Sequence[str]) -> list[Status]:
-        """Put dead jobs back: PENDING, or BUSY (too many wait), or MISSING (not among the dead)."""
-        named = self._named("waiting", "pending", "buried", "dead")
-        async with self._reached(), self._redis.pipeline(transaction=False) as pipe:
-            for key in keys:
-                pipe.eval(REVIVE, len(named), *named, key, self._config.length)
-            return [Status(status) for status in await pipe.execute()]
-
     async def _hand_back(self, jobs: Iterable[Job], idle_ms: int) -> None:
         async with self._reached(), self._redis.pipeline(transaction=False) as pipe:
             for job in jobs:
@@ -343,10 +318,3 @@ def _outcome(answer: bytes | None, grave: bytes | None, pending: bytes | None) -
     if pending is not None:
         return Answer(Status.PENDING, reason="accepted, not answered yet")
     return Answer(Status.MISSING, reason="no job has this key")
-
-
-def _letter(fields: dict[bytes, bytes]) -> DeadLetter:
-    ours = {name: fields[name] for name in (b"reason", b"at", b"deliveries")}
-    rest = {name: value for name, value in fields.items() if name not in ours}
-    key, reason = (value.decode("utf-8", "replace") for value in (rest.get(b"key", b""), ours[b"reason"]))
-    return DeadLetter(key, reason, float(ours[b"at"]), int(ours[b"deliveries"]), rest)

@@ -86,19 +86,4 @@ local grave = redis.call('XADD', dead, '*', 'reason', reason, 'at', at, 'deliver
 if key ~= '' then redis.call('HSET', buried, key, grave .. ' ' .. reason) end
 return 1
 """
-"""Move one entry to the dead letters, unless its job has ended or was put back meanwhile. Returns 1 if moved."""
-
-REVIVE = f"""
-local waiting, pending, buried, dead = unpack(KEYS)
-local key, length = ARGV[1], tonumber(ARGV[2])
-local grave = redis.call('HGET', buried, key)
-if not grave then return {Status.MISSING} end
-if redis.call('XLEN', waiting) >= length then return {Status.BUSY} end
-grave = string.match(grave, '^%S+')
-local fields = redis.call('XRANGE', dead, grave, grave)[1][2]
-redis.call('XDEL', dead, grave)
-redis.call('HDEL', buried, key)
-redis.call('HSET', pending, key, redis.call('XADD', waiting, '*', unpack(fields, 7)))
-return {Status.PENDING}
-"""
-"""Put one dead job back, as it was. Returns a Status."""
+"""Move one entry to the dead letters, unless its job has ended meanwhile. Returns 1 if moved."""

@@ -214,7 +214,7 @@ class Batcher:
         try:
             while not condition() and not any(timer.done() for timer in timers):
                 self._changed.clear()
-                change = asyncio.ensure_future(self._wait())
+                change = asyncio.ensure_future(self._changed.wait())
                 try:
                     await asyncio.wait({change, *timers}, return_when=asyncio.FIRST_COMPLETED)
                 finally:
@@ -222,9 +222,6 @@ class Batcher:
         finally:
             for timer in timers:
                 timer.cancel()
-
-    async def _wait(self) -> None:
-        await self._changed.wait()
 
     def _served(self, task: asyncio.Task[None]) -> None:
         self._serving.discard(task)

@@ -73,7 +73,6 @@ class Scorer:
         model: Any,
         tokenizer: Any = None,
         *,
-        temperature: float = 1.0,
         context: int | None = None,
         budget: int | None = None,
         padding: float = 0.125,
@@ -84,7 +83,6 @@ class Scorer:
         Args:
             model: as loaded by transformers, on its device and in its dtype; from its logits on, all is float32.
             tokenizer: its tokenizer; None if only token ids are scored.
-            temperature: above 0; logits are divided by it.
             context: longest prompt with a candidate, in tokens; None: what the model says.
             budget: most tokens of a micro-batch, padding included, which is what gradients hold in memory; None: on CPU
                 2048 (decoder-only: 256), elsewhere 8192.
@@ -102,7 +100,6 @@ class Scorer:
             )
         self.model = model
         self.version = 0
-        self.temperature = temperature
         self._raw = raw
         self.boundary = None if tokenizer is None else Boundary(tokenizer, seq2seq)
         budget = budget or (8192 if model.device.type != "cpu" else 2048 if seq2seq else 256)
@@ -226,8 +223,6 @@ class Scorer:
         where = np.stack([rows, np.concatenate([t.nodes for t in tries]), np.concatenate([t.labels for t in tries])])
         row, node, label = torch.from_numpy(where).to(logits.device)
         logits = logits.float()
-        if self.temperature != 1.0:
-            logits = logits / self.temperature
         edges = logits[row, node, label]
         if not self._raw:
             edges = edges - logits.logsumexp(-1)[row, node]
@@ -276,7 +271,7 @@ class Scorer:
 
     def _alone(self, prompt: Tokens, candidate: Tokens) -> Tensor:
         """Score of one candidate by the model's own forward."""
-        logits = self._network.plain(prompt, candidate).float() / self.temperature
+        logits = self._network.plain(prompt, candidate).float()
         return (logits if self._raw else logits.log_softmax(-1))[range(len(candidate)), candidate].sum()
 
 

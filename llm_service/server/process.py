@@ -21,7 +21,7 @@ from llm_service.server import guard
 from llm_service.server.config import ServerConfig
 
 if TYPE_CHECKING:
-    from llm_service.door import Service
+    from llm_service.pipeline.path import Service
     from llm_service.server.servicer import Servicer
 
 
@@ -60,16 +60,15 @@ class Server:
     async def _start(self) -> str:
         import grpc
 
-        from llm_service.proto import llm_pb2_grpc
+        from llm_service.proto import rpcs
         from llm_service.server.servicer import Guard, Servicer
 
         config = self._config
-        generated: Any = llm_pb2_grpc  # it has no types
         guards = [Guard(self._token())]
         credentials = self._credentials() if config.tls_certificate else None
         self._servicer = Servicer(self._service, config, self._backend)
         self._grpc = grpc.aio.server(interceptors=guards, options=self._options())
-        generated.add_LLMServicer_to_server(self._servicer, self._grpc)
+        rpcs.serve(self._servicer, self._grpc)
         try:
             if credentials is not None:
                 port = self._grpc.add_secure_port(config.listen, credentials)

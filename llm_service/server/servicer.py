@@ -13,17 +13,19 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError
 
-from llm_service.door import Service
 from llm_service.errors import Away, Busy, Refused, ServiceError, UsageError, place
 from llm_service.proto import llm_pb2, wire
 from llm_service.records import Ask, Lane, Status, Verb
 from llm_service.server import guard
 from llm_service.server.config import ServerConfig
+
+if TYPE_CHECKING:
+    from llm_service.pipeline.path import Service
 
 T = TypeVar("T")
 _log = logging.getLogger("llm_service")

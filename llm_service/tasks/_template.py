@@ -10,8 +10,9 @@ The brackets from which chat formats build their control tokens become round one
 from __future__ import annotations
 
 import string
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from llm_service.records import Turn, digest
 from llm_service.tasks._inputs import tidy
@@ -27,6 +28,11 @@ _ROUND = str.maketrans("<>[]{}`", "()()()'")
 def quote(texts: Iterable[str]) -> str:
     """Untrusted texts as lines of data."""
     return "\n".join(f"| {tidy(text).translate(_ROUND)}" for text in texts) or "| (nothing)"
+
+
+def only(values: Sequence[Any], inputs: Any) -> Any:
+    """`combine` of a task with one call: its value."""
+    return values[0]
 
 
 def about(world: World) -> str:

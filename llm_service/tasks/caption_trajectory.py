@@ -9,7 +9,6 @@ Requests and narratives hold no digits: they speak of things, not of steps and c
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -17,11 +16,12 @@ from llm_service.errors import Malformed
 from llm_service.records import Call, Parameters, Reply
 from llm_service.tasks._grammar import PUNCTUATION, after
 from llm_service.tasks._inputs import TrajectoryInputs
-from llm_service.tasks._template import STOP, Template, about, quote
+from llm_service.tasks._template import STOP, Template, about, only, quote
 from llm_service.world import World
 
 _TEMPLATE = Template("caption_trajectory.v1")
 VERSION = _TEMPLATE.version
+combine = only
 
 MAX_WORDS = 60
 MAX_CHARACTERS = 600
@@ -55,11 +55,6 @@ def parse(reply: Reply, inputs: Inputs, index: int, world: World) -> dict[str, A
     if wrong:
         raise Malformed(f'expected one line "caption: " and 1 to {MAX_WORDS} words, but {wrong}')
     return {"caption": caption}
-
-
-def combine(values: Sequence[Any], inputs: Inputs) -> Any:
-    """The only value."""
-    return values[0]
 
 
 def _wrong(caption: str, inputs: Inputs, world: World) -> str:

@@ -6,7 +6,7 @@ Value: {"scores": {criterion: 0..10}, "overall": 0..10, "reason": plain text of 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
@@ -15,11 +15,12 @@ from llm_service.errors import Malformed
 from llm_service.records import Call, Parameters, Reply
 from llm_service.tasks._grammar import MAX_REPLY, fold, plain
 from llm_service.tasks._inputs import Phrase, Said, TrajectoryInputs
-from llm_service.tasks._template import STOP, Template, about, quote
+from llm_service.tasks._template import STOP, Template, about, only, quote
 from llm_service.world import World
 
 _TEMPLATE = Template("judge_trajectory.v1")
 VERSION = _TEMPLATE.version
+combine = only
 
 MOST = 10
 MAX_REASON = 500
@@ -63,11 +64,6 @@ def parse(reply: Reply, inputs: Inputs, index: int, world: World) -> dict[str, A
         'expected one JSON object {"scores": {"<criterion>": points, ...}, "overall": points, "reason": "..."} '
         f"with every criterion of the rubric and whole points from 0 to {MOST}"
     )
-
-
-def combine(values: Sequence[Any], inputs: Inputs) -> Any:
-    """The only value."""
-    return values[0]
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:

@@ -10,7 +10,7 @@ Value: {"goals": [up to `limit`, each once, in the model's order], "dropped": bu
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import islice
 from typing import Annotated, Any, Self
 
@@ -20,11 +20,12 @@ from llm_service.errors import Malformed
 from llm_service.records import Call, Parameters, Reply
 from llm_service.tasks._grammar import bare, fold, goals_of, lines
 from llm_service.tasks._inputs import Bag, Phrase, TaskInputs, is_phrase
-from llm_service.tasks._template import STOP, Template, about, quote
+from llm_service.tasks._template import STOP, Template, about, only, quote
 from llm_service.world import World
 
 _TEMPLATE = Template("suggest_goals.v1")
 VERSION = _TEMPLATE.version
+combine = only
 
 MAX_LINES = 200  # of a reply that are read
 
@@ -103,11 +104,6 @@ def parse(reply: Reply, inputs: Inputs, index: int, world: World) -> dict[str, A
     if not understood:
         raise Malformed(f'expected one line for each goal, "- " and a goal that is {taken}, or the line "- nothing"')
     return {"goals": goals[: inputs.limit], "dropped": dropped}
-
-
-def combine(values: Sequence[Any], inputs: Inputs) -> Any:
-    """The only value."""
-    return values[0]
 
 
 def _acceptor(inputs: Inputs, world: World) -> tuple[Callable[[str, bool], str | None], str]:

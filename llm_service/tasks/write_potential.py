@@ -10,7 +10,6 @@ Value: {"code": the program in normal form, "hash": its content hash}
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from pydantic import Field
@@ -20,11 +19,12 @@ from llm_service.records import Call, Parameters, Reply, digest
 from llm_service.sandbox.grammar import MAX_CHARACTERS, CodeRefused, normalise
 from llm_service.tasks._grammar import MAX_REPLY
 from llm_service.tasks._inputs import Said, TaskInputs, Texts
-from llm_service.tasks._template import Template, about, quote
+from llm_service.tasks._template import Template, about, only, quote
 from llm_service.world import World
 
 _TEMPLATE = Template("write_potential.v1")
 VERSION = _TEMPLATE.version
+combine = only
 
 _FENCES = ("```python", "```py", "```python3", "```")
 _FORM = "expected exactly one fenced python block with one function potential(observation)"
@@ -70,8 +70,3 @@ def parse(reply: Reply, inputs: Inputs, index: int, world: World) -> dict[str, A
     except CodeRefused as refused:
         raise Malformed(f"{_FORM} of at most {MAX_CHARACTERS} characters, but {refused}") from None
     return {"code": code, "hash": digest(code)}
-
-
-def combine(values: Sequence[Any], inputs: Inputs) -> Any:
-    """The only value."""
-    return values[0]

@@ -192,12 +192,12 @@ def test_scores_depend_on_the_prompt(built, name):
     assert float((one - two).abs().max()) > 1e-3
 
 
-def test_temperature_and_normalisation(built):
+def test_normalisation(built):
     model, questions = built("gpt2"), example()
     with torch.no_grad():
-        found = Scorer(model, temperature=2.5).score_tokens(questions, "tokens").scores
+        found = Scorer(model).score_tokens(questions, "tokens").scores
         for ours, (prompt, candidates) in zip(found, questions, strict=True):
-            expected = [naive(model, prompt, c, 2.5) / len(c) for c in candidates]
+            expected = [naive(model, prompt, c) / len(c) for c in candidates]
             torch.testing.assert_close(ours, torch.stack(expected), rtol=1e-5, atol=1e-5)
 
 

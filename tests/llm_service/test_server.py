@@ -15,7 +15,7 @@ import pytest
 
 from llm_service.client import Client, Tls, connect
 from llm_service.errors import UsageError
-from llm_service.proto import llm_pb2, llm_pb2_grpc
+from llm_service.proto import llm_pb2, rpcs
 from llm_service.records import Ask, Status
 from llm_service.server import guard
 from llm_service.server.config import ServerConfig
@@ -32,7 +32,7 @@ def _no_token_around(monkeypatch):
 
 def raw(address):
     """A stub that sends what it is told, without the client's care."""
-    return llm_pb2_grpc.LLMStub(grpc.insecure_channel(address, [("grpc.max_send_message_length", -1)]))
+    return rpcs.stub(grpc.insecure_channel(address, [("grpc.max_send_message_length", -1)]))
 
 
 def bearer(running):

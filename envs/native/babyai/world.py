@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.api import EnvSpec, Observation
-from envs.babyai.grammar import Language
 from envs.babyai.levels import build
 from envs.babyai.symbols import VIEW
 from envs.babyai.world import DONE, DRAWN_FIRST, BabyAI
@@ -39,7 +38,7 @@ class NativeBabyAI(BabyAI):
     """N worlds of one level.
 
     Args:
-        env_spec, num_envs, seed, first_index, actions, language, fix_captions: as `BabyAI`.
+        env_spec, num_envs, seed, first_index, rest: as `BabyAI`.
         level, max_steps: as `envs.babyai.levels.build`.
         levels: which seeds follow each other, see the module.
         level_workers: processes that run Minigrid's generator ahead of time.
@@ -57,16 +56,12 @@ class NativeBabyAI(BabyAI):
         first_index: int = 0,
         *,
         level: str,
-        actions: int = 7,
-        language: Language = "en",
-        fix_captions: bool = False,
         max_steps: int | None = None,
         levels: Levels = "exact",
         level_workers: int = 0,
+        **rest: Any,
     ) -> None:
-        super().__init__(
-            env_spec, num_envs, seed, first_index, actions=actions, language=language, fix_captions=fix_captions
-        )
+        super().__init__(env_spec, num_envs, seed, first_index, **rest)
         simulator = build(level, max_steps)
         self.rows = empty_rows(num_envs, simulator.width, simulator.height)
         self._level, self._max_steps = level, max_steps
@@ -78,8 +73,9 @@ class NativeBabyAI(BabyAI):
             warnings.warn(text, stacklevel=3)
         self._starts_carrying = bool(getattr(simulator, "start_carrying", False))
         self._limit = np.zeros(num_envs, np.int32)
-        self._missions = Missions(self.texts, language)
-        self._captions = Captions(self.texts, language, fix_captions) if "caption" in env_spec.fields else None
+        self._missions = Missions(self.texts, self.language)
+        captioned = "caption" in env_spec.fields
+        self._captions = Captions(self.texts, self.language, self.fix_captions) if captioned else None
         self._mission = np.zeros(num_envs, np.int32)
         self._all = np.arange(num_envs)
         self._shadows: dict[int, tuple[int, int, Any]] = {}  # env -> (episode begun, step, its Minigrid environment)

@@ -29,6 +29,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BeforeValidator, Field
 
+from llm_service.backends import Backend
 from llm_service.backends.openai.protocol import count, document, plain, refusal, tail
 from llm_service.config import Part
 from llm_service.errors import BackendError, Garbled, Refused, TimedOut, Unreachable, UsageError
@@ -163,12 +164,11 @@ def spoken(text: str, stop: Sequence[str], max_tokens: int) -> tuple[str, bool]:
     return "".join(pieces[:max_tokens]), len(pieces) <= max_tokens
 
 
-class Faulty:
+class Faulty(Backend):
     """Answers in this process. `calls` counts what was asked; nothing is asked twice unseen."""
 
     model = "faulty"
     verbs: frozenset[Verb] = frozenset({"generate", "score", "embed"})
-    bucket_ratio = None
 
     def __init__(self, config: Config, clock: Clock | None = None) -> None:
         self._config, self._clock = config, clock or Clock()
@@ -197,12 +197,6 @@ class Faulty:
 
     def price(self, prompt_tokens: int, completion_tokens: int) -> float:
         return (prompt_tokens + completion_tokens) * self._config.dollars_per_million_tokens / 1e6
-
-    async def probe(self) -> None:
-        """Always well: the script is for calls."""
-
-    async def close(self) -> None:
-        pass
 
 
 def _outcome(step: Step, call: Call) -> Reply | BackendError:

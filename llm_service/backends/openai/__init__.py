@@ -19,6 +19,7 @@ from urllib.parse import SplitResult
 
 import numpy as np
 
+from llm_service.backends import Backend
 from llm_service.backends.openai.config import Config, address, endpoint, loopback, secret, secrets
 from llm_service.backends.openai.protocol import (
     count,
@@ -52,10 +53,8 @@ TOP = 20
 """Most probable first tokens that a chat server can be asked for."""
 
 
-class OpenAI:
+class OpenAI(Backend):
     """One server and model. Belongs to one event loop."""
-
-    bucket_ratio = None
 
     def __init__(self, config: Config, url: SplitResult, key: str | None) -> None:
         import openai

@@ -21,6 +21,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
+from llm_service.backends import Backend
 from llm_service.backends.scripted.script import Chance, Script
 from llm_service.config import Part
 from llm_service.errors import BackendError, Unsupported
@@ -63,11 +64,10 @@ class Config(Part):
         return self
 
 
-class Scripted:
+class Scripted(Backend):
     """A `Backend` that needs nothing but the world's description."""
 
     verbs: frozenset[Verb] = frozenset({"generate", "score"})
-    bucket_ratio: float | None = None
 
     def __init__(self, config: Config, world: World) -> None:
         said = config.model_dump_json(include={"seed", *RATES})
@@ -120,9 +120,6 @@ class Scripted:
     async def probe(self) -> None:
         """One answer, without its latency."""
         self._reply(Call("generate", (("user", "What do you see?"),)))
-
-    async def close(self) -> None:
-        """Nothing is held."""
 
 
 def make(config: Config, world: World) -> Scripted:

@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from llm_service.backends import Backend
 from llm_service.backends.transformers.folder import check as check_folder
 from llm_service.backends.transformers.folder import content, fingerprint, padding_token, read
 from llm_service.config import Part
@@ -76,13 +77,12 @@ def make(config: Config, world: World) -> LocalModel:
     return LocalModel(config)
 
 
-class LocalModel:
-    """A `Backend` around one model."""
+class LocalModel(Backend):
+    """Around one model."""
 
     verbs: frozenset[Verb] = frozenset({"generate", "score", "embed"})
     concurrency = 1
-    bucket_ratio: float | None = 2.0
-    paid = False
+    bucket_ratio = 2.0
 
     def __init__(self, config: Config) -> None:
         import torch
@@ -116,9 +116,6 @@ class LocalModel:
         characters = call.characters + sum(map(len, call.candidates))
         most = call.parameters.max_tokens if call.verb == "generate" else 0
         return characters // 3 + 8 * (len(call.turns) + len(call.candidates)), most
-
-    def price(self, prompt_tokens: int, completion_tokens: int) -> float:
-        return 0.0
 
     async def probe(self) -> None:
         await self._do(self._embed, [Call("embed", (("user", "ready"),))])

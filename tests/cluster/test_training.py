@@ -11,7 +11,7 @@ import pytest
 
 import envs
 from cluster import run as controller
-from cluster.config.tree import compose
+from cluster.config.tree import compose, update
 from cluster.runs.supply import assert_resumable
 from learner import checkpoint
 from llm_service.errors import UsageError
@@ -163,11 +163,14 @@ def test_a_run_of_older_code_is_refused_with_the_commit_that_can_finish_it(tmp_p
     manifest = json.loads((folder.path / "manifest.json").read_text())
     found = checkpoint.latest(folder.checkpoints)
     assert_resumable(asked, folder, found)
+    more = update(asked, ["learner.env_steps=128"])
+    assert_resumable(more, folder, found)
     actors = found.arrays["actors"] | {"0/goals.reached": np.zeros(2)}
     older = dataclasses.replace(found, arrays=found.arrays | {"actors": actors})
     told = f"begun by older code, whose actors kept goals.reached .* finish it with commit {manifest['commit']}$"
+    assert_resumable(asked, folder, older)  # it has learned all that it should
     with pytest.raises(UsageError, match=told):
-        assert_resumable(asked, folder, older)
+        assert_resumable(more, folder, older)
 
 
 def test_resume_refuses_what_would_make_it_another_experiment(tmp_path, timeless):

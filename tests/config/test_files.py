@@ -154,6 +154,20 @@ def test_a_damaged_file_is_one_sentence(tmp_path, text, sentence):
         load(tmp_path / "config.yaml")
 
 
+def test_a_file_of_other_code_is_refused_in_one_sentence_with_the_commit(tmp_path):
+    save(BASE, tmp_path / "config.yaml")
+    tree = yaml.safe_load((tmp_path / "config.yaml").read_text()) | {"goals": {"source": "none"}}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(tree))
+    (tmp_path / "manifest.json").write_text('{"commit": "abc123"}')
+    with pytest.raises(ConfigError) as refused:
+        load(tmp_path / "config.yaml")
+    key, hint = "unknown key goals.source in ", "did you mean method.goals.source?"
+    assert str(refused.value).startswith(
+        f"{key}{tmp_path / 'config.yaml'}: {hint} Other code wrote it: go on with that"
+    )
+    assert "by commit abc123" in str(refused.value)
+
+
 def test_a_file_from_before_a_key_existed_takes_its_default(tmp_path):
     save(BASE, tmp_path / "config.yaml")
     tree = yaml.safe_load((tmp_path / "config.yaml").read_text())

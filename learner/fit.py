@@ -66,7 +66,7 @@ def assert_suits(store: EpisodeStore, fields: Mapping[str, Field], spec: EnvSpec
     if not store.steps:
         raise StoreError(f"{store.folder} holds no steps: collect more episodes, or also those that were not solved")
     if held_out(store.seed, config.validation).all():
-        raise StoreError(f"{store.folder} holds {len(store)} episodes, all for validation: lower fit.validation")
+        raise StoreError(f"{store.folder} holds {len(store)} episodes, all for validation: lower method.fit.validation")
 
 
 def forward(policy: AnyPolicy, store: EpisodeStore, rows: Steps) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
@@ -89,7 +89,7 @@ def forward(policy: AnyPolicy, store: EpisodeStore, rows: Steps) -> Iterator[tup
 class Fitter(Supervised):
     """One rank. Its accuracy is the share of actions that were the most probable."""
 
-    RATE: ClassVar[str] = "fit.learning_rate"
+    RATE: ClassVar[str] = "method.fit.learning_rate"
 
     def __init__(self, setup: FitSetup, rank: int = 0, address: str | None = None) -> None:
         torch.set_num_threads(setup.learner.threads)

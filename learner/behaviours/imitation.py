@@ -105,7 +105,7 @@ class SequenceFitter(Supervised):
         ValueError: the model cannot be built.
     """
 
-    RATE: ClassVar[str] = "the learning_rate"
+    RATE: ClassVar[str] = "method.sequence.learning_rate"
 
     def __init__(self, setup: SequenceSetup, rank: int = 0, address: str | None = None) -> None:
         torch.set_num_threads(setup.learner.threads)

@@ -94,7 +94,7 @@ class Columns:
         if (lanes, rows) != (self.lanes, self.length):
             raise ReplayError(
                 f"{self.folder} keeps {lanes} envs of {rows:,} rows each, not {self.lanes} of {self.length:,}: resume "
-                f"with the dqn.capacity that the run had{self._or_afresh}"
+                f"with the learner.dqn.capacity that the run had{self._or_afresh}"
             )
         for name, size in self._files(layout).items():
             file = path.with_name(name)
@@ -170,7 +170,7 @@ class Columns:
             shutil.rmtree(folder, ignore_errors=True)
             raise ReplayError(
                 f"no room for a replay of {_size(needed)} in {folder}, where {_size(free)} are free ({error.strerror}):"
-                " lower dqn.capacity, choose another run.folder, or learner.dqn.keep=memory"
+                " lower learner.dqn.capacity, choose another run.folder, or learner.dqn.keep=memory"
             ) from None
         (folder / TEXTS).touch()
         columns = [[name, kind, list(shape)] for name, (kind, shape) in layout.items()]

@@ -92,7 +92,7 @@ def check_dqn(config: Configuration, spec: EnvSpec) -> None:
         )
     if dqn.reinit and dqn.fit == "train_all":
         raise ValueError(
-            "learner.dqn.reinit=true draws layers of a finished policy anew: dqn.fit=linear or critic says which"
+            "learner.dqn.reinit=true draws layers of a policy anew: learner.dqn.fit=linear or critic says which"
         )
     if dqn.fit != "train_all" and not config.from_:
         raise ValueError(

@@ -103,7 +103,7 @@ def test_no_room_is_told_before_a_step_is_learned(tmp_path, capsys):
     code, sentence = command(capsys, "run", *words, f"run.folder={tmp_path}", "run.name=r", "learner.dqn.capacity=1e14")
     assert code == 2
     assert "no room for a replay of " in sentence
-    assert "lower dqn.capacity, choose another run.folder, or learner.dqn.keep=memory" in sentence
+    assert "lower learner.dqn.capacity, choose another run.folder, or learner.dqn.keep=memory" in sentence
     assert not (tmp_path / "r/replay/rank-0").exists()
     assert controller.resume(tmp_path / "r", ["learner.dqn.capacity=1600"], True) == 0
 

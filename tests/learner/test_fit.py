@@ -211,7 +211,7 @@ def test_micro_batches_of_a_language_policy_add_up(tmp_path):
     [
         (SPEC.fields | {"caption": Field("text")}, {}, "does not hold 'caption' as the policy reads it, but position,"),
         (SPEC.fields | {"position": Field("category", size=4)}, {}, "does not hold 'position' as the policy reads it"),
-        ({}, {"validation": 1.0}, "holds 40 episodes, all for validation: lower fit.validation"),
+        ({}, {"validation": 1.0}, "holds 40 episodes, all for validation: lower method.fit.validation"),
     ],
 )
 def test_what_does_not_fit_is_one_sentence(store, fields, config, sentence):

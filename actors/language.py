@@ -15,7 +15,6 @@ PAUSE_S = 1.0
 PASSING = (Status.AWAY, Status.BUSY)
 """Failures after which the same question may be answered."""
 
-
 WhenAway = Literal["none", "cached", "wait", "stop"]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from actors.players import Acted
 from envs.api import Episodes, Observation, Transition
 
 
@@ -38,22 +39,10 @@ class Record:
         self.final_obs: list[Observation] = []
         self.episodes: list[Episodes] = []
 
-    def add(
-        self,
-        t: int,
-        action: NDArray[np.int64],
-        log_prob: NDArray[np.float32],
-        value: NDArray[np.float32],
-        episode: NDArray[np.int64],
-        transition: Transition,
-        memory: NDArray[Any] | None,
-    ) -> None:
-        """Step t.
-
-        episode: counters of the episodes that the actions belong to.
-        memory: what the policy remembers after them.
-        """
-        self.action[t], self.log_prob[t], self.value[t], self.episode[t] = action, log_prob, value, episode
+    def add(self, t: int, acted: Acted, episode: NDArray[np.int64], transition: Transition) -> None:
+        """Step t; `episode`: counters of the episodes that the actions belong to."""
+        self.action[t], self.log_prob[t], self.value[t], memory = acted
+        self.episode[t] = episode
         self.reward[t], self.terminated[t] = transition.reward, transition.terminated
         self.truncated[t] = transition.truncated
         for name, reward in transition.rewards.items():

@@ -129,16 +129,16 @@ class RolloutActor:
         policy_seconds = 0.0
         for t in range(length):
             clock = time.perf_counter()
-            action, log_prob, value, memory = self.player.act(self.obs, self.memory, random[t])
+            acted = self.player.act(self.obs, self.memory, random[t])
             policy_seconds += time.perf_counter() - clock
             episode = self.env.episode
-            transition = self.env.advance(action)
+            transition = self.env.advance(acted.action)
             self.player.observe(transition)
-            record.add(t, action, log_prob, value, episode, transition, memory)
+            record.add(t, acted, episode, transition)
             self.obs = transition.obs
-            self.memory = memory
-            if memory is not None and len(transition.final_index):
-                self.memory = memory.copy()
+            self.memory = acted.state
+            if self.memory is not None and len(transition.final_index):
+                self.memory = self.memory.copy()
                 self.memory[transition.final_index] = 0
         self._enter("pack", policy=policy_seconds, **self.env.seconds())
         record.value[length] = self.player.value(self.obs, self.memory)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 
 from actors.language import PASSING, PAUSE_S
 from learner.goals import GoalsConfig
@@ -29,14 +28,6 @@ PATIENCE_S = 240.0
 Goals = tuple[str, ...]
 
 
-@dataclass
-class _Request:
-    """Situations under way, and for each how many of the answers are its."""
-
-    situations: list[str]
-    answers: Future[list[Answer]]
-
-
 class Suggestions:
     """What a language model suggests in each situation.
 
@@ -50,7 +41,7 @@ class Suggestions:
     def __init__(self, door: Door, config: GoalsConfig, goals: Sequence[str], stop: bool) -> None:
         self.door, self.config, self.goals, self.stop = door, config, tuple(goals), stop
         self._waiting: dict[str, None] = {}  # in the order they came
-        self._under_way: list[_Request] = []
+        self._under_way: dict[Future[list[Answer]], list[str]] = {}  # what is asked, and about which situations
         self._pause_until = 0.0
         self._trouble = "it is slow"
 
@@ -68,9 +59,8 @@ class Suggestions:
             UsageError: it cannot be asked like this.
         """
         found: dict[str, Goals] = {}
-        for request in [request for request in self._under_way if request.answers.done()]:
-            self._under_way.remove(request)
-            found |= self._read(request)
+        for answers in [answers for answers in self._under_way if answers.done()]:
+            found |= self._read(self._under_way.pop(answers), answers.result())
         self._send()
         return found
 
@@ -87,7 +77,7 @@ class Suggestions:
             if time.monotonic() > ends:
                 raise AwayTooLong(f"the language model suggested no goals for {PATIENCE_S:.0f} s: {self._trouble}")
             if self._under_way:
-                self._under_way[0].answers.exception()  # waits; `poll` reads it
+                next(iter(self._under_way)).exception()  # waits; `poll` reads it
             else:
                 time.sleep(max(0.0, self._pause_until - time.monotonic()))
             if came := self.poll():
@@ -98,7 +88,7 @@ class Suggestions:
     def _send(self) -> None:
         if self._waiting and len(self._under_way) < UNDER_WAY and time.monotonic() >= self._pause_until:
             situations, self._waiting = list(self._waiting), {}
-            self._under_way.append(_Request(situations, self.door.later(self._question, situations)))
+            self._under_way[self.door.later(self._question, situations)] = situations
 
     def _question(self, situations: Sequence[str]) -> list[Answer]:
         """Answers about each situation: one each, or one for each goal of the world, side by side."""
@@ -115,12 +105,11 @@ class Suggestions:
             ],
         )
 
-    def _read(self, request: _Request) -> dict[str, Goals]:
+    def _read(self, situations: Sequence[str], answers: Sequence[Answer]) -> dict[str, Goals]:
         """What was answered; situations without an answer are put back."""
-        answers = request.answers.result()
-        each = len(answers) // len(request.situations)
+        each = len(answers) // len(situations)  # for each of them
         found: dict[str, Goals] = {}
-        for i, situation in enumerate(request.situations):
+        for i, situation in enumerate(situations):
             own = answers[i * each : (i + 1) * each]
             if any(self._must_be_asked_again(answer) for answer in own):
                 self._waiting[situation] = None

@@ -31,7 +31,6 @@ from llm_service.server import guard
 T = TypeVar("T")
 WhenAway = Literal["none", "wait", "stop"]
 _ADDRESS = re.compile(r"unix:.+|\S+:\d+")
-_RPCS = {"generate": "Generate", "score": "Score", "embed": "Embed"}
 
 
 class ServiceAway(Away):
@@ -99,7 +98,7 @@ class Client(Door):
 
     def answer(self, ask: Ask) -> list[Answer]:
         def send(part: Ask, until: float) -> list[Answer]:
-            message = self._call(_RPCS[part.verb], wire.request(part), until)
+            message = self._call(part.verb.capitalize(), wire.request(part), until)
             return wire.read_answers(message, len(part.contents))
 
         return self._in_parts(ask, time.monotonic() + ask.deadline, send, _failed)

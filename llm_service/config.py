@@ -1,5 +1,6 @@
 """The base of every configuration part of the service: strict, frozen, no unknown keys, fields with a text below."""
 
+import ipaddress
 import re
 from typing import Any
 
@@ -29,3 +30,11 @@ def variable(key: str, name: Any) -> str:
             "and name that here"
         )
     return name
+
+
+def this_machine(host: str) -> bool:
+    """Whether a host is this machine, by its name alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TookTooLong
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -38,7 +39,7 @@ class Unanswered(ServiceError):
     """There is no answer, where a caller asked for the bare values."""
 
 
-class Door(ABC):
+class Door(AbstractContextManager["Door"]):
     """What callers call, from any thread. Usable in a `with` statement.
 
     Args:
@@ -137,9 +138,6 @@ class Door(ABC):
     def close(self) -> None:
         """End the door. What is under way gets AWAY answers."""
         self._threads.shutdown(wait=False, cancel_futures=True)
-
-    def __enter__(self) -> Door:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()

@@ -117,7 +117,6 @@ class EmbeddingBackend(Backend):
 
     def __init__(self, config: EmbeddingConfig) -> None:
         self._config = config
-        self._folder = config.folder
         if config.folder and not Path(config.folder, "config.json").is_file():
             raise UsageError(f"llm.embedding.folder: {config.folder} is not a model folder: it has no config.json")
         folder = Path(config.folder).resolve()
@@ -126,8 +125,8 @@ class EmbeddingBackend(Backend):
 
     @functools.cached_property
     def _encoder(self) -> Encoder:
-        if self._folder or self._config.device != "cpu":
-            return Encoder(self._folder or minilm_folder(), self._config.device)
+        if self._config.folder or self._config.device != "cpu":
+            return Encoder(self._config.folder or minilm_folder(), self._config.device)
         return _minilm()
 
     async def answer(self, calls: Sequence[Call]) -> list[Reply | BackendError]:

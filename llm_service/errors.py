@@ -1,7 +1,5 @@
 """What can go wrong between a question and its answer: one class for each branch that is treated differently.
 
-What a backend says is a `BackendError`: `Transient` or `Permanent`. The rest is said by the service or a task's parser.
-
 Messages are one sentence that says what, where and what to do, and never hold a prompt or a secret.
 """
 

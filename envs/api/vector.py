@@ -296,4 +296,4 @@ class VectorEnv(GymnasiumFace):
         return {}
 
     def finish(self, chunk: Chunk) -> None:
-        """A chunk was played, and leaves."""
+        """A chunk was played, and leaves. A wrapper that pays by the chunk adds its reward column here."""

@@ -2,19 +2,18 @@
 
     wrapper.advance(actions) ──> world.advance(actions) ──> Transition ──> the wrapper adds its own ──> Transition
 
-A wrapper has the face of a world (`begin`, `advance`, `state`, `restore`), says for itself what it changes, and hands
-everything else on. It may add observation fields (also to `final_obs`), reward columns (`Transition.rewards`), the
-status of a language model, fields of `Episodes`, and numbers for `report`. So whoever plays knows one env.
+A wrapper has the face of a world (`begin`, `advance`, `state`, `restore`, `finish`), says for itself what it changes,
+and hands everything else on. Its `begin` may wait for a language model. It may add observation fields (also to
+`final_obs`), reward columns (`Transition.rewards`), the status of a language model, fields of `Episodes`, and numbers
+for `report`. So whoever plays knows one env.
 """
 
 from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-import numpy as np
 from numpy.typing import NDArray
 
-from envs.api.records import Chunk, Observation, Transition
 from envs.api.vector import VectorEnv
 
 DenseEnv: TypeAlias = "VectorEnv | Wrapper"
@@ -35,30 +34,6 @@ class Wrapper:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.env, name)
-
-    def begin(self, seeds: NDArray[np.int64] | None = None) -> Observation:
-        """Start the next episode in every env, as `VectorEnv.begin`. May wait for a language model."""
-        return self.env.begin(seeds)
-
-    def advance(self, actions: NDArray[Any]) -> Transition:
-        """Step every env once, as `VectorEnv.advance`."""
-        return self.env.advance(actions)
-
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Everything needed to continue: of the world, and of all that stands beside it."""
-        return self.env.state()
-
-    def restore(self, state: dict[str, NDArray[Any]]) -> Observation:
-        """Continue from `state()` of an equal stack. Returns the observations.
-
-        Raises:
-            ValueError: the state is of others.
-        """
-        return self.env.restore(state)
-
-    def finish(self, chunk: Chunk) -> None:
-        """A chunk was played, and leaves. A wrapper that pays by the chunk adds its reward column here."""
-        self.env.finish(chunk)
 
     def _named(self, own: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Own entries of a state, under the names that no other wrapper has."""

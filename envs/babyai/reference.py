@@ -58,7 +58,7 @@ class SimulatedBabyAI(BabyAI):
         simulator = self.simulators[i]
         simulator.__dict__.pop("gen_obs", None)
         obs, _ = simulator.reset(seed=seed)
-        simulator.gen_obs = _no_observation
+        simulator.gen_obs = dict  # `Views` makes the observations
         self.views.load(i, simulator)
         # Minigrid's own first image: some levels put an object into the agent's hands only after they have drawn it.
         self._image[i] = obs["image"]
@@ -120,8 +120,3 @@ class SimulatedBabyAI(BabyAI):
         """Release the simulators."""
         for simulator in self.simulators:
             simulator.close()
-
-
-def _no_observation() -> dict[str, Any]:
-    """Stands in for `gen_obs` of a simulator while it is stepped: `Views` makes the observations."""
-    return {}

@@ -105,7 +105,7 @@ class Simulator(crafter.Env):  # type: ignore[misc]
         super().__init__(seed=0, length=None)
         self._rules = rules
         self._world.__class__ = World  # upstream names its classes where it makes them
-        self._sem_view = _nothing
+        self._sem_view = tuple  # of the whole map: nobody looks
 
     def begin(self, seed: int) -> None:
         """The first episode of `crafter.Env(seed=seed)`."""
@@ -137,10 +137,6 @@ class _Noise:
         numbers = np.empty(shape)
         noise(self._seed, self._step, numbers)
         return numbers
-
-
-def _nothing() -> None:
-    """Stands in for the view of the whole map."""
 
 
 class SimulatedCrafter(Crafter):

@@ -36,6 +36,7 @@ NONE, PLAYER, COW, ZOMBIE, SKELETON, ARROW, PLANT, RIPE = range(len(OBJECTS))
 FACINGS = ((-1, 0), (1, 0), (0, -1), (0, 1))
 """Left, right, up, down as (dx, dy). The third channel of the symbols: where player and arrows look."""
 
+TOOLS = ("wood_pickaxe", "stone_pickaxe", "iron_pickaxe", "wood_sword", "stone_sword", "iron_sword")
 ITEMS = (
     "health",
     "food",
@@ -47,12 +48,7 @@ ITEMS = (
     "coal",
     "iron",
     "diamond",
-    "wood_pickaxe",
-    "stone_pickaxe",
-    "iron_pickaxe",
-    "wood_sword",
-    "stone_sword",
-    "iron_sword",
+    *TOOLS,
 )
 VITALS = 4  # the first so many items are the body's
 MOST = 9  # of every item
@@ -99,12 +95,7 @@ GAME_ACTIONS = (
     "place_table",
     "place_furnace",
     "place_plant",
-    "make_wood_pickaxe",
-    "make_stone_pickaxe",
-    "make_iron_pickaxe",
-    "make_wood_sword",
-    "make_stone_sword",
-    "make_iron_sword",
+    *(f"make_{tool}" for tool in TOOLS),
 )
 """The simulator's 17, in its order."""
 NOOP, DO, SLEEP = GAME_ACTIONS.index("noop"), GAME_ACTIONS.index("do"), GAME_ACTIONS.index("sleep")
@@ -126,12 +117,7 @@ NOUNS = (
     "crafting table",
     "furnace",
     "plant",
-    "wood pickaxe",
-    "stone pickaxe",
-    "iron pickaxe",
-    "wood sword",
-    "stone sword",
-    "iron sword",
+    *(tool.replace("_", " ") for tool in TOOLS),
 )
 
 SENSIBLE: dict[str, tuple[str, str]] = {
@@ -147,7 +133,7 @@ SENSIBLE: dict[str, tuple[str, str]] = {
     "place crafting table": ("place_table", ""),
     "place furnace": ("place_furnace", ""),
     "place plant": ("place_plant", ""),
-    **{f"make {tool}": (f"make_{tool.replace(' ', '_')}", "") for tool in NOUNS[-6:]},
+    **{f"make {tool.replace('_', ' ')}": (f"make_{tool}", "") for tool in TOOLS},
     "make crafting table": ("place_table", ""),
 }
 """The 29 actions that mean something: name -> (the simulator's action, the noun that must be in front, if any)."""

@@ -4,13 +4,11 @@ Actions: `standard`: the simulator's 17, where "do" is whatever can be done to w
 of `rules.NAMED`. `combined`: every verb with every noun, 139. A deed acts only if what it names is in front: "mine
 stone" before coal does nothing, as does "drink tree".
 Observation: the fields of `Config.observe`; `mission` text where there is a task.
-Reward: `achievements`: 1 in a step in which an achievement was made for the first time in the episode, else 0.
-`crafter`: that, and a tenth of the change of health. `none`: 0. A task's own reward is added, see `tasks`.
+Reward: see `Config.reward`. A task's own reward is added, see `tasks`.
 Termination: health is 0 (`Rules.dying`), or the task is reached and `end_on_success`. Truncation: at `Rules.length`.
 Success: the task was reached; without a task, and in the task "survival", the player lives at the end.
-Events: what the player did, if it succeeded. `strict`: the deed changed the game as it was meant. `loose`: or its noun
-was in front or held when an awake player tried, as in Du et al. 2023. `any`: every action of text, whatever came of it.
-Tasks count strict success only.
+Events: what the player did, if it succeeded: see `Config.success`. `loose` is that of Du et al. 2023; who sleeps
+does nothing. Tasks count strict success only.
 Ids: crafter/Standard, crafter/Text, crafter/Named.
 
 What moves the worlds is another matter: `envs.crafter.reference` is Crafter's own simulator, `envs.native.crafter` is

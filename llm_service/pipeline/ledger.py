@@ -46,9 +46,6 @@ class Spent:
     calls: int
     tokens: int
     dollars: float
-    tokens_this_hour: int
-    dollars_this_hour: float
-    open_reservations: int
 
 
 class _Book:
@@ -189,18 +186,6 @@ class Ledger:
         return self._book.nano / NANO
 
     @property
-    def tokens_this_hour(self) -> int:
-        """Spent and reserved in the last 60 minutes."""
-        self._book.forget(self._clock.wall())
-        return self._book.hour_tokens
-
-    @property
-    def dollars_this_hour(self) -> float:
-        """Spent and reserved in the last 60 minutes."""
-        self._book.forget(self._clock.wall())
-        return self._book.hour_nano / NANO
-
-    @property
     def share(self) -> float:
         """Spent and reserved, of the cap that is nearest to its end; 0 without caps. Any thread may ask.
 
@@ -214,11 +199,6 @@ class Ledger:
             (book.hour_nano / NANO, config.dollars_per_hour),
         ]
         return max((spent / cap if cap else 1.0 for spent, cap in shares if cap is not None), default=0.0)
-
-    @property
-    def open_reservations(self) -> int:
-        """Neither settled nor released, those of crashed processes included."""
-        return len(self._book.open)
 
     def close(self) -> None:
         """Let another process write."""
@@ -257,7 +237,7 @@ class Ledger:
         self._unwritten = b""
 
 
-def read(path: Path, clock: Clock | None = None) -> Spent:
+def read(path: Path) -> Spent:
     """Totals of a ledger, also while another process writes it.
 
     Raises:
@@ -268,8 +248,7 @@ def read(path: Path, clock: Clock | None = None) -> Spent:
         _replay(book, path)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    book.forget((clock or Clock()).wall())
-    return Spent(book.calls, book.tokens, book.nano / NANO, book.hour_tokens, book.hour_nano / NANO, len(book.open))
+    return Spent(book.calls, book.tokens, book.nano / NANO)
 
 
 def _replay(book: _Book, path: Path) -> int:

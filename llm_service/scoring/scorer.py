@@ -141,7 +141,8 @@ class Scorer:
             self._remembered.popitem(last=False)
         if normalise == "none":
             return [found[key].clone() for key in keys]
-        return [_normalised(found[key], self.tokenise(key[1], key[2])[1]) for key in keys]
+        counts = [[len(c) for c in self.tokenise(prompt, texts)[1]] for _, prompt, texts in keys]
+        return [found[key] / torch.tensor(n, device=found[key].device) for key, n in zip(keys, counts, strict=True)]
 
     def tokenise(self, prompt: str, candidates: Sequence[str], special: bool = True) -> Question:
         """Token ids of a prompt and its candidates; see `tokens.py` for the boundary between them."""
@@ -273,7 +274,3 @@ class Scorer:
         """Score of one candidate by the model's own forward."""
         logits = self._network.plain(prompt, candidate).float()
         return (logits if self._raw else logits.log_softmax(-1))[range(len(candidate)), candidate].sum()
-
-
-def _normalised(scores: Tensor, candidates: tuple[Tokens, ...]) -> Tensor:
-    return scores / torch.tensor([len(c) for c in candidates], device=scores.device)

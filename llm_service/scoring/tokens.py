@@ -28,13 +28,13 @@ class Boundary:
 
     def __init__(self, tokenizer: Any, seq2seq: bool) -> None:
         self.tokenizer = tokenizer
-        self._known = functools.lru_cache(maxsize=65_536)(functools.partial(self._ids, special=False))
-        first = tokenizer.convert_ids_to_tokens(self._ids("a", special=False)[0])
+        self._known = functools.lru_cache(maxsize=65_536)(functools.partial(self.prompt, special=False))
+        first = tokenizer.convert_ids_to_tokens(self.prompt("a", special=False)[0])
         self._spaced = not seq2seq and not first.startswith("▁")
 
     def prompt(self, text: str, special: bool = True) -> Tokens:
         """Token ids of a prompt. `special=False` for one that holds its special tokens already (a chat template)."""
-        return self._ids(text, special)
+        return tuple(self.tokenizer(text, add_special_tokens=special).input_ids)
 
     def candidates(self, texts: Sequence[str], prompt: str) -> tuple[Tokens, ...]:
         """Token ids of what could follow the prompt.
@@ -52,6 +52,3 @@ class Boundary:
                 raise Refused(f"candidate {index} is empty: a candidate needs at least one token")
             result.append(ids)
         return tuple(result)
-
-    def _ids(self, text: str, special: bool) -> Tokens:
-        return tuple(self.tokenizer(text, add_special_tokens=special).input_ids)

@@ -10,23 +10,15 @@ import hmac
 import os
 import secrets
 from collections.abc import Iterable
-from ipaddress import ip_address
 from pathlib import Path
 
+from llm_service.config import this_machine
 from llm_service.errors import UsageError
 
 
 def loopback(address: str) -> bool:
     """Whether `host:port` or `unix:path` can be reached from this machine only."""
-    if address.startswith("unix:"):
-        return True
-    host = address.rpartition(":")[0].strip("[]")
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:  # a name, which may lead anywhere
-        return False
+    return address.startswith("unix:") or this_machine(address.rpartition(":")[0].strip("[]"))
 
 
 def read_token(path: Path) -> str:

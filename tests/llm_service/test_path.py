@@ -429,7 +429,7 @@ def test_a_service_that_closes_takes_in_what_is_paid_for_and_sends_nothing_more(
     ledger = asyncio.run(go())
     assert [line["reply"] for line in lines(tmp_path)] == [{"text": "A"}]
     assert ledger.tokens == 2  # nothing stays reserved for what was never sent
-    assert ledger.open_reservations == 0
+    assert not ledger._book.open
 
 
 def test_a_full_disk_keeps_answers_and_ends_spending(tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.babyai.symbols import CODES, COLOURS, DOOR, EMPTY, EMPTY_CODE, OBJECTS, STATES, TRIPLE
+from envs.babyai.symbols import CODES, DOOR, EMPTY, EMPTY_CODE, OBJECTS, STATES, TRIPLE
 from envs.compiler import compiled
 from envs.native.babyai.layout import (
     AFTER,
@@ -55,8 +55,6 @@ from envs.native.babyai.layout import (
 LEFT, RIGHT, FORWARD, PICK, DROP, TOGGLE, IDLE = range(7)
 GOES_ON, ACCOMPLISHED, FAILED = 0, 1, 2
 
-_STATES = len(STATES)
-_COLOURED = len(COLOURS) * _STATES  # codes of one kind of object
 _KEY, _BOX = OBJECTS.index("key"), OBJECTS.index("box")
 _OPEN_STATE, _LOCKED_STATE = STATES.index("open"), STATES.index("locked")
 

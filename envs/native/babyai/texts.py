@@ -60,9 +60,6 @@ class Keys:
         self._slots = np.zeros((1024, 3), np.uint64)
         self._used = 0
 
-    def __len__(self) -> int:
-        return self._used
-
     def ids(self, keys: NDArray[np.uint64], write: Callable[[NDArray[np.int64]], Iterable[str]]) -> NDArray[np.int32]:
         """Text ids, int32 [n], of `keys` [n, 2].
 

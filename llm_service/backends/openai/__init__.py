@@ -20,7 +20,7 @@ from urllib.parse import SplitResult
 import numpy as np
 
 from llm_service.backends import Backend
-from llm_service.backends.openai.config import Config, address, endpoint, loopback, secret, secrets
+from llm_service.backends.openai.config import Config, address, endpoint, secret, secrets
 from llm_service.backends.openai.protocol import (
     count,
     document,
@@ -32,6 +32,7 @@ from llm_service.backends.openai.protocol import (
     tail,
     usage,
 )
+from llm_service.config import this_machine
 from llm_service.errors import (
     BackendError,
     ContextTooLong,
@@ -61,7 +62,7 @@ class OpenAI(Backend):
 
         self._config = config
         self._server = url.netloc
-        self._local = loopback(url.hostname or "")
+        self._local = this_machine(url.hostname or "")
         self._hosted = endpoint(url) == OPENAI
         # Whatever changes the answers is part of the name, since the name is part of every key.
         extra = {"api": config.api, "body": config.body, "embedding_model": config.embedding_model}
@@ -286,7 +287,7 @@ def make(config: Config, world: World) -> OpenAI:
     if (config.dollars_per_million_prompt_tokens is None) != (config.dollars_per_million_completion_tokens is None):
         raise UsageError("llm: one price is missing: set dollars_per_million_prompt_tokens and ..._completion_tokens")
     url = address(config.base_url or OPENAI)
-    local = loopback(url.hostname or "")
+    local = this_machine(url.hostname or "")
     others = any(secrets(config))
     key = None
     if os.environ.get(config.api_key_env) or not (local or others):

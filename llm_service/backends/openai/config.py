@@ -7,7 +7,6 @@ sent. A message about a value names its key and never repeats it.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
@@ -178,14 +177,6 @@ def endpoint(url: SplitResult) -> str:
     host = f"[{host}]" if ":" in host else host
     usual = url.port in (None, {"http": 80, "https": 443}.get(url.scheme))
     return f"{url.scheme}://{host}{'' if usual else f':{url.port}'}{url.path.rstrip('/')}"
-
-
-def loopback(host: str) -> bool:
-    """Whether a host is this machine, by its name alone."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def secret(name: str, option: str) -> str:

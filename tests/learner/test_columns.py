@@ -94,7 +94,9 @@ def test_a_disk_that_is_too_small_is_told_with_sizes_and_left_empty(tmp_path, to
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**13, 0, 10**13))
     if told == "while":  # what is free is not ours, or another takes it
         monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(UsageError, match=r"GB in .*, where 10,000\.0 GB are free \(No space.*lower learner\.dqn\.capacity"):
+    with pytest.raises(
+        UsageError, match=r"GB in .*, where 10,000\.0 GB are free \(No space.*lower learner\.dqn\.capacity"
+    ):
         opened(tmp_path / "replay", {"a": ("uint8", (6,))}, 1, rows)
     assert list(tmp_path.iterdir()) == []
 

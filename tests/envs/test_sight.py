@@ -273,7 +273,7 @@ def test_keys_map_as_a_dictionary_does(batches):
         for key in batch:
             known.setdefault(key, len(known))
         assert ids == [known[key] for key in batch]
-        assert len(table) == len(known)
+        assert table._used == len(known)
 
 
 def test_keys_that_want_the_same_slot():

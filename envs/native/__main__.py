@@ -19,7 +19,7 @@ THIRD_PARTY = "gym"  # the family of worlds that are not ours
 
 
 def play(env_ids: list[str]) -> None:
-    """Play worlds of one family, from each source of episodes that it has."""
+    """Play worlds of one family, from each source of episodes that it has; then what else the family compiles."""
     for env_id in env_ids:
         module, _ = registry.resolve(env_id)
         sources: list[dict[str, Any]] = [{}]
@@ -33,6 +33,8 @@ def play(env_ids: list[str]) -> None:
                 env.frame(0)
             except LookupError:  # a world that draws nothing
                 continue
+    if further := getattr(module, "compile_further", None):
+        further()
 
 
 def main() -> None:

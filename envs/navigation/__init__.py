@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import numpy as np
 from pydantic import Field as Option
 
 from envs.api import EnvSpec, Field, VectorEnv
@@ -93,6 +94,12 @@ def spec(name: str, config: Config) -> EnvSpec:
         words=words(Scene(load(config.map or HOUSE))) if config.captions else (),
         captioned=config.captions,
     )
+
+
+def compile_further() -> None:
+    """Compile what steps of a world do not need: whole episodes, of small policies and of given actions."""
+    rollout(HOUSE, None, np.zeros((1, PARAMETERS)), 1)
+    simulate(HOUSE, None, np.zeros((1, 1, WHEELS)))
 
 
 def make(name: str, num_envs: int, seed: int, first_index: int, config: Config) -> VectorEnv:

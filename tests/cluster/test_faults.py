@@ -150,7 +150,7 @@ def test_a_killed_learner_costs_what_came_after_the_last_checkpoint(story):
     assert "learner died, restarting" in (path / "run.log").read_text()
 
 
-def test_a_killed_controller_takes_its_cluster_along_and_resume_continues_with_every_counter(story):
+def test_a_killed_controller_takes_its_cluster_along_resume_continues_with_every_counter_and_the_stop_verb_saves(story):
     path, process = story
     working = ("ray::RolloutActor", "ray::Learner", "raylet/raylet", "gcs_server")  # Ray's own agents linger a while
     commands = {p: Path(f"/proc/{p}/cmdline").read_text() for p in children_of(process.pid)}
@@ -165,9 +165,10 @@ def test_a_killed_controller_takes_its_cluster_along_and_resume_continues_with_e
     wait_for(
         lambda: status(path).get("resumes") == 1 and status(path)["env_steps"] > saved["env_steps"], "the resumed run"
     )
-    resumed.send_signal(signal.SIGTERM)
+    subprocess.run([sys.executable, str(ROOT / "launch.py"), "stop", str(path)], check=True, capture_output=True)
     assert resumed.wait(60) == 3
     after = checkpoint.latest(path / "checkpoints").record["counters"]
+    assert (status(path)["reason"], status(path)["env_steps"]) == ("STOP file", after["env_steps"])
     assert (after["restarts"], after["learner_restarts"], after["resumes"]) == (1, 1, 1)
     for name in ("version", "env_steps", "episodes", "chunks", "wall_seconds"):
         assert after[name] > saved[name], name
@@ -175,16 +176,6 @@ def test_a_killed_controller_takes_its_cluster_along_and_resume_continues_with_e
     assert history == list(range(1, after["version"] + 1))  # nothing missing, nothing twice
     assert status(path)["state"] == "stopped"
     assert not (path / "token").exists()
-
-
-def test_the_stop_verb_saves(tmp_path):
-    process = launch("run", *TOY, *ENDLESS, f"run.folder={tmp_path}", "run.name=a")
-    path = tmp_path / "a"
-    wait_for(lambda: status(path).get("env_steps", 0) > 500, "the first updates")
-    subprocess.run([sys.executable, str(ROOT / "launch.py"), "stop", str(path)], check=True, capture_output=True)
-    assert process.wait(60) == 3
-    assert status(path)["reason"] == "STOP file"
-    assert checkpoint.latest(path / "checkpoints").record["counters"]["env_steps"] == status(path)["env_steps"]
 
 
 @pytest.mark.slow

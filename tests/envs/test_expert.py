@@ -32,10 +32,10 @@ def test_solves(level):
 
 def test_ends_where_the_bot_replans_for_ever():
     expert = Expert()
-    env = envs.make("babyai/GoToImpUnlock", 20, max_steps=300)
-    results = first_episodes(env, expert, range(20), 300)
+    env = envs.make("babyai/GoToImpUnlock", 8, max_steps=300)
+    results = first_episodes(env, expert, range(8), 300)
     stuck = {i for i, episode, reason in expert.stuck if episode == 0 and "rounds of planning" in reason}
-    assert stuck == {6, 14}
+    assert stuck == {6}
     assert [i for i, success in results.items() if not success] == sorted(stuck)
 
 

@@ -366,7 +366,14 @@ EVERYTHING = [
 ]
 
 
-@pytest.mark.parametrize("words", [[], EVERYTHING, ["learner.autocast=auto"]], ids=["plain", "everything", "bfloat16"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param([], id="plain"),
+        pytest.param(EVERYTHING, id="everything"),
+        pytest.param(["learner.autocast=auto"], id="bfloat16", marks=pytest.mark.slow),  # of one update, see above
+    ],
+)
 def test_learns_the_sentence(tmp_path, words):
     words = ["env=toy/Line", "learner.env_steps=6000", "actors.envs=8", "learner.dqn.samples_per_insert=8", *words]
     words += ["learner.dqn.decay_steps=3000", "evaluate.episodes=64", "policy.hidden=32", "learner.dqn.keep=memory"]

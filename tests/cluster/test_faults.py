@@ -161,7 +161,7 @@ def test_a_killed_controller_takes_its_cluster_along_resume_continues_with_every
     wait_for(lambda: not any(alive(p) for p in processes), "the roles to end", 60)
     saved = checkpoint.latest(path / "checkpoints").record["counters"]
     assert saved["env_steps"] > 1000
-    resumed = launch("resume", str(path))
+    resumed = launch("resume", str(path), "cluster.dashboard=false")
     wait_for(
         lambda: status(path).get("resumes") == 1 and status(path)["env_steps"] > saved["env_steps"], "the resumed run"
     )

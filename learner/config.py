@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 from pydantic import Field, field_validator
 
@@ -10,6 +10,7 @@ from envs.config import Part
 from learner.models.config import PolicyConfig
 from llm_service.settings import LLMConfig
 
+Own = TypeVar("Own", bound=Part)
 Autocast = Literal["none", "auto", "bfloat16"]
 """float32; bfloat16 where the processor has it; bfloat16, or an error."""
 COLUMNS = ("env", "goal", "intrinsic", "shaping")
@@ -66,6 +67,12 @@ class LearnerConfig(Part):
     def step_size(self, env_steps: int) -> float:
         """Adam's step size once `env_steps` have been learned from."""
         return self.learning_rate * (1 - 0.9 * min(1.0, env_steps / self.env_steps) if self.anneal else 1.0)
+
+
+def own(options: Part | None, kind: type[Own]) -> Own:
+    """The part that an algorithm has to itself, which is of this kind; its defaults where none was given."""
+    assert options is None or isinstance(options, kind), f"{type(options).__name__} is another algorithm's"
+    return kind() if options is None else options
 
 
 class Actors(Protocol):

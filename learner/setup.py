@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +13,6 @@ from envs.config import Part
 from learner.config import LearnerConfig
 from learner.models.config import PolicyConfig
 from learner.rewards import IntrinsicConfig
-
-Own = TypeVar("Own", bound=Part)
 
 
 @dataclass(frozen=True)
@@ -30,10 +27,6 @@ class LearnerSetup:
     options: Part | None = None  # the algorithm's own part of the configuration
     folder: Path | None = None  # for what ranks keep on disk of what was lived; None: they keep it in memory
     intrinsic: IntrinsicConfig = field(default_factory=IntrinsicConfig)
-
-    def own(self, kind: type[Own]) -> Own:
-        """`options`, which are of this kind; its defaults where there are none."""
-        return self.options if isinstance(self.options, kind) else kind()
 
     def env_index(self, rank: int) -> NDArray[np.int64]:
         """Global indices [L] of the envs whose chunks go to `rank`: those of actors rank, rank + n, ..."""

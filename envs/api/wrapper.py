@@ -33,6 +33,8 @@ class Wrapper:
         self.name = type(self).__module__.rpartition(".")[2]
 
     def __getattr__(self, name: str) -> Any:
+        if name == "env":  # of one that is not built yet, as a copy is: it would ask itself for ever
+            raise AttributeError(name)
         return getattr(self.env, name)
 
     def _named(self, own: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

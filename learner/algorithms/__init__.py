@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from learner.optim.collective import Group
     from learner.setup import LearnerSetup
 
-Own = TypeVar("Own", bound=Part)
-
 
 @dataclass(frozen=True)
 class AlgorithmSetup:
@@ -51,10 +49,6 @@ class AlgorithmSetup:
     options: Part | None = None  # its own part of the configuration, of the class `Algorithm.Config`
     env_index: NDArray[np.integer] = field(default_factory=lambda: np.arange(1))  # [L] envs whose chunks come here
     folder: Path | None = None  # where this rank may keep what it lived; None: nowhere
-
-    def own(self, kind: type[Own]) -> Own:
-        """`options`, which are of this kind; its defaults where there are none."""
-        return self.options if isinstance(self.options, kind) else kind()
 
 
 class Algorithm(ABC):

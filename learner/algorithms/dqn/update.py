@@ -24,7 +24,7 @@ from learner.algorithms.dqn.config import DQNConfig, check_dqn
 from learner.algorithms.dqn.distinct import Remembered, distinct, texts_of
 from learner.batch import weigh
 from learner.checkpoint import Arrays, Checkpoint, part_of
-from learner.config import Configuration, LearnerConfig
+from learner.config import Configuration, LearnerConfig, own
 from learner.curiosity.steps import COLUMN
 from learner.intrinsic import Intrinsic
 from learner.models.config import visible
@@ -111,7 +111,7 @@ class DQN(Algorithm):
             raise ReplayError(f"{found.path} holds replays of learner.n={kept}: resume with that, not with {ranks}")
         fields, dqn, actions = (
             visible(setup.policy, setup.spec).fields,
-            setup.own(DQNConfig),
+            own(setup.options, DQNConfig),
             len(setup.spec.action_names),
         )
         for rank in range(ranks):
@@ -120,7 +120,7 @@ class DQN(Algorithm):
             replay.find(part_of(found.arrays[f"rank-{rank}"], "replay."))
 
     def __init__(self, setup: AlgorithmSetup) -> None:
-        policy, group, config, dqn = setup.policy, setup.group, setup.config, setup.own(DQNConfig)
+        policy, group, config, dqn = setup.policy, setup.group, setup.config, own(setup.options, DQNConfig)
         assert isinstance(policy, Policy), "the configuration was checked: DQN needs action values"
         assert policy.q is not None, "the configuration was checked: policy.head is dueling"
         self.config, self.dqn, self.policy, self.q, self.group, self.seed = (

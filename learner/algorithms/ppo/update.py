@@ -26,7 +26,7 @@ from learner.algorithms.ppo.outputs import Outputs, numbers
 from learner.algorithms.ppo.value_scale import ValueScale
 from learner.batch import Batch, arrays, collate
 from learner.checkpoint import Arrays
-from learner.config import Configuration
+from learner.config import Configuration, own
 from learner.models.language.llm_policy import LanguagePolicy
 from learner.optim.adam import Adam
 from learner.optim.descent import descend, side_by_side
@@ -67,7 +67,7 @@ class PPO(Algorithm):
         return f"{config.learner.part(PPOConfig).epochs} epochs"
 
     def __init__(self, setup: AlgorithmSetup) -> None:
-        config, policy, ppo = setup.config, setup.policy, setup.own(PPOConfig)
+        config, policy, ppo = setup.config, setup.policy, own(setup.options, PPOConfig)
         self.config, self.ppo, self.policy, self.group, self.seed = config, ppo, policy, setup.group, setup.seed
         self.intrinsic = setup.intrinsic
         self.outputs = Outputs(policy, halves(config.autocast), ppo.ratio == "token")

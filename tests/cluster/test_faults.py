@@ -19,12 +19,23 @@ from learner import checkpoint
 ROOT = Path(__file__).resolve().parents[2]
 TOY = ["env=toy/Line", "policy.hidden=16", "actors.envs=8", "actors.steps=16", "evaluate.episodes=16"]
 DEMO = ["experiment=babyai_gotolocal"]  # what `make demo` runs
+LAUNCHED = []
 ENDLESS = ["learner.env_steps=1000000000", "evaluate.every=0", "run.checkpoint_every_s=0.5", "run.log_every_s=1"]
 
 
 def launch(*words, printed=os.devnull):
     log = open(printed, "w")  # noqa: SIM115 - the process owns it
-    return subprocess.Popen([sys.executable, str(ROOT / "launch.py"), *words], stdout=log, stderr=log)
+    process = subprocess.Popen([sys.executable, str(ROOT / "launch.py"), *words], stdout=log, stderr=log)
+    LAUNCHED.append(process)
+    return process
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ended():
+    """A test that fails leaves no run that would slow down what comes after it."""
+    yield
+    for process in LAUNCHED:
+        process.kill()
 
 
 def status(path):
@@ -185,12 +196,14 @@ def test_a_killed_actor_takes_along_what_it_was_asked_ahead_and_every_chunk_is_l
     beats = wait_for(lambda: status(path).get("heartbeats", {}).get("actor-1") and status(path)["heartbeats"], "beats")
     os.kill(beats["actor-1"]["pid"], signal.SIGKILL)
     wait_for(lambda: status(path).get("restarts") == 1 and status(path).get("actors_alive") == 3, "the restart")
+    # An actor counts as alive before its process has begun, and the first may have been killed before its first chunk.
+    saved = lambda: checkpoint.latest(path / "checkpoints")  # noqa: E731 - read again each time
+    wait_for(lambda: saved() and "1/sequence" in saved().arrays["actors"], "its chunks")
     at = status(path)["env_steps"]
     wait_for(lambda: status(path)["env_steps"] > at + 5000, "learning to go on")
     subprocess.run([sys.executable, str(ROOT / "launch.py"), "stop", str(path)], check=True, capture_output=True)
     assert process.wait(60) == 3
-    saved = checkpoint.latest(path / "checkpoints")
-    counters, actors = saved.record["counters"], saved.arrays["actors"]
+    counters, actors = saved().record["counters"], saved().arrays["actors"]
     learned = [int(value) for name, value in actors.items() if name.endswith("/sequence")]
     assert len(learned) == 3
     assert sum(learned) == counters["chunks"]  # an actor's number of chunks says how many of its own were learned

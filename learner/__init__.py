@@ -7,6 +7,8 @@ algorithms/    what turns chunks into a better policy: PPO, DQN; found by name
 batch          chunks side by side
 intrinsic      the column of rewards that the learner itself pays, and IntrinsicConfig
 rewards/       terms that it may be made of: RND, NovelD, APT; found by name
+potentials/    how sensible a state is, for shaping: found by name
+windows        what they look at: the last steps
 curiosity/     what these terms are made of: steps, reading, moments, networks, first visits
 fit            Fitter, one rank of supervised learning from a store, and FitConfig
 optim/         from a gradient to a step: Adam, precision, averages over the ranks
@@ -15,6 +17,7 @@ store/         what was lived, on disk: a replay, episodes, archives of behaviou
 search/        novelty search by ask and tell
 behaviours/    from its archives to texts, groups, trials, a transformer and judgements
 methods/       what is trained, as data
+options        a part with the options of every module of a folder
 goals          goals in words beside a world's reward; GoalsConfig
 history        what was seen and done before, as an observation
 checkpoint     a run's weights and counters, complete or absent

@@ -47,8 +47,8 @@ class LearnerConfig(Part):
     reward_scale: float = 1.0
     """Every reward is multiplied by this before learning; reported returns are not."""
     reward_weights: dict[str, float] = Field(default={})
-    """What columns of rewards (`env`, `goal`, `intrinsic`) are multiplied by before they are summed; 1 where none is
-    named. `learner.reward_weights.env=0` learns from the others only."""
+    """What columns of rewards (`env`, `goal`, `intrinsic`, `shaping`) are multiplied by before they are summed; 1 where
+    none is named. `learner.reward_weights.env=0` learns from the others only."""
     autocast: Autocast = "none"
     """Arithmetic of the networks while learning: float32, or bfloat16 (`auto`: where the processor has it). On one core
     bfloat16 makes `film`, and minibatches of thousands, a quarter to a half faster, action values of pictures a
@@ -103,5 +103,7 @@ class Configuration(Protocol):
     def stages(self) -> list[str]: ...
     @property
     def from_(self) -> str: ...
+    @property
+    def seed(self) -> int: ...
     @property
     def sync(self) -> bool: ...

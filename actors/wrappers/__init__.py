@@ -4,17 +4,17 @@
 
 A wrapper module publishes
 
-    Config                      a `Part`: its own configuration
-    PART                        where that stands in the configuration of a run, as a dotted key
+    Config                      a `Part`: what it is told
+    part(config) -> Config | None
+                                that, of the whole configuration of a run; None where the run does without it
     after                       names of the wrappers that stand nearer to the world, where both are there
     training_only               true for what only training pays: evaluation and collecting do without
-    applies(config) -> bool     whether it is wanted
     spec(config, spec) -> EnvSpec
                                 what a policy sees with it, of what it sees without; pure: no env is made
     make(config, env, setting) -> Wrapper
                                 `env` with it (`envs.api.Wrapper`); it asks nobody before `begin`
 
-where `config` is its `Config`. Nothing else is edited for a new one.
+where the last two get its `Config`. Nothing else is edited for a new one.
 """
 
 from __future__ import annotations
@@ -54,15 +54,8 @@ def names() -> list[str]:
 
 
 def chosen(config: Configuration) -> dict[str, Part]:
-    """The wrappers that a run of `config`, the whole tree, has; their own configuration by name, in stacking order."""
-    found = {}
-    for name in names():
-        part: Any = config
-        for key in module(name).PART.split("."):
-            part = getattr(part, key, None)
-        if part is not None and module(name).applies(part):
-            found[name] = part
-    return found
+    """The wrappers that a run of `config`, the whole tree, has; what they are told by name, in stacking order."""
+    return {name: part for name in names() if (part := module(name).part(config)) is not None}
 
 
 def seen(stack: Mapping[str, Part], spec: EnvSpec) -> EnvSpec:

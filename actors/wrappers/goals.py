@@ -28,11 +28,11 @@ from actors.vocabulary import Embed, Vocabulary
 from actors.wrappers import Setting
 from envs.api import DenseEnv, EnvSpec, Field, Observation, Transition, Wrapper
 from envs.text import text_hash
+from learner.config import Configuration
 from learner.goals import ANSWERED, COLUMN, FIELD, HELD, MISSING, NO_GOAL, GoalsConfig
 from llm_service.embedding import embed_one
 
 Config = GoalsConfig
-PART = "method.goals"
 after = ()
 training_only = False
 
@@ -48,8 +48,9 @@ _NONE = -1
 Rows = NDArray[np.int32]
 
 
-def applies(config: GoalsConfig) -> bool:
-    return config.source not in ("none", "task")
+def part(config: Configuration) -> GoalsConfig | None:
+    goals = config.method.part(GoalsConfig)
+    return None if goals.source in ("none", "task") else goals
 
 
 def spec(config: GoalsConfig, spec: EnvSpec) -> EnvSpec:

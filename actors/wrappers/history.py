@@ -17,15 +17,18 @@ from numpy.typing import NDArray
 
 from actors.wrappers import Setting
 from envs.api import DenseEnv, Observation, Transition, Wrapper
+from learner.config import Configuration
 from learner.history import CANDIDATES, FIELD, remembered, remembers
 from learner.models.config import PolicyConfig
 
 Config = PolicyConfig  # what is told is a matter of the policy's prompt
-PART = "policy"
 after = ("goals", "task")  # their fields come first in what a policy sees
 training_only = False
-applies = remembers
 spec = remembered
+
+
+def part(config: Configuration) -> PolicyConfig | None:
+    return config.policy if remembers(config.policy) else None
 
 
 def make(config: PolicyConfig, env: DenseEnv, setting: Setting) -> History:

@@ -13,16 +13,17 @@ from numpy.typing import NDArray
 
 from actors.wrappers import Setting
 from envs.api import DenseEnv, EnvSpec, Field, Observation, Transition, Wrapper
+from learner.config import Configuration
 from learner.goals import COLUMN, FIELD, MISSION, NO_GOAL, GoalsConfig
 
 Config = GoalsConfig
-PART = "method.goals"
 after = ()
 training_only = False
 
 
-def applies(config: GoalsConfig) -> bool:
-    return config.source == "task"
+def part(config: Configuration) -> GoalsConfig | None:
+    goals = config.method.part(GoalsConfig)
+    return goals if goals.source == "task" else None
 
 
 def spec(config: GoalsConfig, spec: EnvSpec) -> EnvSpec:

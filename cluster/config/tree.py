@@ -44,7 +44,7 @@ from cluster.config.sections import ClusterConfig, EnvConfig, LearnerSection, Ru
 from envs import registry
 from envs.api import EnvSpec
 from envs.config import Part
-from learner import algorithms, methods, rewards
+from learner import algorithms, methods, potentials, rewards
 from learner.files import Attempt, replace_file
 from learner.goals import check_goals
 from learner.history import FIELD as HISTORY
@@ -54,6 +54,7 @@ from learner.models.config import LANGUAGE_MODEL, PolicyConfig, visible
 from learner.models.language.llm_policy import check_language_policy
 from learner.models.language.prompt import check_prompt
 from learner.parts import CollectConfig, GeneraliseConfig, GuideConfig
+from learner.potentials import ShapingConfig
 from learner.rewards import NONE, IntrinsicConfig
 from llm_service.errors import UsageError
 from llm_service.settings import LLMConfig
@@ -202,6 +203,7 @@ def _check(config: Config) -> None:
     _known("learner.algorithm", config.learner.algorithm, algorithms.names())
     method, intrinsic = config.method, config.method.part(IntrinsicConfig)
     _known("method.intrinsic.name", intrinsic.name, [NONE, *rewards.names()])
+    _known("method.shaping.potential", method.part(ShapingConfig).potential, [NONE, *potentials.names()])
     _known("method.collect.player", method.part(CollectConfig).player, players.nameable())
     name = method.model_dump()["name"]
     module = method_module(name)

@@ -23,6 +23,7 @@ from learner.config import Configuration
 from learner.goals import GoalsConfig
 from learner.models.config import LANGUAGE_MODEL
 from learner.parts import GeneraliseConfig
+from learner.potentials import ShapingConfig
 from learner.rewards import IntrinsicConfig
 
 
@@ -45,6 +46,8 @@ class TrainingConfig(Part):
     """Goals in words beside the world's reward."""
     intrinsic: IntrinsicConfig = Field(default_factory=IntrinsicConfig)
     """Reward for what is new."""
+    shaping: ShapingConfig = Field(default_factory=ShapingConfig)
+    """Reward for moving to where it is more sensible to be."""
     generalise: GeneraliseConfig = GeneraliseConfig()
     """Trying a language policy in other words and worlds."""
 

@@ -17,17 +17,16 @@ import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict, create_model, model_validator
 from pydantic import Field as Option
 
 from envs.api import Chunk, Field
 from envs.config import Part
 from learner.curiosity.steps import Steps
+from learner.options import WithOptions
 
 if TYPE_CHECKING:
     from learner.checkpoint import Arrays
@@ -35,15 +34,12 @@ if TYPE_CHECKING:
 
 NONE = "none"
 """The name of no term."""
-Own = TypeVar("Own", bound=Part)
 
 
-class IntrinsicConfig(Part):
+class IntrinsicConfig(WithOptions):
     """Reward for what is new, made by the learner of the observations themselves, and summed with the other columns of
     rewards by their weights (`learner.reward_weights`). Beside the fields here it has the options of every term, each
     declared in its module."""
-
-    model_config = ConfigDict(extra="allow")
 
     name: str = NONE
     """`none`, or a module of `learner/rewards`. `rnd`: how badly a network repeats a random one (Burda et al. 2019).
@@ -63,22 +59,9 @@ class IntrinsicConfig(Part):
     learning_rate: float = 1e-4
     """Adam step size."""
 
-    @model_validator(mode="before")
     @classmethod
-    def _with_options_of_terms(cls, tree: dict[str, Any]) -> dict[str, Any]:
-        """Checks what is not declared here against the options of the terms, and adds their defaults."""
-        options = {name: value for name, value in tree.items() if name not in cls.model_fields}
-        return {**tree, **_options(tuple(parts()))(**options).model_dump()}
-
-    def own(self, part: type[Own]) -> Own:
-        """The options of one term, of its class `Config`."""
-        return part(**{name: getattr(self, name) for name in part.model_fields})
-
-
-@cache
-def _options(parts: tuple[type[Part], ...]) -> type[Part]:
-    """The options of all terms as one part."""
-    return create_model("Options", __base__=parts or (Part,))
+    def modules(cls) -> list[type[Part]]:
+        return parts()
 
 
 @dataclass(frozen=True)
@@ -166,13 +149,5 @@ def term(name: str) -> type[RewardTerm]:
 
 
 def parts() -> list[type[Part]]:
-    """The options that terms have to themselves, each class once.
-
-    Raises:
-        TypeError: two terms have an option of the same name.
-    """
-    found = list(dict.fromkeys(part for name in names() if (part := term(name).Config) is not Part))
-    options = [option for part in found for option in part.model_fields]
-    if twice := {option for option in options if options.count(option) > 1}:
-        raise TypeError(f"more than one reward term has an option {', '.join(sorted(twice))}")
-    return found
+    """The options that terms have to themselves, each class once."""
+    return list(dict.fromkeys(part for name in names() if (part := term(name).Config) is not Part))

@@ -2,7 +2,6 @@
 
 import importlib
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,7 +25,6 @@ import numpy as np
 from envs.api import Field, Wrapper
 from envs.config import Part
 
-PART = "method.clock"
 after = ("goals", "history")
 training_only = False
 
@@ -38,8 +36,9 @@ class Config(Part):
     """Of a step."""
 
 
-def applies(config):
-    return config.worth > 0
+def part(config):
+    clock = getattr(config.method, "clock", None)
+    return clock if clock and clock.worth > 0 else None
 
 
 def spec(config, spec):
@@ -85,6 +84,12 @@ class Clock(Wrapper):
         played, self.played = self.played, 0
         return self.env.report() | {self.name: {"steps": [played]}}
 '''
+
+
+class Method(Part):
+    """A method with a further part."""
+
+    clock: Part
 
 
 @pytest.fixture
@@ -147,7 +152,7 @@ def test_a_stack_follows_from_the_configuration(clock):
     assert list(wrappers.chosen(config)) == ["history"]
 
     def with_clock(**options):
-        return config.model_copy(update={"method": SimpleNamespace(clock=clock.Config(**options))})
+        return config.model_copy(update={"method": Method(clock=clock.Config(**options))})
 
     assert wrappers.chosen(with_clock()) == {"history": config.policy, "clock": clock.Config()}
     seen = with_clock().spec
@@ -172,10 +177,9 @@ def test_wrappers_stand_in_the_order_that_they_ask_for(clock):
 def test_every_wrapper_publishes_its_face(name):
     module = wrappers.module(name)
     assert issubclass(module.Config, Part)
-    assert isinstance(module.PART, str)
     assert isinstance(module.training_only, bool)
     assert isinstance(module.after, tuple)
-    assert all(callable(each) for each in (module.applies, module.spec, module.make))
+    assert all(callable(each) for each in (module.part, module.spec, module.make))
 
 
 def test_a_wrapper_that_changes_nothing_is_its_world():

@@ -17,13 +17,15 @@ from cluster.config import overrides
 from cluster.config.tree import compose
 from cluster.report import panels
 from envs import registry
-from learner import algorithms, methods, rewards
+from learner import algorithms, methods, potentials, rewards
 from learner.models import networks
 from llm_service import backends, tasks
 from tests.extending import COMMANDS, FILES, LABELS, PAGE
 
 ROOT = PAGE.parents[1]
-PACKAGES = (envs, wrappers, players, networks, rewards, algorithms, stages, methods, tasks, backends, panels)
+PACKAGES = (
+    envs, wrappers, players, networks, rewards, potentials, algorithms, stages, methods, tasks, backends, panels,
+)  # fmt: skip
 SMALL = ["cluster=inline", "policy.hidden=8", "actors.envs=4", "actors.steps=8", "evaluate.episodes=4"]
 TRAINED = ["learner.env_steps=128", "learner.minibatch=16", "evaluate.every=0", "evaluate.videos=0"]
 
@@ -58,13 +60,14 @@ def play(folder, words):
 
 
 def test_no_file_of_the_page_is_there_and_each_is_used(beside):
-    assert len(FILES) == 14
+    assert len(FILES) == 15
     assert not [name for name in FILES if (ROOT / name).exists()]
     assert "coin" in registry.families()
     assert "wide" in networks.names()
     assert "clock" in wrappers.names()
     assert "pacer" in players.nameable()
     assert "count" in rewards.names()
+    assert "patient" in potentials.names()
     assert "reinforce" in algorithms.names()
     assert "census" in stages.names()
     assert "counting" in methods.names()
@@ -95,6 +98,9 @@ def test_what_the_examples_do_is_seen_in_their_runs(beside):
     rows = [json.loads(line) for line in (counted / "metrics.jsonl").read_text().splitlines()]
     paid = [row["intrinsic/reward_mean"] for row in rows if "intrinsic/reward_mean" in row]
     assert paid[0] > paid[-1] > 0  # what is met again bores
+    patient = play(beside / "p", next(words for words in COMMANDS if "method.shaping.potential=patient" in words))
+    rows = [json.loads(line) for line in (patient / "metrics.jsonl").read_text().splitlines()]
+    assert any(row.get("rewards/shaping") for row in rows)
     assert "The last episodes took" in (counted / "report.html").read_text()
 
 

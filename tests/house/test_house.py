@@ -18,7 +18,7 @@ from cluster import jobs
 from cluster.config.tree import Config, compose, method_module
 from cluster.report import panels
 from envs import registry
-from learner import algorithms, methods, rewards
+from learner import algorithms, methods, potentials, rewards
 from llm_service import backends
 from llm_service.settings import LLMConfig
 
@@ -137,6 +137,8 @@ def parts():
     yield from (method_module(name).Config for name in methods.names())
     yield from algorithms.parts().values()
     yield from rewards.parts()
+    yield potentials.ShapingConfig
+    yield from potentials.ShapingConfig.modules()
     yield from (importlib.import_module(f"envs.{name}").Config for name in registry.families())
     yield from (field.annotation for field in LLMConfig.model_fields.values() if isinstance(field.annotation, type))
     yield from (backends.module(name).Config for name in backends.names())

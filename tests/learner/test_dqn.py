@@ -431,3 +431,14 @@ def test_lanes_are_those_of_the_actors_whose_chunks_come():
     setup = LearnerSetup(LearnerConfig(n=2), PolicyConfig(), envs.spec("toy/Line"), SEED, actors=(4, 2))
     assert setup.env_index(0).tolist() == [0, 1, 4, 5]
     assert setup.env_index(1).tolist() == [2, 3, 6, 7]
+
+
+def test_shaping_is_neither_clipped_nor_taken_for_a_reward_that_was_seen():
+    """A clipped F would not telescope, and so could change what is best."""
+    dqn, actor = learner_of(n_step=1, start_steps=10_000, train_after_reward=True)
+    _, chunk = actor.rollout(get_weights(dqn.policy), 0)
+    chunk.rewards["env"][:] = -5.0
+    chunk.rewards["shaping"] = np.full_like(chunk.rewards["env"], 3.0)
+    dqn.learn(0, 0, [chunk])
+    assert not dqn.counts.rewarded
+    assert (sample_of(dqn).reward == -1.0 + 3.0).all()

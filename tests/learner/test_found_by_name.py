@@ -11,7 +11,7 @@ import pytest
 from cluster import run as controller
 from cluster.config.overrides import ConfigError
 from cluster.config.tree import compose, load
-from learner import algorithms, checkpoint, rewards
+from learner import algorithms, checkpoint, potentials, rewards
 from learner.rewards import IntrinsicConfig
 from tests.extending import example
 
@@ -144,14 +144,14 @@ def test_without_their_modules_their_names_and_keys_are_unknown():
 
 def test_two_terms_cannot_share_an_option(monkeypatch, tmp_path):
     beside(monkeypatch, tmp_path, rewards, "greedy", COUNT.replace("exponent", "neighbours"))
-    with pytest.raises(TypeError, match="more than one reward term has an option neighbours"):
+    with pytest.raises(TypeError, match="more than one module has an option neighbours"):
         compose(["env=toy/Line"])
 
 
 def test_nothing_outside_asks_for_one_of_them_by_name():
     """Their own modules do, and methods, which choose."""
-    known = {*algorithms.names(), *rewards.names()}
-    allowed = {ROOT / "learner" / room for room in ("algorithms", "rewards", "methods")}
+    known = {*algorithms.names(), *rewards.names(), *potentials.names()} - {"random"}  # which is a player too
+    allowed = {ROOT / "learner" / room for room in ("algorithms", "rewards", "potentials", "methods")}
     for path in (path for room in ("learner", "actors", "cluster") for path in (ROOT / room).rglob("*.py")):
         if allowed & set(path.parents):
             continue

@@ -33,6 +33,7 @@ from learner.models.q import project
 from learner.optim.adam import Adam
 from learner.optim.descent import descend, side_by_side
 from learner.optim.precision import arithmetic, halves
+from learner.potentials import COLUMN as SHAPING
 from learner.setup import LearnerSetup
 from learner.store.columns import ReplayError
 from learner.store.replay import Replay, Rewards, Sample, Walk
@@ -55,9 +56,10 @@ class Counts:
 
 
 class Worth:
-    """What steps are worth: the weighted sum of their reward columns, scaled and clipped, then the intrinsic reward.
+    """What steps are worth: the weighted sum of their reward columns, scaled and clipped, then what is not clipped.
 
-    That one is made of the observations each time they are drawn, and is normalised already.
+    That is shaping, which would change optimal policies otherwise, and the intrinsic reward: it is made of the
+    observations each time they are drawn, and is normalised already.
     """
 
     def __init__(self, config: LearnerConfig, clip: float | None, replay: Replay, intrinsic: Intrinsic) -> None:
@@ -67,8 +69,9 @@ class Worth:
 
     def __call__(self, walk: Walk) -> NDArray[np.float32]:
         columns = {name: column for name, column in walk.rewards.items() if name != COLUMN}
+        whole = {name: columns.pop(name) for name in (SHAPING,) if name in columns}
         worth: NDArray[np.float32] = np.clip(weigh(columns, self.weights) * self.scale, -self.clip, self.clip)
-        return worth + weigh(self.intrinsic.pay_walk(walk, self.replay), self.weights) * self.scale
+        return worth + weigh(whole | self.intrinsic.pay_walk(walk, self.replay), self.weights) * self.scale
 
 
 class DQN(Algorithm):
@@ -155,7 +158,8 @@ class DQN(Algorithm):
         for chunk in chunks:
             if self.replay.insert(self.intrinsic.mark(chunk)):
                 counts.inserted += chunk.steps
-                counts.reward += float(weigh(chunk.rewards, self.config.reward_weights).sum(dtype=np.float64))
+                rewards = {name: column for name, column in chunk.rewards.items() if name != SHAPING}
+                counts.reward += float(weigh(rewards, self.config.reward_weights).sum(dtype=np.float64))
         counts.seen, reward = round(self._sum(counts.inserted)), self._sum(counts.reward)
         counts.rewarded |= reward >= 1
         if counts.decay_from < 0 and (counts.rewarded or not self.dqn.decay_after_reward):

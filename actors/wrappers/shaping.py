@@ -1,0 +1,137 @@
+"""Pays for moving to where it is more sensible to be: the column `shaping`, once a chunk.
+
+    every step: observations, actions ──> Trail
+    the chunk is over: windows [T * N] ──> phi ──> F = gamma phi(s') - phi(s) [T, N]
+
+Only training is paid so. The potential is a module of `learner/potentials`; what F must be, that package says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from actors.wrappers import Setting
+from envs.api import Chunk, DenseEnv, EnvSpec, Observation, Transition, Wrapper
+from envs.config import Part
+from learner import potentials
+from learner.config import Configuration
+from learner.potentials import COLUMN, NONE, Potential, PotentialSetup, ShapingConfig, shaped
+from learner.windows import Trail, Windows
+
+after = ()
+training_only = True
+
+
+class Config(Part):
+    """What pays in a run."""
+
+    shaping: ShapingConfig
+    """The potential."""
+    discount: float
+    """The learner's."""
+    seed: int
+    """The run's."""
+
+
+def part(config: Configuration) -> Config | None:
+    shaping = config.method.part(ShapingConfig)
+    if shaping.potential == NONE:
+        return None
+    return Config(shaping=shaping, discount=config.learner.discount, seed=config.seed)
+
+
+def spec(config: Config, spec: EnvSpec) -> EnvSpec:
+    """A policy sees what it saw without.
+
+    Raises:
+        ValueError: this potential cannot be had in this world.
+    """
+    potentials.potential(config.shaping.potential).check(config.shaping, spec)
+    return spec
+
+
+def make(config: Config, env: DenseEnv, setting: Setting) -> Shaping:
+    setup = PotentialSetup(config.shaping, env.env_spec.fields, config.seed)
+    potential = potentials.potential(config.shaping.potential)(setup)
+    return Shaping(env, potential, config.shaping.window, config.shaping.scale, config.discount)
+
+
+class Shaping(Wrapper):
+    """Adds the column `shaping` to every chunk.
+
+    Args:
+        potential: phi.
+        window: K, observations that it sees.
+        scale: phi is multiplied by this.
+        discount: gamma of the learner.
+    """
+
+    def __init__(self, env: DenseEnv, potential: Potential, window: int, scale: float, discount: float) -> None:
+        super().__init__(env)
+        self._potential, self._scale, self._discount = potential, np.float32(scale), discount
+        self._trail = Trail(potential.fields, window)
+        self._phi = np.zeros(env.num_envs, np.float32)  # of the states that the envs are in
+        self._seconds, self._unjudged = 0.0, Counter[str]()
+
+    def begin(self, seeds: NDArray[np.int64] | None = None) -> Observation:
+        obs = self.env.begin(seeds)
+        self._trail.begin(obs)
+        self._phi = self._judge(self._trail.now())
+        return obs
+
+    def advance(self, actions: NDArray[Any]) -> Transition:
+        transition = self.env.advance(actions)
+        self._trail.add(actions, transition)
+        return transition
+
+    def finish(self, chunk: Chunk) -> None:
+        self.env.finish(chunk)
+        began = time.perf_counter()
+        windows, ended = self._trail.chunk()
+        states, last = np.split(self._judge(windows), [chunk.terminated.size])
+        phi = np.concatenate([self._phi, states]).reshape(-1, self.num_envs)
+        after = phi[1:].copy()
+        after[tuple(ended.T)] = last
+        chunk.rewards[COLUMN] = shaped(phi[:-1], after, chunk.terminated, self._discount)
+        self._phi = phi[-1]
+        self._seconds += time.perf_counter() - began
+
+    def _judge(self, windows: Windows) -> NDArray[np.float32]:
+        phi: NDArray[np.float32] = self._potential.phi(windows) * self._scale
+        return phi
+
+    # ---- what was counted, and state between two chunks -----------------------------------------------------------
+
+    def report(self) -> dict[str, Any]:
+        return self.env.report() | {self.name: self._potential.report()}
+
+    def seconds(self) -> dict[str, float]:
+        taken, self._seconds = self._seconds, 0.0
+        return self.env.seconds() | {self.name: taken}
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        own = {"phi": self._phi.copy(), "identity": self._identity()}
+        return self.env.state() | self._named(own | self._trail.state())
+
+    def restore(self, state: dict[str, NDArray[Any]]) -> Observation:
+        """Continue from `state()` of an equal stack.
+
+        Raises:
+            ValueError: the state was made with another potential, or another window. Nothing has changed then.
+        """
+        own = self._own(state)
+        if not np.array_equal(own["identity"], self._identity()):
+            raise ValueError("the potential is another one than this run began with: put it back, or begin a new run")
+        self._trail.restore(own)
+        self._phi = own["phi"].copy()
+        return self.env.restore(state)
+
+    def _identity(self) -> NDArray[np.uint8]:
+        told = f"{self._potential.identity} x {self._scale} at {self._discount}"
+        return np.frombuffer(hashlib.sha256(told.encode()).digest(), np.uint8)

@@ -1,0 +1,122 @@
+"""Potentials: how sensible it is to be in a state, as one number. One module each, found by name.
+
+    windows [M, K, ...] ──> phi [M] ──> F = gamma phi(s') - phi(s) ──> the column `shaping`
+
+A module publishes
+
+    POTENTIAL = TheClass            a subclass of `Potential`, below
+
+`method.shaping.potential=NAME` chooses the module; nothing else names it. Options of a potential's own are further keys
+of `method.shaping`. The wrapper `actors/wrappers/shaping.py` pays it, once a chunk.
+
+Ng, Harada and Russell 1999 ("Policy invariance under reward transformations"): whatever phi is, F changes no optimal
+policy. That needs three things, which `shaped` and the wrapper see to: gamma is the learner's; phi is 0 where an
+episode terminated, and only there; where one was cut off, phi is that of its own last state, not of the next episode's
+first. A potential of the last K observations and actions keeps this, in the process whose states are these windows.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field as Option
+
+from envs.api import EnvSpec, Field
+from envs.config import Part
+from learner.options import WithOptions
+from learner.windows import Windows
+
+NONE = "none"
+"""The name of no potential."""
+COLUMN = "shaping"
+"""The column of rewards that potentials pay."""
+
+
+class ShapingConfig(WithOptions):
+    """Shaping: reward for moving to where it is more sensible to be, which changes no optimal policy. It has the
+    options of every potential, each declared in its module; `learner.reward_weights.shaping` is its weight."""
+
+    potential: str = NONE
+    """`none`, or a module of `learner/potentials`. `code`: a program, run in a sandbox. `random`: a number drawn for
+    every entry of an observation, which knows nothing: a control."""
+    window: int = Option(default=5, ge=1, le=64)
+    """K: observations that a potential sees, the present one included."""
+    scale: float = 1.0
+    """The potential is multiplied by this. It stays the same for a whole run: a scale that moves would be paid for."""
+
+    @classmethod
+    def modules(cls) -> list[type[Part]]:
+        return list(dict.fromkeys(part for name in names() if (part := potential(name).Config) is not Part))
+
+
+@dataclass(frozen=True)
+class PotentialSetup:
+    """What a potential is built of."""
+
+    config: ShapingConfig
+    fields: Mapping[str, Field]  # what the world shows, whether or not the policy reads it
+    seed: int
+
+
+class Potential(ABC):
+    """Phi of windows. It must not depend on what else is asked in the same call, nor on what was asked before.
+
+    Attributes:
+        fields: names of the observation's fields that it reads.
+        identity: text that tells it from every other potential; equal where phi is equal.
+    """
+
+    Config: ClassVar[type[Part]] = Part
+    """Options of its own; none unless it says so."""
+
+    fields: tuple[str, ...]
+    identity: str
+
+    @classmethod  # noqa: B027 - most have nothing to refuse
+    def check(cls, config: ShapingConfig, spec: EnvSpec) -> None:
+        """Raise ValueError with the reason if it cannot be had in this world."""
+
+    @abstractmethod
+    def __init__(self, setup: PotentialSetup) -> None: ...
+
+    @abstractmethod
+    def phi(self, windows: Windows) -> NDArray[np.float32]:
+        """Float32 [M], finite, of M windows."""
+
+    def report(self) -> dict[str, int]:
+        """Windows that could not be judged since the last report, by the reason; phi was 0 there."""
+        return {}
+
+
+def shaped(
+    before: NDArray[np.float32], after: NDArray[np.float32], terminated: NDArray[np.bool_], discount: float
+) -> NDArray[np.float32]:
+    """F = gamma phi(s') - phi(s) of steps, float32 of one shape with all arguments (Ng et al. 1999, eq. 2).
+
+    Args:
+        before, after: phi of the states before and after each step.
+        terminated: the episode ended there by itself, so that nothing follows and phi(s') counts as 0.
+        discount: gamma of the learner.
+    """
+    following = np.where(terminated, np.float32(0), after).astype(np.float64)
+    return (discount * following - before).astype(np.float32)
+
+
+def names() -> list[str]:
+    """Names of all potentials, sorted."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+
+
+def potential(name: str) -> type[Potential]:
+    """The class that a module publishes; KeyError if there is no such module."""
+    if name not in names():
+        raise KeyError(name)
+    found: type[Potential] = importlib.import_module(f"{__name__}.{name}").POTENTIAL
+    return found

@@ -1,0 +1,143 @@
+"""The last steps of N envs: what a potential looks at, carried from chunk to chunk.
+
+    obs, actions of every step ──> Trail ──> Windows [M, K, ...], once a chunk ──> phi [M]
+
+Window of a state: its own observation last, before it the K - 1 observations that led there, and the actions between
+them. No window reaches into an earlier episode: what lies before the first observation is that observation again, and
+the action -1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.api import Observation, Transition
+
+NO_ACTION = -1
+"""Stands where nothing was done yet."""
+
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """M windows of K observations, oldest first, the one that is judged last."""
+
+    obs: Observation  # each [M, K, ...]
+    actions: Rows  # [M, K - 1], `NO_ACTION` before the first of the episode
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+
+class Trail:
+    """Remembers the K - 1 steps before a chunk, and the chunk while it is played.
+
+    Args:
+        fields: names of the observation's fields that are remembered.
+        length: K, at least 1.
+    """
+
+    def __init__(self, fields: Sequence[str], length: int) -> None:
+        self.fields, self.length = tuple(fields), length
+        self._obs: list[Observation] = []  # each [N, ...]; the state at which the chunk began is number K - 1
+        self._actions: list[Rows] = []  # each [N]; the first of the chunk is number K - 1
+        self._age: list[Rows] = []  # [N] steps since the episode began, from the state at which the chunk began
+        self._last: list[tuple[NDArray[np.int32], Observation]] = []  # of episodes that ended, for each step
+
+    def begin(self, obs: Observation) -> None:
+        """New episodes begin in all envs."""
+        first = self._kept(obs)
+        n = len(first[self.fields[0]])
+        self._obs = [first] * self.length
+        self._actions = [np.full(n, NO_ACTION, np.int64)] * (self.length - 1)
+        self._age, self._last = [np.zeros(n, np.int64)], []
+
+    def add(self, actions: NDArray[Any], transition: Transition) -> None:
+        """A step of all envs."""
+        self._actions.append(np.array(actions, np.int64))
+        self._obs.append(self._kept(transition.obs))
+        age = self._age[-1] + 1
+        age[transition.final_index] = 0
+        self._age.append(age)
+        self._last.append(
+            (transition.final_index, self._kept(transition.final_obs) if len(transition.final_index) else {})
+        )
+
+    def _kept(self, obs: Observation) -> Observation:
+        return {name: obs[name].copy() for name in self.fields}
+
+    def now(self) -> Windows:
+        """Windows [N] of the states that the envs are in."""
+        return self._of_states(np.array([len(self._age) - 1]))
+
+    def chunk(self) -> tuple[Windows, Rows]:
+        """The chunk is over: windows [T * N + D], and the (t, n) [D, 2] of the last D.
+
+        First come the states after each step, t by t (after an episode's end, the next one's first), then the last
+        states of the D episodes that ended. What follows begins from the states that the envs are in.
+        """
+        steps = len(self._last)
+        states = self._of_states(np.arange(1, steps + 1))
+        last, ended = self._of_last()
+        obs = {name: np.concatenate([states.obs[name], last.obs[name]]) for name in self.fields}
+        self._obs = self._obs[steps:]
+        self._actions, self._age, self._last = self._actions[steps:], self._age[-1:], []
+        return Windows(obs, np.concatenate([states.actions, last.actions])), ended
+
+    def _of_states(self, place: Rows) -> Windows:
+        """Windows of all envs at these places of the chunk, 0 to T: [P * N]."""
+        age = np.stack([self._age[p] for p in place])  # [P, N]
+        back = np.arange(self.length - 1, -1, -1)  # steps before the state, oldest first
+        row = self.length - 1 + place[:, None, None] - np.minimum(back, age[..., None])  # [P, N, K]
+        env = np.arange(age.shape[1])[:, None]
+        obs = {}
+        for name in self.fields:
+            column = np.stack([obs[name] for obs in self._obs])
+            obs[name] = column[row, env].reshape(-1, self.length, *column.shape[2:])
+        return Windows(obs, self._taken(place[:, None], env.ravel(), age).reshape(age.size, self.length - 1))
+
+    def _taken(self, place: Rows, env: Rows, age: Rows) -> Rows:
+        """The actions [..., K - 1] that led to states `age` steps old at `place` of the chunk."""
+        back = np.arange(self.length - 1, 0, -1)
+        if not len(back):
+            return np.zeros((*age.shape, 0), np.int64)
+        row = self.length - 1 + place[..., None] - back
+        actions = np.stack(self._actions)[row, env[..., None]]
+        return np.where(back <= age[..., None], actions, NO_ACTION)
+
+    def _of_last(self) -> tuple[Windows, Rows]:
+        index = np.array([(t, n) for t, (ended, _) in enumerate(self._last) for n in ended], np.int64).reshape(-1, 2)
+        t, n = index.T
+        age = np.stack(self._age)[t, n] + 1
+        back = np.arange(self.length - 1, 0, -1)  # steps before the last state, which stands apart
+        row = self.length + t[:, None] - np.minimum(back, age[:, None])
+        obs = {}
+        for name in self.fields:
+            column = np.stack([obs[name] for obs in self._obs])
+            final = np.concatenate([column[0, :0], *[part[name] for _, part in self._last if part]])
+            obs[name] = np.concatenate([column[row, n[:, None]], final[:, None]], 1)
+        return Windows(obs, self._taken(t + 1, n, age)), index
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Between two chunks: all that is carried."""
+        obs = {f"obs.{name}": np.stack([obs[name] for obs in self._obs]) for name in self.fields}
+        return obs | {"actions": np.stack([*self._actions, self._age[-1]])}
+
+    def restore(self, state: dict[str, NDArray[Any]]) -> None:
+        """Continue from `state()` of a trail of the same length and fields.
+
+        Raises:
+            ValueError: it is of another one. Nothing has changed then.
+        """
+        kept = {name: state.get(f"obs.{name}") for name in self.fields}
+        if any(column is None or len(column) != self.length for column in kept.values()):
+            raise ValueError(f"the state does not remember {self.length} observations of {', '.join(self.fields)}")
+        self._obs = [{name: column[k] for name, column in kept.items()} for k in range(self.length)]  # type: ignore[index]
+        *self._actions, age = state["actions"].copy()
+        self._age, self._last = [age], []

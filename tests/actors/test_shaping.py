@@ -1,0 +1,125 @@
+"""The wrapper that pays potentials: what it pays adds up, whatever the chunks, the envs and the restarts."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import envs
+from actors import ActorsConfig, ActorSetup, RolloutActor, wrappers
+from actors.wrappers import shaping
+from cluster.config.tree import compose
+from learner import potentials
+from learner.group import build_policy, get_weights
+from learner.models import PolicyConfig
+from learner.potentials import PotentialSetup, ShapingConfig
+from learner.windows import Windows
+
+GAMMA = 0.9
+ENV = "toy/Line"
+
+
+def setup(steps, envs_of_actor=4, n=1, window=3, **options):
+    part = shaping.Config(shaping=ShapingConfig(potential="random", window=window, **options), discount=GAMMA, seed=7)
+    config, actors = PolicyConfig(network="mlp", hidden=8), ActorsConfig(n=n, envs=envs_of_actor, steps=steps)
+    return ActorSetup(ENV, {}, envs.spec(ENV), actors, config, 5, True, wrappers={"shaping": part})
+
+
+class Lived:
+    """Chunks of these lengths, by the wrapper alone; actions are given, mostly to stay: some episodes are cut off."""
+
+    def __init__(self, lengths, n=4, first=0, window=4):
+        part = setup(1, window=window).wrappers["shaping"]
+        env = shaping.make(part, envs.make(ENV, n, 3, first), wrappers.Setting("test"))
+        drawn = np.random.default_rng(0).choice(3, size=(sum(lengths), 4), p=(0.1, 0.8, 0.1))
+        actions = iter(drawn[:, first : first + n])
+        self.position, self.last = [env.begin()["position"].copy()], {}
+        paid, terminated, truncated = [], [], []
+        for length in lengths:
+            start = len(terminated)
+            for _ in range(length):
+                transition = env.advance(next(actions))
+                for row, env_index in enumerate(transition.final_index):
+                    self.last[len(terminated), env_index] = transition.final_obs["position"][row]
+                self.position.append(transition.obs["position"].copy())
+                terminated.append(transition.terminated.copy())
+                truncated.append(transition.truncated.copy())
+            chunk = SimpleNamespace(terminated=np.stack(terminated[start:]), rewards={})
+            env.finish(chunk)
+            paid.append(chunk.rewards["shaping"])
+        self.paid, self.terminated, self.truncated = np.concatenate(paid), np.stack(terminated), np.stack(truncated)
+
+
+def phi_of(position):
+    """What the potential says of a place in toy, asked apart."""
+    made = potentials.potential("random")(PotentialSetup(ShapingConfig(), envs.spec(ENV).fields, 7))
+    return float(made.phi(Windows({"position": np.array([[position]])}, np.zeros((1, 0), np.int64)))[0])
+
+
+@pytest.mark.parametrize("steps", [1, 5, 16])
+def test_what_is_paid_in_an_episode_is_the_potential_of_its_ends(steps):
+    """Sum of gamma^t F_t = -phi(s_0) + gamma^T phi(s_T) where it was cut off, over borders of chunks."""
+    lived = Lived([steps] * (160 // steps))
+    told = {"terminated": 0, "truncated": 0}
+    for n in range(4):
+        start = 0
+        for t in np.flatnonzero(lived.terminated[:, n] | lived.truncated[:, n]).tolist():
+            paid = lived.paid[start : t + 1, n].astype(np.float64)
+            expected = -phi_of(lived.position[start][n])
+            if lived.truncated[t, n]:
+                expected += GAMMA ** len(paid) * phi_of(lived.last[t, n])
+            assert (GAMMA ** np.arange(len(paid)) * paid).sum() == pytest.approx(expected, abs=1e-6)
+            told["truncated" if lived.truncated[t, n] else "terminated"] += 1
+            start = t + 1
+    assert min(told.values()) > 3
+
+
+def test_how_envs_are_cut_into_chunks_and_actors_changes_nothing():
+    one = Lived([24]).paid
+    for lengths in ([1] * 24, [5, 1, 18], [23, 1]):
+        np.testing.assert_array_equal(one, Lived(lengths).paid)
+    np.testing.assert_array_equal(one[:, :1], Lived([24], n=1).paid)
+    np.testing.assert_array_equal(one[:, 2:], Lived([7, 17], n=2, first=2).paid)
+
+
+def test_a_successor_is_paid_what_the_lost_actor_was():
+    made = setup(8)
+    weights = get_weights(build_policy(made.policy, made.spec, 0))
+    actor = RolloutActor(made, 0)
+    summary, _ = [actor.rollout(weights, 1) for _ in range(3)][-1]
+    successor = RolloutActor(made, 0, 1, summary.state)
+    for _ in range(3):
+        lost, again = actor.rollout(weights, 1)[1], successor.rollout(weights, 1)[1]
+        np.testing.assert_array_equal(lost.rewards["shaping"], again.rewards["shaping"])
+
+
+def test_another_potential_does_not_go_on_with_a_run():
+    made = setup(4)
+    weights = get_weights(build_policy(made.policy, made.spec, 0))
+    summary, _ = RolloutActor(made, 0).rollout(weights, 1)
+    for other in (setup(4, scale=2.0), setup(4, window=5)):
+        with pytest.raises(ValueError, match=r"another one than this run began with|does not remember"):
+            RolloutActor(other, 0, 1, summary.state).rollout(weights, 1)
+
+
+def test_evaluation_is_not_paid_and_the_policy_sees_what_it_saw():
+    made = setup(4)
+    assert wrappers.seen(made.wrappers, made.spec) == made.spec
+    weights = get_weights(build_policy(made.policy, made.spec, 0))
+    actor = RolloutActor(made, 0)
+    assert set(actor.rollout(weights, 1)[1].rewards) == {"env", "shaping"}
+    assert actor.evaluate(weights, 1, envs.HELD_OUT_FIRST + np.arange(4), "policy", True, 0).report == {}
+
+
+def test_a_configuration_says_whether_there_is_shaping_and_what_is_wrong_with_it():
+    assert "shaping" not in wrappers.chosen(compose(["env=toy/Line"]))
+    config = compose(["env=toy/Line", "method.shaping.potential=random", "learner.discount=0.8", "seed=4"])
+    part = wrappers.chosen(config)["shaping"]
+    assert (part.discount, part.seed, part.shaping.window) == (0.8, 4, 5)
+    for word, said in (
+        ("method.shaping.potential=rando", "did you mean random"),
+        ("method.shaping.windows=3", "window"),
+        ("method.shaping.window=0", "method.shaping.window"),
+    ):
+        with pytest.raises(Exception, match=said):
+            compose(["env=toy/Line", "method.shaping.potential=random", word])

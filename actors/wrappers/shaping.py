@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from envs.api import Chunk, DenseEnv, EnvSpec, Observation, Transition, Wrapper
 from envs.config import Part
 from learner import potentials
 from learner.config import Configuration
-from learner.potentials import COLUMN, NONE, Potential, PotentialSetup, ShapingConfig, shaped
+from learner.potentials import COLUMN, NONE, PotentialSetup, ShapingConfig, shaped
 from learner.windows import Trail, Windows
 
 after = ()
@@ -57,27 +56,22 @@ def spec(config: Config, spec: EnvSpec) -> EnvSpec:
 
 
 def make(config: Config, env: DenseEnv, setting: Setting) -> Shaping:
-    setup = PotentialSetup(config.shaping, env.env_spec.fields, config.seed)
-    potential = potentials.potential(config.shaping.potential)(setup)
-    return Shaping(env, potential, config.shaping.window, config.shaping.scale, config.discount)
+    return Shaping(env, config)
 
 
 class Shaping(Wrapper):
-    """Adds the column `shaping` to every chunk.
+    """Adds the column `shaping` to every chunk."""
 
-    Args:
-        potential: phi.
-        window: K, observations that it sees.
-        scale: phi is multiplied by this.
-        discount: gamma of the learner.
-    """
-
-    def __init__(self, env: DenseEnv, potential: Potential, window: int, scale: float, discount: float) -> None:
+    def __init__(self, env: DenseEnv, config: Config) -> None:
         super().__init__(env)
-        self._potential, self._scale, self._discount = potential, np.float32(scale), discount
-        self._trail = Trail(potential.fields, window)
+        shaping, self._discount = config.shaping, config.discount
+        made = potentials.potential(shaping.potential)
+        self._potential = made(PotentialSetup(shaping, env.env_spec.fields, config.seed))
+        self._scale = np.float32(shaping.scale)
+        self._identity = np.frombuffer(hashlib.sha256(config.model_dump_json().encode()).digest(), np.uint8)
+        self._trail = Trail(self._potential.fields, shaping.window)
         self._phi = np.zeros(env.num_envs, np.float32)  # of the states that the envs are in
-        self._seconds, self._unjudged = 0.0, Counter[str]()
+        self._windows, self._seconds = 0, 0.0
 
     def begin(self, seeds: NDArray[np.int64] | None = None) -> Observation:
         obs = self.env.begin(seeds)
@@ -103,35 +97,35 @@ class Shaping(Wrapper):
         self._seconds += time.perf_counter() - began
 
     def _judge(self, windows: Windows) -> NDArray[np.float32]:
+        self._windows += len(windows)
         phi: NDArray[np.float32] = self._potential.phi(windows) * self._scale
         return phi
 
     # ---- what was counted, and state between two chunks -----------------------------------------------------------
 
     def report(self) -> dict[str, Any]:
-        return self.env.report() | {self.name: self._potential.report()}
+        """Windows that were judged since the last report, and those that could not be, by the reason."""
+        windows, self._windows = self._windows, 0
+        unjudged = {f"unjudged/{reason}": n for reason, n in self._potential.report().items()}
+        return self.env.report() | {self.name: {"windows": windows} | unjudged}
 
     def seconds(self) -> dict[str, float]:
         taken, self._seconds = self._seconds, 0.0
         return self.env.seconds() | {self.name: taken}
 
     def state(self) -> dict[str, NDArray[Any]]:
-        own = {"phi": self._phi.copy(), "identity": self._identity()}
+        own = {"phi": self._phi.copy(), "identity": self._identity}
         return self.env.state() | self._named(own | self._trail.state())
 
     def restore(self, state: dict[str, NDArray[Any]]) -> Observation:
         """Continue from `state()` of an equal stack.
 
         Raises:
-            ValueError: the state was made with another potential, or another window. Nothing has changed then.
+            ValueError: the state was made with another potential, discount or seed. Nothing has changed then.
         """
         own = self._own(state)
-        if not np.array_equal(own["identity"], self._identity()):
+        if not np.array_equal(own["identity"], self._identity):
             raise ValueError("the potential is another one than this run began with: put it back, or begin a new run")
         self._trail.restore(own)
         self._phi = own["phi"].copy()
         return self.env.restore(state)
-
-    def _identity(self) -> NDArray[np.uint8]:
-        told = f"{self._potential.identity} x {self._scale} at {self._discount}"
-        return np.frombuffer(hashlib.sha256(told.encode()).digest(), np.uint8)

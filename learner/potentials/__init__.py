@@ -70,14 +70,12 @@ class Potential(ABC):
 
     Attributes:
         fields: names of the observation's fields that it reads.
-        identity: text that tells it from every other potential; equal where phi is equal.
     """
 
     Config: ClassVar[type[Part]] = Part
     """Options of its own; none unless it says so."""
 
     fields: tuple[str, ...]
-    identity: str
 
     @classmethod  # noqa: B027 - most have nothing to refuse
     def check(cls, config: ShapingConfig, spec: EnvSpec) -> None:
@@ -90,8 +88,8 @@ class Potential(ABC):
     def phi(self, windows: Windows) -> NDArray[np.float32]:
         """Float32 [M], finite, of M windows."""
 
-    def report(self) -> dict[str, int]:
-        """Windows that could not be judged since the last report, by the reason; phi was 0 there."""
+    def report(self) -> Mapping[str, int]:
+        """How many windows could not be judged since the last report, by the reason; phi was 0 there."""
         return {}
 
 
@@ -107,6 +105,11 @@ def shaped(
     """
     following = np.where(terminated, np.float32(0), after).astype(np.float64)
     return (discount * following - before).astype(np.float32)
+
+
+def whole_numbers(fields: Mapping[str, Field]) -> list[str]:
+    """Names of the fields that hold whole numbers."""
+    return [name for name, field in fields.items() if field.kind in ("grid", "category", "pixels")]
 
 
 def names() -> list[str]:

@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 
 from envs.api import EnvSpec
 from learner.hashing import uniform
-from learner.potentials import Potential, PotentialSetup, ShapingConfig
+from learner.potentials import Potential, PotentialSetup, ShapingConfig, whole_numbers
 from learner.windows import Windows
-
-SYMBOLS = ("grid", "category", "pixels")
 
 
 class RandomPotential(Potential):
@@ -26,15 +24,14 @@ class RandomPotential(Potential):
 
     @classmethod
     def check(cls, config: ShapingConfig, spec: EnvSpec) -> None:
-        if not any(field.kind in SYMBOLS for field in spec.fields.values()):
+        if not whole_numbers(spec.fields):
             raise ValueError(
-                f"method.shaping.potential=random needs an observation of symbols, which {spec.id} has not"
+                f"method.shaping.potential=random needs an observation of whole numbers, which {spec.id} has not"
             )
 
     def __init__(self, setup: PotentialSetup) -> None:
-        self.fields = tuple(name for name, field in setup.fields.items() if field.kind in SYMBOLS)
+        self.fields = tuple(whole_numbers(setup.fields))
         self.seed = setup.seed
-        self.identity = f"random {setup.seed}"
 
     def phi(self, windows: Windows) -> NDArray[np.float32]:
         entries = [windows.obs[name][:, -1].reshape(len(windows), -1).astype(np.int64) for name in self.fields]

@@ -108,6 +108,7 @@ class Account:
             self.states[ready.summary.actor] = ready.summary.state
             counters.episodes += len(ready.summary.episodes)
             self.tally.add(ready.summary.episodes)
+            self.tally.count(ready.summary.report)
             add(self.tally.goals, ready.summary.report.get("goals", {}))
         counters.chunks += len(chunks)
         counters.dropped_chunks += report.pop("dropped")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ class Tally:
     recent: (return, success, length, kind, share of steps without an answer of the language model) of the latest
         episodes; part of a checkpoint.
     goals: by goal, counts as `actors.wrappers.goals.COUNTS` names them, since the run began; part of a checkpoint.
+    counts: by `wrapper/name`, what else wrappers counted since the last row; see `count`.
     busy: seconds that roles worked since the last row, summed over actors; add to it.
     """
 
@@ -30,6 +32,7 @@ class Tally:
 
     def begin(self, env_steps: int) -> None:
         """Start counting time at this many env steps."""
+        self.counts = Counter[str]()
         self.busy = {"env": 0.0, "policy": 0.0, "learner": 0.0}
         self._at, self._env_steps = time.monotonic(), env_steps
 
@@ -38,6 +41,11 @@ class Tally:
         away = episodes.away / np.maximum(episodes.length, 1)
         columns = (episodes.total, episodes.success, episodes.length, episodes.kind, away)
         self.recent.extend(zip(*(column.tolist() for column in columns), strict=True))
+
+    def count(self, report: Mapping[str, Mapping[str, Any]]) -> None:
+        """Take what the wrappers of an actor counted: plain numbers are added up."""
+        for wrapper, counts in report.items():
+            self.counts.update({f"{wrapper}/{name}": n for name, n in counts.items() if isinstance(n, int | float)})
 
     def episodes(self, kinds: tuple[str, ...]) -> dict[str, float]:
         """Means over the latest episodes; nothing if none has ended yet."""
@@ -63,7 +71,7 @@ class Tally:
             "time/learner": self.busy["learner"] / seconds,
         }
         acting = shares["time/env"] + shares["time/policy"]
-        row: dict[str, Any] = {"charts/SPS": steps / seconds} | shares
+        row: dict[str, Any] = {"charts/SPS": steps / seconds} | shares | self.counts
         if acting > 0:  # no chunk may have come since the last row
             row["charts/SPS_sampling"] = steps / (acting * seconds)
         row["charts/SPS_learning"] = steps / max(self.busy["learner"], 1e-6)

@@ -1,0 +1,86 @@
+"""A written program as the potential: by a person, or by a language model that was asked once about the world.
+
+    method.shaping.program=FILE ──> checked, kept in the run's configuration ──> sandbox ──> phi
+
+The program never runs in this process: `llm_service/sandbox` interprets it in one that can reach nothing. Where it
+fails (a wrong index, no number, too long) phi is 0, and the window is counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from llm_service.sandbox.process import Sandbox
+from numpy.typing import NDArray
+from pydantic import field_validator
+
+from envs.api import EnvSpec, Field
+from envs.config import Part
+from learner.potentials import Potential, PotentialSetup, ShapingConfig, whole_numbers
+from learner.windows import Windows
+from llm_service.sandbox.grammar import CodeRefused, normalise
+
+
+class CodeConfig(Part):
+    """Options of `method.shaping.potential=code`."""
+
+    program: str = ""
+    """`code`: a file that ends in .py, with one function `potential(observations, actions)` in the language that
+    docs/security.md describes; or its text. A run keeps the text: the file may change or go."""
+    shows: str = ""
+    """`code`: the field of whole numbers that the program is shown; empty: the first grid, else the first there is."""
+
+    @field_validator("program")
+    @classmethod
+    def _read(cls, program: str) -> str:
+        if not program:
+            return program
+        if program.endswith(".py") and "\n" not in program:
+            try:
+                program = Path(program).read_text()
+            except (OSError, UnicodeDecodeError) as error:
+                raise ValueError(f"method.shaping.program: {program} cannot be read: {error}") from None
+        try:
+            return normalise(program)
+        except CodeRefused as refused:
+            raise ValueError(f"method.shaping.program is refused: {refused}") from None
+
+
+def _shown(config: CodeConfig, fields: Mapping[str, Field]) -> str:
+    """The name of the field that the program is shown; empty where there is none that it could be."""
+    fitting = sorted(whole_numbers(fields), key=lambda name: fields[name].kind != "grid")
+    return next((name for name in fitting if config.shows in ("", name)), "")
+
+
+class Code(Potential):
+    """Asks the sandbox once a chunk."""
+
+    Config = CodeConfig
+
+    @classmethod
+    def check(cls, config: ShapingConfig, spec: EnvSpec) -> None:
+        own = config.own(CodeConfig)
+        if not own.program:
+            raise ValueError("method.shaping.potential=code needs a program: set method.shaping.program=FILE.py")
+        if not _shown(own, spec.fields):
+            raise ValueError(f"method.shaping.shows={own.shows}: {spec.id} has no such field of whole numbers")
+
+    def __init__(self, setup: PotentialSetup) -> None:
+        own = setup.config.own(CodeConfig)
+        self.fields = (_shown(own, setup.fields),)
+        self.program, self.sandbox, self.faults = own.program, Sandbox(), Counter[str]()
+
+    def phi(self, windows: Windows) -> NDArray[np.float32]:
+        found = self.sandbox.phi(self.program, windows.obs[self.fields[0]], windows.actions)
+        self.faults.update(found.faults)
+        return found.values
+
+    def report(self) -> Counter[str]:
+        faults, self.faults = self.faults, Counter[str]()
+        return faults
+
+
+POTENTIAL = Code

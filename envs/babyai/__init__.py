@@ -1,21 +1,11 @@
-"""BabyAI levels, their captions and missions as language, and an expert.
-
-world       what its engines share: mission, actions, observation, reward, in its docstring
-reference   the engine that moves Minigrid's own simulators
-levels      names -> simulators; the levels that Minigrid lacks
-view        observations of N simulators at once
-grammar     images -> sentences
-missions    the mission grammar, and missions in French
-expert      a policy that knows the whole map
-knowledge   what a language model may know of these levels
-symbols     grid cells as numbers
+"""BabyAI levels, their captions and missions as language, and an expert; see `world` for actions and observations.
 
 The compiled engine, which is the default, is in `envs.native.babyai`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field as Option
 
@@ -85,19 +75,13 @@ def spec(name: str, config: Config) -> EnvSpec:
 
 def make(name: str, num_envs: int, seed: int, first_index: int, config: Config) -> VectorEnv:
     """Build N worlds of a level."""
-    options: dict[str, Any] = {
-        "level": name,
-        "actions": config.actions,
-        "language": _language(name, config),
-        "fix_captions": config.fix_captions,
-        "max_steps": config.max_steps,
-    }
-    if config.engine == "minigrid":
-        return SimulatedBabyAI(spec(name, config), num_envs, seed, first_index, **options)
-    from envs.native.babyai.world import NativeBabyAI  # here, because it brings the compiler along
+    engine: type[BabyAI] = SimulatedBabyAI
+    if config.engine == "native":
+        from envs.native.babyai.world import NativeBabyAI  # here, because it brings the compiler along
 
-    options |= {"levels": config.levels, "level_workers": config.level_workers}
-    return NativeBabyAI(spec(name, config), num_envs, seed, first_index, **options)
+        engine = NativeBabyAI
+    language = _language(name, config)
+    return engine(spec(name, config), num_envs, seed, first_index, level=name, language=language, config=config)
 
 
 def _language(name: str, config: Config) -> Language:

@@ -17,13 +17,16 @@ and equal to it. Here is what both share.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.api import EnvSpec, Observation, VectorEnv
+from envs.api import Observation, VectorEnv
 from envs.babyai.grammar import Language, describe
+
+if TYPE_CHECKING:
+    from envs.babyai import Config
 
 ACTION_NAMES: dict[Language, tuple[str, ...]] = {
     "en": ("turn left", "turn right", "go forward", "pick up", "drop", "toggle", "done"),
@@ -55,32 +58,21 @@ class BabyAI(VectorEnv):
     """N worlds of one level.
 
     Args:
-        env_spec, num_envs, seed, first_index: as `VectorEnv`.
-        actions: how many of Minigrid's seven actions there are; those of `env_spec` beyond do nothing.
+        args: as `VectorEnv`.
+        level: its name.
         language: of missions and captions.
-        fix_captions: correct the slips of the published captions.
+        config: how it is played. Actions of `env_spec` beyond `config.actions` do nothing.
 
     Attributes:
         started: int64 [N], how many episodes each world has begun. Tells followers (experts, engines) apart two
             episodes that carry the same counter.
     """
 
-    def __init__(
-        self,
-        env_spec: EnvSpec,
-        num_envs: int,
-        seed: int = 0,
-        first_index: int = 0,
-        *,
-        actions: int = 7,
-        language: Language = "en",
-        fix_captions: bool = False,
-    ) -> None:
-        super().__init__(env_spec, num_envs, seed, first_index)
-        self.language = language
-        self.fix_captions = fix_captions
-        self.started = np.zeros(num_envs, np.int64)
-        self._actions = actions
+    def __init__(self, *args: Any, level: str, language: Language, config: Config) -> None:
+        super().__init__(*args)
+        self.level, self.language, self.config = level, language, config
+        self.started = np.zeros(self.num_envs, np.int64)
+        self._actions = config.actions
 
     def minigrid_action(self, action: int) -> int:
         """Index of one of our actions -> Minigrid's."""
@@ -108,8 +100,7 @@ class BabyAI(VectorEnv):
 
     def captions(self, obs: Observation) -> list[list[str]]:
         """Sentences that describe each of N images, in the world's language."""
-        fixes = {"fix_open": self.fix_captions, "fix_carried": self.fix_captions}
-        return describe(np.asarray(obs["image"]), self.language, **fixes)
+        return describe(np.asarray(obs["image"]), self.language, fix=self.config.fix_captions)
 
     def simulator(self, i: int) -> Any:
         """A Minigrid environment in the state of env i, for what works on one only: pictures and the expert. It may be

@@ -36,7 +36,7 @@ def policy_of(folder, options=OPTIONS, world=WORLD, **prompt):
 
 
 def test_probes_are_written_in_the_grammar_of_missions_and_captions():
-    sentences, names = set(sentence_table("en", False, False)), envs.spec(WORLD, **OPTIONS).action_names
+    sentences, names = set(sentence_table("en", False)), envs.spec(WORLD, **OPTIONS).action_names
     captions = [(p.caption, p.action) for p in PROBES.values()] + [step for p in PROBES.values() for step in p.earlier]
     for caption, action in captions:
         assert set(caption.split(". ")) <= sentences

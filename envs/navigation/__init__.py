@@ -99,4 +99,13 @@ def make(name: str, num_envs: int, seed: int, first_index: int, config: Config) 
     """
     from envs.navigation.world import Navigation  # here, because it brings the compiler along
 
-    return Navigation(spec(name, config), num_envs, seed, first_index, config=config)
+    return Navigation(
+        spec(name, config),
+        num_envs,
+        seed,
+        first_index,
+        house=load(config.map or HOUSE),
+        start=config.start,
+        length=config.length,
+        goal_radius=config.goal_radius,
+    )

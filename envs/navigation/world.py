@@ -17,7 +17,7 @@ What moves the robots is `envs.native.navigation`. Nothing in a step is drawn by
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -28,13 +28,10 @@ from envs.api import Observation, VectorEnv
 from envs.native.navigation import loops
 from envs.native.navigation.floor import REACH, floor
 from envs.native.navigation.robot import FASTEST, HEADING, LEFT_BUMPER, RIGHT_BUMPER, SENSORS, X, Y
-from envs.navigation.house import HOUSE, load
+from envs.navigation.house import Map
 from envs.navigation.picture import draw
 from envs.navigation.scene import Scene
 from envs.navigation.simulation import check_starts
-
-if TYPE_CHECKING:
-    from envs.navigation import Config
 
 
 class Navigation(VectorEnv):
@@ -42,7 +39,8 @@ class Navigation(VectorEnv):
 
     Args:
         args: as `VectorEnv`.
-        config: which house, and where episodes begin and end.
+        house: the map.
+        start, length, goal_radius: as `Config`.
 
     Attributes:
         pose: float32 [N, 3], x, y in world units and heading in [-pi, pi].
@@ -52,12 +50,12 @@ class Navigation(VectorEnv):
         ValueError: the map's start is in or at a wall, or there is no free place.
     """
 
-    def __init__(self, *args: Any, config: Config) -> None:
+    def __init__(self, *args: Any, house: Map, start: str, length: int, goal_radius: float) -> None:
         super().__init__(*args)
-        self.house = house = load(config.map or HOUSE)
-        self._length_limit, self._goal_radius, num_envs = config.length, config.goal_radius, self.num_envs
+        self.house, self._length_limit, self._goal_radius = house, length, goal_radius
+        num_envs = self.num_envs
         self._floor = floor(house.walls, house.world_size)
-        self._free = np.flatnonzero(~self._floor.touching) if config.start == "anywhere" else None
+        self._free = np.flatnonzero(~self._floor.touching) if start == "anywhere" else None
         if self._free is None:
             check_starts(self._floor, np.array([house.start], np.float32))
         elif not len(self._free):

@@ -27,10 +27,13 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from envs.config import Part
 
 
 @dataclass(frozen=True)
@@ -69,3 +72,20 @@ def status(paths: Sequence[Path]) -> dict[Path, Queued]:
         if own := [path for path in paths if (path / f"{name}.json").exists()]:
             found |= launcher(name).status(own)
     return found
+
+
+def assert_form(
+    part: Part, kind: str, names: Sequence[str], form: str, expected: str, optional: Sequence[str] = ()
+) -> None:
+    """Check texts, or lists of them, of the section `cluster.<kind>`; `form` is the pattern of what is `expected`.
+
+    optional: names whose text may be empty.
+
+    Raises:
+        ValueError: a text is not of this form.
+    """
+    for name in names:
+        value = getattr(part, name)
+        for text in value if isinstance(value, list) else [value]:
+            if not re.fullmatch(form, text) and (text or name not in optional):
+                raise ValueError(f"cluster.{kind}.{name}: expected {expected}, got {text!r}")

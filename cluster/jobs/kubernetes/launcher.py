@@ -26,7 +26,7 @@ from cluster.config import tree as configuration
 from cluster.config.overrides import flatten
 from cluster.config.tree import Config
 from cluster.jobs.kubernetes import language_model, ray_cluster
-from cluster.jobs.kubernetes.config import LONGEST, RUNS, is_label
+from cluster.jobs.kubernetes.config import LABEL, LONGEST, RUNS
 from cluster.jobs.kubernetes.language_model import LLM_METRICS_PORT, LLM_PORT, REDIS_PORT, as_yaml, serves
 from cluster.jobs.kubernetes.manifests import DNS, Object, chosen, labelled, policy, ports, thing
 from cluster.jobs.kubernetes.ray_cluster import DASHBOARD_PORT, LEARNS, METRICS_PORT
@@ -62,7 +62,7 @@ def check(config: Config) -> None:
             "cluster.kubernetes.image is missing: build docker/cpu.Dockerfile, push it where the cluster can pull it, "
             "and name it, as in cluster.kubernetes.image=registry.example/cairn:1.0"
         )
-    if not is_label(config.run.name, LONGEST):
+    if len(config.run.name) > LONGEST or not re.fullmatch(LABEL, config.run.name):
         raise KubernetesError(
             f"run.name: Kubernetes names objects after it: expected at most {LONGEST} of a-z, 0-9 and -, and a letter "
             f"first, got {config.run.name!r}"

@@ -13,9 +13,10 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from cluster.jobs import assert_form
 from envs.config import Part
 
-WORD = re.compile(r"[\w.,:@/+=&|*\[\]()-]*")
+WORD = r"[\w.,:@/+=&|*\[\]()-]*"
 """What may stand in an `#SBATCH` line unquoted: no space, no quote, no line break."""
 
 
@@ -72,15 +73,10 @@ class SlurmConfig(Part):
 
     @model_validator(mode="after")
     def _is_sensible(self) -> Self:
-        for name in ("partition", "account", "qos", "gpu_type", "actor_partition", "interface"):
-            _word(name, getattr(self, name))
-        for option in self.options:
-            if not re.fullmatch(r"--[a-z][^\n]*", option):
-                raise ValueError(f"cluster.slurm.options: expected options such as --constraint=a100, got {option!r}")
-        for name in ("memory", "actor_memory"):
-            value = getattr(self, name)
-            if not re.fullmatch(r"([1-9]\d*[KMGT]?)?", value):
-                raise ValueError(f"cluster.slurm.{name}: expected memory such as 64G, got {value!r}")
+        words = ["partition", "account", "qos", "gpu_type", "actor_partition", "interface"]
+        assert_form(self, "slurm", words, WORD, "a name without spaces")
+        assert_form(self, "slurm", ["options"], r"--[a-z][^\n]*", "options such as --constraint=a100")
+        assert_form(self, "slurm", ["memory", "actor_memory"], r"([1-9]\d*[KMGT]?)?", "memory such as 64G")
         seconds = limit_seconds(self.time)
         if seconds is not None and seconds <= self.signal_s:
             raise ValueError(
@@ -95,10 +91,7 @@ class SlurmConfig(Part):
             raise ValueError(
                 "cluster.slurm.interface: symmetric-run lets Ray choose its addresses: set cluster.slurm.mode=manual"
             )
-        if len(self.temporary) > 24 or not re.fullmatch(r"/[\w./-]*", self.temporary):
-            raise ValueError(
-                f"cluster.slurm.temporary: expected an absolute path of 24 characters at most, got {self.temporary!r}"
-            )
+        assert_form(self, "slurm", ["temporary"], r"/[\w./-]{0,23}", "an absolute path of 24 characters at most")
         return self
 
     @property
@@ -127,8 +120,3 @@ def limit_seconds(time: str) -> int | None:
     else:  # MM[:SS]
         hours, (minutes, seconds) = 0, (*numbers, 0)[:2]
     return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
-
-
-def _word(name: str, value: str) -> None:
-    if not WORD.fullmatch(value):
-        raise ValueError(f"cluster.slurm.{name}: expected a name without spaces, got {value!r}")

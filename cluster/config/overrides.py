@@ -96,11 +96,7 @@ def options(group: str) -> dict[str, str]:
 
 
 def parse(word: str) -> Any:
-    """One word in Hydra's grammar -> Hydra's `Override`.
-
-    Raises:
-        ConfigError: it is not `key=value`.
-    """
+    """One word in Hydra's grammar -> Hydra's `Override`; a `ConfigError` if it is not `key=value`."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.core.override_parser.types import OverrideType
     from hydra.errors import HydraException

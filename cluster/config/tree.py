@@ -130,11 +130,7 @@ class Config(Part):
 
 
 def compose(words: list[str]) -> Config:
-    """The configuration that `group=name` and `key=value` words ask for.
-
-    Raises:
-        ConfigError: with one sentence.
-    """
+    """The configuration that `group=name` and `key=value` words ask for; else a `ConfigError` with one sentence."""
     return explain(words)[0]
 
 
@@ -159,11 +155,7 @@ def update(config: Config, words: list[str]) -> Config:
 
 
 def artifact(config: Config, key: str, name: str) -> Path | None:
-    """The folder or file that `key` names by `run:NAME/stage` or a path; None if it names none.
-
-    Raises:
-        ConfigError: it does not exist.
-    """
+    """What `key` names by `run:NAME/stage` or a path, None for nothing; a `ConfigError` if it does not exist."""
     if not name:
         return None
     run, slash, stage = name.removeprefix("run:").partition("/")
@@ -317,20 +309,12 @@ def named(config: Config, now: datetime | None = None) -> Config:
 
 
 def save(config: Config, path: Path, attempt: Attempt | None = None) -> None:
-    """Write the whole tree as YAML, in an attempt's name: complete or absent.
-
-    Raises:
-        Superseded: a newer attempt has begun.
-    """
+    """Write the whole tree as YAML, complete or absent. `Superseded`: an attempt newer than this one has begun."""
     replace_file(path, yaml.safe_dump(config.model_dump(), sort_keys=False).encode(), attempt)
 
 
 def load(path: Path) -> Config:
-    """Read what `save` wrote; keys that are newer than the file take their defaults.
-
-    Raises:
-        ConfigError: there is no such file, or it is not a configuration.
-    """
+    """Read what `save` wrote, or raise `ConfigError`; keys that are newer than the file take their defaults."""
     try:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:

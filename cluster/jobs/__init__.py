@@ -62,11 +62,7 @@ def launcher_of(path: Path) -> Any:
 
 
 def status(paths: Sequence[Path]) -> dict[Path, Queued]:
-    """Those of the runs that are in a queue, by one question to each.
-
-    Raises:
-        UsageError: a queue does not answer.
-    """
+    """Those of the runs that are in a queue, by one question to each; a `UsageError` if one does not answer."""
     found: dict[Path, Queued] = {}
     for name in names():
         if own := [path for path in paths if (path / f"{name}.json").exists()]:
@@ -77,12 +73,10 @@ def status(paths: Sequence[Path]) -> dict[Path, Queued]:
 def assert_form(
     part: Part, kind: str, names: Sequence[str], form: str, expected: str, optional: Sequence[str] = ()
 ) -> None:
-    """Check texts, or lists of them, of the section `cluster.<kind>`; `form` is the pattern of what is `expected`.
+    """Raise `ValueError` unless the texts, or lists of them, at these names of `cluster.<kind>` are as `expected`.
 
+    form: pattern of what is expected.
     optional: names whose text may be empty.
-
-    Raises:
-        ValueError: a text is not of this form.
     """
     for name in names:
         value = getattr(part, name)

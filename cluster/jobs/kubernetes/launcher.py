@@ -79,11 +79,7 @@ def check(config: Config) -> None:
 
 
 def words(config: Config) -> list[str]:
-    """The words after `launch.py run` that give this configuration again.
-
-    Raises:
-        KubernetesError: a value cannot be written as a word.
-    """
+    """The words after `launch.py run` that give this configuration again; a `KubernetesError` if none can."""
     tree = config.model_dump()
     chosen = [f"experiment={config.experiment}"] if config.experiment else []
     chosen += [f"method={tree['method']['name']}", f"env={config.env.id}", f"llm={config.llm.name}"]
@@ -122,11 +118,7 @@ def demand(config: Config, name: str) -> dict[str, Any]:
 
 
 def render(config: Config) -> str:
-    """The manifest as YAML.
-
-    Raises:
-        KubernetesError: the configuration does not fit Kubernetes.
-    """
+    """The manifest as YAML, or a `KubernetesError` if the configuration does not fit Kubernetes."""
     config = named(config)
     check(config)
     line = f"# Made by docker/secrets.sh beforehand: Secrets {', '.join(secrets(config))}\n"

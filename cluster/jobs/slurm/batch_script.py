@@ -75,11 +75,7 @@ def cores(config: Config) -> Cores:
 
 
 def render(config: Config, job: Job) -> str:
-    """The script, complete.
-
-    Raises:
-        ConfigError: a folder has a name that cannot be written in an `#SBATCH` line.
-    """
+    """The script, or a `ConfigError` if a folder's name cannot be written in an `#SBATCH` line."""
     slurm, needed = config.cluster.slurm, cores(config)
     parts = {1: ONE_NODE}.get(slurm.all_nodes) or {"manual": MANUAL, "symmetric": SYMMETRIC}[slurm.mode]
     setup = "\n".join(["# cluster.slurm.setup", *slurm.setup, ""]) if slurm.setup else ""

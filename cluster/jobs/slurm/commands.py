@@ -25,11 +25,7 @@ class SlurmError(UsageError):
 
 
 def sbatch(script: str, *options: str) -> str:
-    """Hand a script to sbatch; what it prints.
-
-    Raises:
-        SlurmError: it is refused.
-    """
+    """Hand a script to sbatch; what it prints, or a `SlurmError` if it is refused."""
     try:
         done = subprocess.run(["sbatch", *options], input=script, capture_output=True, text=True)
     except OSError as error:
@@ -51,11 +47,7 @@ def read_record(path: Path) -> dict[str, str]:
 
 
 def look_up(paths: Sequence[Path]) -> dict[Path, Queued]:
-    """Those of the runs that are in the queue, by one question to SLURM.
-
-    Raises:
-        SlurmError: SLURM does not answer.
-    """
+    """Those of the runs that are in the queue, by one question to SLURM; a `SlurmError` if it does not answer."""
     jobs = {read_record(path)["job"]: path for path in paths if (path / RECORD).exists()}
     if not jobs:
         return {}
@@ -89,11 +81,7 @@ def last_state(job: str) -> str:
 
 
 def scancel(*words: str) -> None:
-    """Have jobs cancelled, or signalled.
-
-    Raises:
-        SlurmError: SLURM does not.
-    """
+    """Have jobs cancelled, or signalled, or raise `SlurmError`."""
     done = subprocess.run(["scancel", *words], capture_output=True, text=True)
     if done.returncode:
         raise SlurmError(f"SLURM does not cancel the job: {sentence(done.stderr)}")

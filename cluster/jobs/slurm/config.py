@@ -101,11 +101,7 @@ class SlurmConfig(Part):
 
 
 def limit_seconds(time: str) -> int | None:
-    """Seconds of a time limit in SLURM's notation; None for the partition's.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Seconds of a time limit in SLURM's notation, None for the partition's; a `ValueError` if it is none."""
     if not time:
         return None
     days, dash, rest = time.rpartition("-")

@@ -81,11 +81,7 @@ def render(config: Config) -> str:
 
 
 def submit(config: Config) -> int:
-    """Make the run folder and queue the job. Returns 0.
-
-    Raises:
-        UsageError: nothing was queued and nothing written.
-    """
+    """Make the run folder and queue the job; returns 0. A `UsageError`: nothing was queued and nothing written."""
     check(config)
     path = folder_of(config)
     script = batch_script.render(config, _job(path))
@@ -162,11 +158,7 @@ class ArrayOfRuns:
         return batch_script.render(self.config, job)
 
     def submit(self, console: Console) -> int:
-        """Queue what is left; how many members that are.
-
-        Raises:
-            UsageError: nothing was queued and nothing written.
-        """
+        """Queue what is left; how many members that are. A `UsageError`: nothing was queued and nothing written."""
         queued = look_up([self._runs / member.name for member in self.members])
         for member in self.members:
             status = RunFolder(self._runs / member.name).read_status()

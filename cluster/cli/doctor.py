@@ -101,9 +101,7 @@ def _torch(runs: Path) -> Finding:
     cores = len(os.sched_getaffinity(0))
     threads = torch.get_num_threads()
     text = f"{threads} threads by default on {cores} cores; each role sets its own"
-    if threads > cores:
-        return Finding("warn", text, f"export OMP_NUM_THREADS={cores}")
-    return Finding("ok", text)
+    return Finding("warn", text, f"export OMP_NUM_THREADS={cores}") if threads > cores else Finding("ok", text)
 
 
 def _gpu(runs: Path) -> Finding:
@@ -125,9 +123,8 @@ def _memory(runs: Path) -> Finding:
     if free < 1.5:
         return Finding("fail", text, "Ray and two actors want 1.5 GiB: close programs, or use cluster=inline")
     if shared < 0.2:
-        return Finding(
-            "warn", text, "Ray's object store falls back to disk: docker run --shm-size=1g, or cluster=inline"
-        )
+        fix = "Ray's object store falls back to disk: docker run --shm-size=1g, or cluster=inline"
+        return Finding("warn", text, fix)
     return Finding("ok", text)
 
 
@@ -154,13 +151,11 @@ def _existing(folder: Path) -> Path:
 
 
 def _clock(runs: Path) -> Finding:
-    now = time.time()
     newest = max(path.stat().st_mtime for path in ROOT.glob("*/*.py"))
     text = time.strftime("%Y-%m-%d %H:%M:%S %Z")
-    if newest > now + 60:
-        return Finding(
-            "warn", f"{text}, but files of this checkout are from the future", "set the clock, for example by NTP"
-        )
+    if newest > time.time() + 60:
+        text += ", but files of this checkout are from the future"
+        return Finding("warn", text, "set the clock, for example by NTP")
     return Finding("ok", text)
 
 
@@ -239,14 +234,11 @@ def _exposed(runs: Path) -> Finding:
         more = f"; and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
         return Finding("fail" if wrong else "warn", "; ".join(map(str, named[:SHOWN])) + more, fix)
     where = ", ".join(map(str, addresses))
-    if jobs := [one for one in found if one.listener.of]:
-        return Finding(
-            "ok", f"a job's Ray answers on {where} at {len(jobs)} ports, behind its token but for its metrics"
-        )
+    if jobs := sum(bool(one.listener.of) for one in found):
+        return Finding("ok", f"a job's Ray answers on {where} at {jobs} ports, behind its token but for its metrics")
     closed = sum(bool(one.kind) for one in listeners)
-    return Finding(
-        "ok", f"nothing of Cairn answers on {where}" + (f"; {closed} ports stay on loopback" if closed else "")
-    )
+    stay = f"; {closed} ports stay on loopback" if closed else ""
+    return Finding("ok", f"nothing of Cairn answers on {where}{stay}")
 
 
 CHECKS: dict[str, Callable[[Path], Finding]] = {

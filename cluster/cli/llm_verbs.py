@@ -144,10 +144,8 @@ async def _label(llm: Any, task: str, contents: tuple[str, ...], outputs: Path, 
     try:
         asks = [Ask("generate", contents[i : i + CHUNK], task) for i in range(0, len(contents), CHUNK)]
         estimates = [await service.estimate(ask) for ask in asks]
-        calls, prompt, completion = (
-            sum(getattr(e, name) for e in estimates) for name in ("calls", "prompt_tokens", "completion_tokens")
-        )
-        dollars = sum(e.dollars for e in estimates)
+        counted = ("calls", "prompt_tokens", "completion_tokens", "dollars")
+        calls, prompt, completion, dollars = (sum(getattr(e, name) for e in estimates) for name in counted)
         print(
             f"{len(contents):,} items, {calls:,} calls to {service.backend.model}: at most {prompt:,} + {completion:,} "
             f"tokens, {dollars:.4f} dollars"

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -51,7 +51,7 @@ def sweep(words: list[str], jobs: int | None = None, dry_run: bool = False) -> i
         if array:
             print(array.script(members))
         return 0
-    here, queued = Sweep(runs, name, fixed, members, console), 0
+    here, queued = Sweep(runs / name, fixed, members, console), 0
     if array:
         queued = array.submit(console)
         here.save()
@@ -74,21 +74,20 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
+@dataclass
 class Sweep:
     """Members at work. A signal stops the running ones, resumable, and starts no more."""
 
-    def __init__(self, runs: Path, name: str, fixed: list[str], members: list[Member], console: Console) -> None:
-        self.runs = runs
-        self.folder = runs / name
-        self.fixed = fixed
-        self.members = members
-        self.console = console
-        self.at_work: dict[str, tuple[Member, subprocess.Popen[bytes], float]] = {}
-        self.stopping = False
+    folder: Path
+    fixed: list[str]
+    members: list[Member]
+    console: Console
+    at_work: dict[str, tuple[Member, subprocess.Popen[bytes], float]] = field(default_factory=dict)
+    stopping: bool = False
 
     def run(self, jobs: int) -> None:
         """Returns when every member has ended, or was not begun because of a signal."""
-        waiting = [m for m in self.members if not (m.exit_code == DONE and (self.runs / m.name).exists())]
+        waiting = [m for m in self.members if not (m.exit_code == DONE and (self.folder.parent / m.name).exists())]
         skipped = len(self.members) - len(waiting)
         if skipped:
             self.console.print(f"[dim]{skipped} of {len(self.members)} members are done already[/]")
@@ -105,10 +104,11 @@ class Sweep:
                 signal.signal(number, handler)
 
     def _start(self, member: Member) -> None:
-        begun = (self.runs / member.name / "config.yaml").exists()
+        run = self.folder.parent / member.name
+        begun = (run / "config.yaml").exists()
         command = [sys.executable, str(ROOT / "launch.py")]
         if begun:
-            command += ["resume", str(self.runs / member.name)]
+            command += ["resume", str(run)]
         else:
             command += ["run", *self.fixed, *member.words, f"run.name={member.name}"]
         member.exit_code = None
@@ -156,11 +156,8 @@ def _print_results(console: Console, runs: Path, members: list[Member]) -> None:
     scores = {str(results.get("score") or "") for results in found if results}
     several = len(scores) > 1
     score = "" if several or not scores else scores.pop()
-    heads = [
-        "result" if several else score or "success",
-        "95 % interval",
-        *(["return"] if not (score or several) else []),
-    ]
+    heads = ["result" if several else score or "success", "95 % interval"]
+    heads += [] if score or several else ["return"]
     table = Table(box=None, header_style="bold", pad_edge=False)
     for heading in ("#", *(key.rpartition(".")[2] for key in keys), "state", *heads, "s"):
         table.add_column(heading, justify="left" if heading == "state" else "right")

@@ -128,11 +128,9 @@ def _unreadable(word: str) -> str:
 
 
 def layers(words: list[str], only_chosen: bool = False) -> list[Layer]:
-    """Every layer that the words ask for, the weakest first.
+    """Every layer that the words ask for, `group=name` and `key=value`, the weakest first.
 
-    Args:
-        words: `group=name` and `key=value`.
-        only_chosen: leave out the groups that no word chooses (the rest is known from a saved configuration).
+    only_chosen: leave out the groups that no word chooses (the rest is known from a saved configuration).
 
     Raises:
         ConfigError: a word cannot be read, a group has no such option, a file is not a configuration.

@@ -3,8 +3,6 @@
     launch.py run, resume ──> launcher(cluster.name) ──> sbatch, kubectl ──> a job: launch.py
     status, stop, logs ─────> launcher_of(run) ──> what its queue says
 
-slurm         a job a run, an array a sweep        kubernetes    a RayJob a run, with the LLM service beside it
-
 `<name>/launcher.py` publishes
 
     render(config)                    the text that `--dry-run` prints

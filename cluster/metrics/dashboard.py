@@ -171,11 +171,7 @@ def rules() -> dict[str, Any]:
 
 
 def page(text: str) -> str:
-    """The page `text` with its tables as they are now.
-
-    Raises:
-        ValueError: a role has no table there.
-    """
+    """The page `text` with its tables as they are now; a `ValueError` if a role has no table there."""
     missing = {metric.role for metric in (*TABLE, *RAY)} | {"alerts"}
 
     def table(found: re.Match[str]) -> str:

@@ -2,8 +2,8 @@
 
     head      controller, Ray's own services, autoscaler; 0 CPUs for roles
     actors    0..n pods, as the autoscaler finds actors waiting     {"actors": CPUs} of a resource that actors ask for
-    learner   1 pod, all its ranks                                   {"learner": ...}
-    llm       0..n pods, the server of a language-model policy       {"llm": ...}
+    learner   1 pod with GPUs, all ranks of learner or fitter        {"learner": ...}
+    llm       0..n pods with GPUs, a language-model policy's server  {"llm": ...}
 
 Every pod has the run folders at /runs, a /tmp and a /dev/shm of its own, and can write nothing else. Before head or
 learner end, their run is asked to save (`docker/drain.sh`).

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from cluster.config.checks import JOBS
 from cluster.config.overrides import COMMAND_LINE, flatten, layers
 from cluster.topology import asks_a_language_model, learns
 from learner import algorithms
@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 OF_ALGORITHM = "with method={method.name} and learner.algorithm={learner.algorithm}"
 Rule = tuple[str, Callable[["Config"], bool], str]
 
-
-def _learns_by(name: str, config: Config) -> bool:
-    return config.learner.algorithm == name
-
-
 FOREIGN: tuple[Rule, ...] = (  # keys of what a run has not: what reads them, and why it is not there; {key} is a value
     (r"cluster\.slurm\..+", lambda c: c.cluster.name == "slurm", "with cluster={cluster.name}"),
     (r"cluster\.kubernetes\..+", lambda c: c.cluster.name == "kubernetes", "with cluster={cluster.name}"),
@@ -42,11 +37,14 @@ FOREIGN: tuple[Rule, ...] = (  # keys of what a run has not: what reads them, an
         trains,
         "with method={method.name} and no stage that trains",
     ),
-    *((rf"learner\.{name}\..+", partial(_learns_by, name), OF_ALGORITHM) for name in algorithms.parts()),
+    *(
+        (rf"learner\.{name}\..+", lambda c, name=name: c.learner.algorithm == name, OF_ALGORITHM)
+        for name in algorithms.parts()
+    ),
     (r"learner\.(threads|timeout_s)", lambda c: learns(c) or _does(c, "imitate"), "with method={method.name}"),
     (
         r"llm\..+",
-        lambda c: asks_a_language_model(c) or _queued(c),
+        lambda c: asks_a_language_model(c) or c.cluster.name in JOBS,  # a job may serve it to other runs
         "with method={method.name}, which asks no language model",
     ),
     (
@@ -116,11 +114,6 @@ def tell_words(config: Config, words: list[str]) -> None:
     """`tell`, of words that were laid over a saved configuration."""
     if words:
         tell(config, dict.fromkeys(layers(words, only_chosen=True)[-1].values, COMMAND_LINE))
-
-
-def _queued(config: Config) -> bool:
-    """Whether jobs are made of it, which may serve a language model to other runs."""
-    return config.cluster.name in ("slurm", "kubernetes")
 
 
 def _does(config: Config, kind: str) -> bool:

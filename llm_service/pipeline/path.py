@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import random
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,6 @@ from llm_service.backends import Backend
 from llm_service.durable.consumer import Consumer
 from llm_service.durable.queue import Queue
 from llm_service.errors import Away, Busy, Malformed, ServiceError, UsageError, place
-from llm_service.pipeline.batcher import Batcher
 from llm_service.pipeline.cache import Flight, Memory, Shared
 from llm_service.pipeline.calls import Calls, Spent, Waiter
 from llm_service.pipeline.clock import Clock
@@ -30,7 +28,6 @@ from llm_service.pipeline.journal import Journal
 from llm_service.pipeline.ledger import Ledger
 from llm_service.pipeline.limits import Rate
 from llm_service.pipeline.questions import Questions, payload, read
-from llm_service.pipeline.retry import Breaker
 from llm_service.records import Answer, Ask, Call, Reply, Source, Status, canonical
 from llm_service.settings import LLMConfig
 from llm_service.world import World
@@ -84,8 +81,9 @@ class Service:
         self._embedder = embedder or backend
         self._clock = clock or Clock()
         rate = Rate(config.limits, self._clock)
-        self._calls = self._line(backend, rate)
-        self._embeddings = self._calls if embedder is None else self._line(embedder, rate)
+        paying = functools.partial(Calls, config=config, journal=journal, ledger=ledger, rate=rate, clock=self._clock)
+        self._calls = paying(backend)
+        self._embeddings = self._calls if embedder is None else paying(embedder)
         self._questions = Questions(backend, self._embedder, world)
         self._memory = Memory(config.memory_mb)
         self._shared = shared
@@ -102,25 +100,6 @@ class Service:
         """End who asks by themselves: consumers; called first."""
         self.closers: list[Callable[[], Awaitable[None]]] = []
         """End what the service stands on: connections, a Redis of its own; called last, in this order."""
-
-    def _line(self, backend: Backend, rate: Rate) -> Calls:
-        config, breaker = self.config, Breaker(self.config.retry, self._clock)
-        record = {"generate", "score"} if config.record == "all" else set()
-        if backend.paid:
-            record = {"generate", "score", "embed"}  # what costs money is always written down
-        batcher = Batcher(backend, config.batch, breaker, self._clock)
-        return Calls(
-            backend,
-            batcher,
-            breaker,
-            self.journal,
-            self.ledger if config.limits.meters(backend.paid) else None,
-            rate,
-            config.retry,
-            self._clock,
-            random.random,
-            frozenset(record),
-        )
 
     def keys(self, ask: Ask) -> list[str]:
         """Content hash of each item: the name of its answer, and of its job in the durable lane."""

@@ -39,7 +39,6 @@ class Guard(grpc.aio.ServerInterceptor):
         self._token = token
         self._handlers: dict[str, Any] = {}
         self._denied: Any = grpc.unary_unary_rpc_method_handler(self._deny)  # no deserialiser: the body stays bytes
-        self.denied = 0
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
         if not guard.matches(self._token, details.invocation_metadata):
@@ -52,7 +51,6 @@ class Guard(grpc.aio.ServerInterceptor):
         return self._handlers[details.method]
 
     async def _deny(self, request: bytes, context: Any) -> None:
-        self.denied += 1
         await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is missing or wrong")
 
     def _wrapped(self, handler: Any) -> Any:

@@ -81,8 +81,9 @@ class Calls:
         self._journal, self._rate, self._clock = journal, rate, clock
         self._ledger = ledger if config.limits.meters(backend.paid) else None
         self._retry, self._budget = config.retry, RetryBudget(config.retry)
-        all_verbs = ("generate", "score", "embed")  # what costs money is always written down
-        self._record = all_verbs if backend.paid else all_verbs[:2] if config.record == "all" else ()
+        self._record = {"generate", "score"} if config.record == "all" else set()
+        if backend.paid:
+            self._record = {"generate", "score", "embed"}  # what costs money is always written down
         self._flight: Flight[Paid] = Flight()
         self.last_success = float("-inf")
         self.retries = 0

@@ -1,6 +1,6 @@
 """Engines that act.
 
-RolloutActor                             a batch of envs and a player, T-step chunks           (rollout, record)
+RolloutActor                             a batch of envs and a player, T-step chunks           (rollout)
 ActorSetup, ActorsConfig                 what one is told                                     (setup)
 wrappers                                 what stands beside a world: goals, task, history     (wrappers/)
 players                                  who acts: policies, language model, expert, random   (players/)

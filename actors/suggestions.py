@@ -32,8 +32,6 @@ class Suggestions:
     """What a language model suggests in each situation.
 
     Args:
-        door: to the service.
-        config: how goals are had.
         goals: of the world, for the closed form.
         stop: raise when the model is away, rather than ask again.
     """

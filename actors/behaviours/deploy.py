@@ -48,7 +48,6 @@ def deploy(
 
     Args:
         model: as it was fitted; it is put into its state for acting.
-        house: where they are.
         tokens: token ids of P texts.
         target: [P, 2], where each should end, world units.
         start: [P, 3], x, y in world units and heading in radians.
@@ -75,10 +74,8 @@ def deploy(
         )
     if memory_gb <= 0:
         raise UsageError(f"memory_gb is how much may be taken, above 0: got {memory_gb}")
-    if strategy == "argmax" and trials > 1:  # nothing is drawn: all trials are the same
-        options: dict[str, Any] = {"stride": stride, "memory_gb": memory_gb, "odometry": odometry}
-        once = deploy(model, house, tokens, target, start, 1, length, strategy=strategy, **options)
-        return {name: np.repeat(found, trials, 1) for name, found in once.items()}
+    alike = trials if strategy == "argmax" else 1  # trials of which nothing is drawn: they are played once
+    trials //= alike
     model.eval()
     steps = -(-length // stride)
     config, texts = model.config, [len(text) for text in tokens]
@@ -106,7 +103,7 @@ def deploy(
             )
             for found, all_of_them in zip(drive, (pose, action), strict=True):
                 all_of_them[own] = found.reshape(len(own), trials, length, -1)
-    return {"pose": pose, "action": action}
+    return {"pose": np.repeat(pose, alike, 1), "action": np.repeat(action, alike, 1)}
 
 
 def _drive(

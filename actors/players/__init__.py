@@ -137,7 +137,6 @@ def sample(logits: NDArray[np.float32], uniform: NDArray[np.float32]) -> tuple[N
 
 
 def module(name: str) -> Any:
-    """The module of a player."""
     return importlib.import_module(f"{__name__}.{name}")
 
 
@@ -152,11 +151,7 @@ def nameable() -> list[str]:
 
 
 def suited(setup: ActorSetup) -> str:
-    """Which module acts by the policy of a setup.
-
-    Raises:
-        ValueError: there are several.
-    """
+    """Which module acts by the policy of a setup. Raises ValueError if there are several."""
     others = {name: module(name) for name in names() if name != POLICY}
     found = [name for name, other in others.items() if hasattr(other, "suits") and other.suits(setup)]
     if len(found) > 1:

@@ -40,13 +40,10 @@ class Consumer:
     """One consumer of a queue.
 
     Args:
-        queue: its jobs.
         ask: answers an ask, one answer for each item. Raising a `ServiceError` is the same as answering with its
             status for every item.
         keys: the key of each item of an ask, as the service would ask it. Raising a `UsageError` says that it cannot.
         name: of this consumer, unlike any other's.
-        config: the queue's.
-        clock: for pauses.
         grace_s: seconds that what is in hand may take after a stop.
     """
 

@@ -148,16 +148,9 @@ class Calls:
                 error = str(unlike)
             except Exception as defect:  # of a task: what is paid for is written down first, then its caller sees it
                 error = place(defect)
+            took, at = round(self._clock.now() - began, 4), round(self._clock.wall(), 3)
             self._journal.append(
-                key,
-                model,
-                call,
-                reply,
-                parsed=parsed,
-                error=error,
-                dollars=dollars,
-                latency_s=round(self._clock.now() - began, 4),
-                at=round(self._clock.wall(), 3),
+                key, model, call, reply, parsed=parsed, error=error, dollars=dollars, latency_s=took, at=at
             )
         return Paid(reply, Source.BACKEND, reply.prompt_tokens + reply.completion_tokens, dollars)
 

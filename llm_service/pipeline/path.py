@@ -44,10 +44,7 @@ LATENCIES = 1000
 class Estimate:
     """What a set of questions would cost, before any is sent."""
 
-    items: int
-    unique: int
-    known: int  # in memory, Redis or the journal: free
-    calls: int  # that would be sent, without repair turns and retries
+    calls: int  # that would be sent, without repair turns and retries; what is known is free
     prompt_tokens: int
     completion_tokens: int  # at most
     dollars: float  # at most
@@ -108,11 +105,7 @@ class Service:
     # ---- asking -----------------------------------------------------------------------------------------------------
 
     def peek(self, ask: Ask) -> list[Answer] | None:
-        """All answers from memory, None if one is missing. Any thread may call it.
-
-        Raises:
-            UsageError: as `ask`.
-        """
+        """All answers from memory, None if one is missing. Any thread may call it. Raises UsageError as `ask` does."""
         answers: list[Answer] = []
         get = self._memory.get
         for key in self._questions.keys(ask):
@@ -249,29 +242,22 @@ class Service:
     # ---- looking ----------------------------------------------------------------------------------------------------
 
     async def estimate(self, ask: Ask) -> Estimate:
-        """What `ask` would cost. Nothing is sent.
-
-        Raises:
-            UsageError: as `ask`.
-        """
+        """What `ask` would cost. Nothing is sent. Raises UsageError as `ask` does."""
         keys = self._questions.keys(ask)
         unique = {key: i for i, key in reversed(list(enumerate(keys)))}
         unknown = [key for key in unique if self._memory.get(key) is None]
         if unknown and self._shared is not None:
             found = await self._shared.get(unknown)
             unknown = [key for key, answer in zip(unknown, found, strict=True) if answer is None]
-        known = len(unique) - len(unknown)
         backend = self._embedder if ask.verb == "embed" else self.backend
         sent: dict[str, Call] = {}  # by key: items may share a call
         for key in unknown:
             calls = {call.key(backend.model): call for call in self._questions.calls(ask, unique[key])[0]}
-            new = {name: call for name, call in calls.items() if self.journal.find(name) is None}
-            known += not new
-            sent |= new
+            sent |= {name: call for name, call in calls.items() if self.journal.find(name) is None}
         tokens = [backend.estimate(call) for call in sent.values()]
         prompt, completion = (sum(counts) for counts in zip(*tokens, strict=True)) if tokens else (0, 0)
         dollars = sum(backend.price(*counts) for counts in tokens)
-        return Estimate(len(keys), len(unique), known, len(sent), prompt, completion, dollars)
+        return Estimate(len(sent), prompt, completion, dollars)
 
     async def health(self) -> tuple[bool, str]:
         """Whether questions get answers, by a recent success or by a piece of real work; and why not."""

@@ -61,11 +61,7 @@ class Config(Part):
 
 
 def check(config: Config) -> None:
-    """See `llm_service.backends`.
-
-    Raises:
-        UsageError: the folder is missing, or holds no model.
-    """
+    """See `llm_service.backends`. Raises UsageError if the folder is missing, or holds no model."""
     if not config.folder:
         raise UsageError("llm.folder is missing: name the folder of a model")
     check_folder(Path(config.folder).expanduser(), config.device)

@@ -22,7 +22,7 @@ from transformers import (
 )
 
 import envs
-from actors.sampling import sample
+from actors.players import sample
 from actors.wrappers.history import History
 from learner.algorithms.ppo.losses import Loss, Steps
 from learner.group import build_policy, get_weights, set_weights

@@ -14,7 +14,6 @@ Arrays are safetensors, the rest is JSON: nothing here can run code. Who may sav
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import re
 import shutil
@@ -27,7 +26,7 @@ import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from learner.files import Superseded, assert_newest, replace_file, sync_folder, write_file
+from learner.files import Superseded, assert_newest, replace_file, sha256, sync_folder, write_file
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -76,7 +75,7 @@ def write(folder: Path, version: int, arrays: Mapping[str, Arrays], record: dict
             content = {key: np.asarray(value, order="C") for key, value in group.items()}
             write_file(temporary / f"{stem}.safetensors", safetensors.numpy.save(content))
         write_file(temporary / "record.json", json.dumps(record, indent=1).encode())
-        hashes = {file.name: _sha256(file) for file in sorted(temporary.iterdir())}
+        hashes = {file.name: sha256(file) for file in sorted(temporary.iterdir())}
         write_file(temporary / "manifest.json", json.dumps({"format": FORMAT, "sha256": hashes}, indent=1).encode())
         sync_folder(temporary)
         assert_newest(folder, attempt)  # to write may have taken minutes
@@ -112,7 +111,7 @@ def read(path: Path) -> Checkpoint:
         if manifest["format"] != FORMAT:
             raise CheckpointError(f"{path} has format {manifest['format']}, this version reads {FORMAT}")
         for name, expected in manifest["sha256"].items():
-            if _sha256(path / name) != expected:
+            if sha256(path / name) != expected:
                 raise CheckpointError(f"{path / name} is damaged: its hash differs from the manifest")
         arrays = {
             Path(name).stem: safetensors.numpy.load_file(path / name)
@@ -155,11 +154,6 @@ def _order(name: str) -> tuple[int, int, int]:
     parts = NAME.fullmatch(name)
     assert parts is not None, name
     return int(parts["attempt"] or 0), int(parts["version"]), int(parts["again"] or 0)
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def part_of(arrays: Arrays, prefix: str) -> Arrays:

@@ -9,13 +9,16 @@ one's, whatever the older one still manages to write.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from llm_service.errors import UsageError
 
@@ -98,6 +101,30 @@ def sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sha256(path: Path) -> str:
+    """Of a file's content, in hex."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_about(path: Path, what: str, form: int, keys: Sequence[str], error: type[UsageError]) -> dict[str, Any]:
+    """What a store of kind `what` says of itself: a JSON file in its folder that has a format and these keys.
+
+    Raises:
+        error: one sentence: there is none, it is damaged, or of another format than `form`.
+    """
+    try:
+        says: dict[str, Any] = json.loads(path.read_bytes())
+        found, _ = says["format"], [says[key] for key in keys]
+    except FileNotFoundError:
+        raise error(f"{path.parent} is no {what}: it holds no {path.name}") from None
+    except (OSError, ValueError, KeyError, TypeError) as reason:
+        raise error(f"{path} is damaged: {reason}") from None
+    if found != form:
+        raise error(f"{path.parent} has format {found}, this version reads {form}")
+    return says
 
 
 def begin_attempt(folder: Path) -> int:

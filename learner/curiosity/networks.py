@@ -25,8 +25,7 @@ from envs.api import Field
 from learner.checkpoint import Arrays, part_of
 from learner.curiosity.reading import Reader
 from learner.curiosity.steps import Floats, Rows, Steps
-from learner.optim.adam import Adam
-from learner.optim.descent import descend, side_by_side
+from learner.optim.adam import Adam, descend, side_by_side
 from learner.rewards import RewardSetup, RewardTerm
 
 STREAM = 1_000_003  # tells the random numbers drawn here from others with the same counters

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from envs.config import Part
-from learner.curiosity.moments import Moments
 from learner.curiosity.networks import Judge, NetworkTerm, layers
+from learner.curiosity.reading import Moments
 from learner.curiosity.steps import Steps
 from learner.optim.collective import Group
 from learner.rewards import IntrinsicConfig

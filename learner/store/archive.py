@@ -38,8 +38,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from learner.files import Attempt, Superseded, replace_file, sync_folder
-from learner.store.about import read_about
+from learner.files import Attempt, Superseded, read_about, replace_file, sha256, sync_folder
 from learner.store.neighbours import Neighbours
 from learner.store.owned import ABOUT, index_name, index_of, own, shard_name, whose
 from llm_service.errors import UsageError
@@ -263,7 +262,7 @@ class Archive:
         """
         for shard in self._shards:
             path = self.folder / shard["file"]
-            if not path.exists() or _sha256(path) != shard["sha256"]:
+            if not path.exists() or sha256(path) != shard["sha256"]:
                 raise _damaged(path, "its hash differs from that in the index")
 
     # ---- files --------------------------------------------------------------------------------------------------
@@ -359,7 +358,7 @@ class Archive:
             file.flush()
             os.fsync(file.fileno())
         entry = {"file": path.name, "entries": len(table), "bytes": temporary.stat().st_size}
-        entry["sha256"] = _sha256(temporary)
+        entry["sha256"] = sha256(temporary)
         temporary.rename(path)
         sync_folder(self.folder)
         return entry
@@ -401,8 +400,3 @@ def _extended(array: NDArray[Any], count: int, new: NDArray[Any]) -> NDArray[Any
         grown[:count], array = array[:count], grown
     array[count : count + len(new)] = new
     return array
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from learner.group import get_weights
 from learner.models.sequence import behaviour_transformer
 from learner.models.sequence.behaviour_transformer import BehaviourConfig, BehaviourModel, Demonstrations, Scales
 from learner.models.sequence.choice import Choice
@@ -216,7 +217,7 @@ def test_a_choice_is_that_of_its_definition(logits, mass, temperature, uniform):
 
 def test_weights_say_what_a_model_is_and_make_it_again():
     model, told = build(), shown()
-    weights = model.weights()
+    weights = get_weights(model)
     again = BehaviourModel.of(model.config, weights).eval()
     assert torch.equal(again(told), model(told))
     assert (again.vocabulary, again.longest, again.clusters) == (VOCABULARY, (8, 12), [4, 3])

@@ -26,8 +26,9 @@ from actors.sampling import sample
 from actors.wrappers.history import History
 from learner.algorithms.ppo.losses import Loss, Steps
 from learner.group import build_policy, get_weights, set_weights
-from learner.history import FIELD, remembered
 from learner.models import PolicyConfig
+from learner.models.config import HISTORY as FIELD
+from learner.models.config import remembered
 from learner.models.language.llm_policy import FORBIDDEN
 from llm_service import tiny
 from llm_service.errors import UsageError

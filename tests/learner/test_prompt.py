@@ -10,8 +10,8 @@ from transformers import PreTrainedTokenizerFast
 
 import envs
 from envs.babyai.world import ACTION_NAMES
-from learner.history import FIELD, remembered
-from learner.models.config import PolicyConfig
+from learner.models.config import HISTORY as FIELD
+from learner.models.config import PolicyConfig, remembered
 from learner.models.language.prompt import WORDINGS, Prompt, PromptConfig, check_prompt
 from learner.models.language.rewording import ACTIONS, REWORDINGS, TRAINING, rewording
 from llm_service import tiny

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from envs.api import Chunk, EnvSpec
-from learner.algorithms import Algorithm, AlgorithmSetup
+from learner.algorithms import Algorithm, AlgorithmSetup, LearnerSetup
 from learner.algorithms.dqn.config import DQNConfig, check_dqn
 from learner.algorithms.dqn.distinct import Remembered, distinct, texts_of
 from learner.batch import weigh
@@ -30,10 +30,8 @@ from learner.intrinsic import Intrinsic
 from learner.models.config import visible
 from learner.models.policy import Policy
 from learner.models.q import project
-from learner.optim.adam import Adam
-from learner.optim.descent import descend, side_by_side
+from learner.optim.adam import Adam, descend, side_by_side
 from learner.optim.precision import arithmetic, halves
-from learner.setup import LearnerSetup
 from learner.store.columns import ReplayError
 from learner.store.replay import Replay, Rewards, Sample, Walk
 

@@ -10,51 +10,29 @@ that a frozen body was asked for explained a tenth of what they then did.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from learner.checkpoint import Arrays
+from learner.models.weights import Weighted, get_weights, set_weights
 
 
 class Origin:
-    """Keeps the weights of `policy` as they are now.
+    """Keeps the weights of `policy` as they are now."""
 
-    policy: has a `payload()` of views of what is trained.
-    """
-
-    def __init__(self, policy: Any) -> None:
+    def __init__(self, policy: Weighted) -> None:
         self._policy = policy
         self.begin()
 
     def begin(self) -> None:
         """The policy was given the weights that it begins with."""
-        self._weights = {name: value.clone() for name, value in self._policy.payload().items()}
+        self.weights = get_weights(self._policy)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """Within, the policy is what it began as."""
-        own = {name: value.clone() for name, value in self._policy.payload().items()}
+        own = get_weights(self._policy)
         try:
-            self._place(self._weights)
+            set_weights(self._policy, self.weights)
             yield
         finally:
-            self._place(own)
-
-    def state(self) -> Arrays:
-        """The weights."""
-        return {name: value.cpu().numpy() for name, value in self._weights.items()}
-
-    def restore(self, state: Arrays) -> None:
-        """Continue with those of `state`."""
-        for name, value in self._weights.items():
-            value.copy_(torch.from_numpy(np.array(state[name])))
-
-    @torch.no_grad()
-    def _place(self, weights: Mapping[str, Tensor]) -> None:
-        for name, value in self._policy.payload().items():
-            value.copy_(weights[name])
+            set_weights(self._policy, own)

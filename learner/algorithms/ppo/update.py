@@ -28,8 +28,7 @@ from learner.batch import Batch, arrays, collate
 from learner.checkpoint import Arrays
 from learner.config import Configuration, own
 from learner.models.language.llm_policy import LanguagePolicy
-from learner.optim.adam import Adam
-from learner.optim.descent import descend, side_by_side
+from learner.optim.adam import Adam, descend, side_by_side
 from learner.optim.precision import halves
 
 REPORT = (*losses.REPORT, "reference_kl", "gradient_norm", "skipped")
@@ -101,7 +100,7 @@ class PPO(Algorithm):
         if self.scale:
             state["value_scale"] = self.scale.state()
         if self.origin:
-            state["reference"] = self.origin.state()
+            state["reference"] = self.origin.weights
         return state
 
     def rank_state(self) -> Arrays:
@@ -114,7 +113,7 @@ class PPO(Algorithm):
         if self.scale:
             self.scale.restore(state["value_scale"])
         if self.origin:
-            self.origin.restore(state["reference"])
+            self.origin.weights = state["reference"]
         self.intrinsic.restore(state, own)
 
     def update(self, batch: Batch, version: int, env_steps: int) -> dict[str, float]:

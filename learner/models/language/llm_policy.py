@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from envs.api import EnvSpec
-from learner.history import CANDIDATES
-from learner.models.config import LanguageModelConfig, PolicyConfig
+from learner.models.config import CANDIDATES, LanguageModelConfig, PolicyConfig
 from learner.models.language.language_model import inspect, load, skeleton
 from learner.models.language.prompt import check_prompt
 from learner.models.language.prompter import Asked, Prompter, Rows, Texts, check_names

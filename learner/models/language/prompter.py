@@ -15,9 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.api import EnvSpec
-from learner.history import CANDIDATES
-from learner.history import FIELD as HISTORY
-from learner.models.config import PolicyConfig, read_fields
+from learner.models.config import CANDIDATES, HISTORY, PolicyConfig, read_fields
 from learner.models.language.prompt import Prompt
 from llm_service.scoring.tokens import Boundary
 from llm_service.scoring.trie import Tokens

@@ -20,8 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from envs.api import EnvSpec
-from learner.history import FIELD as HISTORY
-from learner.models.config import PolicyConfig
+from learner.models.config import HISTORY, PolicyConfig
 from learner.models.networks.texts import flat, size
 from learner.models.policy import Observations
 from learner.models.q import LEAST, MOST_EPSILON, ActionValues

@@ -32,9 +32,8 @@ from torch.nn.functional import log_softmax
 from envs.config import Part
 from learner.models.sequence.choice import Choice
 from learner.models.sequence.decoder import INITIAL, Cache, Decoder
+from learner.models.weights import Weights, set_weights
 from learner.optim.precision import has_bfloat16
-
-Weights = dict[str, NDArray[Any]]
 
 HIDDEN = 64
 """Width of the layer before the logits of clusters."""
@@ -176,29 +175,12 @@ class BehaviourModel(nn.Module):
         except KeyError as missing:
             raise ValueError(f"these are no weights of a behaviour model: {missing} is not there") from None
         model = BehaviourModel(config, sizes[0], (sizes[1], sizes[2]), centres, sensors)
-        model.load(weights)
+        set_weights(model, weights, "behaviour model")
         return model
 
     def payload(self) -> dict[str, Tensor]:
         """All that is saved, by name: parameters, centres and scales."""
         return {name: value.detach() for name, value in self.state_dict().items()}
-
-    def weights(self) -> Weights:
-        """Copies of the `payload`."""
-        return {name: np.array(value.cpu().numpy()) for name, value in self.payload().items()}
-
-    def load(self, weights: Weights) -> None:
-        """Take what `weights` gave.
-
-        Raises:
-            ValueError: names or shapes do not fit this model.
-        """
-        own = self.payload()
-        unfit = set(own) ^ set(weights) or {n for n, p in own.items() if tuple(p.shape) != weights[n].shape}
-        if unfit:
-            raise ValueError(f"the weights do not fit this behaviour model: {', '.join(sorted(unfit)[:3])} differ")
-        for name, value in own.items():
-            value.copy_(torch.from_numpy(np.array(weights[name])))
 
     def arithmetic(self) -> AbstractContextManager[None]:
         """In which it computes. Whoever takes many steps opens it around them all: weights are converted once then."""

@@ -26,7 +26,7 @@ import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from learner.files import Superseded, assert_newest, replace_file, sha256, sync_folder, write_file
+from learner.files import Attempt, Superseded, replace_file, sha256, sync_folder, write_file
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -61,13 +61,13 @@ def write(folder: Path, version: int, arrays: Mapping[str, Arrays], record: dict
     Raises:
         Superseded: a newer attempt has begun. What is in the folder is as it was.
     """
-    attempt = int(record.get("attempt", 0))
+    attempt = Attempt(folder, int(record.get("attempt", 0)))
     folder.mkdir(parents=True, exist_ok=True)
-    assert_newest(folder, attempt)
+    attempt.assert_newest()
     for leftover in folder.glob(".v*"):  # of a save that was killed, or of an older attempt that is at it just now
-        if _order(leftover.name[1:])[0] <= attempt:
+        if _order(leftover.name[1:])[0] <= attempt.number:
             shutil.rmtree(leftover, ignore_errors=True)
-    name = _free_name(folder, version, attempt)
+    name = _free_name(folder, version, attempt.number)
     temporary, final = folder / f".{name}", folder / name
     try:
         temporary.mkdir()
@@ -78,14 +78,14 @@ def write(folder: Path, version: int, arrays: Mapping[str, Arrays], record: dict
         hashes = {file.name: sha256(file) for file in sorted(temporary.iterdir())}
         write_file(temporary / "manifest.json", json.dumps({"format": FORMAT, "sha256": hashes}, indent=1).encode())
         sync_folder(temporary)
-        assert_newest(folder, attempt)  # to write may have taken minutes
+        attempt.assert_newest()  # to write may have taken minutes
         temporary.rename(final)
     except (FileNotFoundError, Superseded):
         shutil.rmtree(temporary, ignore_errors=True)
-        assert_newest(folder, attempt)  # a newer attempt clears away what it finds half written
+        attempt.assert_newest()  # a newer attempt clears away what it finds half written
         raise
     sync_folder(folder)
-    assert_newest(folder, attempt)  # a newer attempt may be reading what would be pruned
+    attempt.assert_newest()  # a newer attempt may be reading what would be pruned
     replace_file(folder / "LATEST", name.encode())
     for old in _names(folder)[:-keep]:
         with contextlib.suppress(FileNotFoundError):  # a newer attempt may prune at the same time

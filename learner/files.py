@@ -63,7 +63,12 @@ class Attempt:
         Raises:
             Superseded: a newer one has begun.
         """
-        assert_newest(self.folder, self.number)
+        newest = newest_attempt(self.folder)
+        if newest > self.number:
+            raise Superseded(
+                f"attempt {self.number} at {self.folder.parent.name!r} ends without saving, because attempt {newest} "
+                f"has begun and continues the run; {self.folder / ATTEMPTS / f'{newest:08d}'} says where"
+            )
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -153,17 +158,3 @@ def begin_attempt(folder: Path) -> int:
 def newest_attempt(folder: Path) -> int:
     """The highest number that was taken; 0 if none was."""
     return max((int(path.name) for path in (folder / ATTEMPTS).glob("[0-9]*")), default=0)
-
-
-def assert_newest(folder: Path, attempt: int) -> None:
-    """See whether an attempt may still save.
-
-    Raises:
-        Superseded: a newer one has begun.
-    """
-    newest = newest_attempt(folder)
-    if newest > attempt:
-        raise Superseded(
-            f"attempt {attempt} at {folder.parent.name!r} ends without saving, because attempt {newest} has begun and "
-            f"continues the run; {folder / ATTEMPTS / f'{newest:08d}'} says where"
-        )

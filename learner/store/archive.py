@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 
 from learner.files import Attempt, Superseded, read_about, replace_file, sha256, sync_folder
 from learner.store.neighbours import Neighbours
-from learner.store.owned import ABOUT, index_name, index_of, own, shard_name, whose
+from learner.store.owned import ABOUT, index_name, index_of, own, whose
 from llm_service.errors import UsageError
 
 FORMAT = 1
@@ -348,7 +348,7 @@ class Archive:
                 column = pa.FixedSizeListArray.from_arrays(column, int(np.prod(shape)))
             columns.append(column)
             fields.append(pa.field(name, column.type, nullable=False, metadata={"shape": json.dumps(shape)}))
-        path = self.folder / shard_name(f"{first:09d}-{len(columns[0]):04d}", self._suffix)
+        path = self.folder / f"{first:09d}-{len(columns[0]):04d}{self._suffix}.parquet"
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         with open(temporary, "wb") as file:
             table = pa.table(columns, schema=pa.schema(fields))

@@ -24,16 +24,15 @@ from learner.algorithms.dqn.config import DQNConfig, check_dqn
 from learner.algorithms.dqn.distinct import Remembered, distinct, texts_of
 from learner.batch import weigh
 from learner.checkpoint import Arrays, Checkpoint, part_of
-from learner.config import Configuration, LearnerConfig, own
+from learner.config import Configuration, own
 from learner.curiosity.steps import COLUMN
-from learner.intrinsic import Intrinsic
 from learner.models.config import visible
 from learner.models.policy import Policy
 from learner.models.q import project
 from learner.optim.adam import Adam, descend, side_by_side
 from learner.optim.precision import arithmetic, halves
 from learner.store.columns import ReplayError
-from learner.store.replay import Replay, Rewards, Sample, Walk
+from learner.store.replay import Replay, Sample, Walk
 
 REPORT = ("losses/q", "losses/td_error", "policy/q_mean", "losses/gradient_norm", "losses/skipped")
 
@@ -50,23 +49,6 @@ class Counts:
     decay_from: int = -1  # `seen` when epsilon began to fall, -1 before
     inserted: int = 0  # env steps of this rank
     reward: float = 0.0  # summed over the steps of this rank, columns by their weights
-
-
-class Worth:
-    """What steps are worth: the weighted sum of their reward columns, scaled and clipped, then the intrinsic reward.
-
-    That one is made of the observations each time they are drawn, and is normalised already.
-    """
-
-    def __init__(self, config: LearnerConfig, clip: float | None, replay: Replay, intrinsic: Intrinsic) -> None:
-        self.weights, self.scale = config.reward_weights, np.float32(config.reward_scale)
-        self.clip = np.float32(math.inf if clip is None else clip)
-        self.replay, self.intrinsic = replay, intrinsic
-
-    def __call__(self, walk: Walk) -> NDArray[np.float32]:
-        columns = {name: column for name, column in walk.rewards.items() if name != COLUMN}
-        worth: NDArray[np.float32] = np.clip(weigh(columns, self.weights) * self.scale, -self.clip, self.clip)
-        return worth + weigh(self.intrinsic.pay_walk(walk, self.replay), self.weights) * self.scale
 
 
 class DQN(Algorithm):
@@ -131,7 +113,6 @@ class DQN(Algorithm):
         self.replay = Replay(
             policy.fields, self.q.actions, setup.env_index, dqn.capacity, dqn.n_step, policy.stack, alpha, folder
         )
-        self.rewards: Rewards = Worth(config, dqn.reward_clip, self.replay, self.intrinsic)
         self.owned = [p for layer in learning_layers(policy, dqn.fit) for p in layer.parameters()]
         parameters, _ = side_by_side(self.owned)
         self.adam = Adam(parameters)
@@ -261,6 +242,17 @@ class DQN(Algorithm):
         if self.counts.updates % self.dqn.target_every == 0:
             self._copy()
         return np.array([mean.item(), error.abs().mean().item(), value.mean().item(), norm, not usable])
+
+    def rewards(self, walk: Walk) -> NDArray[np.float32]:
+        """What steps [B, n] are worth: the weighted sum of columns, scaled and clipped, then the intrinsic reward.
+
+        That one is made of the observations each time they are drawn, and is normalised already.
+        """
+        weights, scale = self.config.reward_weights, np.float32(self.config.reward_scale)
+        clip = np.float32(math.inf if self.dqn.reward_clip is None else self.dqn.reward_clip)
+        columns = {name: column for name, column in walk.rewards.items() if name != COLUMN}
+        worth: NDArray[np.float32] = np.clip(weigh(columns, weights) * scale, -clip, clip)
+        return worth + weigh(self.intrinsic.pay_walk(walk, self.replay), weights) * scale
 
     def loss(self, sample: Sample) -> tuple[Tensor, Tensor, Tensor]:
         """Of each of B rows: the loss, with its gradient; the error of its value, and that value, each without."""

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from envs.api import EnvSpec
 from learner.models.config import CANDIDATES, LanguageModelConfig, PolicyConfig
 from learner.models.language.language_model import inspect, load, skeleton
-from learner.models.language.prompt import check_prompt
+from learner.models.language.prompt import State, check_prompt
 from learner.models.language.prompter import Asked, Prompter, Rows, Texts, check_names
 from learner.models.policy import Policy
 from llm_service.errors import ContextTooLong, UsageError
@@ -242,7 +242,7 @@ def check_model(config: PolicyConfig, spec: EnvSpec) -> None:
     """
     prompter = Prompter(config, spec, inspect(config.lm))
     names = prompter.tokens_of(spec.action_names)
-    least, context = len(prompter.prompt.tokens("", ())) + max(map(len, names)), config.lm.context
+    least, context = len(prompter.prompt.tokens(State("", ()))) + max(map(len, names)), config.lm.context
     if context and least > context:
         raise UsageError(
             f"policy.prompt: the names of the actions alone need {least} tokens, policy.lm.context={context}"

@@ -137,6 +137,11 @@ class PPO(Algorithm):
         if self.scale:
             self.scale.follow(target, self.group)
             told, wanted = self.scale.normalise(told), self.scale.normalise(wanted)
+        reference = None
+        if terms.pull:
+            assert self.origin
+            with self.origin.in_place():
+                reference = self.outputs.whole(batch)[0]
         steps = losses.Steps(
             action=batch.action.ravel(),
             log_prob=old_log_prob.ravel(),
@@ -144,7 +149,7 @@ class PPO(Algorithm):
             weight=np.minimum(rho, np.float32(1)).ravel(),
             value=told.ravel(),
             target=wanted.ravel(),
-            reference=self._by_origin(batch) if terms.pull else None,
+            reference=reference,
             tokens=self.outputs.tokens(batch) if ppo.ratio == "token" else None,
         )
         reports: list[NDArray[np.float64]] = []
@@ -182,12 +187,6 @@ class PPO(Algorithm):
             return Terms(losses.Loss(ppo.clip, None, ppo.value_coefficient, 0.0), max(HOLD, ppo.reference_kl), 0)
         weights = ppo.value_coefficient, ppo.entropy_coefficient
         return Terms(losses.Loss(ppo.clip, ppo.value_clip, *weights), ppo.reference_kl, 1)
-
-    def _by_origin(self, batch: Batch) -> NDArray[np.float32]:
-        """Logits [T * N, A] by the weights that training began with."""
-        assert self.origin
-        with self.origin.in_place():
-            return self.outputs.whole(batch)[0]
 
     def _minibatches(self, batch: Batch, version: int, epoch: int) -> Iterator[NDArray[np.int64]]:
         """Of each minibatch, the flat indices t * N + n; with memory, of whole env columns so that time is in order.

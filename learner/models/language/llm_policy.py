@@ -16,7 +16,6 @@ and backward (`llm_service/scoring`); what is computed at a time is a micro-batc
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ from learner.models.language.language_model import inspect, load, skeleton
 from learner.models.language.prompt import State, check_prompt
 from learner.models.language.prompter import Asked, Prompter, Rows, Texts, check_names
 from learner.models.policy import Policy
+from learner.optim.precision import arithmetic
 from llm_service.errors import ContextTooLong, UsageError
 from llm_service.scoring.scorer import Question, Scorer, Scores
 from llm_service.scoring.trie import Tokens
@@ -186,7 +186,9 @@ class LanguagePolicy(Parts):
         batches = self.scorer.micro_batches(questions, "tokens" if self.lm.normalise == "tokens" else "none")
         while True:
             try:
-                with self._precision():  # around each batch alone: what its receiver does is not ours
+                with arithmetic(
+                    self.lm.precision == "bfloat16", self.device.type
+                ):  # around each batch alone: what its receiver does is not ours
                     batch = next(batches, None)
             except ContextTooLong as error:
                 raise UsageError(
@@ -207,11 +209,6 @@ class LanguagePolicy(Parts):
         rows = [row for row, (_, _, places) in enumerate(asked) for _ in places]
         at = [place for _, _, places in asked for place in places]
         return logits.index_put((torch.tensor(rows), torch.tensor(at)), torch.cat(list(scores)) / self.lm.temperature)
-
-    def _precision(self) -> AbstractContextManager[Any]:
-        if self.lm.precision == "bfloat16":
-            return torch.autocast(self.device.type, torch.bfloat16)
-        return nullcontext()
 
 
 AnyPolicy = Policy | LanguagePolicy

@@ -6,7 +6,7 @@ algorithms/    what turns chunks into a better policy: PPO, DQN; found by name
 batch          chunks side by side
 intrinsic      the column of rewards that the learner itself pays, and IntrinsicConfig
 rewards/       terms that it may be made of: RND, NovelD, APT; found by name
-curiosity/     what these terms are made of: steps, reading, moments, networks, first visits
+curiosity/     what these terms are made of: steps, reading, networks
 fit            Fitter, one rank of supervised learning from a store, and FitConfig
 optim/         from a gradient to a step: Adam, precision, averages over the ranks
 models/        policies: networks, found by name; language models; transformers over a history

@@ -116,7 +116,6 @@ class Fitter(Supervised):
         return loss, hits
 
     def validate(self) -> dict[str, float]:
-        """Loss and accuracy on held-out steps; empty if there are none."""
         if not len(self.validation):
             return {}
         size = max(1, self.config.batch // self.group.size)

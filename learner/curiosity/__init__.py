@@ -1,1 +1,1 @@
-"""What reward terms are made of: steps, numbers that networks judge, and what an episode has shown already."""
+"""What reward terms are made of: steps to be judged, and networks that judge them by numbers."""

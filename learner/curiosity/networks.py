@@ -78,7 +78,6 @@ class NetworkTerm(RewardTerm):
         """A new judge of observations by so many numbers."""
 
     def pay(self, steps: Steps) -> Floats:
-        """Rewards float32 [S] of the steps that were taken."""
         random = np.random.default_rng([self.setup.seed, self.calls, self.setup.group.rank, STREAM])
         order = random.permutation(len(steps.after))
         worth, numbers = torch.zeros(len(steps.taken[0])), []
@@ -115,11 +114,6 @@ class NetworkTerm(RewardTerm):
         return arrays | {"calls": np.array(self.calls)}
 
     def restore(self, state: Arrays, own: Arrays) -> None:
-        """Continue from both.
-
-        Raises:
-            ValueError: they are of other networks.
-        """
         try:
             self.networks.load_state_dict({n: torch.from_numpy(v) for n, v in part_of(state, "networks.").items()})
         except RuntimeError:

@@ -73,7 +73,6 @@ class DecayingAdam(Adam):
         self.betas = betas
 
     def step(self, gradients: Sequence[Tensor], rate: float, factor: float = 1.0) -> None:
-        """One step of size `rate` against `factor` times the gradient [P], which comes in parts, in order."""
         self.steps += 1
         of_mean, of_square = self.betas
         slope = torch.cat(list(gradients)) * factor

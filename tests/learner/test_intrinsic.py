@@ -24,12 +24,12 @@ from learner.config import LearnerConfig
 from learner.curiosity import reading
 from learner.curiosity.reading import Moments
 from learner.curiosity.steps import COLUMN, Steps, of_chunks, of_walk
-from learner.curiosity.visits import Visits
 from learner.group import Learner, get_weights
 from learner.intrinsic import build_intrinsic, views
 from learner.models import PolicyConfig
 from learner.optim.collective import Group
 from learner.rewards import IntrinsicConfig
+from learner.rewards.noveld import Visits
 from learner.store.replay import Replay
 from llm_service.errors import UsageError
 from tests.learner.lives import FIELDS, Lives

@@ -190,11 +190,6 @@ class DQN(Algorithm):
         return counts | replay | self.intrinsic.rank_state()
 
     def restore(self, state: dict[str, Arrays], own: Arrays) -> None:
-        """Continue from both; the policy has its weights already.
-
-        Raises:
-            ValueError: they are of another policy, or of other ranks.
-        """
         if not own:
             raise ValueError("the checkpoint holds no replay of this rank: learner.n cannot change within a run of dqn")
         self.adam.restore(state["optimiser"])

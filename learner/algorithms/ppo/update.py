@@ -8,6 +8,7 @@ passes a step.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -21,13 +22,13 @@ from learner.algorithms import Algorithm, AlgorithmSetup
 from learner.algorithms.ppo import losses
 from learner.algorithms.ppo.advantages import next_values, vtrace
 from learner.algorithms.ppo.config import PPOConfig, check_ppo
-from learner.algorithms.ppo.origin import Origin
 from learner.algorithms.ppo.outputs import Outputs, numbers
 from learner.algorithms.ppo.value_scale import ValueScale
 from learner.batch import Batch, arrays, collate
 from learner.checkpoint import Arrays
 from learner.config import Configuration, own
 from learner.models.language.llm_policy import LanguagePolicy
+from learner.models.weights import Weighted, get_weights, set_weights
 from learner.optim.adam import Adam, descend, side_by_side
 from learner.optim.precision import halves
 
@@ -42,6 +43,34 @@ class Terms(NamedTuple):
     loss: losses.Loss
     pull: float  # weight of KL(policy || origin)
     advantage: float  # what advantages are multiplied by
+
+
+class Origin:
+    """The policy that training began with, for those that were something before: what they shall stay close to.
+
+    Two uses. `reference_kl` makes it dear, all along, to become another policy. `critic_warmup` holds the policy where
+    it is while its values are learned: a critic that knows nothing makes advantages of noise, and noise undoes within
+    some thousand steps what a policy had been given. The body that policy and values share is free to learn meanwhile:
+    values that a frozen body was asked for explained a tenth of what they then did.
+    """
+
+    def __init__(self, policy: Weighted) -> None:
+        self._policy = policy
+        self.begin()
+
+    def begin(self) -> None:
+        """The policy was given the weights that it begins with."""
+        self.weights = get_weights(self._policy)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Within, the policy is what it began as."""
+        own = get_weights(self._policy)
+        try:
+            set_weights(self._policy, self.weights)
+            yield
+        finally:
+            set_weights(self._policy, own)
 
 
 class PPO(Algorithm):
@@ -90,7 +119,6 @@ class PPO(Algorithm):
         return report
 
     def begin(self) -> None:
-        """The policy was given the weights that it begins with."""
         if self.origin:
             self.origin.begin()
 
@@ -104,11 +132,9 @@ class PPO(Algorithm):
         return state
 
     def rank_state(self) -> Arrays:
-        """A rank keeps nothing to itself but what its intrinsic reward does."""
         return self.intrinsic.rank_state()
 
     def restore(self, state: dict[str, Arrays], own: Arrays) -> None:
-        """Continue with all as it was."""
         self.adam.restore(state["optimiser"])
         if self.scale:
             self.scale.restore(state["value_scale"])

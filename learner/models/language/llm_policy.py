@@ -39,13 +39,7 @@ FORBIDDEN = np.float32(-1e30)
 
 
 class Parts(nn.Module):
-    """A language model and its heads: what a policy's weights are of.
-
-    Args:
-        model: as loaded, or without numbers.
-        lm: the policy's part.
-        actions: A.
-    """
+    """A language model, as loaded or without numbers, and its heads: what a policy of A actions has weights of."""
 
     def __init__(self, model: Any, lm: LanguageModelConfig, actions: int) -> None:
         super().__init__()
@@ -83,11 +77,7 @@ class LanguagePolicy(Parts):
     memory = frames = q = text = None
 
     def __init__(self, config: PolicyConfig, spec: EnvSpec, seed: int) -> None:
-        """
-        Args:
-            config: the policy's part, with `prompt` and `lm`.
-            spec: what the policy sees of the world, as `remembered` says.
-            seed: of the weights that are not loaded.
+        """`spec` is what the policy sees, as `remembered` says; `seed` is that of the weights that are not loaded.
 
         Raises:
             ValueError, UsageError: the model, its adapters or the actions do not fit; one sentence.
@@ -216,8 +206,6 @@ AnyPolicy = Policy | LanguagePolicy
 
 def check_language_policy(config: PolicyConfig, spec: EnvSpec) -> None:
     """Can a language model act in this world, whichever it is?
-
-    config: the policy's part.
 
     Raises:
         ValueError: no; one sentence.

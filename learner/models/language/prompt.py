@@ -22,7 +22,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from typing import Literal, NamedTuple
 
@@ -126,10 +126,9 @@ class Prompt:
 
     def __init__(self, config: PromptConfig, names: Sequence[str], boundary: Boundary) -> None:
         self.config, self.names, self.varied = config, tuple(names), True
-        self._boundary = boundary
         self._rewordings = (rewording(config.reword), *TRAINING)
         self._begin, self._end, self._blank = _habits(boundary)
-        self._piece = lru_cache(REMEMBERED)(self._tokenised)
+        self._piece = lru_cache(REMEMBERED)(partial(boundary.prompt, special=False))
         self._known = lru_cache(REMEMBERED)(self._told)
         self._listed = lru_cache(1024)(self._names)
 
@@ -180,9 +179,6 @@ class Prompt:
 
     def _names(self, actions: tuple[str, ...], names: int) -> tuple[str, ...]:
         return tuple(map(self._rewordings[names].action, actions))
-
-    def _tokenised(self, piece: str) -> Tokens:
-        return self._boundary.prompt(piece, special=False)
 
 
 def check_prompt(config: PromptConfig, spec: EnvSpec) -> None:

@@ -41,7 +41,6 @@ class Prompter:
     """Asks about states.
 
     Args:
-        config: the policy's part, with `prompt` and `lm`.
         spec: what the policy sees of the world, as `remembered` says.
         boundary: of the model's tokenizer.
 

@@ -133,11 +133,8 @@ class SequenceFitter(Supervised):
 
     def ready(self) -> dict[str, int]:
         """What there is to learn from, once the rank is built."""
-        steps = {
-            "steps": int(self.data.steps[self.training].sum()),
-            "validation_steps": int(self.data.steps[self.validation].sum()),
-        }
-        return {"episodes": len(self.data)} | steps
+        training, validation = (int(self.data.steps[rows].sum()) for rows in (self.training, self.validation))
+        return {"episodes": len(self.data), "steps": training, "validation_steps": validation}
 
     def learn(self, batch: NDArray[np.int64]) -> tuple[float, float]:
         # So that the mean over ranks is the sum over the batch, divided by its steps.

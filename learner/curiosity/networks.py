@@ -24,9 +24,10 @@ from torch import Tensor, nn
 from envs.api import Field
 from learner.checkpoint import Arrays, part_of
 from learner.curiosity.reading import Reader
-from learner.curiosity.steps import Floats, Rows, Steps
+from learner.curiosity.steps import Steps
 from learner.optim.adam import Adam, descend, side_by_side
 from learner.rewards import RewardSetup, RewardTerm
+from learner.store.replay import Floats, Rows
 
 STREAM = 1_000_003  # tells the random numbers drawn here from others with the same counters
 

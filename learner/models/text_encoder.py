@@ -64,8 +64,7 @@ class LearnedText(Words):
         beside = nn.functional.pad(words, (0, 0, 1, 1))
         windows = torch.cat([beside[:, :-2], beside[:, 1:-1], beside[:, 2:]], -1)
         features = torch.relu(self.window(windows)).masked_fill(silent, 0.0)
-        codes: Tensor = features.amax(1)
-        return codes
+        return features.amax(1)
 
 
 class GRUText(Words):

@@ -63,7 +63,8 @@ class Life:
 class Visits:
     """Which observations the episodes of a rank have shown, from chunk to chunk.
 
-    Two observations are one if all `fields` are equal. An episode that was not followed from its beginning counts from where it was first seen.
+    Two observations are one if all `fields` are equal. An episode that was not followed from its beginning counts from
+    where it was first seen.
     """
 
     def __init__(self, fields: Sequence[str]) -> None:

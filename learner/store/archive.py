@@ -10,16 +10,16 @@
     rows(index, columns)                 payload, read where it lies
 
 Ids and descriptors are kept in memory, some 200 bytes a behaviour; the payload (weights, trajectories) may be larger
-than memory. An id is a ticket of the search, and appending one twice changes nothing; a search that goes back to its
-checkpoint rewinds the archive, and finds again what it had found. A shard is written under another name, synced and
-renamed, and is there when the index, the JSON file, names it, which is replaced as a whole. Shards are Parquet, which
-any tool for tables reads; their pages carry checksums, verified whenever they are read.
+than memory. An id is a ticket of the search: appending one twice changes nothing, and a search that goes back to its
+checkpoint rewinds the archive and finds again what it had found. A shard is written under another name, synced and
+renamed, and is there when the index names it, which is replaced as a whole. Shards are Parquet, which any tool for
+tables reads; their pages carry checksums, verified at every reading.
 
-Two attempts at one run (`learner.files`) may write one archive at once. Every name says whose it is, and the index
-of the newest counts. An attempt changes and removes only what is its own, so that an older one which is told late does
-no harm: what a newer one goes on with, it first has links to under names of its own (copies, where there are no links).
-It removes what is of older attempts once its own checkpoint counts on what is there (`forget_older`). Without an
-attempt, names have no number: so are all archives of before.
+Two attempts at one run (`learner.files`) may write one archive at once. Every name says whose it is, and the newest
+attempt's index counts; without an attempt, as in archives of before, names have no number. An attempt changes and
+removes only its own files, so that an older one which is told late does no harm: what it goes on with, it first has
+links to under its own names (copies, where there are no links). It removes what is of older attempts once its own
+checkpoint counts on what is there (`forget_older`).
 
 Limit: to append, the disk; to read a row, decoding the `GROUP` rows around it.
 """

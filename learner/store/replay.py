@@ -257,7 +257,7 @@ class Replay:
             path[:, k + 1] = np.where(acted[path[:, k]], self._beside(path[:, k], 1), path[:, k])
         at = path[:, :-1]
         live = acted[at]
-        rewards = {name: self.columns[f"reward.{name}"][at] for name in _rewards(self.columns.names)}
+        rewards = {name: self.columns[f"reward.{name}"][at] for name in _rewards(self.columns.layout)}
         return Walk(path, live, rewards, (self.columns["terminated"][at] & live).any(1), self.observe)
 
     def _beside(self, row: Rows, by: int) -> Rows:

@@ -89,11 +89,8 @@ class DQN(Algorithm):
         ranks, kept = setup.learner.n, sum(stem.startswith("rank-") for stem in found.arrays)
         if ranks != kept:
             raise ReplayError(f"{found.path} holds replays of learner.n={kept}: resume with that, not with {ranks}")
-        fields, dqn, actions = (
-            visible(setup.policy, setup.spec).fields,
-            own(setup.options, DQNConfig),
-            len(setup.spec.action_names),
-        )
+        fields, actions = visible(setup.policy, setup.spec).fields, len(setup.spec.action_names)
+        dqn = own(setup.options, DQNConfig)
         for rank in range(ranks):
             folder = _folder(setup.rank_folder(rank), dqn)
             replay = Replay(fields, actions, setup.env_index(rank), dqn.capacity, dqn.n_step, folder=folder)
@@ -103,10 +100,8 @@ class DQN(Algorithm):
         policy, group, config, dqn = setup.policy, setup.group, setup.config, own(setup.options, DQNConfig)
         assert isinstance(policy, Policy), "the configuration was checked: DQN needs action values"
         assert policy.q is not None, "the configuration was checked: policy.head is dueling"
-        self.config, self.dqn, self.policy, self.q, self.group, self.seed = (
-            config, dqn, policy, policy.q, group, setup.seed,
-        )  # fmt: skip
-        self.intrinsic = setup.intrinsic
+        self.config, self.dqn, self.policy, self.q = config, dqn, policy, policy.q
+        self.group, self.seed, self.intrinsic = group, setup.seed, setup.intrinsic
         self.half = halves(config.autocast)
         self.size = max(1, config.minibatch // group.size)
         alpha, folder = dqn.alpha if dqn.prioritised else 0.0, _folder(setup.folder, dqn)
@@ -151,20 +146,17 @@ class DQN(Algorithm):
         rate = self.config.step_size(env_steps)
         report = self._steps(due, rate, env_steps) if due > 0 else {}
         self._set_epsilon()
-        return (
-            report
-            | self.intrinsic.report()
-            | {
-                "dropped": self.replay.ignored - ignored,
-                "learned": counts.inserted - own,
-                "losses/learning_rate": rate,
-                "policy/epsilon": float(self.q.epsilon),
-                "replay/rows": self.replay.rows,
-                "replay/lost": self.replay.lost,
-                "replay/updates": counts.updates,
-                "replay/ratio": counts.updates * self.config.minibatch / max(counts.fed, 1),
-            }
-        )
+        report |= self.intrinsic.report()
+        return report | {
+            "dropped": self.replay.ignored - ignored,
+            "learned": counts.inserted - own,
+            "losses/learning_rate": rate,
+            "policy/epsilon": float(self.q.epsilon),
+            "replay/rows": self.replay.rows,
+            "replay/lost": self.replay.lost,
+            "replay/updates": counts.updates,
+            "replay/ratio": counts.updates * self.config.minibatch / max(counts.fed, 1),
+        }
 
     def begin(self) -> None:
         """The policy was given other weights: go on from these, with the layers drawn anew that shall be."""

@@ -38,8 +38,8 @@ class Outputs:
         """Of a whole batch: logits [T * N, A], values [T+1, N], final values [D]."""
         final_value = torch.zeros(0)
         if isinstance(self.policy, LanguagePolicy):
-            states = {name: column.flatten(0, 1) for name, column in batch.obs.items()}
-            flat, value = self.policy.decide(arrays(states), batch.texts)
+            seen = {name: column.flatten(0, 1) for name, column in batch.obs.items()}
+            flat, value = self.policy.decide(arrays(seen), batch.texts)
             if len(batch.final_index):
                 final_value = self.policy.decide(arrays(batch.final_obs), batch.texts)[1]
             return flat[: batch.action.size].numpy(), value.view(len(batch.value), -1).numpy(), final_value.numpy()

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from envs.api import Chunk, EnvSpec
 from learner.algorithms import Algorithm, AlgorithmSetup
@@ -257,11 +256,8 @@ class PPO(Algorithm):
                 pulled, divergence = losses.pull(numbers(logits), some.reference, terms.pull)
                 d_logits, apart = d_logits + pulled, apart + share * divergence
             gradients = [each * np.float32(share) if share < 1 else each for each in (d_logits, d_value, *gradients)]
-            torch.autograd.backward(outputs, [_like(g, o) for g, o in zip(gradients, outputs, strict=True)])
+            slopes = [torch.from_numpy(g).to(o.device, o.dtype) for g, o in zip(gradients, outputs, strict=True)]
+            torch.autograd.backward(outputs, slopes)
             report += found * share
         norm, usable = descend(self.adam, [self.gradient], self.group, self.config.gradient_clip, rate)
         return np.array([*report, apart, norm, not usable])
-
-
-def _like(x: NDArray[np.float32], other: Tensor) -> Tensor:
-    return torch.from_numpy(x).to(other.device, other.dtype)

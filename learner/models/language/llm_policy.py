@@ -67,12 +67,7 @@ def parts_without_numbers(config: PolicyConfig, spec: EnvSpec) -> Parts:
 
 
 class LanguagePolicy(Parts):
-    """Acts and judges in a space of A actions that have names. A state is the texts of its observation.
-
-    Attributes:
-        prompter: asks the model about states.
-        fields: observation fields that a prompt is made of.
-    """
+    """Acts and judges in a space of A actions that have names. A state is the texts of its observation."""
 
     memory = frames = q = text = None
 

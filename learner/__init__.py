@@ -2,12 +2,11 @@
 
 group          Learner, one rank of the learner group: a role; weights in and out
 config         LearnerConfig, what every algorithm is told; `parts`: what several methods are told
-setup          what a rank is built of
 algorithms/    what turns chunks into a better policy: PPO, DQN; found by name
 batch          chunks side by side
 intrinsic      the column of rewards that the learner itself pays, and IntrinsicConfig
 rewards/       terms that it may be made of: RND, NovelD, APT; found by name
-curiosity/     what these terms are made of: steps, reading, moments, networks, first visits
+curiosity/     what these terms are made of: steps, reading, networks
 fit            Fitter, one rank of supervised learning from a store, and FitConfig
 optim/         from a gradient to a step: Adam, precision, averages over the ranks
 models/        policies: networks, found by name; language models; transformers over a history
@@ -16,7 +15,6 @@ search/        novelty search by ask and tell
 behaviours/    from its archives to texts, groups, trials, a transformer and judgements
 methods/       what is trained, as data
 goals          goals in words beside a world's reward; GoalsConfig
-history        what was seen and done before, as an observation
 checkpoint     a run's weights and counters, complete or absent
 files          files that are complete or absent, and attempts at a run
 hashing        numbers that look drawn by chance

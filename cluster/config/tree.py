@@ -47,10 +47,9 @@ from envs.config import Part
 from learner import algorithms, methods, rewards
 from learner.files import Attempt, replace_file
 from learner.goals import check_goals
-from learner.history import FIELD as HISTORY
 from learner.intrinsic import check_intrinsic
 from learner.models import networks
-from learner.models.config import LANGUAGE_MODEL, PolicyConfig, visible
+from learner.models.config import HISTORY, LANGUAGE_MODEL, PolicyConfig, visible
 from learner.models.language.llm_policy import check_language_policy
 from learner.models.language.prompt import check_prompt
 from learner.parts import CollectConfig, GeneraliseConfig, GuideConfig

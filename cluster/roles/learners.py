@@ -12,10 +12,10 @@ from cluster.config.tree import Config
 from cluster.roles.backend import PLACE_S, Backend, Handle, InputLost, Interrupted, RoleDied, Ticket
 from cluster.roles.supervisor import last_line
 from envs.api import EnvSpec, Summary
+from learner.algorithms import LearnerSetup
 from learner.group import Learner
 from learner.optim.collective import free_address
 from learner.rewards import IntrinsicConfig
-from learner.setup import LearnerSetup
 
 
 @dataclass

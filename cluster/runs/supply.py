@@ -15,9 +15,10 @@ from cluster.runs.stage import Artifact
 from cluster.runs.weights import assert_fits, weights_at
 from cluster.stages import engine
 from cluster.topology import learns
+from learner.algorithms import algorithm
 from learner.checkpoint import Checkpoint
 from learner.fit import assert_suits
-from learner.group import Weights, assert_restorable
+from learner.group import Weights
 from learner.methods import every_stage, selected, trains
 from learner.models.config import LANGUAGE_MODEL, fields_of
 from learner.models.language.language_model import place
@@ -125,7 +126,8 @@ def assert_resumable(config: Config, folder: RunFolder, found: Checkpoint) -> No
             )
         if name.endswith("/env.episode") and len(value) != config.actors.envs:
             raise RunError(f"the checkpoint is of actors.envs={len(value)}: it cannot go on with {config.actors.envs}")
-    assert_restorable(learner_setup(config, config.spec, folder.replay), found)
+    setup = learner_setup(config, config.spec, folder.replay)
+    algorithm(setup.learner.algorithm).assert_restorable(setup, found)
 
 
 def _assert_suits(config: Config, path: Path) -> None:

@@ -10,8 +10,8 @@ from envs.babyai.grammar import sentence_table
 from envs.babyai.levels import HELD_OUT
 from envs.babyai.missions import parse
 from learner.group import build_policy
-from learner.history import FIELD, remembered
-from learner.models.config import PolicyConfig
+from learner.models.config import HISTORY as FIELD
+from learner.models.config import PolicyConfig, remembered
 from learner.models.language.probes import PROBES, probe
 from llm_service import tiny
 

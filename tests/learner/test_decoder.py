@@ -15,10 +15,10 @@ WIDTH, HEADS = 24, 3
 LENGTHS = [5, 1, 9, 3]
 
 
-def build(layers=2, seed=0):
+def build(cross_attention=False, layers=2, seed=0):
     """A decoder whose weights are large enough for every part to matter."""
     torch.manual_seed(seed)
-    decoder = Decoder(WIDTH, layers, HEADS).eval()
+    decoder = Decoder(WIDTH, layers, HEADS, cross_attention=cross_attention).eval()
     for weight in decoder.parameters():
         weight.data = torch.randn_like(weight) * (0.3 if weight.ndim > 1 else 1.0)
     return decoder
@@ -28,7 +28,7 @@ def tokens(n, seed=1):
     return torch.randn(n, WIDTH, generator=torch.Generator().manual_seed(seed))
 
 
-def textbook(decoder, x):
+def textbook(decoder, x, memory=None):
     """One sequence [L, width], by the formulas."""
 
     def norm(layer, x):
@@ -45,6 +45,10 @@ def textbook(decoder, x):
     for block in decoder.blocks:
         q, k, v = (norm(block.norm, x) @ block.qkv.weight.T).chunk(3, -1)
         x = x + attention(q, k, v, torch.ones(len(x), len(x), dtype=bool).triu(1)) @ block.out.weight.T
+        if memory is not None:
+            k, v = (memory @ block.memory.weight.T).chunk(2, -1)
+            q = norm(block.cross_norm, x) @ block.query.weight.T
+            x = x + attention(q, k, v, torch.zeros(len(x), len(memory), dtype=bool)) @ block.cross_out.weight.T
         inner = norm(block.wide_norm, x) @ block.up.weight.T
         inner = inner * 0.5 * (1 + torch.erf(inner / math.sqrt(2)))
         x = x + inner @ block.down.weight.T
@@ -83,15 +87,17 @@ def test_neighbours_do_not_matter_to_the_last_bit():
     assert not torch.isclose(before[6:15], after[6:15]).any(-1).all()
 
 
-def test_what_is_not_read_need_not_be_computed():
-    decoder, x = build(), tokens(sum(LENGTHS))
+@pytest.mark.parametrize("cross_attention", [False, True])
+def test_what_is_not_read_need_not_be_computed(cross_attention):
+    decoder, x = build(cross_attention), tokens(sum(LENGTHS))
+    more = (tokens(10, seed=3), [4, 1, 2, 3]) if cross_attention else ()
     read = torch.tensor([0, 3, 4, 6, 14, 17])  # none of the second sequence
     rows = []
     decoder.blocks[-1].up.register_forward_pre_hook(lambda _, given: rows.append(len(given[0])))
-    close(decoder(x, LENGTHS, read), decoder(x, LENGTHS)[read])
+    close(decoder(x, LENGTHS, read, *more), decoder(x, LENGTHS, None, *more)[read])
     assert rows == [6, 18]
     gradients = []
-    for chosen in (decoder(x, LENGTHS, read), decoder(x, LENGTHS)[read]):
+    for chosen in (decoder(x, LENGTHS, read, *more), decoder(x, LENGTHS, None, *more)[read]):
         decoder.zero_grad()
         chosen.square().sum().backward()
         gradients.append(torch.cat([p.grad.ravel() for p in decoder.parameters() if p.grad is not None]))
@@ -127,6 +133,35 @@ def test_a_prompt_is_computed_once_for_all_rows_that_follow_it():
         close(found[row], decoder(x, [len(x)])[-1])
 
 
+def test_each_sequence_looks_at_its_own_memory():
+    decoder, x, memory = build(True), tokens(8), tokens(9, seed=4).requires_grad_()
+    found = decoder(x, [3, 5], None, memory, [7, 2])
+    close(found, torch.cat([textbook(decoder, x[:3], memory[:7]), textbook(decoder, x[3:], memory[7:])]), atol=1e-4)
+    found[1].square().sum().backward()
+    assert ((memory.grad.abs().sum(-1) > 0) == torch.tensor([True] * 7 + [False] * 2)).all()
+    assert all(block.memory.weight.grad.abs().sum() > 0 for block in decoder.blocks)
+    close(decoder(x, [3, 5]), torch.cat([textbook(decoder, part) for part in x.split([3, 5])]))  # without one
+
+
+def test_a_cache_looks_at_memories_of_different_lengths_which_may_change():
+    decoder, x = build(True), tokens(12)
+    cache = decoder.begin(x[:0], [0, 0])
+    memory = tokens(6, seed=5), [4, 2]
+    decoder.remember(cache, *memory)
+    cache.spread(torch.tensor([0, 1, 1]), 4)
+    rows = torch.stack(x.split(4))
+    parts = memory[0].split(memory[1])
+    for step in range(3):
+        found = decoder.extend(rows[:, step : step + 1], cache)
+    for row, own in enumerate((0, 1, 1)):
+        close(found[row], textbook(decoder, rows[row, :3], parts[own])[-1], atol=1e-4)
+    other = tokens(5, seed=6)
+    decoder.remember(cache, other, [1, 3, 1])
+    changed = decoder.extend(rows[:, 3:], cache)
+    unlike = textbook(decoder, rows[0], parts[0])[-1]
+    assert (changed[0] - unlike).abs().max() > 0.1  # the last token saw another memory
+
+
 @pytest.mark.parametrize("fused", [0, 1024], ids=["fused", "by products"])
 def test_half_the_precision_gives_nearly_the_same(fused, monkeypatch):
     monkeypatch.setattr(module, "FUSED", fused)
@@ -140,8 +175,8 @@ def test_half_the_precision_gives_nearly_the_same(fused, monkeypatch):
 
 def test_initial_weights_are_small_and_smaller_where_blocks_add_up():
     torch.manual_seed(0)
-    for name, weight in Decoder(64, 8, 4).named_parameters():
-        expected = 0.02 / 4 if name.split(".")[-2] in ("out", "down") else 0.02
+    for name, weight in Decoder(64, 8, 4, cross_attention=True).named_parameters():
+        expected = 0.02 / 4 if name.split(".")[-2] in ("out", "down", "cross_out") else 0.02
         assert weight.ndim == 1 or abs(float(weight.detach().std()) - expected) < 0.05 * expected, name
         assert weight.ndim > 1 or (weight == 1).all()
 

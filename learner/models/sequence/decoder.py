@@ -5,7 +5,8 @@
 
 Layers see all tokens of a batch as one matrix; only attention is computed sequence by sequence, so that none sees
 another and nothing is computed for padding. What has a meaning to the order of tokens, such as a code of their place,
-is in the tokens that are given. Blocks, initial weights and names follow GPT-2 (Radford et al. 2019), without biases.
+is in the tokens that are given. A block can also attend to a memory, encoded tokens of each sequence's own (Vaswani et
+al. 2017); blocks, initial weights and names follow GPT-2 (Radford et al. 2019), without biases.
 
 The limit is the matrix products: in float32 they take nine tenths of the time on a CPU. In bfloat16 a CPU's fused
 attention is up to three times as slow as the products that it consists of, unless sequences are long, so these are
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -35,30 +37,41 @@ class Decoder(nn.Module):
         layers: blocks.
         heads: of attention; they divide the width.
         dropout: share of what a block adds that is dropped in training; attention itself drops nothing.
+        cross_attention: blocks also attend to a memory. Where none is given, this part adds nothing.
 
     Raises:
         ValueError: the width is no multiple of the heads.
     """
 
-    def __init__(self, width: int, layers: int, heads: int, dropout: float = 0.0) -> None:
+    def __init__(
+        self, width: int, layers: int, heads: int, dropout: float = 0.0, cross_attention: bool = False
+    ) -> None:
         super().__init__()
         if width % heads:
             raise ValueError(f"a width of {width} cannot be divided among {heads} heads: choose a multiple")
         self.width, self.heads = width, heads
-        self.blocks = nn.ModuleList(Block(width, dropout) for _ in range(layers))
+        self.blocks = nn.ModuleList(Block(width, dropout, cross_attention) for _ in range(layers))
         self.norm = nn.LayerNorm(width, bias=False)
         for name, weight in self.named_parameters():
             if weight.ndim > 1:
                 adds = name.endswith(("out.weight", "down.weight"))  # to what passes by; all blocks together should not
                 nn.init.normal_(weight, std=INITIAL / math.sqrt(2 * layers) if adds else INITIAL)
 
-    def forward(self, tokens: Tensor, lengths: Sequence[int], read: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        tokens: Tensor,
+        lengths: Sequence[int],
+        read: Tensor | None = None,
+        memory: Tensor | None = None,
+        memory_lengths: Sequence[int] = (),
+    ) -> Tensor:
         """Outputs [S, width] of sequences, or [R, width] of the tokens that are read.
 
         Args:
             tokens: [S, width], of each sequence in turn.
             lengths: of the sequences; their sum is S.
             read: int64 [R], rising, the tokens whose outputs are wanted. The last block is computed for these alone.
+            memory: [M, width], what each sequence may look at, in turn; with `memory_lengths`, one for each sequence.
         """
         last, wanted = len(self.blocks) - 1, None
         if read is not None:  # by their places in each sequence
@@ -70,8 +83,18 @@ class Decoder(nn.Module):
         def attend(layer: int, qkv: Tensor) -> Tensor:
             return causal_attention(qkv, lengths, self.heads, wanted if layer == last else None)
 
+        def look(layer: int, query: Tensor) -> Tensor:
+            assert memory is not None
+            known = torch.split(self._blocks()[layer].memory(memory), list(memory_lengths))
+            found = []
+            asking = list(lengths) if wanted is None or layer < last else [len(each) for each in wanted]
+            for q, both in zip(torch.split(query, asking), known, strict=True):
+                q, keys, values = (_split(each[None], self.heads) for each in (q, *both.chunk(2, -1)))
+                found.append(scaled_dot_product_attention(q, keys, values)[0].transpose(0, 1).flatten(1))
+            return torch.cat(found)
+
         choose = None if read is None else lambda x: x.index_select(0, read)
-        return self._through(tokens, attend, choose)
+        return self._through(tokens, attend, None if memory is None else look, choose)
 
     def begin(self, tokens: Tensor, lengths: Sequence[int]) -> Cache:
         """Keys and values of B prompts, tokens [S, width] as in `forward`; a prompt may be empty."""
@@ -82,7 +105,7 @@ class Decoder(nn.Module):
             last = layer == len(self.blocks) - 1  # whose outputs nobody reads
             return qkv[:0, : self.width] if last else causal_attention(qkv, lengths, self.heads)
 
-        self._through(tokens, attend, lambda x: x[:0])
+        self._through(tokens, attend, None, lambda x: x[:0])
         return Cache(kept, lengths, self.heads)
 
     def extend(self, tokens: Tensor, cache: Cache) -> Tensor:
@@ -93,38 +116,65 @@ class Decoder(nn.Module):
         """
         mask = cache.open(tokens.shape[1])
 
+        def look(layer: int, query: Tensor) -> Tensor:
+            keys, values = cache.memory[layer]
+            found = scaled_dot_product_attention(_split(query, self.heads), keys, values, cache.memory_mask)
+            return found.transpose(1, 2).flatten(2)
+
         def attend(layer: int, qkv: Tensor) -> Tensor:
             return cache.attend(layer, qkv, mask, last_only=layer == len(self.blocks) - 1)
 
-        return self._through(tokens, attend, lambda x: x[:, -1:])[:, 0]
+        return self._through(tokens, attend, look if cache.memory else None, lambda x: x[:, -1:])[:, 0]
+
+    def remember(self, cache: Cache, memory: Tensor, lengths: Sequence[int]) -> None:
+        """Let each row of a cache look at a memory of its own from now on: [M, width] of B rows in turn."""
+        longest = max(lengths)
+        padded = nn.utils.rnn.pad_sequence(list(torch.split(memory, list(lengths))), batch_first=True)
+        columns = torch.arange(longest, device=memory.device)
+        cache.memory_mask = (columns < torch.tensor(lengths, device=memory.device)[:, None])[:, None, None]
+        cache.memory = []
+        for block in self._blocks():
+            keys, values = block.memory(padded).chunk(2, -1)
+            cache.memory.append((_split(keys, self.heads), _split(values, self.heads)))
 
     def _through(
-        self, x: Tensor, attend: Callable[[int, Tensor], Tensor], read: Callable[[Tensor], Tensor] | None
+        self,
+        x: Tensor,
+        attend: Callable[[int, Tensor], Tensor],
+        look: Callable[[int, Tensor], Tensor] | None,
+        read: Callable[[Tensor], Tensor] | None,
     ) -> Tensor:
         """All blocks. From the attention of the last one on, there is only what `read` takes of x."""
-        for layer, block in enumerate(self.blocks):
-            assert isinstance(block, Block)
+        for layer, block in enumerate(self._blocks()):
             seen = attend(layer, block.qkv(block.norm(x)))
             if read is not None and layer == len(self.blocks) - 1:
                 x = read(x)
-            x = block(x, seen)
+            x = block(x, seen, None if look is None else partial(look, layer))
         normed: Tensor = self.norm(x)
         return normed
 
+    def _blocks(self) -> list[Block]:
+        return [block for block in self.blocks if isinstance(block, Block)]
+
 
 class Block(nn.Module):
-    """x + attention(x), then + perceptron(x); each of a normed x."""
+    """x + attention(x), then perhaps + what is seen of the memory, then + perceptron(x); each of a normed x."""
 
-    def __init__(self, width: int, dropout: float) -> None:
+    def __init__(self, width: int, dropout: float, cross_attention: bool) -> None:
         super().__init__()
         self.norm, self.qkv = nn.LayerNorm(width, bias=False), nn.Linear(width, 3 * width, bias=False)
         self.out = nn.Linear(width, width, bias=False)
+        if cross_attention:
+            self.cross_norm, self.query = nn.LayerNorm(width, bias=False), nn.Linear(width, width, bias=False)
+            self.memory, self.cross_out = nn.Linear(width, 2 * width, bias=False), nn.Linear(width, width, bias=False)
         self.wide_norm, self.up = nn.LayerNorm(width, bias=False), nn.Linear(width, 4 * width, bias=False)
         self.down = nn.Linear(4 * width, width, bias=False)
         self.drop = nn.Dropout(dropout) if dropout else nn.Identity()  # to drop nothing would take its time, too
 
-    def forward(self, x: Tensor, seen: Tensor) -> Tensor:
+    def forward(self, x: Tensor, seen: Tensor, look: Callable[[Tensor], Tensor] | None) -> Tensor:
         x = x + self.drop(self.out(seen))
+        if look is not None:
+            x = x + self.drop(self.cross_out(look(self.query(self.cross_norm(x)))))
         out: Tensor = x + self.drop(self.down(gelu(self.up(self.wide_norm(x)))))
         return out
 
@@ -137,10 +187,15 @@ class Cache:
 
     Attributes:
         filled: columns that hold tokens.
+        memory, memory_mask: what rows look at beside their tokens; see `Decoder.remember`.
     """
 
     def __init__(self, kept: Sequence[Tensor], lengths: Sequence[int], heads: int) -> None:
-        """kept: of each layer, queries, keys and values [S, 3 * width] of the tokens of B prompts of these `lengths`."""
+        """
+        Args:
+            kept: of each layer, queries, keys and values [S, 3 * width] of the prompts' tokens.
+            lengths: of the B prompts.
+        """
         self.heads, self.filled = heads, max(lengths)
         size, device = kept[0].shape[1] // 3 // heads, kept[0].device
         self.keys, self.values = (
@@ -152,6 +207,8 @@ class Cache:
                 _, keys, values = part.view(-1, 3, heads, size).permute(1, 2, 0, 3).unbind()
                 self.keys[layer][row, :, self.filled - len(part) :] = keys
                 self.values[layer][row, :, self.filled - len(part) :] = values
+        self.memory: list[tuple[Tensor, Tensor]] = []
+        self.memory_mask: Tensor | None = None
 
     @property
     def rows(self) -> int:
@@ -174,6 +231,8 @@ class Cache:
         for layer in range(len(self.keys)):
             self.keys[layer], self.values[layer] = spread(self.keys[layer]), spread(self.values[layer])
         self.first = self.first[rows]
+        self.memory = [(keys[rows], values[rows]) for keys, values in self.memory]
+        self.memory_mask = None if self.memory_mask is None else self.memory_mask[rows]
 
     def open(self, n: int) -> Tensor | None:
         """Make room for n tokens a row; what they may look at, bool [B or 1, 1, n, filled], None for all.

@@ -26,6 +26,7 @@ from urllib.parse import parse_qs
 from cluster.judge.page import page
 from cluster.report import deployed, house_plan
 from cluster.report.deployed import Deployed
+from cluster.runs.run_data import part
 from learner.behaviours.ratings import RatingError, Ratings, scores, shuffled, waiting
 from llm_service.errors import UsageError
 
@@ -212,9 +213,7 @@ class Handler(BaseHTTPRequestHandler):
 
 def _rubric(found: Deployed) -> list[str]:
     """What the language model was told to look at."""
-    method = found.run.config.get("method")
-    judge = method.get("judge") if isinstance(method, dict) else None
-    rubric = judge.get("rubric") if isinstance(judge, dict) else None
+    rubric = part(found.run.config, "method", "judge").get("rubric")
     return [str(word) for word in rubric] if isinstance(rubric, list) else []
 
 

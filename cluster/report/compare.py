@@ -208,11 +208,7 @@ def _returns(a: Side, b: Side) -> Cells:
         between = welch([e.value for e in first], [e.value for e in second])
     elif totals[0] and totals[1]:
         between = difference(totals[0], totals[1])
-    return "return", _interval(totals[0]), _interval(totals[1]), _interval(between, "+")
-
-
-def _interval(e: Estimate | None, sign: str = "") -> str:
-    return f"{e.value:{sign}.3f} [{e.low:.3f}, {e.high:.3f}]" if e else "–"
+    return "return", page.decimal(totals[0], 3), page.decimal(totals[1], 3), page.decimal(between, 3, "+")
 
 
 def _learnt(run: Run) -> float | None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from cluster.metrics.statistics import Estimate, band, binned, over_seeds, spread_name
 from cluster.report import plots
-from cluster.report.page import figure, grid, percent, rate
-from cluster.runs.run_data import Run, estimate, seeds, series
+from cluster.report.page import decimal, figure, grid, percent, rate
+from cluster.runs.run_data import Run, estimate, part, seeds, series
 
 FEW_ARMS = 3
 """Up to so many arms, the curves of training are drawn too."""
@@ -57,9 +58,7 @@ class Measure:
 
     def cell(self, found: Estimate | None) -> str:
         """97.3 % [95.5, 98.4], or 2.22 [1.84, 2.56], or a dash."""
-        if not self.score or not found:
-            return rate(found)
-        return f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
+        return decimal(found) if self.score else rate(found)
 
     def spread(self, runs: Sequence[Run]) -> str:
         """What the interval of an estimate over runs is, in words."""
@@ -91,10 +90,8 @@ def by_kind(runs: Sequence[Run]) -> Kinds:
     """Held-out success of each task kind in each run that has it; of a world with a score, if there are several."""
     found: Kinds = {}
     for run in runs:
-        kinds = run.results.get("by_kind")
-        if not isinstance(kinds, Mapping) or (run.score and len(kinds) == 1):
-            continue
-        for kind, entry in kinds.items():
+        kinds = part(run.results, "by_kind")
+        for kind, entry in kinds.items() if not run.score or len(kinds) > 1 else ():
             if value := estimate(entry):
                 found.setdefault(str(kind), []).append(value)
     return found
@@ -138,6 +135,20 @@ def learning_figures(arms: Arms) -> str:
         )  # fmt: skip
         drawn.append(figure(svg, f"{words} against {label}."))
     return grid("plots", drawn)
+
+
+def metrics_figure(runs: Sequence[Run], name: str, keys: Mapping[str, str], caption: str, **style: Any) -> str:
+    """Metrics of training over env steps, with bands over seeds; "" when no run has any of them.
+
+    keys: labels by metric. style: as `plots.curves` takes it.
+    """
+    lines = []
+    for i, (key, label) in enumerate(keys.items()):
+        curves = [series(run.train, key) for run in runs]
+        found = [binned(*curve, largest=key.endswith("_max")) for curve in curves if len(curve[0])]
+        if found:
+            lines.append(plots.Line(label, *(band(found) if len(found) > 1 else found[0]), colour=i, dash=i))
+    return figure(plots.curves(name, lines, title=caption, x_label="env steps", **style), caption) if lines else ""
 
 
 def _lines(judged: Measure, label: str, runs: Sequence[Run], x: str, colour: int, alone: bool) -> list[plots.Line]:

@@ -28,6 +28,13 @@ def rate(value: Estimate | None) -> str:
     return f"{percent(value.value)} [{100 * value.low:.1f}, {100 * value.high:.1f}]" if value else "–"
 
 
+def decimal(value: Estimate | None, digits: int = 2, sign: str = "") -> str:
+    """0.28 [0.24, 0.33], or a dash. sign: "+" shows that of positive values."""
+    if not value:
+        return "–"
+    return f"{value.value:{sign}.{digits}f} [{value.low:.{digits}f}, {value.high:.{digits}f}]"
+
+
 def count(value: float | None) -> str:
     """1234567 -> 1,234,567, or a dash."""
     return "–" if value is None else f"{value:,.0f}"

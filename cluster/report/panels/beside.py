@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from cluster.metrics.statistics import Estimate, spread_name
 from cluster.report.outcome import Arms, largest, measure, overall
 from cluster.report.page import section, table, text
-from cluster.runs.run_data import Run, estimate, number, seeds
+from cluster.runs.run_data import Run, estimate, part, returned, seeds
 
 SUBJECT, ORDER = "agents", 20
 NAMES = {"random": "random actions", "expert": "the world's expert"}
@@ -26,7 +25,7 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
         rows.append((arm or "the agent", judge.cell(overall(judge.each(group))), "–"))
         for player in players:
             tables = [_beside(run)[player] for run in group if player in _beside(run)]
-            found = [e for of in tables if (e := _found(of, judge.score))]
+            found = [e for of in tables if (e := returned(of) if judge.score else estimate(of.get("success")))]
             gains = [e for of in tables if (e := estimate(of.get("difference")))]
             name = NAMES.get(player, player)
             rows.append((f"{arm}: {name}" if arm else name, judge.cell(overall(found)), _signed(gains, judge.score)))
@@ -37,15 +36,7 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
 
 
 def _beside(run: Run) -> Mapping[str, Mapping[str, Any]]:
-    found = run.results.get("beside")
-    return found if isinstance(found, Mapping) else {}
-
-
-def _found(of: Mapping[str, Any], score: str) -> Estimate | None:
-    if not score:
-        return estimate(of.get("success"))
-    found = estimate(of.get("return"))
-    return found and replace(found, n=int(number(of.get("episodes")) or 0))
+    return part(run.results, "beside")
 
 
 def _signed(gains: Sequence[Estimate], score: str) -> str:

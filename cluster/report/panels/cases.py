@@ -9,7 +9,7 @@ from cluster.metrics.statistics import Estimate, spread_name
 from cluster.report.compare import shown
 from cluster.report.outcome import FEW_ARMS, Arms, measure, overall
 from cluster.report.page import percent, section, table, text
-from cluster.runs.run_data import Row, Run, between, estimate, seeds
+from cluster.runs.run_data import Row, Run, between, estimate, part, seeds
 
 SUBJECT, ORDER = "agents", 60
 
@@ -37,7 +37,7 @@ def _arm(label: str, runs: Sequence[Run]) -> str:
         (
             f"{name}: {row.get('about', '')}",
             judge.cell(_mean(runs, name, what)),
-            _change(_mean(runs, name, "difference"), judge.score),
+            shown(change, judge.score) if (change := _mean(runs, name, "difference")) else "–",
             judge.cell(_mean(runs, name, "random")),
         )
         for name, row in played.items()
@@ -74,13 +74,7 @@ def _mean(runs: Sequence[Run], case: str, *keys: str) -> Estimate | None:
     """A number of a case over some runs; None where none has it."""
     found = []
     for run in runs:
-        entry: object = _by_name(run).get(case)
-        for key in keys:
-            entry = entry.get(key) if isinstance(entry, Mapping) else None
+        entry = part(_by_name(run), case, *keys)
         value = between(entry) if keys == ("difference",) else estimate(entry)
         found += [value] if value else []
     return overall(found)
-
-
-def _change(found: Estimate | None, score: str) -> str:
-    return shown(found, score) if found else "–"

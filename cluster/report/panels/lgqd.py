@@ -10,7 +10,6 @@ best of all by distance, and the nearest of the archive replayed, are told besid
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -23,8 +22,8 @@ from cluster.report import deployed, house_plan, plots
 from cluster.report.agreement import agreement_section
 from cluster.report.deployed import Deployed, find_stage
 from cluster.report.outcome import FEW_ARMS, Arms, overall
-from cluster.report.page import count, figure, grid, percent, rate, section, table, text, tiles
-from cluster.runs.run_data import Run, between, number, seeds
+from cluster.report.page import count, decimal, figure, grid, percent, rate, section, table, text, tiles
+from cluster.runs.run_data import Run, between, number, read_json, seeds
 from llm_service.errors import UsageError
 
 SUBJECT, ORDER = "behaviours", 10
@@ -44,11 +43,6 @@ CASES = {
 BEST, REPLAYED = "best_", "replayed_"
 
 
-def obedience(found: Estimate | None) -> str:
-    """0.28 [0.24, 0.33], or a dash."""
-    return f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]" if found else "–"
-
-
 MEASURES = {
     "distance": (
         "Distance",
@@ -59,7 +53,7 @@ MEASURES = {
         "Obedience",
         "Of the places that the text names, the share that was visited in its order; being at the last of them in the "
         "end counts as one more. The mean, 0 to 1.",
-        obedience,
+        decimal,
     ),
 }
 
@@ -104,15 +98,17 @@ def _of_arm(label: str, runs: Sequence[Run], spread: str) -> str:
     if total:
         parts.append(f'<p class="headline">{percent(total.value)}</p>')
         words = "of the house's diagonal lie between the target and the end of a single episode"
+        left = str(results.get("ablate") or "none")
+        how = "" if left == "none" else f", without {left}"
         interval = f"{100 * total.low:.1f} to {100 * total.high:.1f} %"
-        parts.append(text(f"{words} (median; {interval}), {count(total.n)} trials{_how(results)}."))
+        parts.append(text(f"{words} (median; {interval}), {count(total.n)} trials{how}."))
     facts = {
-        "obedience, 0 to 1": _number(_value(runs, everything, "score")),
-        f"distance, best of {samples}": _share(_value(runs, everything, f"{BEST}distance")),
-        "distance, archive replayed": _share(_value(runs, everything, f"{REPLAYED}distance")),
-        "obedience, archive replayed": _number(_value(runs, everything, f"{REPLAYED}score")),
+        "obedience, 0 to 1": "score",
+        f"distance, best of {samples}": f"{BEST}distance",
+        "distance, archive replayed": f"{REPLAYED}distance",
+        "obedience, archive replayed": f"{REPLAYED}score",
     }
-    parts.append(tiles(facts))
+    parts.append(tiles({words: _brief(_value(runs, everything, name), name) for words, name in facts.items()}))
     cases = [case for case in _rows(runs[0]) if ", " not in case or case in CASES["kind"].values()]
     head = ["which trials", "trials", "single", f"best of {samples}", "archive replayed"]
     for name, (what, about, cell) in MEASURES.items():
@@ -135,11 +131,7 @@ def _of_arm(label: str, runs: Sequence[Run], spread: str) -> str:
 def _results_of(run: Run) -> Mapping[str, Any]:
     """What the stage deploy has summed up; empty without one."""
     folder = find_stage(run, "deploy")
-    try:
-        found = json.loads((folder / "results.json").read_bytes()) if folder else {}
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return read_json(folder / "results.json") if folder else {}
 
 
 def _rows(run: Run) -> dict[str, Mapping[str, Any]]:
@@ -162,17 +154,11 @@ def _value(runs: Sequence[Run], case: str, name: str) -> Estimate | None:
     return overall(found)
 
 
-def _how(results: Mapping[str, Any]) -> str:
-    left = str(results.get("ablate") or "none")
-    return "" if left == "none" else f", without {left}"
-
-
-def _share(found: Estimate | None) -> str:
-    return percent(found.value) if found else "–"
-
-
-def _number(found: Estimate | None) -> str:
-    return f"{found.value:.2f}" if found else "–"
+def _brief(found: Estimate | None, name: str) -> str:
+    """Without the interval: a distance as a share, a score as it is."""
+    if not found:
+        return "–"
+    return percent(found.value) if name.endswith("distance") else f"{found.value:.2f}"
 
 
 # ---- episodes -------------------------------------------------------------------------------------------------------

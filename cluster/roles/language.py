@@ -82,8 +82,7 @@ class LanguageRole:
 
     def ready(self) -> str:
         """The address; the constructor is through."""
-        address: str = self._server.address
-        return address
+        return str(self._server.address)
 
     def heartbeat(self) -> dict[str, Any]:
         """A sign of life from the event loop."""
@@ -91,19 +90,17 @@ class LanguageRole:
         async def alive() -> dict[str, Any]:
             return {"phase": "serve", "pid": os.getpid(), "stats": self._server.stats()}
 
-        beat: dict[str, Any] = self._run(alive())
-        return beat
+        return dict(self._run(alive()))
 
     def numbers(self) -> dict[str, float]:
         """What it has done, as `llm_service.metrics.LLM` names it; any thread may ask."""
-        stats: dict[str, float] = self._server.stats()
-        return stats
+        return dict(self._server.stats())
 
     def drain(self) -> bool:
         """End what is under way, and close."""
-        done: bool = self._run(self._server.drain())
+        done = self._run(self._server.drain())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        return done
+        return bool(done)
 
 
 class Replica:
@@ -143,8 +140,7 @@ class Replicas:
             self._idle.put_nowait(handle)
 
     async def answer(self, calls: Sequence[Call]) -> list[Reply | BackendError]:
-        replies: list[Reply | BackendError] = await self._on_a_replica("answer", list(calls))
-        return replies
+        return list(await self._on_a_replica("answer", list(calls)))
 
     async def _on_a_replica(self, method: str, *args: Any) -> Any:
         handle = await self._idle.get()
@@ -263,11 +259,10 @@ class LanguageService:
         if self._handle is None:
             return {}
         try:
-            beat: dict[str, Any] = self._backend.result(self._backend.submit(self._handle, "heartbeat"))
+            beat = self._backend.result(self._backend.submit(self._handle, "heartbeat"))
         except RoleDied:
             return {}
-        stats: dict[str, float] = beat["stats"]
-        return {name: round(value, 6) for name, value in sorted(stats.items())}
+        return {name: round(value, 6) for name, value in sorted(beat["stats"].items())}
 
     def stop(self) -> None:
         """End it after what is under way."""

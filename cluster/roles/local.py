@@ -10,7 +10,6 @@ Only where RAY_TMPDIR is set, as in a job of SLURM, they are there, and stay.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import logging
 import os
 import re
@@ -21,8 +20,10 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from cluster.metrics.exporting import beats, exporting
@@ -97,28 +98,26 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@contextlib.contextmanager
-def _stay_on_loopback() -> Iterator[None]:
+@contextmanager
+def _replaced(module: ModuleType, name: str, other: Any) -> Iterator[None]:
+    real = getattr(module, name)
+    setattr(module, name, other)
+    try:
+        yield
+    finally:
+        setattr(module, name, real)
+
+
+def _stay_on_loopback() -> AbstractContextManager[None]:
     """Ray replaces a loopback node address by the machine's public one, and then its servers bind every interface;
     with the loopback address they bind loopback. A test looks at what listens."""
-    real = services.resolve_ip_for_localhost
-    services.resolve_ip_for_localhost = lambda host: host
-    try:
-        yield
-    finally:
-        services.resolve_ip_for_localhost = real
+    return _replaced(services, "resolve_ip_for_localhost", lambda host: host)
 
 
-@contextlib.contextmanager
-def only_our_words() -> Iterator[None]:
+def only_our_words() -> AbstractContextManager[None]:
     """A Ray that is joined in here prints nothing of its own. Of a process that has died it would print a page, in
     colour and whatever `log_to_driver` says: who needs the role tells of it in a line."""
-    real = worker.listen_error_messages
-    worker.listen_error_messages = lambda *_: None
-    try:
-        yield
-    finally:
-        worker.listen_error_messages = real
+    return _replaced(worker, "listen_error_messages", lambda *_: None)
 
 
 STARTS = 3
@@ -301,5 +300,4 @@ class Local:
 
 def actor_id(handle: Handle) -> str:
     """Of a role, in Ray."""
-    actor: str = handle.target._actor_id.hex()
-    return actor
+    return str(handle.target._actor_id.hex())

@@ -5,6 +5,7 @@ stages left ──> engine(run, stage).run() ──> stages/<stage>/..., with a 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import time
@@ -13,17 +14,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import safetensors.numpy
+
 from cluster.config import tree as configuration
 from cluster.config.tree import Config
 from cluster.metrics.exporting import Shown
 from cluster.metrics.sinks import Metrics, tensorboard
 from cluster.roles.backend import Backend, Inline, Interrupted
 from cluster.roles.language import LanguageService
-from cluster.runs import artifacts
-from cluster.runs.folder import RunFolder
+from cluster.runs.folder import RunFolder, provenance
 from cluster.runs.progress import Progress
 from cluster.runs.run_data import stand_in
-from cluster.runs.stage import Run
+from cluster.runs.stage import Outcome, Run
 from cluster.runs.stop import STOPPED, Stop
 from cluster.runs.supply import make_model
 from cluster.runs.weights import read_checkpoint
@@ -35,7 +37,7 @@ from learner.group import Weights
 from learner.methods import Stage, selected
 from llm_service.errors import AwayTooLong, BudgetExhausted, UsageError
 
-DONE = 0
+DONE, MANIFEST = 0, "manifest.json"
 
 
 def stages_left(stages: list[Stage], config: Config, folder: RunFolder, found: Checkpoint | None) -> list[Stage]:
@@ -156,10 +158,28 @@ class Controller:
         outcome = engine(stage.kind)(run, stage).run()
         if outcome is None:
             return False
-        artifacts.finish(run, stage, outcome)
+        self._finish(stage, outcome)
         for line in outcome.lines:
             run.progress.note(line)
         return True
+
+    def _finish(self, stage: Stage, outcome: Outcome) -> None:
+        """Write the manifest of what a stage left and of what that was made of: with it, the stage is done.
+
+        Raises:
+            Superseded: a newer attempt has begun; the stage is its own to finish.
+        """
+        folder = self.folder.stage(stage.name)
+        files = sorted(p for p in folder.iterdir() if p.is_file() and p.name != MANIFEST)
+        inputs = outcome.inputs | {"config.yaml": _sha256((self.folder.path / "config.yaml").read_bytes())}
+        if outcome.weights is not None:
+            inputs["weights"] = _sha256(safetensors.numpy.save(outcome.weights))
+        self.folder.write_json(
+            folder / MANIFEST,
+            provenance()
+            | {"stage": stage.name, "kind": stage.kind, "counts": outcome.counts, "from": self.config.from_}
+            | {"inputs": inputs, "files": {p.name: _sha256(p.read_bytes()) for p in files}},
+        )
 
     def _about_the_start(self) -> Iterator[str]:
         """What is worth telling of how the run goes on."""
@@ -172,7 +192,7 @@ class Controller:
         """Stages to run; what they left when they were done before no longer says so."""
         todo = stages_left(self.only or selected(self.config), self.config, self.folder, self.checkpoint)
         for stage in todo:
-            self.folder.forget(self.folder.path / "stages" / stage.name / "manifest.json")
+            self.folder.forget(self.folder.path / "stages" / stage.name / MANIFEST)
         return todo
 
     def _backend(self) -> Backend:
@@ -181,6 +201,10 @@ class Controller:
         from cluster.roles.joined import backend
 
         return backend(self.config, self.folder.path / "token")
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _report(folder: RunFolder) -> Path:

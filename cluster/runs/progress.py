@@ -66,32 +66,33 @@ class Progress:
             self._live.update(Panel("\n".join([text, *self._notes]), title=self._folder.name, title_align="left"))
         self._print(text)
 
-    def update(self, row: dict[str, Any], force: bool = False) -> None:
+    def update(self, row: dict[str, Any]) -> None:
         """Show a metrics row (see `cluster/stages/_shared/account.py`)."""
         if self._live is not None:
             self._live.update(self._panel(row))
-        self._print(self._line(row), force)
+        self._print(self._line(row))
 
-    def _print(self, line: str, force: bool = False) -> None:
+    def _print(self, line: str) -> None:
         """Log a line, and print it where there is no panel, if it is time for one."""
         now = time.monotonic()
-        if force or now - self._last_line >= self._every_s:
+        if now - self._last_line >= self._every_s:
             self._last_line = now
             self._folder.log(line)
             if self._live is None:
                 print(line, flush=True)
 
     def _line(self, row: dict[str, Any]) -> str:
-        parts = [
-            f"steps {row['env_steps']:,}/{self._total:,}",
-            f"{row.get('charts/SPS', 0):,.0f}/s",
-            f"{self._score or 'success'} {self._shown(row.get(self._key))}",
-            f"lag {row.get('policy/lag_mean', 0):.1f}",
-            f"actors {row.get('actors_alive', 0)}/{row.get('actors', 0)}",
-            f"bottleneck {row.get('bottleneck', '-')}",
-            f"left {duration(row.get('seconds_left'))}",
-        ]
-        return "  ".join(parts)
+        return "  ".join(
+            [
+                f"steps {row['env_steps']:,}/{self._total:,}",
+                f"{row.get('charts/SPS', 0):,.0f}/s",
+                f"{self._score or 'success'} {self._shown(row.get(self._key))}",
+                f"lag {row.get('policy/lag_mean', 0):.1f}",
+                f"actors {row.get('actors_alive', 0)}/{row.get('actors', 0)}",
+                f"bottleneck {row.get('bottleneck', '-')}",
+                f"left {duration(row.get('seconds_left'))}",
+            ]
+        )
 
     def _panel(self, row: dict[str, Any]) -> Panel:
         table = Table.grid(padding=(0, 2))

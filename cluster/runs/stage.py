@@ -21,6 +21,7 @@ from cluster.metrics.sinks import Metrics
 from cluster.roles.backend import Backend
 from cluster.roles.drawing import Topology
 from cluster.roles.language import LanguageService
+from cluster.roles.supervisor import Crew, last_line
 from cluster.runs.folder import RunError, RunFolder, finished_stage
 from cluster.runs.progress import Progress
 from cluster.runs.stop import Stop
@@ -108,8 +109,7 @@ class Run:
         found = self.newest()
         path = self.folder.stage(stage.name) / "weights.safetensors"
         self.folder.write(path, safetensors.numpy.save(found.arrays["model"]))
-        counters: dict[str, Any] = found.record["counters"]
-        return counters
+        return dict(found.record["counters"])
 
     def look_after(self) -> None:
         """What is due from time to time: the services beside the actors, and whether a newer attempt has begun."""
@@ -152,6 +152,15 @@ class StageEngine(ABC):
         self.given, self.stage = run, stage
         self.config, self.folder, self.backend = run.config, run.folder, run.backend
         self.metrics, self.progress, self.stop = run.metrics, run.progress, run.stop
+
+    def crew(self, setup: Any, role: type[Any], name: str) -> Crew:
+        """Start `actors.n` of a role, built of `setup`. Deaths are told by this name."""
+
+        def failed(number: int, cause: str) -> None:
+            self.progress.note(f"{name}-{number} failed: {last_line(cause)}")
+
+        start_s = self.config.cluster.start_timeout_s
+        return Crew(self.backend, self.config.actors, setup, {}, start_s, failed, role)
 
     @property
     def place(self) -> Path:

@@ -41,9 +41,8 @@ class Engine(BehaviourStage):
                 return None
             votes.append([answer.value["overall"] / 10 if answer.ok else np.nan for answer in answers])
             for trial, answer in zip(chosen.tolist(), answers, strict=True):
-                lines.append(
-                    {"trial": trial, "vote": vote} | (answer.value if answer.ok else {"failed": answer.reason})
-                )
+                said = answer.value if answer.ok else {"failed": answer.reason}
+                lines.append({"trial": trial, "vote": vote} | said)
         self.folder.write(self.place / JUDGEMENTS, "".join(f"{json.dumps(line)}\n" for line in lines))
         told = ~np.isnan(votes).all(0)
         if not told.any():

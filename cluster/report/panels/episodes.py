@@ -16,7 +16,6 @@ MOST_ANIMATIONS = 12
 
 
 def panel(runs: Sequence[Run], groups: Arms) -> str:
-    """The section, as HTML."""
     each = max(1, MOST_ANIMATIONS // len(runs))
     videos = [[(r, v) for v in r.results.get("videos") or [] if isinstance(v, Mapping)] for r in runs]
     chosen = [item for of_run in videos for item in of_run[:each]][:MOST_ANIMATIONS]

@@ -59,7 +59,6 @@ MEASURES = {
 
 
 def panel(runs: Sequence[Run], groups: Arms) -> str:
-    """All sections, as HTML."""
     runs = [run for arm in groups.values() for run in arm]
     first = next((run for run in runs if find_stage(run, "deploy")), runs[0])
     note = text(f"Shown for {first.name}, the first of {len(runs)} runs.") if len(runs) > 1 else ""

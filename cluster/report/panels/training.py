@@ -15,7 +15,6 @@ SUBJECT, ORDER = "agents", 90
 
 
 def panel(runs: Sequence[Run], groups: Arms) -> str:
-    """The sections, as HTML."""
     return "\n".join(of_part(runs[0], len(runs)) for of_part in (_throughput, _losses, _probes))
 
 

@@ -88,24 +88,17 @@ class Evaluation:
     def episodes(self) -> Episodes:
         return Episodes.concatenate([self.played[i].episodes for i in sorted(self.played)])
 
-    def table(self, spec: EnvSpec) -> dict[str, Any]:
-        """What it found, as results.json has it."""
-        return results(self.episodes, spec.task_kinds)
-
     def above(self, other: Evaluation, spec: EnvSpec) -> dict[str, float]:
         """How much better it was than `other` on the same episodes, in the score or in success, and the interval."""
         ours, theirs = (e.episodes.total if spec.score else e.episodes.success for e in (self, other))
-        gain = ours.astype(np.float64) - theirs.astype(np.float64)
-        low, high = bootstrap_mean(gain)
-        return {"mean": float(gain.mean()), "low": low, "high": high}
+        return mean(ours.astype(np.float64) - theirs.astype(np.float64))
 
     def row(self) -> dict[str, Any]:
         """What it found, as a row of metrics."""
-        rate, total = success(self.episodes), self.episodes.total
-        low, high = bootstrap_mean(total)
+        rate, total = success(self.episodes.success), mean(self.episodes.total)
         found = {"kind": "evaluate", "env_steps": self.env_steps, "version": self.version, "episodes": rate["n"]}
         found |= {"success_rate": rate["rate"], "success_low": rate["low"], "success_high": rate["high"]}
-        return found | {"episodic_return": float(total.mean()), "return_low": low, "return_high": high}
+        return found | {"episodic_return": total["mean"], "return_low": total["low"], "return_high": total["high"]}
 
     @property
     def goals(self) -> Counts:
@@ -177,9 +170,11 @@ def judged(
 ) -> dict[str, Any]:
     """A finished evaluation as its results file has it, with what others did in the same episodes."""
     about = {"env": config.env.id, "greedy": config.evaluate.greedy, "player": player, "score": spec.score}
-    others = {e.player: e.table(spec) | {"difference": evaluation.above(e, spec)} for e in beside}
+    table = results(evaluation.episodes, spec.task_kinds)
+    kinds = spec.task_kinds
+    others = {e.player: results(e.episodes, kinds) | {"difference": evaluation.above(e, spec)} for e in beside}
     reached = {"goals": goal_results(evaluation)} if evaluation.goals else {}
-    return about | evaluation.table(spec) | {"beside": others} | reached
+    return about | table | {"beside": others} | reached
 
 
 def lines(stage: str, table: dict[str, Any]) -> Iterator[str]:
@@ -193,18 +188,23 @@ def lines(stage: str, table: dict[str, Any]) -> Iterator[str]:
         yield f"{stage}: {', '.join(parts)}"
 
 
-def success(episodes: Episodes) -> dict[str, Any]:
-    """Success rate with its 95 % Wilson interval."""
-    n, solved = len(episodes), int(episodes.success.sum())
-    low, high = wilson(solved, n)
-    return {"n": n, "rate": solved / max(n, 1), "low": low, "high": high}
+def success(solved: NDArray[np.bool_]) -> dict[str, Any]:
+    """Success rate of episodes with its 95 % Wilson interval."""
+    n, count = len(solved), int(solved.sum())
+    low, high = wilson(count, n)
+    return {"n": n, "rate": count / max(n, 1), "low": low, "high": high}
+
+
+def mean(values: NDArray[np.floating]) -> dict[str, float]:
+    """Mean over episodes with its 95 % bootstrap interval."""
+    low, high = bootstrap_mean(values)
+    return {"mean": float(values.mean()), "low": low, "high": high}
 
 
 def goal_results(evaluation: Evaluation) -> dict[str, Any]:
     """What became of the goals in an evaluation: reward for them, shares, and a row each."""
-    low, high = bootstrap_mean(evaluation.reached)
-    paid = {"mean": float(evaluation.reached.mean()), "low": low, "high": high}
-    return {"reward": paid, "shares": shares(evaluation.goals), "table": table(evaluation.goals)}
+    counts = evaluation.goals
+    return {"reward": mean(evaluation.reached), "shares": shares(counts), "table": table(counts)}
 
 
 def spoken(table: dict[str, Any], score: str) -> str:
@@ -217,21 +217,15 @@ def spoken(table: dict[str, Any], score: str) -> str:
 
 def results(episodes: Episodes, kinds: tuple[str, ...]) -> dict[str, Any]:
     """The table of an evaluation: success, return and length, and success by task kind."""
-    rows = {kind: _of_kind(episodes, i) for i, kind in enumerate(kinds)}
-    low, high = bootstrap_mean(episodes.total)
+    rows = {kind: episodes.success[episodes.kind == i] for i, kind in enumerate(kinds)}
     return {
         "episodes": len(episodes),
         "seeds": [int(episodes.seed.min()), int(episodes.seed.max())],
-        "success": success(episodes),
-        "return": {"mean": float(episodes.total.mean()), "low": low, "high": high},
+        "success": success(episodes.success),
+        "return": mean(episodes.total),
         "length": {"mean": float(episodes.length.mean())},
-        "by_kind": {kind: success(part) for kind, part in rows.items() if len(part)},
+        "by_kind": {kind: success(solved) for kind, solved in rows.items() if len(solved)},
     }
-
-
-def _of_kind(episodes: Episodes, kind: int) -> Episodes:
-    rows = episodes.kind == kind
-    return Episodes(**{name: getattr(episodes, name)[rows] for name in Episodes.__annotations__})
 
 
 def sample_efficiency(folder: Path, budget: int) -> float | None:

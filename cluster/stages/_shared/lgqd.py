@@ -1,12 +1,4 @@
-"""Stages of behaviours: what archives, their texts and their transformers are made of, read by name.
-
-    merge ──> an EpisodeStore, behaviours.safetensors      split    ──> parts.safetensors, trials.jsonl
-    annotate ──> annotations.jsonl                         cluster  ──> centres.safetensors
-    describe ──> texts.jsonl                               tokenize ──> tokenizer.json
-    imitate ──> model.safetensors                          deploy   ──> episodes.safetensors, results.json
-
-A stage reads what this run has, and what it has not from the run that `from` names.
-"""
+"""Stages of behaviours: they read by name what this run has, and what it has not from the run that `from` names."""
 
 from __future__ import annotations
 
@@ -57,10 +49,8 @@ class BehaviourStage(StageEngine):
         table = Behaviours.load(self.given.artifact("merge"))
         for begin in range(0, len(table), BLOCK):
             rows = slice(begin, begin + BLOCK)
-            yield (
-                table.id[rows],
-                navigation.rollout(self.house, table.start[rows], table.weights[rows], self.length)["pose"],
-            )
+            driven = navigation.rollout(self.house, table.start[rows], table.weights[rows], self.length)
+            yield table.id[rows], driven["pose"]
 
     def texts(self) -> dict[int, list[str]]:
         """The true texts of each behaviour, by its id."""

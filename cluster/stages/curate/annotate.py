@@ -10,7 +10,6 @@ from learner.behaviours import words
 
 
 def run(work: BehaviourStage) -> Outcome | None:
-    """Annotate."""
     lines, count = [], 0
     for ids, pose in work.trajectories():
         symbols, routes = work.scene.symbols(pose), work.scene.route(pose, again=True)

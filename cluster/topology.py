@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import reduce
 
 from cluster.config.tree import Config
-from cluster.roles.drawing import Edge, Role, Topology
+from cluster.roles.drawing import Role, Topology
 from cluster.stages import engine
 from learner.methods import Stage, selected
 
@@ -30,12 +30,11 @@ def _language_model(config: Config) -> Topology:
     does = f"LLM service, backend {llm.name}, with journal and Redis"
     if llm.address:
         does = f"LLM service at {llm.address}, started by others"
-    roles: tuple[Role, ...] = (Role("llm", int(not llm.address), 1, does),)
-    edges: tuple[Edge, ...] = ()
+    drawn = Topology((Role("llm", int(not llm.address), 1, does),))
     if llm.replicas and not llm.address:
-        roles = (*roles, Role("replica", llm.replicas, 1, "holds the model"))
-        edges = (("llm", "replica", "batches of calls"),)
-    return Topology(roles, (*edges, *((role, "llm", "batches of questions over gRPC") for role in askers)))
+        replica = Role("replica", llm.replicas, 1, "holds the model")
+        drawn += Topology((replica,), (("llm", "replica", "batches of calls"),))
+    return drawn + Topology((), tuple((role, "llm", "batches of questions over gRPC") for role in askers))
 
 
 def asks(config: Config, stage: Stage) -> bool:

@@ -62,13 +62,12 @@ class Controller:
     def run(self) -> int:
         make_model(self.config)
         with self.folder.lock():
-            if not self.only:  # from here on, a controller elsewhere that believes the run to be its own cannot save
-                self.folder.begin()
-                self.checkpoint = read_checkpoint(self.folder)
-            began = time.time()
-            before = self.folder.read_status()
             if self.only:
                 self.folder.stand_beside()
+            else:  # from here on, a controller elsewhere that believes the run to be its own cannot save
+                self.folder.begin()
+                self.checkpoint = read_checkpoint(self.folder)
+            began, before = time.time(), self.folder.read_status()
             if not self.folder.is_anothers:
                 self.folder.forget(self.folder.path / "error.txt")
             if not self.only:
@@ -92,7 +91,9 @@ class Controller:
             if self.only:  # a further evaluation does not change how the run itself ended
                 state, reason = before.get("state", state), before.get("reason", "")
             self.folder.write_status(state=state, phase="", reason=reason)
-            report = _report(self.folder)
+            from cluster.report.document import write  # imports what draws, which a run needs in the end only
+
+            report = Path(os.path.relpath(write([self.folder.path], self.folder.attempt)))
             self.folder.write_status(report=str(report))
             minutes = (time.time() - began) / 60
             if code == DONE:
@@ -124,7 +125,11 @@ class Controller:
                 score = self.config.spec.score
                 self.folder.write_status(score=score)
                 with Progress(self.folder, self.config.learner.env_steps, run.log_every_s, score) as progress:
-                    progress.announce(backend.links)
+                    if address := backend.links.get("dashboard"):
+                        token = self.folder.path / "token"
+                        progress.note(
+                            f"dashboard: {address}" + (f"; its token is in {token}" if token.exists() else "")
+                        )
                     if any(asks(self.config, stage) for stage in todo):
                         self._language = LanguageService(backend, self.config, self.folder.path, progress.note)
                         self._language.start()
@@ -205,9 +210,3 @@ class Controller:
 
 def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-def _report(folder: RunFolder) -> Path:
-    from cluster.report.document import write
-
-    return Path(os.path.relpath(write([folder.path], folder.attempt)))

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
@@ -17,7 +18,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from cluster.runs.folder import RunFolder
-from cluster.runs.pace import duration
+
+WINDOW_S = 60.0
+"""Seconds whose speed is taken for that of the rest."""
+SURE_S = 5.0
+"""Seconds before which nothing is said: chunks that waited for the first update are learned from all at once."""
 
 
 class Progress:
@@ -53,12 +58,6 @@ class Progress:
         self._notes = [*self._notes[-3:], text]
         if self._live is None:
             print(text, flush=True)
-
-    def announce(self, links: Mapping[str, str]) -> None:
-        """Say where Ray's dashboard is, if there is one, and the file with the token that it asks for."""
-        if address := links.get("dashboard"):
-            token = self._folder.path / "token"
-            self.note(f"dashboard: {address}" + (f"; its token is in {token}" if token.exists() else ""))
 
     def line(self, text: str) -> None:
         """Show how far a stage is that has no metrics row to `update` with."""
@@ -134,3 +133,51 @@ class Progress:
         if outcome is None:
             return "-"
         return f"{outcome:.2f}" if self._score else f"{outcome:.1%}"
+
+
+class Pace:
+    """How long the rest takes, by the speed of the last minute.
+
+    Before the first update roles start, networks are compiled, a replay fills: time counts from that update on.
+
+    Args:
+        total: of whatever is counted.
+        clock: seconds, from any beginning.
+    """
+
+    def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._total, self._clock = total, clock
+        self._points: deque[tuple[float, int]] = deque()
+
+    def reached(self, count: int, warm: bool = True) -> None:
+        """So much of `total` is done now.
+
+        warm: False while what is done is not what the rest is made of: time does not count yet.
+        """
+        if not warm or (self._points and count < self._points[-1][1]):
+            self._points.clear()
+        if not warm:
+            return
+        self._points.append((self._clock(), count))
+        while len(self._points) > 2 and self._points[-1][0] - self._points[1][0] >= WINDOW_S:
+            self._points.popleft()
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until `total` is reached, as of the last point; None if nothing can be said yet."""
+        if not self._points:
+            return None
+        (began, first), (now, last) = self._points[0], self._points[-1]
+        if last >= self._total:
+            return 0.0
+        if now - began < SURE_S or last == first:
+            return None
+        return (self._total - last) * (now - began) / (last - first)
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds in words, `-` if nobody knows."""
+    if seconds is None:
+        return "-"
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -5,15 +5,12 @@ episodes of a deploy stage, LLM ──> stages/<stage>/judgements.jsonl, results
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import safetensors.numpy
 
 from cluster.runs.folder import RunError
 from cluster.runs.stage import Outcome
-from cluster.stages._shared.asking import ask
-from cluster.stages._shared.lgqd import EPISODES, BehaviourStage
+from cluster.stages._shared.lgqd import EPISODES, BehaviourStage, ask
 from learner.behaviours import trials, words
 from learner.behaviours.agreement import agreement
 
@@ -43,7 +40,7 @@ class Engine(BehaviourStage):
             for trial, answer in zip(chosen.tolist(), answers, strict=True):
                 said = answer.value if answer.ok else {"failed": answer.reason}
                 lines.append({"trial": trial, "vote": vote} | said)
-        self.folder.write(self.place / JUDGEMENTS, "".join(f"{json.dumps(line)}\n" for line in lines))
+        self.write_lines(JUDGEMENTS, lines)
         told = ~np.isnan(votes).all(0)
         if not told.any():
             raise RunError(f"the language model judged nothing: {lines[0]['failed']}")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -35,11 +35,8 @@ from learner.methods import Stage
 from llm_service.errors import UsageError
 
 
-@dataclass(frozen=True)
 class Rollout:
-    """A job: one chunk, by the weights of `version`."""
-
-    version: int
+    """A job: one chunk."""
 
 
 class Engine(ActingStage):
@@ -229,7 +226,7 @@ class Engine(ActingStage):
             if rollouts and self._may_roll(actor):
                 version = self.account.counters.version
                 weights = None if self.server else self.weights
-                self.crew.give(actor, Rollout(version), "rollout", weights, version, returns=2)
+                self.crew.give(actor, Rollout(), "rollout", weights, version, returns=2)
                 self._rolled += 1
                 self._last_rolled[actor] = self._rolled
 

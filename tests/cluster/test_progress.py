@@ -10,8 +10,7 @@ from cluster.config.tree import compose
 from cluster.roles.backend import Inline
 from cluster.runs import controller as work
 from cluster.runs.folder import RunFolder
-from cluster.runs.pace import Pace
-from cluster.runs.progress import Progress
+from cluster.runs.progress import Pace, Progress
 
 ROW = {"env_steps": 2000, "version": 3, "charts/success_rate": 0.5, "charts/episodic_return": 2.218}
 

@@ -1,6 +1,6 @@
 """What a report says of goals in words: how sensible they were, and which of them were reached.
 
-Counts and shares are those of `cluster/stages/_shared/goal_table.py`. Several seeds of one setting: counts are summed,
+Counts and shares are those of `cluster/stages/_shared/tally.py`. Several seeds of one setting: counts are summed,
 shares averaged.
 """
 

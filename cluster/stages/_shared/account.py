@@ -16,11 +16,10 @@ import numpy as np
 
 from cluster.roles.learners import LearnerGroup, Ready
 from cluster.roles.supervisor import Crew
-from cluster.runs.pace import Pace
+from cluster.runs.progress import Pace
 from cluster.runs.stage import Run
 from cluster.stages._shared.evaluation import Evaluation
-from cluster.stages._shared.goal_table import add
-from cluster.stages._shared.tally import Tally
+from cluster.stages._shared.tally import Tally, add
 from learner.algorithms import algorithm
 from learner.checkpoint import Arrays, Checkpoint
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from cluster.config import limits
 from cluster.config.tree import Config
-from cluster.roles.drawing import Edge, Role, Topology
+from cluster.roles.drawing import Role, Topology
 from cluster.roles.policy_server import served
 from cluster.runs.stage import Artifact, StageEngine
 from learner.goals import GoalsConfig
@@ -30,12 +30,11 @@ class ActingStage(StageEngine):
     def roles(cls, config: Config) -> Topology:
         actors = config.actors
         does = f"{actors.envs} envs of {config.env.id}, chunks of {actors.steps} steps"
-        roles: tuple[Role, ...] = (Role("actor", actors.n, 1, does),)
-        edges: tuple[Edge, ...] = (("actor", "controller", "summary and heartbeat"),)
+        drawn = Topology((Role("actor", actors.n, 1, does),), (("actor", "controller", "summary and heartbeat"),))
         if served(config):
-            roles = (*roles, Role("policy", 1, 1, f"answers for all actors with {config.policy.lm.folder}"))
-            edges = (*edges, ("actor", "policy", "batches of prompts"))
-        return Topology(roles, edges)
+            policy = Role("policy", 1, 1, f"answers for all actors with {config.policy.lm.folder}")
+            drawn += Topology((policy,), (("actor", "policy", "batches of prompts"),))
+        return drawn
 
     @classmethod
     def memory(cls, config: Config) -> int:

@@ -20,7 +20,7 @@ from cluster.roles.supervisor import Crew
 from cluster.runs.folder import RunFolder
 from cluster.runs.run_data import load, series
 from cluster.runs.stage import Run
-from cluster.stages._shared.goal_table import Counts, add, shares, table
+from cluster.stages._shared.tally import Counts, add, shares, table
 from envs.api import EnvSpec, Episodes
 from learner.group import Weights
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from cluster.roles.backend import RoleDied
 from cluster.roles.drawing import Role, Topology
 from cluster.roles.learners import LearnerDied, Ranks
 from cluster.roles.supervisor import last_line
-from cluster.runs.pace import Pace, duration
+from cluster.runs.progress import Pace, duration
 from cluster.runs.stage import StageEngine
 from learner.behaviours.imitation import SequenceConfig
 from learner.checkpoint import Checkpoint, latest
@@ -55,15 +55,22 @@ class Fitters(Ranks):
 class Fitting(StageEngine):
     """A stage of gradient steps from its start, or from a checkpoint, to its last step or a stop."""
 
-    def fit(self, fit: FitConfig | SequenceConfig, role: type[Any], setup: Any) -> bool:
-        """Fit. True if all steps were taken, False if the run was asked to stop.
+    section: ClassVar[type[FitConfig | SequenceConfig]]
+    """Of the configuration: how many steps, and how large."""
+    of: ClassVar[str]
+    """What they are on, in words."""
 
-        Args:
-            fit: how many steps, and how large.
-            role: what a rank is, built from `setup`.
-        """
+    @classmethod
+    def roles(cls, config: Config) -> Topology:
+        fit, learner = config.method.part(cls.section), config.learner
+        does = f"{fit.steps:,} gradient steps, each on {fit.batch} {cls.of}"
+        fitter = Role("fitter", learner.n, learner.threads, does)
+        return Topology((fitter,), (("store", "fitter", "steps, mapped from disk"),))
+
+    def fit(self, role: type[Any], setup: Any) -> bool:
+        """Let ranks of this role, built of `setup`, fit. True if all steps were taken, False if asked to stop."""
         checkpoint, deaths = self.given.checkpoint, 0
-        self.settings, self.row = fit, dict[str, Any]()
+        self.settings, self.row = self.config.method.part(self.section), dict[str, Any]()
         while True:
             self.ranks = Fitters(self.backend, self.config, "fitter", role, setup, deaths)
             try:
@@ -145,11 +152,3 @@ class Fitting(StageEngine):
         self.ranks.call("save", self.folder.checkpoints, record, keep, timeout=start_s)
         self.folder.write_status(phase="fit", fit_step=self.step, wall_seconds=counters["wall_seconds"])
         self._saved_at = time.monotonic()
-
-
-def roles(config: Config, does: str) -> Topology:
-    """Ranks that fit to a store; `does` says what."""
-    learner = config.learner
-    return Topology(
-        (Role("fitter", learner.n, learner.threads, does),), (("store", "fitter", "steps, mapped from disk"),)
-    )

@@ -5,7 +5,6 @@ Descriptions are paid for once: the service's journal has those that a killed st
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,8 +12,7 @@ import numpy as np
 
 from cluster.runs.folder import RunError
 from cluster.runs.stage import Outcome
-from cluster.stages._shared.asking import ask
-from cluster.stages._shared.lgqd import ANNOTATIONS, TEXTS, BehaviourStage, read_lines
+from cluster.stages._shared.lgqd import ANNOTATIONS, TEXTS, BehaviourStage, ask, read_lines
 from learner.behaviours import words
 from learner.hashing import uniform
 from llm_service.records import Answer
@@ -50,7 +48,7 @@ def run(work: BehaviourStage) -> Outcome | None:
             return None
     if len(texts) == untrue:
         raise RunError("no behaviour could be described: see 'launch.py llm cost', or choose another model")
-    work.folder.write(work.place / TEXTS, "".join(f"{json.dumps(text)}\n" for text in texts))
+    work.write_lines(TEXTS, texts)
     told = f"describe: {len(texts):,} texts of {len(annotations):,} behaviours, {failed:,} failed, "
     told += f"{untrue:,} say what was not done and are left out"
     return Outcome({"texts": len(texts), "failed": failed, "untrue": untrue}, lines=(told,))

@@ -10,7 +10,7 @@ from functools import reduce
 from cluster.config.tree import Config
 from cluster.roles.drawing import Role, Topology
 from cluster.stages import engine
-from learner.methods import Stage, selected
+from learner.methods import selected
 
 CONTROLLER = Role("controller", 1, 1, "starts roles, moves references, restarts what dies, saves, reports")
 
@@ -23,7 +23,7 @@ def topology(config: Config) -> Topology:
 
 def _language_model(config: Config) -> Topology:
     """The service, and who asks it."""
-    askers = {engine(stage.kind).asker: None for stage in selected(config) if asks(config, stage)}
+    askers = {engine(stage.kind).asker: None for stage in selected(config) if engine(stage.kind).asks(config, stage)}
     if not askers:
         return Topology()
     llm = config.llm
@@ -37,14 +37,9 @@ def _language_model(config: Config) -> Topology:
     return drawn + Topology((), tuple((role, "llm", "batches of questions over gRPC") for role in askers))
 
 
-def asks(config: Config, stage: Stage) -> bool:
-    """Whether a stage needs the LLM service."""
-    return engine(stage.kind).asks(config, stage)
-
-
 def asks_a_language_model(config: Config) -> bool:
     """Whether any selected stage needs the LLM service."""
-    return any(asks(config, stage) for stage in selected(config))
+    return any(engine(stage.kind).asks(config, stage) for stage in selected(config))
 
 
 def learns(config: Config) -> bool:

@@ -5,9 +5,9 @@
             ── POST /TOKEN/undo {rater} ──> the last answer taken back, and shown again
 
 Whoever has the address may rate: it holds a token of 128 bits, drawn at each start. Requests from other pages are
-refused by their `Origin`, names that were made to resolve to this machine by their `Host`. The server keeps nothing in
-memory that counts: killed at any time, it continues with the next start. To rate from another machine forward the port
-(`ssh -L PORT:127.0.0.1:PORT`). Limit: some people at once, on one file system.
+refused by their `Origin`, names that were made to resolve to this machine by their `Host`. Killed at any
+time, it continues with the next start. To rate from another machine forward the port (`ssh -L PORT:127.0.0.1:PORT`).
+Limit: some people at once, on one file system.
 """
 
 from __future__ import annotations
@@ -46,10 +46,7 @@ class Refused(Exception):
 class Judging:
     """What is rated, and what of it each rater has done.
 
-    Args:
-        found: trials and what was driven.
-        count: how many are rated, the same ones by everybody: first those that the language model judged, too.
-        rubric: what to look at.
+    count: how many are rated, the same ones by everybody: first those that the language model judged, too.
     """
 
     def __init__(self, found: Deployed, count: int) -> None:
@@ -64,7 +61,7 @@ class Judging:
         Raises:
             RatingError: this is no name, or the rater's file is damaged.
         """
-        answers = self._ratings(rater).answers()
+        answers = Ratings(self.found.ratings, rater).answers()
         left = waiting(shuffled(self.items, rater), answers)
         passed = {answer.item for answer in answers} & set(left)
         return {
@@ -86,16 +83,13 @@ class Judging:
             raise RatingError("this trial is not rated here: load the page again")
         if tenths is not None and not (type(tenths) is int and 0 <= tenths <= 10):
             raise RatingError("a score is 0 to 10 tenths, or null for later")
-        self._ratings(rater).give(str(item), None if tenths is None else tenths / 10)
+        Ratings(self.found.ratings, rater).give(str(item), None if tenths is None else tenths / 10)
         return self.state(rater)
 
     def undo(self, rater: str) -> dict[str, Any]:
         """Take the last answer back, and show what it was to."""
-        taken = self._ratings(rater).take_back()
+        taken = Ratings(self.found.ratings, rater).take_back()
         return self.state(rater, taken.score if taken else None)
-
-    def _ratings(self, rater: str) -> Ratings:
-        return Ratings(self.found.ratings, rater)
 
     def _shown(self, item: str) -> dict[str, str]:
         number, scene = self.trial[item], self.found.scene
@@ -236,7 +230,6 @@ def serve(folder: Path, rater: str, port: int, count: int) -> None:
     """Serve a run's trials until Ctrl-C.
 
     Args:
-        folder: of the run.
         rater: who rates; "" lets the page ask.
         port: 0 takes a free one.
         count: the most trials.

@@ -142,12 +142,14 @@ def metrics_figure(runs: Sequence[Run], name: str, keys: Mapping[str, str], capt
 
     keys: labels by metric. style: as `plots.curves` takes it.
     """
-    lines = []
+    lines: list[plots.Line] = []
     for i, (key, label) in enumerate(keys.items()):
         curves = [series(run.train, key) for run in runs]
         found = [binned(*curve, largest=key.endswith("_max")) for curve in curves if len(curve[0])]
-        if found:
-            lines.append(plots.Line(label, *(band(found) if len(found) > 1 else found[0]), colour=i, dash=i))
+        if len(found) == 1:
+            lines.append(plots.Line(label, *found[0], colour=i, dash=i))
+        elif found:
+            lines.append(plots.Line(label, *band(found), colour=i, dash=i))
     return figure(plots.curves(name, lines, title=caption, x_label="env steps", **style), caption) if lines else ""
 
 

@@ -53,8 +53,7 @@ def backend(config: Config, token_file: Path) -> Backend:
     if JOIN in os.environ:
         if os.environ.get("RAY_AUTH_MODE") != "token":
             raise UsageError(f"{JOIN} names a Ray without a token: start it and this run with RAY_AUTH_MODE=token")
-        nodes = int(os.environ.get(NODES, "1"))
-        return Joined(config, os.environ[JOIN], nodes)
+        return Joined(config, os.environ[JOIN], int(os.environ.get(NODES, "1")))
     return Local(topology(config).processes, token_file, config.cluster.dashboard)
 
 
@@ -106,10 +105,8 @@ class Joined(Local):
         ends = time.monotonic() + PLACE_S
         while True:
             homes = [node["NodeID"] for node in alive() if "learner" in node["Resources"] and answers(node)]
-            if self._home in homes:
-                return self._home
             if homes:
-                self._home = homes[0]
+                self._home = self._home if self._home in homes else homes[0]
                 return self._home
             if time.monotonic() > ends:
                 raise Interrupted(

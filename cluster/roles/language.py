@@ -36,8 +36,6 @@ HUNG_S = 60.0
 """Without a sign of life for so long, it is killed."""
 RESTARTS = 5
 """So often in a run it is started again."""
-
-
 REACH_S = 10.0
 """How long a service that another has started may take to say that it is there."""
 
@@ -56,12 +54,7 @@ def check_language_model(config: Config) -> None:
 
 
 class LanguageRole:
-    """A service with its server, on an event loop in a thread of its own.
-
-    Args:
-        config: the dumped `LLMConfig`.
-        folder: of the service.
-    """
+    """A service with its server, on an event loop in a thread of its own. `config` is the dumped `LLMConfig`."""
 
     def __init__(self, config: dict[str, Any], folder: str) -> None:
         self._config, self._folder = LLMConfig(**config), Path(folder)
@@ -170,19 +163,14 @@ class Replicas:
 
 
 class LanguageService:
-    """The controller's side.
-
-    Args:
-        note: takes a line for the log.
-    """
+    """The controller's side. `note` takes a line for the log."""
 
     def __init__(self, backend: Backend, config: Config, folder: Path, note: Callable[[str], None]) -> None:
         self._backend, self._config, self._note = backend, config, note
         self._folder = folder / "llm"
         self._handle: Handle | None = None
         self._beat: Ticket | None = None
-        self._looked = 0.0
-        self._restarts = 0
+        self._looked, self._restarts = 0.0, 0
         llm = config.llm
         self.setup = LanguageSetup(llm.address or str(self._folder), llm.when_away)
         """How actors find it."""

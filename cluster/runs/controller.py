@@ -30,7 +30,6 @@ from cluster.runs.stop import STOPPED, Stop
 from cluster.runs.supply import make_model
 from cluster.runs.weights import read_checkpoint
 from cluster.stages import engine
-from cluster.topology import asks
 from learner.checkpoint import Checkpoint
 from learner.files import Superseded
 from learner.group import Weights
@@ -130,7 +129,7 @@ class Controller:
                         progress.note(
                             f"dashboard: {address}" + (f"; its token is in {token}" if token.exists() else "")
                         )
-                    if any(asks(self.config, stage) for stage in todo):
+                    if any(engine(stage.kind).asks(self.config, stage) for stage in todo):
                         self._language = LanguageService(backend, self.config, self.folder.path, progress.note)
                         self._language.start()
                     for line in self._about_the_start():

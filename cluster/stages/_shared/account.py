@@ -46,11 +46,8 @@ class Counters:
 class Account:
     """The books of one training.
 
-    Attributes:
-        counters: as of the last update.
-        states: of every actor after its last learned chunk.
-        tally: what has come since the last row.
-        row: what the panel shows.
+    counters: as of the last update. states: of every actor after its last learned chunk.
+    tally: what has come since the last row. row: what the panel shows.
     """
 
     def __init__(self, run: Run) -> None:

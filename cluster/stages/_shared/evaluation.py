@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actors import ActorSetup, Played
-from actors.evaluate import Recording
 from cluster.config.tree import Config
 from cluster.metrics.statistics import bootstrap_mean, mean_over, wilson
 from cluster.roles.policy_server import ServedPolicy, served
@@ -86,7 +85,7 @@ class Evaluation:
 
     @property
     def episodes(self) -> Episodes:
-        return Episodes.concatenate([self.played[i].episodes for i in sorted(self.played)])
+        return Episodes.concatenate([part.episodes for part in self.parts])
 
     def above(self, other: Evaluation, spec: EnvSpec) -> dict[str, float]:
         """How much better it was than `other` on the same episodes, in the score or in success, and the interval."""
@@ -111,16 +110,12 @@ class Evaluation:
     @property
     def reached(self) -> NDArray[np.float32]:
         """Reward for goals, [episodes]; 0 without any."""
-        return np.concatenate([self.played[i].reached for i in sorted(self.played)])
+        return np.concatenate([part.reached for part in self.parts])
 
     @property
-    def recordings(self) -> list[Recording]:
-        return [r for i in sorted(self.played) for r in self.played[i].recordings]
-
-    @property
-    def trajectories(self) -> list[list[dict[str, Any]]]:
-        """Why a language model's policy acted as it did in the recorded episodes, step by step."""
-        return [t for i in sorted(self.played) for t in self.played[i].trajectories]
+    def parts(self) -> list[Played]:
+        """What was played, in the order of the seeds."""
+        return [self.played[i] for i in sorted(self.played)]
 
 
 def play_all(run: Run, setup: ActorSetup, weights: Weights | None, evaluations: Sequence[Evaluation]) -> bool:
@@ -154,12 +149,12 @@ def play_all(run: Run, setup: ActorSetup, weights: Weights | None, evaluations: 
 def write_recordings(folder: RunFolder, stage: str, evaluation: Evaluation) -> list[dict[str, Any]]:
     """Write what was recorded into a run folder: animations, and why a language model acted. Returns the animations."""
     videos = []
-    for i, recording in enumerate(evaluation.recordings):
+    for i, recording in enumerate(r for part in evaluation.parts for r in part.recordings):
         name = f"videos/{stage}-{i}.gif"
         folder.write(folder.path / name, recording.gif)
         about = {"file": name, "mission": recording.mission, "success": recording.success, "return": recording.total}
         videos.append(about | {"length": recording.length, "seed": recording.seed})
-    if steps := [step for trajectory in evaluation.trajectories for step in trajectory]:
+    if steps := [step for part in evaluation.parts for trajectory in part.trajectories for step in trajectory]:
         lines = "".join(json.dumps(step, ensure_ascii=False) + "\n" for step in steps)
         folder.write(folder.stage(stage) / "trajectories.jsonl", lines)
     return videos

@@ -30,8 +30,7 @@ from cluster.runs.run_data import part
 from learner.behaviours.ratings import RatingError, Ratings, scores, shuffled, waiting
 from llm_service.errors import UsageError
 
-LARGEST = 4096
-"""Bytes of a request's body."""
+LARGEST = 4096  # bytes of a request's body
 HOSTS = ("127.0.0.1", "localhost")
 
 

@@ -21,8 +21,7 @@ from learner.behaviours.agreement import MEASURES, agreement
 from learner.behaviours.ratings import PEOPLE, pairs
 from llm_service.errors import UsageError
 
-FEWEST = 3
-"""Pairs of scores that are worth a measure."""
+FEWEST = 3  # pairs of scores that are worth a measure
 TITLES = {"pearson": "Pearson", "spearman": "Spearman", "kendall": "Kendall's tau", "mse": "squared error"}
 ENDS = ("value", "low", "high")
 _SIDE, _LEFT, _TOP = 200.0, 34.0, 8.0  # of the square of a picture of counts

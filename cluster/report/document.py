@@ -17,8 +17,7 @@ from cluster.report.panels import panels
 from cluster.runs.run_data import Run, arms, expand, number
 from learner.files import Attempt
 
-LONGEST_NAME = 120
-"""Bytes that the names of all runs may have in the name of a file, which has 255 at most."""
+LONGEST_NAME = 120  # bytes that the names of all runs may have in the name of a file, which has 255 at most
 
 
 def write(run_folders: list[Path], attempt: Attempt | None = None) -> Path:

@@ -17,8 +17,7 @@ from cluster.report import plots
 from cluster.report.page import decimal, figure, grid, percent, rate
 from cluster.runs.run_data import Run, estimate, part, seeds, series
 
-FEW_ARMS = 3
-"""Up to so many arms, the curves of training are drawn too."""
+FEW_ARMS = 3  # up to so many arms, the curves of training are drawn too
 
 Arms = Mapping[str, Sequence[Run]]
 Kinds = dict[str, list[Estimate]]

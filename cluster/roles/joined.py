@@ -34,14 +34,11 @@ NODES = "CAIRN_RAY_NODES"
 import ray  # noqa: E402 - after `local`, which sees to the token first
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: E402
 
-LEARNER = {"learner": 1e-4}
-"""A share of the resource that marks the learner's node: however many roles ask, they fit."""
-COMPUTING = ("learner", "fitter", "policy")
-"""Roles that want a share of a GPU."""
+LEARNER = {"learner": 1e-4}  # a share of the resource that marks the learner's node: however many roles ask, they fit
+COMPUTING = ("learner", "fitter", "policy")  # roles that want a share of a GPU
 HEAD_S = 20.0
 """Ray's head may be out of reach for so long. Ray ends a process without a word after 60 s of that."""
-LOOK_S = 2.0
-"""How often it is looked for."""
+LOOK_S = 2.0  # how often it is looked for
 
 
 def backend(config: Config, token_file: Path) -> Backend:

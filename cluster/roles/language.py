@@ -30,14 +30,10 @@ from llm_service.server import assembly
 from llm_service.server.process import Server
 from llm_service.settings import LLMConfig
 
-LOOK_S = 1.0
-"""How often the service is looked after."""
-HUNG_S = 60.0
-"""Without a sign of life for so long, it is killed."""
-RESTARTS = 5
-"""So often in a run it is started again."""
-REACH_S = 10.0
-"""How long a service that another has started may take to say that it is there."""
+LOOK_S = 1.0  # how often the service is looked after
+HUNG_S = 60.0  # without a sign of life for so long, it is killed
+RESTARTS = 5  # so often in a run it is started again
+REACH_S = 10.0  # how long a service that another has started may take to say that it is there
 
 
 def check_language_model(config: Config) -> None:

@@ -31,8 +31,7 @@ from cluster.roles.backend import Handle, InputLost, Interrupted, NodeLost, Plac
 from cluster.roles.checkout import refuse_shadowed_workers
 from llm_service.errors import UsageError
 
-JOIN = "CAIRN_RAY_ADDRESS"
-"""Environment variable: HOST:PORT of the Ray to join."""
+JOIN = "CAIRN_RAY_ADDRESS"  # environment variable: HOST:PORT of the Ray to join
 
 
 def write_secret(path: Path, secret: str) -> None:

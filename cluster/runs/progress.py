@@ -19,8 +19,7 @@ from rich.table import Table
 
 from cluster.runs.folder import RunFolder
 
-WINDOW_S = 60.0
-"""Seconds whose speed is taken for that of the rest."""
+WINDOW_S = 60.0  # seconds whose speed is taken for that of the rest
 SURE_S = 5.0
 """Seconds before which nothing is said: chunks that waited for the first update are learned from all at once."""
 

@@ -32,8 +32,7 @@ from learner.group import Weights
 from learner.methods import Stage
 from learner.parts import GuideConfig
 
-LOOK_S = 2.0
-"""Seconds after which a controller looks again whether a newer attempt has begun."""
+LOOK_S = 2.0  # seconds after which a controller looks again whether a newer attempt has begun
 Artifact = Literal["", "weights", "episodes"]
 """What stages take from each other, whatever their names. Those of behaviours know theirs by name."""
 

@@ -26,8 +26,7 @@ from learner.store.episodes import ABOUT, EpisodeStore
 
 ACTOR_STATE = ("env.", "sequence", "memory")
 """How names in an actor's state begin: its world with what stands around it, its count, what its policy remembers."""
-MADE_BY = {"weights": "train", "episodes": "collect"}
-"""A stage of other runs that makes it."""
+MADE_BY = {"weights": "train", "episodes": "collect"}  # a stage of other runs that makes it
 
 
 def uses_a_policy(config: Config) -> bool:

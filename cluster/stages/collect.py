@@ -24,8 +24,7 @@ from learner.group import Weights
 from learner.parts import CollectConfig
 from learner.store.episodes import forget_unfinished
 
-SHARE = 64
-"""Episodes that one actor plays together."""
+SHARE = 64  # episodes that one actor plays together
 
 
 class Engine(ActingStage):

@@ -35,16 +35,13 @@ from learner.search.elites import cell_of
 from learner.search.novelty_search import NoveltySearch, Played, columns
 from learner.store.archive import Archive
 
-COVERED = 20
-"""Cells along each side by which coverage is counted."""
+COVERED = 20  # cells along each side by which coverage is counted
 WITH_THE_CALL = 100_000
 """Bytes of an argument or a result that Ray sends along with a call. A larger one goes through its store, which costs
 some 2 ms of processors each way, and thus as much as all else that a batch of 128 costs here."""
 MOST_PIECES = 8
-ROW_S = 2.0
-"""Seconds between two rows of metrics."""
-ELITES = 1024
-"""How many of a grid are played at once to be filed."""
+ROW_S = 2.0  # seconds between two rows of metrics
+ELITES = 1024  # how many of a grid are played at once to be filed
 
 
 class Engine(StageEngine):

@@ -11,8 +11,7 @@ from cluster.report.page import animation, count, grid, section, text
 from cluster.runs.run_data import Run, number
 
 SUBJECT, ORDER = "agents", 30
-MOST_ANIMATIONS = 12
-"""More make the file too large to send."""
+MOST_ANIMATIONS = 12  # more make the file too large to send
 
 
 def panel(runs: Sequence[Run], groups: Arms) -> str:

@@ -16,8 +16,7 @@ from cluster.report.page import count, grid, percent, section, table, text
 from cluster.runs.run_data import Run, estimate, number, part, seeds, series
 
 SUBJECT, ORDER = "agents", 70
-MOST_GOALS = 30
-"""Rows of a table of goals: a language model may have thought of hundreds."""
+MOST_GOALS = 30  # rows of a table of goals: a language model may have thought of hundreds
 
 SENSE = {"good": "made sense", "early": "too early", "senseless": "senseless"}
 SHARES = SENSE | {"achieved_if_told": "achieved if told", "told_if_possible": "told if sensible"}

@@ -27,14 +27,11 @@ from cluster.runs.run_data import Run, between, number, read_json, seeds
 from llm_service.errors import UsageError
 
 SUBJECT, ORDER = "behaviours", 10
-CELLS = 20
-"""Along each side of the house, to count where behaviours end."""
-BINS = 30
-"""Of the distances."""
+CELLS = 20  # along each side of the house, to count where behaviours end
+BINS = 30  # of the distances
 SHOWN = {"nearer than 9 of 10": 0.1, "in the middle": 0.5, "farther than 9 of 10": 0.9}
 """Which trials are drawn: by the share of trials whose single episode ends nearer to the target."""
-EACH = 2
-"""Trials drawn of each."""
+EACH = 2  # trials drawn of each
 CASES = {
     "kind": {"all": "all trials", "plain": "a behaviour's own text and end", "how": "one end, two ways"},
     "wording": {"described": "in the describer's words", "reworded": "in other words"},

@@ -23,8 +23,7 @@ from cluster.stages._shared.tally import Tally, add
 from learner.algorithms import algorithm
 from learner.checkpoint import Arrays, Checkpoint
 
-STATUS_S = 2.0
-"""Seconds between two writings of status.json."""
+STATUS_S = 2.0  # seconds between two writings of status.json
 
 
 @dataclass

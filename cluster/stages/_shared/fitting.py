@@ -25,8 +25,7 @@ from learner.behaviours.imitation import SequenceConfig
 from learner.checkpoint import Checkpoint, latest
 from learner.parts import FitConfig
 
-CALL_S = 1.0
-"""Seconds that a call should last: between two, the run may be stopped and saved."""
+CALL_S = 1.0  # seconds that a call should last: between two, the run may be stopped and saved
 
 
 class Fitters(Ranks):

@@ -22,8 +22,7 @@ from learner.methods import Stage
 from llm_service.errors import AwayTooLong, BudgetExhausted
 from llm_service.records import Answer, Status
 
-BLOCK = 512
-"""Trajectories whose scenes are looked at together."""
+BLOCK = 512  # trajectories whose scenes are looked at together
 ANNOTATIONS, TEXTS, PARTS_FILE = "annotations.jsonl", "texts.jsonl", "parts.safetensors"
 CENTRES, TOKENIZER = "centres.safetensors", "tokenizer.json"
 MODEL, EPISODES = "model.safetensors", "episodes.safetensors"

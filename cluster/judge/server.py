@@ -147,8 +147,10 @@ class Handler(BaseHTTPRequestHandler):
             return self._send(HTTPStatus.OK, self.judging.state(rater))
         if path.strip("/"):
             raise Refused(HTTPStatus.NOT_FOUND, "there is nothing here")
-        nonce, found = secrets.token_hex(16), self.judging.found
-        self._send(HTTPStatus.OK, page(found.run.name, self.rater, _rubric(found), nonce), nonce)
+        nonce, run = secrets.token_hex(16), self.judging.found.run
+        told = part(run.config, "method", "judge").get("rubric")  # what the language model was told to look at
+        rubric = [str(word) for word in told] if isinstance(told, list) else []
+        self._send(HTTPStatus.OK, page(run.name, self.rater, rubric, nonce), nonce)
 
     def _post(self, path: str, _query: str) -> None:
         if self.headers.get("Origin") != f"http://{self.headers['Host']}":
@@ -202,12 +204,6 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: Any) -> None:
         """Requests are not logged: their address holds the token."""
-
-
-def _rubric(found: Deployed) -> list[str]:
-    """What the language model was told to look at."""
-    rubric = part(found.run.config, "method", "judge").get("rubric")
-    return [str(word) for word in rubric] if isinstance(rubric, list) else []
 
 
 def make_server(judging: Judging, rater: str, port: int) -> tuple[ThreadingHTTPServer, str]:

@@ -36,9 +36,11 @@ def write(run_folders: list[Path], attempt: Attempt | None = None) -> Path:
     runs, missing = expand(run_folders)
     groups = arms(runs)
     title = f"{runs[0].method} on {runs[0].world}"
+    # Some search behaviours, imitate and try them; else an agent is trained, and episodes evaluate it.
+    subject = "behaviours" if all(run.method == "lgqd" for run in runs) else "agents"
     body = [
         _header(title, runs, missing),
-        *(module.panel(runs, groups) for module in panels(_subject(runs))),
+        *(module.panel(runs, groups) for module in panels(subject)),
         _facts(runs),
         _configuration(runs[0], groups),
         _commands(runs, folders),
@@ -57,11 +59,6 @@ def _joined(names: Sequence[str]) -> str:
     if len(whole.encode()) <= LONGEST_NAME:
         return whole
     return f"{whole[: LONGEST_NAME // 4]}-{hashlib.sha256(whole.encode()).hexdigest()[:12]}"
-
-
-def _subject(runs: Sequence[Run]) -> str:
-    """`behaviours` of runs that search, imitate and try them; else an agent is trained, and episodes evaluate it."""
-    return "behaviours" if all(run.method == "lgqd" for run in runs) else "agents"
 
 
 def _header(title: str, runs: Sequence[Run], missing: Sequence[str]) -> str:

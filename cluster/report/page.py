@@ -123,15 +123,13 @@ def animation(gif: Path, words: str, caption: str) -> str:
 
     words: what is seen; escaped here. caption: HTML.
     """
-    seen = escape(words)
-    moving = f'<img class="moving" alt="{seen}" src="data:image/gif;base64,{_base64(gif.read_bytes())}">'
-    frame = _first_frame(gif)
-    still = f'<img class="still" alt="{seen}" src="data:image/png;base64,{_base64(frame)}">' if frame else ""
-    return f"<figure>{moving}{still}<figcaption>{caption}</figcaption></figure>"
 
+    def image(look: str, kind: str, content: bytes) -> str:
+        data = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+        return f'<img class="{look}" alt="{escape(words)}" src="{data}">' if content else ""
 
-def _base64(content: bytes) -> str:
-    return base64.b64encode(content).decode()
+    both = image("moving", "gif", gif.read_bytes()) + image("still", "png", _first_frame(gif))
+    return f"<figure>{both}<figcaption>{caption}</figcaption></figure>"
 
 
 def _first_frame(gif: Path) -> bytes:

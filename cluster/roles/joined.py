@@ -71,7 +71,8 @@ class Joined(Local):
             context = ray.init(address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=runtime_env())
         if config.cluster.dashboard and context.dashboard_url:
             self.links["dashboard"] = f"http://{context.dashboard_url}"
-            self.links["metrics"] = ", ".join(exporters())
+            answering = (f"{node['NodeManagerAddress']}:{node['MetricsExportPort']}" for node in alive())
+            self.links["metrics"] = ", ".join(f"http://{place}/metrics" for place in answering)
         while (there := len(alive())) < nodes:
             if time.monotonic() > deadline:
                 ray.shutdown()
@@ -183,11 +184,6 @@ def alive() -> list[dict[str, Any]]:
     """Ray's nodes that work."""
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
     return [node for node in nodes if node["Alive"]]
-
-
-def exporters() -> list[str]:
-    """Where each node answers Prometheus."""
-    return [f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics" for node in alive()]
 
 
 def _await_port(address: str, deadline: float) -> None:

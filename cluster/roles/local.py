@@ -21,7 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -179,16 +179,9 @@ def answers(node: dict[str, Any]) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class _Caller:
-    """Calls a role's method from another role."""
-
-    target: Any
-    method: str
-    timeout: float
-
-    def __call__(self, *args: Any) -> Any:
-        return ray.get(getattr(self.target, self.method).remote(*args), timeout=self.timeout)
+def _call(target: Any, method: str, timeout: float, *args: Any) -> Any:
+    """Call a role's method from another role."""
+    return ray.get(getattr(target, method).remote(*args), timeout=timeout)
 
 
 class Local:
@@ -248,7 +241,7 @@ class Local:
         return Ticket(handle, method, tuple(refs) if returns > 1 else (refs,))
 
     def caller(self, handle: Handle, method: str, timeout: float) -> Callable[..., Any]:
-        return _Caller(handle.target, method, timeout)
+        return partial(_call, handle.target, method, timeout)
 
     def wait(self, tickets: Sequence[Ticket], timeout: float, several: int = 1) -> list[Ticket]:
         if not tickets:

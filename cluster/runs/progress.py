@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console
@@ -139,13 +138,11 @@ class Pace:
 
     Before the first update roles start, networks are compiled, a replay fills: time counts from that update on.
 
-    Args:
-        total: of whatever is counted.
-        clock: seconds, from any beginning.
+    total: of whatever is counted.
     """
 
-    def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._total, self._clock = total, clock
+    def __init__(self, total: int) -> None:
+        self._total = total
         self._points: deque[tuple[float, int]] = deque()
 
     def reached(self, count: int, warm: bool = True) -> None:
@@ -157,7 +154,7 @@ class Pace:
             self._points.clear()
         if not warm:
             return
-        self._points.append((self._clock(), count))
+        self._points.append((time.monotonic(), count))
         while len(self._points) > 2 and self._points[-1][0] - self._points[1][0] >= WINDOW_S:
             self._points.popleft()
 

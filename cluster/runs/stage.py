@@ -152,7 +152,7 @@ class StageEngine(ABC):
         self.config, self.folder, self.backend = run.config, run.folder, run.backend
         self.metrics, self.progress, self.stop = run.metrics, run.progress, run.stop
 
-    def crew(self, setup: Any, role: type[Any], name: str) -> Crew:
+    def start_crew(self, setup: Any, role: type[Any], name: str) -> Crew:
         """Start `actors.n` of a role, built of `setup`. Deaths are told by this name."""
 
         def failed(number: int, cause: str) -> None:

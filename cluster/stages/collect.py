@@ -18,7 +18,7 @@ from cluster.config.tree import Config
 from cluster.roles.drawing import Topology
 from cluster.runs.folder import RunError
 from cluster.runs.stage import Artifact, Outcome
-from cluster.stages._shared.acting import ActingStage
+from cluster.stages._shared.evaluation import ActingStage
 from learner.goals import GoalsConfig
 from learner.group import Weights
 from learner.parts import CollectConfig
@@ -84,7 +84,7 @@ class Engine(ActingStage):
 
     def _play(self, weights: Weights | None, waiting: list[Share], shares: int) -> bool:
         config, episodes = self.config, self.config.method.part(CollectConfig).episodes
-        crew = self.crew(self.given.actor_setup(), Collector, "actor")
+        crew = self.start_crew(self.given.actor_setup(), Collector, "actor")
         while len(self.entries) < shares and not self.stop.reason:
             self.given.look_after()
             for actor in crew.idle()[: len(waiting)]:

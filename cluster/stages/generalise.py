@@ -25,8 +25,7 @@ from cluster.config.tree import Config
 from cluster.metrics.statistics import Estimate, bootstrap_mean, newcombe
 from cluster.metrics.statistics import difference as between
 from cluster.runs.stage import Outcome
-from cluster.stages._shared.acting import ActingStage
-from cluster.stages._shared.evaluation import Evaluation, play_all, results
+from cluster.stages._shared.evaluation import ActingStage, Evaluation, play_all, results
 from envs.api import EnvSpec, Episodes
 from learner.group import Weights
 from learner.models.language.prompt import PromptConfig

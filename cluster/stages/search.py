@@ -60,7 +60,7 @@ class Engine(StageEngine):
         self.house = navigation.load(options["map"] or navigation.HOUSE)
 
     def run(self) -> Outcome | None:
-        crew = self.crew(self.setup, self.player, "player")
+        crew = self.start_crew(self.setup, self.player, "player")
         counts = {"evaluations": 0, "archived": 0}
         try:
             for number, threshold in enumerate(self.settings.thresholds):

@@ -27,8 +27,7 @@ from cluster.roles.policy_server import ServedPolicy, served
 from cluster.roles.supervisor import AllQuarantined, Crew, last_line
 from cluster.runs.stage import Artifact, Outcome, Run
 from cluster.stages._shared.account import Account
-from cluster.stages._shared.acting import ActingStage
-from cluster.stages._shared.evaluation import Batch, Evaluation
+from cluster.stages._shared.evaluation import ActingStage, Batch, Evaluation
 from learner.algorithms import algorithm
 from learner.checkpoint import Checkpoint, latest
 from learner.methods import Stage

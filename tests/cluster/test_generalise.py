@@ -21,7 +21,7 @@ from cluster.runs.folder import RunFolder
 from cluster.runs.progress import Progress
 from cluster.runs.stage import Run
 from cluster.stages import generalise
-from cluster.stages._shared.evaluation import sample_efficiency
+from cluster.stages.evaluate import sample_efficiency
 from cluster.stages.generalise import chosen, difference, levels, resolve, world
 from envs.api import Episodes
 from learner.group import build_policy

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 from rich.console import Console
 
@@ -95,11 +97,12 @@ class Clock:
 def lefts(total, points):
     """What is said after each of (seconds since the one before, count, ...)."""
     clock = Clock()
-    pace, said = Pace(total, clock), []
-    for seconds, *point in points:
-        clock.now += seconds
-        pace.reached(*point)
-        said.append(pace.left)
+    pace, said = Pace(total), []
+    with mock.patch("time.monotonic", clock):
+        for seconds, *point in points:
+            clock.now += seconds
+            pace.reached(*point)
+            said.append(pace.left)
     return said
 
 

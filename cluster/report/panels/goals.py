@@ -35,8 +35,14 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
 
 
 def _arm(place: int, label: str, runs: Sequence[Run]) -> str:
-    parts = [f"<h3>{escape(label)}</h3>" if label else "", text(_sentences(runs)), grid("plots", _figures(place, runs))]
-    return "".join([*parts, _table(runs)])
+    sense, said = {f"goals/{name}": told for name, told in SENSE.items()}, "What the suggestions were"
+    reward, paid = {"rewards/goal": "reward for goals"}, "Reward for goals per step of training."
+    drawn = [
+        metrics_figure(runs, f"goals-{place}", sense, f"{said} since training began, by steps.", percent=True),
+        metrics_figure(runs, f"goal-reward-{place}", reward, paid, zero=True),
+    ]
+    head = f"<h3>{escape(label)}</h3>" if label else ""
+    return "".join([head, text(_sentences(runs)), grid("plots", drawn), _table(runs)])
 
 
 # ---- in words -------------------------------------------------------------------------------------------------------
@@ -87,18 +93,6 @@ def _mean(runs: Sequence[Run], name: str) -> str:
     told = [run for run in runs if _results(run)] or runs
     found = [value for run in told if (value := number(_shares(run).get(name))) is not None]
     return percent(sum(found) / len(found)) if found else "–"
-
-
-# ---- over training --------------------------------------------------------------------------------------------------
-
-
-def _figures(place: int, runs: Sequence[Run]) -> list[str]:
-    sense, said = {f"goals/{name}": label for name, label in SENSE.items()}, "What the suggestions were"
-    reward, paid = {"rewards/goal": "reward for goals"}, "Reward for goals per step of training."
-    return [
-        metrics_figure(runs, f"goals-{place}", sense, f"{said} since training began, by steps.", percent=True),
-        metrics_figure(runs, f"goal-reward-{place}", reward, paid, zero=True),
-    ]
 
 
 # ---- goal by goal ---------------------------------------------------------------------------------------------------

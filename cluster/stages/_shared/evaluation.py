@@ -1,29 +1,61 @@
-"""An evaluation as a queue of seed batches that any idle actor may take; a lost batch goes back to the queue."""
+"""Stages in which actors play, and an evaluation as a queue of seed batches that any idle actor may take.
+
+A lost batch goes back to the queue.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from actors import ActorSetup, Played
+from cluster.config import limits
 from cluster.config.tree import Config
-from cluster.metrics.statistics import bootstrap_mean, mean_over, wilson
+from cluster.metrics.statistics import bootstrap_mean, wilson
+from cluster.roles.drawing import Role, Topology
 from cluster.roles.policy_server import ServedPolicy, served
 from cluster.roles.supervisor import Crew
-from cluster.runs.folder import RunFolder
-from cluster.runs.run_data import load, series
-from cluster.runs.stage import Run
-from cluster.stages._shared.tally import Counts, add, shares, table
+from cluster.runs.stage import Artifact, Run, StageEngine
+from cluster.stages._shared.tally import Counts, add
 from envs.api import EnvSpec, Episodes
+from learner.goals import GoalsConfig
 from learner.group import Weights
+from learner.methods import Stage
 
 BATCH = 64  # episodes that one actor plays together
+
+
+class ActingStage(StageEngine):
+    """A stage whose player is the policy, unless the method names another."""
+
+    asker: ClassVar[str] = "actor"
+
+    @classmethod
+    def takes(cls, stage: Stage) -> Artifact:
+        return "weights" if stage.player == "policy" else ""
+
+    @classmethod
+    def asks(cls, config: Config, stage: Stage) -> bool:
+        return super().asks(config, stage) or config.method.part(GoalsConfig).asks
+
+    @classmethod
+    def roles(cls, config: Config) -> Topology:
+        actors = config.actors
+        does = f"{actors.envs} envs of {config.env.id}, chunks of {actors.steps} steps"
+        drawn = Topology((Role("actor", actors.n, 1, does),), (("actor", "controller", "summary and heartbeat"),))
+        if served(config):
+            policy = Role("policy", 1, 1, f"answers for all actors with {config.policy.lm.folder}")
+            drawn += Topology((policy,), (("actor", "policy", "batches of prompts"),))
+        return drawn
+
+    @classmethod
+    def memory(cls, config: Config) -> int:
+        """Of the actors alone."""
+        return limits.crew(config)
 
 
 @dataclass
@@ -146,43 +178,6 @@ def play_all(run: Run, setup: ActorSetup, weights: Weights | None, evaluations: 
     return True
 
 
-def write_recordings(folder: RunFolder, stage: str, evaluation: Evaluation) -> list[dict[str, Any]]:
-    """Write what was recorded into a run folder: animations, and why a language model acted. Returns the animations."""
-    videos = []
-    for i, recording in enumerate(r for part in evaluation.parts for r in part.recordings):
-        name = f"videos/{stage}-{i}.gif"
-        folder.write(folder.path / name, recording.gif)
-        about = {"file": name, "mission": recording.mission, "success": recording.success, "return": recording.total}
-        videos.append(about | {"length": recording.length, "seed": recording.seed})
-    if steps := [step for part in evaluation.parts for trajectory in part.trajectories for step in trajectory]:
-        lines = "".join(json.dumps(step, ensure_ascii=False) + "\n" for step in steps)
-        folder.write(folder.stage(stage) / "trajectories.jsonl", lines)
-    return videos
-
-
-def judged(
-    config: Config, spec: EnvSpec, player: str, evaluation: Evaluation, beside: Sequence[Evaluation]
-) -> dict[str, Any]:
-    """A finished evaluation as its results file has it, with what others did in the same episodes."""
-    about = {"env": config.env.id, "greedy": config.evaluate.greedy, "player": player, "score": spec.score}
-    table = results(evaluation.episodes, spec.task_kinds)
-    kinds = spec.task_kinds
-    others = {e.player: results(e.episodes, kinds) | {"difference": evaluation.above(e, spec)} for e in beside}
-    reached = {"goals": goal_results(evaluation)} if evaluation.goals else {}
-    return about | table | {"beside": others} | reached
-
-
-def lines(stage: str, table: dict[str, Any]) -> Iterator[str]:
-    """What a finished evaluation prints."""
-    score = table["score"]
-    yield f"{stage}: {spoken(table, score)} on {table['episodes']} held-out episodes of {table['env']}"
-    for player, other in table["beside"].items():
-        yield f"{player}: {spoken(other, score)} on the same episodes"
-    if len(table["by_kind"]) > 1:
-        parts = (f"{kind} {part['rate']:.1%} of {part['n']}" for kind, part in table["by_kind"].items())
-        yield f"{stage}: {', '.join(parts)}"
-
-
 def success(solved: NDArray[np.bool_]) -> dict[str, Any]:
     """Success rate of episodes with its 95 % Wilson interval."""
     n, count = len(solved), int(solved.sum())
@@ -196,20 +191,6 @@ def mean(values: NDArray[np.floating]) -> dict[str, float]:
     return {"mean": float(values.mean()), "low": low, "high": high}
 
 
-def goal_results(evaluation: Evaluation) -> dict[str, Any]:
-    """What became of the goals in an evaluation: reward for them, shares, and a row each."""
-    counts = evaluation.goals
-    return {"reward": mean(evaluation.reached), "shares": shares(counts), "table": table(counts)}
-
-
-def spoken(table: dict[str, Any], score: str) -> str:
-    """What an evaluation found, in a few words, of a table of `results`."""
-    rate, total = table["success"], table["return"]
-    if score:
-        return f"{total['mean']:.2f} {score} an episode [{total['low']:.2f}, {total['high']:.2f}]"
-    return f"success {rate['rate']:.1%} [{rate['low']:.1%}, {rate['high']:.1%}]"
-
-
 def results(episodes: Episodes, kinds: tuple[str, ...]) -> dict[str, Any]:
     """The table of an evaluation: success, return and length, and success by task kind."""
     rows = {kind: episodes.success[episodes.kind == i] for i, kind in enumerate(kinds)}
@@ -221,12 +202,3 @@ def results(episodes: Episodes, kinds: tuple[str, ...]) -> dict[str, Any]:
         "length": {"mean": float(episodes.length.mean())},
         "by_kind": {kind: success(solved) for kind, solved in rows.items() if len(solved)},
     }
-
-
-def sample_efficiency(folder: Path, budget: int) -> float | None:
-    """Mean success over training, in [0, 1], from the evaluations in it; None where there are none.
-
-    budget: env steps, over which the mean is taken.
-    """
-    steps, rates = series(load(folder).evaluations, "success_rate")
-    return mean_over(steps, rates, budget) if len(steps) else None

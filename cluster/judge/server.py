@@ -222,12 +222,9 @@ def make_server(judging: Judging, rater: str, port: int) -> tuple[ThreadingHTTPS
 
 
 def serve(folder: Path, rater: str, port: int, count: int) -> None:
-    """Serve a run's trials until Ctrl-C.
+    """Serve at most `count` of a run's trials until Ctrl-C.
 
-    Args:
-        rater: who rates; "" lets the page ask.
-        port: 0 takes a free one.
-        count: the most trials.
+    rater: who rates; "" lets the page ask. port: 0 takes a free one.
 
     Raises:
         UsageError: nothing was deployed there, the name is none, the port is taken, or there is nothing to rate.

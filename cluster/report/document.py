@@ -23,10 +23,8 @@ LONGEST_NAME = 120  # bytes that the names of all runs may have in the name of a
 def write(run_folders: list[Path], attempt: Attempt | None = None) -> Path:
     """Write the report of one run or sweep (its base folder) into it, of several of these beside the first.
 
+    Returns the page's path: `report.html`, or of several `report-<a>+<b>.html`.
     attempt: in whose name, if it is one of those at the run.
-
-    Returns:
-        Path of the page: `report.html`, or of several `report-<a>+<b>.html`.
 
     Raises:
         UsageError: a folder is not a run folder, or a sweep has no run yet.

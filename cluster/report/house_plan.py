@@ -36,10 +36,9 @@ def unit(scene: Scene) -> float:
 def drawing(scene: Scene, layers: Sequence[str], title: str, key: str = "") -> str:
     """One picture.
 
-    Args:
-        layers: SVG, the lowest first, between `floor` and `names`.
-        title: what is seen, for those who cannot see it; escaped here.
-        key: SVG of a line below the house, such as `time_key`.
+    layers: SVG, the lowest first, between `floor` and `names`.
+    title: what is seen, for those who cannot see it; escaped here.
+    key: SVG of a line below the house, such as `time_key`.
     """
     height, width = scene.tiles.shape
     below = 14 * unit(scene) if key else 0

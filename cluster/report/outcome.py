@@ -61,9 +61,8 @@ class Measure:
 
     def spread(self, runs: Sequence[Run]) -> str:
         """What the interval of an estimate over runs is, in words."""
-        return spread_name(
-            seeds(runs), "95 % bootstrap interval over episodes" if self.score else "95 % Wilson interval"
-        )
+        interval = "95 % bootstrap interval over episodes" if self.score else "95 % Wilson interval"
+        return spread_name(seeds(runs), interval)
 
 
 def measure(runs: Sequence[Run]) -> Measure:
@@ -80,9 +79,6 @@ def overall(found: Sequence[Estimate]) -> Estimate | None:
 def largest(arms: Arms) -> Sequence[Run]:
     """The runs of the arm that has most."""
     return max(arms.values(), key=len)
-
-
-# ---- by task kind ---------------------------------------------------------------------------------------------------
 
 
 def by_kind(runs: Sequence[Run]) -> Kinds:
@@ -106,9 +102,6 @@ def kinds_figure(found: Mapping[str, Kinds]) -> str:
     names = kinds_of(found)
     groups = [(arm, [overall(kinds.get(name, [])) for name in names]) for arm, kinds in found.items()]
     return figure(plots.bars("kinds", names, groups, title="Success by task kind"), "Held-out success by task kind.")
-
-
-# ---- over training --------------------------------------------------------------------------------------------------
 
 
 def learning_figures(arms: Arms) -> str:

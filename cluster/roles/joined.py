@@ -57,10 +57,8 @@ def backend(config: Config, token_file: Path) -> Backend:
 class Joined(Local):
     """A Ray cluster that others have started, and that outlives this object.
 
-    Args:
-        config: of the run.
-        address: HOST:PORT of the head.
-        nodes: how many there must be before anything starts; waited for `cluster.start_timeout_s` seconds.
+    address: HOST:PORT of the head.
+    nodes: how many there must be before anything starts; waited for `cluster.start_timeout_s` seconds.
     """
 
     def __init__(self, config: Config, address: str, nodes: int) -> None:

@@ -40,9 +40,7 @@ class LearnerDied(RuntimeError):
 class Ranks:
     """`learner.n` processes that compute as one, started together. `incarnation` counts them from 0."""
 
-    def __init__(
-        self, backend: Backend, config: Config, name: str, role: type[Any], setup: Any, incarnation: int
-    ) -> None:
+    def __init__(self, backend: Backend, config: Config, name: str, role: type, setup: Any, incarnation: int) -> None:
         self.backend, self.size = backend, config.learner.n
         address = free_address() if self.size > 1 else None
         suffix = f".{incarnation}" if incarnation else ""

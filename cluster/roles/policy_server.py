@@ -51,5 +51,4 @@ class ServedPolicy:
             return False
 
     def kill(self) -> None:
-        """End it."""
         self._backend.kill(self._handle)

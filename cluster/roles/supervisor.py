@@ -48,12 +48,9 @@ class _Member:
 class Crew:
     """The rollout actors.
 
-    Args:
-        config: their number and restart budget.
-        setup: first argument of each.
-        states: what each restores, from a checkpoint; missing ones start new.
-        start_timeout_s: bound on a constructor.
-        on_failure: called with (actor, cause) at every death.
+    config: their number and restart budget. setup: first argument of each.
+    states: what each restores, from a checkpoint; missing ones start new.
+    start_timeout_s: bound on a constructor. on_failure: called with (actor, cause) at every death.
     """
 
     def __init__(
@@ -179,7 +176,6 @@ class Crew:
         return self._backend.heartbeats([m.handle for m in self._members if m.handle is not None])
 
     def kill(self) -> None:
-        """End all actors."""
         for member in self._members:
             self._end(member)
 

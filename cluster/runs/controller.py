@@ -94,11 +94,10 @@ class Controller:
 
             report = Path(os.path.relpath(write([self.folder.path], self.folder.attempt)))
             self.folder.write_status(report=str(report))
-            minutes = (time.time() - began) / 60
             if code == DONE:
                 if self._language and (words := stand_in(self.config.model_dump())):
                     print(words)
-                print(f"done in {minutes:.1f} min; report: {report}")
+                print(f"done in {(time.time() - began) / 60:.1f} min; report: {report}")
             else:
                 print(f"stopped and saved; continue with: python launch.py resume {self.folder.name}")
             return code
@@ -108,9 +107,8 @@ class Controller:
         if not todo:
             print(f"{self.folder.name} is complete: nothing left to do")
             return DONE
-        run = self.config.run
+        run, attempt = self.config.run, self.folder.attempt
         version = self.checkpoint.record["counters"]["version"] if self.checkpoint else 0
-        attempt = self.folder.attempt
         metrics = Metrics(self.folder.path / "metrics.jsonl", None if self.only else version, attempt)
         with Stop(self.folder.stop_file, run.max_wall_seconds, attempt) as stop:
             backend = self._backend()

@@ -26,11 +26,8 @@ SURE_S = 5.0
 class Progress:
     """Context manager; `update` as often as you like.
 
-    Args:
-        folder: every line also goes to its run.log.
-        total: env steps of the run.
-        every_s: seconds between two lines.
-        score: what an episode's return counts, "" where success is what to look at; as `EnvSpec.score`.
+    folder: every line also goes to its run.log. total: env steps of the run. every_s: seconds between two lines.
+    score: what an episode's return counts, "" where success is what to look at; as `EnvSpec.score`.
     """
 
     def __init__(self, folder: RunFolder, total: int, every_s: float, score: str = "") -> None:

@@ -37,7 +37,7 @@ class Run:
     train: list[Row]
     evaluations: list[Row]
     results: Row  # of the evaluate stage
-    cases: list[Row] = field(default_factory=list)  # of the last generalise stage, as results.json has them
+    cases: dict[str, Row] = field(default_factory=dict)  # of the last generalise stage, by their names
 
     @property
     def name(self) -> str:
@@ -251,12 +251,12 @@ def read_json(path: Path, parse: Callable[[str], object] = json.loads) -> Row:
     return {str(key): item for key, item in value.items()} if isinstance(value, dict) else {}
 
 
-def _cases(folder: Path) -> list[Row]:
+def _cases(folder: Path) -> dict[str, Row]:
     """Of `stages/generalise`, or of the last further one, `stages/generalise-<n>`."""
     found = {p.parent.name.partition("-")[2]: p for p in (folder / "stages").glob("generalise*/results.json")}
     last = max((n for n in found if n.isdecimal()), key=int, default="")
     rows = read_json(found[last]).get("cases") if last in found else []
-    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    return {str(row.get("name")): row for row in rows if isinstance(row, dict)} if isinstance(rows, list) else {}
 
 
 def _rows(path: Path) -> list[Row]:

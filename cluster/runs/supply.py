@@ -47,9 +47,9 @@ def make_model(config: Config) -> None:
 
 def initial_weights(config: Config) -> Weights | None:
     """Weights that `from` names, checked against the policy; None if it names none, or no policy is needed."""
-    if not uses_a_policy(config):
+    if not uses_a_policy(config) or given_store(config):
         return None
-    return None if given_store(config) else weights_at(config, "from", config.from_)
+    return weights_at(config, "from", config.from_)
 
 
 def given_store(config: Config) -> Path | None:

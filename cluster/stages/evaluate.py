@@ -22,7 +22,6 @@ from cluster.runs.run_data import load, series
 from cluster.runs.stage import Outcome
 from cluster.stages._shared.evaluation import ActingStage, Evaluation, mean, play_all, results
 from cluster.stages._shared.tally import shares, table
-from envs.api import EnvSpec
 
 
 class Engine(ActingStage):
@@ -40,13 +39,12 @@ class Engine(ActingStage):
         beside = [Evaluation(None, 0, 0, seeds, greedy, who, elsewhere=plain) for who in config.evaluate.beside]
         if not play_all(self.given, setup, weights, [evaluation, *beside]):
             return None
-        table = judged(config, setup.spec, stage.player, evaluation, beside)
+        table = judged(config, evaluation, beside)
         if self.given.language:
             table["language_model"] = self.given.language.numbers()
-        if stage.player == "policy":
-            efficiency = sample_efficiency(self.folder.path, config.learner.env_steps)
-            if efficiency is not None:
-                table["sample_efficiency"] = efficiency
+        budget = config.learner.env_steps
+        if stage.player == "policy" and (share := sample_efficiency(self.folder.path, budget)) is not None:
+            table["sample_efficiency"] = share
         table["videos"] = write_recordings(self.folder, stage.name, evaluation)
         self.folder.write_json(self.place / "results.json", table)
         return Outcome({"episodes": len(evaluation.episodes)}, weights, lines=tuple(lines(stage.name, table)))
@@ -57,12 +55,10 @@ class Engine(ActingStage):
         return super().memory(config) + limits.EPISODE * evaluate.episodes * (1 + len(evaluate.beside))
 
 
-def judged(
-    config: Config, spec: EnvSpec, player: str, evaluation: Evaluation, beside: Sequence[Evaluation]
-) -> dict[str, Any]:
+def judged(config: Config, evaluation: Evaluation, beside: Sequence[Evaluation]) -> dict[str, Any]:
     """A finished evaluation as its results file has it, with what others did in the same episodes."""
-    about = {"env": config.env.id, "greedy": config.evaluate.greedy, "player": player, "score": spec.score}
-    kinds = spec.task_kinds
+    spec, kinds = config.spec, config.spec.task_kinds
+    about = {"env": config.env.id, "greedy": config.evaluate.greedy, "player": evaluation.player, "score": spec.score}
     found = results(evaluation.episodes, kinds)
     others = {e.player: results(e.episodes, kinds) | {"difference": evaluation.above(e, spec)} for e in beside}
     if counts := evaluation.goals:

@@ -135,7 +135,6 @@ class Engine(ActingStage):
                 self._learned(*outcome)
 
     def kill(self) -> None:
-        """End all roles."""
         self.learner.kill()
         self.crew.kill()
         if self.server:

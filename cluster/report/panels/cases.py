@@ -21,7 +21,7 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
         return ""
     if len(given) <= FEW_ARMS:
         return section("In other words and worlds", *(_arm(arm, runs) for arm, runs in given.items()))
-    names = list(dict.fromkeys(name for runs in given.values() for run in runs for name in _by_name(run)))
+    names = list(dict.fromkeys(name for runs in given.values() for run in runs for name in run.cases))
     judge = measure([run for runs in given.values() for run in runs])
     what = "return" if judge.score else "success"
     rows = [(arm, *(judge.cell(_mean(runs, name, what)) for name in names)) for arm, runs in given.items()]
@@ -29,7 +29,7 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
 
 
 def _arm(label: str, runs: Sequence[Run]) -> str:
-    cases = _by_name(runs[0])
+    cases = runs[0].cases
     judge = measure(runs)
     what = "return" if judge.score else "success"
     played = {name: row for name, row in cases.items() if _mean(runs, name, what)}
@@ -42,10 +42,9 @@ def _arm(label: str, runs: Sequence[Run]) -> str:
         )
         for name, row in played.items()
     ]
-    intervals = spread_name(
-        seeds(runs), "95 % bootstrap intervals" if judge.score else "95 % intervals, Wilson's of rates"
-    )
-    words = f"The finished policy on held-out episodes; differences are to the first row. Brackets: {intervals}."
+    interval = "95 % bootstrap intervals" if judge.score else "95 % intervals, Wilson's of rates"
+    words = "The finished policy on held-out episodes; differences are to the first row. "
+    words += f"Brackets: {spread_name(seeds(runs), interval)}."
     parts = [f"<h3>{escape(label)}</h3>" if label else "", text(words)]
     parts.append(table(["case", judge.name, "difference", "at random"], rows))
     parts.append("" if judge.score else _kinds(runs, played))
@@ -66,15 +65,11 @@ def _kinds(runs: Sequence[Run], played: Mapping[str, Row]) -> str:
     return table(["case", *names], rows, dense=True)
 
 
-def _by_name(run: Run) -> dict[str, Row]:
-    return {str(row.get("name")): row for row in run.cases}
-
-
 def _mean(runs: Sequence[Run], case: str, *keys: str) -> Estimate | None:
     """A number of a case over some runs; None where none has it."""
     found = []
     for run in runs:
-        entry = part(_by_name(run), case, *keys)
+        entry = part(run.cases, case, *keys)
         value = between(entry) if keys == ("difference",) else estimate(entry)
         found += [value] if value else []
     return overall(found)

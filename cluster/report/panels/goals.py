@@ -45,9 +45,6 @@ def _arm(place: int, label: str, runs: Sequence[Run]) -> str:
     return "".join([head, text(_sentences(runs)), grid("plots", drawn), _table(runs)])
 
 
-# ---- in words -------------------------------------------------------------------------------------------------------
-
-
 def _sentences(runs: Sequence[Run]) -> str:
     """The shares in plain words, as far as they are known."""
     good, early, senseless, achieved, told = (_mean(runs, name) for name in SHARES)
@@ -95,9 +92,6 @@ def _mean(runs: Sequence[Run], name: str) -> str:
     return percent(sum(found) / len(found)) if found else "–"
 
 
-# ---- goal by goal ---------------------------------------------------------------------------------------------------
-
-
 def _table(runs: Sequence[Run]) -> str:
     """What became of each goal, what was paid most first; "" without an evaluation."""
     sums: dict[str, dict[str, float]] = {}
@@ -111,10 +105,8 @@ def _table(runs: Sequence[Run]) -> str:
         return ""
     order = sorted(sums, key=lambda goal: (-sums[goal].get("paid", 0), -sum(sums[goal].values()), goal))
     rows = [(goal, *_cells(sums[goal])) for goal in order[:MOST_GOALS]]
-    words = (
-        "By goal: steps in which it was told when it made sense, too early, or as no goal of this world; episodes in "
-    )
-    words += "which it was achieved, of those in which it was told; payments."
+    words = "By goal: steps in which it was told when it made sense, too early, or as no goal of this world; "
+    words += "episodes in which it was achieved, of those in which it was told; payments."
     parts = [text(words), table(["goal", "sensible", "early", "senseless", "achieved", "paid"], rows, dense=True)]
     if left := len(order) - len(rows):
         paid = sum(sums[goal].get("paid", 0) for goal in order[MOST_GOALS:])

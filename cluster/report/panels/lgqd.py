@@ -4,8 +4,7 @@
     report/deployed.py ──> ways through the house, distances, agreement   (of the first run)
     stages/search/archive-* ──> cells reached over generations, ends    (of the first run)
 
-A run shows what it worked with, also where `from` names another run. The first episode of a trial counts as single; the
-best of all by distance, and the nearest of the archive replayed, are told beside it.
+A run shows what it worked with, also where `from` names another run. The first episode of a trial counts as single.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from cluster.metrics.statistics import Estimate, spread_name
 from cluster.report import deployed, house_plan, plots
 from cluster.report.agreement import agreement_section
 from cluster.report.deployed import Deployed, find_stage
-from cluster.report.outcome import FEW_ARMS, Arms, overall
+from cluster.report.outcome import FEW_ARMS, Arms, Measure, overall
 from cluster.report.page import count, decimal, figure, grid, percent, rate, section, table, text, tiles
 from cluster.runs.run_data import Run, between, number, read_json, seeds
 from llm_service.errors import UsageError
@@ -69,9 +68,6 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
     return "".join([*parts, _archives(first, note)])
 
 
-# ---- results --------------------------------------------------------------------------------------------------------
-
-
 def _results(groups: Arms) -> str:
     told = {arm: [run for run in runs if _rows(run)] for arm, runs in groups.items()}
     if not any(told.values()):
@@ -96,8 +92,7 @@ def _of_arm(label: str, runs: Sequence[Run], spread: str) -> str:
         words = "of the house's diagonal lie between the target and the end of a single episode"
         left = str(results.get("ablate") or "none")
         how = "" if left == "none" else f", without {left}"
-        interval = f"{100 * total.low:.1f} to {100 * total.high:.1f} %"
-        parts.append(text(f"{words} (median; {interval}), {count(total.n)} trials{how}."))
+        parts.append(text(f"{words} (median; {Measure().range(total)}), {count(total.n)} trials{how}."))
     facts = {
         "obedience, 0 to 1": "score",
         f"distance, best of {samples}": f"{BEST}distance",
@@ -113,10 +108,8 @@ def _of_arm(label: str, runs: Sequence[Run], spread: str) -> str:
             found = [_value(runs, case, kind + name) for kind in ("", BEST, REPLAYED)]
             rows.append((case, count(found[0].n if found[0] else None), *map(cell, found)))
         parts += [f"<h3>{what}</h3>", text(about), table(head, rows)]
-    words = (
-        "The best is the episode that ends nearest to the target; replayed is the nearest behaviour of those that were"
-    )
-    parts.append(text(f"{words} learned from. Brackets: {spread}."))
+    words = "The best is the episode that ends nearest to the target; replayed is the nearest behaviour of those"
+    parts.append(text(f"{words} that were learned from. Brackets: {spread}."))
     crossed = [case for case in _rows(runs[0]) if case not in cases]
     rows = [(case, *(cell(_value(runs, case, name)) for name, (*_, cell) in MEASURES.items())) for case in crossed]
     if rows:
@@ -157,9 +150,6 @@ def _brief(found: Estimate | None, name: str) -> str:
     return percent(found.value) if name.endswith("distance") else f"{found.value:.2f}"
 
 
-# ---- episodes -------------------------------------------------------------------------------------------------------
-
-
 def _ways(found: Deployed, note: str) -> str:
     """Some single episodes: near to the target, in the middle, far from it."""
     order, scene = np.argsort(found.error[:, 0], kind="stable").tolist(), found.scene
@@ -197,9 +187,6 @@ def _distances(found: Deployed, note: str) -> str:
     caption = f"Distance from the target in % of the house's diagonal: how many of {len(found.trials):,} trials."
     svg = plots.curves("distances", lines, title=caption, x_label="% of the diagonal", zero=True)
     return section("Distances", figure(svg, caption), note)
-
-
-# ---- archives -------------------------------------------------------------------------------------------------------
 
 
 def _archives(run: Run, note: str) -> str:

@@ -32,9 +32,8 @@ def _throughput(run: Run, of: int) -> str:
         return section("Throughput and policy lag", text("No throughput was recorded."))
     parts = [grid("plots", drawn)]
     if run.speed:
-        parts.append(
-            text(f"{count(run.env_steps)} env steps in {run.minutes:,.1f} minutes: {count(run.speed)} a second.")
-        )
+        told = f"{count(run.env_steps)} env steps in {run.minutes:,.1f} minutes: {count(run.speed)} a second."
+        parts.append(text(told))
     limits = Counter(str(row["bottleneck"]) for row in run.train if row.get("bottleneck"))
     if limits:
         shares_of = [f"{name} {100 * n / limits.total():.0f} %" for name, n in limits.most_common()]

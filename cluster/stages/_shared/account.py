@@ -59,8 +59,6 @@ class Account:
         self._status_at = self._save_s = 0.0
         self._updated = self._saved = time.time()  # until they first happen, the beginning stands for them
 
-    # ---- beginning ----------------------------------------------------------------------------------------------
-
     def restore(self, checkpoint: Checkpoint) -> None:
         """Count on from a checkpoint."""
         self.counters = Counters(**checkpoint.record["counters"])
@@ -89,8 +87,6 @@ class Account:
         self._saved_at = time.monotonic() if saved else -math.inf
         self.tally.begin(self.counters.env_steps)
         self.pace = Pace(self.config.learner.env_steps)
-
-    # ---- counting -----------------------------------------------------------------------------------------------
 
     def restarts(self, crew: Crew) -> int:
         """Of actors, since the run began."""
@@ -126,8 +122,6 @@ class Account:
             return False
         counters.next_evaluation += every * (1 + (counters.env_steps - counters.next_evaluation) // every)
         return True
-
-    # ---- telling and keeping ------------------------------------------------------------------------------------
 
     def write_row(self, report: dict[str, Any], crew: Crew) -> None:
         """A row of metrics about the last update."""

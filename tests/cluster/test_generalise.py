@@ -169,9 +169,8 @@ def test_where_a_return_says_more_the_cases_are_about_it(model, monkeypatch, tmp
     assert first["random"] == {"mean": 0.5, "low": 0.5, "high": 0.5}
     assert second["difference"]["value"] == 1.0
     assert generalise.line("generalise", table) == "generalise: unchanged 2.50, nouns 3.50 return an episode"
-    run = run_data.Run(
-        tmp_path, {}, {}, {"score": "return"}, [], [], {}, {case["name"]: case for case in table["cases"]}
-    )
+    by_name = {case["name"]: case for case in table["cases"]}
+    run = run_data.Run(tmp_path, {}, {}, {"score": "return"}, [], [], {}, by_name)
     page = re.sub("<[^>]*>", " ", panel([run], {"": [run]}).replace("\xa0", " "))
     assert "success" not in page
     assert "Wilson" not in page

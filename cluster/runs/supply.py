@@ -27,8 +27,7 @@ from learner.store.episodes import ABOUT, EpisodeStore
 
 ACTOR_STATE = ("env.", "sequence", "memory")
 """How names in an actor's state begin: its world with what stands around it, its count, what its policy remembers."""
-MADE_BY = {"weights": "train", "episodes": "collect"}
-"""A stage of other runs that makes it."""
+MADE_BY = {"weights": "train", "episodes": "collect"}  # a stage of other runs that makes it
 
 
 def uses_a_policy(config: Config) -> bool:
@@ -49,9 +48,9 @@ def make_model(config: Config) -> None:
 
 def initial_weights(config: Config) -> Weights | None:
     """Weights that `from` names, checked against the policy; None if it names none, or no policy is needed."""
-    if not uses_a_policy(config):
+    if not uses_a_policy(config) or given_store(config):
         return None
-    return None if given_store(config) else weights_at(config, "from", config.from_)
+    return weights_at(config, "from", config.from_)
 
 
 def given_store(config: Config) -> Path | None:

@@ -130,10 +130,8 @@ def exposed(addresses: Sequence[Address], found: Sequence[Listener]) -> list[Exp
 
     def first(item: tuple[Listener, list[Address]]) -> Exposed | None:
         listener, where = item
-        for address in where:
-            if answer := ask(address, listener.port):
-                return Exposed(listener, address, answer)
-        return None
+        answers = ((address, ask(address, listener.port)) for address in where)
+        return next((Exposed(listener, address, answer) for address, answer in answers if answer), None)
 
     with ThreadPoolExecutor(16) as pool:
         return [one for one in pool.map(first, calls.items()) if one]

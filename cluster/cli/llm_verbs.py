@@ -86,14 +86,10 @@ def print_cost(folder: Path) -> None:
 def label(task: str, inputs: Path, outputs: Path, words: Sequence[str], folder: Path, dry_run: bool) -> int:
     """Answer a task for every line of a file. Returns the exit code: 0 done, 1 some items failed, 4 budget exhausted.
 
-    Args:
-        inputs: JSON lines, each the inputs of one item.
-        outputs: JSON lines in the same order: {"status", "value", "reason"}; complete or absent.
-        words: configuration, as `llm=openai llm.model=...`.
-        folder: of journal, ledger and queue: the same folder continues.
-
-    Raises:
-        UsageError: before any call.
+    inputs: JSON lines, each the inputs of one item.
+    outputs: JSON lines in the same order: {"status", "value", "reason"}; complete or absent.
+    words: configuration, as `llm=openai llm.model=...`. What is wrong with it is a `UsageError` before any call.
+    folder: of journal, ledger and queue: the same folder continues.
     """
     from cluster.config.tree import compose
     from llm_service import tasks

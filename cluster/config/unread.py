@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from cluster.config.checks import JOBS
 from cluster.config.overrides import COMMAND_LINE, flatten, layers
@@ -90,23 +90,18 @@ def foreign(config: Config, key: str) -> bool:
     return any(re.fullmatch(pattern, key) and not reads(config) for pattern, reads, _ in FOREIGN)
 
 
-def lines(config: Config, keys: Iterable[str]) -> list[str]:
-    """What to say of keys that were given and that nothing reads: one line a reason, empty if all are read."""
-    values: Mapping[str, Any] = flatten(config.model_dump())
+def tell(config: Config, origins: dict[str, str]) -> tuple[Config, dict[str, str]]:
+    """Print on stderr what the command line set and nothing reads, a line a reason. Returns both as they came."""
+    values = flatten(config.model_dump())
     told: dict[str, list[str]] = {}
-    for key in keys:
+    for key in (key for key, origin in origins.items() if origin == COMMAND_LINE):
         for pattern, reads, why in (*FOREIGN, *SWITCHED_OFF):
             if re.fullmatch(pattern, key) and not reads(config):
                 reason = re.sub(r"\{(.+?)\}", lambda found: str(values[found[1]]), why)
                 told.setdefault(reason, []).append(f"{key}={values.get(key)}")
                 break
-    return [f"{', '.join(words)} {'has' if len(words) == 1 else 'have'} no effect {w}" for w, words in told.items()]
-
-
-def tell(config: Config, origins: dict[str, str]) -> tuple[Config, dict[str, str]]:
-    """Print on stderr what `lines` says of the command line. Returns both as they came."""
-    for line in lines(config, (key for key, origin in origins.items() if origin == COMMAND_LINE)):
-        print(f"note: {line}", file=sys.stderr)
+    for reason, words in told.items():
+        print(f"note: {', '.join(words)} {'has' if len(words) == 1 else 'have'} no effect {reason}", file=sys.stderr)
     return config, origins
 
 

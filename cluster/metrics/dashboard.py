@@ -186,14 +186,12 @@ def page(text: str) -> str:
 
 
 def _metrics(role: str) -> list[str]:
-    found = [metric for metric in (*TABLE, *RAY) if metric.role == role]
-    return ["| name | type | unit | meaning |", "|---|---|---|---|", *map(_line, found)]
-
-
-def _line(metric: Metric) -> str:
-    unit = {"time": "seconds since 1970", "share": "0 to 1", "": "-"}.get(metric.unit, metric.unit)
-    label = f" Label `{metric.label}`." if metric.label else ""
-    return f"| `{metric.name}` | {metric.kind} | {unit} | {metric.help}{label} |"
+    lines = ["| name | type | unit | meaning |", "|---|---|---|---|"]
+    for metric in (metric for metric in (*TABLE, *RAY) if metric.role == role):
+        unit = {"time": "seconds since 1970", "share": "0 to 1", "": "-"}.get(metric.unit, metric.unit)
+        label = f" Label `{metric.label}`." if metric.label else ""
+        lines.append(f"| `{metric.name}` | {metric.kind} | {unit} | {metric.help}{label} |")
+    return lines
 
 
 def _alerts() -> list[str]:

@@ -31,21 +31,13 @@ ROAMING = ("actor", "replica")
 
 @dataclass(frozen=True)
 class Job:
-    """What a script runs.
-
-    Attributes:
-        name: of the job.
-        runs: run folders, absolute; several are the members of an array.
-        output: file that takes what is printed, absolute, in sbatch's notation.
-        words: further words for `resume`.
-        at_once: members of an array that may run at once; 0: all.
-    """
+    """What a script runs."""
 
     name: str
-    runs: Sequence[Path]
-    output: Path
-    words: Sequence[str] = ()
-    at_once: int = 0
+    runs: Sequence[Path]  # run folders, absolute; several are the members of an array
+    output: Path  # takes what is printed; absolute, in sbatch's notation
+    words: Sequence[str] = ()  # further words for `resume`
+    at_once: int = 0  # members of an array that may run at once; 0: all
     array: bool = False
 
 

@@ -133,18 +133,12 @@ def _queue(path: Path, script: str) -> None:
 
 @dataclass
 class ArrayOfRuns:
-    """The members of a sweep, and what SLURM has of them.
+    """The members of a sweep, and what SLURM has of them."""
 
-    Args:
-        config: of the first member, with the sweep's name.
-        fixed: words of all members.
-        at_once: members that may run at once; 0: all.
-    """
-
-    config: Config
-    fixed: list[str]
+    config: Config  # of the first member, with the sweep's name
+    fixed: list[str]  # words of all members
     members: list[Member]
-    at_once: int
+    at_once: int  # members that may run at once; 0: all
 
     def __post_init__(self) -> None:
         self._runs = Path(self.config.run.folder).resolve()

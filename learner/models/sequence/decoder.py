@@ -140,7 +140,7 @@ class Cache:
     """
 
     def __init__(self, kept: Sequence[Tensor], lengths: Sequence[int], heads: int) -> None:
-        """kept: of each layer, queries, keys and values [S, 3 * width] of the tokens of B prompts of these `lengths`."""
+        """kept: of each layer, queries, keys and values [S, 3 * width] of the tokens of B prompts, by their lengths."""
         self.heads, self.filled = heads, max(lengths)
         size, device = kept[0].shape[1] // 3 // heads, kept[0].device
         self.keys, self.values = (

@@ -1,10 +1,10 @@
 """Engines that act.
 
-RolloutActor                             a batch of envs and a player, T-step chunks           (rollout, record)
+RolloutActor                             a batch of envs and a player, T-step chunks           (rollout)
 ActorSetup, ActorsConfig                 what one is told                                     (setup)
 wrappers                                 what stands beside a world: goals, task, history     (wrappers/)
 players                                  who acts: policies, language model, expert, random   (players/)
-sample                                   actions from logits                                  (sampling)
+sample                                   actions from logits                                  (players/)
 play, EvaluateConfig                     whole episodes on named seeds, with animations       (evaluate, animation)
 Collector, CollectConfig                 the same, kept step by step in a store               (collect)
 LanguageSetup                            where the language model service is                  (language)
@@ -17,8 +17,8 @@ actor does when its policy needs it.
 """
 
 from actors.evaluate import VALIDATION_FIRST, EvaluateConfig, Played
+from actors.players import sample
 from actors.rollout import RolloutActor
-from actors.sampling import sample
 from actors.setup import ActorsConfig, ActorSetup
 
 __all__ = [

@@ -32,15 +32,10 @@ SAMPLES = 16  # pictures that decide on the colours
 
 @dataclass
 class Animation:
-    """One episode while it is played.
+    """One episode while it is played."""
 
-    Args:
-        mission: what it is about.
-        captioned: leave room for words under the pictures.
-    """
-
-    mission: str
-    captioned: bool = False
+    mission: str  # what it is about
+    captioned: bool = False  # leave room for words under the pictures
     frames: list[tuple[NDArray[np.uint8], Sequence[str], str]] = field(default_factory=list)
 
     def add(self, picture: NDArray[np.uint8], goals: Sequence[str] = (), reached: str = "") -> None:

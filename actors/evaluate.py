@@ -63,13 +63,7 @@ class Played:
     trajectories: list[list[dict[str, Any]]] = field(default_factory=list)
 
 
-def play(
-    env: DenseEnv,
-    player: Player,
-    seeds: NDArray[np.int64],
-    greedy: bool = True,
-    record: int = 0,
-) -> Played:
+def play(env: DenseEnv, player: Player, seeds: NDArray[np.int64], greedy: bool = True, record: int = 0) -> Played:
     """Play the episodes of `seeds` [N] in the N envs, one each, and record the first `record`, if the world draws.
 
     greedy: the player does what it thinks best; false samples, with numbers that follow from the first seed.

@@ -51,11 +51,7 @@ class PolicyServer:
     concurrency: ClassVar[int] = 256
 
     def __init__(self, config: PolicyConfig, spec: EnvSpec, seed: int, alone: bool) -> None:
-        """
-        Args:
-            config, spec, seed: of the policy, as its learner has them.
-            alone: no two calls are computed together.
-        """
+        """Of the policy as its learner has it; `alone`: no two calls are computed together."""
         torch.set_num_threads(1)
         policy = build_policy(config, spec, seed)
         assert isinstance(policy, LanguagePolicy)
@@ -94,7 +90,6 @@ class PolicyServer:
         return call.answer.result()
 
     def heartbeat(self) -> dict[str, Any]:
-        """What it has done."""
         done = {"states": self._answered, "batches": self._batches}
         return {"phase": "answer", "seconds": time.time() - self._began, "pid": os.getpid()} | done
 

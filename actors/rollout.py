@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 import envs
 from actors import players
 from actors.evaluate import Played, play
-from actors.players import POLICY, Player
-from actors.record import Record
+from actors.players import POLICY, Acted, Player
 from actors.setup import ActorSetup
 from actors.wrappers import Setting, wrap
-from envs.api import Chunk, DenseEnv, Episodes, Observation, Summary
+from envs.api import Chunk, DenseEnv, Episodes, Observation, Summary, Transition
 
 if TYPE_CHECKING:
     from learner.group import Weights
@@ -73,7 +72,6 @@ class RolloutActor:
 
     @property
     def name(self) -> str:
-        """What others know it by."""
         return f"actor-{self.index}"
 
     def begin(self) -> None:
@@ -228,3 +226,51 @@ class RolloutActor:
         state = {f"env.{name}": value for name, value in self.env.state().items()}
         state["sequence"] = np.array(self.sequence)
         return state if self.memory is None else state | {"memory": self.memory.copy()}
+
+
+class Record:
+    """`length` steps T of `n` envs, as far as they are played; `obs` is the first observation of all of them."""
+
+    def __init__(self, length: int, n: int, obs: Observation) -> None:
+        self.obs = {name: np.empty((length + 1, *value.shape), value.dtype) for name, value in obs.items()}
+        for name, value in obs.items():
+            self.obs[name][0] = value
+        self.action = np.empty((length, n), np.int64)
+        self.log_prob = np.empty((length, n), np.float32)
+        self.value = np.empty((length + 1, n), np.float32)
+        self.reward = np.empty((length, n), np.float32)
+        # What wrappers add; columns by name.
+        self.rewards: defaultdict[str, NDArray[np.float32]] = defaultdict(lambda: np.zeros((length, n), np.float32))
+        self.llm_status = np.zeros((length, n), np.uint8)
+        self.terminated = np.empty((length, n), np.bool_)
+        self.truncated = np.empty((length, n), np.bool_)
+        self.episode = np.empty((length, n), np.int64)
+        self.final_index: list[tuple[int, int]] = []
+        self.final_memory: list[NDArray[Any]] = []
+        self.final_obs: list[Observation] = []
+        self.episodes: list[Episodes] = []
+
+    def add(self, t: int, acted: Acted, episode: NDArray[np.int64], transition: Transition) -> None:
+        """Step t; `episode`: counters of the episodes that the actions belong to."""
+        self.action[t], self.log_prob[t], self.value[t], memory = acted
+        self.episode[t] = episode
+        self.reward[t], self.terminated[t] = transition.reward, transition.terminated
+        self.truncated[t] = transition.truncated
+        for name, reward in transition.rewards.items():
+            self.rewards[name][t] = reward
+        if transition.llm_status is not None:
+            self.llm_status[t] = transition.llm_status
+        for name, column in transition.obs.items():
+            self.obs[name][t + 1] = column
+        if len(transition.final_index):
+            self.final_index += [(t, int(i)) for i in transition.final_index]
+            self.final_obs.append(transition.final_obs)
+            self.episodes.append(transition.episodes)
+            if memory is not None:
+                self.final_memory += [memory[i] for i in transition.final_index]
+
+    def final_observations(self, like: Observation) -> Observation:
+        """All last observations of ended episodes, [D, ...]."""
+        return {
+            name: np.concatenate([value[:0], *[part[name] for part in self.final_obs]]) for name, value in like.items()
+        }

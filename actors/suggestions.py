@@ -10,6 +10,7 @@ it died, was told is not paid for again.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -32,8 +33,6 @@ class Suggestions:
     """What a language model suggests in each situation.
 
     Args:
-        door: to the service.
-        config: how goals are had.
         goals: of the world, for the closed form.
         stop: raise when the model is away, rather than ask again.
     """
@@ -96,14 +95,9 @@ class Suggestions:
         if self.config.source == "model":
             items = [{"observation": seen, "limit": self.config.limit, "free": True} for seen in sentences]
             return self.door.ask("suggest_goals", items)
-        return self.door.ask(
-            "yes_no",
-            [
-                {"question": f"Does it make sense to {goal} now?", "context": seen}
-                for seen in sentences
-                for goal in self.goals
-            ],
-        )
+        each = itertools.product(sentences, self.goals)
+        items = [{"question": f"Does it make sense to {goal} now?", "context": seen} for seen, goal in each]
+        return self.door.ask("yes_no", items)
 
     def _read(self, situations: Sequence[str], answers: Sequence[Answer]) -> dict[str, Goals]:
         """What was answered; situations without an answer are put back."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 from functools import reduce
 
 from cluster.config.tree import Config
-from cluster.roles.drawing import Edge, Role, Topology
+from cluster.roles.drawing import Role, Topology
 from cluster.stages import engine
-from learner.methods import Stage, selected
+from learner.methods import selected
 
 CONTROLLER = Role("controller", 1, 1, "starts roles, moves references, restarts what dies, saves, reports")
 
@@ -23,29 +23,23 @@ def topology(config: Config) -> Topology:
 
 def _language_model(config: Config) -> Topology:
     """The service, and who asks it."""
-    askers = {engine(stage.kind).asker: None for stage in selected(config) if asks(config, stage)}
+    askers = {engine(stage.kind).asker: None for stage in selected(config) if engine(stage.kind).asks(config, stage)}
     if not askers:
         return Topology()
     llm = config.llm
     does = f"LLM service, backend {llm.name}, with journal and Redis"
     if llm.address:
         does = f"LLM service at {llm.address}, started by others"
-    roles: tuple[Role, ...] = (Role("llm", int(not llm.address), 1, does),)
-    edges: tuple[Edge, ...] = ()
+    drawn = Topology((Role("llm", int(not llm.address), 1, does),))
     if llm.replicas and not llm.address:
-        roles = (*roles, Role("replica", llm.replicas, 1, "holds the model"))
-        edges = (("llm", "replica", "batches of calls"),)
-    return Topology(roles, (*edges, *((role, "llm", "batches of questions over gRPC") for role in askers)))
-
-
-def asks(config: Config, stage: Stage) -> bool:
-    """Whether a stage needs the LLM service."""
-    return engine(stage.kind).asks(config, stage)
+        replica = Role("replica", llm.replicas, 1, "holds the model")
+        drawn += Topology((replica,), (("llm", "replica", "batches of calls"),))
+    return drawn + Topology((), tuple((role, "llm", "batches of questions over gRPC") for role in askers))
 
 
 def asks_a_language_model(config: Config) -> bool:
     """Whether any selected stage needs the LLM service."""
-    return any(asks(config, stage) for stage in selected(config))
+    return any(engine(stage.kind).asks(config, stage) for stage in selected(config))
 
 
 def learns(config: Config) -> bool:

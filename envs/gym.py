@@ -100,15 +100,14 @@ class Adapter(VectorEnv):
     Pictures come from another env, made to draw: it replays the episode with the same seed and actions up to now.
     """
 
-    def __init__(
-        self, env_spec: EnvSpec, num_envs: int, seed: int = 0, first_index: int = 0, *, name: str, config: Config
-    ) -> None:
-        super().__init__(env_spec, num_envs, seed, first_index)
+    def __init__(self, *args: Any, name: str, config: Config) -> None:
+        super().__init__(*args)
+        num_envs = self.num_envs
         self._name, self._config = name, config
         self._envs = [_build(name, config) for _ in range(num_envs)]
         self._latest: list[Any] = [None] * num_envs
         self._succeeded = np.zeros(num_envs, np.bool_)
-        self._success_keys = _success_keys(config)
+        self._success_keys = {"auto": SUCCESS_KEYS, "none": ()}.get(config.success, (config.success,))
         self._painter: gymnasium.Env[Any, Any] | None = None
         self._painted: tuple[int, int] = (-1, -1)  # env and seed of the episode that the painter is in
         self._painted_log: NDArray[Any] = self._log[0, :0]  # the actions that it has taken there
@@ -195,10 +194,6 @@ def _build(name: str, config: Config, **options: Any) -> gymnasium.Env[Any, Any]
         near = difflib.get_close_matches(name, list(gymnasium.registry), 1)
         hint = f"did you mean gym/{near[0]}?" if near else "import its module with the option `module`"
         raise UnknownEnv(f"Gymnasium has no env {name!r} ({reason}): {hint}") from None
-
-
-def _success_keys(config: Config) -> tuple[str, ...]:
-    return {"auto": SUCCESS_KEYS, "none": ()}.get(config.success, (config.success,))
 
 
 _found: dict[str, bool] = {}

@@ -51,9 +51,6 @@ def knowledge(name: str) -> Knowledge:
     Raises:
         UnknownEnv: there is no such family or id.
     """
-    if "/" in name:
-        module, world = resolve(name)
-    else:
-        module, world = family(name), ""
+    module, world = resolve(name) if "/" in name else (family(name), "")
     result: Knowledge = module.knowledge(world)
     return result

@@ -108,8 +108,3 @@ def _tensors(obs: dict[str, NDArray[Any]]) -> dict[str, Tensor]:
 def arrays(obs: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
     """Observations as NumPy reads them, in the same memory."""
     return {name: column.numpy() for name, column in obs.items()}
-
-
-def flattened(obs: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
-    """The same of [T+1, N, ...] as [(T+1) * N, ...]."""
-    return {name: column.flatten(0, 1).numpy() for name, column in obs.items()}

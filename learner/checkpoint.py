@@ -14,7 +14,6 @@ Arrays are safetensors, the rest is JSON: nothing here can run code. Who may sav
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import re
 import shutil
@@ -27,7 +26,7 @@ import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from learner.files import Superseded, assert_newest, replace_file, sync_folder, write_file
+from learner.files import Attempt, Superseded, replace_file, sha256, sync_folder, write_file
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -62,13 +61,13 @@ def write(folder: Path, version: int, arrays: Mapping[str, Arrays], record: dict
     Raises:
         Superseded: a newer attempt has begun. What is in the folder is as it was.
     """
-    attempt = int(record.get("attempt", 0))
+    attempt = Attempt(folder, int(record.get("attempt", 0)))
     folder.mkdir(parents=True, exist_ok=True)
-    assert_newest(folder, attempt)
+    attempt.assert_newest()
     for leftover in folder.glob(".v*"):  # of a save that was killed, or of an older attempt that is at it just now
-        if _order(leftover.name[1:])[0] <= attempt:
+        if _order(leftover.name[1:])[0] <= attempt.number:
             shutil.rmtree(leftover, ignore_errors=True)
-    name = _free_name(folder, version, attempt)
+    name = _free_name(folder, version, attempt.number)
     temporary, final = folder / f".{name}", folder / name
     try:
         temporary.mkdir()
@@ -76,17 +75,17 @@ def write(folder: Path, version: int, arrays: Mapping[str, Arrays], record: dict
             content = {key: np.asarray(value, order="C") for key, value in group.items()}
             write_file(temporary / f"{stem}.safetensors", safetensors.numpy.save(content))
         write_file(temporary / "record.json", json.dumps(record, indent=1).encode())
-        hashes = {file.name: _sha256(file) for file in sorted(temporary.iterdir())}
+        hashes = {file.name: sha256(file) for file in sorted(temporary.iterdir())}
         write_file(temporary / "manifest.json", json.dumps({"format": FORMAT, "sha256": hashes}, indent=1).encode())
         sync_folder(temporary)
-        assert_newest(folder, attempt)  # to write may have taken minutes
+        attempt.assert_newest()  # to write may have taken minutes
         temporary.rename(final)
     except (FileNotFoundError, Superseded):
         shutil.rmtree(temporary, ignore_errors=True)
-        assert_newest(folder, attempt)  # a newer attempt clears away what it finds half written
+        attempt.assert_newest()  # a newer attempt clears away what it finds half written
         raise
     sync_folder(folder)
-    assert_newest(folder, attempt)  # a newer attempt may be reading what would be pruned
+    attempt.assert_newest()  # a newer attempt may be reading what would be pruned
     replace_file(folder / "LATEST", name.encode())
     for old in _names(folder)[:-keep]:
         with contextlib.suppress(FileNotFoundError):  # a newer attempt may prune at the same time
@@ -112,7 +111,7 @@ def read(path: Path) -> Checkpoint:
         if manifest["format"] != FORMAT:
             raise CheckpointError(f"{path} has format {manifest['format']}, this version reads {FORMAT}")
         for name, expected in manifest["sha256"].items():
-            if _sha256(path / name) != expected:
+            if sha256(path / name) != expected:
                 raise CheckpointError(f"{path / name} is damaged: its hash differs from the manifest")
         arrays = {
             Path(name).stem: safetensors.numpy.load_file(path / name)
@@ -155,11 +154,6 @@ def _order(name: str) -> tuple[int, int, int]:
     parts = NAME.fullmatch(name)
     assert parts is not None, name
     return int(parts["attempt"] or 0), int(parts["version"]), int(parts["again"] or 0)
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def part_of(arrays: Arrays, prefix: str) -> Arrays:

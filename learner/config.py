@@ -6,6 +6,7 @@ from typing import Literal, Protocol, TypeVar
 
 from pydantic import Field, field_validator
 
+from envs.api import EnvSpec
 from envs.config import Part
 from learner.models.config import PolicyConfig
 from llm_service.settings import LLMConfig
@@ -107,3 +108,14 @@ class Configuration(Protocol):
     def seed(self) -> int: ...
     @property
     def sync(self) -> bool: ...
+
+
+def assert_suits(method: str, config: Configuration, spec: EnvSpec, **needed: object) -> None:
+    """ValueError unless actions are discrete, and the keys of `policy` that `method` needs are as it needs them."""
+    if not spec.discrete:
+        raise ValueError(
+            f"method {method} needs a discrete action space, but {spec.id} takes vectors of {spec.action_shape}"
+        )
+    for key, value in needed.items():
+        if (found := getattr(config.policy, key)) != value:
+            raise ValueError(f"method {method} needs policy.{key}={value}, got {found}")

@@ -9,13 +9,16 @@ one's, whatever the older one still manages to write.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from llm_service.errors import UsageError
 
@@ -60,7 +63,12 @@ class Attempt:
         Raises:
             Superseded: a newer one has begun.
         """
-        assert_newest(self.folder, self.number)
+        newest = newest_attempt(self.folder)
+        if newest > self.number:
+            raise Superseded(
+                f"attempt {self.number} at {self.folder.parent.name!r} ends without saving, because attempt {newest} "
+                f"has begun and continues the run; {self.folder / ATTEMPTS / f'{newest:08d}'} says where"
+            )
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -100,6 +108,30 @@ def sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
+def sha256(path: Path) -> str:
+    """Of a file's content, in hex."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_about(path: Path, what: str, form: int, keys: Sequence[str], error: type[UsageError]) -> dict[str, Any]:
+    """What a store of kind `what` says of itself: a JSON file in its folder that has a format and these keys.
+
+    Raises:
+        error: one sentence: there is none, it is damaged, or of another format than `form`.
+    """
+    try:
+        says: dict[str, Any] = json.loads(path.read_bytes())
+        found, _ = says["format"], [says[key] for key in keys]
+    except FileNotFoundError:
+        raise error(f"{path.parent} is no {what}: it holds no {path.name}") from None
+    except (OSError, ValueError, KeyError, TypeError) as reason:
+        raise error(f"{path} is damaged: {reason}") from None
+    if found != form:
+        raise error(f"{path.parent} has format {found}, this version reads {form}")
+    return says
+
+
 def begin_attempt(folder: Path) -> int:
     """Take the next number for a controller that begins to work on a run. Returns it; the first is 1.
 
@@ -126,17 +158,3 @@ def begin_attempt(folder: Path) -> int:
 def newest_attempt(folder: Path) -> int:
     """The highest number that was taken; 0 if none was."""
     return max((int(path.name) for path in (folder / ATTEMPTS).glob("[0-9]*")), default=0)
-
-
-def assert_newest(folder: Path, attempt: int) -> None:
-    """See whether an attempt may still save.
-
-    Raises:
-        Superseded: a newer one has begun.
-    """
-    newest = newest_attempt(folder)
-    if newest > attempt:
-        raise Superseded(
-            f"attempt {attempt} at {folder.parent.name!r} ends without saving, because attempt {newest} has begun and "
-            f"continues the run; {folder / ATTEMPTS / f'{newest:08d}'} says where"
-        )

@@ -22,7 +22,7 @@ from torch.nn.functional import cross_entropy
 
 from envs.api import EnvSpec, Field
 from learner.config import LearnerConfig
-from learner.group import Weights, build_policy, get_weights, set_weights
+from learner.group import build_policy
 from learner.hashing import uniform
 from learner.models.config import PolicyConfig
 from learner.models.language.llm_policy import AnyPolicy, LanguagePolicy
@@ -96,19 +96,12 @@ class Fitter(Supervised):
         fit, self.store = setup.fit, EpisodeStore(setup.store)
         kept = np.repeat(held_out(self.store.seed, fit.validation), self.store.length)
         self.policy = build_policy(setup.policy, setup.spec, setup.seed)
-        parameters = [p for p in self.policy.parameters() if p.requires_grad]
         group = Group(rank, setup.learner.n, address)
-        super().__init__(fit, group, parameters, kept, VALIDATED * fit.batch, [setup.seed])
+        super().__init__(fit, group, self.policy, kept, VALIDATED * fit.batch, [setup.seed])
 
     def ready(self) -> dict[str, int]:
         """What there is to learn from, once the rank is built."""
         return {"episodes": len(self.store), "steps": len(self.training), "validation_steps": len(self.validation)}
-
-    def weights(self) -> Weights:
-        return get_weights(self.policy)
-
-    def load_weights(self, weights: Weights) -> None:
-        set_weights(self.policy, weights)
 
     def learn(self, batch: NDArray[np.int64]) -> tuple[float, float]:
         rows = self.store.rows(batch[self.group.rank :: self.group.size])
@@ -123,7 +116,6 @@ class Fitter(Supervised):
         return loss, hits
 
     def validate(self) -> dict[str, float]:
-        """Loss and accuracy on held-out steps; empty if there are none."""
         if not len(self.validation):
             return {}
         size = max(1, self.config.batch // self.group.size)

@@ -7,27 +7,25 @@ state: (seed, version) give every random choice, so a checkpoint is arrays and c
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from envs.api import Chunk, EnvSpec
 from learner import checkpoint
-from learner.algorithms import AlgorithmSetup, algorithm
-from learner.checkpoint import Arrays, Checkpoint
+from learner.algorithms import AlgorithmSetup, LearnerSetup, algorithm
+from learner.checkpoint import Arrays
 from learner.intrinsic import build_intrinsic
 from learner.models.config import LANGUAGE_MODEL, PolicyConfig, visible
 from learner.models.language.llm_policy import AnyPolicy, LanguagePolicy, parts_without_numbers
 from learner.models.language.probes import probe
 from learner.models.policy import Policy
+from learner.models.weights import Weights, assert_same_shapes, get_weights, set_weights
 from learner.optim.collective import Group
-from learner.setup import LearnerSetup
 
-Weights = dict[str, NDArray[np.float32]]
+__all__ = ["Learner", "Weights", "assert_of_shape", "build_policy", "get_weights", "set_weights"]
 
 
 def build_policy(config: PolicyConfig, spec: EnvSpec, seed: int) -> AnyPolicy:
@@ -41,32 +39,9 @@ def build_policy(config: PolicyConfig, spec: EnvSpec, seed: int) -> AnyPolicy:
 def assert_of_shape(config: PolicyConfig, spec: EnvSpec, weights: Weights) -> None:
     """ValueError unless a policy of this configuration could have these weights. A language model is not loaded."""
     if config.network == LANGUAGE_MODEL:
-        _assert_same_shapes(parts_without_numbers(config, spec).payload(), weights)
+        assert_same_shapes(parts_without_numbers(config, spec).payload(), weights)
     else:
         set_weights(build_policy(config, spec, 0), weights)
-
-
-def get_weights(policy: AnyPolicy) -> Weights:
-    """Copies of the policy's `payload`."""
-    return {name: np.array(value.cpu().numpy()) for name, value in policy.payload().items()}
-
-
-def set_weights(policy: AnyPolicy, weights: Weights) -> None:
-    """Load what `get_weights` gave.
-
-    Raises:
-        ValueError: names or shapes do not fit this policy.
-    """
-    own = policy.payload()
-    _assert_same_shapes(own, weights)
-    for name, value in own.items():  # views of the policy's own
-        value.copy_(torch.from_numpy(np.array(weights[name])))
-
-
-def _assert_same_shapes(own: Mapping[str, torch.Tensor], weights: Weights) -> None:
-    unfit = set(own) ^ set(weights) or {n for n, p in own.items() if tuple(p.shape) != weights[n].shape}
-    if unfit:
-        raise ValueError(f"the weights do not fit this policy: {', '.join(sorted(unfit)[:3])} differ")
 
 
 class Learner:
@@ -76,7 +51,19 @@ class Learner:
         torch.set_num_threads(setup.learner.threads)
         self.policy = build_policy(setup.policy, setup.spec, setup.seed)
         group = Group(rank, setup.learner.n, address)
-        self.algorithm = algorithm(setup.learner.algorithm)(_algorithm_setup(setup, self.policy, group))
+        by_words, size = setup.policy.text != "minilm", max(1, setup.learner.minibatch // group.size)
+        read = visible(setup.policy, setup.spec)
+        given = AlgorithmSetup(
+            config=setup.learner,
+            policy=self.policy,
+            group=group,
+            seed=setup.seed,
+            intrinsic=build_intrinsic(setup.intrinsic, read, by_words, size, group, setup.seed),
+            options=setup.options,
+            env_index=setup.env_index(rank),
+            folder=setup.rank_folder(rank),
+        )
+        self.algorithm = algorithm(setup.learner.algorithm)(given)
         self.rank = rank
         names = ("updates", "steps", "seconds", "update_seconds", "gradient_norm")
         self._done = dict.fromkeys(names, 0.0)  # for `numbers`
@@ -147,27 +134,3 @@ class Learner:
         set_weights(self.policy, found.arrays["model"])
         self.algorithm.restore(found.arrays, found.arrays.get(f"rank-{self.rank}", {}))
         return self.ready()
-
-
-def assert_restorable(setup: LearnerSetup, found: Checkpoint) -> None:
-    """See whether ranks of this setup could continue from a checkpoint, without a change to anything.
-
-    Raises:
-        UsageError: no; what is kept on disk beside it, for one, is not there or is of others.
-    """
-    algorithm(setup.learner.algorithm).assert_restorable(setup, found)
-
-
-def _algorithm_setup(setup: LearnerSetup, policy: AnyPolicy, group: Group) -> AlgorithmSetup:
-    by_words, size = setup.policy.text != "minilm", max(1, setup.learner.minibatch // group.size)
-    read = visible(setup.policy, setup.spec)
-    return AlgorithmSetup(
-        config=setup.learner,
-        policy=policy,
-        group=group,
-        seed=setup.seed,
-        intrinsic=build_intrinsic(setup.intrinsic, read, by_words, size, group, setup.seed),
-        options=setup.options,
-        env_index=setup.env_index(group.rank),
-        folder=setup.rank_folder(group.rank),
-    )

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from envs.api import Chunk, EnvSpec, Field
 from learner import rewards
 from learner.checkpoint import Arrays
-from learner.curiosity.steps import COLUMN, Floats, Steps, of_chunks, of_walk
+from learner.curiosity.steps import COLUMN, Steps, of_chunks, of_walk
 from learner.goals import FIELD
 from learner.optim.collective import Group
 from learner.rewards import NONE, IntrinsicConfig, RewardSetup, RewardTerm
-from learner.store.replay import Replay, Walk
+from learner.store.replay import Floats, Replay, Walk
 
 
 def views(config: IntrinsicConfig, fields: Mapping[str, Field]) -> list[tuple[dict[str, Field], float]]:

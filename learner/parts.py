@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol
 
 from pydantic import Field
 
 from envs.config import Part
 
 
-class Schedule(Protocol):
-    """What says how large the steps of supervised learning are."""
-
-    @property
-    def steps(self) -> int: ...
-    @property
-    def learning_rate(self) -> float: ...
-    @property
-    def warmup(self) -> int: ...
-
-
-def step_size(step: int, config: Schedule, least: float = 0.0) -> float:
-    """Up to `learning_rate` in `warmup` steps, then down to `least` at `steps`."""
-    if step < config.warmup:
-        return config.learning_rate * (step + 1) / config.warmup
-    fallen = 0.5 * (1 + math.cos(math.pi * (step - config.warmup) / max(1, config.steps - config.warmup)))
-    return float(least + (config.learning_rate - least) * fallen)
+def step_size(step: int, steps: int, rate: float, warmup: int, least: float = 0.0) -> float:
+    """Up to `rate` in `warmup` steps, then down to `least` at `steps`, along half a cosine."""
+    if step < warmup:
+        return rate * (step + 1) / warmup
+    fallen = 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
+    return least + (rate - least) * fallen
 
 
 class GuideConfig(Part):
@@ -74,7 +62,7 @@ class FitConfig(Part):
 
     def step_size(self, step: int) -> float:
         """AdamW's step size for step 0, 1, ..., `steps` - 1."""
-        return step_size(step, self)
+        return step_size(step, self.steps, self.learning_rate, self.warmup)
 
 
 class GeneraliseConfig(Part):

@@ -24,7 +24,7 @@ import grpc
 
 from llm_service.door import Door
 from llm_service.errors import Away, Busy, Expired, Refused, ServiceError, UsageError
-from llm_service.proto import llm_pb2, rpcs, wire
+from llm_service.proto import llm_pb2, wire
 from llm_service.records import Answer, Ask, Status
 from llm_service.server import guard
 
@@ -235,7 +235,7 @@ class Client(Door):
         metadata = [("authorization", f"Bearer {token}")]
         if self.caller:
             metadata.append((wire.CALLER, self.caller))
-        return _Link(address, token, channel, rpcs.stub(channel), tuple(metadata))
+        return _Link(address, token, channel, wire.stub(channel), tuple(metadata))
 
 
 def connect(where: str | Path, token: str = "", token_env: str = "CAIRN_LLM_TOKEN", **options: Any) -> Client:

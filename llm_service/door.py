@@ -1,22 +1,15 @@
-"""The door that callers use, the same with and without a server between them and the models.
-
-    Door        what callers call, from any thread
-    Local       a door to a service in this process
-                (a door to a service elsewhere: `llm_service.client.Client`)
+"""The door that callers use: `llm_service.client.Client` is one, to a service in another process.
 
 Whatever happens to an item on its way is its answer's status: only misuse raises.
 """
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as TookTooLong
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,14 +18,8 @@ from llm_service import tasks
 from llm_service.errors import ServiceError
 from llm_service.records import Answer, Ask, Parameters, Status, Verb
 
-if TYPE_CHECKING:
-    from llm_service.pipeline.path import Service
-
 P = ParamSpec("P")
 T = TypeVar("T")
-
-GRACE_S = 5.0
-"""How much longer than its deadline a service in this process may take before it is given up."""
 
 
 class Unanswered(ServiceError):
@@ -80,7 +67,7 @@ class Door(AbstractContextManager["Door"]):
         deadline: float | None = None,
     ) -> list[Answer]:
         """Answers of a model to raw prompts, or of a task to its inputs as JSON."""
-        return self.answer(self._ask("generate", contents, task, (), parameters, sample, deadline))
+        return self.answer(self._ask("generate", contents, deadline, task=task, parameters=parameters, sample=sample))
 
     def score(
         self,
@@ -92,7 +79,7 @@ class Door(AbstractContextManager["Door"]):
         """Log-probabilities of candidates after each prompt: one list of candidates for all, or a list of lists."""
         words = tuple(entry for entry in candidates if isinstance(entry, str))
         sets = (words,) if words else tuple(tuple(entry) for entry in candidates)
-        return self.answer(self._ask("score", prompts, "", sets, parameters, 0, deadline))
+        return self.answer(self._ask("score", prompts, deadline, candidates=sets, parameters=parameters))
 
     def embed(self, texts: Sequence[str], deadline: float | None = None) -> NDArray[np.float32]:
         """Unit-length vectors, float32 [N, D]; `answer` gives them one by one, with their statuses.
@@ -100,7 +87,7 @@ class Door(AbstractContextManager["Door"]):
         Raises:
             Unanswered: a text has no vector.
         """
-        answers = self.answer(self._ask("embed", texts, "", (), None, 0, deadline))
+        answers = self.answer(self._ask("embed", texts, deadline))
         for i, answer in enumerate(answers):
             if not answer.ok:
                 raise Unanswered(f"text {i} has no vector: {answer.status.name.lower()}: {answer.reason}")
@@ -129,7 +116,7 @@ class Door(AbstractContextManager["Door"]):
     ) -> tuple[list[str], list[Status]]:
         """`ask` as durable work: keys for `fetch`, and statuses, as `accept` gives them."""
         contents = tasks.contents(task, items)
-        return self.accept(self._ask("generate", contents, task, (), parameters, sample, deadline))
+        return self.accept(self._ask("generate", contents, deadline, task=task, parameters=parameters, sample=sample))
 
     def later(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """A method of this door in the background: `door.later(door.generate, prompts)`."""
@@ -142,112 +129,6 @@ class Door(AbstractContextManager["Door"]):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _ask(
-        self,
-        verb: Verb,
-        contents: Sequence[str],
-        task: str,
-        candidates: tuple[tuple[str, ...], ...],
-        parameters: Parameters | None,
-        sample: int,
-        deadline: float | None,
-    ) -> Ask:
+    def _ask(self, verb: Verb, contents: Sequence[str], deadline: float | None, **further: Any) -> Ask:
         seconds = self.deadline if deadline is None else deadline
-        return Ask(verb, tuple(contents), task, candidates, parameters, sample, "interactive", self.caller, seconds)
-
-
-class Local(Door):
-    """A door to a service in this process: the service runs on an event loop in a thread of its own.
-
-    Answers in memory are given in the caller's thread, without waking the other.
-
-    Args:
-        service: the service, or what makes it when awaited on its loop, such as `path.start(config, folder)`.
-    """
-
-    def __init__(self, service: Service | Awaitable[Service], caller: str = "", deadline: float = 60.0) -> None:
-        super().__init__(caller, deadline)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="llm-service", daemon=True)
-        self._thread.start()
-        try:
-            self._service: Service = self._run(_awaited(service), None) if isinstance(service, Awaitable) else service
-        except BaseException:
-            self._end_loop()
-            raise
-
-    def answer(self, ask: Ask) -> list[Answer]:
-        found = self._service.peek(ask)
-        if found is not None:
-            return found
-        try:
-            return self._run(self._service.ask(ask), ask.deadline)
-        except _Gone as gone:
-            return [Answer(gone.status, reason=str(gone))] * len(ask.contents)
-
-    def accept(self, ask: Ask) -> tuple[list[str], list[Status]]:
-        try:
-            return self._run(self._service.submit(ask), ask.deadline)
-        except _Gone as gone:
-            return [""] * len(ask.contents), [gone.status] * len(ask.contents)
-
-    def fetch(self, keys: Sequence[str], wait_s: float = 0.0) -> list[Answer]:
-        try:
-            return self._run(self._service.fetch(list(keys), wait_s), wait_s + self.deadline)
-        except _Gone as gone:
-            return [Answer(gone.status, reason=str(gone))] * len(keys)
-
-    def health(self) -> tuple[bool, str]:
-        try:
-            return self._run(self._service.health(), self.deadline)
-        except _Gone as gone:
-            return False, str(gone)
-
-    def stats(self) -> dict[str, float]:
-        return self._service.stats()
-
-    def close(self) -> None:
-        if self._loop.is_closed():
-            return
-        super().close()
-        try:
-            self._run(self._service.close(), None)
-        finally:
-            self._end_loop()
-
-    def _run(self, work: Coroutine[Any, Any, T], seconds: float | None) -> T:
-        try:
-            future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        except RuntimeError:
-            work.close()
-            raise _Gone(Status.AWAY, "this door to the service was closed") from None
-        try:
-            return future.result(None if seconds is None else seconds + GRACE_S)
-        except CancelledError:
-            raise _Gone(Status.AWAY, "this door to the service was closed") from None
-        except TookTooLong:
-            future.cancel()
-            raise _Gone(Status.EXPIRED, f"the service did not answer within {seconds:g} s") from None
-
-    def _end_loop(self) -> None:
-        asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-
-class _Gone(ServiceError):
-    def __init__(self, status: Status, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-async def _awaited(thing: Awaitable[T]) -> T:
-    return await thing
-
-
-async def _cancel_others() -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
+        return Ask(verb, tuple(contents), caller=self.caller, deadline=seconds, **further)

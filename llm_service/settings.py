@@ -23,7 +23,7 @@ from llm_service.errors import UsageError
 from llm_service.pipeline.batcher import BatchConfig
 from llm_service.pipeline.limits import LimitsConfig
 from llm_service.pipeline.retry import RetryConfig
-from llm_service.server.config import ServerConfig
+from llm_service.server.guard import ServerConfig
 
 
 class LLMConfig(Part):
@@ -88,11 +88,7 @@ class LLMConfig(Part):
 
 
 def parse(words: list[str], file: str | None = None) -> LLMConfig:
-    """`key=value` words over a YAML file over the defaults.
-
-    Raises:
-        UsageError: with one sentence.
-    """
+    """`key=value` words over a YAML file over the defaults. Raises UsageError with one sentence."""
     tree: dict[str, Any] = _read(file) if file else {}
     for word in words:
         key, equals, text = word.removeprefix("llm.").partition("=")

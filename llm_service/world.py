@@ -76,11 +76,7 @@ NOWHERE = World(name="", about="", actions=[])
 
 
 def load(path: str | Path) -> World:
-    """Read the JSON that a world published.
-
-    Raises:
-        UsageError: it is not there, or is not such a file.
-    """
+    """Read the JSON that a world published. Raises UsageError if it is not there, or is not such a file."""
     try:
         return World(**json.loads(Path(path).read_text(encoding="utf-8")))
     except OSError as error:

@@ -48,7 +48,6 @@ def deploy(
 
     Args:
         model: as it was fitted; it is put into its state for acting.
-        house: where they are.
         tokens: token ids of P texts.
         target: [P, 2], where each should end, world units.
         start: [P, 3], x, y in world units and heading in radians.
@@ -75,38 +74,27 @@ def deploy(
         )
     if memory_gb <= 0:
         raise UsageError(f"memory_gb is how much may be taken, above 0: got {memory_gb}")
-    if strategy == "argmax" and trials > 1:  # nothing is drawn: all trials are the same
-        options: dict[str, Any] = {"stride": stride, "memory_gb": memory_gb, "odometry": odometry}
-        once = deploy(model, house, tokens, target, start, 1, length, strategy=strategy, **options)
-        return {name: np.repeat(found, trials, 1) for name, found in once.items()}
+    alike = trials if strategy == "argmax" else 1  # trials of which nothing is drawn: they are played once
+    trials //= alike
     model.eval()
     steps = -(-length // stride)
-    config, texts = model.config, [len(text) for text in tokens]
-    columns = max(texts, default=0) + steps * model.tokens_per_step
+    config, lengths = model.config, [len(text) for text in tokens]
+    columns = max(lengths, default=0) + steps * model.tokens_per_step
     bytes_each = 2 * config.layers * config.width * columns * (2 if model.in_half else 4)
     at_once = max(1, int(memory_gb * 1e9 / bytes_each / trials))  # prompts
     pose = np.empty((len(tokens), trials, length, 3), np.float32)
     action = np.empty((len(tokens), trials, length, 2), np.float32)
-    order = np.argsort(texts, kind="stable")  # prompts of a batch have about the same length: nothing is kept in vain
+    order = np.argsort(lengths, kind="stable")  # prompts of a batch have about the same length: nothing is kept in vain
     with model.arithmetic():  # around all, so that weights are converted once
         for begin in range(0, len(tokens), at_once):
             own = order[begin : begin + at_once]
             uniform = [np.random.default_rng([seed, p, r]).random((steps, 2)) for p in own for r in range(trials)]
-            drive = _drive(
-                model,
-                house,
-                [tokens[p] for p in own],
-                np.repeat(target[own], trials, 0),
-                np.repeat(start[own], trials, 0),
-                length,
-                stride,
-                choice,
-                np.stack(uniform),
-                odometry,
-            )
+            texts = [tokens[p] for p in own]
+            targets, starts = np.repeat(target[own], trials, 0), np.repeat(start[own], trials, 0)
+            drive = _drive(model, house, texts, targets, starts, length, stride, choice, np.stack(uniform), odometry)
             for found, all_of_them in zip(drive, (pose, action), strict=True):
                 all_of_them[own] = found.reshape(len(own), trials, length, -1)
-    return {"pose": pose, "action": action}
+    return {"pose": np.repeat(pose, alike, 1), "action": np.repeat(action, alike, 1)}
 
 
 def _drive(

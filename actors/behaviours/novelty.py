@@ -30,12 +30,7 @@ class PlayerSetup:
 
 
 class NoveltyPlayer:
-    """A role.
-
-    Args:
-        setup: the house.
-        index, incarnation, saved: as every actor is told; a player needs none of them.
-    """
+    """A role. `index`, `incarnation` and `saved` are what every actor is told; a player needs none of them."""
 
     def __init__(self, setup: PlayerSetup, index: int = 0, incarnation: int = 0, saved: Any = None) -> None:
         self.house = navigation.load(setup.map or navigation.HOUSE)
@@ -49,7 +44,6 @@ class NoveltyPlayer:
         return {"pid": os.getpid()}
 
     def heartbeat(self) -> dict[str, Any]:
-        """A sign of life."""
         return {"phase": self._phase, "pid": os.getpid()}
 
     def numbers(self) -> dict[str, float]:

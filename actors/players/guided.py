@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from actors.players import LogitsPlayer, Player
-from actors.sampling import Step
+from actors.players import LogitsPlayer, Player, Step
 from envs.api import DenseEnv, Observation
 
 if TYPE_CHECKING:

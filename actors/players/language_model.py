@@ -38,9 +38,7 @@ class LanguagePlayer(Player):
     """Acts by a language model's scores of the action names, in each env until its first episode is over. It draws its
     numbers itself, by the first seed.
 
-    Args:
-        door: to the service.
-        patience_s: how long it asks again while the model is away or overrun; seconds.
+    patience_s: how long it asks again while the model is away or overrun; seconds.
     """
 
     def __init__(self, door: Door, patience_s: float = 0.0) -> None:

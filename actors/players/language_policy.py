@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from actors.players import LogitsPlayer
-from actors.sampling import Step
+from actors.players import LogitsPlayer, Step
 from envs.api import DenseEnv, Observation
 from learner.models.config import LANGUAGE_MODEL
 from learner.models.language.prompter import Asked, Prompter

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from actors.players import LogitsPlayer
-from actors.sampling import Step
+from actors.players import LogitsPlayer, Step
 from envs.api import EnvSpec, Observation
 from learner.models.config import PolicyConfig, visible
 

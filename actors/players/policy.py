@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from actors.players import LogitsPlayer
-from actors.sampling import Step
+from actors.players import LogitsPlayer, Step
 from envs.api import DenseEnv, Observation
 from learner.group import Weights, build_policy, set_weights
 from learner.models.policy import Policy

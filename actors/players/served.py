@@ -16,12 +16,7 @@ if TYPE_CHECKING:
 
 
 class ServedModel:
-    """The policy server's model.
-
-    Args:
-        config, spec: of the policy.
-        call: `PolicyServer.answer`, wherever that is.
-    """
+    """The policy server's model; `call` is `PolicyServer.answer`, wherever that is."""
 
     def __init__(self, config: PolicyConfig, spec: EnvSpec, call: Callable[..., Any]) -> None:
         from learner.models.language.language_model import inspect

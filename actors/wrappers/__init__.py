@@ -42,7 +42,6 @@ class Setting:
 
 
 def module(name: str) -> Any:
-    """The module of a wrapper."""
     return importlib.import_module(f"{__name__}.{name}")
 
 

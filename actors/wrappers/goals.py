@@ -83,8 +83,6 @@ class Goals(Wrapper):
     """Goals of the running episodes: the field `goals`, the reward column `goal`, `llm_status`, `Episodes.away`.
 
     Args:
-        config: how goals are had and paid.
-        env: the worlds.
         connect: makes the language model's suggestions, for sources that ask it; called once, by `begin` or `restore`.
         when_away: what to do while an answer is not there.
 

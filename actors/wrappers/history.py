@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from actors.wrappers import Setting
 from envs.api import DenseEnv, Observation, Transition, Wrapper
 from learner.config import Configuration
-from learner.history import CANDIDATES, FIELD, remembered, remembers
-from learner.models.config import PolicyConfig
+from learner.models.config import CANDIDATES, HISTORY, PolicyConfig, remembered, remembers
 
 Config = PolicyConfig  # what is told is a matter of the policy's prompt
 after = ("goals", "task")  # their fields come first in what a policy sees
@@ -67,7 +66,7 @@ class History(Wrapper):
         told = np.concatenate([self.told, self._seen, done[:, None]], 1)[:, self._width :]
         ended = transition.final_index
         if len(ended):
-            transition.final_obs[FIELD] = told[ended]
+            transition.final_obs[HISTORY] = told[ended]
             told[ended] = self._empty
         self.told = told
         transition.obs = self._observed(transition.obs)
@@ -77,7 +76,7 @@ class History(Wrapper):
         """Add the field to an observation of all envs: the one that the next action follows."""
         self._seen = np.stack([obs[name] for name in self._observation], 1)
         self._offered = obs.get(CANDIDATES)
-        return obs | {FIELD: self.told}
+        return obs | {HISTORY: self.told}
 
     def state(self) -> dict[str, NDArray[Any]]:
         ids, first, rows = np.unique(self.told, return_index=True, return_inverse=True)

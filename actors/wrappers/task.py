@@ -37,11 +37,7 @@ def make(config: GoalsConfig, env: DenseEnv, setting: Setting) -> TaskGoal:
 
 
 class TaskGoal(Wrapper):
-    """Tells the mission as the only goal.
-
-    Args:
-        size: K, places of the field.
-    """
+    """Tells the mission as the only goal, in a field of `size` places K."""
 
     def __init__(self, env: DenseEnv, size: int) -> None:
         super().__init__(env)

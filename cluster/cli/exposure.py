@@ -130,10 +130,8 @@ def exposed(addresses: Sequence[Address], found: Sequence[Listener]) -> list[Exp
 
     def first(item: tuple[Listener, list[Address]]) -> Exposed | None:
         listener, where = item
-        for address in where:
-            if answer := ask(address, listener.port):
-                return Exposed(listener, address, answer)
-        return None
+        answers = ((address, ask(address, listener.port)) for address in where)
+        return next((Exposed(listener, address, answer) for address, answer in answers if answer), None)
 
     with ThreadPoolExecutor(16) as pool:
         return [one for one in pool.map(first, calls.items()) if one]
@@ -168,7 +166,7 @@ def ask(address: Address, port: int) -> Answer | None:
 def _sockets() -> Iterator[tuple[str, tuple[int, str, Literal["run", "job", ""]]]]:
     """The inode of each socket of a process of ours, with its process."""
     for place in PROC.iterdir():
-        if place.name.isdigit() and (kind := _kind(place)) and _uid(place) == os.getuid():
+        if place.name.isdigit() and (kind := _kind(place)) and _status(place, "Uid") == str(os.getuid()):
             with contextlib.suppress(*GONE):
                 for link in (place / "fd").iterdir():
                     with contextlib.suppress(*GONE):
@@ -197,10 +195,6 @@ def _of(place: Path) -> Literal["run", "job", ""]:
     return ""
 
 
-def _uid(place: Path) -> int:
-    return int(_status(place, "Uid") or -1)
-
-
 def _status(place: Path, name: str) -> str:
     """The first word of a line of a process's status; empty once it has ended."""
     found = re.search(rf"^{name}:\s+(\d+)", _read(place / "status").decode(errors="replace"), re.MULTILINE)
@@ -225,11 +219,7 @@ def _host(text: str) -> Address:
 
 
 def _said(address: Address, port: int, words: bytes, enough: int) -> bytes:
-    """What a port replies, called from the address that it is called at, until that is `enough` bytes.
-
-    Raises:
-        OSError: nobody takes the call.
-    """
+    """What a port replies to a call from its own address, `enough` bytes of it; an `OSError` if nobody takes it."""
     host = str(address)
     with socket.create_connection((host, port), timeout=TIMEOUT_S, source_address=(host, 0)) as line:
         reply = b""

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -50,22 +48,6 @@ def label_file(
     raise typer.Exit(label(task, inputs, outputs, words or [], folder, dry_run))
 
 
-@dataclass
-class _Cost:
-    calls: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    dollars: float = 0.0
-    malformed: int = 0
-
-    def add(self, line: dict[str, Any]) -> None:
-        self.calls += 1
-        self.prompt_tokens += line["prompt_tokens"]
-        self.completion_tokens += line["completion_tokens"]
-        self.dollars += line["dollars"]
-        self.malformed += bool(line["error"])
-
-
 def print_cost(folder: Path) -> None:
     """What was paid for in a folder, by model and task, and what may have been spent beside it.
 
@@ -78,27 +60,22 @@ def print_cost(folder: Path) -> None:
     path = inside / "journal.jsonl"
     if not path.exists():
         raise UsageError(f"{folder} has no {path.name}: no language model was asked there")
-    costs: dict[tuple[str, str], _Cost] = defaultdict(_Cost)
+    costs: dict[tuple[str, str], Sequence[float]] = {}  # as the columns of the table
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if line.endswith(b"\n"):  # the last one may still be being written
                 record = journal.parse(line, path, number)
-                costs[record["model"], record["task"] or f"({record['verb']})"].add(record)
+                key = record["model"], record["task"] or f"({record['verb']})"
+                tokens = record["prompt_tokens"], record["completion_tokens"]
+                one = (1, *tokens, record["dollars"], bool(record["error"]))
+                costs[key] = [a + b for a, b in zip(costs.get(key, (0, 0, 0, 0.0, 0)), one, strict=True)]
     table = Table(title=f"language model calls of {folder.name}", title_justify="left")
     for heading in ("model", "task"):
         table.add_column(heading, overflow="fold")
     for heading in ("calls", "prompt tokens", "reply tokens", "dollars", "bad form"):
         table.add_column(heading, justify="right")
-    for (model, task), cost in sorted(costs.items()):
-        table.add_row(
-            model,
-            task,
-            f"{cost.calls:,}",
-            f"{cost.prompt_tokens:,}",
-            f"{cost.completion_tokens:,}",
-            f"{cost.dollars:.4f}",
-            f"{cost.malformed:,}",
-        )
+    for (model, task), (calls, prompt, reply, dollars, malformed) in sorted(costs.items()):
+        table.add_row(model, task, f"{calls:,}", f"{prompt:,}", f"{reply:,}", f"{dollars:.4f}", f"{malformed:,}")
     console = Console(highlight=False)
     console.print(table)
     spent = ledger.read(inside / "ledger.jsonl")
@@ -109,14 +86,10 @@ def print_cost(folder: Path) -> None:
 def label(task: str, inputs: Path, outputs: Path, words: Sequence[str], folder: Path, dry_run: bool) -> int:
     """Answer a task for every line of a file. Returns the exit code: 0 done, 1 some items failed, 4 budget exhausted.
 
-    Args:
-        inputs: JSON lines, each the inputs of one item.
-        outputs: JSON lines in the same order: {"status", "value", "reason"}; complete or absent.
-        words: configuration, as `llm=openai llm.model=...`.
-        folder: of journal, ledger and queue: the same folder continues.
-
-    Raises:
-        UsageError: before any call.
+    inputs: JSON lines, each the inputs of one item.
+    outputs: JSON lines in the same order: {"status", "value", "reason"}; complete or absent.
+    words: configuration, as `llm=openai llm.model=...`. What is wrong with it is a `UsageError` before any call.
+    folder: of journal, ledger and queue: the same folder continues.
     """
     from cluster.config.tree import compose
     from llm_service import tasks
@@ -138,11 +111,7 @@ def label(task: str, inputs: Path, outputs: Path, words: Sequence[str], folder: 
 
 
 def _objects(path: Path) -> list[dict[str, Any]]:
-    """The JSON objects of a file, one for each line.
-
-    Raises:
-        UsageError: it cannot be read, or a line is something else.
-    """
+    """The JSON objects of a file, one a line; a `UsageError` if it cannot be read, or a line is something else."""
     objects: list[dict[str, Any]] = []
     number = 0
     try:
@@ -171,10 +140,8 @@ async def _label(llm: Any, task: str, contents: tuple[str, ...], outputs: Path, 
     try:
         asks = [Ask("generate", contents[i : i + CHUNK], task) for i in range(0, len(contents), CHUNK)]
         estimates = [await service.estimate(ask) for ask in asks]
-        calls, prompt, completion = (
-            sum(getattr(e, name) for e in estimates) for name in ("calls", "prompt_tokens", "completion_tokens")
-        )
-        dollars = sum(e.dollars for e in estimates)
+        counted = ("calls", "prompt_tokens", "completion_tokens", "dollars")
+        calls, prompt, completion, dollars = (sum(getattr(e, name) for e in estimates) for name in counted)
         print(
             f"{len(contents):,} items, {calls:,} calls to {service.backend.model}: at most {prompt:,} + {completion:,} "
             f"tokens, {dollars:.4f} dollars"

@@ -20,8 +20,7 @@ from cluster.config.tree import Config
 
 def run(config: Config) -> int:
     """Run a new experiment, or have it queued. Returns the exit code."""
-    queue = _queue(config)
-    if queue:
+    if queue := _queue(config):
         return int(queue.submit(config))
     from cluster.run import run as run_here
 
@@ -44,8 +43,7 @@ def resume(path: Path, words: list[str], allow_change: bool) -> int:
 
 def dry_run(config: Config) -> str:
     """What would be started, or handed over."""
-    queue = _queue(config)
-    if queue:
+    if queue := _queue(config):
         return str(queue.render(config))
     from cluster.topology import draw
 

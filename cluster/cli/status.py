@@ -33,11 +33,10 @@ def print_status(runs: Path, name: str | None) -> None:
     table = Table(*heads, box=None, header_style="bold")
     for path in paths:
         status = RunFolder(path).read_status()
-        state = _state(path, status, queued)
         age = time.time() - float(status.get("updated", 0.0))
         table.add_row(
             path.name,
-            state,
+            _state(path, status, queued),
             f"{status.get('env_steps', 0):,}",
             _training(status),
             f"{status.get('actors_alive', 0)}/{status.get('actors', 0)}",
@@ -46,7 +45,6 @@ def print_status(runs: Path, name: str | None) -> None:
         )
     print_whole(console, table)
     if name:
-        status = RunFolder(paths[0]).read_status()
         if launcher := jobs.launcher_of(paths[0]):
             there = queued is not None and paths[0] in queued
             console.print(f"job: {launcher.about(paths[0], there)}", highlight=False, soft_wrap=True)

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -28,8 +28,8 @@ from rich.table import Table
 from cluster.cli.terminal import print_whole
 from cluster.config.members import CRASHED, DONE, STOPPED, Member, plan
 from cluster.config.overrides import ROOT, ConfigError
-from cluster.config.tree import Config
 from cluster.jobs import launcher
+from cluster.runs.folder import write_json
 
 STATES = {0: "done", 1: "crashed", 2: "refused", 3: "stopped", 4: "budget spent", 5: "interrupted"}
 SEVERITY = [0, 3, 5, 4, 2, 1]  # of exit codes, mildest first
@@ -41,7 +41,8 @@ def sweep(words: list[str], jobs: int | None = None, dry_run: bool = False) -> i
     jobs: members that run at once; None is one on this machine, and all of an array.
     """
     config, fixed, members = plan(words)
-    array = _array(config, fixed, members, jobs or 0)
+    as_array = getattr(launcher(config.cluster.name), "array", None)  # all members as one job
+    array = as_array(config, fixed, members, jobs or 0) if as_array else None
     console = Console(highlight=False)
     runs, name = Path(config.run.folder), config.run.name
     if dry_run:
@@ -50,26 +51,16 @@ def sweep(words: list[str], jobs: int | None = None, dry_run: bool = False) -> i
         if array:
             print(array.script(members))
         return 0
+    here, queued = Sweep(runs / name, fixed, members, console), 0
     if array:
         queued = array.submit(console)
-        Sweep(runs, name, fixed, members, console).save()
-        _print_results(console, runs, members)
-        return _worst(members) if not queued else DONE
-    with _locked(runs / name):
-        Sweep(runs, name, fixed, members, console).run(jobs or 1)
+        here.save()
+    else:
+        with _locked(runs / name):
+            here.run(jobs or 1)
     _print_results(console, runs, members)
-    return _worst(members)
-
-
-def _worst(members: list[Member]) -> int:
     codes = [STOPPED if m.exit_code is None else m.exit_code for m in members]
-    return max(codes, key=SEVERITY.index)
-
-
-def _array(config: Config, fixed: list[str], members: list[Member], at_once: int) -> Any:
-    """The members as one job; None where each begins by itself."""
-    make = getattr(launcher(config.cluster.name), "array", None)
-    return make(config, fixed, members, at_once) if make else None
+    return DONE if queued else max(codes, key=SEVERITY.index)
 
 
 @contextmanager
@@ -83,21 +74,20 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
+@dataclass
 class Sweep:
     """Members at work. A signal stops the running ones, resumable, and starts no more."""
 
-    def __init__(self, runs: Path, name: str, fixed: list[str], members: list[Member], console: Console) -> None:
-        self.runs = runs
-        self.folder = runs / name
-        self.fixed = fixed
-        self.members = members
-        self.console = console
-        self.at_work: dict[str, tuple[Member, subprocess.Popen[bytes], float]] = {}
-        self.stopping = False
+    folder: Path
+    fixed: list[str]
+    members: list[Member]
+    console: Console
+    at_work: dict[str, tuple[Member, subprocess.Popen[bytes], float]] = field(default_factory=dict)
+    stopping: bool = False
 
     def run(self, jobs: int) -> None:
         """Returns when every member has ended, or was not begun because of a signal."""
-        waiting = [m for m in self.members if not (m.exit_code == DONE and (self.runs / m.name).exists())]
+        waiting = [m for m in self.members if not (m.exit_code == DONE and (self.folder.parent / m.name).exists())]
         skipped = len(self.members) - len(waiting)
         if skipped:
             self.console.print(f"[dim]{skipped} of {len(self.members)} members are done already[/]")
@@ -114,10 +104,11 @@ class Sweep:
                 signal.signal(number, handler)
 
     def _start(self, member: Member) -> None:
-        begun = (self.runs / member.name / "config.yaml").exists()
+        run = self.folder.parent / member.name
+        begun = (run / "config.yaml").exists()
         command = [sys.executable, str(ROOT / "launch.py")]
         if begun:
-            command += ["resume", str(self.runs / member.name)]
+            command += ["resume", str(run)]
         else:
             command += ["run", *self.fixed, *member.words, f"run.name={member.name}"]
         member.exit_code = None
@@ -150,9 +141,7 @@ class Sweep:
     def save(self) -> None:
         """Write sweep.json."""
         tree = {"name": self.folder.name, "words": self.fixed, "members": [asdict(m) for m in self.members]}
-        temporary = self.folder / ".sweep.json"
-        temporary.write_text(json.dumps(tree, indent=1))
-        temporary.replace(self.folder / "sweep.json")
+        write_json(self.folder / "sweep.json", tree)
 
 
 def _state(member: Member) -> str:
@@ -167,11 +156,8 @@ def _print_results(console: Console, runs: Path, members: list[Member]) -> None:
     scores = {str(results.get("score") or "") for results in found if results}
     several = len(scores) > 1
     score = "" if several or not scores else scores.pop()
-    heads = [
-        "result" if several else score or "success",
-        "95 % interval",
-        *(["return"] if not (score or several) else []),
-    ]
+    heads = ["result" if several else score or "success", "95 % interval"]
+    heads += [] if score or several else ["return"]
     table = Table(box=None, header_style="bold", pad_edge=False)
     for heading in ("#", *(key.rpartition(".")[2] for key in keys), "state", *heads, "s"):
         table.add_column(heading, justify="left" if heading == "state" else "right")

@@ -23,23 +23,31 @@ from cluster.roles.checkout import refuse_foreign_packages
 from llm_service.errors import UsageError
 
 T = TypeVar("T")
-COPY = "python launch.py run experiment=toy"
-"""One line that works on any machine, without network or key."""
 
 
 def print_overview(commands: Iterable[Any], groups: Mapping[str, Iterable[Any]]) -> None:
     """The help of `python launch.py`: verbs (typer's commands, alone or in groups), methods, envs, experiments."""
     console = Console(highlight=False)
     console.print("[bold]Cairn[/]: language-guided reinforcement learning on Ray and PyTorch\n")
-    console.print(f"Try   [bold green]{COPY}[/]\n")
+    console.print("Try   [bold green]python launch.py run experiment=toy[/]\n")  # works without network or key
     verbs = [(c.name or c.callback.__name__, c.callback.__doc__) for c in commands]
     verbs += [(f"{g} {c.name or c.callback.__name__}", c.callback.__doc__) for g, cs in groups.items() for c in cs]
-    _section(console, "Verbs", "python launch.py VERB --help explains one", verbs)
-    _section(console, "Methods", "method=NAME", options("method").items())
-    _section(console, "Envs", "env=FAMILY/NAME; all of them: python launch.py run --list-envs", _families())
-    _section(console, "Experiments", "experiment=NAME", options("experiment").items())
-    _section(console, "Language models", "llm=NAME, for methods that ask one", options("llm").items())
-    _section(console, "Clusters", "cluster=NAME", options("cluster").items())
+    sections: tuple[tuple[str, str, Iterable[tuple[str, str]]], ...] = (
+        ("Verbs", "python launch.py VERB --help explains one", verbs),
+        ("Methods", "method=NAME", options("method").items()),
+        ("Envs", "env=FAMILY/NAME; all of them: python launch.py run --list-envs", _families()),
+        ("Experiments", "experiment=NAME", options("experiment").items()),
+        ("Language models", "llm=NAME, for methods that ask one", options("llm").items()),
+        ("Clusters", "cluster=NAME", options("cluster").items()),
+    )
+    for title, hint, rows in sections:
+        console.print(f"[bold]{title}[/]  [dim]{hint}[/]")
+        table = Table.grid(padding=(0, 2))
+        table.add_column(style="cyan", no_wrap=True, min_width=16)
+        table.add_column()
+        for name, text in rows:
+            table.add_row(name, text.strip().rstrip("."))
+        console.print(Padding(table, (0, 0, 1, 2), expand=False))
     console.print("Any value is KEY=VALUE, as in [bold]actors.n=8[/]; [bold]run --cfg[/] prints every key.")
 
 
@@ -51,16 +59,6 @@ def _families() -> Iterable[tuple[str, str]]:
         names = registry.family(family).names()
         some = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
         yield family, f"{described.get(family, '')}\n[dim]{len(names)}: {some}[/]"
-
-
-def _section(console: Console, title: str, hint: str, rows: Iterable[tuple[str, str]]) -> None:
-    console.print(f"[bold]{title}[/]  [dim]{hint}[/]")
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="cyan", no_wrap=True, min_width=16)
-    table.add_column()
-    for name, text in rows:
-        table.add_row(name, text.strip().rstrip("."))
-    console.print(Padding(table, (0, 0, 1, 2), expand=False))
 
 
 def print_tree(text: str) -> None:

@@ -19,15 +19,11 @@ UNCHANGED = "unchanged"
 
 @dataclass(frozen=True)
 class Case:
-    """A change of a run's configuration.
-
-    words: as `launch.py run` takes them.
-    about: what is other, for people.
-    """
+    """A change of a run's configuration."""
 
     name: str
-    words: tuple[str, ...]
-    about: str
+    words: tuple[str, ...]  # as `launch.py run` takes them
+    about: str  # what is other, for people
 
 
 _ABOUT = {

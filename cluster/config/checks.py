@@ -145,11 +145,7 @@ def _rejected(kind: str, message: str, context: Mapping[str, Any], value: Any) -
 
 
 def assert_bounded(config: Part) -> None:
-    """Refuse what no cluster takes. Of this machine, `cluster.config.limits` says more.
-
-    Raises:
-        ConfigError: a number is beyond `MOST`.
-    """
+    """Raise `ConfigError` for a number beyond `MOST`. Of this machine, `cluster.config.limits` says more."""
     for key, most in MOST.items():
         if number(config, key) > most:
             raise ConfigError(f"{key}: must be at most {most}, got {number(config, key)}")
@@ -164,11 +160,7 @@ def number(config: Part, key: str) -> int:
 
 
 def assert_minibatch(config: Configuration, origins: Mapping[str, str]) -> None:
-    """Refuse a minibatch from the command line that is larger than the batch which it should divide.
-
-    Raises:
-        ConfigError: it is; the sentence says the largest that has effect.
-    """
+    """Raise `ConfigError` for a minibatch of the command line beyond the batch: it says the largest that has effect."""
     actors, learner = config.actors, config.learner
     if origins.get("learner.minibatch") != COMMAND_LINE or not trains(config):
         return

@@ -3,8 +3,8 @@
     configuration ── needed() ──> bytes that the run cannot do without ──┐
                      machine ── available() ──> bytes that are left ─────┴──> one sentence, or the run begins
 
-Estimates are floors: only what is certain counts, so that what is refused could not have run. Jobs (`cluster=slurm`,
-`kubernetes`) run on other machines, whose memory is not known here: for them plain bounds stand alone.
+Estimates are floors: only what is certain counts, so that what is refused could not have run. For jobs, on other
+machines, plain bounds stand alone.
 """
 
 from __future__ import annotations
@@ -49,13 +49,10 @@ SIZES = {  # keys that size memory, and of what
 
 
 def assert_fits(config: Config, room: float | None = None, kinds: Collection[str] | None = None) -> None:
-    """Refuse what this machine has no memory for. The memory of clusters elsewhere is not judged.
+    """Refuse what this machine has no memory for: a `ConfigError` names the key that weighs most, and what of it fits.
 
     room: bytes; None asks the machine.
     kinds: of the stages that are to run; None: all that the configuration selects.
-
-    Raises:
-        ConfigError: the run needs more. The sentence names the key that weighs most, and what of it fits.
     """
     if config.cluster.name not in ACTOR:
         return

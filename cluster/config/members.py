@@ -29,15 +29,10 @@ class Member:
 
 
 def expand(words: list[str]) -> tuple[list[str], list[list[str]]]:
-    """Words -> those with one value, and the combinations of those with several.
-
-    Raises:
-        ConfigError: a word cannot be read, or lists nothing.
-    """
+    """Words -> those with one value, combinations of the others. `ConfigError`: one is unreadable, or lists nothing."""
     fixed, axes = [], []
     for word in words:
-        values = _values(word)
-        if values is None:
+        if (values := _values(word)) is None:
             fixed.append(word)
         else:
             key = word.partition("=")[0]

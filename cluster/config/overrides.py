@@ -96,11 +96,7 @@ def options(group: str) -> dict[str, str]:
 
 
 def parse(word: str) -> Any:
-    """One word in Hydra's grammar -> Hydra's `Override`.
-
-    Raises:
-        ConfigError: it is not `key=value`.
-    """
+    """One word in Hydra's grammar -> Hydra's `Override`; a `ConfigError` if it is not `key=value`."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.core.override_parser.types import OverrideType
     from hydra.errors import HydraException
@@ -132,11 +128,9 @@ def _unreadable(word: str) -> str:
 
 
 def layers(words: list[str], only_chosen: bool = False) -> list[Layer]:
-    """Every layer that the words ask for, the weakest first.
+    """Every layer that the words ask for, `group=name` and `key=value`, the weakest first.
 
-    Args:
-        words: `group=name` and `key=value`.
-        only_chosen: leave out the groups that no word chooses (the rest is known from a saved configuration).
+    only_chosen: leave out the groups that no word chooses (the rest is known from a saved configuration).
 
     Raises:
         ConfigError: a word cannot be read, a group has no such option, a file is not a configuration.

@@ -1,5 +1,4 @@
-"""Sections of the configuration that are no other part's: where a run lives, its world, its learners, and where its
-roles are."""
+"""Sections of the configuration that are no other part's: where a run lives, its world, learners, and cluster."""
 
 from __future__ import annotations
 

@@ -47,10 +47,9 @@ from envs.config import Part
 from learner import algorithms, methods, potentials, rewards
 from learner.files import Attempt, replace_file
 from learner.goals import check_goals
-from learner.history import FIELD as HISTORY
 from learner.intrinsic import check_intrinsic
 from learner.models import networks
-from learner.models.config import LANGUAGE_MODEL, PolicyConfig, visible
+from learner.models.config import HISTORY, LANGUAGE_MODEL, PolicyConfig, visible
 from learner.models.language.llm_policy import check_language_policy
 from learner.models.language.prompt import check_prompt
 from learner.parts import CollectConfig, GeneraliseConfig, GuideConfig
@@ -58,23 +57,6 @@ from learner.potentials import ShapingConfig
 from learner.rewards import NONE, IntrinsicConfig
 from llm_service.errors import UsageError
 from llm_service.settings import LLMConfig
-
-__all__ = [
-    "Config",
-    "ConfigError",
-    "UsageError",
-    "alters_meaning",
-    "artifact",
-    "compose",
-    "difference",
-    "explain",
-    "load",
-    "method_module",
-    "named",
-    "render",
-    "save",
-    "update",
-]
 
 
 def method_module(name: str) -> Any:
@@ -148,19 +130,14 @@ class Config(Part):
 
 
 def compose(words: list[str]) -> Config:
-    """The configuration that `group=name` and `key=value` words ask for.
-
-    Raises:
-        ConfigError: with one sentence.
-    """
+    """The configuration that `group=name` and `key=value` words ask for; else a `ConfigError` with one sentence."""
     return explain(words)[0]
 
 
 def explain(words: list[str]) -> tuple[Config, dict[str, str]]:
     """`compose`, and the source of each value that is not a default: dotted key -> a file, or `command line`."""
     config, origins = _merge({}, layers(words))
-    _check(config)
-    assert_minibatch(config, origins)
+    _check(config, origins)
     artifact(config, "from", config.from_)
     artifact(config, "method.guide.policy", config.method.part(GuideConfig).policy)
     return config, origins
@@ -173,17 +150,12 @@ def update(config: Config, words: list[str]) -> Config:
         ConfigError: with one sentence.
     """
     changed, origins = _merge(flatten(config.model_dump()), layers(words, only_chosen=True))
-    _check(changed)
-    assert_minibatch(changed, origins)
+    _check(changed, origins)
     return changed
 
 
 def artifact(config: Config, key: str, name: str) -> Path | None:
-    """The folder or file that `key` names by `run:NAME/stage` or a path; None if it names none.
-
-    Raises:
-        ConfigError: it does not exist.
-    """
+    """What `key` names by `run:NAME/stage` or a path, None for nothing; a `ConfigError` if it does not exist."""
     if not name:
         return None
     run, slash, stage = name.removeprefix("run:").partition("/")
@@ -197,7 +169,7 @@ def artifact(config: Config, key: str, name: str) -> Path | None:
     return path
 
 
-def _check(config: Config) -> None:
+def _check(config: Config, origins: Mapping[str, str]) -> None:
     """Do policy and method work on this env, and does the method have these stages?"""
     _known("policy.network", config.policy.network, [*networks.names(), LANGUAGE_MODEL])
     _known("learner.algorithm", config.learner.algorithm, algorithms.names())
@@ -228,7 +200,7 @@ def _check(config: Config) -> None:
         raise ConfigError(f"env.id: {unknown.args[0]}") from None
     except ValueError as reason:
         raise ConfigError(f"impossible combination: {reason}") from None
-    if config.cluster.name in JOBS:  # the memory of other machines is not known here
+    if config.cluster.name in JOBS:
         assert_bounded(config)
     actors, learner = config.actors, config.learner
     if actors.n % learner.n or learner.chunks % learner.n:
@@ -246,6 +218,7 @@ def _check(config: Config) -> None:
         _known(f"stages of method {name}", stage, [s.name for s in methods.every_stage(config)])
     for case in method.part(GeneraliseConfig).cases:
         _known("method.generalise.cases", case, list(CASES))
+    assert_minibatch(config, origins)
 
 
 def _known(key: str, name: str, known: list[str]) -> None:
@@ -337,20 +310,12 @@ def named(config: Config, now: datetime | None = None) -> Config:
 
 
 def save(config: Config, path: Path, attempt: Attempt | None = None) -> None:
-    """Write the whole tree as YAML, in an attempt's name: complete or absent.
-
-    Raises:
-        Superseded: a newer attempt has begun.
-    """
+    """Write the whole tree as YAML, complete or absent. `Superseded`: an attempt newer than this one has begun."""
     replace_file(path, yaml.safe_dump(config.model_dump(), sort_keys=False).encode(), attempt)
 
 
 def load(path: Path) -> Config:
-    """Read what `save` wrote; keys that are newer than the file take their defaults.
-
-    Raises:
-        ConfigError: there is no such file, or it is not a configuration.
-    """
+    """Read what `save` wrote, or raise `ConfigError`; keys that are newer than the file take their defaults."""
     try:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from cluster.config.checks import JOBS
 from cluster.config.overrides import COMMAND_LINE, flatten, layers
 from cluster.topology import asks_a_language_model, learns
 from learner import algorithms
@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 OF_ALGORITHM = "with method={method.name} and learner.algorithm={learner.algorithm}"
 Rule = tuple[str, Callable[["Config"], bool], str]
 
-
-def _learns_by(name: str, config: Config) -> bool:
-    return config.learner.algorithm == name
-
-
 FOREIGN: tuple[Rule, ...] = (  # keys of what a run has not: what reads them, and why it is not there; {key} is a value
     (r"cluster\.slurm\..+", lambda c: c.cluster.name == "slurm", "with cluster={cluster.name}"),
     (r"cluster\.kubernetes\..+", lambda c: c.cluster.name == "kubernetes", "with cluster={cluster.name}"),
@@ -42,11 +37,14 @@ FOREIGN: tuple[Rule, ...] = (  # keys of what a run has not: what reads them, an
         trains,
         "with method={method.name} and no stage that trains",
     ),
-    *((rf"learner\.{name}\..+", partial(_learns_by, name), OF_ALGORITHM) for name in algorithms.parts()),
+    *(
+        (rf"learner\.{name}\..+", lambda c, name=name: c.learner.algorithm == name, OF_ALGORITHM)
+        for name in algorithms.parts()
+    ),
     (r"learner\.(threads|timeout_s)", lambda c: learns(c) or _does(c, "imitate"), "with method={method.name}"),
     (
         r"llm\..+",
-        lambda c: asks_a_language_model(c) or _queued(c),
+        lambda c: asks_a_language_model(c) or c.cluster.name in JOBS,  # a job may serve it to other runs
         "with method={method.name}, which asks no language model",
     ),
     (
@@ -92,23 +90,18 @@ def foreign(config: Config, key: str) -> bool:
     return any(re.fullmatch(pattern, key) and not reads(config) for pattern, reads, _ in FOREIGN)
 
 
-def lines(config: Config, keys: Iterable[str]) -> list[str]:
-    """What to say of keys that were given and that nothing reads: one line a reason, empty if all are read."""
-    values: Mapping[str, Any] = flatten(config.model_dump())
+def tell(config: Config, origins: dict[str, str]) -> tuple[Config, dict[str, str]]:
+    """Print on stderr what the command line set and nothing reads, a line a reason. Returns both as they came."""
+    values = flatten(config.model_dump())
     told: dict[str, list[str]] = {}
-    for key in keys:
+    for key in (key for key, origin in origins.items() if origin == COMMAND_LINE):
         for pattern, reads, why in (*FOREIGN, *SWITCHED_OFF):
             if re.fullmatch(pattern, key) and not reads(config):
                 reason = re.sub(r"\{(.+?)\}", lambda found: str(values[found[1]]), why)
                 told.setdefault(reason, []).append(f"{key}={values.get(key)}")
                 break
-    return [f"{', '.join(words)} {'has' if len(words) == 1 else 'have'} no effect {w}" for w, words in told.items()]
-
-
-def tell(config: Config, origins: dict[str, str]) -> tuple[Config, dict[str, str]]:
-    """Print on stderr what `lines` says of the command line. Returns both as they came."""
-    for line in lines(config, (key for key, origin in origins.items() if origin == COMMAND_LINE)):
-        print(f"note: {line}", file=sys.stderr)
+    for reason, words in told.items():
+        print(f"note: {', '.join(words)} {'has' if len(words) == 1 else 'have'} no effect {reason}", file=sys.stderr)
     return config, origins
 
 
@@ -116,11 +109,6 @@ def tell_words(config: Config, words: list[str]) -> None:
     """`tell`, of words that were laid over a saved configuration."""
     if words:
         tell(config, dict.fromkeys(layers(words, only_chosen=True)[-1].values, COMMAND_LINE))
-
-
-def _queued(config: Config) -> bool:
-    """Whether jobs are made of it, which may serve a language model to other runs."""
-    return config.cluster.name in ("slurm", "kubernetes")
 
 
 def _does(config: Config, kind: str) -> bool:

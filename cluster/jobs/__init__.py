@@ -3,8 +3,6 @@
     launch.py run, resume ──> launcher(cluster.name) ──> sbatch, kubectl ──> a job: launch.py
     status, stop, logs ─────> launcher_of(run) ──> what its queue says
 
-slurm         a job a run, an array a sweep        kubernetes    a RayJob a run, with the LLM service beside it
-
 `<name>/launcher.py` publishes
 
     render(config)                    the text that `--dry-run` prints
@@ -27,10 +25,13 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from envs.config import Part
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,24 @@ def launcher_of(path: Path) -> Any:
 
 
 def status(paths: Sequence[Path]) -> dict[Path, Queued]:
-    """Those of the runs that are in a queue, by one question to each.
-
-    Raises:
-        UsageError: a queue does not answer.
-    """
+    """Those of the runs that are in a queue, by one question to each; a `UsageError` if one does not answer."""
     found: dict[Path, Queued] = {}
     for name in names():
         if own := [path for path in paths if (path / f"{name}.json").exists()]:
             found |= launcher(name).status(own)
     return found
+
+
+def assert_form(
+    part: Part, kind: str, names: Sequence[str], form: str, expected: str, optional: Sequence[str] = ()
+) -> None:
+    """Raise `ValueError` unless the texts, or lists of them, at these names of `cluster.<kind>` are as `expected`.
+
+    form: pattern of what is expected.
+    optional: names whose text may be empty.
+    """
+    for name in names:
+        value = getattr(part, name)
+        for text in value if isinstance(value, list) else [value]:
+            if not re.fullmatch(form, text) and (text or name not in optional):
+                raise ValueError(f"cluster.{kind}.{name}: expected {expected}, got {text!r}")

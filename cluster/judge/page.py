@@ -17,11 +17,8 @@ from html import escape
 def page(run: str, rater: str, rubric: Sequence[str], nonce: str) -> str:
     """The HTML.
 
-    Args:
-        run: its name.
-        rater: who rates; "" asks for a name.
-        rubric: what to look at.
-        nonce: of the inline style and script, which the response's policy names.
+    rater: who rates; "" asks for a name. rubric: what to look at.
+    nonce: of the inline style and script, which the response's policy names.
     """
     looked = f"Look at: {', '.join(rubric)}." if rubric else ""
     values = {

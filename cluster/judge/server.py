@@ -5,9 +5,9 @@
             ── POST /TOKEN/undo {rater} ──> the last answer taken back, and shown again
 
 Whoever has the address may rate: it holds a token of 128 bits, drawn at each start. Requests from other pages are
-refused by their `Origin`, names that were made to resolve to this machine by their `Host`. The server keeps nothing in
-memory that counts: killed at any time, it continues with the next start. To rate from another machine forward the port
-(`ssh -L PORT:127.0.0.1:PORT`). Limit: some people at once, on one file system.
+refused by their `Origin`, names that were made to resolve to this machine by their `Host`. Killed at any
+time, it continues with the next start. To rate from another machine forward the port (`ssh -L PORT:127.0.0.1:PORT`).
+Limit: some people at once, on one file system.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from urllib.parse import parse_qs
 from cluster.judge.page import page
 from cluster.report import deployed, house_plan
 from cluster.report.deployed import Deployed
+from cluster.runs.run_data import part
 from learner.behaviours.ratings import RatingError, Ratings, scores, shuffled, waiting
 from llm_service.errors import UsageError
 
-LARGEST = 4096
-"""Bytes of a request's body."""
+LARGEST = 4096  # bytes of a request's body
 HOSTS = ("127.0.0.1", "localhost")
 
 
@@ -45,10 +45,7 @@ class Refused(Exception):
 class Judging:
     """What is rated, and what of it each rater has done.
 
-    Args:
-        found: trials and what was driven.
-        count: how many are rated, the same ones by everybody: first those that the language model judged, too.
-        rubric: what to look at.
+    count: how many are rated, the same ones by everybody: first those that the language model judged, too.
     """
 
     def __init__(self, found: Deployed, count: int) -> None:
@@ -63,7 +60,7 @@ class Judging:
         Raises:
             RatingError: this is no name, or the rater's file is damaged.
         """
-        answers = self._ratings(rater).answers()
+        answers = Ratings(self.found.ratings, rater).answers()
         left = waiting(shuffled(self.items, rater), answers)
         passed = {answer.item for answer in answers} & set(left)
         return {
@@ -85,16 +82,13 @@ class Judging:
             raise RatingError("this trial is not rated here: load the page again")
         if tenths is not None and not (type(tenths) is int and 0 <= tenths <= 10):
             raise RatingError("a score is 0 to 10 tenths, or null for later")
-        self._ratings(rater).give(str(item), None if tenths is None else tenths / 10)
+        Ratings(self.found.ratings, rater).give(str(item), None if tenths is None else tenths / 10)
         return self.state(rater)
 
     def undo(self, rater: str) -> dict[str, Any]:
         """Take the last answer back, and show what it was to."""
-        taken = self._ratings(rater).take_back()
+        taken = Ratings(self.found.ratings, rater).take_back()
         return self.state(rater, taken.score if taken else None)
-
-    def _ratings(self, rater: str) -> Ratings:
-        return Ratings(self.found.ratings, rater)
 
     def _shown(self, item: str) -> dict[str, str]:
         number, scene = self.trial[item], self.found.scene
@@ -153,8 +147,10 @@ class Handler(BaseHTTPRequestHandler):
             return self._send(HTTPStatus.OK, self.judging.state(rater))
         if path.strip("/"):
             raise Refused(HTTPStatus.NOT_FOUND, "there is nothing here")
-        nonce, found = secrets.token_hex(16), self.judging.found
-        self._send(HTTPStatus.OK, page(found.run.name, self.rater, _rubric(found), nonce), nonce)
+        nonce, run = secrets.token_hex(16), self.judging.found.run
+        told = part(run.config, "method", "judge").get("rubric")  # what the language model was told to look at
+        rubric = [str(word) for word in told] if isinstance(told, list) else []
+        self._send(HTTPStatus.OK, page(run.name, self.rater, rubric, nonce), nonce)
 
     def _post(self, path: str, _query: str) -> None:
         if self.headers.get("Origin") != f"http://{self.headers['Host']}":
@@ -210,14 +206,6 @@ class Handler(BaseHTTPRequestHandler):
         """Requests are not logged: their address holds the token."""
 
 
-def _rubric(found: Deployed) -> list[str]:
-    """What the language model was told to look at."""
-    method = found.run.config.get("method")
-    judge = method.get("judge") if isinstance(method, dict) else None
-    rubric = judge.get("rubric") if isinstance(judge, dict) else None
-    return [str(word) for word in rubric] if isinstance(rubric, list) else []
-
-
 def make_server(judging: Judging, rater: str, port: int) -> tuple[ThreadingHTTPServer, str]:
     """The server, bound and not yet serving, and the address that opens it.
 
@@ -234,13 +222,9 @@ def make_server(judging: Judging, rater: str, port: int) -> tuple[ThreadingHTTPS
 
 
 def serve(folder: Path, rater: str, port: int, count: int) -> None:
-    """Serve a run's trials until Ctrl-C.
+    """Serve at most `count` of a run's trials until Ctrl-C.
 
-    Args:
-        folder: of the run.
-        rater: who rates; "" lets the page ask.
-        port: 0 takes a free one.
-        count: the most trials.
+    rater: who rates; "" lets the page ask. port: 0 takes a free one.
 
     Raises:
         UsageError: nothing was deployed there, the name is none, the port is taken, or there is nothing to rate.

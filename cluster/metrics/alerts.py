@@ -33,15 +33,11 @@ class Alert:
     """One rule."""
 
     name: str
-    query: str
-    """True while it returns anything."""
-    wait: str
-    """It must be true for so long."""
+    query: str  # true while it returns anything
+    wait: str  # it must be true for so long
     severity: Literal["critical", "warning"]
-    summary: str
-    """What is wrong, one sentence with the run's name as `{{ $labels.run }}`."""
-    action: str
-    """What to do."""
+    summary: str  # what is wrong, one sentence with the run's name as `{{ $labels.run }}`
+    action: str  # what to do
 
 
 def _by_run(query: str, how: str = "max") -> str:

@@ -3,7 +3,8 @@
     python -m cluster.metrics.dashboard
     table.py: TABLE ────┬──> docker/grafana/dashboards/cairn.json     a row a role, a panel a title
     alerts.py: ALERTS ──┼──> docker/alerts.yaml                       rules of Prometheus
-                        └──> docs/metrics.md                          the tables in it
+                        └──> docs/metrics.md                          the tables in it, between two lines each:
+                                                                      <!-- made: ROLE or alerts --> and <!-- end -->
 
 A test compares these files with what would be made now.
 """
@@ -11,21 +12,20 @@ A test compares these files with what would be made now.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from pathlib import Path
+import re
 from typing import Any
 
 import yaml
 
+from cluster.config.overrides import ROOT
 from cluster.metrics.alerts import ALERTS, series
-from cluster.metrics.documentation import page
 from cluster.metrics.exporting import PREFIX
 from cluster.metrics.table import RAY, TABLE
 from learner.files import replace_file
 from llm_service.metrics import Metric
 
-ROOT = Path(__file__).resolve().parents[2]
 DASHBOARD, RULES, PAGE = "docker/grafana/dashboards/cairn.json", "docker/alerts.yaml", "docs/metrics.md"
+_MADE = re.compile(r"(?ms)^<!-- made: (\w+) -->\n.*?^<!-- end -->\n")
 SCHEMA = 39
 """Of Grafana's dashboards, from release 10.1 on."""
 ROLES = {
@@ -69,7 +69,10 @@ def dashboard() -> dict[str, Any]:
             "id": len(panels) + 1, "type": "row", "title": title, "collapsed": False, "panels": [],
             "gridPos": {"h": 1, "w": 24, "x": 0, "y": top},
         })  # fmt: skip
-        drawn = _drawn(role)
+        drawn: dict[str, list[Metric]] = {}  # by the title of their panel, in the table's order
+        for metric in (*TABLE, *RAY):
+            if metric.role == role and metric.panel:
+                drawn.setdefault(metric.panel, []).append(metric)
         for i, (name, metrics) in enumerate(drawn.items()):
             place = {"h": HEIGHT, "w": WIDTH, "x": i % ACROSS * WIDTH, "y": top + 1 + i // ACROSS * HEIGHT}
             panels.append(_panel(len(panels) + 1, name, metrics, place))
@@ -91,15 +94,6 @@ def dashboard() -> dict[str, Any]:
         "templating": {"list": _variables()},
         "panels": panels,
     }
-
-
-def _drawn(role: str) -> dict[str, list[Metric]]:
-    """Metrics of a role by the title of their panel, in the table's order."""
-    found: dict[str, list[Metric]] = {}
-    for metric in (*TABLE, *RAY):
-        if metric.role == role and metric.panel:
-            found.setdefault(metric.panel, []).append(metric)
-    return found
 
 
 def _variables() -> list[dict[str, Any]]:
@@ -143,9 +137,8 @@ def _panel(number: int, title: str, metrics: list[Metric], place: dict[str, int]
     }
 
 
-def _legends(metrics: Iterable[Metric]) -> list[str]:
+def _legends(metrics: list[Metric]) -> list[str]:
     """What a line is called: what differs between metrics of a panel, the further label, the run, the worker."""
-    metrics = list(metrics)
     words = [metric.name.removesuffix("_total").removesuffix("_seconds").split("_") for metric in metrics]
     same = 0
     while len(words) > 1 and len({tuple(w[: same + 1]) for w in words}) == 1:
@@ -175,6 +168,39 @@ def rules() -> dict[str, Any]:
             ],
         }]
     }  # fmt: skip
+
+
+def page(text: str) -> str:
+    """The page `text` with its tables as they are now; a `ValueError` if a role has no table there."""
+    missing = {metric.role for metric in (*TABLE, *RAY)} | {"alerts"}
+
+    def table(found: re.Match[str]) -> str:
+        missing.discard(found[1])
+        lines = _alerts() if found[1] == "alerts" else _metrics(found[1])
+        return "\n".join([f"<!-- made: {found[1]} -->", *lines, "<!-- end -->", ""])
+
+    made = _MADE.sub(table, text)
+    if missing:
+        raise ValueError(f"docs/metrics.md: there is no place for {', '.join(sorted(missing))}")
+    return made
+
+
+def _metrics(role: str) -> list[str]:
+    lines = ["| name | type | unit | meaning |", "|---|---|---|---|"]
+    for metric in (metric for metric in (*TABLE, *RAY) if metric.role == role):
+        unit = {"time": "seconds since 1970", "share": "0 to 1", "": "-"}.get(metric.unit, metric.unit)
+        label = f" Label `{metric.label}`." if metric.label else ""
+        lines.append(f"| `{metric.name}` | {metric.kind} | {unit} | {metric.help}{label} |")
+    return lines
+
+
+def _alerts() -> list[str]:
+    lines = ["| alert | when | what to do |", "|---|---|---|"]
+    for alert in ALERTS:
+        summary = alert.summary.replace("{{ $labels.run }}", "R")
+        after = "" if alert.wait == "0m" else f", after {alert.wait}"
+        lines.append(f"| `{alert.name}`, {alert.severity}{after} | {summary} | {alert.action} |")
+    return lines
 
 
 def files() -> dict[str, str]:

@@ -78,20 +78,16 @@ class Exporter:
                 self._gauges[metric.name].set(value, own | further)
 
 
-class Shown:
+class Shown(Exporter):
     """A sink of `Metrics`: what it was last told of each key is exported until it is closed."""
 
     def __init__(self, run: str) -> None:
         self._latest: dict[str, Any] = {}
-        self._exporter = Exporter(run, "0", self._latest.copy)
+        super().__init__(run, "0", self._latest.copy)
 
     def __call__(self, row: dict[str, Any]) -> None:
         if row["kind"] != "evaluate":  # its success is of other episodes, and its steps are past
             self._latest.update(row)
-
-    def close(self) -> None:
-        """Export nothing any more."""
-        self._exporter.close()
 
 
 def exporting(cls: type[Any], name: str, run: str) -> type[Any]:

@@ -1,7 +1,7 @@
 """Intervals: how sure a number is. Rates, means, differences, and bands over training seeds.
 
-Every function takes plain numbers or arrays and needs numpy only. A rate is in [0, 1]; `confidence` is the coverage
-that an interval aims at over repetitions, 0.95 unless told.
+Every function takes plain numbers or arrays and needs numpy only. A rate is in [0, 1]; every interval aims at a
+coverage of `CONFIDENCE` over repetitions.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+Array = NDArray[np.float64]
+Curve = tuple[Array, Array]
+CONFIDENCE = 0.95
 FEWEST_FOR_BOOTSTRAP = 5
 """Below this many seeds a percentile bootstrap is far too narrow; the range from lowest to highest is shown instead."""
 
@@ -27,7 +30,7 @@ class Estimate:
     n: int = 0
 
 
-def wilson(successes: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
+def wilson(successes: float, n: int) -> tuple[float, float]:
     """Interval of a rate from `successes` out of `n` trials; (0, 1) when there were none.
 
     The score interval of Wilson (1927), "Probable inference, the law of succession, and statistical inference",
@@ -37,7 +40,7 @@ def wilson(successes: float, n: int, confidence: float = 0.95) -> tuple[float, f
         raise ValueError(f"successes must be in [0, {n}], got {successes}")
     if n == 0:
         return 0.0, 1.0
-    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
     rate = successes / n
     centre = rate + z * z / (2 * n)
     half = z * np.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
@@ -48,31 +51,27 @@ def wilson(successes: float, n: int, confidence: float = 0.95) -> tuple[float, f
     return low, high
 
 
-def bootstrap_mean(
-    values: ArrayLike, confidence: float = 0.95, samples: int = 2000, seed: int = 0
-) -> tuple[float, float]:
+def bootstrap_mean(values: ArrayLike) -> tuple[float, float]:
     """Interval of the mean of `values`, in their unit: the percentile bootstrap.
 
     Efron (1979), "Bootstrap methods: another look at the jackknife", Annals of Statistics 7. The same
-    values and seed give the same interval. One value gives (value, value), none gives (nan, nan).
+    values give the same interval. One value gives (value, value), none gives (nan, nan).
     """
     data = np.asarray(values, np.float64).ravel()
     if data.size == 0:
         return float("nan"), float("nan")
-    generator = np.random.default_rng(seed)
+    generator, samples = np.random.default_rng(0), 2000
     block = max(1, 1_000_000 // data.size)  # resamples drawn at once: bounds the memory, 8 MB of indices
     means = [
         data[generator.integers(0, data.size, (min(block, samples - done), data.size))].mean(axis=1)
         for done in range(0, samples, block)
     ]
-    tail = (1 - confidence) / 2
+    tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(np.concatenate(means), [tail, 1 - tail])
     return float(low), float(high)
 
 
-def bootstrap(
-    values: ArrayLike, of: ArrayLike, statistic: Callable[[NDArray[np.float64]], float], samples: int = 1000
-) -> Estimate:
+def bootstrap(values: ArrayLike, of: ArrayLike, statistic: Callable[[Array], float]) -> Estimate:
     """A statistic of `values` [N] with its 95 % percentile bootstrap; values of one cluster `of` [N] stay together.
 
     Clusters are drawn, with all that belongs to them (Field and Welsh 2007): repeated measurements of one thing are not
@@ -86,7 +85,7 @@ def bootstrap(
     clusters = np.split(data[order], first[1:])
     generator = np.random.default_rng(0)
     found = []
-    for _ in range(samples):
+    for _ in range(1000):
         drawn = generator.integers(0, len(clusters), len(clusters))
         found.append(statistic(np.concatenate([clusters[i] for i in drawn])))
     low, high = np.quantile(found, [0.025, 0.975])
@@ -106,9 +105,7 @@ def difference(a: Estimate, b: Estimate) -> Estimate:
     return Estimate(value, float(value - below), float(value + above), a.n + b.n)
 
 
-def newcombe(
-    successes_a: float, n_a: int, successes_b: float, n_b: int, confidence: float = 0.95
-) -> tuple[float, float]:
+def newcombe(successes_a: float, n_a: int, successes_b: float, n_b: int) -> tuple[float, float]:
     """Interval of `rate_b - rate_a`, two independent rates; in [-1, 1].
 
     Method 10 of Newcombe (1998), "Interval estimation for the difference between independent proportions: comparison
@@ -116,8 +113,8 @@ def newcombe(
     """
     if n_a == 0 or n_b == 0:
         return -1.0, 1.0
-    a = Estimate(successes_a / n_a, *wilson(successes_a, n_a, confidence), n_a)
-    b = Estimate(successes_b / n_b, *wilson(successes_b, n_b, confidence), n_b)
+    a = Estimate(successes_a / n_a, *wilson(successes_a, n_a), n_a)
+    b = Estimate(successes_b / n_b, *wilson(successes_b, n_b), n_b)
     result = difference(a, b)
     return result.low, result.high
 
@@ -135,7 +132,7 @@ def student_quantile(probability: float, degrees: float) -> float:
     return float(np.sqrt(degrees) * np.tan(found))
 
 
-def welch(a: ArrayLike, b: ArrayLike, confidence: float = 0.95) -> Estimate:
+def welch(a: ArrayLike, b: ArrayLike) -> Estimate:
     """`mean(b) - mean(a)` of two independent groups of at least two values, one value a training seed.
 
     Welch (1947), "The generalization of Student's problem when several different population variances are involved",
@@ -149,7 +146,7 @@ def welch(a: ArrayLike, b: ArrayLike, confidence: float = 0.95) -> Estimate:
     if total == 0:
         return Estimate(value, value, value)
     degrees = total**2 / float((parts**2 / [first.size - 1, second.size - 1]).sum())
-    half = student_quantile(0.5 + confidence / 2, degrees) * total**0.5
+    half = student_quantile(0.5 + CONFIDENCE / 2, degrees) * total**0.5
     return Estimate(value, value - half, value + half)
 
 
@@ -182,14 +179,10 @@ def counted(seeds: Sequence[str]) -> str:
     return f"{len(seeds)} runs of {'one seed' if different == 1 else f'{different} seeds'}"
 
 
-def _spread(values: NDArray[np.float64]) -> tuple[float, float]:
+def _spread(values: Array) -> tuple[float, float]:
     if len(values) < FEWEST_FOR_BOOTSTRAP:
         return float(values.min()), float(values.max())
     return bootstrap_mean(values)
-
-
-Array = NDArray[np.float64]
-Curve = tuple[Array, Array]
 
 
 def band(curves: Sequence[Curve], points: int = 100) -> tuple[Array, Array, Array, Array]:
@@ -207,7 +200,7 @@ def band(curves: Sequence[Curve], points: int = 100) -> tuple[Array, Array, Arra
     return grid, values.mean(axis=0), low, high
 
 
-def binned(x: NDArray[np.float64], y: NDArray[np.float64], bins: int = 120, largest: bool = False) -> Curve:
+def binned(x: Array, y: Array, bins: int = 120, largest: bool = False) -> Curve:
     """At most `bins` points, each of a stretch of neighbouring rows, so that a long curve stays readable and small.
 
     A point is the mean of its rows, or the largest y where `largest` (a maximum is not to be averaged away).
@@ -220,7 +213,7 @@ def binned(x: NDArray[np.float64], y: NDArray[np.float64], bins: int = 120, larg
     return np.add.reduceat(x, starts) / counts, heights
 
 
-def mean_over(x: NDArray[np.float64], y: NDArray[np.float64], end: float) -> float:
+def mean_over(x: Array, y: Array, end: float) -> float:
     """Mean of a curve over [0, end], by trapezoids: from 0 at 0, with its last value held to the end.
 
     Of success over env steps it is the sample efficiency of Carta et al. (2023), arXiv 2302.02662.

@@ -21,8 +21,7 @@ from learner.behaviours.agreement import MEASURES, agreement
 from learner.behaviours.ratings import PEOPLE, pairs
 from llm_service.errors import UsageError
 
-FEWEST = 3
-"""Pairs of scores that are worth a measure."""
+FEWEST = 3  # pairs of scores that are worth a measure
 TITLES = {"pearson": "Pearson", "spearman": "Spearman", "kendall": "Kendall's tau", "mse": "squared error"}
 ENDS = ("value", "low", "high")
 _SIDE, _LEFT, _TOP = 200.0, 34.0, 8.0  # of the square of a picture of counts
@@ -44,15 +43,12 @@ def agreement_section(found: Deployed, note: str) -> str:
             cells = (_cell(measured[name], 3 if name == "mse" else 2) for name in MEASURES)  # errors are small
             rows.append((f"{one} and {other}", str(len(a)), *cells))
     raters = ", ".join(f"{who} ({len(rated)})" for who, rated in people.items())
-    words = f"People who rated, and how many trials each: {raters}." if people else _invitation(found)
+    invitation = f"Nobody has rated these trials yet: python launch.py judge {found.run.name}"
+    words = f"People who rated, and how many trials each: {raters}." if people else invitation
     head = ["judges", "trials", *(TITLES[name] for name in MEASURES)]
     measures = table(head, rows) if rows else text("There is nothing to compare yet.")
     about = text("Scores are 0 to 1. Brackets: 95 % bootstrap intervals; a dash: one of the two gave but one score.")
     return section("Judges", text(words), grid("films", drawn), measures, about if rows else "", note)
-
-
-def _invitation(found: Deployed) -> str:
-    return f"Nobody has rated these trials yet: python launch.py judge {found.run.name}"
 
 
 def _cell(measure: Mapping[str, Any], digits: int) -> str:

@@ -49,10 +49,7 @@ class Verdict:
 
 
 def compare(a: Path, b: Path) -> Path:
-    """Print the comparison of two run (or sweep) folders and write it with curves into the folder `a`.
-
-    Returns:
-        Path of `compare-<a>-vs-<b>.html`.
+    """Print the comparison of two run (or sweep) folders; write it with curves to `<a>/compare-<a>-vs-<b>.html`.
 
     Raises:
         UsageError: a folder is not a run folder, or a sweep over more than seeds.
@@ -71,9 +68,6 @@ def _side(folder: Path) -> Side:
         settings = "; ".join(found)
         raise UsageError(f"{folder} mixes settings ({settings}): compare two of its runs, or sweeps over seeds alone")
     return Side(folder.resolve().name, runs)
-
-
-# ---- what differs ---------------------------------------------------------------------------------------------------
 
 
 def changed(a: Run, b: Run) -> list[tuple[str, str, str]]:
@@ -162,15 +156,15 @@ def _told(judge: Measure, between: Estimate) -> str:
     return shown(between, judge.score, f" {judge.score}")
 
 
-def shown(between: Estimate, score: str, words: str = "") -> str:
-    """Of rates, 0.041 in [0.010, 0.072] -> +4.1 points [1.0, 7.2]; of scores, +0.04 [0.01, 0.07], words in between."""
+def shown(between: Estimate, score: str, words: str = "", sign: str = "") -> str:
+    """Of rates, 0.041 in [0.010, 0.072] -> +4.1 points [1.0, 7.2]; of scores, +0.04 [0.01, 0.07], words in between.
+
+    sign: "+" shows that of positive ends too.
+    """
     value, low, high = between.value, between.low, between.high
     if score:
-        return f"{value:+.2f}{words} [{low:.2f}, {high:.2f}]"
-    return f"{100 * value:+.1f} points [{100 * low:.1f}, {100 * high:.1f}]"
-
-
-# ---- the tables -----------------------------------------------------------------------------------------------------
+        return f"{value:+.2f}{words} [{low:{sign}.2f}, {high:{sign}.2f}]"
+    return f"{100 * value:+.1f} points [{100 * low:{sign}.1f}, {100 * high:{sign}.1f}]"
 
 
 def final(a: Side, b: Side) -> list[Cells]:
@@ -208,11 +202,7 @@ def _returns(a: Side, b: Side) -> Cells:
         between = welch([e.value for e in first], [e.value for e in second])
     elif totals[0] and totals[1]:
         between = difference(totals[0], totals[1])
-    return "return", _interval(totals[0]), _interval(totals[1]), _interval(between, "+")
-
-
-def _interval(e: Estimate | None, sign: str = "") -> str:
-    return f"{e.value:{sign}.3f} [{e.low:.3f}, {e.high:.3f}]" if e else "–"
+    return "return", page.decimal(totals[0], 3), page.decimal(totals[1], 3), page.decimal(between, 3, "+")
 
 
 def _learnt(run: Run) -> float | None:
@@ -243,9 +233,6 @@ def _cost(words: str, a: float | None, b: float | None) -> Cells:
     shown = ["–" if v is None else format(v, form) for v in (a, b)]
     ratio = f"× {b / a:.2f}" if a and b else "–"
     return words, shown[0], shown[1], ratio
-
-
-# ---- terminal and page ----------------------------------------------------------------------------------------------
 
 
 def _print(a: Side, b: Side, path: Path) -> None:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from cluster.runs.folder import finished_stage
-from cluster.runs.run_data import Run, load
+from cluster.runs.run_data import Run, load, part
 from envs import navigation
 from learner.behaviours import ratings, trials
 from learner.behaviours.trials import Trial
@@ -90,10 +90,8 @@ def read_house(run: Run) -> navigation.Scene:
     Raises:
         UsageError: its map cannot be read.
     """
-    env = run.config.get("env")
-    source = env.get("map") if isinstance(env, dict) else ""
     try:
-        return navigation.Scene(navigation.load(source or navigation.HOUSE))
+        return navigation.Scene(navigation.load(part(run.config, "env").get("map") or navigation.HOUSE))
     except ValueError as error:
         raise UsageError(f"{run.name}: {error}") from None
 

@@ -17,17 +17,14 @@ from cluster.report.panels import panels
 from cluster.runs.run_data import Run, arms, expand, number
 from learner.files import Attempt
 
-LONGEST_NAME = 120
-"""Bytes that the names of all runs may have in the name of a file, which has 255 at most."""
+LONGEST_NAME = 120  # bytes that the names of all runs may have in the name of a file, which has 255 at most
 
 
 def write(run_folders: list[Path], attempt: Attempt | None = None) -> Path:
     """Write the report of one run or sweep (its base folder) into it, of several of these beside the first.
 
+    Returns the page's path: `report.html`, or of several `report-<a>+<b>.html`.
     attempt: in whose name, if it is one of those at the run.
-
-    Returns:
-        Path of the page: `report.html`, or of several `report-<a>+<b>.html`.
 
     Raises:
         UsageError: a folder is not a run folder, or a sweep has no run yet.
@@ -37,9 +34,11 @@ def write(run_folders: list[Path], attempt: Attempt | None = None) -> Path:
     runs, missing = expand(run_folders)
     groups = arms(runs)
     title = f"{runs[0].method} on {runs[0].world}"
+    # Some search behaviours, imitate and try them; else an agent is trained, and episodes evaluate it.
+    subject = "behaviours" if all(run.method == "lgqd" for run in runs) else "agents"
     body = [
         _header(title, runs, missing),
-        *(module.panel(runs, groups) for module in panels(_subject(runs))),
+        *(module.panel(runs, groups) for module in panels(subject)),
         _facts(runs),
         _configuration(runs[0], groups),
         _commands(runs, folders),
@@ -58,11 +57,6 @@ def _joined(names: Sequence[str]) -> str:
     if len(whole.encode()) <= LONGEST_NAME:
         return whole
     return f"{whole[: LONGEST_NAME // 4]}-{hashlib.sha256(whole.encode()).hexdigest()[:12]}"
-
-
-def _subject(runs: Sequence[Run]) -> str:
-    """`behaviours` of runs that search, imitate and try them; else an agent is trained, and episodes evaluate it."""
-    return "behaviours" if all(run.method == "lgqd" for run in runs) else "agents"
 
 
 def _header(title: str, runs: Sequence[Run], missing: Sequence[str]) -> str:

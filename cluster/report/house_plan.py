@@ -19,12 +19,9 @@ from numpy.typing import NDArray
 
 from envs.navigation import Scene
 
-PIECES = 24
-"""Colours of a way."""
-FRAMES = 134
-"""Places of a robot that moves, at the most."""
-SECONDS = 8
-"""How long it takes."""
+PIECES = 24  # colours of a way
+FRAMES = 134  # places of a robot that moves, at the most
+SECONDS = 8  # how long it takes
 _TIMES = np.array([[0xE6, 0x9F, 0x00], [0xD1, 0x30, 0x6B], [0x2B, 0x10, 0x5F]], np.float64)
 _INK, _PAPER = "#222", "#fff"
 
@@ -39,10 +36,9 @@ def unit(scene: Scene) -> float:
 def drawing(scene: Scene, layers: Sequence[str], title: str, key: str = "") -> str:
     """One picture.
 
-    Args:
-        layers: SVG, the lowest first, between `floor` and `names`.
-        title: what is seen, for those who cannot see it; escaped here.
-        key: SVG of a line below the house, such as `time_key`.
+    layers: SVG, the lowest first, between `floor` and `names`.
+    title: what is seen, for those who cannot see it; escaped here.
+    key: SVG of a line below the house, such as `time_key`.
     """
     height, width = scene.tiles.shape
     below = 14 * unit(scene) if key else 0

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from cluster.metrics.statistics import Estimate, band, binned, over_seeds, spread_name
 from cluster.report import plots
-from cluster.report.page import figure, grid, percent, rate
-from cluster.runs.run_data import Run, estimate, seeds, series
+from cluster.report.page import decimal, figure, grid, percent, rate
+from cluster.runs.run_data import Run, estimate, part, seeds, series
 
-FEW_ARMS = 3
-"""Up to so many arms, the curves of training are drawn too."""
+FEW_ARMS = 3  # up to so many arms, the curves of training are drawn too
 
 Arms = Mapping[str, Sequence[Run]]
 Kinds = dict[str, list[Estimate]]
@@ -57,15 +57,12 @@ class Measure:
 
     def cell(self, found: Estimate | None) -> str:
         """97.3 % [95.5, 98.4], or 2.22 [1.84, 2.56], or a dash."""
-        if not self.score or not found:
-            return rate(found)
-        return f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]"
+        return decimal(found) if self.score else rate(found)
 
     def spread(self, runs: Sequence[Run]) -> str:
         """What the interval of an estimate over runs is, in words."""
-        return spread_name(
-            seeds(runs), "95 % bootstrap interval over episodes" if self.score else "95 % Wilson interval"
-        )
+        interval = "95 % bootstrap interval over episodes" if self.score else "95 % Wilson interval"
+        return spread_name(seeds(runs), interval)
 
 
 def measure(runs: Sequence[Run]) -> Measure:
@@ -84,17 +81,12 @@ def largest(arms: Arms) -> Sequence[Run]:
     return max(arms.values(), key=len)
 
 
-# ---- by task kind ---------------------------------------------------------------------------------------------------
-
-
 def by_kind(runs: Sequence[Run]) -> Kinds:
     """Held-out success of each task kind in each run that has it; of a world with a score, if there are several."""
     found: Kinds = {}
     for run in runs:
-        kinds = run.results.get("by_kind")
-        if not isinstance(kinds, Mapping) or (run.score and len(kinds) == 1):
-            continue
-        for kind, entry in kinds.items():
+        kinds = part(run.results, "by_kind")
+        for kind, entry in kinds.items() if not run.score or len(kinds) > 1 else ():
             if value := estimate(entry):
                 found.setdefault(str(kind), []).append(value)
     return found
@@ -110,9 +102,6 @@ def kinds_figure(found: Mapping[str, Kinds]) -> str:
     names = kinds_of(found)
     groups = [(arm, [overall(kinds.get(name, [])) for name in names]) for arm, kinds in found.items()]
     return figure(plots.bars("kinds", names, groups, title="Success by task kind"), "Held-out success by task kind.")
-
-
-# ---- over training --------------------------------------------------------------------------------------------------
 
 
 def learning_figures(arms: Arms) -> str:
@@ -138,6 +127,22 @@ def learning_figures(arms: Arms) -> str:
         )  # fmt: skip
         drawn.append(figure(svg, f"{words} against {label}."))
     return grid("plots", drawn)
+
+
+def metrics_figure(runs: Sequence[Run], name: str, keys: Mapping[str, str], caption: str, **style: Any) -> str:
+    """Metrics of training over env steps, with bands over seeds; "" when no run has any of them.
+
+    keys: labels by metric. style: as `plots.curves` takes it.
+    """
+    lines: list[plots.Line] = []
+    for i, (key, label) in enumerate(keys.items()):
+        curves = [series(run.train, key) for run in runs]
+        found = [binned(*curve, largest=key.endswith("_max")) for curve in curves if len(curve[0])]
+        if len(found) == 1:
+            lines.append(plots.Line(label, *found[0], colour=i, dash=i))
+        elif found:
+            lines.append(plots.Line(label, *band(found), colour=i, dash=i))
+    return figure(plots.curves(name, lines, title=caption, x_label="env steps", **style), caption) if lines else ""
 
 
 def _lines(judged: Measure, label: str, runs: Sequence[Run], x: str, colour: int, alone: bool) -> list[plots.Line]:

@@ -28,6 +28,13 @@ def rate(value: Estimate | None) -> str:
     return f"{percent(value.value)} [{100 * value.low:.1f}, {100 * value.high:.1f}]" if value else "–"
 
 
+def decimal(value: Estimate | None, digits: int = 2, sign: str = "") -> str:
+    """0.28 [0.24, 0.33], or a dash. sign: "+" shows that of positive values."""
+    if not value:
+        return "–"
+    return f"{value.value:{sign}.{digits}f} [{value.low:.{digits}f}, {value.high:.{digits}f}]"
+
+
 def count(value: float | None) -> str:
     """1234567 -> 1,234,567, or a dash."""
     return "–" if value is None else f"{value:,.0f}"
@@ -116,15 +123,13 @@ def animation(gif: Path, words: str, caption: str) -> str:
 
     words: what is seen; escaped here. caption: HTML.
     """
-    seen = escape(words)
-    moving = f'<img class="moving" alt="{seen}" src="data:image/gif;base64,{_base64(gif.read_bytes())}">'
-    frame = _first_frame(gif)
-    still = f'<img class="still" alt="{seen}" src="data:image/png;base64,{_base64(frame)}">' if frame else ""
-    return f"<figure>{moving}{still}<figcaption>{caption}</figcaption></figure>"
 
+    def image(look: str, kind: str, content: bytes) -> str:
+        data = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+        return f'<img class="{look}" alt="{escape(words)}" src="{data}">' if content else ""
 
-def _base64(content: bytes) -> str:
-    return base64.b64encode(content).decode()
+    both = image("moving", "gif", gif.read_bytes()) + image("still", "png", _first_frame(gif))
+    return f"<figure>{both}<figcaption>{caption}</figcaption></figure>"
 
 
 def _first_frame(gif: Path) -> bytes:

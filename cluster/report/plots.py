@@ -97,10 +97,8 @@ def bars(
 ) -> str:
     """Horizontal bars of shares in [0, 1] with their intervals: one row a label, one bar a group.
 
-    Args:
-        name: prefix of the ids inside the SVG; unique on the page.
-        groups: (label, one estimate for each of `labels`, None where there is none).
-        title: what is seen, for those who cannot see it.
+    name, title: as in `curves`.
+    groups: (label, one estimate for each of `labels`, None where there is none).
     """
     height = 0.8 / len(groups)
     figure, axes = _figure((WIDE[0], 0.75 + 0.32 * len(labels) * max(1.0, 0.6 * len(groups))))

@@ -18,8 +18,7 @@ from typing import Any, Literal, Protocol
 from llm_service.errors import INTERRUPTED, UsageError
 
 Place = Literal["none", "there", "gone"]
-PLACE_S = 600.0
-"""How long a run may wait for a node that has room for roles which it cannot do without."""
+PLACE_S = 600.0  # how long a run may wait for a node that has room for roles which it cannot do without
 
 
 class RoleDied(RuntimeError):

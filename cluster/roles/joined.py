@@ -34,14 +34,11 @@ NODES = "CAIRN_RAY_NODES"
 import ray  # noqa: E402 - after `local`, which sees to the token first
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: E402
 
-LEARNER = {"learner": 1e-4}
-"""A share of the resource that marks the learner's node: however many roles ask, they fit."""
-COMPUTING = ("learner", "fitter", "policy")
-"""Roles that want a share of a GPU."""
+LEARNER = {"learner": 1e-4}  # a share of the resource that marks the learner's node: however many roles ask, they fit
+COMPUTING = ("learner", "fitter", "policy")  # roles that want a share of a GPU
 HEAD_S = 20.0
 """Ray's head may be out of reach for so long. Ray ends a process without a word after 60 s of that."""
-LOOK_S = 2.0
-"""How often it is looked for."""
+LOOK_S = 2.0  # how often it is looked for
 
 
 def backend(config: Config, token_file: Path) -> Backend:
@@ -53,18 +50,15 @@ def backend(config: Config, token_file: Path) -> Backend:
     if JOIN in os.environ:
         if os.environ.get("RAY_AUTH_MODE") != "token":
             raise UsageError(f"{JOIN} names a Ray without a token: start it and this run with RAY_AUTH_MODE=token")
-        nodes = int(os.environ.get(NODES, "1"))
-        return Joined(config, os.environ[JOIN], nodes)
+        return Joined(config, os.environ[JOIN], int(os.environ.get(NODES, "1")))
     return Local(topology(config).processes, token_file, config.cluster.dashboard)
 
 
 class Joined(Local):
     """A Ray cluster that others have started, and that outlives this object.
 
-    Args:
-        config: of the run.
-        address: HOST:PORT of the head.
-        nodes: how many there must be before anything starts; waited for `cluster.start_timeout_s` seconds.
+    address: HOST:PORT of the head.
+    nodes: how many there must be before anything starts; waited for `cluster.start_timeout_s` seconds.
     """
 
     def __init__(self, config: Config, address: str, nodes: int) -> None:
@@ -75,7 +69,8 @@ class Joined(Local):
             context = ray.init(address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=runtime_env())
         if config.cluster.dashboard and context.dashboard_url:
             self.links["dashboard"] = f"http://{context.dashboard_url}"
-            self.links["metrics"] = ", ".join(exporters())
+            answering = (f"{node['NodeManagerAddress']}:{node['MetricsExportPort']}" for node in alive())
+            self.links["metrics"] = ", ".join(f"http://{place}/metrics" for place in answering)
         while (there := len(alive())) < nodes:
             if time.monotonic() > deadline:
                 ray.shutdown()
@@ -106,10 +101,8 @@ class Joined(Local):
         ends = time.monotonic() + PLACE_S
         while True:
             homes = [node["NodeID"] for node in alive() if "learner" in node["Resources"] and answers(node)]
-            if self._home in homes:
-                return self._home
             if homes:
-                self._home = homes[0]
+                self._home = self._home if self._home in homes else homes[0]
                 return self._home
             if time.monotonic() > ends:
                 raise Interrupted(
@@ -189,11 +182,6 @@ def alive() -> list[dict[str, Any]]:
     """Ray's nodes that work."""
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
     return [node for node in nodes if node["Alive"]]
-
-
-def exporters() -> list[str]:
-    """Where each node answers Prometheus."""
-    return [f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics" for node in alive()]
 
 
 def _await_port(address: str, deadline: float) -> None:

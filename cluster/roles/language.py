@@ -30,16 +30,10 @@ from llm_service.server import assembly
 from llm_service.server.process import Server
 from llm_service.settings import LLMConfig
 
-LOOK_S = 1.0
-"""How often the service is looked after."""
-HUNG_S = 60.0
-"""Without a sign of life for so long, it is killed."""
-RESTARTS = 5
-"""So often in a run it is started again."""
-
-
-REACH_S = 10.0
-"""How long a service that another has started may take to say that it is there."""
+LOOK_S = 1.0  # how often the service is looked after
+HUNG_S = 60.0  # without a sign of life for so long, it is killed
+RESTARTS = 5  # so often in a run it is started again
+REACH_S = 10.0  # how long a service that another has started may take to say that it is there
 
 
 def check_language_model(config: Config) -> None:
@@ -56,12 +50,7 @@ def check_language_model(config: Config) -> None:
 
 
 class LanguageRole:
-    """A service with its server, on an event loop in a thread of its own.
-
-    Args:
-        config: the dumped `LLMConfig`.
-        folder: of the service.
-    """
+    """A service with its server, on an event loop in a thread of its own. `config` is the dumped `LLMConfig`."""
 
     def __init__(self, config: dict[str, Any], folder: str) -> None:
         self._config, self._folder = LLMConfig(**config), Path(folder)
@@ -82,8 +71,7 @@ class LanguageRole:
 
     def ready(self) -> str:
         """The address; the constructor is through."""
-        address: str = self._server.address
-        return address
+        return str(self._server.address)
 
     def heartbeat(self) -> dict[str, Any]:
         """A sign of life from the event loop."""
@@ -91,19 +79,17 @@ class LanguageRole:
         async def alive() -> dict[str, Any]:
             return {"phase": "serve", "pid": os.getpid(), "stats": self._server.stats()}
 
-        beat: dict[str, Any] = self._run(alive())
-        return beat
+        return dict(self._run(alive()))
 
     def numbers(self) -> dict[str, float]:
         """What it has done, as `llm_service.metrics.LLM` names it; any thread may ask."""
-        stats: dict[str, float] = self._server.stats()
-        return stats
+        return dict(self._server.stats())
 
     def drain(self) -> bool:
         """End what is under way, and close."""
-        done: bool = self._run(self._server.drain())
+        done = self._run(self._server.drain())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        return done
+        return bool(done)
 
 
 class Replica:
@@ -143,8 +129,7 @@ class Replicas:
             self._idle.put_nowait(handle)
 
     async def answer(self, calls: Sequence[Call]) -> list[Reply | BackendError]:
-        replies: list[Reply | BackendError] = await self._on_a_replica("answer", list(calls))
-        return replies
+        return list(await self._on_a_replica("answer", list(calls)))
 
     async def _on_a_replica(self, method: str, *args: Any) -> Any:
         handle = await self._idle.get()
@@ -174,19 +159,14 @@ class Replicas:
 
 
 class LanguageService:
-    """The controller's side.
-
-    Args:
-        note: takes a line for the log.
-    """
+    """The controller's side. `note` takes a line for the log."""
 
     def __init__(self, backend: Backend, config: Config, folder: Path, note: Callable[[str], None]) -> None:
         self._backend, self._config, self._note = backend, config, note
         self._folder = folder / "llm"
         self._handle: Handle | None = None
         self._beat: Ticket | None = None
-        self._looked = 0.0
-        self._restarts = 0
+        self._looked, self._restarts = 0.0, 0
         llm = config.llm
         self.setup = LanguageSetup(llm.address or str(self._folder), llm.when_away)
         """How actors find it."""
@@ -263,11 +243,10 @@ class LanguageService:
         if self._handle is None:
             return {}
         try:
-            beat: dict[str, Any] = self._backend.result(self._backend.submit(self._handle, "heartbeat"))
+            beat = self._backend.result(self._backend.submit(self._handle, "heartbeat"))
         except RoleDied:
             return {}
-        stats: dict[str, float] = beat["stats"]
-        return {name: round(value, 6) for name, value in sorted(stats.items())}
+        return {name: round(value, 6) for name, value in sorted(beat["stats"].items())}
 
     def stop(self) -> None:
         """End it after what is under way."""

@@ -12,10 +12,10 @@ from cluster.config.tree import Config
 from cluster.roles.backend import PLACE_S, Backend, Handle, InputLost, Interrupted, RoleDied, Ticket
 from cluster.roles.supervisor import last_line
 from envs.api import EnvSpec, Summary
+from learner.algorithms import LearnerSetup
 from learner.group import Learner
 from learner.optim.collective import free_address
 from learner.rewards import IntrinsicConfig
-from learner.setup import LearnerSetup
 
 
 @dataclass
@@ -31,6 +31,27 @@ class Ready:
 class LearnerDied(RuntimeError):
     """A rank of the learner group is gone."""
 
+    @classmethod
+    def of(cls, death: RoleDied) -> LearnerDied:
+        """The first line tells the cause, the others the whole of it."""
+        return cls(f"{last_line(str(death))}\n{death}")
+
+
+class Ranks:
+    """`learner.n` processes that compute as one, started together. `incarnation` counts them from 0."""
+
+    def __init__(self, backend: Backend, config: Config, name: str, role: type, setup: Any, incarnation: int) -> None:
+        self.backend, self.size = backend, config.learner.n
+        address = free_address() if self.size > 1 else None
+        suffix = f".{incarnation}" if incarnation else ""
+        self.ranks: list[Handle] = [
+            backend.start(f"{name}-{rank}{suffix}", role, setup, rank, address) for rank in range(self.size)
+        ]
+
+    def kill(self) -> None:
+        for rank in self.ranks:
+            self.backend.kill(rank)
+
 
 def learner_setup(config: Config, spec: EnvSpec, replay: Path) -> LearnerSetup:
     """What a rank is built of; `replay` is where it may keep what was lived."""
@@ -39,17 +60,11 @@ def learner_setup(config: Config, spec: EnvSpec, replay: Path) -> LearnerSetup:
     return LearnerSetup(config.learner, config.policy, spec, config.seed, actors, own, replay, intrinsic)
 
 
-class LearnerGroup:
+class LearnerGroup(Ranks):
     """The learner's ranks as one. What they keep on disk between two checkpoints is in `replay`."""
 
     def __init__(self, backend: Backend, config: Config, spec: EnvSpec, incarnation: int, replay: Path) -> None:
-        self.backend, self.size = backend, config.learner.n
-        setup = learner_setup(config, spec, replay)
-        address = free_address() if self.size > 1 else None
-        suffix = f".{incarnation}" if incarnation else ""
-        self.ranks: list[Handle] = [
-            backend.start(f"learner-{rank}{suffix}", Learner, setup, rank, address) for rank in range(self.size)
-        ]
+        super().__init__(backend, config, "learner", Learner, learner_setup(config, spec, replay), incarnation)
         self.tickets: list[Ticket] = []
         self._timeout_s = config.cluster.start_timeout_s
         self._update_timeout_s = config.learner.timeout_s
@@ -74,7 +89,7 @@ class LearnerGroup:
                 return
             except RoleDied as death:
                 if self.backend.place(ticket.handle) != "none":
-                    raise LearnerDied(f"{last_line(str(death))}\n{death}") from None
+                    raise LearnerDied.of(death) from None
             if time.monotonic() - ticket.submitted > PLACE_S:
                 raise Interrupted(
                     f"no node has had room for {ticket.handle.name} in {PLACE_S:.0f} s: add one, then resume"
@@ -95,7 +110,7 @@ class LearnerGroup:
             kept = [ticket.parts[0] for ticket in others]
             self.backend.result(self.backend.submit(self.ranks[0], "save", *args, *kept), timeout=self._timeout_s)
         except RoleDied as death:
-            raise LearnerDied(f"{last_line(str(death))}\n{death}") from None
+            raise LearnerDied.of(death) from None
 
     def begin(self, version: int, env_steps: int, chunks: Sequence[Ready]) -> None:
         """Start an update; the chunks of actor a go to rank a % n."""
@@ -139,8 +154,4 @@ class LearnerGroup:
                 "a chunk is gone with its node, and the other ranks wait for the one without it"
             ) from None
         except RoleDied as death:
-            raise LearnerDied(f"{last_line(str(death))}\n{death}") from None
-
-    def kill(self) -> None:
-        for rank in self.ranks:
-            self.backend.kill(rank)
+            raise LearnerDied.of(death) from None

@@ -10,7 +10,6 @@ Only where RAY_TMPDIR is set, as in a job of SLURM, they are there, and stay.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import logging
 import os
 import re
@@ -21,8 +20,10 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from cluster.metrics.exporting import beats, exporting
@@ -30,8 +31,7 @@ from cluster.roles.backend import Handle, InputLost, Interrupted, NodeLost, Plac
 from cluster.roles.checkout import refuse_shadowed_workers
 from llm_service.errors import UsageError
 
-JOIN = "CAIRN_RAY_ADDRESS"
-"""Environment variable: HOST:PORT of the Ray to join."""
+JOIN = "CAIRN_RAY_ADDRESS"  # environment variable: HOST:PORT of the Ray to join
 
 
 def write_secret(path: Path, secret: str) -> None:
@@ -97,28 +97,26 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@contextlib.contextmanager
-def _stay_on_loopback() -> Iterator[None]:
+@contextmanager
+def _replaced(module: ModuleType, name: str, other: Any) -> Iterator[None]:
+    real = getattr(module, name)
+    setattr(module, name, other)
+    try:
+        yield
+    finally:
+        setattr(module, name, real)
+
+
+def _stay_on_loopback() -> AbstractContextManager[None]:
     """Ray replaces a loopback node address by the machine's public one, and then its servers bind every interface;
     with the loopback address they bind loopback. A test looks at what listens."""
-    real = services.resolve_ip_for_localhost
-    services.resolve_ip_for_localhost = lambda host: host
-    try:
-        yield
-    finally:
-        services.resolve_ip_for_localhost = real
+    return _replaced(services, "resolve_ip_for_localhost", lambda host: host)
 
 
-@contextlib.contextmanager
-def only_our_words() -> Iterator[None]:
+def only_our_words() -> AbstractContextManager[None]:
     """A Ray that is joined in here prints nothing of its own. Of a process that has died it would print a page, in
     colour and whatever `log_to_driver` says: who needs the role tells of it in a line."""
-    real = worker.listen_error_messages
-    worker.listen_error_messages = lambda *_: None
-    try:
-        yield
-    finally:
-        worker.listen_error_messages = real
+    return _replaced(worker, "listen_error_messages", lambda *_: None)
 
 
 STARTS = 3
@@ -181,16 +179,9 @@ def answers(node: dict[str, Any]) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class _Caller:
-    """Calls a role's method from another role."""
-
-    target: Any
-    method: str
-    timeout: float
-
-    def __call__(self, *args: Any) -> Any:
-        return ray.get(getattr(self.target, self.method).remote(*args), timeout=self.timeout)
+def _call(target: Any, method: str, timeout: float, *args: Any) -> Any:
+    """Call a role's method from another role."""
+    return ray.get(getattr(target, method).remote(*args), timeout=timeout)
 
 
 class Local:
@@ -250,7 +241,7 @@ class Local:
         return Ticket(handle, method, tuple(refs) if returns > 1 else (refs,))
 
     def caller(self, handle: Handle, method: str, timeout: float) -> Callable[..., Any]:
-        return _Caller(handle.target, method, timeout)
+        return partial(_call, handle.target, method, timeout)
 
     def wait(self, tickets: Sequence[Ticket], timeout: float, several: int = 1) -> list[Ticket]:
         if not tickets:
@@ -301,5 +292,4 @@ class Local:
 
 def actor_id(handle: Handle) -> str:
     """Of a role, in Ray."""
-    actor: str = handle.target._actor_id.hex()
-    return actor
+    return str(handle.target._actor_id.hex())

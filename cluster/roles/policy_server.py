@@ -10,10 +10,8 @@ from cluster.config.tree import Config
 from cluster.roles.backend import Backend, RoleDied, Ticket
 from envs.api import EnvSpec
 
-ANSWER_S = 300.0
-"""How long an actor waits for an answer."""
-ALIVE_S = 5.0
-"""How long the server may take for a sign of life."""
+ANSWER_S = 300.0  # how long an actor waits for an answer
+ALIVE_S = 5.0  # how long the server may take for a sign of life
 
 
 def served(config: Config) -> bool:
@@ -53,5 +51,4 @@ class ServedPolicy:
             return False
 
     def kill(self) -> None:
-        """End it."""
         self._backend.kill(self._handle)

@@ -48,14 +48,9 @@ class _Member:
 class Crew:
     """The rollout actors.
 
-    Args:
-        backend: where they run.
-        config: their number and restart budget.
-        setup: first argument of each.
-        states: what each restores, from a checkpoint; missing ones start new.
-        start_timeout_s: bound on a constructor.
-        on_failure: called with (actor, cause) at every death.
-        role: what they are.
+    config: their number and restart budget. setup: first argument of each.
+    states: what each restores, from a checkpoint; missing ones start new.
+    start_timeout_s: bound on a constructor. on_failure: called with (actor, cause) at every death.
     """
 
     def __init__(
@@ -181,10 +176,8 @@ class Crew:
         return self._backend.heartbeats([m.handle for m in self._members if m.handle is not None])
 
     def kill(self) -> None:
-        """End all actors."""
         for member in self._members:
-            if member.handle is not None:
-                self._backend.kill(member.handle)
+            self._end(member)
 
     def _overdue(self) -> list[tuple[int, Any, Ticket, Any]]:
         lost = []

@@ -5,6 +5,7 @@ stages left ──> engine(run, stage).run() ──> stages/<stage>/..., with a 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import time
@@ -13,29 +14,29 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import safetensors.numpy
+
 from cluster.config import tree as configuration
 from cluster.config.tree import Config
 from cluster.metrics.exporting import Shown
 from cluster.metrics.sinks import Metrics, tensorboard
 from cluster.roles.backend import Backend, Inline, Interrupted
 from cluster.roles.language import LanguageService
-from cluster.runs import artifacts
-from cluster.runs.folder import RunFolder
+from cluster.runs.folder import RunFolder, provenance
 from cluster.runs.progress import Progress
 from cluster.runs.run_data import stand_in
-from cluster.runs.stage import Run
+from cluster.runs.stage import Outcome, Run
 from cluster.runs.stop import STOPPED, Stop
 from cluster.runs.supply import make_model
 from cluster.runs.weights import read_checkpoint
 from cluster.stages import engine
-from cluster.topology import asks
 from learner.checkpoint import Checkpoint
 from learner.files import Superseded
 from learner.group import Weights
 from learner.methods import Stage, selected
 from llm_service.errors import AwayTooLong, BudgetExhausted, UsageError
 
-DONE = 0
+DONE, MANIFEST = 0, "manifest.json"
 
 
 def stages_left(stages: list[Stage], config: Config, folder: RunFolder, found: Checkpoint | None) -> list[Stage]:
@@ -60,13 +61,12 @@ class Controller:
     def run(self) -> int:
         make_model(self.config)
         with self.folder.lock():
-            if not self.only:  # from here on, a controller elsewhere that believes the run to be its own cannot save
-                self.folder.begin()
-                self.checkpoint = read_checkpoint(self.folder)
-            began = time.time()
-            before = self.folder.read_status()
             if self.only:
                 self.folder.stand_beside()
+            else:  # from here on, a controller elsewhere that believes the run to be its own cannot save
+                self.folder.begin()
+                self.checkpoint = read_checkpoint(self.folder)
+            began, before = time.time(), self.folder.read_status()
             if not self.folder.is_anothers:
                 self.folder.forget(self.folder.path / "error.txt")
             if not self.only:
@@ -90,13 +90,14 @@ class Controller:
             if self.only:  # a further evaluation does not change how the run itself ended
                 state, reason = before.get("state", state), before.get("reason", "")
             self.folder.write_status(state=state, phase="", reason=reason)
-            report = _report(self.folder)
+            from cluster.report.document import write  # imports what draws, which a run needs in the end only
+
+            report = Path(os.path.relpath(write([self.folder.path], self.folder.attempt)))
             self.folder.write_status(report=str(report))
-            minutes = (time.time() - began) / 60
             if code == DONE:
                 if self._language and (words := stand_in(self.config.model_dump())):
                     print(words)
-                print(f"done in {minutes:.1f} min; report: {report}")
+                print(f"done in {(time.time() - began) / 60:.1f} min; report: {report}")
             else:
                 print(f"stopped and saved; continue with: python launch.py resume {self.folder.name}")
             return code
@@ -106,9 +107,8 @@ class Controller:
         if not todo:
             print(f"{self.folder.name} is complete: nothing left to do")
             return DONE
-        run = self.config.run
+        run, attempt = self.config.run, self.folder.attempt
         version = self.checkpoint.record["counters"]["version"] if self.checkpoint else 0
-        attempt = self.folder.attempt
         metrics = Metrics(self.folder.path / "metrics.jsonl", None if self.only else version, attempt)
         with Stop(self.folder.stop_file, run.max_wall_seconds, attempt) as stop:
             backend = self._backend()
@@ -122,8 +122,12 @@ class Controller:
                 score = self.config.spec.score
                 self.folder.write_status(score=score)
                 with Progress(self.folder, self.config.learner.env_steps, run.log_every_s, score) as progress:
-                    progress.announce(backend.links)
-                    if any(asks(self.config, stage) for stage in todo):
+                    if address := backend.links.get("dashboard"):
+                        token = self.folder.path / "token"
+                        progress.note(
+                            f"dashboard: {address}" + (f"; its token is in {token}" if token.exists() else "")
+                        )
+                    if any(engine(stage.kind).asks(self.config, stage) for stage in todo):
                         self._language = LanguageService(backend, self.config, self.folder.path, progress.note)
                         self._language.start()
                     for line in self._about_the_start():
@@ -156,10 +160,28 @@ class Controller:
         outcome = engine(stage.kind)(run, stage).run()
         if outcome is None:
             return False
-        artifacts.finish(run, stage, outcome)
+        self._finish(stage, outcome)
         for line in outcome.lines:
             run.progress.note(line)
         return True
+
+    def _finish(self, stage: Stage, outcome: Outcome) -> None:
+        """Write the manifest of what a stage left and of what that was made of: with it, the stage is done.
+
+        Raises:
+            Superseded: a newer attempt has begun; the stage is its own to finish.
+        """
+        folder = self.folder.stage(stage.name)
+        files = sorted(p for p in folder.iterdir() if p.is_file() and p.name != MANIFEST)
+        inputs = outcome.inputs | {"config.yaml": _sha256((self.folder.path / "config.yaml").read_bytes())}
+        if outcome.weights is not None:
+            inputs["weights"] = _sha256(safetensors.numpy.save(outcome.weights))
+        self.folder.write_json(
+            folder / MANIFEST,
+            provenance()
+            | {"stage": stage.name, "kind": stage.kind, "counts": outcome.counts, "from": self.config.from_}
+            | {"inputs": inputs, "files": {p.name: _sha256(p.read_bytes()) for p in files}},
+        )
 
     def _about_the_start(self) -> Iterator[str]:
         """What is worth telling of how the run goes on."""
@@ -172,7 +194,7 @@ class Controller:
         """Stages to run; what they left when they were done before no longer says so."""
         todo = stages_left(self.only or selected(self.config), self.config, self.folder, self.checkpoint)
         for stage in todo:
-            self.folder.forget(self.folder.path / "stages" / stage.name / "manifest.json")
+            self.folder.forget(self.folder.path / "stages" / stage.name / MANIFEST)
         return todo
 
     def _backend(self) -> Backend:
@@ -183,7 +205,5 @@ class Controller:
         return backend(self.config, self.folder.path / "token")
 
 
-def _report(folder: RunFolder) -> Path:
-    from cluster.report.document import write
-
-    return Path(os.path.relpath(write([folder.path], folder.attempt)))
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -250,12 +250,13 @@ def find(name_or_path: str, runs: Path = Path("runs"), sweeps: bool = False) -> 
 
 def is_running(status: dict[str, Any]) -> bool:
     """Whether the process that wrote this status is alive on this machine."""
-    if status.get("state") != "running" or status.get("host", platform.node()) != platform.node():
-        return bool(status.get("state") == "running")
+    running = status.get("state") == "running"
+    if not running or status.get("host", platform.node()) != platform.node():
+        return running
     try:
         os.kill(int(status["pid"]), 0)
     except (KeyError, ProcessLookupError):
         return False
-    except PermissionError:
-        return True
+    except PermissionError:  # another user's
+        pass
     return True

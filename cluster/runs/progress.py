@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections import deque
 from typing import Any
 
 from rich.console import Console
@@ -17,17 +17,17 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from cluster.runs.folder import RunFolder
-from cluster.runs.pace import duration
+
+WINDOW_S = 60.0  # seconds whose speed is taken for that of the rest
+SURE_S = 5.0
+"""Seconds before which nothing is said: chunks that waited for the first update are learned from all at once."""
 
 
 class Progress:
     """Context manager; `update` as often as you like.
 
-    Args:
-        folder: every line also goes to its run.log.
-        total: env steps of the run.
-        every_s: seconds between two lines.
-        score: what an episode's return counts, "" where success is what to look at; as `EnvSpec.score`.
+    folder: every line also goes to its run.log. total: env steps of the run. every_s: seconds between two lines.
+    score: what an episode's return counts, "" where success is what to look at; as `EnvSpec.score`.
     """
 
     def __init__(self, folder: RunFolder, total: int, every_s: float, score: str = "") -> None:
@@ -54,44 +54,39 @@ class Progress:
         if self._live is None:
             print(text, flush=True)
 
-    def announce(self, links: Mapping[str, str]) -> None:
-        """Say where Ray's dashboard is, if there is one, and the file with the token that it asks for."""
-        if address := links.get("dashboard"):
-            token = self._folder.path / "token"
-            self.note(f"dashboard: {address}" + (f"; its token is in {token}" if token.exists() else ""))
-
     def line(self, text: str) -> None:
         """Show how far a stage is that has no metrics row to `update` with."""
         if self._live is not None:
             self._live.update(Panel("\n".join([text, *self._notes]), title=self._folder.name, title_align="left"))
         self._print(text)
 
-    def update(self, row: dict[str, Any], force: bool = False) -> None:
+    def update(self, row: dict[str, Any]) -> None:
         """Show a metrics row (see `cluster/stages/_shared/account.py`)."""
         if self._live is not None:
             self._live.update(self._panel(row))
-        self._print(self._line(row), force)
+        self._print(self._line(row))
 
-    def _print(self, line: str, force: bool = False) -> None:
+    def _print(self, line: str) -> None:
         """Log a line, and print it where there is no panel, if it is time for one."""
         now = time.monotonic()
-        if force or now - self._last_line >= self._every_s:
+        if now - self._last_line >= self._every_s:
             self._last_line = now
             self._folder.log(line)
             if self._live is None:
                 print(line, flush=True)
 
     def _line(self, row: dict[str, Any]) -> str:
-        parts = [
-            f"steps {row['env_steps']:,}/{self._total:,}",
-            f"{row.get('charts/SPS', 0):,.0f}/s",
-            f"{self._score or 'success'} {self._shown(row.get(self._key))}",
-            f"lag {row.get('policy/lag_mean', 0):.1f}",
-            f"actors {row.get('actors_alive', 0)}/{row.get('actors', 0)}",
-            f"bottleneck {row.get('bottleneck', '-')}",
-            f"left {duration(row.get('seconds_left'))}",
-        ]
-        return "  ".join(parts)
+        return "  ".join(
+            [
+                f"steps {row['env_steps']:,}/{self._total:,}",
+                f"{row.get('charts/SPS', 0):,.0f}/s",
+                f"{self._score or 'success'} {self._shown(row.get(self._key))}",
+                f"lag {row.get('policy/lag_mean', 0):.1f}",
+                f"actors {row.get('actors_alive', 0)}/{row.get('actors', 0)}",
+                f"bottleneck {row.get('bottleneck', '-')}",
+                f"left {duration(row.get('seconds_left'))}",
+            ]
+        )
 
     def _panel(self, row: dict[str, Any]) -> Panel:
         table = Table.grid(padding=(0, 2))
@@ -133,3 +128,49 @@ class Progress:
         if outcome is None:
             return "-"
         return f"{outcome:.2f}" if self._score else f"{outcome:.1%}"
+
+
+class Pace:
+    """How long the rest takes, by the speed of the last minute.
+
+    Before the first update roles start, networks are compiled, a replay fills: time counts from that update on.
+
+    total: of whatever is counted.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._points: deque[tuple[float, int]] = deque()
+
+    def reached(self, count: int, warm: bool = True) -> None:
+        """So much of `total` is done now.
+
+        warm: False while what is done is not what the rest is made of: time does not count yet.
+        """
+        if not warm or (self._points and count < self._points[-1][1]):
+            self._points.clear()
+        if not warm:
+            return
+        self._points.append((time.monotonic(), count))
+        while len(self._points) > 2 and self._points[-1][0] - self._points[1][0] >= WINDOW_S:
+            self._points.popleft()
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until `total` is reached, as of the last point; None if nothing can be said yet."""
+        if not self._points:
+            return None
+        (began, first), (now, last) = self._points[0], self._points[-1]
+        if last >= self._total:
+            return 0.0
+        if now - began < SURE_S or last == first:
+            return None
+        return (self._total - last) * (now - began) / (last - first)
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds in words, `-` if nobody knows."""
+    if seconds is None:
+        return "-"
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -37,7 +37,7 @@ class Run:
     train: list[Row]
     evaluations: list[Row]
     results: Row  # of the evaluate stage
-    cases: list[Row] = field(default_factory=list)  # of the last generalise stage, as results.json has them
+    cases: dict[str, Row] = field(default_factory=dict)  # of the last generalise stage, by their names
 
     @property
     def name(self) -> str:
@@ -86,8 +86,7 @@ class Run:
     @property
     def mean_return(self) -> Estimate | None:
         """Of the finished agent in held-out episodes."""
-        found = estimate(self.results.get("return"))
-        return found and replace(found, n=int(number(self.results.get("episodes")) or 0))
+        return returned(self.results)
 
     def total(self, key: str) -> float | None:
         """A counter at the end of the run: from the status, else from the last row that has it."""
@@ -107,17 +106,15 @@ def load(folder: Path) -> Run:
     if not any((folder / name).is_file() for name in ("config.yaml", "status.json", "metrics.jsonl")):
         raise UsageError(f"{folder} is not a run folder: it holds no config.yaml, status.json or metrics.jsonl")
     rows = _rows(folder / "metrics.jsonl")
-    config, manifest = hide(
-        _mapping(folder / "config.yaml", yaml.safe_load), _mapping(folder / "manifest.json", json.loads)
-    )
+    config, manifest = hide(read_json(folder / "config.yaml", yaml.safe_load), read_json(folder / "manifest.json"))
     return Run(
         folder=folder,
         config=config,
         manifest=manifest,
-        status=_mapping(folder / "status.json", json.loads),
+        status=read_json(folder / "status.json"),
         train=_unwound(row for row in rows if row.get("kind") == "train"),
         evaluations=_unwound(row for row in rows if row.get("kind") == "evaluate"),
-        results=_mapping(folder / "stages" / "evaluate" / "results.json", json.loads),
+        results=read_json(folder / "stages" / "evaluate" / "results.json"),
         cases=_cases(folder),
     )
 
@@ -133,7 +130,7 @@ def expand(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
         if not (folder / "sweep.json").is_file():
             runs.append(load(folder))
             continue
-        for entry in _mapping(folder / "sweep.json", json.loads).get("members") or []:
+        for entry in read_json(folder / "sweep.json").get("members") or []:
             member = _named(entry, "name")
             try:
                 runs.append(load(folder.parent / member))
@@ -154,13 +151,18 @@ def number(value: object) -> float | None:
     return None
 
 
+def part(entry: object, *keys: str) -> Mapping[str, Any]:
+    """The mapping that lies below these keys, empty where there is none."""
+    for key in keys:
+        entry = entry.get(key) if isinstance(entry, Mapping) else None
+    return entry if isinstance(entry, Mapping) else {}
+
+
 def estimate(entry: object) -> Estimate | None:
     """A `{"n", "rate" or "mean", "low", "high"}` of results.json; a rate without an interval gets Wilson's."""
-    if not isinstance(entry, Mapping):
-        return None
-    n = int(number(entry.get("n")) or 0)
-    rate, mean = number(entry.get("rate")), number(entry.get("mean"))
-    low, high = number(entry.get("low")), number(entry.get("high"))
+    found = part(entry)
+    n = int(number(found.get("n")) or 0)
+    rate, mean, low, high = (number(found.get(key)) for key in ("rate", "mean", "low", "high"))
     value = rate if rate is not None else mean
     if value is None:
         return None
@@ -171,9 +173,14 @@ def estimate(entry: object) -> Estimate | None:
 
 def between(entry: object, n: int = 0) -> Estimate | None:
     """A `{"value", "low", "high"}` of results.json, of n."""
-    ends = [number(entry.get(key)) for key in ("value", "low", "high")] if isinstance(entry, Mapping) else []
-    value, low, high = ends or (None, None, None)
+    value, low, high = (number(part(entry).get(key)) for key in ("value", "low", "high"))
     return None if value is None or low is None or high is None else Estimate(value, low, high, n)
+
+
+def returned(table: Mapping[str, Any]) -> Estimate | None:
+    """The mean return of an evaluation, over its episodes."""
+    found = estimate(table.get("return"))
+    return found and replace(found, n=int(number(table.get("episodes")) or 0))
 
 
 def series(rows: Iterable[Row], key: str, x: str = "env_steps") -> Curve:
@@ -215,8 +222,8 @@ def seeds(runs: Sequence[Run]) -> list[str]:
 
 def stand_in(config: Mapping[str, Any]) -> str:
     """That the model of a run was a scripted one, and how to use a real one; "" where it was not."""
-    llm = config.get("llm")
-    if not isinstance(llm, Mapping) or llm.get("name") != "scripted" or llm.get("address"):
+    llm = part(config, "llm")
+    if llm.get("name") != "scripted" or llm.get("address"):
         return ""
     experiment = config.get("experiment")
     words = f"python launch.py run {f'experiment={experiment}' if experiment else '...'} llm=openai llm.model=NAME"
@@ -235,7 +242,8 @@ def _named(part: object, *keys: str) -> str:
     return str(part or "")
 
 
-def _mapping(path: Path, parse: Callable[[str], object]) -> Row:
+def read_json(path: Path, parse: Callable[[str], object] = json.loads) -> Row:
+    """The mapping in a file, empty where there is none."""
     try:
         value = parse(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
@@ -243,12 +251,12 @@ def _mapping(path: Path, parse: Callable[[str], object]) -> Row:
     return {str(key): item for key, item in value.items()} if isinstance(value, dict) else {}
 
 
-def _cases(folder: Path) -> list[Row]:
+def _cases(folder: Path) -> dict[str, Row]:
     """Of `stages/generalise`, or of the last further one, `stages/generalise-<n>`."""
     found = {p.parent.name.partition("-")[2]: p for p in (folder / "stages").glob("generalise*/results.json")}
     last = max((n for n in found if n.isdecimal()), key=int, default="")
-    rows = _mapping(found[last], json.loads).get("cases") if last in found else []
-    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    rows = read_json(found[last]).get("cases") if last in found else []
+    return {str(row.get("name")): row for row in rows if isinstance(row, dict)} if isinstance(rows, list) else {}
 
 
 def _rows(path: Path) -> list[Row]:

@@ -21,6 +21,7 @@ from cluster.metrics.sinks import Metrics
 from cluster.roles.backend import Backend
 from cluster.roles.drawing import Topology
 from cluster.roles.language import LanguageService
+from cluster.roles.supervisor import Crew, last_line
 from cluster.runs.folder import RunError, RunFolder, finished_stage
 from cluster.runs.progress import Progress
 from cluster.runs.stop import Stop
@@ -31,8 +32,7 @@ from learner.group import Weights
 from learner.methods import Stage
 from learner.parts import GuideConfig
 
-LOOK_S = 2.0
-"""Seconds after which a controller looks again whether a newer attempt has begun."""
+LOOK_S = 2.0  # seconds after which a controller looks again whether a newer attempt has begun
 Artifact = Literal["", "weights", "episodes"]
 """What stages take from each other, whatever their names. Those of behaviours know theirs by name."""
 
@@ -108,8 +108,7 @@ class Run:
         found = self.newest()
         path = self.folder.stage(stage.name) / "weights.safetensors"
         self.folder.write(path, safetensors.numpy.save(found.arrays["model"]))
-        counters: dict[str, Any] = found.record["counters"]
-        return counters
+        return dict(found.record["counters"])
 
     def look_after(self) -> None:
         """What is due from time to time: the services beside the actors, and whether a newer attempt has begun."""
@@ -152,6 +151,15 @@ class StageEngine(ABC):
         self.given, self.stage = run, stage
         self.config, self.folder, self.backend = run.config, run.folder, run.backend
         self.metrics, self.progress, self.stop = run.metrics, run.progress, run.stop
+
+    def start_crew(self, setup: Any, role: type[Any], name: str) -> Crew:
+        """Start `actors.n` of a role, built of `setup`. Deaths are told by this name."""
+
+        def failed(number: int, cause: str) -> None:
+            self.progress.note(f"{name}-{number} failed: {last_line(cause)}")
+
+        start_s = self.config.cluster.start_timeout_s
+        return Crew(self.backend, self.config.actors, setup, {}, start_s, failed, role)
 
     @property
     def place(self) -> Path:

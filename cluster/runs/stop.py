@@ -22,10 +22,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
 class Stop:
     """Context manager that listens while a run is on.
 
-    Args:
-        file: the STOP file; a stale one is removed at the start.
-        max_wall_seconds: stop after this long; None never.
-        attempt: at the run. In the end the file is removed, unless a newer one has begun.
+    file: the STOP file; a stale one is removed at the start. max_wall_seconds: stop after this long; None never.
+    attempt: at the run. In the end the file is removed, unless a newer one has begun.
     """
 
     def __init__(self, file: Path, max_wall_seconds: float | None, attempt: Attempt | None = None) -> None:

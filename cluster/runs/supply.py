@@ -15,9 +15,10 @@ from cluster.runs.stage import Artifact
 from cluster.runs.weights import assert_fits, weights_at
 from cluster.stages import engine
 from cluster.topology import learns
+from learner.algorithms import algorithm
 from learner.checkpoint import Checkpoint
 from learner.fit import assert_suits
-from learner.group import Weights, assert_restorable
+from learner.group import Weights
 from learner.methods import every_stage, selected, trains
 from learner.models.config import LANGUAGE_MODEL, fields_of
 from learner.models.language.language_model import place
@@ -26,8 +27,7 @@ from learner.store.episodes import ABOUT, EpisodeStore
 
 ACTOR_STATE = ("env.", "sequence", "memory")
 """How names in an actor's state begin: its world with what stands around it, its count, what its policy remembers."""
-MADE_BY = {"weights": "train", "episodes": "collect"}
-"""A stage of other runs that makes it."""
+MADE_BY = {"weights": "train", "episodes": "collect"}  # a stage of other runs that makes it
 
 
 def uses_a_policy(config: Config) -> bool:
@@ -48,9 +48,9 @@ def make_model(config: Config) -> None:
 
 def initial_weights(config: Config) -> Weights | None:
     """Weights that `from` names, checked against the policy; None if it names none, or no policy is needed."""
-    if not uses_a_policy(config):
+    if not uses_a_policy(config) or given_store(config):
         return None
-    return None if given_store(config) else weights_at(config, "from", config.from_)
+    return weights_at(config, "from", config.from_)
 
 
 def given_store(config: Config) -> Path | None:
@@ -125,7 +125,8 @@ def assert_resumable(config: Config, folder: RunFolder, found: Checkpoint) -> No
             )
         if name.endswith("/env.episode") and len(value) != config.actors.envs:
             raise RunError(f"the checkpoint is of actors.envs={len(value)}: it cannot go on with {config.actors.envs}")
-    assert_restorable(learner_setup(config, config.spec, folder.replay), found)
+    setup = learner_setup(config, config.spec, folder.replay)
+    algorithm(setup.learner.algorithm).assert_restorable(setup, found)
 
 
 def _assert_suits(config: Config, path: Path) -> None:

@@ -1,12 +1,5 @@
 """What runs the stages of a method: one engine a kind, a module found by its name.
 
-    collect      episodes into a store               evaluate     held-out seeds, tables, videos
-    fit          a policy to a store                 generalise   the same in other words and worlds
-    train        the actor-learner loop              deploy       trials of a transformer that acts
-    search       a novelty search                    judge        a language model's opinion of them
-    curate       verbs on archives and stores, found by name in their turn
-    imitate      a transformer to a store
-
 A module publishes `Engine`, a `cluster.runs.stage.StageEngine`. A new kind is a new module, and a method that names it.
 What several kinds have in common is in `_shared`.
 """
@@ -15,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from cluster.runs.stage import StageEngine  # imports PyTorch, which a list of names need not
@@ -34,5 +27,4 @@ def engine(kind: str) -> type[StageEngine]:
     """
     if kind not in names():
         raise LookupError(f"there is no kind of stage {kind!r}: there are {', '.join(names())}")
-    found: type[StageEngine] = importlib.import_module(f"{__name__}.{kind}").Engine
-    return found
+    return cast("type[StageEngine]", importlib.import_module(f"{__name__}.{kind}").Engine)

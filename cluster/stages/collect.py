@@ -16,17 +16,15 @@ from actors.collect import Collector, Share, collect_seeds
 from cluster.config import limits
 from cluster.config.tree import Config
 from cluster.roles.drawing import Topology
-from cluster.roles.supervisor import Crew, last_line
 from cluster.runs.folder import RunError
 from cluster.runs.stage import Artifact, Outcome
-from cluster.stages._shared.acting import ActingStage
+from cluster.stages._shared.evaluation import ActingStage
 from learner.goals import GoalsConfig
 from learner.group import Weights
 from learner.parts import CollectConfig
 from learner.store.episodes import forget_unfinished
 
-SHARE = 64
-"""Episodes that one actor plays together."""
+SHARE = 64  # episodes that one actor plays together
 
 
 class Engine(ActingStage):
@@ -86,18 +84,8 @@ class Engine(ActingStage):
 
     def _play(self, weights: Weights | None, waiting: list[Share], shares: int) -> bool:
         config, episodes = self.config, self.config.method.part(CollectConfig).episodes
-        crew = Crew(
-            self.backend,
-            config.actors,
-            self.given.actor_setup(),
-            {},
-            config.cluster.start_timeout_s,
-            lambda actor, cause: self.progress.note(f"actor-{actor} failed: {last_line(cause)}"),
-            Collector,
-        )
-        while len(self.entries) < shares:
-            if self.stop.reason:
-                break
+        crew = self.start_crew(self.given.actor_setup(), Collector, "actor")
+        while len(self.entries) < shares and not self.stop.reason:
             self.given.look_after()
             for actor in crew.idle()[: len(waiting)]:
                 share = waiting.pop(0)

@@ -105,17 +105,15 @@ def _summaries(asked: Sequence[Trial], arrays: dict[str, NDArray[np.float32]], d
         "replayed_score": arrays["replayed_score"],
     }
     behaviour = np.array([trial.behaviour for trial in asked])
-    cases = sorted({(t.kind, t.wording, t.begins) for t in asked})
-    masks: list[tuple[dict[str, str], NDArray[np.bool_]]] = [({"kind": "all"}, np.ones(len(asked), np.bool_))]
-    for key in ("kind", "wording", "begins"):
-        for name in sorted({getattr(t, key) for t in asked}):
-            masks.append(({key: name}, np.array([getattr(t, key) == name for t in asked])))
-    for case in cases:
-        names = dict(zip(("kind", "wording", "begins"), case, strict=True))
-        masks.append((names, np.array([(t.kind, t.wording, t.begins) == case for t in asked])))
+    keys = ("kind", "wording", "begins")
+    cases: list[dict[str, str]] = [{}]
+    cases += [{key: name} for key in keys for name in sorted({getattr(t, key) for t in asked})]
+    crossed = sorted({(t.kind, t.wording, t.begins) for t in asked})
+    cases += [dict(zip(keys, names, strict=True)) for names in crossed]
     rows = []
-    for names, mask in masks:
-        row: dict[str, Any] = dict(names) | {"n": int(mask.sum())}
+    for case in cases:
+        mask = np.array([all(getattr(t, key) == name for key, name in case.items()) for t in asked], np.bool_)
+        row: dict[str, Any] = (case or {"kind": "all"}) | {"n": int(mask.sum())}
         for name, value in values.items():
             statistic: Callable[[Any], float] = np.median if "distance" in name else np.mean
             found = bootstrap(value[mask], behaviour[mask], statistic)

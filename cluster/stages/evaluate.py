@@ -5,17 +5,23 @@ seeds ──> batches ──> idle actors ──> stages/<stage>/results.json, v
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 
 import envs
 from cluster.config import limits
 from cluster.config.tree import Config
+from cluster.metrics.statistics import mean_over
+from cluster.runs.folder import RunFolder
+from cluster.runs.run_data import load, series
 from cluster.runs.stage import Outcome
-from cluster.stages._shared.acting import ActingStage
-from cluster.stages._shared.evaluation import Evaluation, judged, lines, play_all, sample_efficiency, write_recordings
+from cluster.stages._shared.evaluation import ActingStage, Evaluation, mean, play_all, results
+from cluster.stages._shared.tally import shares, table
 
 
 class Engine(ActingStage):
@@ -33,13 +39,12 @@ class Engine(ActingStage):
         beside = [Evaluation(None, 0, 0, seeds, greedy, who, elsewhere=plain) for who in config.evaluate.beside]
         if not play_all(self.given, setup, weights, [evaluation, *beside]):
             return None
-        table = judged(config, setup.spec, stage.player, evaluation, beside)
+        table = judged(config, evaluation, beside)
         if self.given.language:
             table["language_model"] = self.given.language.numbers()
-        if stage.player == "policy":
-            efficiency = sample_efficiency(self.folder.path, config.learner.env_steps)
-            if efficiency is not None:
-                table["sample_efficiency"] = efficiency
+        budget = config.learner.env_steps
+        if stage.player == "policy" and (share := sample_efficiency(self.folder.path, budget)) is not None:
+            table["sample_efficiency"] = share
         table["videos"] = write_recordings(self.folder, stage.name, evaluation)
         self.folder.write_json(self.place / "results.json", table)
         return Outcome({"episodes": len(evaluation.episodes)}, weights, lines=tuple(lines(stage.name, table)))
@@ -48,3 +53,56 @@ class Engine(ActingStage):
     def memory(cls, config: Config) -> int:
         evaluate = config.evaluate
         return super().memory(config) + limits.EPISODE * evaluate.episodes * (1 + len(evaluate.beside))
+
+
+def judged(config: Config, evaluation: Evaluation, beside: Sequence[Evaluation]) -> dict[str, Any]:
+    """A finished evaluation as its results file has it, with what others did in the same episodes."""
+    spec, kinds = config.spec, config.spec.task_kinds
+    about = {"env": config.env.id, "greedy": config.evaluate.greedy, "player": evaluation.player, "score": spec.score}
+    found = results(evaluation.episodes, kinds)
+    others = {e.player: results(e.episodes, kinds) | {"difference": evaluation.above(e, spec)} for e in beside}
+    if counts := evaluation.goals:
+        goals = {"reward": mean(evaluation.reached), "shares": shares(counts), "table": table(counts)}
+    return about | found | {"beside": others} | ({"goals": goals} if counts else {})
+
+
+def lines(stage: str, table: dict[str, Any]) -> Iterator[str]:
+    """What a finished evaluation prints."""
+    score = table["score"]
+    yield f"{stage}: {spoken(table, score)} on {table['episodes']} held-out episodes of {table['env']}"
+    for player, other in table["beside"].items():
+        yield f"{player}: {spoken(other, score)} on the same episodes"
+    if len(table["by_kind"]) > 1:
+        parts = (f"{kind} {part['rate']:.1%} of {part['n']}" for kind, part in table["by_kind"].items())
+        yield f"{stage}: {', '.join(parts)}"
+
+
+def spoken(table: dict[str, Any], score: str) -> str:
+    """What an evaluation found, in a few words, of a table of `results`."""
+    rate, total = table["success"], table["return"]
+    if score:
+        return f"{total['mean']:.2f} {score} an episode [{total['low']:.2f}, {total['high']:.2f}]"
+    return f"success {rate['rate']:.1%} [{rate['low']:.1%}, {rate['high']:.1%}]"
+
+
+def write_recordings(folder: RunFolder, stage: str, evaluation: Evaluation) -> list[dict[str, Any]]:
+    """Write what was recorded into a run folder: animations, and why a language model acted. Returns the animations."""
+    videos = []
+    for i, recording in enumerate(r for part in evaluation.parts for r in part.recordings):
+        name = f"videos/{stage}-{i}.gif"
+        folder.write(folder.path / name, recording.gif)
+        about = {"file": name, "mission": recording.mission, "success": recording.success, "return": recording.total}
+        videos.append(about | {"length": recording.length, "seed": recording.seed})
+    if steps := [step for part in evaluation.parts for trajectory in part.trajectories for step in trajectory]:
+        lines = "".join(json.dumps(step, ensure_ascii=False) + "\n" for step in steps)
+        folder.write(folder.stage(stage) / "trajectories.jsonl", lines)
+    return videos
+
+
+def sample_efficiency(folder: Path, budget: int) -> float | None:
+    """Mean success over training, in [0, 1], from the evaluations in it; None where there are none.
+
+    budget: env steps, over which the mean is taken.
+    """
+    steps, rates = series(load(folder).evaluations, "success_rate")
+    return mean_over(steps, rates, budget) if len(steps) else None

@@ -9,10 +9,8 @@ from typing import ClassVar
 
 from cluster.config import limits
 from cluster.config.tree import Config
-from cluster.roles.drawing import Topology
 from cluster.runs.stage import Artifact, Outcome
 from cluster.runs.supply import store_of
-from cluster.stages._shared import fitting
 from cluster.stages._shared.fitting import Fitting
 from learner.fit import FitSetup, Fitter
 from learner.methods import Stage
@@ -24,23 +22,19 @@ class Engine(Fitting):
     """From episodes to weights."""
 
     makes: ClassVar[Artifact] = "weights"
+    section, of = FitConfig, "recorded ones"
 
     def run(self) -> Outcome | None:
         config, store = self.config, store_of(self.config, self.folder)
         fit = config.method.part(FitConfig)
-        setup = FitSetup(fit, config.learner, config.policy, self.config.spec, config.seed, store)
-        if not self.fit(fit, Fitter, setup):
+        setup = FitSetup(fit, config.learner, config.policy, config.spec, config.seed, store)
+        if not self.fit(Fitter, setup):
             return None
         return Outcome(self.given.publish(self.stage), self.given.initial, {"store": digest(store)})
 
     @classmethod
     def takes(cls, stage: Stage) -> Artifact:
         return "episodes"
-
-    @classmethod
-    def roles(cls, config: Config) -> Topology:
-        fit = config.method.part(FitConfig)
-        return fitting.roles(config, f"{fit.steps:,} gradient steps, each on {fit.batch} recorded ones")
 
     @classmethod
     def memory(cls, config: Config) -> int:

@@ -25,8 +25,7 @@ from cluster.config.tree import Config
 from cluster.metrics.statistics import Estimate, bootstrap_mean, newcombe
 from cluster.metrics.statistics import difference as between
 from cluster.runs.stage import Outcome
-from cluster.stages._shared.acting import ActingStage
-from cluster.stages._shared.evaluation import Evaluation, play_all, results
+from cluster.stages._shared.evaluation import ActingStage, Evaluation, play_all, results
 from envs.api import EnvSpec, Episodes
 from learner.group import Weights
 from learner.models.language.prompt import PromptConfig
@@ -59,12 +58,9 @@ class Engine(ActingStage):
     def play(self, weights: Weights | None) -> Table | None:
         """Play all cases. Returns what comes into `results.json`; None if the run was asked to stop."""
         config, setup, asked = self.config, self.given.actor_setup(), self.config.method.part(GeneraliseConfig)
-        played: dict[str, Evaluation] = {}
-        chance: dict[str, Evaluation] = {}
-        places: dict[str, Config] = {}
-        reasons: dict[str, str] = {}
-        cases = chosen(config)
-        for case in cases:
+        played, chance = dict[str, Evaluation](), dict[str, Evaluation]()
+        places, reasons = dict[str, Config](), dict[str, str]()
+        for case in (cases := chosen(config)):
             try:
                 there = places[case.name] = resolve(config, case)
             except UsageError as reason:
@@ -73,10 +69,8 @@ class Engine(ActingStage):
             played[case.name] = self._evaluation(setup, there, "policy")
             if asked.baselines and world(there) not in chance:
                 chance[world(there)] = self._evaluation(setup, there, "random")
-        evaluations = [*played.values(), *chance.values()]
-        each = asked.episodes
-        self.progress.note(f"{len(played)} cases of {each} episodes, and {len(chance)} worlds at random")
-        if not play_all(self.given, setup, weights, evaluations):
+        self.progress.note(f"{len(played)} cases of {asked.episodes} episodes, and {len(chance)} worlds at random")
+        if not play_all(self.given, setup, weights, [*played.values(), *chance.values()]):
             return None
         rows, score = [], self.config.spec.score
         for case in cases:

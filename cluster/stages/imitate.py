@@ -11,11 +11,8 @@ from itertools import pairwise
 import numpy as np
 import safetensors.numpy
 
-from cluster.config.tree import Config
-from cluster.roles.drawing import Topology
 from cluster.runs.folder import RunError
 from cluster.runs.stage import Outcome
-from cluster.stages._shared import fitting
 from cluster.stages._shared.fitting import Fitting
 from cluster.stages._shared.lgqd import CENTRES, MODEL, BehaviourStage
 from envs.navigation.odometry import GUIDED, SENSED
@@ -27,20 +24,16 @@ from learner.models.sequence.behaviour_transformer import Scales
 class Engine(BehaviourStage, Fitting):
     """From behaviours in words to a transformer."""
 
+    section, of = SequenceConfig, "episodes"
+
     def run(self) -> Outcome | None:
-        settings = self.method.sequence
-        if not self.fit(settings, SequenceFitter, self._setup()):
+        if not self.fit(SequenceFitter, self._setup()):
             return None
         found = self.given.newest()
         self.folder.write(self.place / MODEL, safetensors.numpy.save(found.arrays["model"]))
         parameters = sum(value.size for name, value in found.arrays["model"].items() if not name.endswith("scale"))
-        about = {"parameters": parameters, "ablate": settings.model.ablate}
+        about = {"parameters": parameters, "ablate": self.method.sequence.model.ablate}
         return Outcome(found.record["counters"] | about)
-
-    @classmethod
-    def roles(cls, config: Config) -> Topology:
-        fit = config.method.part(SequenceConfig)
-        return fitting.roles(config, f"{fit.steps:,} gradient steps, each on {fit.batch} episodes")
 
     def _setup(self) -> SequenceSetup:
         settings = self.method.sequence

@@ -5,15 +5,12 @@ episodes of a deploy stage, LLM ──> stages/<stage>/judgements.jsonl, results
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import safetensors.numpy
 
 from cluster.runs.folder import RunError
 from cluster.runs.stage import Outcome
-from cluster.stages._shared.asking import ask
-from cluster.stages._shared.lgqd import EPISODES, BehaviourStage
+from cluster.stages._shared.lgqd import EPISODES, BehaviourStage, ask
 from learner.behaviours import trials, words
 from learner.behaviours.agreement import agreement
 
@@ -41,10 +38,9 @@ class Engine(BehaviourStage):
                 return None
             votes.append([answer.value["overall"] / 10 if answer.ok else np.nan for answer in answers])
             for trial, answer in zip(chosen.tolist(), answers, strict=True):
-                lines.append(
-                    {"trial": trial, "vote": vote} | (answer.value if answer.ok else {"failed": answer.reason})
-                )
-        self.folder.write(self.place / JUDGEMENTS, "".join(f"{json.dumps(line)}\n" for line in lines))
+                said = answer.value if answer.ok else {"failed": answer.reason}
+                lines.append({"trial": trial, "vote": vote} | said)
+        self.write_lines(JUDGEMENTS, lines)
         told = ~np.isnan(votes).all(0)
         if not told.any():
             raise RunError(f"the language model judged nothing: {lines[0]['failed']}")

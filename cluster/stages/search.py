@@ -24,7 +24,7 @@ from cluster.config import limits
 from cluster.config.tree import Config
 from cluster.roles.backend import RoleDied, Ticket
 from cluster.roles.drawing import Role, Topology
-from cluster.roles.supervisor import Crew, last_line
+from cluster.roles.supervisor import Crew
 from cluster.runs.stage import Outcome, Run, StageEngine
 from envs import navigation
 from envs.navigation import LAYERS, PARAMETERS, TENTHS
@@ -35,16 +35,13 @@ from learner.search.elites import cell_of
 from learner.search.novelty_search import NoveltySearch, Played, columns
 from learner.store.archive import Archive
 
-COVERED = 20
-"""Cells along each side by which coverage is counted."""
+COVERED = 20  # cells along each side by which coverage is counted
 WITH_THE_CALL = 100_000
 """Bytes of an argument or a result that Ray sends along with a call. A larger one goes through its store, which costs
 some 2 ms of processors each way, and thus as much as all else that a batch of 128 costs here."""
 MOST_PIECES = 8
-ROW_S = 2.0
-"""Seconds between two rows of metrics."""
-ELITES = 1024
-"""How many of a grid are played at once to be filed."""
+ROW_S = 2.0  # seconds between two rows of metrics
+ELITES = 1024  # how many of a grid are played at once to be filed
 
 
 class Engine(StageEngine):
@@ -63,15 +60,7 @@ class Engine(StageEngine):
         self.house = navigation.load(options["map"] or navigation.HOUSE)
 
     def run(self) -> Outcome | None:
-        crew = Crew(
-            self.backend,
-            self.config.actors,
-            self.setup,
-            {},
-            self.config.cluster.start_timeout_s,
-            lambda player, cause: self.progress.note(f"player-{player} failed: {last_line(cause)}"),
-            self.player,
-        )
+        crew = self.start_crew(self.setup, self.player, "player")
         counts = {"evaluations": 0, "archived": 0}
         try:
             for number, threshold in enumerate(self.settings.thresholds):
@@ -109,19 +98,16 @@ class Engine(StageEngine):
 
     def _search(self, number: int, threshold: float) -> NoveltySearch:
         """A search as its last checkpoint has it, or a new one."""
-        settings, length = self.settings, self.setup.length
+        settings, seed = self.settings, self.config.seed + number
         about = {
             "search": settings.model_dump(exclude={"generations"}),  # a longer search begins as a shorter one does
             "threshold": threshold,
-            "seed": self.config.seed + number,
+            "seed": seed,
             "map": self.setup.map,
         }
-        place = self.place / f"archive-{number}"
-        attempt = self.folder.attempt
-        archive = Archive(place, 2, columns(PARAMETERS, length), about, settings.neighbours, attempt)
+        archive = self._archive(f"archive-{number}", about)
         batch = -(-settings.offspring // (self.config.actors.n if settings.ahead == 1 else 1))
-        seed, size = self.config.seed + number, self.house.world_size
-        search = NoveltySearch(settings, threshold, archive, seed, batch, size, LAYERS)
+        search = NoveltySearch(settings, threshold, archive, seed, batch, self.house.world_size, LAYERS)
         found = checkpoint.latest(self.place / f"checkpoints-{number}")
         if found is not None:
             search.restore(found.arrays, found.record)
@@ -129,17 +115,19 @@ class Engine(StageEngine):
             archive.rewind(0)  # what a search left that was killed before its first checkpoint
         return search
 
+    def _archive(self, name: str, about: dict[str, Any]) -> Archive:
+        kept = columns(PARAMETERS, self.setup.length)
+        return Archive(self.place / name, 2, kept, about, self.settings.neighbours, self.folder.attempt)
+
     def _file_elites(self, search: NoveltySearch, number: int) -> int:
         """Make an archive of the grid beside the one of what is novel. Returns how many it holds."""
-        grid, settings, length = search.grid, self.settings, self.setup.length
+        grid = search.grid
         assert grid is not None
-        about = search.archive.about | {"elites": True}
-        place, attempt = self.place / f"grid-{number}", self.folder.attempt
-        archive = Archive(place, 2, columns(PARAMETERS, length), about, settings.neighbours, attempt)
+        archive = self._archive(f"grid-{number}", search.archive.about | {"elites": True})
         archive.rewind(0)  # what was filed before a kill
         for begin in range(0, len(grid), ELITES):
             rows = slice(begin, begin + ELITES)
-            found = navigation.rollout(self.house, None, grid.weights[rows], length)
+            found = navigation.rollout(self.house, None, grid.weights[rows], self.setup.length)
             archive.append(
                 grid.id[rows],
                 found["pose"][:, -1, :2].astype(np.float64),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,19 +27,15 @@ from cluster.roles.policy_server import ServedPolicy, served
 from cluster.roles.supervisor import AllQuarantined, Crew, last_line
 from cluster.runs.stage import Artifact, Outcome, Run
 from cluster.stages._shared.account import Account
-from cluster.stages._shared.acting import ActingStage
-from cluster.stages._shared.evaluation import Batch, Evaluation
+from cluster.stages._shared.evaluation import ActingStage, Batch, Evaluation
 from learner.algorithms import algorithm
 from learner.checkpoint import Checkpoint, latest
 from learner.methods import Stage
 from llm_service.errors import UsageError
 
 
-@dataclass(frozen=True)
 class Rollout:
-    """A job: one chunk, by the weights of `version`."""
-
-    version: int
+    """A job: one chunk."""
 
 
 class Engine(ActingStage):
@@ -139,7 +135,6 @@ class Engine(ActingStage):
                 self._learned(*outcome)
 
     def kill(self) -> None:
-        """End all roles."""
         self.learner.kill()
         self.crew.kill()
         if self.server:
@@ -229,7 +224,7 @@ class Engine(ActingStage):
             if rollouts and self._may_roll(actor):
                 version = self.account.counters.version
                 weights = None if self.server else self.weights
-                self.crew.give(actor, Rollout(version), "rollout", weights, version, returns=2)
+                self.crew.give(actor, Rollout(), "rollout", weights, version, returns=2)
                 self._rolled += 1
                 self._last_rolled[actor] = self._rolled
 

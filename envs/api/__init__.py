@@ -2,10 +2,8 @@
 
     seed ──> VectorEnv.begin ──> obs ──> policy ──> actions ──> VectorEnv.advance ──> Transition ──> ... ──> Chunk
 
-records    EnvSpec, Field; Transition, Episodes; Chunk, Summary: plain data
-vector     `VectorEnv`, the dense face, for engines: `begin()` and `advance(actions)` exchange arrays and text ids
-face       the Gymnasium face, for users: `reset()` and `step(actions)` return strings, `info`, and copies
-wrapper    `Wrapper`, a dense env around a dense env; `DenseEnv` is either
+Engines have the dense face of `VectorEnv`, `begin` and `advance`, which exchange arrays and text ids; users have that
+of Gymnasium, `reset` and `step`. A `Wrapper` is a dense env around a dense env.
 """
 
 from envs.api.records import (

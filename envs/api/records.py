@@ -1,9 +1,4 @@
-"""The data of the contract: what a world says of itself, and what flows from it to a learner. Plain dataclasses.
-
-EnvSpec, Field          what a policy must know of a world
-Transition, Episodes    what a step yields
-Chunk, Summary          what an actor delivers
-"""
+"""The data of the contract: what a world says of itself, and what flows from it to a learner. Plain dataclasses."""
 
 from __future__ import annotations
 

@@ -1,23 +1,9 @@
-"""BabyAI levels, their captions and missions as language, and an expert.
-
-world       what its engines share: mission, actions, observation, reward, in its docstring
-reference   the engine that moves Minigrid's own simulators
-levels      names -> simulators; the levels that Minigrid lacks
-view        observations of N simulators at once
-grammar     images -> sentences
-missions    the mission grammar, and missions in French
-expert      a policy that knows the whole map
-knowledge   what a language model may know of these levels
-symbols     grid cells as numbers
+"""BabyAI levels, their captions and missions as language, and an expert; see `world` for actions and observations.
 
 The compiled engine, which is the default, is in `envs.native.babyai`.
 """
 
 from __future__ import annotations
-
-from typing import Annotated, Any, Literal
-
-from pydantic import Field as Option
 
 from envs.api import EnvSpec, Field, VectorEnv
 from envs.babyai import levels
@@ -28,37 +14,9 @@ from envs.babyai.levels import names
 from envs.babyai.missions import mission_words, parse, translate
 from envs.babyai.reference import SimulatedBabyAI
 from envs.babyai.symbols import VIEW
-from envs.babyai.world import ACTION_NAMES, TASK_KINDS, BabyAI
-from envs.config import Part
+from envs.babyai.world import ACTION_NAMES, TASK_KINDS, BabyAI, Config
 
 __all__ = ["BabyAI", "Config", "Expert", "describe", "has", "knowledge", "make", "names", "parse", "spec", "translate"]
-
-
-class Config(Part):
-    """Options of every BabyAI level."""
-
-    captions: bool = False
-    """Observe also `caption`: the sentences that describe the image, as one text."""
-    language: Literal["en", "fr"] | None = None
-    """Language of missions, captions and action names. None: English, except in the levels named French."""
-    fix_captions: bool = False
-    """Correct the slips of the published captions: "a open" door, and English words in French "Tu portes une"."""
-    actions: Annotated[int, Option(ge=1, le=7)] = 7
-    """How many actions there are, of: turn left, turn right, go forward, pick up, drop, toggle, done."""
-    idle_actions: list[str] = Option(default_factory=list)
-    """Names of further actions, which do nothing."""
-    max_steps: Annotated[int, Option(ge=1, lt=2**31)] | None = None
-    """Steps after which an episode is truncated, which also scale its reward. None: the level's own limit."""
-    engine: Literal["native", "minigrid"] = "native"
-    """What moves the worlds: compiled code, or Minigrid itself, the reference, which is some hundred times slower."""
-    levels: Literal["exact", "native"] = "exact"
-    """Where the native engine's episodes come from. `exact`: from Minigrid's own generator, so that every episode is
-    the very one that Minigrid would play; it bounds the speed, to some 100,000 steps a second on a core. `native`: from
-    a compiled generator of the same distribution (where a level has none, as `exact`, with a warning). Seeds given to
-    `reset` name Minigrid's own levels either way, so evaluations do not depend on this."""
-    level_workers: Annotated[int, Option(ge=0)] = 0
-    """Processes that run Minigrid's generator ahead of time, for exact levels; 0: each is made when it is needed. A
-    script needs `if __name__ == "__main__":` then, as with all processes that Python starts."""
 
 
 def has(name: str) -> bool:
@@ -85,19 +43,13 @@ def spec(name: str, config: Config) -> EnvSpec:
 
 def make(name: str, num_envs: int, seed: int, first_index: int, config: Config) -> VectorEnv:
     """Build N worlds of a level."""
-    options: dict[str, Any] = {
-        "level": name,
-        "actions": config.actions,
-        "language": _language(name, config),
-        "fix_captions": config.fix_captions,
-        "max_steps": config.max_steps,
-    }
-    if config.engine == "minigrid":
-        return SimulatedBabyAI(spec(name, config), num_envs, seed, first_index, **options)
-    from envs.native.babyai.world import NativeBabyAI  # here, because it brings the compiler along
+    engine: type[BabyAI] = SimulatedBabyAI
+    if config.engine == "native":
+        from envs.native.babyai.world import NativeBabyAI  # here, because it brings the compiler along
 
-    options |= {"levels": config.levels, "level_workers": config.level_workers}
-    return NativeBabyAI(spec(name, config), num_envs, seed, first_index, **options)
+        engine = NativeBabyAI
+    language = _language(name, config)
+    return engine(spec(name, config), num_envs, seed, first_index, level=name, language=language, config=config)
 
 
 def _language(name: str, config: Config) -> Language:

@@ -96,16 +96,12 @@ class Expert:
             was_stuck = False
         elif step == follower.step + 1:
             follower.proceed(taken)
-        action = self._possible(env, follower)
+        action = DONE if follower.stuck else follower.action
+        possible = env.has_action(action)
+        if not possible and action != DONE:
+            follower.stuck = f"the world lacks action {action}"
         if follower.stuck and not was_stuck:
             self.stuck.append((int(env.env_index[i]), int(env.episode[i]), follower.stuck))
-        return action
-
-    def _possible(self, env: BabyAI, follower: _Follower) -> int:
-        """The proposal, if the world has that action."""
-        action = DONE if follower.stuck else follower.action
-        if env.has_action(action):
+        if possible:
             return action
-        if action != DONE:
-            follower.stuck = f"the world lacks action {action}"
         return env.idle_action if env.idle_action is not None else TURN_LEFT

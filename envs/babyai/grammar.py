@@ -72,16 +72,13 @@ _WALL_WAYS = (  # way, the cells met on it as (columns, rows)
 )
 
 
-def describe(
-    images: NDArray[np.uint8], language: Language = "en", *, fix_open: bool = False, fix_carried: bool = False
-) -> list[list[str]]:
+def describe(images: NDArray[np.uint8], language: Language = "en", *, fix: bool = False) -> list[list[str]]:
     """Sentences for each image.
 
     Args:
         images: uint8 [N, 7, 7, 3], (object, colour, state) at [column, row].
         language: "en" or "fr".
-        fix_open: write "an open door" where the published sentences have "a open door".
-        fix_carried: in French, name the carried thing in French.
+        fix: correct both slips of the published sentences.
 
     Returns:
         N lists; an image that shows nothing has an empty one.
@@ -90,7 +87,7 @@ def describe(
         ValueError: another shape or dtype, or symbols that Minigrid does not have.
     """
     counts, ids = sentence_ids(images)
-    sentences = sentence_table(language, fix_open, fix_carried)[ids].tolist()
+    sentences = sentence_table(language, fix)[ids].tolist()
     ends = np.cumsum(counts).tolist()
     return [sentences[end - count : end] for end, count in zip(ends, counts.tolist(), strict=True)]
 
@@ -142,7 +139,7 @@ def caption_words(language: Language) -> frozenset[str]:
     """Every word that a caption in `language` may hold, with and without the fixes."""
     found = set(words_of(NOTHING[language]))
     for fixed in (False, True):
-        for sentence in sentence_table(language, fixed, fixed).tolist():
+        for sentence in sentence_table(language, fixed).tolist():
             found.update(words_of(sentence))
     return frozenset(found)
 
@@ -159,53 +156,45 @@ def _check(images: Any) -> None:
 
 
 @cache
-def sentence_table(language: Language, fix_open: bool, fix_carried: bool) -> NDArray[np.object_]:
+def sentence_table(language: Language, fix: bool) -> NDArray[np.object_]:
     """The sentence table: things by (code, column, row), carried things by code, walls by way and distance."""
     if language not in NOTHING:
         raise ValueError(f"captions are written in en or fr, not in {language!r}")
-    see = _see_english if language == "en" else _see_french
-    carry = _carry_english if language == "en" or fix_carried else _carry_french_as_recorded
-    if language == "fr" and fix_carried:
-        carry = _carry_french
     table = []
     for kind, colour, state in TRIPLE.tolist():
         if not FLOOR <= kind <= LAVA:
             table += [""] * VIEW * VIEW  # never said
             continue
-        shown = see(OBJECTS[kind], COLOURS[colour], STATES[state], fix_open)
+        shown = _see(language, OBJECTS[kind], COLOURS[colour], STATES[state], fix)
         for column in range(VIEW):
             for row in range(VIEW):
                 table.append(f"{shown} {_place(language, column - AGENT_COLUMN, AGENT_ROW - row)}")
     for kind, colour, _ in TRIPLE.tolist():
-        table.append(carry(OBJECTS[kind], COLOURS[colour]) if FLOOR <= kind <= LAVA else "")
+        table.append(_carry(language, OBJECTS[kind], COLOURS[colour], fix) if FLOOR <= kind <= LAVA else "")
     wall = "You see a wall" if language == "en" else "Tu vois un mur à"
     for way, columns, _ in _WALL_WAYS:
         table += [f"{wall} {_steps(language, distance, way)}" for distance in range(1, len(columns) + 1)]
     return np.array(table, object)
 
 
-def _see_english(noun: str, colour: str, state: str, fix_open: bool) -> str:
+def _see(language: Language, noun: str, colour: str, state: str, fix: bool) -> str:
+    if language == "fr":
+        shown = f"Tu vois une {_french(noun, colour)}"
+        return f"{shown} {FRENCH_STATE[state]}" if noun == "door" else shown
     if noun != "door":
         return f"You see a {colour} {noun}"
-    article = "an" if fix_open and state == "open" else "a"
+    article = "an" if fix and state == "open" else "a"
     return f"You see {article} {state} {colour} door"
 
 
-def _see_french(noun: str, colour: str, state: str, fix_open: bool) -> str:
-    shown = f"Tu vois une {FRENCH_NOUN[noun]} {FRENCH_COLOUR[colour][1]}"
-    return f"{shown} {FRENCH_STATE[state]}" if noun == "door" else shown
+def _carry(language: Language, noun: str, colour: str, fix: bool) -> str:
+    if language == "en":
+        return f"You carry a {colour} {noun}"
+    return f"Tu portes une {_french(noun, colour) if fix else f'{noun} {colour}'}"
 
 
-def _carry_english(noun: str, colour: str) -> str:
-    return f"You carry a {colour} {noun}"
-
-
-def _carry_french(noun: str, colour: str) -> str:
-    return f"Tu portes une {FRENCH_NOUN[noun]} {FRENCH_COLOUR[colour][1]}"
-
-
-def _carry_french_as_recorded(noun: str, colour: str) -> str:
-    return f"Tu portes une {noun} {colour}"
+def _french(noun: str, colour: str) -> str:
+    return f"{FRENCH_NOUN[noun]} {FRENCH_COLOUR[colour][1]}"
 
 
 def _place(language: Language, right: int, ahead: int) -> str:

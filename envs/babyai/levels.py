@@ -53,6 +53,8 @@ HELD_OUT = frozenset({("yellow", "box"), ("red", "key"), ("red", "door"), ("gree
 
 TRAIN_DOORS = ("yellow", "green", "blue", "purple")
 TEST_DOORS = ("red", "grey")
+EXTRA_OBJECTS = 8
+"""In rooms of `Local`, beside those that the mission needs."""
 
 
 class Local(RoomGridLevel):
@@ -62,7 +64,6 @@ class Local(RoomGridLevel):
         kinds: what the task is drawn from, each as likely.
         held_out: False: missions name no held-out pair. True: they name nothing else.
         orders: how two actions are told: "A, then B" or "B after you A".
-        extra_objects: objects in the room beside those that the mission needs.
     """
 
     def __init__(
@@ -70,14 +71,11 @@ class Local(RoomGridLevel):
         kinds: Sequence[Kind] = ALL_KINDS,
         held_out: bool = False,
         orders: Sequence[Order] = ("then", "after"),
-        extra_objects: int = 8,
-        room_size: int = 8,
         **options: Any,
     ) -> None:
-        self.kinds, self.orders = tuple(kinds), tuple(orders)
-        self.held_out, self.extra_objects = held_out, extra_objects
+        self.kinds, self.orders, self.held_out = tuple(kinds), tuple(orders), held_out
         self.kind: Kind = self.kinds[0]
-        super().__init__(room_size=room_size, num_rows=1, num_cols=2 if "open" in kinds else 1, **options)
+        super().__init__(room_size=8, num_rows=1, num_cols=2 if "open" in kinds else 1, **options)
 
     def _gen_grid(self, width: int, height: int) -> None:
         # Before the loop that rejects rooms: a kind that is rejected more often must not become rarer.
@@ -92,10 +90,11 @@ class Local(RoomGridLevel):
         else:
             self.place_agent()
             needed = 1 if self.kind in ("go to", "pick up") else 2
-            objects = self.add_distractors(num_distractors=needed + self.extra_objects, all_unique=False)
+            objects = self.add_distractors(num_distractors=needed + EXTRA_OBJECTS, all_unique=False)
             things = [ObjDesc(o.type, o.color) for o in self._rand_subset(objects, needed)]
             self.instrs = self._instruct(things)
-            self._check_vocabulary(things)
+            if any(((thing.color, thing.type) in HELD_OUT) != self.held_out for thing in things):
+                raise RejectSampling("the mission is of the other vocabulary")
         self.check_objs_reachable()
 
     def _instruct(self, things: list[Any]) -> Any:
@@ -117,14 +116,10 @@ class Local(RoomGridLevel):
         colour = self._rand_elem(TEST_DOORS if self.held_out else TRAIN_DOORS)
         self.add_door(locked, 0, color=colour, locked=True)
         self.add_object(1 - locked, 0, "key", colour)
-        self.add_distractors(1 - locked, 0, num_distractors=self.extra_objects, all_unique=False)
+        self.add_distractors(1 - locked, 0, num_distractors=EXTRA_OBJECTS, all_unique=False)
         self.place_agent(1 - locked, 0)
         unnamed = not self.held_out and self._rand_bool()
         return OpenInstr(ObjDesc("door", None if unnamed else colour))
-
-    def _check_vocabulary(self, things: list[Any]) -> None:
-        if any(((thing.color, thing.type) in HELD_OUT) != self.held_out for thing in things):
-            raise RejectSampling("the mission is of the other vocabulary")
 
 
 class PickupLocal(LevelGen):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from typing import Literal
 
 from envs.babyai.grammar import FRENCH_COLOUR, FRENCH_NOUN, Language, words_of
@@ -166,13 +167,9 @@ def _thing(groups: tuple[str | None, ...]) -> Thing:
 def mission_words(language: Language) -> frozenset[str]:
     """Every word that a mission in `language` may hold."""
     found: set[str] = set()
-    for noun in NOUNS:
-        for colour in COLOURS:
-            for place in PLACES:
-                for unique in (True, False):
-                    thing = Thing(noun, colour, place, unique)
-                    for verb in VERBS:
-                        action = (Action(verb, (thing, thing) if verb == "put" else (thing,)),) * 2
-                        for mission in (Mission(action, "then", action), Mission(action, "after", action)):
-                            found.update(words_of(mission.english() if language == "en" else mission.french()))
+    for noun, colour, place, unique, verb in product(NOUNS, COLOURS, PLACES, (True, False), VERBS):
+        thing = Thing(noun, colour, place, unique)
+        action = (Action(verb, (thing, thing) if verb == "put" else (thing,)),) * 2
+        for mission in (Mission(action, "then", action), Mission(action, "after", action)):
+            found.update(words_of(mission.english() if language == "en" else mission.french()))
     return frozenset(found)

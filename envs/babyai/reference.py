@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.api import EnvSpec, Observation
+from envs.api import Observation
 from envs.babyai.grammar import NOTHING
 from envs.babyai.levels import build
 from envs.babyai.missions import translate
@@ -30,19 +30,10 @@ class SimulatedBabyAI(BabyAI):
         simulators: N Minigrid environments; move them through this class only.
     """
 
-    def __init__(
-        self,
-        env_spec: EnvSpec,
-        num_envs: int,
-        seed: int = 0,
-        first_index: int = 0,
-        *,
-        level: str,
-        max_steps: int | None = None,
-        **rest: Any,
-    ) -> None:
-        super().__init__(env_spec, num_envs, seed, first_index, **rest)
-        self.simulators = [build(level, max_steps) for _ in range(num_envs)]
+    def __init__(self, *args: Any, **rest: Any) -> None:
+        super().__init__(*args, **rest)
+        num_envs = self.num_envs
+        self.simulators = [build(self.level, self.config.max_steps) for _ in range(num_envs)]
         self.views = Views(num_envs, self.simulators[0].width, self.simulators[0].height)
         self._image = np.zeros((num_envs, VIEW, VIEW, 3), np.uint8)
         self._stale = np.zeros(num_envs, np.bool_)  # the env has moved since its row of _image was made

@@ -16,7 +16,7 @@ COLOURS = ("red", "green", "blue", "purple", "yellow", "grey")
 STATES = ("open", "closed", "locked")
 
 UNSEEN, EMPTY, WALL, FLOOR, DOOR = range(5)
-LAVA, AGENT = 9, 10
+LAVA = 9
 
 CODES = len(OBJECTS) * len(COLOURS) * len(STATES)
 

@@ -17,13 +17,15 @@ and equal to it. Here is what both share.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field as Option
 
-from envs.api import EnvSpec, Observation, VectorEnv
+from envs.api import Observation, VectorEnv
 from envs.babyai.grammar import Language, describe
+from envs.config import Part
 
 ACTION_NAMES: dict[Language, tuple[str, ...]] = {
     "en": ("turn left", "turn right", "go forward", "pick up", "drop", "toggle", "done"),
@@ -51,36 +53,52 @@ def kind_of_mission(instruction: Any) -> int:
     return _KIND_OF_INSTRUCTION.get(type(instruction).__name__, len(TASK_KINDS) - 1)
 
 
+class Config(Part):
+    """Options of every BabyAI level."""
+
+    captions: bool = False
+    """Observe also `caption`: the sentences that describe the image, as one text."""
+    language: Literal["en", "fr"] | None = None
+    """Language of missions, captions and action names. None: English, except in the levels named French."""
+    fix_captions: bool = False
+    """Correct the slips of the published captions: "a open" door, and English words in French "Tu portes une"."""
+    actions: Annotated[int, Option(ge=1, le=7)] = 7
+    """How many actions there are, of: turn left, turn right, go forward, pick up, drop, toggle, done."""
+    idle_actions: list[str] = Option(default_factory=list)
+    """Names of further actions, which do nothing."""
+    max_steps: Annotated[int, Option(ge=1, lt=2**31)] | None = None
+    """Steps after which an episode is truncated, which also scale its reward. None: the level's own limit."""
+    engine: Literal["native", "minigrid"] = "native"
+    """What moves the worlds: compiled code, or Minigrid itself, the reference, which is some hundred times slower."""
+    levels: Literal["exact", "native"] = "exact"
+    """Where the native engine's episodes come from. `exact`: from Minigrid's own generator, so that every episode is
+    the very one that Minigrid would play; it bounds the speed, to some 100,000 steps a second on a core. `native`: from
+    a compiled generator of the same distribution (where a level has none, as `exact`, with a warning). Seeds given to
+    `reset` name Minigrid's own levels either way, so evaluations do not depend on this."""
+    level_workers: Annotated[int, Option(ge=0)] = 0
+    """Processes that run Minigrid's generator ahead of time, for exact levels; 0: each is made when it is needed. A
+    script needs `if __name__ == "__main__":` then, as with all processes that Python starts."""
+
+
 class BabyAI(VectorEnv):
     """N worlds of one level.
 
     Args:
-        env_spec, num_envs, seed, first_index: as `VectorEnv`.
-        actions: how many of Minigrid's seven actions there are; those of `env_spec` beyond do nothing.
+        args: as `VectorEnv`.
+        level: its name.
         language: of missions and captions.
-        fix_captions: correct the slips of the published captions.
+        config: how it is played. Actions of `env_spec` beyond `config.actions` do nothing.
 
     Attributes:
         started: int64 [N], how many episodes each world has begun. Tells followers (experts, engines) apart two
             episodes that carry the same counter.
     """
 
-    def __init__(
-        self,
-        env_spec: EnvSpec,
-        num_envs: int,
-        seed: int = 0,
-        first_index: int = 0,
-        *,
-        actions: int = 7,
-        language: Language = "en",
-        fix_captions: bool = False,
-    ) -> None:
-        super().__init__(env_spec, num_envs, seed, first_index)
-        self.language = language
-        self.fix_captions = fix_captions
-        self.started = np.zeros(num_envs, np.int64)
-        self._actions = actions
+    def __init__(self, *args: Any, level: str, language: Language, config: Config) -> None:
+        super().__init__(*args)
+        self.level, self.language, self.config = level, language, config
+        self.started = np.zeros(self.num_envs, np.int64)
+        self._actions = config.actions
 
     def minigrid_action(self, action: int) -> int:
         """Index of one of our actions -> Minigrid's."""
@@ -108,8 +126,7 @@ class BabyAI(VectorEnv):
 
     def captions(self, obs: Observation) -> list[list[str]]:
         """Sentences that describe each of N images, in the world's language."""
-        fixes = {"fix_open": self.fix_captions, "fix_carried": self.fix_captions}
-        return describe(np.asarray(obs["image"]), self.language, **fixes)
+        return describe(np.asarray(obs["image"]), self.language, fix=self.config.fix_captions)
 
     def simulator(self, i: int) -> Any:
         """A Minigrid environment in the state of env i, for what works on one only: pictures and the expert. It may be

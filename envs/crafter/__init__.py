@@ -1,11 +1,4 @@
-"""Crafter: a wilderness in which to gather, build and survive, as a world of language.
-
-world       what its engines share: actions as deeds, rewards, success, events, in its docstring
-reference   the engine that moves Crafter's own simulators
-rules       names and numbers, and what the variants change
-captions    sentences of what a player sees, holds and feels
-tasks       what deeds need; tasks, the way to each, and who has got how far
-knowledge   what a language model may know of it, and which goals make sense now
+"""Crafter: a wilderness in which to gather, build and survive, as a world of language; see `world` for its contract.
 
 The compiled engine, which is the default, is in `envs.native.crafter`.
 """
@@ -13,7 +6,7 @@ The compiled engine, which is the default, is in `envs.native.crafter`.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field as Option
 
@@ -122,22 +115,28 @@ def make(name: str, num_envs: int, seed: int, first_index: int, config: Config) 
     """
     actions, _, reward, _ = _NAMES[name]
     pursued = _task(name, config)
-    options: dict[str, Any] = {
-        "rules": _rules(name, config),
-        "actions": actions,
-        "reward": config.reward or ("none" if pursued else reward),
-        "success": config.success,
-        "task": pursued,
-        "subgoals": config.subgoals,
-        "end_on_success": config.end_on_success,
-    }
+    engine: type[Crafter]
     if config.engine == "crafter":
         from envs.crafter.reference import SimulatedCrafter  # here, because it brings the simulator along
 
-        return SimulatedCrafter(spec(name, config), num_envs, seed, first_index, **options)
-    from envs.native.crafter.world import NativeCrafter  # here, because it brings the compiler along
+        engine = SimulatedCrafter
+    else:
+        from envs.native.crafter.world import NativeCrafter  # here, because it brings the compiler along
 
-    return NativeCrafter(spec(name, config), num_envs, seed, first_index, **options)
+        engine = NativeCrafter
+    return engine(
+        spec(name, config),
+        num_envs,
+        seed,
+        first_index,
+        rules=_rules(name, config),
+        actions=actions,
+        reward=config.reward or ("none" if pursued else reward),
+        success=config.success,
+        task=pursued,
+        subgoals=config.subgoals,
+        end_on_success=config.end_on_success,
+    )
 
 
 def _rules(name: str, config: Config) -> Rules:

@@ -50,7 +50,7 @@ Numbers = NDArray[np.int64]
 # ---- names ----------------------------------------------------------------------------------------------------------
 
 
-def _called(material: int, thing: int) -> str:
+def called(material: int, thing: int) -> str:
     """How a cell is called by what stands on it, else by its material; "" for what is not told."""
     if thing != NONE:
         return "" if thing in (PLAYER, ARROW) else OBJECTS[thing]
@@ -59,12 +59,12 @@ def _called(material: int, thing: int) -> str:
     return "crafting table" if material == TABLE else MATERIALS[material]
 
 
-NAMES = tuple(sorted({_called(m, o) for m in range(len(MATERIALS)) for o in range(len(OBJECTS))} - {""}))
+NAMES = tuple(sorted({called(m, o) for m in range(len(MATERIALS)) for o in range(len(OBJECTS))} - {""}))
 """What can be seen; a name's place is its bit."""
 UNNAMED = len(NAMES)
 PLACE = np.array(
     [
-        [NAMES.index(name) if (name := _called(m, o)) else UNNAMED for o in range(len(OBJECTS))]
+        [NAMES.index(name) if (name := called(m, o)) else UNNAMED for o in range(len(OBJECTS))]
         for m in range(len(MATERIALS))
     ],
     np.int64,

@@ -14,7 +14,6 @@ import numpy as np
 from crafter import constants, engine, objects
 from numpy.typing import NDArray
 
-from envs.api import EnvSpec
 from envs.crafter.rules import (
     ACHIEVEMENTS,
     AREA,
@@ -146,11 +145,9 @@ class SimulatedCrafter(Crafter):
         simulators: N of upstream's environments; move them through this class only.
     """
 
-    def __init__(
-        self, env_spec: EnvSpec, num_envs: int, seed: int = 0, first_index: int = 0, *, rules: Rules, **rest: Any
-    ) -> None:
-        super().__init__(env_spec, num_envs, seed, first_index, rules=rules, **rest)
-        self.simulators = [Simulator(rules) for _ in range(num_envs)]
+    def __init__(self, *args: Any, **rest: Any) -> None:
+        super().__init__(*args, **rest)
+        self.simulators = [Simulator(self.rules) for _ in range(self.num_envs)]
 
     def _generate(self, index: NDArray[np.intp], seeds: NDArray[np.int64]) -> None:
         for i, seed in zip(index.tolist(), seeds.tolist(), strict=True):

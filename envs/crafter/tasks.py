@@ -226,11 +226,7 @@ class Pursuit:
         self._on_way[index] = self._on_task[index] = 0
 
     def advance(
-        self,
-        index: NDArray[np.intp],
-        done: NDArray[np.int64],
-        inventory: NDArray[np.int16],
-        symbols: NDArray[np.uint8],
+        self, index: NDArray[np.intp], done: NDArray[np.int64], inventory: NDArray[np.int16], symbols: NDArray[np.uint8]
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Count what envs `index` [M] have done in a step.
 

@@ -22,8 +22,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.api import EnvSpec, Observation, VectorEnv
-from envs.crafter.captions import TEXTS, Captions
+from envs.api import Observation, VectorEnv
+from envs.crafter.captions import TEXTS, Captions, called
 from envs.crafter.knowledge import possible
 from envs.crafter.rules import (
     ACHIEVEMENTS,
@@ -37,10 +37,7 @@ from envs.crafter.rules import (
     NOOP,
     NOUNS,
     OBJECTS,
-    PLANT,
-    RIPE,
     SENSIBLE,
-    TABLE,
     VIEW,
     Actions,
     Rules,
@@ -64,10 +61,8 @@ def _noun(name: str) -> int:
 
 
 def _front(material: int, thing: int) -> int:
-    """The noun that a cell is called by: what stands there hides the ground."""
-    if thing:
-        return _noun("plant" if thing in (PLANT, RIPE) else OBJECTS[thing])
-    return _noun("crafting table" if material == TABLE else MATERIALS[material])
+    """The noun that a cell is called by, ripe plants by that of plants."""
+    return _noun(called(material, thing).removeprefix("ripe "))
 
 
 def _item(noun: str) -> int:
@@ -94,7 +89,7 @@ class Crafter(VectorEnv):
     up to date for the envs that they are called for.
 
     Args:
-        env_spec, num_envs, seed, first_index: as `VectorEnv`.
+        args: as `VectorEnv`.
         rules: variant of the game.
         actions, reward, success: see the module.
         task: what is to be done, if anything.
@@ -112,11 +107,7 @@ class Crafter(VectorEnv):
 
     def __init__(
         self,
-        env_spec: EnvSpec,
-        num_envs: int,
-        seed: int = 0,
-        first_index: int = 0,
-        *,
+        *args: Any,
         rules: Rules,
         actions: Actions = "standard",
         reward: Reward = "crafter",
@@ -125,7 +116,8 @@ class Crafter(VectorEnv):
         subgoals: Subgoals = "none",
         end_on_success: bool = False,
     ) -> None:
-        super().__init__(env_spec, num_envs, seed, first_index)
+        super().__init__(*args)
+        num_envs = self.num_envs
         self.rules = rules
         self.symbols = np.zeros((num_envs, *VIEW, 3), np.uint8)
         self.inventory = np.zeros((num_envs, len(ITEMS)), np.int16)
@@ -135,7 +127,6 @@ class Crafter(VectorEnv):
         self.effect = np.zeros(num_envs, np.bool_)
         self._actions, self._reward, self._told = actions, reward, success
         self._end_on_success = end_on_success
-        self._all = np.arange(num_envs)
         self._captions = Captions(self.texts)
         self._said_of_deed = np.array([self.texts.intern(name) for name in COMBINED] + [-1], np.int32)
         self._pursuit = Pursuit(task, subgoals, num_envs) if task else None
@@ -164,7 +155,7 @@ class Crafter(VectorEnv):
             self._pursuit.begin(index)
 
     def _advance(self, actions: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_]]:
-        reward, terminated = self._move(self._all, actions)
+        reward, terminated = self._move(self._rows, actions)
         return reward, terminated, (self._length + 1 >= self.rules.length) & ~terminated
 
     def _replay(self, lengths: NDArray[np.int32], log: NDArray[Any]) -> None:
@@ -237,7 +228,7 @@ class Crafter(VectorEnv):
     # ---- observations -------------------------------------------------------------------------------------------
 
     def _observe(self, index: Index | slice) -> Observation:
-        rows = self._all[index]
+        rows = self._rows[index]
         return {name: self._field(name, rows) for name in self.env_spec.fields}
 
     def _field(self, name: str, rows: Index) -> NDArray[Any]:
@@ -265,7 +256,7 @@ class Crafter(VectorEnv):
         """The simulator's picture of env i, uint8 [126, 126, 3]: larger than players see it, so that people can read
         the numbers in it."""
         self._require_begun()
-        picture: NDArray[np.uint8] = self._pictures(self._all[[i]], SHOWN)[0]
+        picture: NDArray[np.uint8] = self._pictures(self._rows[[i]], SHOWN)[0]
         return picture
 
     # ---- language -----------------------------------------------------------------------------------------------

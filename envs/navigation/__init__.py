@@ -1,16 +1,7 @@
 """The house: a robot with three lasers and two bumpers finds its way. Maps are data.
 
-simulation  `simulate` given actions and `rollout` small policies, thousands of episodes a second
-world       the world navigation/House, in its docstring
-robot       its numbers, and those of the small policies
-house       maps: JSON, PBM, PNG; the default house
-scene       what trajectories pass, as symbols; annotations and routes
-captions    sentences of where a robot is
-picture     what people are shown
-odometry    where a robot thinks that it is
-knowledge   what a language model may know of the house
-
-The compiled loops are in `envs.native.navigation`.
+`simulate` and `rollout` play thousands of episodes a second outside of any world; navigation/House is in `world`. The
+compiled loops are in `envs.native.navigation`.
 """
 
 from __future__ import annotations
@@ -22,12 +13,10 @@ from pydantic import Field as Option
 
 from envs.api import EnvSpec, Field, VectorEnv
 from envs.config import Part
-from envs.navigation.captions import words
 from envs.navigation.house import HOUSE, Map, Thing, from_picture, load
 from envs.navigation.knowledge import knowledge
-from envs.navigation.robot import FASTEST, LAYERS, PARAMETERS, SENSORS, TENTHS, WHEELS
 from envs.navigation.scene import Scene
-from envs.navigation.simulation import free, rollout, simulate
+from envs.navigation.simulation import FASTEST, LAYERS, PARAMETERS, SENSORS, TENTHS, WHEELS, free, rollout, simulate
 
 __all__ = [
     "FASTEST",
@@ -91,7 +80,7 @@ def spec(name: str, config: Config) -> EnvSpec:
         fields=fields,
         action_names=(),
         action_shape=(WHEELS,),
-        words=words(Scene(load(config.map or HOUSE))) if config.captions else (),
+        words=Scene(load(config.map or HOUSE)).words() if config.captions else (),
         captioned=config.captions,
     )
 

@@ -27,9 +27,11 @@ SIDES = ("on", "north", "north east", "east", "south east", "south", "south west
 """Where a robot is, seen from an object."""
 WAYS = ("north", "east", "south", "west")
 WALL = "black"
+NOWHERE = "You are in the house"
 
 _SIDE = np.array([[8, 1, 2], [7, 0, 3], [6, 5, 4]])  # [sign of y (down) + 1, sign of x + 1] -> SIDES
 _STEP = ((0, -1), (1, 0), (0, 1), (-1, 0))  # (dx, dy) of WAYS
+_TOUCH = ("You touch a wall on your left", "You touch a wall on your right")
 
 
 class Symbols(NamedTuple):
@@ -191,6 +193,20 @@ class Scene:
             routes[trajectory].append(self.places[place])
         return routes
 
+    def sentences(self, situation: list[int]) -> list[str]:
+        """What is told of (tile, side of every object, left bumper, right bumper); at least one sentence."""
+        tile, *sides, left, right = situation
+        told = [f"You are on the {self.colours[tile]} tile"] if self.house.tiles else []
+        told += [_near(self.objects[o], side) for o, side in enumerate(sides) if side >= 0]
+        told += [sentence for sentence, touched in zip(_TOUCH, (left, right), strict=True) if touched]
+        return told or [NOWHERE]
+
+    def words(self) -> tuple[str, ...]:
+        """Every word that `sentences` may hold, sorted, in lower case."""
+        tiles = [f"You are on the {colour} tile" for colour in self.colours]
+        near = [_near(name, side) for name in self.objects for side in range(len(SIDES))]
+        return tuple(sorted({word for said in (*tiles, *near, *_TOUCH, NOWHERE) for word in said.lower().split()}))
+
 
 _BLOCK = 256  # trajectories whose every step is looked at at once
 
@@ -198,6 +214,10 @@ _BLOCK = 256  # trajectories whose every step is looked at at once
 def said(side: str) -> str:
     """ "on it", "north east of it"."""
     return "on it" if side == "on" else f"{side} of it"
+
+
+def _near(name: str, side: int) -> str:
+    return f"You are at the {name}" if SIDES[side] == "on" else f"You are {SIDES[side]} of the {name}"
 
 
 def _next(tiles: NDArray[np.int8], way: int) -> tuple[NDArray[np.int8], NDArray[np.int16]]:

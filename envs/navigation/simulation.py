@@ -15,10 +15,22 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from envs.navigation.house import Map, load
-from envs.navigation.robot import PARAMETERS
 
 if TYPE_CHECKING:
     from envs.native.navigation.floor import Floor
+
+SENSORS = 5
+"""Numbers sensed: three lasers, two bumpers."""
+WHEELS = 2
+"""Numbers of an action: how far the left and the right one move in a step, world units."""
+FASTEST = 4.0
+"""Farthest that a wheel moves in a step, world units."""
+TENTHS = 10.0
+"""Steps of a wheel's speed to a world unit: small networks choose from whole ones."""
+LAYERS = ((SENSORS, 10), (10, 10), (10, 10), (10, WHEELS))
+"""Inputs and outputs of each layer of a small network."""
+PARAMETERS = sum((inputs + 1) * outputs for inputs, outputs in LAYERS)
+"""Its weights and biases: 302."""
 
 Source = Map | dict[str, Any] | str | Path
 _ANGLE = 100.0  # radians: a float32 that is much larger cannot be wrapped
@@ -44,7 +56,7 @@ def simulate(map: Source, start_pose: ArrayLike | None, actions: ArrayLike) -> d
     from envs.native.navigation import loops  # here and below, because it brings the compiler along
 
     given = _numbers("actions", actions)
-    if given.ndim != 3 or given.shape[2] != 2:
+    if given.ndim != 3 or given.shape[2] != WHEELS:
         raise ValueError(f"actions are [N, T, 2], robots by steps by wheels: got {list(given.shape)}")
     floor, starts = _prepare(load(map), start_pose, len(given))
     pose, obs = np.empty((*given.shape[:2], 3), np.float32), np.empty((*given.shape[:2], 5), np.float32)

@@ -17,35 +17,30 @@ What moves the robots is `envs.native.navigation`. Nothing in a step is drawn by
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from envs.api import EnvSpec, Observation, VectorEnv
+from envs.api import Observation, VectorEnv
 from envs.native.navigation import loops
 from envs.native.navigation.floor import REACH, floor
 from envs.native.navigation.robot import FASTEST, HEADING, LEFT_BUMPER, RIGHT_BUMPER, SENSORS, X, Y
-from envs.navigation.captions import sentences
 from envs.navigation.house import Map
 from envs.navigation.picture import draw
 from envs.navigation.scene import Scene
 from envs.navigation.simulation import check_starts
-
-Start = Literal["map", "anywhere"]
 
 
 class Navigation(VectorEnv):
     """N robots in copies of one house.
 
     Args:
-        env_spec, num_envs, seed, first_index: as `VectorEnv`.
+        args: as `VectorEnv`.
         house: the map.
-        start: where robots begin: where the map says, or anywhere that is free, in any direction.
-        length: steps after which an episode is truncated.
-        goal_radius: world units.
+        start, length, goal_radius: as `Config`.
 
     Attributes:
         pose: float32 [N, 3], x, y in world units and heading in [-pi, pi].
@@ -55,22 +50,12 @@ class Navigation(VectorEnv):
         ValueError: the map's start is in or at a wall, or there is no free place.
     """
 
-    def __init__(
-        self,
-        env_spec: EnvSpec,
-        num_envs: int,
-        seed: int = 0,
-        first_index: int = 0,
-        *,
-        house: Map,
-        start: Start = "map",
-        length: int = 400,
-        goal_radius: float = 3.5,
-    ) -> None:
-        super().__init__(env_spec, num_envs, seed, first_index)
+    def __init__(self, *args: Any, house: Map, start: str, length: int, goal_radius: float) -> None:
+        super().__init__(*args)
         self.house, self._length_limit, self._goal_radius = house, length, goal_radius
+        num_envs = self.num_envs
         self._floor = floor(house.walls, house.world_size)
-        self._free: NDArray[np.intp] | None = np.flatnonzero(~self._floor.touching) if start == "anywhere" else None
+        self._free = np.flatnonzero(~self._floor.touching) if start == "anywhere" else None
         if self._free is None:
             check_starts(self._floor, np.array([house.start], np.float32))
         elif not len(self._free):
@@ -79,7 +64,9 @@ class Navigation(VectorEnv):
         self._scene = Scene(house)
         self._said: dict[bytes, int] = {}  # text id by situation
         self._sensed = spaces.Box(0, np.array([REACH] * 3 + [1] * 2, np.float32), dtype=np.float32)
-        self.single_observation_space = spaces.Dict(env_spec.observation_space().spaces | {"sensors": self._sensed})
+        self.single_observation_space = spaces.Dict(
+            self.env_spec.observation_space().spaces | {"sensors": self._sensed}
+        )
         self.single_action_space = spaces.Box(-FASTEST, FASTEST, (2,), np.float32)
         self.action_space = batch_space(self.single_action_space, num_envs)
 
@@ -137,7 +124,7 @@ class Navigation(VectorEnv):
         for i, situation in enumerate(situations):
             key = situation.tobytes()
             if key not in self._said:
-                self._said[key] = self.texts.intern(". ".join(sentences(self._scene, situation.tolist())))
+                self._said[key] = self.texts.intern(". ".join(self._scene.sentences(situation.tolist())))
             ids[i] = self._said[key]
         return ids
 

@@ -27,14 +27,38 @@ from numpy.typing import NDArray
 
 from envs.api import Chunk, EnvSpec
 from envs.config import Part
+from learner.config import Configuration, LearnerConfig
+from learner.models.config import PolicyConfig
+from learner.rewards import IntrinsicConfig
 
 if TYPE_CHECKING:
     from learner.checkpoint import Arrays, Checkpoint
-    from learner.config import Configuration, LearnerConfig
     from learner.intrinsic import Intrinsic
     from learner.models.language.llm_policy import AnyPolicy
     from learner.optim.collective import Group
-    from learner.setup import LearnerSetup
+
+
+@dataclass(frozen=True)
+class LearnerSetup:
+    """All that a rank of the learner group needs to build itself anew."""
+
+    learner: LearnerConfig
+    policy: PolicyConfig
+    spec: EnvSpec
+    seed: int
+    actors: tuple[int, int] = (1, 1)  # how many, and envs of each
+    options: Part | None = None  # the algorithm's own part of the configuration
+    folder: Path | None = None  # for what ranks keep on disk of what was lived; None: they keep it in memory
+    intrinsic: IntrinsicConfig = field(default_factory=IntrinsicConfig)
+
+    def env_index(self, rank: int) -> NDArray[np.int64]:
+        """Global indices [L] of the envs whose chunks go to `rank`: those of actors rank, rank + n, ..."""
+        actors, envs = self.actors
+        return (np.arange(rank, actors, self.learner.n)[:, None] * envs + np.arange(envs)).ravel()
+
+    def rank_folder(self, rank: int) -> Path | None:
+        """Where one rank may keep what was lived."""
+        return None if self.folder is None else self.folder / f"rank-{rank}"
 
 
 @dataclass(frozen=True)

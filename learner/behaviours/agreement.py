@@ -57,7 +57,7 @@ MEASURES: dict[str, Callable[[Scores, Scores], float]] = {
 }
 
 
-def agreement(a: Scores, b: Scores, of: NDArray[Any] | None = None, seed: int = 0) -> dict[str, Any]:
+def agreement(a: Scores, b: Scores, of: NDArray[Any] | None = None) -> dict[str, Any]:
     """Each of MEASURES of paired scores [N] in [0, 1] as {"value", "low", "high"}, and `n`.
 
     of: what each pair is of, [N]; None: each of another thing.
@@ -67,7 +67,7 @@ def agreement(a: Scores, b: Scores, of: NDArray[Any] | None = None, seed: int = 
     """
     if len(a) != len(b) or not len(a):
         raise ValueError(f"agreement needs pairs of scores: there are {len(a)} and {len(b)}")
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     names = np.arange(len(a)) if of is None else of
     order = np.argsort(names, kind="stable")
     clusters = np.split(order, np.unique(names[order], return_index=True)[1][1:])

@@ -47,9 +47,3 @@ def centres(values: NDArray[np.float32], count: int) -> NDArray[np.float32]:
     edges = np.array([0, *reversed(bounds)])
     found: NDArray[np.float32] = (np.diff(first[edges]) / np.diff(weight[edges])).astype(np.float32)
     return found
-
-
-def nearest(values: NDArray[np.float32], centres: NDArray[np.float32]) -> NDArray[np.int64]:
-    """The cluster of each value [...]: that of the nearest centre, of two equally near the lower."""
-    found: NDArray[np.int64] = np.searchsorted((centres[1:] + centres[:-1]) / 2, values).astype(np.int64)
-    return found

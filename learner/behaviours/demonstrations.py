@@ -119,12 +119,8 @@ class Sequences:
         episodes = self.episodes[rows]
         first, length, steps = self.store.first[episodes], self.store.length[episodes], self.steps[rows]
         found = self.store.rows(np.concatenate([np.arange(a, a + n) for a, n in zip(first, length, strict=True)]))
-        windows = np.concatenate(
-            [
-                at + np.arange(0, n, self.stride)
-                for at, n in zip(np.cumsum([0, *length[:-1]]), length.tolist(), strict=True)
-            ]
-        )  # where each begins
+        begins = zip(np.cumsum([0, *length[:-1]]), length.tolist(), strict=True)
+        windows = np.concatenate([at + np.arange(0, n, self.stride) for at, n in begins])  # where each begins
         sizes = np.diff([*windows, len(found.action)])[:, None]
         return Demonstrations(
             tokens=np.concatenate(chosen).astype(np.int64),

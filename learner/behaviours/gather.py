@@ -158,7 +158,9 @@ def gather(
                 base = groups(found["pose"], config.resolution) if base is None else base
                 new = still(found["pose"]) <= config.still
                 for i in np.flatnonzero(new):
-                    new[i] = _unseen(seen, start[i].tobytes() + tenths[i].tobytes())
+                    what = start[i].tobytes() + tenths[i].tobytes()
+                    new[i] = what not in seen
+                    seen.add(what)
                 _write(writer, f"{number:02d}-{begin:09d}-{copy:02d}", ids[new], found, new, number)
                 keys.append((base[0][new], base[1][new]))
                 rows.append(
@@ -180,12 +182,6 @@ def gather(
     table = Behaviours(group=group, **columns)
     table.save(folder, attempt)
     return table
-
-
-def _unseen(seen: set[bytes], what: bytes) -> bool:
-    new = what not in seen
-    seen.add(what)
-    return new
 
 
 def _write(

@@ -24,7 +24,7 @@ from pydantic import Field
 from envs.config import Part
 from learner.behaviours.demonstrations import Sequences, Texts
 from learner.config import LearnerConfig
-from learner.models.sequence.behaviour_transformer import BehaviourConfig, BehaviourModel, Scales, Weights
+from learner.models.sequence.behaviour_transformer import BehaviourConfig, BehaviourModel, Scales
 from learner.optim.adam import DecayingAdam
 from learner.optim.collective import Group
 from learner.optim.supervised import Supervised
@@ -75,7 +75,7 @@ class SequenceConfig(Part):
 
     def step_size(self, step: int) -> float:
         """AdamW's step size for step 0, 1, ..., `steps` - 1."""
-        return step_size(step, self, self.least_rate)
+        return step_size(step, self.steps, self.learning_rate, self.warmup, self.least_rate)
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,8 @@ class SequenceFitter(Supervised):
     """
 
     RATE: ClassVar[str] = "method.sequence.learning_rate"
+    WHAT: ClassVar[str] = "behaviour model"
+    model: BehaviourModel
 
     def __init__(self, setup: SequenceSetup, rank: int = 0, address: str | None = None) -> None:
         torch.set_num_threads(setup.learner.threads)
@@ -122,26 +124,17 @@ class SequenceFitter(Supervised):
             raise UsageError(f"a text holds token {largest}, but the vocabulary has only {setup.vocabulary}")
         torch.manual_seed(setup.seed)
         longest = tuple(max(pair) for pair in zip(self.data.longest, setup.longest, strict=True))
-        self.model = BehaviourModel(
+        model = BehaviourModel(
             setup.config.model, setup.vocabulary, (longest[0], longest[1]), setup.centres, setup.scales
         )
         self.seed, group = setup.seed, Group(rank, setup.learner.n, address)
-        parameters, optimiser = list(self.model.parameters()), partial(DecayingAdam, betas=setup.config.betas)
-        super().__init__(setup.config, group, parameters, setup.held_out, VALIDATED, [setup.seed, 0], optimiser)
+        optimiser = partial(DecayingAdam, betas=setup.config.betas)
+        super().__init__(setup.config, group, model, setup.held_out, VALIDATED, [setup.seed, 0], optimiser)
 
     def ready(self) -> dict[str, int]:
         """What there is to learn from, once the rank is built."""
-        steps = {
-            "steps": int(self.data.steps[self.training].sum()),
-            "validation_steps": int(self.data.steps[self.validation].sum()),
-        }
-        return {"episodes": len(self.data)} | steps
-
-    def weights(self) -> Weights:
-        return self.model.weights()
-
-    def load_weights(self, weights: Weights) -> None:
-        self.model.load(weights)
+        training, validation = (int(self.data.steps[rows].sum()) for rows in (self.training, self.validation))
+        return {"episodes": len(self.data), "steps": training, "validation_steps": validation}
 
     def learn(self, batch: NDArray[np.int64]) -> tuple[float, float]:
         # So that the mean over ranks is the sum over the batch, divided by its steps.

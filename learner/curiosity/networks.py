@@ -24,10 +24,10 @@ from torch import Tensor, nn
 from envs.api import Field
 from learner.checkpoint import Arrays, part_of
 from learner.curiosity.reading import Reader
-from learner.curiosity.steps import Floats, Rows, Steps
-from learner.optim.adam import Adam
-from learner.optim.descent import descend, side_by_side
+from learner.curiosity.steps import Steps
+from learner.optim.adam import Adam, descend, side_by_side
 from learner.rewards import RewardSetup, RewardTerm
+from learner.store.replay import Floats, Rows
 
 STREAM = 1_000_003  # tells the random numbers drawn here from others with the same counters
 
@@ -79,7 +79,6 @@ class NetworkTerm(RewardTerm):
         """A new judge of observations by so many numbers."""
 
     def pay(self, steps: Steps) -> Floats:
-        """Rewards float32 [S] of the steps that were taken."""
         random = np.random.default_rng([self.setup.seed, self.calls, self.setup.group.rank, STREAM])
         order = random.permutation(len(steps.after))
         worth, numbers = torch.zeros(len(steps.taken[0])), []
@@ -116,11 +115,6 @@ class NetworkTerm(RewardTerm):
         return arrays | {"calls": np.array(self.calls)}
 
     def restore(self, state: Arrays, own: Arrays) -> None:
-        """Continue from both.
-
-        Raises:
-            ValueError: they are of other networks.
-        """
         try:
             self.networks.load_state_dict({n: torch.from_numpy(v) for n, v in part_of(state, "networks.").items()})
         except RuntimeError:

@@ -14,10 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.api import Chunk, Observation
-from learner.store.replay import Replay, Walk
-
-Rows = NDArray[np.int64]
-Floats = NDArray[np.float32]
+from learner.store.replay import Floats, Replay, Rows, Walk
 
 COLUMN = "intrinsic"
 """The column of rewards that terms pay."""

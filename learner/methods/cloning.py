@@ -14,7 +14,7 @@ from typing import Literal
 
 from envs.api import EnvSpec
 from envs.config import Part
-from learner.config import Configuration
+from learner.config import Configuration, assert_suits
 from learner.goals import GoalsConfig
 from learner.methods import Stage, zero_shot
 from learner.parts import CollectConfig, FitConfig, GeneraliseConfig
@@ -45,18 +45,8 @@ def stages(config: Configuration) -> list[Stage]:
 
 def check(config: Configuration, spec: EnvSpec) -> None:
     """Cloning here needs discrete actions, a policy that reacts to one observation, and someone who plays."""
-    if not spec.discrete:
-        raise ValueError(
-            f"method cloning needs a discrete action space, but {spec.id} takes vectors of {spec.action_shape}"
-        )
+    assert_suits("cloning", config, spec, head="actor_critic", memory="none", stack=1)
     policy = config.policy
-    for key, found, needed in (
-        ("policy.head", policy.head, "actor_critic"),
-        ("policy.memory", policy.memory, "none"),
-        ("policy.stack", policy.stack, 1),
-    ):
-        if found != needed:
-            raise ValueError(f"method cloning needs {key}={needed}, got {found}")
     if policy.network == "language_model" and policy.lm.head == "scores" and policy.lm.tune == "none":
         raise ValueError("policy.lm.tune=none leaves nothing to fit of a policy of scores: use tune=lora or all")
     collects, player = not config.stages or "collect" in config.stages, config.method.part(CollectConfig).player

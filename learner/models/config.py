@@ -13,11 +13,14 @@ from pydantic import Field
 from envs.api import EnvSpec
 from envs.api import Field as Observed
 from envs.config import Part
-from learner.history import CANDIDATES
-from learner.history import FIELD as HISTORY
 from learner.models.language.prompt import PromptConfig
 
 LANGUAGE_MODEL = "language_model"
+HISTORY = "history"
+"""The observation field that tells agents in words what they saw and did in the last steps of an episode, as texts,
+oldest first: observation 1, action 1, observation 2, action 2; "" before the episode's first step."""
+CANDIDATES = "candidates"
+"""The observation field, a set of texts, of worlds whose actions differ from state to state; "" fills empty places."""
 
 
 class LanguageModelConfig(Part):
@@ -126,3 +129,22 @@ def fields_of(config: PolicyConfig, spec: EnvSpec) -> dict[str, Observed]:
     if config.network == LANGUAGE_MODEL:
         return read_fields(config, spec)
     return visible(config, spec).fields
+
+
+def remembers(config: PolicyConfig) -> bool:
+    """Whether a policy is told what was before."""
+    told = config.network == LANGUAGE_MODEL or (
+        config.network == "drrn" and (not config.reads or HISTORY in config.reads)
+    )
+    return told and config.prompt.observations > 1
+
+
+def remembered(config: PolicyConfig, spec: EnvSpec) -> EnvSpec:
+    """What a policy sees of a world, with `HISTORY` where it is told. The names of the actions are words then, too."""
+    if not remembers(config):
+        return spec
+    prompt = config.prompt
+    width = len(prompt.observation) + 1  # the texts of one observation, and the action
+    history = Observed("text", ((prompt.observations - 1) * width,))
+    words = {*spec.words, *" ".join(spec.action_names).lower().split()}
+    return dataclasses.replace(spec, fields=spec.fields | {HISTORY: history}, words=tuple(sorted(words)))

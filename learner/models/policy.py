@@ -27,14 +27,12 @@ from torch import Tensor, nn
 
 from envs.api import EnvSpec
 from learner.models import networks
-from learner.models.config import LANGUAGE_MODEL, PolicyConfig, visible
+from learner.models.config import PolicyConfig, visible
 from learner.models.frames import Frames
 from learner.models.q import ActionValues, Dueling
 from learner.models.text_encoder import FrozenMiniLM, GRUText, LearnedText, Words
 
 Observations = Mapping[str, Tensor]
-
-__all__ = ["LANGUAGE_MODEL", "Observations", "Policy", "PolicyConfig", "visible"]
 
 
 class Policy(nn.Module):

@@ -76,8 +76,7 @@ class Dueling(ActionValues):
 
     def forward(self, actor: Tensor, critic: Tensor) -> Tensor:
         advantage = stream(self.advantage, actor).view(*actor.shape[:-1], self.actions, self.atoms)
-        result: Tensor = stream(self.value, critic).unsqueeze(-2) + advantage - advantage.mean(-2, keepdim=True)
-        return result
+        return stream(self.value, critic).unsqueeze(-2) + advantage - advantage.mean(-2, keepdim=True)
 
     def best(self, actor: Tensor, critic: Tensor) -> Tensor:
         """With one atom, the advantages tell alone."""

@@ -24,8 +24,7 @@ MOST_EMBEDDED = 100_000  # texts whose embeddings are at hand, 0.2 GB; then they
 class Words(nn.Module):
     """Texts as rows of words. An unknown word has a row of its own.
 
-    Args:
-        words: the world's vocabulary.
+    words: the world's vocabulary.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
@@ -48,9 +47,7 @@ class LearnedText(Words):
     Every word with its two neighbours -> Linear -> the largest of each feature over the text. A place is the distance
     from the beginning, so "the ball" first and "the ball" last can mean different things. Three times as fast as a GRU.
 
-    Args:
-        words: the world's vocabulary.
-        width: size of the code.
+    width: size of the code.
     """
 
     def __init__(self, words: Sequence[str], width: int) -> None:
@@ -67,16 +64,13 @@ class LearnedText(Words):
         beside = nn.functional.pad(words, (0, 0, 1, 1))
         windows = torch.cat([beside[:, :-2], beside[:, 1:-1], beside[:, 2:]], -1)
         features = torch.relu(self.window(windows)).masked_fill(silent, 0.0)
-        codes: Tensor = features.amax(1)
-        return codes
+        return features.amax(1)
 
 
 class GRUText(Words):
     """Words read one after the other, trained with the policy: binds what stands far apart in a long text.
 
-    Args:
-        words: the world's vocabulary.
-        width: of a word's embedding, and of the code.
+    width: of a word's embedding, and of the code.
     """
 
     def __init__(self, words: Sequence[str], width: int) -> None:

@@ -1,4 +1,4 @@
-"""Adam (Kingma & Ba 2015) on one flat array of parameters, in one pass of machine code.
+"""From a gradient to a step: averaged over the ranks, clipped, then Adam (Kingma & Ba 2015), all on one flat array.
 
 A small network takes a step in 10 us; the bookkeeping of a general optimiser alone takes 100. The limit is reading and
 writing four arrays, 0.5 ns a parameter once they are too large for the processor's cache. Parameters on another device
@@ -14,9 +14,10 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from envs.compiler import compiled
+from learner.optim.collective import Group
 
 Array = NDArray[np.float32]
 
@@ -72,7 +73,6 @@ class DecayingAdam(Adam):
         self.betas = betas
 
     def step(self, gradients: Sequence[Tensor], rate: float, factor: float = 1.0) -> None:
-        """One step of size `rate` against `factor` times the gradient [P], which comes in parts, in order."""
         self.steps += 1
         of_mean, of_square = self.betas
         slope = torch.cat(list(gradients)) * factor
@@ -80,6 +80,35 @@ class DecayingAdam(Adam):
         self.square.lerp_(slope.square_(), 1 - of_square)
         root = (self.square / (1 - of_square**self.steps)).sqrt_().add_(self.epsilon)
         self.parameters.addcdiv_(self.mean, root, value=-rate / (1 - of_mean**self.steps))
+
+
+def side_by_side(parameters: Sequence[nn.Parameter]) -> tuple[Tensor, Tensor]:
+    """Move parameters into one flat tensor [P], of which each is a view from then on, and likewise their gradients."""
+    values = torch.cat([p.detach().flatten() for p in parameters])
+    gradients = torch.zeros_like(values)
+    sizes = [p.numel() for p in parameters]
+    parts = zip(parameters, torch.split(values, sizes), torch.split(gradients, sizes), strict=True)
+    for parameter, value, gradient in parts:
+        parameter.data, parameter.grad = value.view_as(parameter), gradient.view_as(parameter)
+    return values, gradients
+
+
+def descend(adam: Adam, gradients: Sequence[Tensor], group: Group, clip: float, rate: float) -> tuple[float, bool]:
+    """One step of size `rate` against a rank's gradients. Returns their norm over all ranks, and if it was taken.
+
+    gradients: of all parameters in their order, [P] together. They are read where they are: to gather or to clear them
+        would cost as much as a third of Adam.
+    clip: the largest norm. Gradients beyond it are shortened, those that are not finite are skipped.
+    """
+    if group.size > 1:
+        gradients = [torch.cat([gradient.flatten() for gradient in gradients])]
+        group.average(gradients[0])
+    flat = [gradient.ravel() for gradient in gradients]
+    norm = math.sqrt(sum(float(torch.dot(part, part)) for part in flat))
+    usable = math.isfinite(norm)  # equal on all ranks, since the gradients are
+    if usable:
+        adam.step(flat, rate, min(1.0, clip / (norm + 1e-6)))
+    return norm, usable
 
 
 def step_by_arrays(

@@ -18,6 +18,9 @@ from urllib.parse import urlsplit
 
 import torch
 
+TIMEOUT = datetime.timedelta(seconds=300)
+"""How long any collective may take before it is an error."""
+
 
 def free_address() -> str:
     """`tcp://127.0.0.1:port` at which rank 0 of a group can be met by the others."""
@@ -33,22 +36,20 @@ class Group:
         rank, size: which of how many.
         address: `tcp://host:port` on loopback where the ranks meet; needed when size > 1. Every rank blocks here until
             all have come.
-        timeout_s: how long any collective may take before it is an error.
 
     Raises:
         ValueError: the address is not on loopback.
         OSError: rank 0 cannot have the port.
     """
 
-    def __init__(self, rank: int = 0, size: int = 1, address: str | None = None, timeout_s: float = 300.0) -> None:
+    def __init__(self, rank: int = 0, size: int = 1, address: str | None = None) -> None:
         self.rank, self.size = rank, size
         if size > 1:
             backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-            timeout = datetime.timedelta(seconds=timeout_s)
             assert address is not None, "ranks need a place to meet"
-            store = _store(address, rank, size, timeout)
+            store = _store(address, rank, size)
             os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
-            torch.distributed.init_process_group(backend, timeout=timeout, world_size=size, rank=rank, store=store)
+            torch.distributed.init_process_group(backend, timeout=TIMEOUT, world_size=size, rank=rank, store=store)
 
     def mean(self, numbers: Sequence[float]) -> list[float]:
         """Element-wise mean of `numbers` over the ranks."""
@@ -73,7 +74,7 @@ class Group:
             values /= self.size
 
 
-def _store(address: str, rank: int, size: int, timeout: datetime.timedelta) -> Any:
+def _store(address: str, rank: int, size: int) -> Any:
     """Where the ranks tell each other how they are reached. Rank 0 keeps it, on a socket that is bound to `address`."""
     place = urlsplit(address)
     assert place.hostname is not None
@@ -82,4 +83,4 @@ def _store(address: str, rank: int, size: int, timeout: datetime.timedelta) -> A
         raise ValueError(f"ranks meet on loopback, not on {place.hostname}")
     listener = socket.create_server((place.hostname, place.port)).detach() if rank == 0 else None
     store: Any = torch.distributed.TCPStore  # type: ignore[attr-defined] # public, but torch does not say so
-    return store(place.hostname, place.port, size, rank == 0, timeout, master_listen_fd=listener)
+    return store(place.hostname, place.port, size, rank == 0, TIMEOUT, master_listen_fd=listener)

@@ -27,6 +27,6 @@ def halves(autocast: Autocast) -> bool:
     return autocast != "none" and has_bfloat16()
 
 
-def arithmetic(half: bool) -> AbstractContextManager[Any]:
-    """Within it, networks on the processor multiply bfloat16 numbers, or float32. Weights are float32 either way."""
-    return torch.autocast("cpu", torch.bfloat16) if half else nullcontext()
+def arithmetic(half: bool, device: str = "cpu") -> AbstractContextManager[Any]:
+    """Within it, networks on a kind of device multiply bfloat16 numbers, or float32. Weights stay as they are."""
+    return torch.autocast(device, torch.bfloat16) if half else nullcontext()

@@ -18,14 +18,12 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from learner import checkpoint
-from learner.optim.adam import Adam
+from learner.models.weights import Weights, get_weights, set_weights
+from learner.optim.adam import Adam, descend, side_by_side
 from learner.optim.collective import Group
-from learner.optim.descent import descend, side_by_side
-
-Weights = dict[str, NDArray[Any]]
 
 
 class Supervised(ABC):
@@ -43,33 +41,36 @@ class Supervised(ABC):
 
     RATE: ClassVar[str]
     """What to lower where a gradient is not finite."""
+    WHAT: ClassVar[str] = "policy"
+    """What learns."""
 
     def __init__(
         self,
         config: Any,  # has `batch`, `weight_decay`, `gradient_clip` and `step_size`
         group: Group,
-        parameters: Sequence[nn.Parameter],
+        model: Any,  # has `parameters` and `payload`; what takes gradients is learned
         held_out: NDArray[np.bool_],
         looked_at: int,
         seeds: Sequence[int],
         optimiser: Callable[[Tensor], Adam] = Adam,
     ) -> None:
-        self.config, self.group, self.step = config, group, 0
+        self.config, self.group, self.model, self.step = config, group, model, 0
         self.training, validation = np.flatnonzero(~held_out), np.flatnonzero(held_out)
         self.validation = np.sort(np.random.default_rng(seeds[0]).permutation(validation)[:looked_at])
         self._parts = max(1, round(len(self.training) / config.batch))  # of an epoch; they share its rows evenly
         self._seeds, self._epoch = [*seeds], -1
+        parameters = [p for p in model.parameters() if p.requires_grad]
         self._decays = torch.cat([torch.full_like(p.detach().ravel(), p.ndim > 1) for p in parameters])
         self.parameters, self.gradient = side_by_side(parameters)
         self.adam = optimiser(self.parameters)
 
-    @abstractmethod
     def weights(self) -> Weights:
         """Copies of what a checkpoint holds of what learns."""
+        return get_weights(self.model)
 
-    @abstractmethod
     def load_weights(self, weights: Weights) -> None:
         """Start from other weights."""
+        set_weights(self.model, weights, self.WHAT)
 
     @abstractmethod
     def learn(self, batch: NDArray[np.int64]) -> tuple[float, float]:

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from envs.config import Part
-from learner.curiosity.moments import Moments
 from learner.curiosity.networks import Judge, NetworkTerm, layers
+from learner.curiosity.reading import Moments
 from learner.curiosity.steps import Steps
 from learner.optim.collective import Group
 from learner.rewards import IntrinsicConfig
@@ -61,8 +61,7 @@ class Representation(Judge):
         near = distance.topk(min(self.neighbours, len(crowd) - 1), largest=False, sorted=False).values  # [S, k]
         self.moments.update(near.reshape(-1, 1))
         near = near / self.moments.mean.clamp(min=1e-12).float() - NEXT_TO_NOTHING
-        worth: Tensor = near.clamp(min=0).mean(-1).log1p()
-        return worth
+        return near.clamp(min=0).mean(-1).log1p()
 
     def loss(self, before: Tensor, after: Tensor, action: Tensor) -> Tensor:
         """Of the two models: cross-entropy of the action, squared error of what comes after it."""

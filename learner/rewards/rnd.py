@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from learner.curiosity.moments import Moments
 from learner.curiosity.networks import Judge, NetworkTerm, layers
+from learner.curiosity.reading import Moments
 from learner.curiosity.steps import Steps
 from learner.optim.collective import Group
 

@@ -22,7 +22,6 @@ from learner.store.neighbours import Neighbours
 
 Number = TypeVar("Number", np.float32, np.float64)
 
-NEIGHBOURS = 15  # the behaviour itself among them
 _STREAM = 0x6E6F76656C  # no other part of a run draws from it
 
 
@@ -85,7 +84,7 @@ def polynomial_mutation(
     return children
 
 
-def novelty(known: Neighbours, descriptors: NDArray[Any], k: int = NEIGHBOURS) -> NDArray[np.float64]:
+def novelty(known: Neighbours, descriptors: NDArray[Any], k: int = 15) -> NDArray[np.float64]:
     """How new each behaviour [N] of a population is: the mean distance to its neighbours in archive and population.
 
     known: the descriptors of the archive; empty in generation 0.

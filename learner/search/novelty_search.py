@@ -167,7 +167,7 @@ class NoveltySearch:
         if number not in self._open:
             return
         self._open[number].played.setdefault(part, played)
-        while self.closed in self._open and self._complete(self._open[self.closed]):
+        while (first := self._open.get(self.closed)) and len(first.played) * self.batch >= len(first.ids):
             self._close(self._open.pop(self.closed))
             self._draw()  # at once: later the population would be another
 
@@ -199,9 +199,6 @@ class NoveltySearch:
         """In which generation each of these policies was new."""
         later = (ids - self.config.population) // self.config.offspring + 1
         return np.where(ids < self.config.population, 0, later).astype(np.int32)
-
-    def _complete(self, generation: _Generation) -> bool:
-        return len(generation.played) * self.batch >= len(generation.ids)
 
     def _close(self, generation: _Generation) -> None:
         """Selection, and candidates for the archive."""

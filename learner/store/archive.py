@@ -10,16 +10,16 @@
     rows(index, columns)                 payload, read where it lies
 
 Ids and descriptors are kept in memory, some 200 bytes a behaviour; the payload (weights, trajectories) may be larger
-than memory. An id is a ticket of the search, and appending one twice changes nothing; a search that goes back to its
-checkpoint rewinds the archive, and finds again what it had found. A shard is written under another name, synced and
-renamed, and is there when the index, the JSON file, names it, which is replaced as a whole. Shards are Parquet, which
-any tool for tables reads; their pages carry checksums, verified whenever they are read.
+than memory. An id is a ticket of the search: appending one twice changes nothing, and a search that goes back to its
+checkpoint rewinds the archive and finds again what it had found. A shard is written under another name, synced and
+renamed, and is there when the index names it, which is replaced as a whole. Shards are Parquet, which any tool for
+tables reads; their pages carry checksums, verified at every reading.
 
-Two attempts at one run (`learner.files`) may write one archive at once. Every name says whose it is, and the index
-of the newest counts. An attempt changes and removes only what is its own, so that an older one which is told late does
-no harm: what a newer one goes on with, it first has links to under names of its own (copies, where there are no links).
-It removes what is of older attempts once its own checkpoint counts on what is there (`forget_older`). Without an
-attempt, names have no number: so are all archives of before.
+Two attempts at one run (`learner.files`) may write one archive at once. Every name says whose it is, and the newest
+attempt's index counts; without an attempt, as in archives of before, names have no number. An attempt changes and
+removes only its own files, so that an older one which is told late does no harm: what it goes on with, it first has
+links to under its own names (copies, where there are no links). It removes what is of older attempts once its own
+checkpoint counts on what is there (`forget_older`).
 
 Limit: to append, the disk; to read a row, decoding the `GROUP` rows around it.
 """
@@ -38,10 +38,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from learner.files import Attempt, Superseded, replace_file, sync_folder
-from learner.store.about import read_about
+from learner.files import Attempt, Superseded, read_about, replace_file, sha256, sync_folder
 from learner.store.neighbours import Neighbours
-from learner.store.owned import ABOUT, index_name, index_of, own, shard_name, whose
+from learner.store.owned import ABOUT, index_name, index_of, own, whose
 from llm_service.errors import UsageError
 
 FORMAT = 1
@@ -263,7 +262,7 @@ class Archive:
         """
         for shard in self._shards:
             path = self.folder / shard["file"]
-            if not path.exists() or _sha256(path) != shard["sha256"]:
+            if not path.exists() or sha256(path) != shard["sha256"]:
                 raise _damaged(path, "its hash differs from that in the index")
 
     # ---- files --------------------------------------------------------------------------------------------------
@@ -349,7 +348,7 @@ class Archive:
                 column = pa.FixedSizeListArray.from_arrays(column, int(np.prod(shape)))
             columns.append(column)
             fields.append(pa.field(name, column.type, nullable=False, metadata={"shape": json.dumps(shape)}))
-        path = self.folder / shard_name(f"{first:09d}-{len(columns[0]):04d}", self._suffix)
+        path = self.folder / f"{first:09d}-{len(columns[0]):04d}{self._suffix}.parquet"
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
         with open(temporary, "wb") as file:
             table = pa.table(columns, schema=pa.schema(fields))
@@ -359,7 +358,7 @@ class Archive:
             file.flush()
             os.fsync(file.fileno())
         entry = {"file": path.name, "entries": len(table), "bytes": temporary.stat().st_size}
-        entry["sha256"] = _sha256(temporary)
+        entry["sha256"] = sha256(temporary)
         temporary.rename(path)
         sync_folder(self.folder)
         return entry
@@ -401,8 +400,3 @@ def _extended(array: NDArray[Any], count: int, new: NDArray[Any]) -> NDArray[Any
         grown[:count], array = array[:count], grown
     array[count : count + len(new)] = new
     return array
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

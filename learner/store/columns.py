@@ -49,15 +49,11 @@ class Columns:
         self.reached: NDArray[np.int64] = np.zeros(lanes, np.int64)
         self._arrays: dict[str, NDArray[Any]] = {}
         self._maps: list[np.memmap[Any, Any]] = []
-        self._layout: Layout = {}
+        self.layout: Layout = {}
         self._texts = self._texts_end = 0  # how many the file holds, and its bytes
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         return self._arrays[name]
-
-    @property
-    def names(self) -> list[str]:
-        return list(self._arrays)
 
     def open(self, layout: Layout) -> None:
         """Make the columns, empty, in place of any that the folder has; nothing if they are open.
@@ -66,7 +62,7 @@ class Columns:
             ReplayError: they are open and are others, or there is no room for them.
         """
         if self._arrays:
-            return self.assert_alike(self._layout, layout)
+            return self.assert_alike(self.layout, layout)
         self.generation += 1
         if self.folder is not None:
             self._make(self.folder, layout)
@@ -180,7 +176,7 @@ class Columns:
             sync_folder(made)
 
     def _map(self, layout: Layout) -> None:
-        self._layout, self._maps = layout, []
+        self.layout, self._maps = layout, []
         files = list(self._files(layout))
         for file, (name, (kind, shape)) in zip(files, layout.items(), strict=False):  # the last is `reached`
             self._arrays[name] = self._array(file, kind, (self.lanes * self.length, *shape))

@@ -32,8 +32,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from envs.api import EnvSpec, Episodes, Field, Observation
-from learner.files import Attempt, replace_file, sync_folder
-from learner.store.about import read_about
+from learner.files import Attempt, read_about, replace_file, sha256, sync_folder
 from llm_service.errors import UsageError
 
 FORMAT = 1
@@ -167,7 +166,7 @@ class EpisodeWriter:
             _write(self.folder / file, part)
         sync_folder(self.folder)
         entry: dict[str, Any] = {"episodes": len(episodes), "steps": int(first[-1]), **more}
-        entry["sha256"] = {file: _sha256(self.folder / file) for file in parts}
+        entry["sha256"] = {file: sha256(self.folder / file) for file in parts}
         replace_file(self.folder / f"{stem}.json", json.dumps(entry, indent=1).encode())
         sync_folder(self.folder)
         return entry
@@ -250,7 +249,7 @@ class _Shard:
             stem = next((file for file in entry["sha256"] if file.endswith(".texts.arrow")), name)
             stem = stem.removesuffix(".texts.arrow")
             for file, expected in entry["sha256"].items():
-                if _sha256(folder / file) != expected:
+                if sha256(folder / file) != expected:
                     raise StoreError(f"{folder / file} is damaged: its hash differs from that in {stem}.json")
             episodes, told = _map(folder / f"{stem}.arrow"), _map(folder / f"{stem}.texts.arrow")
             self.steps = int(entry["steps"])
@@ -346,8 +345,3 @@ def _write(path: Path, rows: pa.RecordBatch) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.rename(path)
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -24,10 +24,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from learner.store.kd_tree import insert, means_of_roots, overgrown, sapling, search, uproot, with_room
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from learner.store.kd_tree import (
+    Floats,
+    Integers,
+    insert,
+    means_of_roots,
+    overgrown,
+    sapling,
+    search,
+    uproot,
+    with_room,
+)
 
 LEAF = 48  # points; of 24, 32, 40, 48 and 64 the fastest with 2 dimensions
 MOST = 10_000

@@ -29,11 +29,6 @@ def index_name(attempt: int) -> str:
     return f"archive-a{attempt:04d}.json" if attempt else ABOUT
 
 
-def shard_name(rows: str, suffix: str) -> str:
-    """Of the shard of these rows, "first-count", that an attempt writes whose files have this suffix."""
-    return f"{rows}{suffix}.parquet"
-
-
 def whose(name: str) -> int | None:
     """The number of the attempt that a file of an archive is of, 0 without one; None for any other file."""
     found = _INDEX.fullmatch(name) or _SHARD.fullmatch(name) or _LEFT.fullmatch(name)
@@ -49,7 +44,7 @@ def own(shard: Path, suffix: str) -> Path:
         FileNotFoundError: it is not there.
     """
     named = _SHARD.fullmatch(shard.name)
-    path = shard.with_name(shard_name(named["rows"] if named else shard.stem, suffix))
+    path = shard.with_name(f"{named['rows'] if named else shard.stem}{suffix}.parquet")
     if path != shard:
         path.unlink(missing_ok=True)
         try:

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,11 +49,8 @@ class Walk:
     observe: Callable[[Rows], Observation]  # what was seen at rows of any shape, single frames; `Replay.observe`
 
 
-class Rewards(Protocol):
-    """What one step is worth to the learner; asked anew each time a step is drawn."""
-
-    def __call__(self, walk: Walk) -> Floats:
-        """float32 [B, n]; what it says of steps that are not `live` does not count."""
+Rewards = Callable[[Walk], Floats]
+"""What steps are worth to the learner, [B, n]; asked anew each time they are drawn, of those not `live` too."""
 
 
 @dataclass
@@ -260,7 +257,7 @@ class Replay:
             path[:, k + 1] = np.where(acted[path[:, k]], self._beside(path[:, k], 1), path[:, k])
         at = path[:, :-1]
         live = acted[at]
-        rewards = {name: self.columns[f"reward.{name}"][at] for name in _rewards(self.columns.names)}
+        rewards = {name: self.columns[f"reward.{name}"][at] for name in _rewards(self.columns.layout)}
         return Walk(path, live, rewards, (self.columns["terminated"][at] & live).any(1), self.observe)
 
     def _beside(self, row: Rows, by: int) -> Rows:

@@ -68,11 +68,7 @@ class Replay(Backend):
 
 
 def make(config: Config, world: World) -> Replay:
-    """See `llm_service.backends`.
-
-    Raises:
-        UsageError: there is no such file, it is empty, or a line is damaged.
-    """
+    """See `llm_service.backends`. Raises UsageError if there is no such file, it is empty, or a line is damaged."""
     if not config.replayed:
         raise UsageError("llm.replayed is missing: name the journal of the run to replay")
     try:

@@ -1,7 +1,1 @@
-"""The durable lane: what may be late and must not be lost.
-
-queue         jobs in Redis Streams: submit, take, finish, bury, fetch
-scripts       the steps of a job as Lua, so that each happens or does not
-consumer      takes jobs, asks the service, stores what it says
-redis_server  a real Redis, ours or yours
-"""
+"""The durable lane, on Redis Streams: what may be late and must not be lost."""

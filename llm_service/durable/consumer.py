@@ -40,13 +40,10 @@ class Consumer:
     """One consumer of a queue.
 
     Args:
-        queue: its jobs.
         ask: answers an ask, one answer for each item. Raising a `ServiceError` is the same as answering with its
             status for every item.
         keys: the key of each item of an ask, as the service would ask it. Raising a `UsageError` says that it cannot.
         name: of this consumer, unlike any other's.
-        config: the queue's.
-        clock: for pauses.
         grace_s: seconds that what is in hand may take after a stop.
     """
 
@@ -63,7 +60,7 @@ class Consumer:
         self._queue, self._ask, self._keys, self._name = queue, ask, keys, name
         self._config, self._clock = config, clock
         self._grace_s = grace_s
-        self._hand: dict[str, Job] = {}  # what is taken and not settled, by entry
+        self.held: dict[str, Job] = {}  # what is taken and not settled, by entry
         self.out_of_budget = False
         """Whether a cap forbids to go on."""
         self.paused = ""
@@ -71,11 +68,6 @@ class Consumer:
         self.finished = 0
         self.buried = 0
         self._told = False  # that some jobs are for another
-
-    def stats(self) -> dict[str, float]:
-        """held, finished, buried: numbers of jobs; paused: 1 while nothing can be answered."""
-        numbers = {"held": len(self._hand), "finished": self.finished, "buried": self.buried}
-        return {name: float(value) for name, value in (numbers | {"paused": bool(self.paused)}).items()}
 
     async def run(self, stop: asyncio.Event) -> None:
         """Consume until `stop` is set; then end what is in hand within the grace, and hand the rest back.
@@ -102,7 +94,7 @@ class Consumer:
 
     async def _settle(self, jobs: Sequence[Job], stop: asyncio.Event) -> None:
         """Work on jobs until each has ended or, after a stop, the grace has."""
-        self._hand = {job.entry: job for job in jobs}
+        self.held = {job.entry: job for job in jobs}
         work = asyncio.create_task(self._work(stop))
         refresh = asyncio.create_task(self._refresh())
         stopped = asyncio.create_task(stop.wait())
@@ -115,22 +107,22 @@ class Consumer:
                     task.result()
         finally:
             await _end(work, refresh, stopped)
-        if self._hand:
-            await self._release()
+        if self.held:
+            await self._hand_back(self._queue.release, list(self.held.values()))
 
     async def _work(self, stop: asyncio.Event) -> None:
         pause, longest = _PAUSE_S
         while True:
-            await self._leave([job for job in self._hand.values() if not self._ours(job)])
-            for job in [job for job in self._hand.values() if job.deliveries > self._config.deliveries]:
+            await self._leave([job for job in self.held.values() if not self._ours(job)])
+            for job in [job for job in self.held.values() if job.deliveries > self._config.deliveries]:
                 await self._bury(
                     job, f"gave up after {job.deliveries - 1} deliveries: its consumers died or went silent"
                 )
-            for group in _groups(list(self._hand.values())):
+            for group in _groups(list(self.held.values())):
                 await self._ask_for(group)
                 if self.out_of_budget:
                     return
-            if not self._hand:
+            if not self.held:
                 self.paused = ""
                 return
             await self._pause(pause, stop)
@@ -151,12 +143,7 @@ class Consumer:
         if not self._told:
             log.warning("%d jobs in the queue are for another model, world or version: they are left to it", len(jobs))
             self._told = True
-        try:
-            await self._queue.leave(jobs)
-        except Unreachable as error:  # then others take them when they have been silent long enough
-            self.paused = str(error)
-        for job in jobs:
-            del self._hand[job.entry]
+        await self._hand_back(self._queue.leave, jobs)
 
     async def _ask_for(self, jobs: Sequence[Job]) -> None:
         try:
@@ -189,7 +176,7 @@ class Consumer:
                 await self._clock.sleep(pause)
                 pause = min(2 * pause, longest)
             else:
-                del self._hand[job.entry]
+                del self.held[job.entry]
                 return
 
     async def _refresh(self) -> None:
@@ -197,16 +184,17 @@ class Consumer:
         while True:
             await self._clock.sleep(self._config.claim_idle_s / 3)
             try:
-                await self._queue.refresh(self._name, list(self._hand.values()))
+                await self._queue.refresh(self._name, list(self.held.values()))
             except Unreachable as error:
                 self.paused = str(error)
 
-    async def _release(self) -> None:
+    async def _hand_back(self, how: Callable[[Sequence[Job]], Awaitable[None]], jobs: Sequence[Job]) -> None:
         try:
-            await self._queue.release(self._hand.values())
+            await how(jobs)
         except Unreachable as error:  # then others take them when they have been silent long enough
             self.paused = str(error)
-        self._hand = {}
+        for job in jobs:
+            del self.held[job.entry]
 
     async def _pause(self, seconds: float, stop: asyncio.Event) -> None:
         """Sleep, but wake at a stop."""

@@ -93,9 +93,6 @@ class Queue:
     """The jobs of one name and one service in one Redis.
 
     Args:
-        redis: a client of it.
-        config: its options.
-        clock: for pauses and times.
         service: who answers, as a hash: of model, endpoint and world.
 
     All methods raise `Unreachable` when Redis cannot be reached or refuses to work, after the retries of its client;

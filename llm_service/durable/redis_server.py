@@ -162,7 +162,7 @@ class RedisServer:
 
     def __init__(self, config: RedisConfig) -> None:
         self._config = config
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | None = None  # of the Redis that was started here
         self.password: str | None = None
         if config.password_env:
             self.password = os.environ.get(config.password_env)
@@ -181,13 +181,7 @@ class RedisServer:
             self._socket = room / f"cairn-redis-{os.getuid()}-{digest(str(self._folder))[:12]}" / "redis.sock"
             self.url = f"unix://{self._socket}"
 
-    @property
-    def pid(self) -> int | None:
-        """Process of the Redis that was started here; None if it was not, or has ended."""
-        return self._process.pid if self._process is not None and self._process.poll() is None else None
-
     def connect(self) -> Redis:
-        """A client of it, see `connect`."""
         return connect(self.url, self.password)
 
     async def start(self) -> list[str]:

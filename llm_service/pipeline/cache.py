@@ -1,9 +1,4 @@
-"""Answers that are known already: a dictionary in memory before Redis, and one call for equal questions in flight.
-
-Memory   microseconds, this process, bounded by bytes, the least recently used goes first
-Shared   one MGET for all who ask at one moment, all processes that share the Redis, entries expire
-Flight   equal keys that are being answered right now wait for the same answer
-"""
+"""Answers that are known already: a dictionary in memory before Redis, and one call for equal questions in flight."""
 
 from __future__ import annotations
 
@@ -27,10 +22,9 @@ REMEMBERED = (Status.OK, Status.MALFORMED)
 
 
 class Memory:
-    """The least recently used goes first. Reading is safe from other threads while the event loop writes.
+    """Answers within so many megabytes, payloads and bookkeeping: the least recently used goes first.
 
-    Args:
-        megabytes: bound on payloads and bookkeeping.
+    Reading takes microseconds, and is safe from other threads while the event loop writes.
     """
 
     def __init__(self, megabytes: float) -> None:

@@ -10,6 +10,7 @@ happens between, and what only waits holds no money back.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,8 +23,9 @@ from llm_service.pipeline.clock import Clock
 from llm_service.pipeline.journal import Journal
 from llm_service.pipeline.ledger import Ledger
 from llm_service.pipeline.limits import Rate
-from llm_service.pipeline.retry import Breaker, RetryBudget, RetryConfig, retried
+from llm_service.pipeline.retry import Breaker, RetryBudget, retried
 from llm_service.records import Call, Lane, Reply, Source
+from llm_service.settings import LLMConfig
 
 Parse = Callable[[Reply], Any]
 """A reply's JSON value; raises `Malformed`."""
@@ -67,28 +69,21 @@ class Calls:
     """The paid side of one backend. Belongs to one event loop.
 
     Args:
-        ledger: takes what calls cost; None for those that cost nothing, of which there may be thousands a second.
-        record: which verbs' replies are journalled.
-        random: uniform in [0, 1), for the jitter of retries.
+        ledger: takes what calls cost, but not of those that cost nothing: there may be thousands a second.
+        rate: shared by all backends of a service.
     """
 
     def __init__(
-        self,
-        backend: Backend,
-        batcher: Batcher,
-        breaker: Breaker,
-        journal: Journal,
-        ledger: Ledger | None,
-        rate: Rate,
-        retry: RetryConfig,
-        clock: Clock,
-        random: Callable[[], float],
-        record: frozenset[str],
+        self, backend: Backend, config: LLMConfig, journal: Journal, ledger: Ledger, rate: Rate, clock: Clock
     ) -> None:
-        self.backend, self.batcher, self.breaker = backend, batcher, breaker
-        self._journal, self._ledger, self._rate = journal, ledger, rate
-        self._retry, self._budget = retry, RetryBudget(retry)
-        self._clock, self._random, self._record = clock, random, record
+        self.backend, self.breaker = backend, Breaker(config.retry, clock)
+        self.batcher = Batcher(backend, config.batch, self.breaker, clock)
+        self._journal, self._rate, self._clock = journal, rate, clock
+        self._ledger = ledger if config.limits.meters(backend.paid) else None
+        self._retry, self._budget = config.retry, RetryBudget(config.retry)
+        self._record = {"generate", "score"} if config.record == "all" else set()
+        if backend.paid:
+            self._record = {"generate", "score", "embed"}  # what costs money is always written down
         self._flight: Flight[Paid] = Flight()
         self.last_success = float("-inf")
         self.retries = 0
@@ -140,7 +135,7 @@ class Calls:
             tries += 1
             return await self._send(call, waiter)
 
-        reply = await retried(attempt, self._retry, self._budget, self._clock, self._random, deadline=waiter.until)
+        reply = await retried(attempt, self._retry, self._budget, self._clock, random.random, deadline=waiter.until)
         dollars = price(reply.prompt_tokens, reply.completion_tokens)
         self.last_success = self._clock.now()
         if self.backend.model != model:  # a trainer has put new weights in place meanwhile, and they answered
@@ -153,16 +148,9 @@ class Calls:
                 error = str(unlike)
             except Exception as defect:  # of a task: what is paid for is written down first, then its caller sees it
                 error = place(defect)
+            took, at = round(self._clock.now() - began, 4), round(self._clock.wall(), 3)
             self._journal.append(
-                key,
-                model,
-                call,
-                reply,
-                parsed=parsed,
-                error=error,
-                dollars=dollars,
-                latency_s=round(self._clock.now() - began, 4),
-                at=round(self._clock.wall(), 3),
+                key, model, call, reply, parsed=parsed, error=error, dollars=dollars, latency_s=took, at=at
             )
         return Paid(reply, Source.BACKEND, reply.prompt_tokens + reply.completion_tokens, dollars)
 

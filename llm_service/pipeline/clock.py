@@ -20,7 +20,6 @@ class Clock:
         return time.time()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait."""
         await asyncio.sleep(seconds)
 
     async def wait(self, work: Iterable[asyncio.Future[Any]], seconds: float) -> None:

@@ -42,7 +42,7 @@ class Journal:
     """One writer, one file.
 
     Args:
-        path: made if it is not there; None keeps nothing.
+        path: made if it is not there.
         fsync: wait for the disk after each line.
 
     Raises:
@@ -50,16 +50,13 @@ class Journal:
         UsageError: a line of it is damaged.
     """
 
-    def __init__(self, path: Path | None, fsync: bool = False) -> None:
+    def __init__(self, path: Path, fsync: bool = False) -> None:
         self.path, self._fsync = path, fsync
         self._place: dict[bytes, int] = {}  # key -> where its line begins; small, since it grows with every call
         self._unwritten: dict[bytes, bytes] = {}  # key -> line that the disk refused so far
         self._instructions: dict[str, str] = {}  # of this process's calls -> key of the line that holds them
-        self._file: int | None = None
-        if path is None:
-            return
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        self._file: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -105,9 +102,8 @@ class Journal:
     def append(self, key: str, model: str, call: Call, reply: Reply, **outcome: Any) -> None:
         """Write a line; if the disk is full, when there is room: its answer is paid for and must reach its caller.
 
-        Args:
-            outcome: `parsed` (JSON value or None), `error` (why it could not be parsed, or ""), `dollars`,
-                `latency_s` and `at` (seconds since the epoch).
+        outcome: `parsed` (JSON value or None), `error` (why it could not be parsed, or ""), `dollars`, `latency_s` and
+        `at` (seconds since the epoch).
         """
         if self._file is None:
             return
@@ -187,11 +183,7 @@ class Journal:
 
 
 def parse(line: bytes, path: Path, number: int) -> dict[str, Any]:
-    """One line.
-
-    Raises:
-        UsageError: it is damaged.
-    """
+    """One line. Raises UsageError if it is damaged."""
     try:
         record = json.loads(line)
         bytes.fromhex(record["key"]), record["reply"]

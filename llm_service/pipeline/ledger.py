@@ -39,23 +39,18 @@ class _Entry:
     nano: int  # billionths of a dollar
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """Totals of a ledger. Open reservations are counted in full."""
-
-    calls: int
-    tokens: int
-    dollars: float
-
-
-class _Book:
-    """Sums over entries, for all time and for the last hour."""
+class Book:
+    """Sums over entries, for all time and for the last hour. Open reservations are counted in full."""
 
     def __init__(self) -> None:
         self.tokens = self.nano = self.hour_tokens = self.hour_nano = 0
         self.open: dict[int, _Entry] = {}
         self.calls = self.last = 0
         self._hour: deque[_Entry] = deque()
+
+    @property
+    def dollars(self) -> float:
+        return self.nano / NANO
 
     def reserve(self, id: int, at: float, tokens: int, nano: int) -> None:
         entry = self.open[id] = _Entry(at, 0, 0)
@@ -96,20 +91,18 @@ class Ledger:
     counted as what it cost, and the next reservation sees it.
 
     Args:
-        path: of the file, made if it is not there; None keeps it in memory.
+        path: of the file, made if it is not there.
         fsync: wait for the disk after each line.
 
     Raises:
         UsageError: another process writes the file, or a line of it is damaged.
     """
 
-    def __init__(self, config: LimitsConfig, path: Path | None, clock: Clock, fsync: bool = False) -> None:
+    def __init__(self, config: LimitsConfig, path: Path, clock: Clock, fsync: bool = False) -> None:
         self._config, self._path, self._clock, self._fsync = config, path, clock, fsync
-        self._book = _Book()
+        self._book = Book()
         self._file: int | None = None
         self._unwritten = b""  # settlements that the disk refused so far
-        if path is None:
-            return
         path.parent.mkdir(parents=True, exist_ok=True)
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
@@ -157,21 +150,13 @@ class Ledger:
         return id
 
     def settle(self, id: int, tokens: int, dollars: float) -> None:
-        """The reply is there, and this is what it cost.
-
-        Raises:
-            KeyError: there is no such open reservation.
-        """
+        """The reply is there, and this is what it cost. Raises KeyError if there is no such open reservation."""
         nano = _nano(dollars)
         self._book.settle(id, tokens, nano)
         self._finish(_line({"settle": id, "tokens": tokens, "dollars": nano / NANO}))
 
     def release(self, id: int) -> None:
-        """Nothing was sent, or it was not charged.
-
-        Raises:
-            KeyError: there is no such open reservation.
-        """
+        """Nothing was sent, or it was not charged. Raises KeyError if there is no such open reservation."""
         self._book.release(id)
         self._finish(_line({"release": id}))
 
@@ -183,7 +168,7 @@ class Ledger:
     @property
     def dollars(self) -> float:
         """Spent and reserved, over all restarts."""
-        return self._book.nano / NANO
+        return self._book.dollars
 
     @property
     def share(self) -> float:
@@ -194,7 +179,7 @@ class Ledger:
         book, config = self._book, self._config
         shares = [
             (book.tokens, config.tokens),
-            (book.nano / NANO, config.dollars),
+            (book.dollars, config.dollars),
             (book.hour_tokens, config.tokens_per_hour),
             (book.hour_nano / NANO, config.dollars_per_hour),
         ]
@@ -219,8 +204,6 @@ class Ledger:
             self._unwritten += line
 
     def _write(self, line: bytes) -> None:
-        if self._path is None:
-            return
         if self._file is None:
             raise OSError(errno.EBADF, "it is closed")
         rest = self._unwritten + line
@@ -237,21 +220,21 @@ class Ledger:
         self._unwritten = b""
 
 
-def read(path: Path) -> Spent:
+def read(path: Path) -> Book:
     """Totals of a ledger, also while another process writes it.
 
     Raises:
         UsageError: it is not there, or a line of it is damaged.
     """
-    book = _Book()
+    book = Book()
     try:
         _replay(book, path)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    return Spent(book.calls, book.tokens, book.nano / NANO)
+    return book
 
 
-def _replay(book: _Book, path: Path) -> int:
+def _replay(book: Book, path: Path) -> int:
     """Repeat every line in a book; returns the offset behind the last whole line."""
     end = 0
     with path.open("rb") as file:
@@ -269,7 +252,7 @@ def _replay(book: _Book, path: Path) -> int:
     return end
 
 
-def _repeat(book: _Book, line: dict[str, Any]) -> None:
+def _repeat(book: Book, line: dict[str, Any]) -> None:
     if "release" in line:
         book.release(line["release"])
         return

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-import random
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,6 @@ from llm_service.backends import Backend
 from llm_service.durable.consumer import Consumer
 from llm_service.durable.queue import Queue
 from llm_service.errors import Away, Busy, Malformed, ServiceError, UsageError, place
-from llm_service.pipeline.batcher import Batcher
 from llm_service.pipeline.cache import Flight, Memory, Shared
 from llm_service.pipeline.calls import Calls, Spent, Waiter
 from llm_service.pipeline.clock import Clock
@@ -30,7 +28,6 @@ from llm_service.pipeline.journal import Journal
 from llm_service.pipeline.ledger import Ledger
 from llm_service.pipeline.limits import Rate
 from llm_service.pipeline.questions import Questions, payload, read
-from llm_service.pipeline.retry import Breaker
 from llm_service.records import Answer, Ask, Call, Reply, Source, Status, canonical
 from llm_service.settings import LLMConfig
 from llm_service.world import World
@@ -47,10 +44,7 @@ LATENCIES = 1000
 class Estimate:
     """What a set of questions would cost, before any is sent."""
 
-    items: int
-    unique: int
-    known: int  # in memory, Redis or the journal: free
-    calls: int  # that would be sent, without repair turns and retries
+    calls: int  # that would be sent, without repair turns and retries; what is known is free
     prompt_tokens: int
     completion_tokens: int  # at most
     dollars: float  # at most
@@ -84,8 +78,9 @@ class Service:
         self._embedder = embedder or backend
         self._clock = clock or Clock()
         rate = Rate(config.limits, self._clock)
-        self._calls = self._line(backend, rate)
-        self._embeddings = self._calls if embedder is None else self._line(embedder, rate)
+        paying = functools.partial(Calls, config=config, journal=journal, ledger=ledger, rate=rate, clock=self._clock)
+        self._calls = paying(backend)
+        self._embeddings = self._calls if embedder is None else paying(embedder)
         self._questions = Questions(backend, self._embedder, world)
         self._memory = Memory(config.memory_mb)
         self._shared = shared
@@ -103,25 +98,6 @@ class Service:
         self.closers: list[Callable[[], Awaitable[None]]] = []
         """End what the service stands on: connections, a Redis of its own; called last, in this order."""
 
-    def _line(self, backend: Backend, rate: Rate) -> Calls:
-        config, breaker = self.config, Breaker(self.config.retry, self._clock)
-        record = {"generate", "score"} if config.record == "all" else set()
-        if backend.paid:
-            record = {"generate", "score", "embed"}  # what costs money is always written down
-        batcher = Batcher(backend, config.batch, breaker, self._clock)
-        return Calls(
-            backend,
-            batcher,
-            breaker,
-            self.journal,
-            self.ledger if config.limits.meters(backend.paid) else None,
-            rate,
-            config.retry,
-            self._clock,
-            random.random,
-            frozenset(record),
-        )
-
     def keys(self, ask: Ask) -> list[str]:
         """Content hash of each item: the name of its answer, and of its job in the durable lane."""
         return [key.hex() for key in self._questions.keys(ask)]
@@ -129,11 +105,7 @@ class Service:
     # ---- asking -----------------------------------------------------------------------------------------------------
 
     def peek(self, ask: Ask) -> list[Answer] | None:
-        """All answers from memory, None if one is missing. Any thread may call it.
-
-        Raises:
-            UsageError: as `ask`.
-        """
+        """All answers from memory, None if one is missing. Any thread may call it. Raises UsageError as `ask` does."""
         answers: list[Answer] = []
         get = self._memory.get
         for key in self._questions.keys(ask):
@@ -270,29 +242,22 @@ class Service:
     # ---- looking ----------------------------------------------------------------------------------------------------
 
     async def estimate(self, ask: Ask) -> Estimate:
-        """What `ask` would cost. Nothing is sent.
-
-        Raises:
-            UsageError: as `ask`.
-        """
+        """What `ask` would cost. Nothing is sent. Raises UsageError as `ask` does."""
         keys = self._questions.keys(ask)
         unique = {key: i for i, key in reversed(list(enumerate(keys)))}
         unknown = [key for key in unique if self._memory.get(key) is None]
         if unknown and self._shared is not None:
             found = await self._shared.get(unknown)
             unknown = [key for key, answer in zip(unknown, found, strict=True) if answer is None]
-        known = len(unique) - len(unknown)
         backend = self._embedder if ask.verb == "embed" else self.backend
         sent: dict[str, Call] = {}  # by key: items may share a call
         for key in unknown:
             calls = {call.key(backend.model): call for call in self._questions.calls(ask, unique[key])[0]}
-            new = {name: call for name, call in calls.items() if self.journal.find(name) is None}
-            known += not new
-            sent |= new
+            sent |= {name: call for name, call in calls.items() if self.journal.find(name) is None}
         tokens = [backend.estimate(call) for call in sent.values()]
         prompt, completion = (sum(counts) for counts in zip(*tokens, strict=True)) if tokens else (0, 0)
         dollars = sum(backend.price(*counts) for counts in tokens)
-        return Estimate(len(keys), len(unique), known, len(sent), prompt, completion, dollars)
+        return Estimate(len(sent), prompt, completion, dollars)
 
     async def health(self) -> tuple[bool, str]:
         """Whether questions get answers, by a recent success or by a piece of real work; and why not."""

@@ -81,11 +81,7 @@ def _head(
 
 
 def read(module: Any, content: str) -> Any:
-    """A task's inputs from their JSON.
-
-    Raises:
-        UsageError: it is not what the task takes.
-    """
+    """A task's inputs from their JSON. Raises UsageError if it is not what the task takes."""
     try:
         return module.Inputs(**json.loads(content))
     except ValidationError as error:
@@ -97,11 +93,7 @@ def read(module: Any, content: str) -> Any:
 
 
 def check(ask: Ask) -> None:
-    """Is the request one that can be answered at all?
-
-    Raises:
-        UsageError: it is not.
-    """
+    """Is the request one that can be answered at all? Raises UsageError if it is not."""
     if ask.task:
         tasks.task(ask.task)
         if ask.verb != "generate":

@@ -1,7 +1,4 @@
 """The wire format: `llm.proto` and what grpcio-tools makes of it (a test regenerates and compares).
 
 python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. llm_service/proto/llm.proto
-
-wire    records to messages and back
-rpcs    its calls, for the client and the server
 """

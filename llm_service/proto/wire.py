@@ -1,13 +1,17 @@
-"""Records to messages and back: columns on the wire, lists here. What each field means stands in `proto/llm.proto`.
+"""Records to messages and back, and the rpcs that carry these; `proto/llm.proto` says what each is and means.
 
-The functions run once for every request and touch each item only inside list comprehensions.
+Columns on the wire, lists here. The functions run once a request and touch each item only inside list comprehensions.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
+
+import grpc
+from google.protobuf.message_factory import GetMessageClass
 
 from llm_service.errors import Garbled, UsageError
 from llm_service.proto import llm_pb2
@@ -18,6 +22,7 @@ CALLER = "x-cairn-caller"
 STATUS = "x-cairn-status"
 """Trailing metadata of a failed request: the `Status` of all its items."""
 
+_SERVICE = llm_pb2.DESCRIPTOR.services_by_name["LLM"]
 _VERBS: tuple[Verb, ...] = ("generate", "score", "embed")
 _NORMALISATIONS: tuple[Normalisation, ...] = ("none", "tokens")
 _STATUSES = {int(status): status for status in Status}
@@ -55,11 +60,7 @@ def request(ask: Ask) -> llm_pb2.Ask:
 
 
 def read_request(message: llm_pb2.Ask, verb: Verb, lane: Lane, caller: str, deadline: float) -> Ask:
-    """The ask of a message.
-
-    Raises:
-        UsageError: parameters or candidates that mean nothing.
-    """
+    """The ask of a message. Raises UsageError: parameters or candidates that mean nothing."""
     parameters = None
     if message.HasField("parameters"):
         p = message.parameters
@@ -138,3 +139,30 @@ def read_accepted(message: llm_pb2.Accepted, n: int) -> list[tuple[str, Status]]
     if not n == len(message.keys) == len(message.status) or not set(message.status) <= set(_STATUSES):
         raise Garbled(f"the service's reply does not fit a job of {n} items")
     return [(key, _STATUSES[status]) for key, status in zip(message.keys, message.status, strict=True)]
+
+
+def stub(channel: grpc.Channel) -> Any:
+    """The rpcs over a channel, by name: `stub(channel).Score(ask)`."""
+    return SimpleNamespace(
+        **{
+            rpc.name: channel.unary_unary(
+                f"/{_SERVICE.full_name}/{rpc.name}",
+                request_serializer=GetMessageClass(rpc.input_type).SerializeToString,
+                response_deserializer=GetMessageClass(rpc.output_type).FromString,
+            )
+            for rpc in _SERVICE.methods
+        }
+    )
+
+
+def serve(servicer: Any, server: Any) -> None:
+    """Let a server answer each rpc by the method of its name."""
+    handlers = {
+        rpc.name: grpc.unary_unary_rpc_method_handler(
+            getattr(servicer, rpc.name),
+            request_deserializer=GetMessageClass(rpc.input_type).FromString,
+            response_serializer=GetMessageClass(rpc.output_type).SerializeToString,
+        )
+        for rpc in _SERVICE.methods
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE.full_name, handlers),))

@@ -37,11 +37,7 @@ class Boundary:
         return tuple(self.tokenizer(text, add_special_tokens=special).input_ids)
 
     def candidates(self, texts: Sequence[str], prompt: str) -> tuple[Tokens, ...]:
-        """Token ids of what could follow the prompt.
-
-        Raises:
-            Refused: there are none, or one has no tokens.
-        """
+        """Token ids of what could follow the prompt. Raises Refused if there are none, or one has no tokens."""
         if not texts:
             raise Refused("there is nothing to score: give at least one candidate")
         result = []

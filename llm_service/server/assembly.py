@@ -69,7 +69,7 @@ def make_backend(config: LLMConfig) -> Backend:
     return backend
 
 
-async def start(config: LLMConfig, folder: Path, backend: Backend | None = None, clock: Clock | None = None) -> Service:
+async def start(config: LLMConfig, folder: Path, backend: Backend | None = None) -> Service:
     """A service at work: journal and ledger in `folder`, a real Redis, consumers of the durable lane.
 
     Args:
@@ -78,7 +78,7 @@ async def start(config: LLMConfig, folder: Path, backend: Backend | None = None,
     Raises:
         UsageError: with one sentence, before any call is made.
     """
-    clock = clock or Clock()
+    clock = Clock()
     world = load(config.world) if config.world else NOWHERE
     backend = backend or make_backend(config)
     embedder = None if config.embedding.folder == "backend" else EmbeddingBackend(config.embedding)
@@ -96,17 +96,8 @@ async def start(config: LLMConfig, folder: Path, backend: Backend | None = None,
     # Who shares a queue answers alike: by the same model at the same endpoint, which its name says, in the same world.
     who = digest(backend.model, (embedder or backend).model, world.digest)
     queue = Queue(redis, config.durable, clock, who)
-    service = Service(
-        config,
-        backend,
-        embedder,
-        world,
-        journal,
-        ledger,
-        queue,
-        Shared(redis, config.redis.cache_ttl_s, clock),
-        clock,
-    )
+    shared = Shared(redis, config.redis.cache_ttl_s, clock)
+    service = Service(config, backend, embedder, world, journal, ledger, queue, shared, clock)
     stop = asyncio.Event()
     me = f"{platform.node()}-{digest(str(folder.resolve()))[:8]}"  # the same after a restart
     service.consumers = [

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from llm_service import metrics
 from llm_service.errors import UsageError
 from llm_service.server import guard
-from llm_service.server.config import ServerConfig
 
 if TYPE_CHECKING:
     from llm_service.pipeline.path import Service
@@ -30,12 +29,11 @@ class Server:
 
     Args:
         service: what answers; closed at the end, and if the start fails.
-        config: where and for whom.
         folder: takes `address`, and `token` if one is made.
         backend: name to show.
     """
 
-    def __init__(self, service: Service, config: ServerConfig, folder: Path, backend: str = "") -> None:
+    def __init__(self, service: Service, config: guard.ServerConfig, folder: Path, backend: str = "") -> None:
         self._service, self._config, self._folder, self._backend = service, config, folder, backend
         self._grpc: Any = None
         self._servicer: Servicer | None = None
@@ -60,7 +58,7 @@ class Server:
     async def _start(self) -> str:
         import grpc
 
-        from llm_service.proto import rpcs
+        from llm_service.proto import wire
         from llm_service.server.servicer import Guard, Servicer
 
         config = self._config
@@ -68,7 +66,7 @@ class Server:
         credentials = self._credentials() if config.tls_certificate else None
         self._servicer = Servicer(self._service, config, self._backend)
         self._grpc = grpc.aio.server(interceptors=guards, options=self._options())
-        rpcs.serve(self._servicer, self._grpc)
+        wire.serve(self._servicer, self._grpc)
         try:
             if credentials is not None:
                 port = self._grpc.add_secure_port(config.listen, credentials)
@@ -99,7 +97,6 @@ class Server:
         return done
 
     def stats(self) -> dict[str, float]:
-        """The service's numbers and the server's own."""
         assert self._servicer is not None, "started first"
         return self._servicer.stats()
 

@@ -1,9 +1,6 @@
 # ruff: noqa: N802 - the names of rpcs are those of `llm.proto`
 """What the server does with a request: token, limits, the service, and failures as gRPC knows them.
 
-    Guard       before the body is parsed: the token; around the call: exceptions become codes with one sentence
-    Servicer    messages to records, limits, answers from memory at once, the rest as admitted work
-
 Admitted work runs to its end even if its caller goes away: others may wait for the same answer, and it is paid for.
 """
 
@@ -22,7 +19,6 @@ from llm_service.errors import Away, Busy, Refused, ServiceError, UsageError, pl
 from llm_service.proto import llm_pb2, wire
 from llm_service.records import Ask, Lane, Status, Verb
 from llm_service.server import guard
-from llm_service.server.config import ServerConfig
 
 if TYPE_CHECKING:
     from llm_service.pipeline.path import Service
@@ -33,13 +29,12 @@ _CODES = {Status.BUSY: grpc.StatusCode.RESOURCE_EXHAUSTED, Status.REFUSED: grpc.
 
 
 class Guard(grpc.aio.ServerInterceptor):
-    """Lets through who has the token, and lets out no exception."""
+    """Lets through who has the token, before the body is parsed; exceptions become codes with one sentence."""
 
     def __init__(self, token: str) -> None:
         self._token = token
         self._handlers: dict[str, Any] = {}
         self._denied: Any = grpc.unary_unary_rpc_method_handler(self._deny)  # no deserialiser: the body stays bytes
-        self.denied = 0
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
         if not guard.matches(self._token, details.invocation_metadata):
@@ -52,7 +47,6 @@ class Guard(grpc.aio.ServerInterceptor):
         return self._handlers[details.method]
 
     async def _deny(self, request: bytes, context: Any) -> None:
-        self.denied += 1
         await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is missing or wrong")
 
     def _wrapped(self, handler: Any) -> Any:
@@ -78,9 +72,9 @@ class Guard(grpc.aio.ServerInterceptor):
 
 
 class Servicer:
-    """The rpcs of `llm.proto`."""
+    """The rpcs of `llm.proto`: answers in memory are given at once, the rest is admitted work within limits."""
 
-    def __init__(self, service: Service, config: ServerConfig, backend: str) -> None:
+    def __init__(self, service: Service, config: guard.ServerConfig, backend: str) -> None:
         self._service, self._config, self._backend = service, config, backend
         self._running: set[asyncio.Task[Any]] = set()
         self._of: Counter[str] = Counter()  # admitted and not ended, by caller

@@ -34,11 +34,7 @@ def names() -> list[str]:
 
 @functools.cache
 def task(name: str) -> Any:
-    """The module of a task.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """The module of a task. Raises UsageError if there is none."""
     if name not in names():
         raise UsageError(f"unknown task {name!r}: there are {', '.join(names())}")
     return importlib.import_module(f"llm_service.tasks.{name}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from llm_service.patterns import Pattern
@@ -66,8 +66,9 @@ class Goals:
         UsageError: a pattern names a slot that has no words.
     """
 
-    def __init__(self, patterns: Iterable[str], slots: Mapping[str, Sequence[str]]) -> None:
-        self._forms = [(Pattern(_without_articles(text), slots), Pattern(text, slots)) for text in patterns]
+    def __init__(self, patterns: Iterable[str], slots: Iterable[tuple[str, Sequence[str]]]) -> None:
+        words = dict(slots)
+        self._forms = [(Pattern(_without_articles(text), words), Pattern(text, words)) for text in patterns]
 
     def match(self, text: str) -> str | None:
         """The goal that a line names, in the world's own words; case, markup and articles do not matter."""
@@ -79,9 +80,7 @@ class Goals:
         return None
 
 
-@lru_cache(maxsize=16)
-def _goals(patterns: tuple[str, ...], slots: tuple[tuple[str, tuple[str, ...]], ...]) -> Goals:
-    return Goals(patterns, dict(slots))
+_goals = lru_cache(maxsize=16)(Goals)
 
 
 def goals_of(world: World) -> Goals | None:

@@ -42,21 +42,13 @@ def _phrase(text: str) -> str:
     return text
 
 
-def _without_empty(texts: list[str]) -> list[str]:
-    return [text for text in texts if text]
-
-
-def _in_any_order(texts: list[str]) -> list[str]:
-    return sorted(set(texts))
-
-
 Text = Annotated[str, Field(max_length=300), AfterValidator(tidy)]
 Said = Annotated[Text, AfterValidator(_said)]
 """A text that must not be empty."""
 Phrase = Annotated[Text, AfterValidator(_phrase)]
-Texts = Annotated[list[Text], Field(max_length=64), AfterValidator(_without_empty)]
+Texts = Annotated[list[Text], Field(max_length=64), AfterValidator(lambda texts: [text for text in texts if text])]
 """Texts in an order that matters; empty ones are left out."""
-Bag = Annotated[Texts, AfterValidator(_in_any_order)]
+Bag = Annotated[Texts, AfterValidator(lambda texts: sorted(set(texts)))]
 """Texts whose order carries no meaning: sorted, each once."""
 
 

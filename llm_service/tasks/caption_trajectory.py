@@ -42,7 +42,6 @@ class Inputs(TrajectoryInputs):
 
 
 def calls(inputs: Inputs, world: World) -> list[Call]:
-    """One question."""
     turns = _TEMPLATE.turns(about=about(world), style=STYLES[inputs.style], steps=quote(inputs.steps()))
     parameters = Parameters(temperature=0.7, max_tokens=160, stop=STOP)
     return [Call("generate", turns, parameters=parameters, task="caption_trajectory", inputs=inputs.model_dump())]

@@ -44,7 +44,6 @@ class Inputs(TrajectoryInputs):
 
 
 def calls(inputs: Inputs, world: World) -> list[Call]:
-    """One question."""
     turns = _TEMPLATE.turns(
         about=about(world),
         instruction=quote([inputs.instruction]),

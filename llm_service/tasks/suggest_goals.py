@@ -59,11 +59,7 @@ class Inputs(TaskInputs):
 
 
 def calls(inputs: Inputs, world: World) -> list[Call]:
-    """One question.
-
-    Raises:
-        UsageError: a goal of the world names a slot that has no words.
-    """
+    """One question. Raises UsageError if a goal of the world names a slot that has no words."""
     goals_of(world)  # raises here, before anything is paid
     forms = list(dict.fromkeys(goal.goal for goal in world.goals))
     slots = {name: words for name, words in world.slots.items() if any(f"{{{name}}}" in form for form in forms)}

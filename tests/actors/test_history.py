@@ -8,7 +8,7 @@ import pytest
 import envs
 from actors.wrappers.history import History
 from envs.api import Wrapper
-from learner.history import FIELD
+from learner.models.config import HISTORY as FIELD
 from tests.learner.doors import Doors
 
 

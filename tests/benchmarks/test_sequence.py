@@ -7,6 +7,7 @@ import torch
 from benchmarks import sequence
 from benchmarks.measure import ROOT, DifferentOutputs, Options
 from benchmarks.sequence import Match, run
+from learner.group import get_weights
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +33,8 @@ def test_both_sides_learn_the_same_step_by_step(tmp_path, monkeypatch):
         assert match.play("float32") > 0
         losses += match.losses
     assert len(set(losses)) == 6
-    found = match.ours.model.weights()
-    for name, value in match.peers["float32"].model.weights().items():
+    found = get_weights(match.ours.model)
+    for name, value in get_weights(match.peers["float32"].model).items():
         np.testing.assert_allclose(value, found[name], atol=1e-4, err_msg=name)
 
 
@@ -93,9 +94,9 @@ def test_warming_up_teaches_nothing(tmp_path):
         each.play_ours()
         each.play("float32")
     assert match.losses == cold.losses
-    for name, value in match.ours.model.weights().items():
-        np.testing.assert_array_equal(value, cold.ours.model.weights()[name])
-    theirs = [each.peers["float32"].model.weights() for each in (match, cold)]
+    for name, value in get_weights(match.ours.model).items():
+        np.testing.assert_array_equal(value, get_weights(cold.ours.model)[name])
+    theirs = [get_weights(each.peers["float32"].model) for each in (match, cold)]
     assert all((value == theirs[1][name]).all() for name, value in theirs[0].items())
 
 

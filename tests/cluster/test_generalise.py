@@ -21,7 +21,7 @@ from cluster.runs.folder import RunFolder
 from cluster.runs.progress import Progress
 from cluster.runs.stage import Run
 from cluster.stages import generalise
-from cluster.stages._shared.evaluation import sample_efficiency
+from cluster.stages.evaluate import sample_efficiency
 from cluster.stages.generalise import chosen, difference, levels, resolve, world
 from envs.api import Episodes
 from learner.group import build_policy
@@ -169,7 +169,8 @@ def test_where_a_return_says_more_the_cases_are_about_it(model, monkeypatch, tmp
     assert first["random"] == {"mean": 0.5, "low": 0.5, "high": 0.5}
     assert second["difference"]["value"] == 1.0
     assert generalise.line("generalise", table) == "generalise: unchanged 2.50, nouns 3.50 return an episode"
-    run = run_data.Run(tmp_path, {}, {}, {"score": "return"}, [], [], {}, table["cases"])
+    by_name = {case["name"]: case for case in table["cases"]}
+    run = run_data.Run(tmp_path, {}, {}, {"score": "return"}, [], [], {}, by_name)
     page = re.sub("<[^>]*>", " ", panel([run], {"": [run]}).replace("\xa0", " "))
     assert "success" not in page
     assert "Wilson" not in page

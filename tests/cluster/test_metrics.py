@@ -13,7 +13,7 @@ from cluster.cli.status import print_status
 from cluster.config.tree import compose
 from cluster.jobs.kubernetes import launcher as kubernetes
 from cluster.metrics import alerts, dashboard
-from cluster.metrics.documentation import page
+from cluster.metrics.dashboard import page
 from cluster.metrics.table import RAY, SEARCH, TABLE
 from cluster.roles.backend import Inline
 from cluster.runs import folder

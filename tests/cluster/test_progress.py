@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 from rich.console import Console
 
@@ -10,8 +12,7 @@ from cluster.config.tree import compose
 from cluster.roles.backend import Inline
 from cluster.runs import controller as work
 from cluster.runs.folder import RunFolder
-from cluster.runs.pace import Pace
-from cluster.runs.progress import Progress
+from cluster.runs.progress import Pace, Progress
 
 ROW = {"env_steps": 2000, "version": 3, "charts/success_rate": 0.5, "charts/episodic_return": 2.218}
 
@@ -96,11 +97,12 @@ class Clock:
 def lefts(total, points):
     """What is said after each of (seconds since the one before, count, ...)."""
     clock = Clock()
-    pace, said = Pace(total, clock), []
-    for seconds, *point in points:
-        clock.now += seconds
-        pace.reached(*point)
-        said.append(pace.left)
+    pace, said = Pace(total), []
+    with mock.patch("time.monotonic", clock):
+        for seconds, *point in points:
+            clock.now += seconds
+            pace.reached(*point)
+            said.append(pace.left)
     return said
 
 

@@ -43,7 +43,7 @@ def test_every_recorded_image_is_described_as_recorded(records, language):
 
 def test_fix_open_changes_open_doors_and_nothing_else(records):
     chosen = [r for r in records if r["level"] != FRENCH_LEVEL]
-    fixed = describe(np.array([r["image"] for r in chosen], np.uint8), fix_open=True)
+    fixed = describe(np.array([r["image"] for r in chosen], np.uint8), fix=True)
     expected = [[s.replace("You see a open", "You see an open") for s in r["descriptions"]] for r in chosen]
     assert fixed == expected
     assert any("an open" in s for sentences in fixed for s in sentences)
@@ -52,8 +52,8 @@ def test_fix_open_changes_open_doors_and_nothing_else(records):
 def test_fix_carried_names_the_carried_thing_in_french():
     holding_a_green_box = with_cell(3, 6, 7, 1, 0)
     assert describe(holding_a_green_box, "fr") == [["Tu portes une box green"]]
-    assert describe(holding_a_green_box, "fr", fix_carried=True) == [["Tu portes une boîte verte"]]
-    assert describe(holding_a_green_box, "en", fix_carried=True) == [["You carry a green box"]]
+    assert describe(holding_a_green_box, "fr", fix=True) == [["Tu portes une boîte verte"]]
+    assert describe(holding_a_green_box, "en", fix=True) == [["You carry a green box"]]
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def expected_sentences(image):
 
 
 def captions_of(image, language="en", fix=False):
-    described = describe(image, language, fix_open=fix, fix_carried=fix)
+    described = describe(image, language, fix=fix)
     return [". ".join(sentences) or NOTHING[language] for sentences in described]
 
 

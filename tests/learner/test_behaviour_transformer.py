@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from learner.group import get_weights
 from learner.models.sequence import behaviour_transformer
 from learner.models.sequence.behaviour_transformer import BehaviourConfig, BehaviourModel, Demonstrations, Scales
 from learner.models.sequence.choice import Choice
@@ -216,7 +217,7 @@ def test_a_choice_is_that_of_its_definition(logits, mass, temperature, uniform):
 
 def test_weights_say_what_a_model_is_and_make_it_again():
     model, told = build(), shown()
-    weights = model.weights()
+    weights = get_weights(model)
     again = BehaviourModel.of(model.config, weights).eval()
     assert torch.equal(again(told), model(told))
     assert (again.vocabulary, again.longest, again.clusters) == (VOCABULARY, (8, 12), [4, 3])
@@ -236,11 +237,11 @@ def test_heads_that_do_not_divide_the_width_are_a_wrong_configuration():
 def test_inputs_are_scaled_to_one(waves):
     seen = {}
     config = BehaviourConfig(width=16, layers=1, heads=2, device="cpu", waves=waves)
-    model = BehaviourModel(config, VOCABULARY, (8, 12), CENTRES, Scales(world=200.0, laser=50.0))
+    model = BehaviourModel(config, VOCABULARY, (8, 12), CENTRES, Scales(world=200.0))
     model.encode_sensors.register_forward_pre_hook(lambda _, given: seen.update(sensors=given[0]))
     model.encode_target.register_forward_pre_hook(lambda _, given: seen.update(target=given[0]))
     told = shown(steps=(2,), texts=(1,))
-    sensors = np.array([[50, 0, 25, 1, 0], [0, 0, 0, 0, 1]], np.float32)
+    sensors = np.array([[100, 0, 50, 1, 0], [0, 0, 0, 0, 1]], np.float32)
     model(replace(told, sensors=sensors, target=np.array([[0, 150]], np.float32)))
     assert seen["sensors"][:, :5].tolist() == [[1, -1, 0, 1, -1], [-1, -1, -1, -1, 1]]
     assert seen["target"][:, :2].tolist() == [[-1, 0.5]]

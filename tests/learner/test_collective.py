@@ -13,7 +13,7 @@ from tests.learner.ranks import both
 
 def listening(rank, address):
     """Prints where this rank takes connections, once it has spoken with the other."""
-    group = Group(rank, 2, address, timeout_s=60.0)
+    group = Group(rank, 2, address)
     mean = group.mean([float(rank)])
     found = [c.laddr.ip for c in psutil.Process().net_connections("tcp") if c.status == psutil.CONN_LISTEN]
     group.minimum(0)  # the other is not gone before it has looked

@@ -17,9 +17,8 @@ from learner.config import LearnerConfig
 from learner.goals import GoalsConfig
 from learner.group import build_policy, get_weights
 from learner.models import PolicyConfig
-from learner.optim.adam import Adam, step_by_arrays
+from learner.optim.adam import Adam, descend, step_by_arrays
 from learner.optim.collective import Group
-from learner.optim.descent import descend
 from tests.learner.setups import rank_of
 
 WORLDS = {

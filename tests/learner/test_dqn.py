@@ -11,6 +11,7 @@ from actors import ActorsConfig, ActorSetup, RolloutActor
 from cluster import run as controller
 from cluster.config.tree import compose
 from learner import checkpoint
+from learner.algorithms import LearnerSetup
 from learner.algorithms.dqn import DQN, DQNConfig
 from learner.config import LearnerConfig
 from learner.group import build_policy, get_weights, set_weights
@@ -18,7 +19,6 @@ from learner.models import PolicyConfig
 from learner.optim import precision
 from learner.optim.collective import Group
 from learner.optim.precision import arithmetic
-from learner.setup import LearnerSetup
 from llm_service.errors import UsageError
 from tests.learner.ranks import both
 from tests.learner.setups import rank_of

@@ -17,8 +17,9 @@ from learner.algorithms.dqn.distinct import distinct, texts_of
 from learner.algorithms.ppo import PPOConfig
 from learner.config import LearnerConfig
 from learner.group import build_policy, get_weights, set_weights
-from learner.history import FIELD, remembered
 from learner.models import PolicyConfig
+from learner.models.config import HISTORY as FIELD
+from learner.models.config import remembered
 from learner.models.language.prompt import PromptConfig
 from learner.models.text_encoder import GRUText
 from llm_service.errors import UsageError

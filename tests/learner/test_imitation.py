@@ -13,6 +13,7 @@ from learner import checkpoint
 from learner.behaviours.demonstrations import UNKNOWN, Sequences
 from learner.behaviours.imitation import SequenceConfig, SequenceFitter, SequenceSetup
 from learner.config import LearnerConfig
+from learner.group import get_weights
 from learner.models.sequence.behaviour_transformer import BehaviourConfig, BehaviourModel
 from learner.models.sequence.choice import Choice
 from learner.store.episodes import EpisodeStore, EpisodeWriter, Layout, Steps
@@ -151,7 +152,7 @@ def test_a_setup_that_does_not_fit_is_one_sentence(store):
 def reference(fitter, steps):
     """The same by the book: each batch in one piece, torch's AdamW and clipping."""
     config = fitter.config
-    model = BehaviourModel.of(config.model, fitter.model.weights())
+    model = BehaviourModel.of(config.model, get_weights(fitter.model))
     matrices = [p for p in model.parameters() if p.ndim > 1]
     vectors = [p for p in model.parameters() if p.ndim == 1]
     groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
@@ -172,7 +173,7 @@ def reference(fitter, steps):
         optimiser.step()
         losses.append(float(loss.detach()))
     fitter.step = 0
-    return model.weights(), losses
+    return get_weights(model), losses
 
 
 @pytest.mark.parametrize(
@@ -182,10 +183,10 @@ def reference(fitter, steps):
 )
 def test_a_step_is_that_of_plain_pytorch_however_it_is_cut_into_pieces(store, options):
     fitter = SequenceFitter(setup(store, **options))
-    (expected, losses), before = reference(fitter, 8), fitter.model.weights()
+    (expected, losses), before = reference(fitter, 8), get_weights(fitter.model)
     found = fitter.fit(8)
     assert [loss for loss, _, _ in found] == pytest.approx(losses, rel=1e-4)
-    for name, value in fitter.model.weights().items():
+    for name, value in get_weights(fitter.model).items():
         np.testing.assert_allclose(value, expected[name], atol=2e-4, err_msg=name)
     assert max(np.abs(expected[name] - before[name]).max() for name in before) > 3e-3
 
@@ -232,7 +233,7 @@ def test_which_text_is_told_changes_from_step_to_step(store):
 def test_validation_is_a_mean_over_held_out_steps_and_changes_nothing(store):
     fitter = SequenceFitter(setup(store, model={"dropout": 0.5}))
     fitter.fit(2)
-    before = fitter.model.weights()
+    before = get_weights(fitter.model)
     found = fitter.validate()
     fitter.model.eval()
     parts = fitter.model.loss(fitter.data.read(np.array([5])))
@@ -244,7 +245,7 @@ def test_validation_is_a_mean_over_held_out_steps_and_changes_nothing(store):
             "fit/validation_offset": parts["offset"].item() / 3,
         }
     )
-    assert all((before[name] == value).all() for name, value in fitter.model.weights().items())
+    assert all((before[name] == value).all() for name, value in get_weights(fitter.model).items())
     other = SequenceFitter(setup(store, model={"dropout": 0.5}))  # never looked
     assert other.fit(3)[2:] == fitter.fit(1)
     assert SequenceFitter(replace(setup(store), held_out=np.zeros(8, bool))).validate() == {}
@@ -262,8 +263,8 @@ def test_a_run_that_is_interrupted_ends_with_the_same_weights_bit_for_bit(store,
     second = SequenceFitter(told)
     second.restore(checkpoint.latest(tmp_path / "checkpoints").path)
     assert found + second.fit(5) == rows
-    for name, value in whole.model.weights().items():
-        np.testing.assert_array_equal(second.model.weights()[name], value, err_msg=name)
+    for name, value in get_weights(whole.model).items():
+        np.testing.assert_array_equal(get_weights(second.model)[name], value, err_msg=name)
     assert second.validate() == whole.validate()
 
 
@@ -279,7 +280,7 @@ def fit_as(folder, n, rank, address):
     """Prints the rows of a few steps, what validation finds, and sums of the weights."""
     fitter = SequenceFitter(setup(Path(folder), n=n), rank, address)
     rows = fitter.fit(6)
-    sums = [float(np.abs(value).sum()) for value in fitter.model.weights().values()]
+    sums = [float(np.abs(value).sum()) for value in get_weights(fitter.model).values()]
     print(json.dumps([rows, list(fitter.validate().values()), sums]))
 
 

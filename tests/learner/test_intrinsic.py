@@ -16,20 +16,20 @@ from cluster.config import tree as configuration
 from cluster.config.tree import compose
 from envs.api import EnvSpec, Field
 from learner import checkpoint, rewards
+from learner.algorithms import LearnerSetup
 from learner.algorithms.dqn import DQNConfig
 from learner.algorithms.ppo import PPOConfig
 from learner.batch import collate
 from learner.config import LearnerConfig
 from learner.curiosity import reading
-from learner.curiosity.moments import Moments
+from learner.curiosity.reading import Moments
 from learner.curiosity.steps import COLUMN, Steps, of_chunks, of_walk
-from learner.curiosity.visits import Visits
 from learner.group import Learner, get_weights
 from learner.intrinsic import build_intrinsic, views
 from learner.models import PolicyConfig
 from learner.optim.collective import Group
 from learner.rewards import IntrinsicConfig
-from learner.setup import LearnerSetup
+from learner.rewards.noveld import Visits
 from learner.store.replay import Replay
 from llm_service.errors import UsageError
 from tests.learner.lives import FIELDS, Lives

@@ -22,13 +22,15 @@ from transformers import (
 )
 
 import envs
-from actors.sampling import sample
+from actors.players import sample
 from actors.wrappers.history import History
 from learner.algorithms.ppo.losses import Loss, Steps
 from learner.group import build_policy, get_weights, set_weights
-from learner.history import FIELD, remembered
 from learner.models import PolicyConfig
+from learner.models.config import HISTORY as FIELD
+from learner.models.config import remembered
 from learner.models.language.llm_policy import FORBIDDEN
+from learner.models.language.prompt import State
 from llm_service import tiny
 from llm_service.errors import UsageError
 from tests.learner.doors import Doors
@@ -127,7 +129,7 @@ def reference(policy, obs, texts):
     for row in range(len(obs["mission"])):
         goal, seen = texts[int(obs["mission"][row])], texts[int(obs["caption"][row])]
         earlier = [texts[i] for i in obs[FIELD][row].tolist()] if FIELD in obs else []
-        found, state = alone(policy, policy.prompter.prompt.text(goal, [seen], earlier), names)
+        found, state = alone(policy, policy.prompter.prompt.text(State(goal, [seen], earlier)), names)
         longest = max(len(raw) for raw, _ in found)
         if lm.head == "actions":
             logits.append(policy.action_head(state))
@@ -424,7 +426,7 @@ def test_actions_of_a_states_own_are_scored_and_empty_places_are_forbidden(name,
         for row in range(12):
             names = [env.texts[i] for i in obs["candidates"][row].tolist() if env.texts[i]]
             told = (env.texts[int(obs["mission"][row])], [env.texts[int(obs["caption"][row])]], (), names)
-            found, state = alone(policy, prompt.text(*told), names)
+            found, state = alone(policy, prompt.text(State(*told)), names)
             longest = max(len(raw) for raw, _ in found)
             expected = {
                 "none": [(raw - normaliser).sum() for raw, normaliser in found],

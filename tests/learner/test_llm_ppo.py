@@ -15,7 +15,7 @@ from learner.algorithms.ppo.losses import REPORT, Steps
 from learner.batch import collate
 from learner.config import LearnerConfig
 from learner.group import build_policy, get_weights
-from learner.history import remembered, remembers
+from learner.models.config import remembered, remembers
 from learner.models.language.llm_policy import LanguagePolicy
 from learner.optim.collective import Group
 from tests.learner.doors import Doors

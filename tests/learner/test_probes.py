@@ -10,8 +10,8 @@ from envs.babyai.grammar import sentence_table
 from envs.babyai.levels import HELD_OUT
 from envs.babyai.missions import parse
 from learner.group import build_policy
-from learner.history import FIELD, remembered
-from learner.models.config import PolicyConfig
+from learner.models.config import HISTORY as FIELD
+from learner.models.config import PolicyConfig, remembered
 from learner.models.language.probes import PROBES, probe
 from llm_service import tiny
 
@@ -36,7 +36,7 @@ def policy_of(folder, options=OPTIONS, world=WORLD, **prompt):
 
 
 def test_probes_are_written_in_the_grammar_of_missions_and_captions():
-    sentences, names = set(sentence_table("en", False, False)), envs.spec(WORLD, **OPTIONS).action_names
+    sentences, names = set(sentence_table("en", False)), envs.spec(WORLD, **OPTIONS).action_names
     captions = [(p.caption, p.action) for p in PROBES.values()] + [step for p in PROBES.values() for step in p.earlier]
     for caption, action in captions:
         assert set(caption.split(". ")) <= sentences

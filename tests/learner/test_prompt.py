@@ -10,9 +10,9 @@ from transformers import PreTrainedTokenizerFast
 
 import envs
 from envs.babyai.world import ACTION_NAMES
-from learner.history import FIELD, remembered
-from learner.models.config import PolicyConfig
-from learner.models.language.prompt import WORDINGS, Prompt, PromptConfig, check_prompt
+from learner.models.config import HISTORY as FIELD
+from learner.models.config import PolicyConfig, remembered
+from learner.models.language.prompt import WORDINGS, Prompt, PromptConfig, State, check_prompt
 from learner.models.language.rewording import ACTIONS, REWORDINGS, TRAINING, rewording
 from llm_service import tiny
 from llm_service.scoring.tokens import Boundary
@@ -51,21 +51,23 @@ def prompt(kind="byte_level", names=TWO, **options):
 
 
 def test_the_prompt_of_an_episode_that_has_just_begun():
-    assert prompt().text("go to the red ball", [RED], ["", "", "", ""]) == (
+    assert prompt().text(State("go to the red ball", [RED], ["", "", "", ""])) == (
         "Actions: turn left, turn right. Task: go to the red ball. See: You see a red ball 1 step forward. Do:"
     )
-    assert prompt(observations=1).text("", [RED]) == (
+    assert prompt(observations=1).text(State("", [RED])) == (
         "Actions: turn left, turn right. See: You see a red ball 1 step forward. Do:"
     )
 
 
 def test_the_prompt_tells_what_was_seen_and_done_before_oldest_first():
-    one = prompt().text("go to the red ball", [RED], ["", "", "You see nothing in front", "turn left"])
+    one = prompt().text(State("go to the red ball", [RED], ["", "", "You see nothing in front", "turn left"]))
     assert one == (
         "Actions: turn left, turn right. Task: go to the red ball. Saw: You see nothing in front. Did: turn left. "
         "See: You see a red ball 1 step forward. Do:"
     )
-    two = prompt().text("go to the red ball", [RED], [KEY, "turn right", "You see nothing in front", "turn left"])
+    two = prompt().text(
+        State("go to the red ball", [RED], [KEY, "turn right", "You see nothing in front", "turn left"])
+    )
     assert two == (
         "Actions: turn left, turn right. Task: go to the red ball. "
         "Saw: You carry a grey key. You see a wall 2 steps left. Did: turn right. "
@@ -75,9 +77,9 @@ def test_the_prompt_tells_what_was_seen_and_done_before_oldest_first():
 
 def test_several_fields_are_told_one_after_the_other_and_a_state_may_have_actions_of_its_own():
     made = prompt(observation=["caption", "inventory"], observations=2)
-    assert made.text("eat", ["You see a cow", ""], ["You see grass.", "You hold wood", "north"], ["north", "eat"]) == (
-        "Actions: north, eat. Task: eat. Saw: You see grass. You hold wood. Did: north. See: You see a cow. Do:"
-    )
+    assert made.text(
+        State("eat", ["You see a cow", ""], ["You see grass.", "You hold wood", "north"], ["north", "eat"])
+    ) == ("Actions: north, eat. Task: eat. Saw: You see grass. You hold wood. Did: north. See: You see a cow. Do:")
     assert made.candidates(["north", "eat"]) == ("north", "eat")
 
 
@@ -95,13 +97,13 @@ def test_several_fields_are_told_one_after_the_other_and_a_state_may_have_action
 )
 def test_probes_of_the_six_actions(goal, seen, expected):
     actions = "Actions: turn left, turn right, go forward, pick up, drop, toggle. "
-    assert prompt(names=ACTIONS).text(goal, [seen]) == f"{actions}{expected}{seen}. Do:"
+    assert prompt(names=ACTIONS).text(State(goal, [seen])) == f"{actions}{expected}{seen}. Do:"
 
 
 def test_the_prompt_in_french():
     spec = envs.spec("babyai/GoToFrench", captions=True, actions=3)
     seen = "Tu vois une porte ouverte 1 pas devant"
-    assert prompt(names=spec.action_names, language="fr").text("aller à la balle verte", [seen]) == (
+    assert prompt(names=spec.action_names, language="fr").text(State("aller à la balle verte", [seen])) == (
         "Actions: tourner à gauche, tourner à droite, aller tout droit. Tâche: aller à la balle verte. "
         "Vue: Tu vois une porte ouverte 1 pas devant. À faire:"
     )
@@ -122,7 +124,7 @@ histories = st.lists(st.tuples(words, st.sampled_from(TWO)), max_size=3).map(
 @given(goal=words, seen=words, earlier=histories, variant=st.integers(0, Prompt.variants - 1))
 def test_tokens_are_those_of_the_whole_text(kind, goal, seen, earlier, variant):
     made = prompt(kind)
-    args = (goal, [seen], earlier, None, variant)
+    args = (State(goal, [seen], earlier), variant)
     text = made.text(*args)
     assert made.tokens(*args) == BOUNDARIES[kind].prompt(text)
     assert made.tokens(*args) == made.tokens(*args), "remembered pieces are the same pieces"
@@ -134,15 +136,15 @@ def test_tokens_are_those_of_the_whole_text(kind, goal, seen, earlier, variant):
 @given(goal=words, a=st.tuples(words, histories), b=st.tuples(words, histories))
 def test_states_of_one_mission_share_all_up_to_the_first_observation(kind, goal, a, b):
     made, boundary = prompt(kind), BOUNDARIES[kind]
-    shared = boundary.prompt(made.text(goal, [])[: -len(" See: Do:")], special=False)
+    shared = boundary.prompt(made.text(State(goal, []))[: -len(" See: Do:")], special=False)
     start = len(boundary.prompt("a")) - len(boundary.prompt("a", special=False)) if kind == "byte_level" else 0
     for seen, earlier in (a, b):
-        assert made.tokens(goal, [seen], earlier)[start:][: len(shared)] == shared
+        assert made.tokens(State(goal, [seen], earlier))[start:][: len(shared)] == shared
 
 
 @kinds
 def test_special_tokens_stand_where_the_model_expects_them(kind):
-    tokens = prompt(kind).tokens("go", [RED])
+    tokens = prompt(kind).tokens(State("go", [RED]))
     special = set(BOUNDARIES[kind].tokenizer.all_special_ids)
     place = {"byte_level": 0, "sentence_piece": len(tokens) - 1}[kind]
     assert [i for i, token in enumerate(tokens) if token in special] == [place]
@@ -150,13 +152,13 @@ def test_special_tokens_stand_where_the_model_expects_them(kind):
 
 # ---- variants of training -------------------------------------------------------------------------------------------
 
-STATES = [(f"go to the red ball {i}", [RED], ["", ""]) for i in range(2000)]
+STATES = [State(f"go to the red ball {i}", [RED], ["", ""]) for i in range(2000)]
 
 
 def test_variants_follow_from_the_texts_alone_and_come_as_often_as_asked():
     one, other = (prompt(kind, paraphrase=0.5, synonyms=0.25) for kind in BOUNDARIES)
-    found = [one.variant_of(*state) for state in STATES]
-    assert found == [other.variant_of(*state) for state in reversed(STATES)][::-1]
+    found = [one.variant_of(state) for state in STATES]
+    assert found == [other.variant_of(state) for state in reversed(STATES)][::-1]
     assert min(found) == 0
     assert max(found) < Prompt.variants
     count = len(WORDINGS["en"])
@@ -164,18 +166,20 @@ def test_variants_follow_from_the_texts_alone_and_come_as_often_as_asked():
     assert abs(sum(v // count > 0 for v in found) / 2000 - 0.25) < 0.05
     assert {v % count for v in found} == set(range(count)), "every wording comes"
     assert len({v // count for v in found}) == 1 + len(TRAINING), "and all names"
-    assert one.variant_of("go", [RED], ["", "turn left"]) != one.variant_of("go", [KEY], ["", "turn left"])
+    assert one.variant_of(State("go", [RED], ["", "turn left"])) != one.variant_of(
+        State("go", [KEY], ["", "turn left"])
+    )
 
 
 def test_shares_of_0_and_1_are_never_and_always():
     count = len(WORDINGS["en"])
-    assert {prompt().variant_of(*state) for state in STATES} == {0}
-    assert {prompt(synonyms=1.0).variant_of(*state) % count for state in STATES} == {0}
-    assert 0 not in {prompt(synonyms=1.0).variant_of(*state) // count for state in STATES}
+    assert {prompt().variant_of(state) for state in STATES} == {0}
+    assert {prompt(synonyms=1.0).variant_of(state) % count for state in STATES} == {0}
+    assert 0 not in {prompt(synonyms=1.0).variant_of(state) // count for state in STATES}
     always = prompt(paraphrase=1.0)
-    assert {always.variant_of(*state) for state in STATES} == set(range(1, count))
+    assert {always.variant_of(state) for state in STATES} == set(range(1, count))
     always.varied = False
-    assert {always.variant_of(*state) for state in STATES} == {0}
+    assert {always.variant_of(state) for state in STATES} == {0}
 
 
 def test_in_every_variant_actions_and_things_keep_apart():
@@ -185,7 +189,7 @@ def test_in_every_variant_actions_and_things_keep_apart():
     for variant in range(Prompt.variants):
         names = made.candidates(variant=variant)
         assert len(set(names)) == len(names) == 7
-        text = made.text("go", [KEY], [RED, "turn left"], variant=variant)
+        text = made.text(State("go", [KEY], [RED, "turn left"]), variant)
         assert f" {', '.join(names)}. " in text, "what is listed is what can be chosen"
         assert f": {names[0]}. " in text, "and what was done has the same name"
     for other in TRAINING:
@@ -251,9 +255,9 @@ def test_no_two_sentences_of_a_world_become_one(name, language):
 
 
 def test_prompts_of_the_published_tests():
-    args = ("go to the red ball", [RED], ["", "", "You see a grey key 1 step left", "turn left"])
-    told = {name: prompt(reword=name).text(*args) for name in REWORDINGS}
-    assert told["none"] == prompt().text(*args)
+    state = State("go to the red ball", [RED], ["", "", "You see a grey key 1 step left", "turn left"])
+    told = {name: prompt(reword=name).text(state) for name in REWORDINGS}
+    assert told["none"] == prompt().text(state)
     assert told["invented"] == (
         "Actions: turn left, turn right. Task: go to the faze xolo. Saw: You see a sil dax 1 step left. "
         "Did: turn left. See: You see a faze xolo 1 step forward. Do:"
@@ -267,7 +271,7 @@ def test_prompts_of_the_published_tests():
     assert prompt(reword="rotate", names=ACTIONS).candidates() == (
         "rotate left", "rotate right", "move ahead", "take", "release", "switch",
     )  # fmt: skip
-    assert prompt(reword="wish", language="fr").text("aller à la clef", []) == (
+    assert prompt(reword="wish", language="fr").text(State("aller à la clef", [])) == (
         "Actions: turn left, turn right. Je veux que l'agent fasse: aller à la clef. Vue: À faire:"
     )
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from llm_service.errors import UsageError
 from llm_service.records import Answer, Source, Status
-from llm_service.server.config import ServerConfig
+from llm_service.server.guard import ServerConfig
 from llm_service.server.process import Server, serve
 
 

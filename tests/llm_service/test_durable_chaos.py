@@ -54,7 +54,7 @@ def worker(url, config, calls, name):
 
 
 def kill(server):
-    os.kill(server.pid, signal.SIGKILL)
+    os.kill(server._process.pid, signal.SIGKILL)
     server._process.wait()
 
 

@@ -647,7 +647,7 @@ def test_a_key_that_cannot_stand_in_a_request(monkeypatch):
 def test_loopback_needs_no_key(monkeypatch, url):
     monkeypatch.delenv("OPENAI_API_KEY")
     backend = openai.make(openai.Config(model="m", base_url=url), NOWHERE)
-    assert (backend.paid, backend.priced, backend.price(10**6, 10**6)) == (False, True, 0.0)
+    assert (backend.paid, backend.price(10**6, 10**6)) == (False, 0.0)
 
 
 def test_other_environment_variables_do_not_move_the_address(monkeypatch):
@@ -658,10 +658,10 @@ def test_other_environment_variables_do_not_move_the_address(monkeypatch):
 
 def test_prices():
     backend = openai.make(openai.Config(model="m"), NOWHERE)
-    assert (backend.paid, backend.priced, backend.price(1000, 1000)) == (True, False, 0.0)
+    assert (backend.paid, backend.price(1000, 1000)) == (True, 0.0)
     prices = {"dollars_per_million_prompt_tokens": 0.15, "dollars_per_million_completion_tokens": 0.6}
     backend = openai.make(openai.Config(model="m", **prices), NOWHERE)
-    assert (backend.paid, backend.priced) == (True, True)
+    assert backend.paid
     assert backend.price(2_000_000, 500_000) == pytest.approx(0.6)
     behind_a_tunnel = openai.Config(model="m", base_url="http://127.0.0.1:1/v1", **prices)
     assert openai.make(behind_a_tunnel, NOWHERE).paid

@@ -55,7 +55,7 @@ def test_data_and_url_survive_a_stop(server):
     url = server.url
     one(server, "SET", "a", "1")
     asyncio.run(server.stop())
-    assert server.pid is None
+    assert server._process is None
     asyncio.run(server.start())
     assert one(server, "GET", "a") == b"1"
     assert server.url == url
@@ -67,7 +67,7 @@ def test_killed_it_is_started_again_and_clients_find_it_by_themselves(server):
             assert not await server.ensure()
             for i in range(50):
                 await client.set(f"k{i}", i)
-            os.kill(server.pid, signal.SIGKILL)
+            os.kill(server._process.pid, signal.SIGKILL)
             server._process.wait()
             reading = asyncio.create_task(client.mget([f"k{i}" for i in range(50)]))  # goes out to the dead one
             assert await server.ensure()
@@ -79,7 +79,7 @@ def test_killed_it_is_started_again_and_clients_find_it_by_themselves(server):
 def test_a_second_service_on_the_folder_joins_and_takes_over(server):
     second = RedisServer(server._config)
     asyncio.run(second.start())
-    assert second.pid is None
+    assert second._process is None
     one(server, "SET", "a", "1")
     assert one(second, "GET", "a") == b"1"
     asyncio.run(second.stop())  # is not its to end
@@ -98,7 +98,7 @@ def test_many_starting_at_once_have_one_redis(server):
         await asyncio.gather(*(one.start() for one in several))
 
     asyncio.run(scenario())
-    assert len([one for one in several if one.pid is not None]) == 1
+    assert len([one for one in several if one._process is not None]) == 1
     for each in several:
         asyncio.run(each.stop())
 
@@ -108,7 +108,7 @@ def test_it_ends_with_an_owner_that_is_killed(tmp_path):
         "import asyncio, sys, time\n"
         "from llm_service.durable.redis_server import RedisConfig, RedisServer\n"
         "server = RedisServer(RedisConfig(folder=sys.argv[1]))\n"
-        "asyncio.run(server.start()); print(server.pid, server.url, flush=True); time.sleep(600)\n"
+        "asyncio.run(server.start()); print(server._process.pid, server.url, flush=True); time.sleep(600)\n"
     )
     owner = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True, env={"PYTHONPATH": str(ROOT)}
@@ -190,7 +190,7 @@ def test_a_redis_by_url_is_checked_and_left_alone(server):
         asyncio.run(mine.start())
     assert not asyncio.run(mine.ensure())
     asyncio.run(mine.stop())
-    assert server.pid is not None
+    assert server._process is not None
 
 
 def test_one_that_is_not_there_is_one_sentence(tmp_path):

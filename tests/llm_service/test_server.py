@@ -15,10 +15,10 @@ import pytest
 
 from llm_service.client import Client, Tls, connect
 from llm_service.errors import UsageError
-from llm_service.proto import llm_pb2, rpcs
+from llm_service.proto import llm_pb2, wire
 from llm_service.records import Ask, Status
 from llm_service.server import guard
-from llm_service.server.config import ServerConfig
+from llm_service.server.guard import ServerConfig
 from llm_service.server.process import Server
 from tests.llm_service.echo import Echo, Running
 
@@ -32,7 +32,7 @@ def _no_token_around(monkeypatch):
 
 def raw(address):
     """A stub that sends what it is told, without the client's care."""
-    return rpcs.stub(grpc.insecure_channel(address, [("grpc.max_send_message_length", -1)]))
+    return wire.stub(grpc.insecure_channel(address, [("grpc.max_send_message_length", -1)]))
 
 
 def bearer(running):
@@ -432,7 +432,7 @@ def test_a_wrong_setup_is_one_sentence_and_exit_code_2(tmp_path, words):
 
 
 def test_the_configuration_is_read_without_grpc():
-    code = "import sys; from llm_service.server.config import ServerConfig; ServerConfig()\n"
+    code = "import sys; from llm_service.server.guard import ServerConfig; ServerConfig()\n"
     code += "assert not {'grpc', 'torch', 'prometheus_client'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, env={**os.environ})
     assert all(field.description for field in ServerConfig.model_fields.values())

@@ -14,7 +14,7 @@ from actors.wrappers.goals import COUNTS
 from cluster.report import document as report
 from cluster.report import plots
 from cluster.report.panels.goals import MOST_GOALS
-from cluster.stages._shared import goal_table
+from cluster.stages._shared import tally
 from llm_service.records import Source
 
 MakeRun = Callable[..., Path]
@@ -33,7 +33,7 @@ def given(make_run: MakeRun, edit: Edit) -> Callable[..., Path]:
         counts = COUNTED if counts is None else counts
         goals = {
             "reward": {"mean": 1.5, "low": 1.25, "high": 1.75},
-            "shares": goal_table.shares(counts), "table": goal_table.table(counts),
+            "shares": tally.shares(counts), "table": tally.table(counts),
         }  # fmt: skip
         if (folder / RESULTS).exists():
             edit(folder, RESULTS, lambda results: results.update(goals=goals))

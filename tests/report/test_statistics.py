@@ -24,7 +24,6 @@ def test_wilson_at_its_ends() -> None:
     assert statistics.wilson(7, 7)[1] == 1.0
     low, high = statistics.wilson(3, 7)
     assert statistics.wilson(4, 7) == pytest.approx((1 - high, 1 - low))
-    assert statistics.wilson(50, 100, confidence=0.5)[0] > statistics.wilson(50, 100)[0]
     for successes in (-1, 8):
         with pytest.raises(ValueError, match="successes must be in"):
             statistics.wilson(successes, 7)
@@ -64,7 +63,6 @@ def test_bootstrap_approaches_the_normal_interval() -> None:
 def test_bootstrap_is_repeatable_and_bounded_in_memory() -> None:
     values = np.arange(3000.0)  # drawn in several blocks
     assert statistics.bootstrap_mean(values) == statistics.bootstrap_mean(values)
-    assert statistics.bootstrap_mean(values) != statistics.bootstrap_mean(values, seed=1)
     assert statistics.bootstrap_mean([4.0]) == (4.0, 4.0)
     assert np.isnan(statistics.bootstrap_mean([])).all()
 

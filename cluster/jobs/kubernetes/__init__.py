@@ -1,6 +1,1 @@
-"""Jobs of Kubernetes.
-
-launcher       the manifest of a run, printed or applied        config      what a run asks for: `cluster.kubernetes.*`
-ray_cluster    the fields of KubeRay                            language_model    the LLM service and its Redis
-manifests      objects as plain dictionaries, locked up
-"""
+"""Jobs of Kubernetes: a run is a RayJob, with the LLM service beside it."""

@@ -1,9 +1,6 @@
 """What a run asks of Kubernetes: the keys `cluster.kubernetes.*`, each checked before anything is rendered.
 
-head      controller and Ray's own services; no role runs there
-actors    0..n pods, each with `pod_actors` actors; they come with demand and may be lost
-learner   exactly 1 pod with GPUs: learner, fitter, policy server
-llm       0..`llm_pods` pods with GPUs: processes that hold a language model (`llm.replicas`)
+The pods are those of `ray_cluster.py`, and of the LLM service (`language_model.py`).
 """
 
 from __future__ import annotations
@@ -14,13 +11,14 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
+from cluster.jobs import assert_form
 from envs.config import Part
 
-LABEL = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
+LABEL = r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?"
 """A DNS label that may also name a Service: RFC 1035."""
-QUANTITY = re.compile(r"[1-9]\d*(\.\d+)?([kMGTPE]|[KMGTPE]i)?")
-NODE_LABEL = re.compile(r"([a-z0-9.-]+/)?[\w.-]+=[\w.-]*")
-IMAGE = re.compile(r"[a-z0-9][\w.:/-]*(@sha256:[0-9a-f]{64})?")
+QUANTITY = r"[1-9]\d*(\.\d+)?([kMGTPE]|[KMGTPE]i)?"
+NODE_LABEL = r"([a-z0-9.-]+/)?[\w.-]+=[\w.-]*"
+IMAGE = r"[a-z0-9][\w.:/-]*(@sha256:[0-9a-f]{64})?"
 CODE = "/opt/cairn"
 """Where our images have the code."""
 RUNS = "/runs"
@@ -99,30 +97,19 @@ class KubernetesConfig(Part):
 
     @model_validator(mode="after")
     def _is_sensible(self) -> Self:
-        for name in ("namespace", "secret", "runs_claim", "llm_environment", "monitor_namespace"):
-            value = getattr(self, name)
-            if (value or name != "llm_environment") and not is_label(value):
-                raise ValueError(f"cluster.kubernetes.{name}: expected a DNS label such as cairn-1, got {value!r}")
-        for name in ("head_memory", "actor_memory", "learner_memory", "llm_memory", "shared_memory", "runs_size"):
-            value = getattr(self, name)
-            if (value or name != "runs_size") and not QUANTITY.fullmatch(value):
-                raise ValueError(f"cluster.kubernetes.{name}: expected a quantity such as 16Gi, got {value!r}")
-        for name in ("image", "gpu_image", "llm_image", "redis_image"):
-            value = getattr(self, name)
-            if (value or name == "redis_image") and not IMAGE.fullmatch(value):
-                raise ValueError(
-                    f"cluster.kubernetes.{name}: expected an image such as registry.example/cairn:1.0, got {value!r}"
-                )
+        labels = ["namespace", "secret", "runs_claim", "llm_environment", "monitor_namespace"]
+        sizes = ["head_memory", "actor_memory", "learner_memory", "llm_memory", "shared_memory", "runs_size"]
+        images = ["image", "gpu_image", "llm_image", "redis_image"]
+        assert_form(self, "kubernetes", labels, LABEL, "a DNS label such as cairn-1", ["llm_environment"])
+        assert_form(self, "kubernetes", sizes, QUANTITY, "a quantity such as 16Gi", ["runs_size"])
+        assert_form(self, "kubernetes", images, IMAGE, "an image such as registry.example/cairn:1.0", images[:3])
         for name in ("learner_gpus", "llm_gpus"):
             if not getattr(self, name) and not self.cpu_only:
                 raise ValueError(
                     f"cluster.kubernetes.{name}: the pods of this group are there for their GPUs: ask for at least 1, "
                     "or set cluster.kubernetes.cpu_only=true"
                 )
-        for name in ("actor_nodes", "gpu_nodes"):
-            for label in getattr(self, name):
-                if not NODE_LABEL.fullmatch(label):
-                    raise ValueError(f"cluster.kubernetes.{name}: expected KEY=VALUE such as pool=spot, got {label!r}")
+        assert_form(self, "kubernetes", ["actor_nodes", "gpu_nodes"], NODE_LABEL, "KEY=VALUE such as pool=spot")
         try:
             ip_network(self.api_block)
         except ValueError:
@@ -141,8 +128,3 @@ def amount(quantity: str) -> int:
     number, unit = re.fullmatch(r"([\d.]+)(\D*)", quantity).groups()  # type: ignore[union-attr]
     power = "kMGTPE".find(unit[:1].replace("K", "k")) + 1 if unit else 0
     return int(float(number) * (1024 if unit.endswith("i") else 1000) ** power)
-
-
-def is_label(name: str, longest: int = 63) -> bool:
-    """Whether Kubernetes takes it as the name of an object."""
-    return len(name) <= longest and LABEL.fullmatch(name) is not None

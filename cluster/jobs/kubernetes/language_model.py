@@ -27,8 +27,8 @@ from cluster.jobs.kubernetes.manifests import (
     pod,
     resources,
     secret_files,
+    storage,
     thing,
-    variables,
 )
 from cluster.topology import asks_a_language_model
 from llm_service.settings import LLMConfig
@@ -71,7 +71,7 @@ def caller(config: Config) -> tuple[list[Object], list[tuple[Object, Object]]]:
     prefix = config.cluster.kubernetes.secret
     environment = [
         from_secret("CAIRN_LLM_TOKEN", f"{prefix}-llm", "token"),
-        *variables({"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": "/etc/cairn/tls/ca.crt"}),
+        {"name": "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "value": "/etc/cairn/tls/ca.crt"},
     ]
     return environment, [secret_files("llm-tls", "/etc/cairn/tls", f"{prefix}-llm-tls", ["ca.crt"])]
 
@@ -136,12 +136,11 @@ def service(config: Config) -> list[Object]:
         config_files("files", "/etc/cairn/files", f"{run}-files"),
     ]
     labels = labelled(run, "llm-service")
-    grace_s = 30 + math.ceil(2 * config.llm.server.drain_s)
     template = pod(
         container,
         folders,
         labels,
-        grace_s,
+        30 + math.ceil(2 * config.llm.server.drain_s),
         nodes=kubernetes.gpu_nodes if gpus else (),
         gpu=kubernetes.gpu if gpus else "",
         automountServiceAccountToken=False,
@@ -187,9 +186,7 @@ def redis(config: Config) -> list[Object]:
     folders = [secret_files("users", "/etc/redis", f"{kubernetes.secret}-redis", ["users.acl"]), data]
     labels = labelled(run, "redis")
     template = pod(container, folders, labels, 60, user=REDIS_USER, automountServiceAccountToken=False)
-    disk = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "4Gi"}}}
-    if kubernetes.storage_class:
-        disk["storageClassName"] = kubernetes.storage_class
+    disk = storage("ReadWriteOnce", "4Gi", kubernetes.storage_class)
     spec = {
         "serviceName": name,
         "replicas": 1,

@@ -26,9 +26,9 @@ from cluster.config import tree as configuration
 from cluster.config.overrides import flatten
 from cluster.config.tree import Config
 from cluster.jobs.kubernetes import language_model, ray_cluster
-from cluster.jobs.kubernetes.config import LONGEST, RUNS, is_label
+from cluster.jobs.kubernetes.config import LABEL, LONGEST, RUNS
 from cluster.jobs.kubernetes.language_model import LLM_METRICS_PORT, LLM_PORT, REDIS_PORT, as_yaml, serves
-from cluster.jobs.kubernetes.manifests import DNS, Object, chosen, labelled, policy, ports, thing
+from cluster.jobs.kubernetes.manifests import DNS, Object, chosen, labelled, policy, ports, storage, thing
 from cluster.jobs.kubernetes.ray_cluster import DASHBOARD_PORT, LEARNS, METRICS_PORT
 from llm_service.errors import UsageError
 
@@ -62,7 +62,7 @@ def check(config: Config) -> None:
             "cluster.kubernetes.image is missing: build docker/cpu.Dockerfile, push it where the cluster can pull it, "
             "and name it, as in cluster.kubernetes.image=registry.example/cairn:1.0"
         )
-    if not is_label(config.run.name, LONGEST):
+    if len(config.run.name) > LONGEST or not re.fullmatch(LABEL, config.run.name):
         raise KubernetesError(
             f"run.name: Kubernetes names objects after it: expected at most {LONGEST} of a-z, 0-9 and -, and a letter "
             f"first, got {config.run.name!r}"
@@ -79,20 +79,11 @@ def check(config: Config) -> None:
 
 
 def words(config: Config) -> list[str]:
-    """The words after `launch.py run` that give this configuration again.
-
-    Raises:
-        KubernetesError: a value cannot be written as a word.
-    """
+    """The words after `launch.py run` that give this configuration again; a `KubernetesError` if none can."""
     tree = config.model_dump()
-    chosen = [
-        f"method={tree['method']['name']}",
-        f"env={config.env.id}",
-        f"llm={config.llm.name}",
-        "cluster=kubernetes",
-    ]
-    if config.experiment:
-        chosen.insert(0, f"experiment={config.experiment}")
+    chosen = [f"experiment={config.experiment}"] if config.experiment else []
+    chosen += [f"method={tree['method']['name']}", f"env={config.env.id}", f"llm={config.llm.name}"]
+    chosen.append("cluster=kubernetes")
     base, wanted = configuration.compose(chosen), flatten(tree)
     changed = [key for key, _, _ in configuration.difference(base, config) if key in wanted]
     return chosen + [f"{key}={spelled(key, wanted[key])}" for key in changed]
@@ -127,11 +118,7 @@ def demand(config: Config, name: str) -> dict[str, Any]:
 
 
 def render(config: Config) -> str:
-    """The manifest as YAML.
-
-    Raises:
-        KubernetesError: the configuration does not fit Kubernetes.
-    """
+    """The manifest as YAML, or a `KubernetesError` if the configuration does not fit Kubernetes."""
     config = named(config)
     check(config)
     line = f"# Made by docker/secrets.sh beforehand: Secrets {', '.join(secrets(config))}\n"
@@ -160,7 +147,10 @@ def secrets(config: Config) -> list[str]:
 def objects(config: Config) -> list[Object]:
     """Everything that is made, in the order in which it is needed; `config` is named and checked."""
     kubernetes, name = config.cluster.kubernetes, config.run.name
-    made = [_claim(config)] if kubernetes.runs_size else []
+    made = []
+    if kubernetes.runs_size:
+        spec = storage("ReadWriteMany", kubernetes.runs_size, kubernetes.storage_class)
+        made.append(thing("PersistentVolumeClaim", "v1", kubernetes.runs_claim, kubernetes.namespace, spec=spec))
     files = {} if kubernetes.shared else {"words": "\n".join(words(_inside(config))) + "\n"}
     if serves(config):
         files["world.json"] = language_model.world(config)
@@ -171,7 +161,11 @@ def objects(config: Config) -> list[Object]:
         made += [] if config.llm.redis.url else language_model.redis(config)
         made += language_model.service(config)
     made.append(ray_cluster.bench(config) if kubernetes.shared else ray_cluster.job(config))
-    return made + ([_monitor(config)] if kubernetes.monitor else [])
+    if kubernetes.monitor:
+        scraped = [{"port": "metrics", "interval": "15s"}]
+        spec = {"selector": {"matchLabels": labelled(name)}, "podMetricsEndpoints": scraped}
+        made.append(thing("PodMonitor", "monitoring.coreos.com/v1", name, kubernetes.namespace, name, spec=spec))
+    return made
 
 
 def _inside(config: Config) -> Config:
@@ -179,15 +173,6 @@ def _inside(config: Config) -> Config:
     run = config.run.model_copy(update={"folder": RUNS})
     llm = config.llm.model_copy(update={"address": language_model.address(config)}) if serves(config) else config.llm
     return config.model_copy(update={"run": run, "llm": llm})
-
-
-def _claim(config: Config) -> Object:
-    kubernetes = config.cluster.kubernetes
-    room = {"requests": {"storage": kubernetes.runs_size}}
-    spec: Object = {"accessModes": ["ReadWriteMany"], "resources": room}
-    if kubernetes.storage_class:
-        spec["storageClassName"] = kubernetes.storage_class
-    return thing("PersistentVolumeClaim", "v1", kubernetes.runs_claim, kubernetes.namespace, spec=spec)
 
 
 def _policies(config: Config) -> list[Object]:
@@ -224,15 +209,6 @@ def _policies(config: Config) -> list[Object]:
 def _port(place: str, default: int) -> int:
     """The port of HOST:PORT or a URL."""
     return urlsplit(place if "//" in place else f"//{place}").port or default
-
-
-def _monitor(config: Config) -> Object:
-    kubernetes, run = config.cluster.kubernetes, config.run.name
-    spec = {
-        "selector": {"matchLabels": labelled(run)},
-        "podMetricsEndpoints": [{"port": "metrics", "interval": "15s"}],
-    }
-    return thing("PodMonitor", "monitoring.coreos.com/v1", run, kubernetes.namespace, run, spec=spec)
 
 
 # ---- handing over ---------------------------------------------------------------------------------------------------

@@ -16,6 +16,14 @@ Object = dict[str, Any]
 
 USER = 10001
 """The user that our images are made for."""
+LOCKED: Object = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "runAsNonRoot": True,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""What a container may do: nothing but compute."""
 
 
 def labelled(run: str, component: str = "") -> dict[str, str]:
@@ -35,20 +43,10 @@ def from_secret(variable: str, secret: str, key: str) -> Object:
     return {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
 
 
-def variables(values: Mapping[str, str]) -> list[Object]:
-    """Environment variables that are no secret."""
-    return [{"name": name, "value": value} for name, value in values.items()]
-
-
-def locked() -> Object:
-    """What a container may do: nothing but compute."""
-    return {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "runAsNonRoot": True,
-        "capabilities": {"drop": ["ALL"]},
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
+def storage(mode: str, size: str, storage_class: str) -> Object:
+    """What a claim to a volume asks for; an empty class is the cluster's default."""
+    asked: Object = {"accessModes": [mode], "resources": {"requests": {"storage": size}}}
+    return asked | ({"storageClassName": storage_class} if storage_class else {})
 
 
 def resources(cpus: int, memory: str, gpus: int = 0, gpu: str = "") -> Object:
@@ -114,7 +112,7 @@ def pod(
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [{**container, "securityContext": locked(), "volumeMounts": mounts}],
+        "containers": [{**container, "securityContext": LOCKED, "volumeMounts": mounts}],
         "volumes": volumes,
         **spec,
     }
@@ -133,7 +131,7 @@ DNS: Object = {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol
 
 def ports(*numbers: int) -> Object:
     """A part of a rule."""
-    return {"ports": [{"port": number, "protocol": "TCP"} for number in numbers]} if numbers else {}
+    return {"ports": [{"port": number, "protocol": "TCP"} for number in numbers]}
 
 
 def chosen(run: str, components: Sequence[str]) -> Object:

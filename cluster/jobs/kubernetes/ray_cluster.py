@@ -2,8 +2,8 @@
 
     head      controller, Ray's own services, autoscaler; 0 CPUs for roles
     actors    0..n pods, as the autoscaler finds actors waiting     {"actors": CPUs} of a resource that actors ask for
-    learner   1 pod, all its ranks                                   {"learner": ...}
-    llm       0..n pods, the server of a language-model policy       {"llm": ...}
+    learner   1 pod with GPUs, all ranks of learner or fitter        {"learner": ...}
+    llm       0..n pods with GPUs, a language-model policy's server  {"llm": ...}
 
 Every pod has the run folders at /runs, a /tmp and a /dev/shm of its own, and can write nothing else. Before head or
 learner end, their run is asked to save (`docker/drain.sh`).
@@ -18,12 +18,12 @@ from cluster.config.tree import Config
 from cluster.jobs.kubernetes.config import CODE, RUNS, amount
 from cluster.jobs.kubernetes.language_model import caller
 from cluster.jobs.kubernetes.manifests import (
+    LOCKED,
     Object,
     claimed,
     config_files,
     empty,
     labelled,
-    locked,
     pod,
     resources,
     thing,
@@ -38,11 +38,7 @@ LEARNS = ("learner", "fitter")
 def job(config: Config) -> Object:
     """A RayJob: a cluster that ends with its run."""
     kubernetes, name = config.cluster.kubernetes, config.run.name
-    submitter = {
-        "name": "ray-job-submitter",
-        "image": kubernetes.image,
-        "resources": resources(1, "1Gi"),
-    }
+    submitter = {"name": "ray-job-submitter", "image": kubernetes.image, "resources": resources(1, "1Gi")}
     labels = labelled(name, "submitter")
     template = pod(submitter, [empty("tmp", "/tmp", "1Gi")], labels, 30, restartPolicy="Never")
     spec: Object = {
@@ -84,7 +80,7 @@ def _ray(config: Config) -> Object:
             "version": "v2",
             "idleTimeoutSeconds": 60,
             "resources": resources(1, "1Gi"),
-            "securityContext": locked(),
+            "securityContext": LOCKED,
         },
         "headGroupSpec": {
             "rayStartParams": {"num-cpus": "0", "dashboard-host": "0.0.0.0", **_store(config)},
@@ -125,10 +121,9 @@ def _worker(config: Config, group: str, cpus: int, memory: str, gpus: int = 0) -
     folders += authority
     if group == "head" and not kubernetes.shared:
         folders.append(config_files("files", "/etc/cairn/files", f"{name}-files"))
-    image = (kubernetes.gpu_image if gpus else "") or kubernetes.image
     container: Object = {
         "name": "ray-head" if group == "head" else "ray-worker",
-        "image": image,
+        "image": (kubernetes.gpu_image if gpus else "") or kubernetes.image,
         "env": environment,
         "ports": [{"name": "metrics", "containerPort": METRICS_PORT}],
         "resources": resources(cpus, memory, gpus, kubernetes.gpu),

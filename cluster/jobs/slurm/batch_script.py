@@ -31,21 +31,13 @@ ROAMING = ("actor", "replica")
 
 @dataclass(frozen=True)
 class Job:
-    """What a script runs.
-
-    Attributes:
-        name: of the job.
-        runs: run folders, absolute; several are the members of an array.
-        output: file that takes what is printed, absolute, in sbatch's notation.
-        words: further words for `resume`.
-        at_once: members of an array that may run at once; 0: all.
-    """
+    """What a script runs."""
 
     name: str
-    runs: Sequence[Path]
-    output: Path
-    words: Sequence[str] = ()
-    at_once: int = 0
+    runs: Sequence[Path]  # run folders, absolute; several are the members of an array
+    output: Path  # takes what is printed; absolute, in sbatch's notation
+    words: Sequence[str] = ()  # further words for `resume`
+    at_once: int = 0  # members of an array that may run at once; 0: all
     array: bool = False
 
 
@@ -75,11 +67,7 @@ def cores(config: Config) -> Cores:
 
 
 def render(config: Config, job: Job) -> str:
-    """The script, complete.
-
-    Raises:
-        ConfigError: a folder has a name that cannot be written in an `#SBATCH` line.
-    """
+    """The script, or a `ConfigError` if a folder's name cannot be written in an `#SBATCH` line."""
     slurm, needed = config.cluster.slurm, cores(config)
     parts = {1: ONE_NODE}.get(slurm.all_nodes) or {"manual": MANUAL, "symmetric": SYMMETRIC}[slurm.mode]
     setup = "\n".join(["# cluster.slurm.setup", *slurm.setup, ""]) if slurm.setup else ""
@@ -87,8 +75,7 @@ def render(config: Config, job: Job) -> str:
     parts = parts.replace("SRUN", " : ".join(_steps(slurm, needed)))
     made = f"# {job.name}: made by launch.py, which says how in its docstring cluster/jobs/slurm/batch_script.py"
     lines = [*_directives(config, job, needed), "", *_names(config, job, needed), "", setup]
-    text = "\n".join(["#!/bin/bash", made, *lines])
-    return text + BEGIN + parts
+    return "\n".join(["#!/bin/bash", made, *lines]) + BEGIN + parts
 
 
 def _directives(config: Config, job: Job, needed: Cores) -> list[str]:
@@ -134,16 +121,12 @@ def _group(nodes: int, cpus: int, memory: str, partition: str) -> list[str]:
 def _steps(slurm: SlurmConfig, needed: Cores) -> list[str]:
     """Arguments of srun that put one task on every node: a group of nodes each, with all its CPUs."""
     groups = [needed.node, needed.actor_node] if slurm.actor_nodes else [needed.node]
-    steps = []
-    for group, cpus in enumerate(groups):
-        of = f"--het-group={group} " if slurm.actor_nodes else ""
-        steps.append(f"{of}--ntasks-per-node=1 --cpus-per-task={cpus} bash -c on_a_node")
-    return steps
+    steps = [f"--ntasks-per-node=1 --cpus-per-task={cpus} bash -c on_a_node" for cpus in groups]
+    return [f"--het-group={i} {step}" for i, step in enumerate(steps)] if slurm.actor_nodes else steps
 
 
 def _names(config: Config, job: Job, needed: Cores) -> list[str]:
     slurm = config.cluster.slurm
-    python = slurm.python or sys.executable
     if job.array:
         runs = ["members=(", *(f"    {shlex.quote(str(run))}" for run in job.runs), ")"]
         runs.append("export run=${members[SLURM_ARRAY_TASK_ID]}")
@@ -154,7 +137,7 @@ def _names(config: Config, job: Job, needed: Cores) -> list[str]:
     lines = [
         *runs,
         f"export cairn={shlex.quote(str(ROOT))}",
-        f"export python={shlex.quote(python)}",
+        f"export python={shlex.quote(slurm.python or sys.executable)}",
         f'inside() {{ {container}"$@"; }}',
         f'resume() {{ inside "$python" "$cairn/launch.py" resume "$run"{words}; }}',
         f"place={slurm.temporary}",

@@ -10,6 +10,7 @@ import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from cluster.jobs import Queued
 from cluster.runs.folder import write_json
@@ -25,18 +26,11 @@ class SlurmError(UsageError):
 
 
 def sbatch(script: str, *options: str) -> str:
-    """Hand a script to sbatch; what it prints.
-
-    Raises:
-        SlurmError: it is refused.
-    """
+    """Hand a script to sbatch; what it prints, or a `SlurmError` if it is refused."""
     try:
-        done = subprocess.run(["sbatch", *options], input=script, capture_output=True, text=True)
+        return _said("SLURM refuses the job", ["sbatch", *options], input=script).strip()
     except OSError as error:
         raise SlurmError(f"cannot run sbatch: {error.strerror}") from None
-    if done.returncode:
-        raise SlurmError(f"SLURM refuses the job: {sentence(done.stderr)}")
-    return done.stdout.strip()
 
 
 def record(path: Path, job: str, output: str) -> None:
@@ -51,26 +45,20 @@ def read_record(path: Path) -> dict[str, str]:
 
 
 def look_up(paths: Sequence[Path]) -> dict[Path, Queued]:
-    """Those of the runs that are in the queue, by one question to SLURM.
-
-    Raises:
-        SlurmError: SLURM does not answer.
-    """
+    """Those of the runs that are in the queue, by one question to SLURM; a `SlurmError` if it does not answer."""
     jobs = {read_record(path)["job"]: path for path in paths if (path / RECORD).exists()}
     if not jobs:
         return {}
     try:
         # All of a user's jobs: of a job that is gone, squeue would say that its id is invalid.
         words = ["squeue", "--me", "--array", "--noheader", "--format=%i|%T|%r"]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+        lines = _said("SLURM does not say", words, timeout=60).splitlines()
     except FileNotFoundError:
         raise SlurmError("there is no squeue on PATH: ask where jobs are submitted") from None
     except subprocess.TimeoutExpired:
         raise SlurmError("squeue does not answer: try again later") from None
-    if done.returncode:
-        raise SlurmError(f"SLURM does not say: {sentence(done.stderr)}")
     queued = {}
-    for line in done.stdout.splitlines():
+    for line in lines:
         job, state, reason = line.split("|", 2)
         leader, _, part = job.partition("+")  # 12+0, 12+1: parts of a heterogeneous job
         if leader in jobs and part in ("", "0"):
@@ -82,25 +70,21 @@ def last_state(job: str) -> str:
     """What SLURM's accounting says of a job that is gone, as OUT_OF_MEMORY; "" where it is not kept."""
     try:
         words = ["sacct", "--jobs", job, "--allocations", "--noheader", "--parsable2", "--format=State"]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
-    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return _said("SLURM keeps no accounts", words, timeout=60).strip().partition("\n")[0]
+    except (FileNotFoundError, subprocess.TimeoutExpired, SlurmError):
         return ""
-    return done.stdout.strip().partition("\n")[0] if done.returncode == 0 else ""
 
 
 def scancel(*words: str) -> None:
-    """Have jobs cancelled, or signalled.
-
-    Raises:
-        SlurmError: SLURM does not.
-    """
-    done = subprocess.run(["scancel", *words], capture_output=True, text=True)
-    if done.returncode:
-        raise SlurmError(f"SLURM does not cancel the job: {sentence(done.stderr)}")
+    """Have jobs cancelled, or signalled, or raise `SlurmError`."""
+    _said("SLURM does not cancel the job", ["scancel", *words])
 
 
-def sentence(stderr: str) -> str:
-    """What a command of SLURM complains about, in a line."""
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+def _said(trouble: str, words: list[str], **how: Any) -> str:
+    """What a command prints; where it fails, a `SlurmError` of the trouble and what the command complains about."""
+    done = subprocess.run(words, capture_output=True, text=True, **how)
+    if done.returncode == 0:
+        return str(done.stdout)
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     told = [re.sub(r"^\w+: (error|fatal): ", "", line) for line in lines if re.match(r"\w+: (error|fatal): ", line)]
-    return "; ".join(dict.fromkeys(told or lines)) or "it does not say why"
+    raise SlurmError(f"{trouble}: {'; '.join(dict.fromkeys(told or lines)) or 'it does not say why'}")

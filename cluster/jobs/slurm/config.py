@@ -1,9 +1,7 @@
 """What a job asks of SLURM: the keys `cluster.slurm.*`, each checked before anything is written.
 
-    nodes x (cpus, gpus, memory)              the learner's node first: controller, learner and whatever else computes
-    actor_nodes x (actor_cpus, actor_memory)  beside them, in one heterogeneous job: actors only
-
-A key that is left empty leaves the choice to the cluster; CPUs are counted from the roles of the run.
+nodes x (cpus, gpus, memory)              the learner's node first: controller, learner and whatever else computes
+actor_nodes x (actor_cpus, actor_memory)  beside them, in one heterogeneous job: actors only
 """
 
 from __future__ import annotations
@@ -13,9 +11,10 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from cluster.jobs import assert_form
 from envs.config import Part
 
-WORD = re.compile(r"[\w.,:@/+=&|*\[\]()-]*")
+WORD = r"[\w.,:@/+=&|*\[\]()-]*"
 """What may stand in an `#SBATCH` line unquoted: no space, no quote, no line break."""
 
 
@@ -72,15 +71,10 @@ class SlurmConfig(Part):
 
     @model_validator(mode="after")
     def _is_sensible(self) -> Self:
-        for name in ("partition", "account", "qos", "gpu_type", "actor_partition", "interface"):
-            _word(name, getattr(self, name))
-        for option in self.options:
-            if not re.fullmatch(r"--[a-z][^\n]*", option):
-                raise ValueError(f"cluster.slurm.options: expected options such as --constraint=a100, got {option!r}")
-        for name in ("memory", "actor_memory"):
-            value = getattr(self, name)
-            if not re.fullmatch(r"([1-9]\d*[KMGT]?)?", value):
-                raise ValueError(f"cluster.slurm.{name}: expected memory such as 64G, got {value!r}")
+        words = ["partition", "account", "qos", "gpu_type", "actor_partition", "interface"]
+        assert_form(self, "slurm", words, WORD, "a name without spaces")
+        assert_form(self, "slurm", ["options"], r"--[a-z][^\n]*", "options such as --constraint=a100")
+        assert_form(self, "slurm", ["memory", "actor_memory"], r"([1-9]\d*[KMGT]?)?", "memory such as 64G")
         seconds = limit_seconds(self.time)
         if seconds is not None and seconds <= self.signal_s:
             raise ValueError(
@@ -95,10 +89,7 @@ class SlurmConfig(Part):
             raise ValueError(
                 "cluster.slurm.interface: symmetric-run lets Ray choose its addresses: set cluster.slurm.mode=manual"
             )
-        if len(self.temporary) > 24 or not re.fullmatch(r"/[\w./-]*", self.temporary):
-            raise ValueError(
-                f"cluster.slurm.temporary: expected an absolute path of 24 characters at most, got {self.temporary!r}"
-            )
+        assert_form(self, "slurm", ["temporary"], r"/[\w./-]{0,23}", "an absolute path of 24 characters at most")
         return self
 
     @property
@@ -108,27 +99,12 @@ class SlurmConfig(Part):
 
 
 def limit_seconds(time: str) -> int | None:
-    """Seconds of a time limit in SLURM's notation; None for the partition's.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Seconds of a time limit in SLURM's notation, None for the partition's; a `ValueError` if it is none."""
     if not time:
         return None
     days, dash, rest = time.rpartition("-")
     parts = rest.split(":")
     if not re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}", time) or not any(int(part) for part in (days or "0", *parts)):
         raise ValueError(f"cluster.slurm.time: expected minutes, HH:MM:SS or D-HH:MM:SS, got {time!r}")
-    numbers = [int(part) for part in parts]
-    if dash:  # D-HH[:MM[:SS]]
-        hours, minutes, seconds = (*numbers, 0, 0)[:3]
-    elif len(numbers) == 3:
-        hours, minutes, seconds = numbers
-    else:  # MM[:SS]
-        hours, (minutes, seconds) = 0, (*numbers, 0)[:2]
-    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
-
-
-def _word(name: str, value: str) -> None:
-    if not WORD.fullmatch(value):
-        raise ValueError(f"cluster.slurm.{name}: expected a name without spaces, got {value!r}")
+    units = (3600, 60, 1) if dash or len(parts) == 3 else (60, 1)  # D-HH[:MM[:SS]], HH:MM:SS or MM[:SS]
+    return int(days or 0) * 86400 + sum(int(part) * unit for part, unit in zip(parts, units, strict=False))

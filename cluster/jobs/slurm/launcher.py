@@ -4,29 +4,74 @@
                             nothing is written before                 job, output                      │
     status, stop, logs <── squeue ────────────────────────────────────────────────────────────────────┘
 
-The run folder must be on a file system that the nodes share.
+The run folder must be on a file system that the nodes share. A sweep is one array of jobs, so many tasks at once:
+
+    runs/<name>/sweep.json, array.sh, job-<array>_<task>.txt        runs/<member>/{config.yaml, slurm.json, status.json}
+
+Using the sweep's name again reads from the members' folders how they ended, and queues those that are not done and not
+in the queue: the same as on one machine, but that nothing waits for them.
 """
 
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from rich.console import Console
+
 from cluster.config import tree as configuration
+from cluster.config.members import CRASHED, DONE, STOPPED, Member
+from cluster.config.overrides import ConfigError
 from cluster.config.tree import Config
 from cluster.jobs import Queued
 from cluster.jobs.slurm import batch_script
-from cluster.jobs.slurm.array import ArrayOfRuns
 from cluster.jobs.slurm.batch_script import Job
 from cluster.jobs.slurm.commands import RECORD, SlurmError, last_state, look_up, read_record, record, sbatch, scancel
-from cluster.jobs.slurm.preparation import check, folder_of, prepare
 from cluster.runs.folder import RunError, RunFolder
+from cluster.topology import asks_a_language_model
 from learner.files import replace_file
+from llm_service.server.guard import loopback
 
-array, status = ArrayOfRuns, look_up
+ENDED = {"done": DONE, "stopped": STOPPED, "crashed": CRASHED}
 
 # ---- handing over ---------------------------------------------------------------------------------------------------
+
+
+def check(config: Config) -> None:
+    """Raise `UsageError` for what can be known before a job begins."""
+    if shutil.which("sbatch") is None:
+        raise SlurmError(
+            "there is no sbatch on PATH: run this where jobs are submitted, or print the script with --dry-run"
+        )
+    llm = config.llm
+    alone = config.cluster.slurm.all_nodes == 1 or not asks_a_language_model(config)
+    if not alone and not llm.address and loopback(llm.server.listen):
+        raise SlurmError(
+            f"actors on other nodes cannot reach a language model's service on {llm.server.listen}: start one "
+            "beside the run and set llm.address, set llm.server.listen, or use one node"
+        )
+    from cluster.runs.supply import assert_supplied, initial_weights  # both import PyTorch
+    from cluster.runs.weights import assert_model, guide_weights
+
+    assert_model(config)
+    guide_weights(config)
+    assert_supplied(config, initial_weights(config))
+
+
+def prepare(config: Config) -> None:
+    """Make the folder of a run that a job will begin."""
+    folder = RunFolder.create(folder_of(config))
+    configuration.save(config, folder.path / "config.yaml")
+    folder.write_manifest(["python", "launch.py", *sys.argv[1:]])
+    folder.write_status(state="queued", phase="", reason="")
+
+
+def folder_of(config: Config) -> Path:
+    """The folder of a run, absolute: the job begins elsewhere."""
+    return (Path(config.run.folder) / config.run.name).resolve()
 
 
 def render(config: Config) -> str:
@@ -36,11 +81,7 @@ def render(config: Config) -> str:
 
 
 def submit(config: Config) -> int:
-    """Make the run folder and queue the job. Returns 0.
-
-    Raises:
-        UsageError: nothing was queued and nothing written.
-    """
+    """Make the run folder and queue the job; returns 0. A `UsageError`: nothing was queued and nothing written."""
     check(config)
     path = folder_of(config)
     script = batch_script.render(config, _job(path))
@@ -86,6 +127,79 @@ def _queue(path: Path, script: str) -> None:
     record(path, job, str(path / f"job-{job}.txt"))
     print(f"submitted {path.name} as job {job}; see: python launch.py status {path.name}, logs {path.name} -f")
 
+
+# ---- a sweep --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class ArrayOfRuns:
+    """The members of a sweep, and what SLURM has of them."""
+
+    config: Config  # of the first member, with the sweep's name
+    fixed: list[str]  # words of all members
+    members: list[Member]
+    at_once: int  # members that may run at once; 0: all
+
+    def __post_init__(self) -> None:
+        self._runs = Path(self.config.run.folder).resolve()
+        self._folder = self._runs / self.config.run.name
+
+    def script(self, members: Sequence[Member]) -> str:
+        """The script of the array with these members as tasks 0, 1, ..."""
+        runs = [self._runs / member.name for member in members]
+        output = self._folder / "job-%A_%a.txt"
+        job = Job(f"cairn-{self._folder.name}", runs, output, (), self.at_once, array=True)
+        return batch_script.render(self.config, job)
+
+    def submit(self, console: Console) -> int:
+        """Queue what is left; how many members that are. A `UsageError`: nothing was queued and nothing written."""
+        queued = look_up([self._runs / member.name for member in self.members])
+        for member in self.members:
+            status = RunFolder(self._runs / member.name).read_status()
+            member.exit_code = None if self._runs / member.name in queued else ENDED.get(status.get("state", ""))
+            member.seconds = float(status.get("wall_seconds", 0.0))
+        left = [m for m in self.members if m.exit_code != DONE and self._runs / m.name not in queued]
+        if queued:
+            console.print(f"{len(queued)} of {len(self.members)} members are in the queue", highlight=False)
+        if not left:
+            return 0
+        configs = [configuration.compose([*self.fixed, *member.words, f"run.name={member.name}"]) for member in left]
+        for config in configs:
+            self._assert_fits(config)
+            check(config)
+        script = self.script(left)
+        sbatch(script, "--test-only")
+        new = [config for config in configs if not (self._runs / config.run.name).exists()]
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for config in new:
+            prepare(config)
+        replace_file(self._folder / "array.sh", script.encode())
+        try:
+            array = sbatch(script, "--parsable").partition(";")[0]
+        except SlurmError:
+            for config in new:
+                shutil.rmtree(self._runs / config.run.name)
+            raise
+        for task, member in enumerate(left):
+            job = f"{array}_{task}"
+            record(self._runs / member.name, job, str(self._folder / f"job-{job}.txt"))
+        cap = f", {self.at_once} at once" if self.at_once else ""
+        console.print(f"submitted {len(left)} members as array {array}{cap}", highlight=False, soft_wrap=True)
+        return len(left)
+
+    def _assert_fits(self, config: Config) -> None:
+        """One array asks the same of SLURM for each of its tasks."""
+        for key, _, _ in configuration.difference(self.config, config):
+            if key.startswith("cluster."):
+                raise ConfigError(f"{key} cannot vary in a sweep on SLURM, which is one array: make it two sweeps")
+        if batch_script.cores(config) != batch_script.cores(self.config) and not config.cluster.slurm.cpus:
+            raise ConfigError(
+                "members of this sweep need different numbers of CPUs, and one array has the same for all: set "
+                "cluster.slurm.cpus"
+            )
+
+
+array, status = ArrayOfRuns, look_up
 
 # ---- looking up -----------------------------------------------------------------------------------------------------
 

@@ -30,7 +30,9 @@ def allowed(path: Path, limit: int, environment: Mapping[str, str]) -> tuple[boo
         environment: SLURM's variables of this job.
     """
     folder = RunFolder(path)
-    before = counts(path)
+    before: Any = {"requeues": 0, "idle": 0, "start": [], "progress": {"version": 0, "files": 0, "journal": 0}}
+    if (path / NAME).exists():
+        before = json.loads((path / NAME).read_bytes())
     start = [environment.get("SLURM_JOB_ID", ""), environment.get("SLURM_RESTART_COUNT", "0")]
     if before["start"] == start:
         return False, f"run {folder.name} was queued again already in this start of job {start[0]}"
@@ -42,15 +44,6 @@ def allowed(path: Path, limit: int, environment: Mapping[str, str]) -> tuple[boo
     requeues = before["requeues"] + 1
     write_json(path / NAME, {"requeues": requeues, "idle": idle, "start": start, "progress": now})
     return True, f"run {folder.name} is saved; job {start[0]} is queued again, requeue {requeues}"
-
-
-def counts(path: Path) -> dict[str, Any]:
-    """What has been counted of a run so far."""
-    try:
-        found: dict[str, Any] = json.loads((path / NAME).read_bytes())
-        return found
-    except FileNotFoundError:
-        return {"requeues": 0, "idle": 0, "start": [], "progress": {"version": 0, "files": 0, "journal": 0}}
 
 
 def progress(folder: RunFolder) -> dict[str, int]:

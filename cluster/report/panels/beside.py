@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from cluster.metrics.statistics import Estimate, spread_name
+from cluster.metrics.statistics import spread_name
+from cluster.report.compare import shown
 from cluster.report.outcome import Arms, largest, measure, overall
 from cluster.report.page import section, table, text
-from cluster.runs.run_data import Run, estimate, number, seeds
+from cluster.runs.run_data import Run, estimate, part, returned, seeds
 
 SUBJECT, ORDER = "agents", 20
 NAMES = {"random": "random actions", "expert": "the world's expert"}
@@ -26,10 +26,12 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
         rows.append((arm or "the agent", judge.cell(overall(judge.each(group))), "–"))
         for player in players:
             tables = [_beside(run)[player] for run in group if player in _beside(run)]
-            found = [e for of in tables if (e := _found(of, judge.score))]
+            found = [e for of in tables if (e := returned(of) if judge.score else estimate(of.get("success")))]
             gains = [e for of in tables if (e := estimate(of.get("difference")))]
             name = NAMES.get(player, player)
-            rows.append((f"{arm}: {name}" if arm else name, judge.cell(overall(found)), _signed(gains, judge.score)))
+            gain = overall(gains)
+            told = shown(gain, judge.score, sign="+") if gain else "–"
+            rows.append((f"{arm}: {name}" if arm else name, judge.cell(overall(found)), told))
     most = largest(groups)
     words = f"All played the same episodes. Brackets: {judge.spread(most)}; of a difference: "
     words += f"{spread_name(seeds(most), '95 % bootstrap interval over episodes, paired')}."
@@ -37,22 +39,4 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
 
 
 def _beside(run: Run) -> Mapping[str, Mapping[str, Any]]:
-    found = run.results.get("beside")
-    return found if isinstance(found, Mapping) else {}
-
-
-def _found(of: Mapping[str, Any], score: str) -> Estimate | None:
-    if not score:
-        return estimate(of.get("success"))
-    found = estimate(of.get("return"))
-    return found and replace(found, n=int(number(of.get("episodes")) or 0))
-
-
-def _signed(gains: Sequence[Estimate], score: str) -> str:
-    """+2.61 [2.43, 2.80], or in points of percent."""
-    gain = overall(gains)
-    if not gain:
-        return "–"
-    if score:
-        return f"{gain.value:+.2f} [{gain.low:+.2f}, {gain.high:+.2f}]"
-    return f"{100 * gain.value:+.1f} points [{100 * gain.low:+.1f}, {100 * gain.high:+.1f}]"
+    return part(run.results, "beside")

@@ -9,7 +9,7 @@ from cluster.metrics.statistics import Estimate, spread_name
 from cluster.report.compare import shown
 from cluster.report.outcome import FEW_ARMS, Arms, measure, overall
 from cluster.report.page import percent, section, table, text
-from cluster.runs.run_data import Row, Run, between, estimate, seeds
+from cluster.runs.run_data import Row, Run, between, estimate, part, seeds
 
 SUBJECT, ORDER = "agents", 60
 
@@ -21,7 +21,7 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
         return ""
     if len(given) <= FEW_ARMS:
         return section("In other words and worlds", *(_arm(arm, runs) for arm, runs in given.items()))
-    names = list(dict.fromkeys(name for runs in given.values() for run in runs for name in _by_name(run)))
+    names = list(dict.fromkeys(name for runs in given.values() for run in runs for name in run.cases))
     judge = measure([run for runs in given.values() for run in runs])
     what = "return" if judge.score else "success"
     rows = [(arm, *(judge.cell(_mean(runs, name, what)) for name in names)) for arm, runs in given.items()]
@@ -29,7 +29,7 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
 
 
 def _arm(label: str, runs: Sequence[Run]) -> str:
-    cases = _by_name(runs[0])
+    cases = runs[0].cases
     judge = measure(runs)
     what = "return" if judge.score else "success"
     played = {name: row for name, row in cases.items() if _mean(runs, name, what)}
@@ -37,15 +37,14 @@ def _arm(label: str, runs: Sequence[Run]) -> str:
         (
             f"{name}: {row.get('about', '')}",
             judge.cell(_mean(runs, name, what)),
-            _change(_mean(runs, name, "difference"), judge.score),
+            shown(change, judge.score) if (change := _mean(runs, name, "difference")) else "–",
             judge.cell(_mean(runs, name, "random")),
         )
         for name, row in played.items()
     ]
-    intervals = spread_name(
-        seeds(runs), "95 % bootstrap intervals" if judge.score else "95 % intervals, Wilson's of rates"
-    )
-    words = f"The finished policy on held-out episodes; differences are to the first row. Brackets: {intervals}."
+    interval = "95 % bootstrap intervals" if judge.score else "95 % intervals, Wilson's of rates"
+    words = "The finished policy on held-out episodes; differences are to the first row. "
+    words += f"Brackets: {spread_name(seeds(runs), interval)}."
     parts = [f"<h3>{escape(label)}</h3>" if label else "", text(words)]
     parts.append(table(["case", judge.name, "difference", "at random"], rows))
     parts.append("" if judge.score else _kinds(runs, played))
@@ -66,21 +65,11 @@ def _kinds(runs: Sequence[Run], played: Mapping[str, Row]) -> str:
     return table(["case", *names], rows, dense=True)
 
 
-def _by_name(run: Run) -> dict[str, Row]:
-    return {str(row.get("name")): row for row in run.cases}
-
-
 def _mean(runs: Sequence[Run], case: str, *keys: str) -> Estimate | None:
     """A number of a case over some runs; None where none has it."""
     found = []
     for run in runs:
-        entry: object = _by_name(run).get(case)
-        for key in keys:
-            entry = entry.get(key) if isinstance(entry, Mapping) else None
+        entry = part(run.cases, case, *keys)
         value = between(entry) if keys == ("difference",) else estimate(entry)
         found += [value] if value else []
     return overall(found)
-
-
-def _change(found: Estimate | None, score: str) -> str:
-    return shown(found, score) if found else "–"

@@ -11,12 +11,10 @@ from cluster.report.page import animation, count, grid, section, text
 from cluster.runs.run_data import Run, number
 
 SUBJECT, ORDER = "agents", 30
-MOST_ANIMATIONS = 12
-"""More make the file too large to send."""
+MOST_ANIMATIONS = 12  # more make the file too large to send
 
 
 def panel(runs: Sequence[Run], groups: Arms) -> str:
-    """The section, as HTML."""
     each = max(1, MOST_ANIMATIONS // len(runs))
     videos = [[(r, v) for v in r.results.get("videos") or [] if isinstance(v, Mapping)] for r in runs]
     chosen = [item for of_run in videos for item in of_run[:each]][:MOST_ANIMATIONS]

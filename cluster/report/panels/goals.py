@@ -1,6 +1,6 @@
 """What a report says of goals in words: how sensible they were, and which of them were reached.
 
-Counts and shares are those of `cluster/stages/_shared/goal_table.py`. Several seeds of one setting: counts are summed,
+Counts and shares are those of `cluster/stages/_shared/tally.py`. Several seeds of one setting: counts are summed,
 shares averaged.
 """
 
@@ -10,15 +10,13 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from cluster.metrics.statistics import band, binned, spread_name
-from cluster.report import plots
-from cluster.report.outcome import FEW_ARMS, Arms, overall
-from cluster.report.page import count, figure, grid, percent, section, table, text
-from cluster.runs.run_data import Run, estimate, number, seeds, series
+from cluster.metrics.statistics import spread_name
+from cluster.report.outcome import FEW_ARMS, Arms, metrics_figure, overall
+from cluster.report.page import count, grid, percent, section, table, text
+from cluster.runs.run_data import Run, estimate, number, part, seeds, series
 
 SUBJECT, ORDER = "agents", 70
-MOST_GOALS = 30
-"""Rows of a table of goals: a language model may have thought of hundreds."""
+MOST_GOALS = 30  # rows of a table of goals: a language model may have thought of hundreds
 
 SENSE = {"good": "made sense", "early": "too early", "senseless": "senseless"}
 SHARES = SENSE | {"achieved_if_told": "achieved if told", "told_if_possible": "told if sensible"}
@@ -37,11 +35,14 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
 
 
 def _arm(place: int, label: str, runs: Sequence[Run]) -> str:
-    parts = [f"<h3>{escape(label)}</h3>" if label else "", text(_sentences(runs)), grid("plots", _figures(place, runs))]
-    return "".join([*parts, _table(runs)])
-
-
-# ---- in words -------------------------------------------------------------------------------------------------------
+    sense, said = {f"goals/{name}": told for name, told in SENSE.items()}, "What the suggestions were"
+    reward, paid = {"rewards/goal": "reward for goals"}, "Reward for goals per step of training."
+    drawn = [
+        metrics_figure(runs, f"goals-{place}", sense, f"{said} since training began, by steps.", percent=True),
+        metrics_figure(runs, f"goal-reward-{place}", reward, paid, zero=True),
+    ]
+    head = f"<h3>{escape(label)}</h3>" if label else ""
+    return "".join([head, text(_sentences(runs)), grid("plots", drawn), _table(runs)])
 
 
 def _sentences(runs: Sequence[Run]) -> str:
@@ -63,15 +64,17 @@ def _sentences(runs: Sequence[Run]) -> str:
         found.append(
             f"The reward for goals is {total.value:.2f} an episode ({interval} {total.low:.2f} to {total.high:.2f})."
         )
-    if any(_asks(run) for run in runs) and (away := _away(runs)) is not None:
-        found.append(f"While training, {percent(away)} of the steps had no answer of the language model.")
+    asking = any(part(run.config, "method", "goals").get("source") in ("model", "choice") for run in runs)
+    away = [share for run in runs for share in series(run.train, "goals/away")[1].tolist()] if asking else []
+    if away:
+        lost = percent(sum(away) / len(away))
+        found.append(f"While training, {lost} of the steps had no answer of the language model.")
     where = "In held-out episodes" if any(map(_results, runs)) else "While training"
     return f"{where}, {' '.join(found)}"
 
 
 def _results(run: Run) -> Mapping[str, Any]:
-    found = run.results.get("goals")
-    return found if isinstance(found, Mapping) else {}
+    return part(run.results, "goals")
 
 
 def _shares(run: Run) -> Mapping[str, Any]:
@@ -89,50 +92,6 @@ def _mean(runs: Sequence[Run], name: str) -> str:
     return percent(sum(found) / len(found)) if found else "–"
 
 
-def _asks(run: Run) -> bool:
-    """Whether a language model suggests the goals."""
-    method = run.config.get("method")
-    goals = method.get("goals") if isinstance(method, Mapping) else None
-    return isinstance(goals, Mapping) and goals.get("source") in ("model", "choice")
-
-
-def _away(runs: Sequence[Run]) -> float | None:
-    """Share of the steps of training without an answer."""
-    rows = [value for run in runs for value in series(run.train, "goals/away")[1].tolist()]
-    return sum(rows) / len(rows) if rows else None
-
-
-# ---- over training --------------------------------------------------------------------------------------------------
-
-
-def _figures(place: int, runs: Sequence[Run]) -> list[str]:
-    sense = [
-        line for i, (name, label) in enumerate(SENSE.items()) for line in _line(runs, f"goals/{name}", label, i)
-    ]  # fmt: skip
-    reward = _line(runs, "rewards/goal", "reward for goals", 0)
-    drawn = []
-    if sense:
-        caption = "What the suggestions were since training began, by steps."
-        svg = plots.curves(f"goals-{place}", sense, title=caption, x_label="env steps", percent=True)
-        drawn.append(figure(svg, caption))
-    if reward:
-        caption = "Reward for goals per step of training."
-        svg = plots.curves(f"goal-reward-{place}", reward, title=caption, x_label="env steps", zero=True)
-        drawn.append(figure(svg, caption))
-    return drawn
-
-
-def _line(runs: Sequence[Run], key: str, label: str, i: int) -> list[plots.Line]:
-    """One line over env steps, with a band over seeds; none if it was not recorded."""
-    found = [binned(*curve) for run in runs if len((curve := series(run.train, key))[0])]
-    if len(found) == 1:
-        return [plots.Line(label, *found[0], colour=i, dash=i)]
-    return [plots.Line(label, *band(found), colour=i, dash=i)] if found else []
-
-
-# ---- goal by goal ---------------------------------------------------------------------------------------------------
-
-
 def _table(runs: Sequence[Run]) -> str:
     """What became of each goal, what was paid most first; "" without an evaluation."""
     sums: dict[str, dict[str, float]] = {}
@@ -146,10 +105,8 @@ def _table(runs: Sequence[Run]) -> str:
         return ""
     order = sorted(sums, key=lambda goal: (-sums[goal].get("paid", 0), -sum(sums[goal].values()), goal))
     rows = [(goal, *_cells(sums[goal])) for goal in order[:MOST_GOALS]]
-    words = (
-        "By goal: steps in which it was told when it made sense, too early, or as no goal of this world; episodes in "
-    )
-    words += "which it was achieved, of those in which it was told; payments."
+    words = "By goal: steps in which it was told when it made sense, too early, or as no goal of this world; "
+    words += "episodes in which it was achieved, of those in which it was told; payments."
     parts = [text(words), table(["goal", "sensible", "early", "senseless", "achieved", "paid"], rows, dense=True)]
     if left := len(order) - len(rows):
         paid = sum(sums[goal].get("paid", 0) for goal in order[MOST_GOALS:])

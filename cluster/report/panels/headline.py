@@ -13,7 +13,6 @@ SUBJECT, ORDER = "agents", 10
 
 
 def panel(runs: Sequence[Run], groups: Arms) -> str:
-    """The sections, as HTML."""
     if len(groups) <= FEW_ARMS:
         return f"<section>{''.join(_headline(arm, group) for arm, group in groups.items())}</section>"
     judge = measure(runs)

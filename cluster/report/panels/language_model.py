@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from cluster.report.outcome import Arms
 from cluster.report.page import count, section, text
-from cluster.runs.run_data import Run, number, stand_in
+from cluster.runs.run_data import Run, number, part, stand_in
 
 SUBJECT, ORDER = "agents", 80
 ENDS = {
@@ -23,8 +23,7 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
     """What asking the language model came to, as HTML; "" where none was asked."""
     sums: dict[str, float] = {}
     for run in runs:
-        numbers = run.results.get("language_model")
-        for name, value in numbers.items() if isinstance(numbers, Mapping) else ():
+        for name, value in part(run.results, "language_model").items():
             sums[name] = sums.get(name, 0.0) + (number(value) or 0.0)
     if not sums:
         return ""

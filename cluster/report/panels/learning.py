@@ -13,7 +13,6 @@ SUBJECT, ORDER = "agents", 40
 
 
 def panel(runs: Sequence[Run], groups: Arms) -> str:
-    """The section, as HTML."""
     figures, judge = learning_figures(groups), measure(runs)
     if not figures:
         return section("Learning curve", text(f"No {judge.score or 'success rate'} was recorded while training."))

@@ -4,13 +4,11 @@
     report/deployed.py ──> ways through the house, distances, agreement   (of the first run)
     stages/search/archive-* ──> cells reached over generations, ends    (of the first run)
 
-A run shows what it worked with, also where `from` names another run. The first episode of a trial counts as single; the
-best of all by distance, and the nearest of the archive replayed, are told beside it.
+A run shows what it worked with, also where `from` names another run. The first episode of a trial counts as single.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -22,31 +20,23 @@ from cluster.metrics.statistics import Estimate, spread_name
 from cluster.report import deployed, house_plan, plots
 from cluster.report.agreement import agreement_section
 from cluster.report.deployed import Deployed, find_stage
-from cluster.report.outcome import FEW_ARMS, Arms, overall
-from cluster.report.page import count, figure, grid, percent, rate, section, table, text, tiles
-from cluster.runs.run_data import Run, between, number, seeds
+from cluster.report.outcome import FEW_ARMS, Arms, Measure, overall
+from cluster.report.page import count, decimal, figure, grid, percent, rate, section, table, text, tiles
+from cluster.runs.run_data import Run, between, number, read_json, seeds
 from llm_service.errors import UsageError
 
 SUBJECT, ORDER = "behaviours", 10
-CELLS = 20
-"""Along each side of the house, to count where behaviours end."""
-BINS = 30
-"""Of the distances."""
+CELLS = 20  # along each side of the house, to count where behaviours end
+BINS = 30  # of the distances
 SHOWN = {"nearer than 9 of 10": 0.1, "in the middle": 0.5, "farther than 9 of 10": 0.9}
 """Which trials are drawn: by the share of trials whose single episode ends nearer to the target."""
-EACH = 2
-"""Trials drawn of each."""
+EACH = 2  # trials drawn of each
 CASES = {
     "kind": {"all": "all trials", "plain": "a behaviour's own text and end", "how": "one end, two ways"},
     "wording": {"described": "in the describer's words", "reworded": "in other words"},
     "begins": {"map": "from the map's start", "nearby": "from nearby"},
 }
 BEST, REPLAYED = "best_", "replayed_"
-
-
-def obedience(found: Estimate | None) -> str:
-    """0.28 [0.24, 0.33], or a dash."""
-    return f"{found.value:.2f} [{found.low:.2f}, {found.high:.2f}]" if found else "–"
 
 
 MEASURES = {
@@ -59,13 +49,12 @@ MEASURES = {
         "Obedience",
         "Of the places that the text names, the share that was visited in its order; being at the last of them in the "
         "end counts as one more. The mean, 0 to 1.",
-        obedience,
+        decimal,
     ),
 }
 
 
 def panel(runs: Sequence[Run], groups: Arms) -> str:
-    """All sections, as HTML."""
     runs = [run for arm in groups.values() for run in arm]
     first = next((run for run in runs if find_stage(run, "deploy")), runs[0])
     note = text(f"Shown for {first.name}, the first of {len(runs)} runs.") if len(runs) > 1 else ""
@@ -77,9 +66,6 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
     except UsageError as error:
         parts.append(section("Episodes", text(f"They cannot be shown: {error}.")))
     return "".join([*parts, _archives(first, note)])
-
-
-# ---- results --------------------------------------------------------------------------------------------------------
 
 
 def _results(groups: Arms) -> str:
@@ -104,15 +90,16 @@ def _of_arm(label: str, runs: Sequence[Run], spread: str) -> str:
     if total:
         parts.append(f'<p class="headline">{percent(total.value)}</p>')
         words = "of the house's diagonal lie between the target and the end of a single episode"
-        interval = f"{100 * total.low:.1f} to {100 * total.high:.1f} %"
-        parts.append(text(f"{words} (median; {interval}), {count(total.n)} trials{_how(results)}."))
+        left = str(results.get("ablate") or "none")
+        how = "" if left == "none" else f", without {left}"
+        parts.append(text(f"{words} (median; {Measure().range(total)}), {count(total.n)} trials{how}."))
     facts = {
-        "obedience, 0 to 1": _number(_value(runs, everything, "score")),
-        f"distance, best of {samples}": _share(_value(runs, everything, f"{BEST}distance")),
-        "distance, archive replayed": _share(_value(runs, everything, f"{REPLAYED}distance")),
-        "obedience, archive replayed": _number(_value(runs, everything, f"{REPLAYED}score")),
+        "obedience, 0 to 1": "score",
+        f"distance, best of {samples}": f"{BEST}distance",
+        "distance, archive replayed": f"{REPLAYED}distance",
+        "obedience, archive replayed": f"{REPLAYED}score",
     }
-    parts.append(tiles(facts))
+    parts.append(tiles({words: _brief(_value(runs, everything, name), name) for words, name in facts.items()}))
     cases = [case for case in _rows(runs[0]) if ", " not in case or case in CASES["kind"].values()]
     head = ["which trials", "trials", "single", f"best of {samples}", "archive replayed"]
     for name, (what, about, cell) in MEASURES.items():
@@ -121,10 +108,8 @@ def _of_arm(label: str, runs: Sequence[Run], spread: str) -> str:
             found = [_value(runs, case, kind + name) for kind in ("", BEST, REPLAYED)]
             rows.append((case, count(found[0].n if found[0] else None), *map(cell, found)))
         parts += [f"<h3>{what}</h3>", text(about), table(head, rows)]
-    words = (
-        "The best is the episode that ends nearest to the target; replayed is the nearest behaviour of those that were"
-    )
-    parts.append(text(f"{words} learned from. Brackets: {spread}."))
+    words = "The best is the episode that ends nearest to the target; replayed is the nearest behaviour of those"
+    parts.append(text(f"{words} that were learned from. Brackets: {spread}."))
     crossed = [case for case in _rows(runs[0]) if case not in cases]
     rows = [(case, *(cell(_value(runs, case, name)) for name, (*_, cell) in MEASURES.items())) for case in crossed]
     if rows:
@@ -135,11 +120,7 @@ def _of_arm(label: str, runs: Sequence[Run], spread: str) -> str:
 def _results_of(run: Run) -> Mapping[str, Any]:
     """What the stage deploy has summed up; empty without one."""
     folder = find_stage(run, "deploy")
-    try:
-        found = json.loads((folder / "results.json").read_bytes()) if folder else {}
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return read_json(folder / "results.json") if folder else {}
 
 
 def _rows(run: Run) -> dict[str, Mapping[str, Any]]:
@@ -162,20 +143,11 @@ def _value(runs: Sequence[Run], case: str, name: str) -> Estimate | None:
     return overall(found)
 
 
-def _how(results: Mapping[str, Any]) -> str:
-    left = str(results.get("ablate") or "none")
-    return "" if left == "none" else f", without {left}"
-
-
-def _share(found: Estimate | None) -> str:
-    return percent(found.value) if found else "–"
-
-
-def _number(found: Estimate | None) -> str:
-    return f"{found.value:.2f}" if found else "–"
-
-
-# ---- episodes -------------------------------------------------------------------------------------------------------
+def _brief(found: Estimate | None, name: str) -> str:
+    """Without the interval: a distance as a share, a score as it is."""
+    if not found:
+        return "–"
+    return percent(found.value) if name.endswith("distance") else f"{found.value:.2f}"
 
 
 def _ways(found: Deployed, note: str) -> str:
@@ -215,9 +187,6 @@ def _distances(found: Deployed, note: str) -> str:
     caption = f"Distance from the target in % of the house's diagonal: how many of {len(found.trials):,} trials."
     svg = plots.curves("distances", lines, title=caption, x_label="% of the diagonal", zero=True)
     return section("Distances", figure(svg, caption), note)
-
-
-# ---- archives -------------------------------------------------------------------------------------------------------
 
 
 def _archives(run: Run, note: str) -> str:

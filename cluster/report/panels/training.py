@@ -3,50 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from cluster.metrics.statistics import binned
 from cluster.report import plots
-from cluster.report.outcome import Arms
-from cluster.report.page import count, figure, grid, section, text
-from cluster.runs.run_data import Run, series
+from cluster.report.outcome import Arms, metrics_figure
+from cluster.report.page import count, grid, section, text
+from cluster.runs.run_data import Run
 from learner.models.language.probes import PROBES
 
 SUBJECT, ORDER = "agents", 90
 
 
 def panel(runs: Sequence[Run], groups: Arms) -> str:
-    """The sections, as HTML."""
     return "\n".join(of_part(runs[0], len(runs)) for of_part in (_throughput, _losses, _probes))
-
-
-def _plot(run: Run, name: str, keys: Mapping[str, str], caption: str, **style: Any) -> str:
-    """One figure of training metrics, empty when the run has none of them."""
-    lines = []
-    for i, (key, label) in enumerate(keys.items()):
-        x, y = binned(*series(run.train, key), largest=key.endswith("_max"))
-        if len(x):
-            lines.append(plots.Line(label, x, y, colour=i, dash=i))
-    return figure(plots.curves(name, lines, title=caption, x_label="env steps", **style), caption) if lines else ""
 
 
 def _throughput(run: Run, of: int) -> str:
     rates = {"charts/SPS": "overall", "charts/SPS_sampling": "sampling", "charts/SPS_learning": "learning"}
     shares = {"time/env": "env", "time/policy": "policy", "time/learner": "learner"}
+    lag, rho = {"policy/lag_mean": "mean", "policy/lag_max": "largest"}, {"policy/rho": "mean"}
     drawn = [
-        _plot(run, "sps", rates, "Env steps per second.", zero=True),
-        _plot(run, "shares", shares, "Share of time in each part.", percent=True),
-        _plot(run, "lag", {"policy/lag_mean": "mean", "policy/lag_max": "largest"}, "Policy lag, versions.", zero=True),
-        _plot(run, "rho", {"policy/rho": "mean"}, "Importance ratio, new policy to the one that acted.", zero=True),
+        metrics_figure([run], "sps", rates, "Env steps per second.", zero=True),
+        metrics_figure([run], "shares", shares, "Share of time in each part.", percent=True),
+        metrics_figure([run], "lag", lag, "Policy lag, versions.", zero=True),
+        metrics_figure([run], "rho", rho, "Importance ratio, new policy to the one that acted.", zero=True),
     ]
     if not any(drawn):
         return section("Throughput and policy lag", text("No throughput was recorded."))
     parts = [grid("plots", drawn)]
     if run.speed:
-        parts.append(
-            text(f"{count(run.env_steps)} env steps in {run.minutes:,.1f} minutes: {count(run.speed)} a second.")
-        )
+        told = f"{count(run.env_steps)} env steps in {run.minutes:,.1f} minutes: {count(run.speed)} a second."
+        parts.append(text(told))
     limits = Counter(str(row["bottleneck"]) for row in run.train if row.get("bottleneck"))
     if limits:
         shares_of = [f"{name} {100 * n / limits.total():.0f} %" for name, n in limits.most_common()]
@@ -60,7 +47,7 @@ def _losses(run: Run, of: int) -> str:
     for key in keys:
         words = key.removeprefix("losses/").replace("_", " ")
         slug = "".join(c if c.isalnum() else "-" for c in key)
-        drawn.append(_plot(run, slug, {key: words}, words.capitalize(), size=plots.SMALL))
+        drawn.append(metrics_figure([run], slug, {key: words}, words.capitalize(), size=plots.SMALL))
     if not any(drawn):
         return section("Losses", text("No losses were recorded."))
     return section("Losses", grid("small", drawn), _only(run, of))
@@ -71,7 +58,8 @@ def _probes(run: Run, of: int) -> str:
     drawn = []
     for name, state in PROBES.items():
         words = f"{state.mission}: {state.action}"
-        drawn.append(_plot(run, f"probe-{name}", {f"probes/{name}": words}, words, percent=True, size=plots.SMALL))
+        keys = {f"probes/{name}": words}
+        drawn.append(metrics_figure([run], f"probe-{name}", keys, words, percent=True, size=plots.SMALL))
     if not any(drawn):
         return ""
     note = text("The probability of the right action in a few states that were never played; each plot names both.")

@@ -1,4 +1,8 @@
-"""What a training counts, and where it tells and keeps that: rows of metrics, the panel, status.json, checkpoints."""
+"""What a training counts, and where it tells and keeps that: rows of metrics, the panel, status.json, checkpoints.
+
+What dashboards and alerts go by between two rows goes to `Metrics.show`. It tells points in time and not ages, so that
+an age goes on growing if the controller stands still.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +16,14 @@ import numpy as np
 
 from cluster.roles.learners import LearnerGroup, Ready
 from cluster.roles.supervisor import Crew
-from cluster.runs.pace import Pace
+from cluster.runs.progress import Pace
 from cluster.runs.stage import Run
 from cluster.stages._shared.evaluation import Evaluation
-from cluster.stages._shared.goal_table import add
-from cluster.stages._shared.tally import Tally
-from cluster.stages._shared.watching import Watch
+from cluster.stages._shared.tally import Tally, add
+from learner.algorithms import algorithm
 from learner.checkpoint import Arrays, Checkpoint
 
-STATUS_S = 2.0
-"""Seconds between two writings of status.json."""
+STATUS_S = 2.0  # seconds between two writings of status.json
 
 
 @dataclass
@@ -43,23 +45,19 @@ class Counters:
 class Account:
     """The books of one training.
 
-    Attributes:
-        counters: as of the last update.
-        states: of every actor after its last learned chunk.
-        tally: what has come since the last row.
-        row: what the panel shows.
+    counters: as of the last update. states: of every actor after its last learned chunk.
+    tally: what has come since the last row. row: what the panel shows.
     """
 
     def __init__(self, run: Run) -> None:
         self.run, self.config, self.folder, self.metrics = run, run.config, run.folder, run.metrics
         self.counters = Counters(next_evaluation=run.config.evaluate.every)
         self.states: dict[int, dict[str, Any]] = {}
-        self.tally, self.watch = Tally(), Watch(run.config)
+        self.tally = Tally()
         self.row: dict[str, Any] = {}
         self._restarts_before = 0  # of actors, before those of the crew that is at work
-        self._status_at = 0.0
-
-    # ---- beginning ----------------------------------------------------------------------------------------------
+        self._status_at = self._save_s = 0.0
+        self._updated = self._saved = time.time()  # until they first happen, the beginning stands for them
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Count on from a checkpoint."""
@@ -89,8 +87,6 @@ class Account:
         self._saved_at = time.monotonic() if saved else -math.inf
         self.tally.begin(self.counters.env_steps)
         self.pace = Pace(self.config.learner.env_steps)
-
-    # ---- counting -----------------------------------------------------------------------------------------------
 
     def restarts(self, crew: Crew) -> int:
         """Of actors, since the run began."""
@@ -128,8 +124,6 @@ class Account:
         counters.next_evaluation += every * (1 + (counters.env_steps - counters.next_evaluation) // every)
         return True
 
-    # ---- telling and keeping ------------------------------------------------------------------------------------
-
     def write_row(self, report: dict[str, Any], crew: Crew) -> None:
         """A row of metrics about the last update."""
         counters, actors = self.counters, self.config.actors.n
@@ -138,7 +132,7 @@ class Account:
         row |= {"actors": actors, "actors_alive": crew.alive} | self.tally.episodes(self.run.config.spec.task_kinds)
         row |= report | self.tally.speed(counters.env_steps, actors)
         self.metrics.write(row)
-        self.watch.updated()
+        self._updated = time.time()
         self.pace.reached(counters.env_steps, warm=row.get("replay/updates") != 0)  # not while a replay fills
         self.row = self.row | row | {"seconds_left": self.pace.left}
 
@@ -162,7 +156,7 @@ class Account:
         Raises:
             Superseded: a newer attempt has begun. An old one ends in seconds, not at a save.
         """
-        self._status_at, restarts = time.monotonic(), self.restarts(crew)
+        self._status_at = time.monotonic()
         self.folder.assert_newest()
         self.folder.write_status(
             phase="train",
@@ -172,9 +166,31 @@ class Account:
             heartbeats=crew.heartbeats(),
             success_rate=self.row.get("charts/success_rate"),
             episodic_return=self.row.get("charts/episodic_return"),
-            **asdict(replace(self.counters, restarts=restarts)),
+            **asdict(replace(self.counters, restarts=self.restarts(crew))),
         )
-        self.metrics.show(**self.watch.now(crew, ready, self.counters.env_steps, restarts, ending))
+        self.metrics.show(**self._now(crew, ready, ending))
+
+    def _now(self, crew: Crew, ready: Sequence[Ready], ending: bool) -> dict[str, float]:
+        """Numbers by the keys of `cluster.metrics.table.CONTROLLER`. `ending`: nothing further will begin."""
+        config, clock = self.config, time.monotonic()
+        found = {
+            "actors": config.actors.n,
+            "actors_alive": crew.alive,
+            "actors_quarantined": len(crew.quarantined),
+            "restarts": self.restarts(crew),
+            "progress": self.counters.env_steps / config.learner.env_steps,
+            "chunks_ready": len(ready),
+            "chunk_age": max((clock - chunk.since for chunk in ready), default=0.0),
+            "training": not ending,
+            "last_update": self._updated,
+            "checkpoint_time": self._saved,
+            "checkpoint_period": config.run.checkpoint_every_s,
+            "checkpoint_save": self._save_s,
+        }
+        lag = algorithm(config.learner.algorithm).max_lag(config)
+        if lag is not None:  # others learn from chunks of any age
+            found["lag_limit"] = lag
+        return {key: float(value) for key, value in found.items()}
 
     @property
     def save_is_due(self) -> bool:
@@ -194,6 +210,7 @@ class Account:
         record: dict[str, Any] = {"counters": counters, "recent": list(self.tally.recent), "goals": self.tally.goals}
         record["attempt"] = self.folder.number
         keep = self.config.run.keep_checkpoints
-        with self.watch.saving():
-            learner.save(self.folder.checkpoints, self.counters.version, arrays, record, keep)
-        self._saved_at = time.monotonic()
+        began = time.monotonic()
+        learner.save(self.folder.checkpoints, self.counters.version, arrays, record, keep)
+        self._saved_at, self._saved = time.monotonic(), time.time()
+        self._save_s = self._saved_at - began

@@ -1,30 +1,61 @@
-"""An evaluation as a queue of seed batches that any idle actor may take; a lost batch goes back to the queue."""
+"""Stages in which actors play, and an evaluation as a queue of seed batches that any idle actor may take.
+
+A lost batch goes back to the queue.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from actors import ActorSetup, Played
-from actors.evaluate import Recording
+from cluster.config import limits
 from cluster.config.tree import Config
-from cluster.metrics.statistics import bootstrap_mean, mean_over, wilson
+from cluster.metrics.statistics import bootstrap_mean, wilson
+from cluster.roles.drawing import Role, Topology
 from cluster.roles.policy_server import ServedPolicy, served
 from cluster.roles.supervisor import Crew
-from cluster.runs.folder import RunFolder
-from cluster.runs.run_data import load, series
-from cluster.runs.stage import Run
-from cluster.stages._shared.goal_table import Counts, add, shares, table
+from cluster.runs.stage import Artifact, Run, StageEngine
+from cluster.stages._shared.tally import Counts, add
 from envs.api import EnvSpec, Episodes
+from learner.goals import GoalsConfig
 from learner.group import Weights
+from learner.methods import Stage
 
 BATCH = 64  # episodes that one actor plays together
+
+
+class ActingStage(StageEngine):
+    """A stage whose player is the policy, unless the method names another."""
+
+    asker: ClassVar[str] = "actor"
+
+    @classmethod
+    def takes(cls, stage: Stage) -> Artifact:
+        return "weights" if stage.player == "policy" else ""
+
+    @classmethod
+    def asks(cls, config: Config, stage: Stage) -> bool:
+        return super().asks(config, stage) or config.method.part(GoalsConfig).asks
+
+    @classmethod
+    def roles(cls, config: Config) -> Topology:
+        actors = config.actors
+        does = f"{actors.envs} envs of {config.env.id}, chunks of {actors.steps} steps"
+        drawn = Topology((Role("actor", actors.n, 1, does),), (("actor", "controller", "summary and heartbeat"),))
+        if served(config):
+            policy = Role("policy", 1, 1, f"answers for all actors with {config.policy.lm.folder}")
+            drawn += Topology((policy,), (("actor", "policy", "batches of prompts"),))
+        return drawn
+
+    @classmethod
+    def memory(cls, config: Config) -> int:
+        """Of the actors alone."""
+        return limits.crew(config)
 
 
 @dataclass
@@ -86,26 +117,19 @@ class Evaluation:
 
     @property
     def episodes(self) -> Episodes:
-        return Episodes.concatenate([self.played[i].episodes for i in sorted(self.played)])
-
-    def table(self, spec: EnvSpec) -> dict[str, Any]:
-        """What it found, as results.json has it."""
-        return results(self.episodes, spec.task_kinds)
+        return Episodes.concatenate([part.episodes for part in self.parts])
 
     def above(self, other: Evaluation, spec: EnvSpec) -> dict[str, float]:
         """How much better it was than `other` on the same episodes, in the score or in success, and the interval."""
         ours, theirs = (e.episodes.total if spec.score else e.episodes.success for e in (self, other))
-        gain = ours.astype(np.float64) - theirs.astype(np.float64)
-        low, high = bootstrap_mean(gain)
-        return {"mean": float(gain.mean()), "low": low, "high": high}
+        return mean(ours.astype(np.float64) - theirs.astype(np.float64))
 
     def row(self) -> dict[str, Any]:
         """What it found, as a row of metrics."""
-        rate, total = success(self.episodes), self.episodes.total
-        low, high = bootstrap_mean(total)
+        rate, total = success(self.episodes.success), mean(self.episodes.total)
         found = {"kind": "evaluate", "env_steps": self.env_steps, "version": self.version, "episodes": rate["n"]}
         found |= {"success_rate": rate["rate"], "success_low": rate["low"], "success_high": rate["high"]}
-        return found | {"episodic_return": float(total.mean()), "return_low": low, "return_high": high}
+        return found | {"episodic_return": total["mean"], "return_low": total["low"], "return_high": total["high"]}
 
     @property
     def goals(self) -> Counts:
@@ -118,16 +142,12 @@ class Evaluation:
     @property
     def reached(self) -> NDArray[np.float32]:
         """Reward for goals, [episodes]; 0 without any."""
-        return np.concatenate([self.played[i].reached for i in sorted(self.played)])
+        return np.concatenate([part.reached for part in self.parts])
 
     @property
-    def recordings(self) -> list[Recording]:
-        return [r for i in sorted(self.played) for r in self.played[i].recordings]
-
-    @property
-    def trajectories(self) -> list[list[dict[str, Any]]]:
-        """Why a language model's policy acted as it did in the recorded episodes, step by step."""
-        return [t for i in sorted(self.played) for t in self.played[i].trajectories]
+    def parts(self) -> list[Played]:
+        """What was played, in the order of the seeds."""
+        return [self.played[i] for i in sorted(self.played)]
 
 
 def play_all(run: Run, setup: ActorSetup, weights: Weights | None, evaluations: Sequence[Evaluation]) -> bool:
@@ -158,86 +178,27 @@ def play_all(run: Run, setup: ActorSetup, weights: Weights | None, evaluations: 
     return True
 
 
-def write_recordings(folder: RunFolder, stage: str, evaluation: Evaluation) -> list[dict[str, Any]]:
-    """Write what was recorded into a run folder: animations, and why a language model acted. Returns the animations."""
-    videos = []
-    for i, recording in enumerate(evaluation.recordings):
-        name = f"videos/{stage}-{i}.gif"
-        folder.write(folder.path / name, recording.gif)
-        about = {"file": name, "mission": recording.mission, "success": recording.success, "return": recording.total}
-        videos.append(about | {"length": recording.length, "seed": recording.seed})
-    if steps := [step for trajectory in evaluation.trajectories for step in trajectory]:
-        lines = "".join(json.dumps(step, ensure_ascii=False) + "\n" for step in steps)
-        folder.write(folder.stage(stage) / "trajectories.jsonl", lines)
-    return videos
+def success(solved: NDArray[np.bool_]) -> dict[str, Any]:
+    """Success rate of episodes with its 95 % Wilson interval."""
+    n, count = len(solved), int(solved.sum())
+    low, high = wilson(count, n)
+    return {"n": n, "rate": count / max(n, 1), "low": low, "high": high}
 
 
-def judged(
-    config: Config, spec: EnvSpec, player: str, evaluation: Evaluation, beside: Sequence[Evaluation]
-) -> dict[str, Any]:
-    """A finished evaluation as its results file has it, with what others did in the same episodes."""
-    about = {"env": config.env.id, "greedy": config.evaluate.greedy, "player": player, "score": spec.score}
-    others = {e.player: e.table(spec) | {"difference": evaluation.above(e, spec)} for e in beside}
-    reached = {"goals": goal_results(evaluation)} if evaluation.goals else {}
-    return about | evaluation.table(spec) | {"beside": others} | reached
-
-
-def lines(stage: str, table: dict[str, Any]) -> Iterator[str]:
-    """What a finished evaluation prints."""
-    score = table["score"]
-    yield f"{stage}: {spoken(table, score)} on {table['episodes']} held-out episodes of {table['env']}"
-    for player, other in table["beside"].items():
-        yield f"{player}: {spoken(other, score)} on the same episodes"
-    if len(table["by_kind"]) > 1:
-        parts = (f"{kind} {part['rate']:.1%} of {part['n']}" for kind, part in table["by_kind"].items())
-        yield f"{stage}: {', '.join(parts)}"
-
-
-def success(episodes: Episodes) -> dict[str, Any]:
-    """Success rate with its 95 % Wilson interval."""
-    n, solved = len(episodes), int(episodes.success.sum())
-    low, high = wilson(solved, n)
-    return {"n": n, "rate": solved / max(n, 1), "low": low, "high": high}
-
-
-def goal_results(evaluation: Evaluation) -> dict[str, Any]:
-    """What became of the goals in an evaluation: reward for them, shares, and a row each."""
-    low, high = bootstrap_mean(evaluation.reached)
-    paid = {"mean": float(evaluation.reached.mean()), "low": low, "high": high}
-    return {"reward": paid, "shares": shares(evaluation.goals), "table": table(evaluation.goals)}
-
-
-def spoken(table: dict[str, Any], score: str) -> str:
-    """What an evaluation found, in a few words, of a table of `results`."""
-    rate, total = table["success"], table["return"]
-    if score:
-        return f"{total['mean']:.2f} {score} an episode [{total['low']:.2f}, {total['high']:.2f}]"
-    return f"success {rate['rate']:.1%} [{rate['low']:.1%}, {rate['high']:.1%}]"
+def mean(values: NDArray[np.floating]) -> dict[str, float]:
+    """Mean over episodes with its 95 % bootstrap interval."""
+    low, high = bootstrap_mean(values)
+    return {"mean": float(values.mean()), "low": low, "high": high}
 
 
 def results(episodes: Episodes, kinds: tuple[str, ...]) -> dict[str, Any]:
     """The table of an evaluation: success, return and length, and success by task kind."""
-    rows = {kind: _of_kind(episodes, i) for i, kind in enumerate(kinds)}
-    low, high = bootstrap_mean(episodes.total)
+    rows = {kind: episodes.success[episodes.kind == i] for i, kind in enumerate(kinds)}
     return {
         "episodes": len(episodes),
         "seeds": [int(episodes.seed.min()), int(episodes.seed.max())],
-        "success": success(episodes),
-        "return": {"mean": float(episodes.total.mean()), "low": low, "high": high},
+        "success": success(episodes.success),
+        "return": mean(episodes.total),
         "length": {"mean": float(episodes.length.mean())},
-        "by_kind": {kind: success(part) for kind, part in rows.items() if len(part)},
+        "by_kind": {kind: success(solved) for kind, solved in rows.items() if len(solved)},
     }
-
-
-def _of_kind(episodes: Episodes, kind: int) -> Episodes:
-    rows = episodes.kind == kind
-    return Episodes(**{name: getattr(episodes, name)[rows] for name in Episodes.__annotations__})
-
-
-def sample_efficiency(folder: Path, budget: int) -> float | None:
-    """Mean success over training, in [0, 1], from the evaluations in it; None where there are none.
-
-    budget: env steps, over which the mean is taken.
-    """
-    steps, rates = series(load(folder).evaluations, "success_rate")
-    return mean_over(steps, rates, budget) if len(steps) else None

@@ -10,36 +10,26 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from cluster.config.tree import Config
-from cluster.roles.backend import Backend, Handle, RoleDied
+from cluster.roles.backend import RoleDied
 from cluster.roles.drawing import Role, Topology
-from cluster.roles.learners import LearnerDied
+from cluster.roles.learners import LearnerDied, Ranks
 from cluster.roles.supervisor import last_line
-from cluster.runs.pace import Pace, duration
+from cluster.runs.progress import Pace, duration
 from cluster.runs.stage import StageEngine
 from learner.behaviours.imitation import SequenceConfig
 from learner.checkpoint import Checkpoint, latest
-from learner.optim.collective import free_address
 from learner.parts import FitConfig
 
-CALL_S = 1.0
-"""Seconds that a call should last: between two, the run may be stopped and saved."""
+CALL_S = 1.0  # seconds that a call should last: between two, the run may be stopped and saved
 
 
-class Ranks:
+class Fitters(Ranks):
     """The ranks as one: every call goes to all."""
-
-    def __init__(self, backend: Backend, config: Config, setup: Any, role: type[Any], incarnation: int) -> None:
-        self._backend, size = backend, config.learner.n
-        address = free_address() if size > 1 else None
-        suffix = f".{incarnation}" if incarnation else ""
-        self._handles: list[Handle] = [
-            backend.start(f"fitter-{rank}{suffix}", role, setup, rank, address) for rank in range(size)
-        ]
 
     def call(self, method: str, *args: Any, timeout: float) -> Any:
         """Call all ranks and wait for all. Returns what rank 0 returned.
@@ -47,38 +37,41 @@ class Ranks:
         Raises:
             LearnerDied: one raised, is gone, or took longer than `timeout` seconds.
         """
-        tickets = [self._backend.submit(handle, method, *args) for handle in self._handles]
+        tickets = [self.backend.submit(rank, method, *args) for rank in self.ranks]
         waiting, end = list(tickets), time.monotonic() + timeout
         try:
             while waiting:
-                for ticket in self._backend.wait(waiting, timeout=0.5):
-                    self._backend.result(ticket)  # one that raised is told before its peers, which wait for it
+                for ticket in self.backend.wait(waiting, timeout=0.5):
+                    self.backend.result(ticket)  # one that raised is told before its peers, which wait for it
                     waiting.remove(ticket)
                 if waiting and time.monotonic() > end:
                     raise LearnerDied(f"{method} took more than {timeout:.0f} s")
-            return self._backend.result(tickets[0])
+            return self.backend.result(tickets[0])
         except RoleDied as death:
-            raise LearnerDied(f"{last_line(str(death))}\n{death}") from None
-
-    def kill(self) -> None:
-        for handle in self._handles:
-            self._backend.kill(handle)
+            raise LearnerDied.of(death) from None
 
 
 class Fitting(StageEngine):
     """A stage of gradient steps from its start, or from a checkpoint, to its last step or a stop."""
 
-    def fit(self, fit: FitConfig | SequenceConfig, role: type[Any], setup: Any) -> bool:
-        """Fit. True if all steps were taken, False if the run was asked to stop.
+    section: ClassVar[type[FitConfig | SequenceConfig]]
+    """Of the configuration: how many steps, and how large."""
+    of: ClassVar[str]
+    """What they are on, in words."""
 
-        Args:
-            fit: how many steps, and how large.
-            role: what a rank is, built from `setup`.
-        """
+    @classmethod
+    def roles(cls, config: Config) -> Topology:
+        fit, learner = config.method.part(cls.section), config.learner
+        does = f"{fit.steps:,} gradient steps, each on {fit.batch} {cls.of}"
+        fitter = Role("fitter", learner.n, learner.threads, does)
+        return Topology((fitter,), (("store", "fitter", "steps, mapped from disk"),))
+
+    def fit(self, role: type[Any], setup: Any) -> bool:
+        """Let ranks of this role, built of `setup`, fit. True if all steps were taken, False if asked to stop."""
         checkpoint, deaths = self.given.checkpoint, 0
-        self.settings, self.row = fit, dict[str, Any]()
+        self.settings, self.row = self.config.method.part(self.section), dict[str, Any]()
         while True:
-            self.ranks = Ranks(self.backend, self.config, setup, role, deaths)
+            self.ranks = Fitters(self.backend, self.config, "fitter", role, setup, deaths)
             try:
                 self._start(checkpoint)
                 finished = self._loop()
@@ -158,11 +151,3 @@ class Fitting(StageEngine):
         self.ranks.call("save", self.folder.checkpoints, record, keep, timeout=start_s)
         self.folder.write_status(phase="fit", fit_step=self.step, wall_seconds=counters["wall_seconds"])
         self._saved_at = time.monotonic()
-
-
-def roles(config: Config, does: str) -> Topology:
-    """Ranks that fit to a store; `does` says what."""
-    learner = config.learner
-    return Topology(
-        (Role("fitter", learner.n, learner.threads, does),), (("store", "fitter", "steps, mapped from disk"),)
-    )

@@ -1,17 +1,10 @@
-"""Stages of behaviours: what archives, their texts and their transformers are made of, read by name.
-
-    merge ──> an EpisodeStore, behaviours.safetensors      split    ──> parts.safetensors, trials.jsonl
-    annotate ──> annotations.jsonl                         cluster  ──> centres.safetensors
-    describe ──> texts.jsonl                               tokenize ──> tokenizer.json
-    imitate ──> model.safetensors                          deploy   ──> episodes.safetensors, results.json
-
-A stage reads what this run has, and what it has not from the run that `from` names.
-"""
+"""Stages of behaviours: they read by name what this run has, and what it has not from the run that `from` names."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,14 +13,16 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from actors.language import PASSING, PAUSE_S
 from cluster.runs.folder import RunError
 from cluster.runs.stage import Run, StageEngine
 from envs import navigation
 from learner.behaviours.table import PARTS, Behaviours
 from learner.methods import Stage
+from llm_service.errors import AwayTooLong, BudgetExhausted
+from llm_service.records import Answer, Status
 
-BLOCK = 512
-"""Trajectories whose scenes are looked at together."""
+BLOCK = 512  # trajectories whose scenes are looked at together
 ANNOTATIONS, TEXTS, PARTS_FILE = "annotations.jsonl", "texts.jsonl", "parts.safetensors"
 CENTRES, TOKENIZER = "centres.safetensors", "tokenizer.json"
 MODEL, EPISODES = "model.safetensors", "episodes.safetensors"
@@ -57,10 +52,12 @@ class BehaviourStage(StageEngine):
         table = Behaviours.load(self.given.artifact("merge"))
         for begin in range(0, len(table), BLOCK):
             rows = slice(begin, begin + BLOCK)
-            yield (
-                table.id[rows],
-                navigation.rollout(self.house, table.start[rows], table.weights[rows], self.length)["pose"],
-            )
+            driven = navigation.rollout(self.house, table.start[rows], table.weights[rows], self.length)
+            yield table.id[rows], driven["pose"]
+
+    def write_lines(self, name: str, rows: Iterable[Any]) -> None:
+        """Write a JSON lines file."""
+        self.folder.write(self.place / name, "".join(f"{json.dumps(row)}\n" for row in rows))
 
     def texts(self) -> dict[int, list[str]]:
         """The true texts of each behaviour, by its id."""
@@ -98,3 +95,36 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
                 yield json.loads(line)
             except ValueError:
                 raise RunError(f"{path} is damaged in line {number}: run its stage again") from None
+
+
+def ask(run: Run, task: str, items: list[dict[str, Any]], sample: int = 0) -> list[Answer]:
+    """Answers of a language model. Those that are away or late are asked again, as long as some of them come.
+
+    If the run is asked to stop, some may have no answer.
+
+    Raises:
+        BudgetExhausted: no more may be spent.
+        AwayTooLong: for as long as the run will wait, no answer came.
+    """
+    assert run.language is not None, "a stage that asks has a service"
+    language = run.language.setup
+    with language.door(task, "wait") as door:
+        answers = door.ask(task, items, sample=sample)
+        fewest, ends = len(items) + 1, 0.0
+        while not run.stop.reason:
+            missing = [i for i, answer in enumerate(answers) if answer.status in (*PASSING, Status.EXPIRED)]
+            if not missing:
+                break
+            if len(missing) < fewest:
+                fewest, ends = len(missing), time.monotonic() + language.patience_s
+            elif time.monotonic() > ends:
+                raise AwayTooLong(f"the language model gave no answer: {answers[missing[0]].reason}")
+            run.look_after()
+            time.sleep(PAUSE_S)
+            again = door.ask(task, [items[i] for i in missing], sample=sample)
+            for i, answer in zip(missing, again, strict=True):
+                answers[i] = answer
+    for answer in answers:
+        if answer.status is Status.BUDGET:
+            raise BudgetExhausted(f"the language model may not be asked any more: {answer.reason}")
+    return answers

@@ -1,17 +1,22 @@
-"""What a row of metrics says about the time since the row before: episodes, speed, and who was the bottleneck."""
+"""What a row of metrics says about the time since the row before: episodes, speed, bottleneck, what became of goals.
+
+Goals are counted as `actors.wrappers.goals.COUNTS` says. Suggestions are counted by steps: a goal that stands for ten
+steps counts like ten that stand for one.
+"""
 
 from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from cluster.stages._shared.goal_table import Counts, shares
+from actors.wrappers.goals import COUNTS
 from envs.api import Episodes
 
+Counts = dict[str, list[int]]
 WINDOW = 256  # latest finished episodes that training statistics are about
 
 
@@ -20,7 +25,7 @@ class Tally:
 
     recent: (return, success, length, kind, share of steps without an answer of the language model) of the latest
         episodes; part of a checkpoint.
-    goals: by goal, counts as `actors.wrappers.goals.COUNTS` names them, since the run began; part of a checkpoint.
+    goals: counts by goal since the run began; part of a checkpoint.
     counts: by `wrapper/name`, what else wrappers counted since the last row; see `count`.
     busy: seconds that roles worked since the last row, summed over actors; add to it.
     """
@@ -65,16 +70,45 @@ class Tally:
         """Env steps per second, shares of time, and the bottleneck, since the last row; begins the next one."""
         seconds = max(time.monotonic() - self._at, 1e-6)
         steps = env_steps - self._env_steps
-        shares = {
+        parts = {
             "time/env": self.busy["env"] / seconds / actors,
             "time/policy": self.busy["policy"] / seconds / actors,
             "time/learner": self.busy["learner"] / seconds,
         }
-        acting = shares["time/env"] + shares["time/policy"]
-        row: dict[str, Any] = {"charts/SPS": steps / seconds} | shares | self.counts
+        acting = parts["time/env"] + parts["time/policy"]
+        row: dict[str, Any] = {"charts/SPS": steps / seconds} | parts | self.counts
         if acting > 0:  # no chunk may have come since the last row
             row["charts/SPS_sampling"] = steps / (acting * seconds)
         row["charts/SPS_learning"] = steps / max(self.busy["learner"], 1e-6)
-        row["bottleneck"] = "learner" if shares["time/learner"] > acting else "env"
+        row["bottleneck"] = "learner" if parts["time/learner"] > acting else "env"
         self.begin(env_steps)
         return row
+
+
+def add(total: Counts, more: Mapping[str, Sequence[int]]) -> None:
+    """Add `more` to `total`."""
+    for goal, row in more.items():
+        total[goal] = [a + b for a, b in zip(total.get(goal, [0] * len(COUNTS)), row, strict=True)]
+
+
+def shares(counts: Mapping[str, Sequence[int]]) -> dict[str, float]:
+    """Over all goals, each in [0, 1]; a share of nothing is left out.
+
+    good, early, senseless: of the suggestions.
+    achieved_if_told: of the goals told in an episode, those paid in it; P(achieved | suggested).
+    told_if_possible: of the goals that made sense, those told; P(suggested | oracle).
+    """
+    rows = np.array(list(counts.values()), np.int64).reshape(-1, len(COUNTS))
+    sums = dict(zip(COUNTS, rows.sum(0).tolist(), strict=True))
+    told = sums["good"] + sums["early"] + sums["senseless"]
+    of = {name: (sums[name], told) for name in ("good", "early", "senseless")}
+    of["achieved_if_told"] = sums["episodes_paid"], sums["episodes_told"]
+    of["told_if_possible"] = sums["possible_told"], sums["possible"]
+    return {name: part / whole for name, (part, whole) in of.items() if whole}
+
+
+def table(counts: Mapping[str, Sequence[int]]) -> list[dict[str, float | str]]:
+    """One row a goal, what was paid most first: its counts by name."""
+    paid = COUNTS.index("paid")
+    order = sorted(counts, key=lambda goal: (-counts[goal][paid], -sum(counts[goal]), goal))
+    return [{"goal": goal} | dict(zip(COUNTS, counts[goal], strict=True)) for goal in order]

@@ -13,7 +13,6 @@ from learner.store.episodes import EpisodeStore
 
 
 def run(work: BehaviourStage) -> Outcome | None:
-    """Cluster."""
     table, rows = work.part("train")
     settings, store = work.method.sequence, EpisodeStore(work.given.artifact("merge"))
     nothing = [[np.zeros(1, np.int32)]] * len(rows)  # texts do not matter here

@@ -5,15 +5,14 @@ Descriptions are paid for once: the service's journal has those that a killed st
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from cluster.runs.folder import RunError
 from cluster.runs.stage import Outcome
-from cluster.stages._shared.asking import ask
-from cluster.stages._shared.lgqd import ANNOTATIONS, TEXTS, BehaviourStage, read_lines
+from cluster.stages._shared.lgqd import ANNOTATIONS, TEXTS, BehaviourStage, ask, read_lines
 from learner.behaviours import words
 from learner.hashing import uniform
 from llm_service.records import Answer
@@ -35,9 +34,9 @@ def run(work: BehaviourStage) -> Outcome | None:
     failed = untrue = 0
     for begin in range(0, len(questions), settings.batch):
         part = questions[begin : begin + settings.batch]
-        for answer, (line, n), style in zip(*_describe(work, part), strict=True):
-            failed += not answer.ok
+        for answer, line, n, style in _describe(work, part):
             if not answer.ok:
+                failed += 1
                 continue
             text = answer.value["caption"]
             true = words.is_true(work.scene, text, line["route"])
@@ -49,7 +48,7 @@ def run(work: BehaviourStage) -> Outcome | None:
             return None
     if len(texts) == untrue:
         raise RunError("no behaviour could be described: see 'launch.py llm cost', or choose another model")
-    work.folder.write(work.place / TEXTS, "".join(f"{json.dumps(text)}\n" for text in texts))
+    work.write_lines(TEXTS, texts)
     told = f"describe: {len(texts):,} texts of {len(annotations):,} behaviours, {failed:,} failed, "
     told += f"{untrue:,} say what was not done and are left out"
     return Outcome({"texts": len(texts), "failed": failed, "untrue": untrue}, lines=(told,))
@@ -57,23 +56,17 @@ def run(work: BehaviourStage) -> Outcome | None:
 
 def _describe(
     work: BehaviourStage, part: list[tuple[dict[str, Any], int]]
-) -> tuple[list[Answer], list[tuple[dict[str, Any], int]], list[str]]:
-    """Answers, questions and styles, those of one sample after the other."""
+) -> Iterator[tuple[Answer, dict[str, Any], int, str]]:
+    """Each answer with its annotation, sample and style, one sample after the other."""
     settings = work.method.describe
-    asked: list[tuple[dict[str, Any], int]] = []
-    answers: list[Answer] = []
-    styles: list[str] = []
-    for n in range(settings.texts):
-        own = [question for question in part if question[1] == n]
-        if not own:
-            continue
-        draw = uniform(np.array([line["id"] for line, _ in own]) * 16 + n)
-        bounds = [settings.request, settings.request + settings.narrative]
-        chosen = [STYLES[i] for i in np.searchsorted(bounds, draw, side="right")]
+    bounds = [settings.request, settings.request + settings.narrative]
+    for n in sorted({sample for _, sample in part}):
+        lines = [line for line, sample in part if sample == n]
+        draw = uniform(np.array([line["id"] for line in lines]) * 16 + n)
+        styles = [STYLES[i] for i in np.searchsorted(bounds, draw, side="right")]
         items = [
             {"observations": line["told"], "actions": [words.DRIVE] * (len(line["told"]) - 1), "style": style}
-            for (line, _), style in zip(own, chosen, strict=True)
+            for line, style in zip(lines, styles, strict=True)
         ]
-        answers += ask(work.given, "caption_trajectory", items, sample=n)
-        asked, styles = asked + own, styles + chosen
-    return answers, asked, styles
+        answers = ask(work.given, "caption_trajectory", items, sample=n)
+        yield from zip(answers, lines, [n] * len(lines), styles, strict=True)

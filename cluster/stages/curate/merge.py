@@ -22,20 +22,15 @@ def run(work: BehaviourStage) -> Outcome | None:
         RunError: there is no archive.
     """
     archives, attempt = [Archive.read(place) for place in _places(work)], work.folder.attempt
+    settings, seed = work.method.merge, work.config.seed
+
+    def tell(done: int) -> None:
+        work.progress.line(f"merge  behaviours {done:,}/{total:,}")
+
     forget_unfinished(work.place, attempt)
-    total = sum(map(len, archives)) * (1 + work.method.merge.copies)
+    total = sum(map(len, archives)) * (1 + settings.copies)
     about = {"archives": [archive.digest() for archive in archives], "map": work.config.env.options["map"]}
-    table = gather(
-        archives,
-        work.house,
-        work.length,
-        work.method.merge,
-        work.config.seed,
-        work.place,
-        about,
-        lambda done: work.progress.line(f"merge  behaviours {done:,}/{total:,}"),
-        attempt,
-    )
+    table = gather(archives, work.house, work.length, settings, seed, work.place, about, tell, attempt)
     forget_unfinished(work.place, attempt)
     groups = len(np.unique(table.group))
     told = f"merge: {len(table):,} distinct behaviours of {total:,}, in {groups:,} groups"

@@ -53,6 +53,5 @@ def _trials(
             text = told[int(rows[own])] if wording == "described" else reworded(wanted[own], number)
             for begins, start in (("map", work.house.start), ("nearby", starts[own].tolist())):
                 target = table.descriptor[rows[end]].tolist()
-                trial = Trial(text, wanted[own], target, list(start), int(ids[own]), kind, wording, begins)
-                result.append(trial)
+                result.append(Trial(text, wanted[own], target, list(start), int(ids[own]), kind, wording, begins))
     return result

@@ -8,7 +8,6 @@ from learner.behaviours import words
 
 
 def run(work: BehaviourStage) -> Outcome | None:
-    """Tokenize."""
     settings, texts = work.method.tokenize, work.texts()
     table, rows = work.part("train")
     corpus = [text for number in table.id[rows].tolist() for text in texts.get(number, [])]

@@ -20,10 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.babyai.levels import build
-from envs.native.babyai.layout import row_size
+from envs.native.babyai.layout import Rows, row_size
 from envs.native.babyai.packing import pack
-
-Rows = NDArray[np.int16]
 
 _TASK = 8  # levels a message: one costs about as much to ask for as to make
 
@@ -58,7 +56,7 @@ class ExactLevels:
 
     def take(self, seeds: NDArray[np.int64]) -> Rows:
         """Rows [n, K] of the levels of `seeds`."""
-        rows: dict[int, NDArray[np.int16]] = {}
+        rows: dict[int, Rows] = {}
         for seed in seeds.tolist():
             if seed in self._coming:
                 task, i = self._coming.pop(seed)

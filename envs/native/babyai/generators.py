@@ -22,40 +22,13 @@ import numpy as np
 from minigrid.envs.babyai import goto, other, pickup, putnext, synth, unlock
 from minigrid.envs.babyai import open as opening
 from minigrid.envs.babyai.core.levelgen import LevelGen
-from numpy.typing import NDArray
 
 from envs.babyai import levels
 from envs.babyai.symbols import COLOURS
-from envs.native.babyai.layout import (
-    AFTER,
-    ANY_COLOUR,
-    GO_TO,
-    NOUNS,
-    OPEN,
-    PICK_UP,
-    PUT_NEXT,
-    THEN,
-    THINGS,
-    row_size,
-)
+from envs.native.babyai import layout, plan
 from envs.native.babyai.levels import doors, keys, mazes, own, rooms, sentences
-from envs.native.babyai.plan import (
-    COLUMNS,
-    FAMILY,
-    FIXED_LIMIT,
-    LISTS,
-    NUMBER,
-    ROOMS,
-    ROWS,
-    SIZE,
-    STRICTNESS,
-    UNBLOCKING,
-    Plan,
-    State,
-    plan_size,
-)
 
-Fill = Callable[[NDArray[np.int16], NDArray[np.int64], NDArray[np.int64], Plan, State], None]
+Fill = Callable[[layout.Rows, layout.Index, plan.Seeds, plan.Plan, plan.State], None]
 
 
 @dataclass(frozen=True)
@@ -86,14 +59,20 @@ class Generator:
     """
 
     def __init__(self, recipe: Recipe, size: int, columns: int, lines: int, limit: int) -> None:
-        self.row_size = row_size((size - 1) * columns + 1, (size - 1) * lines + 1)
+        self.row_size = layout.row_size((size - 1) * columns + 1, (size - 1) * lines + 1)
         self._recipe = recipe
-        self._plan = np.zeros(plan_size(columns * lines, self.row_size), np.int64)
-        head = {SIZE: size, COLUMNS: columns, ROWS: lines, FAMILY: recipe.family, FIXED_LIMIT: limit}
+        self._plan = np.zeros(plan.plan_size(columns * lines, self.row_size), np.int64)
+        head = {
+            plan.SIZE: size,
+            plan.COLUMNS: columns,
+            plan.ROWS: lines,
+            plan.FAMILY: recipe.family,
+            plan.FIXED_LIMIT: limit,
+        }
         for at, number in (head | recipe.numbers).items():
             self._plan[at] = number
         lists = recipe.flat_lists()
-        self._plan[LISTS : LISTS + len(lists)] = lists
+        self._plan[plan.LISTS : plan.LISTS + len(lists)] = lists
 
     @staticmethod
     def of(simulator: Any) -> Generator | None:
@@ -106,11 +85,11 @@ class Generator:
         if type(simulator) is levels.Local:  # its own number of columns is that of the last mission
             columns = 2 if "open" in simulator.kinds else 1
         walls = lines * (columns - 1) + columns * (lines - 1)  # each may have a door
-        if recipe.most + walls > THINGS or len(recipe.flat_lists()) > ROOMS - LISTS:
+        if recipe.most + walls > layout.THINGS or len(recipe.flat_lists()) > plan.ROOMS - plan.LISTS:
             return None
         return Generator(recipe, size, columns, lines, simulator.max_steps if simulator.fixed_max_steps else 0)
 
-    def fill(self, rows: NDArray[np.int16], index: NDArray[np.int64], seeds: NDArray[np.int64]) -> None:
+    def fill(self, rows: layout.Rows, index: layout.Index, seeds: plan.Seeds) -> None:
         """Make rows[index[j]] the level of seeds[j], which is the same whatever else is drawn.
 
         Args:
@@ -136,80 +115,80 @@ class Generator:
 # ---- recipes --------------------------------------------------------------------------------------------------------
 
 _KINDS = {
-    "go to": GO_TO,
-    "pick up": PICK_UP,
-    "open": OPEN,
-    "put next": PUT_NEXT,
+    "go to": layout.GO_TO,
+    "pick up": layout.PICK_UP,
+    "open": layout.OPEN,
+    "put next": layout.PUT_NEXT,
     "pick up, go to": own.PICK_UP_GO_TO,
     "pick up, pick up": own.PICK_UP_PICK_UP,
 }
-_LINKS = {"then": THEN, "after": AFTER}
-_VERBS = {"goto": GO_TO, "pickup": PICK_UP, "open": OPEN, "putnext": PUT_NEXT}
+_LINKS = {"then": layout.THEN, "after": layout.AFTER}
+_VERBS = {"goto": layout.GO_TO, "pickup": layout.PICK_UP, "open": layout.OPEN, "putnext": layout.PUT_NEXT}
 _SENTENCES = {"action": sentences.ACTION, "and": sentences.AND, "seq": sentences.SEQUENCE}
 _SELECT_BY = {None: (doors.BY_COLOUR, doors.BY_PLACE), "color": (doors.BY_COLOUR,), "loc": (doors.BY_PLACE,)}
 
 
 def _colour(name: str | None) -> int:
-    return ANY_COLOUR if name is None else COLOURS.index(name)
+    return layout.ANY_COLOUR if name is None else COLOURS.index(name)
 
 
 def _pair(pair: tuple[str, str]) -> int:
     colour, noun = pair
-    return NOUNS.index(noun) * len(COLOURS) + COLOURS.index(colour)
+    return layout.NOUNS.index(noun) * len(COLOURS) + COLOURS.index(colour)
 
 
 def _go_to(number: int) -> Recipe:
-    return Recipe(rooms.fill_go_to, 0, number, {NUMBER: number})
+    return Recipe(rooms.fill_go_to, 0, number, {plan.NUMBER: number})
 
 
 def _red_ball(s: Any, grey: bool = False) -> Recipe:
-    return Recipe(rooms.fill, rooms.RED_BALL, s.num_dists + 1, {NUMBER: s.num_dists, rooms.GREY_OTHERS: int(grey)})
+    return Recipe(rooms.fill, rooms.RED_BALL, s.num_dists + 1, {plan.NUMBER: s.num_dists, rooms.GREY_OTHERS: int(grey)})
 
 
 def _seek(verb: int, number: int, all_reachable: bool = True, doors_open: bool = False) -> Recipe:
     options = {mazes.ALL_REACHABLE: int(all_reachable), mazes.DOORS_OPEN: int(doors_open)}
-    return Recipe(mazes.fill, mazes.SEEK, number, {NUMBER: number, mazes.ASKED: verb} | options)
+    return Recipe(mazes.fill, mazes.SEEK, number, {plan.NUMBER: number, mazes.ASKED: verb} | options)
 
 
 def _put_next(s: Any) -> Recipe:
-    numbers = {NUMBER: s.objs_per_room, rooms.CARRYING_FIRST: int(s.start_carrying)}
+    numbers = {plan.NUMBER: s.objs_per_room, rooms.CARRYING_FIRST: int(s.start_carrying)}
     return Recipe(rooms.fill, rooms.PUT_NEXT_ROOM, 2 * s.objs_per_room, numbers)
 
 
 def _two_doors(s: Any) -> Recipe:
     colours = {doors.COLOUR_1: _colour(s.first_color), doors.COLOUR_2: _colour(s.second_color)}
-    return Recipe(doors.fill, doors.OPEN_TWO_DOORS, 0, {STRICTNESS: 0b001 * s.strict} | colours)
+    return Recipe(doors.fill, doors.OPEN_TWO_DOORS, 0, {plan.STRICTNESS: 0b001 * s.strict} | colours)
 
 
 def _open_door(s: Any) -> Recipe:
-    return Recipe(doors.fill, doors.OPEN_DOOR, 0, {STRICTNESS: 0b001 * s.debug}, [_SELECT_BY[s.select_by]])
+    return Recipe(doors.fill, doors.OPEN_DOOR, 0, {plan.STRICTNESS: 0b001 * s.debug}, [_SELECT_BY[s.select_by]])
 
 
 def _doors_order(s: Any) -> Recipe:
-    return Recipe(doors.fill, doors.OPEN_DOORS_ORDER, 0, {NUMBER: s.num_doors, STRICTNESS: 0b101 * s.debug})
+    return Recipe(doors.fill, doors.OPEN_DOORS_ORDER, 0, {plan.NUMBER: s.num_doors, plan.STRICTNESS: 0b101 * s.debug})
 
 
 def _maze_with_key(s: Any, family: int, number: int) -> Recipe:
-    return Recipe(keys.fill, family, number * s.num_rows * s.num_cols + 2, {NUMBER: number})
+    return Recipe(keys.fill, family, number * s.num_rows * s.num_cols + 2, {plan.NUMBER: number})
 
 
 def _local(s: levels.Local) -> Recipe:
     held_out = sum(1 << _pair(pair) for pair in levels.HELD_OUT)
-    numbers = {NUMBER: s.extra_objects, own.HELD_OUT: int(s.held_out), own.VOCABULARY: held_out}
+    numbers = {plan.NUMBER: levels.EXTRA_OBJECTS, own.HELD_OUT: int(s.held_out), own.VOCABULARY: held_out}
     colours = [COLOURS.index(colour) for colour in (levels.TEST_DOORS if s.held_out else levels.TRAIN_DOORS)]
     lists = [[_KINDS[kind] for kind in s.kinds], [_LINKS[order] for order in s.orders], colours]
-    return Recipe(own.fill, own.LOCAL, s.extra_objects + 2, numbers, lists)
+    return Recipe(own.fill, own.LOCAL, levels.EXTRA_OBJECTS + 2, numbers, lists)
 
 
 def _targets(s: levels.Targets) -> Recipe:
-    numbers = {NUMBER: s.num_dists, own.ASKED: _KINDS[s.action]}
+    numbers = {plan.NUMBER: s.num_dists, own.ASKED: _KINDS[s.action]}
     return Recipe(own.fill, own.TARGETS, s.num_dists + 2, numbers, [[_pair(p) for p in choice] for choice in s.targets])
 
 
 def _sentence(s: LevelGen) -> Recipe:
     numbers = {
-        NUMBER: s.num_dists,
-        UNBLOCKING: int(s.unblocking),
+        plan.NUMBER: s.num_dists,
+        plan.UNBLOCKING: int(s.unblocking),
         sentences.LOCKED_ROOM_PROB: round(s.locked_room_prob * sentences.CERTAIN),
         sentences.LOCATIONS: int(s.locations),
         sentences.IMPLICIT_UNLOCK: int(s.implicit_unlock),
@@ -226,25 +205,29 @@ _RECIPES: dict[type, Callable[[Any], Recipe]] = {
     goto.GoToRedBallNoDists: _red_ball,
     goto.GoToObj: lambda s: _go_to(1),
     goto.GoToLocal: lambda s: _go_to(s.num_dists),
-    goto.GoToRedBlueBall: lambda s: Recipe(rooms.fill, rooms.RED_BLUE_BALL, s.num_dists + 1, {NUMBER: s.num_dists}),
-    pickup.PickupDist: lambda s: Recipe(rooms.fill, rooms.PICKUP_DIST, 5, {NUMBER: 5, STRICTNESS: 0b001 * s.debug}),
-    putnext.PutNextLocal: lambda s: Recipe(rooms.fill, rooms.PUT_NEXT_LOCAL, s.num_objs, {NUMBER: s.num_objs}),
+    goto.GoToRedBlueBall: lambda s: Recipe(
+        rooms.fill, rooms.RED_BLUE_BALL, s.num_dists + 1, {plan.NUMBER: s.num_dists}
+    ),
+    pickup.PickupDist: lambda s: Recipe(
+        rooms.fill, rooms.PICKUP_DIST, 5, {plan.NUMBER: 5, plan.STRICTNESS: 0b001 * s.debug}
+    ),
+    putnext.PutNextLocal: lambda s: Recipe(rooms.fill, rooms.PUT_NEXT_LOCAL, s.num_objs, {plan.NUMBER: s.num_objs}),
     putnext.PutNext: _put_next,
     other.OneRoomS8: lambda s: Recipe(rooms.fill, rooms.ONE_ROOM, 1),
     other.MoveTwoAcross: lambda s: Recipe(
-        rooms.fill, rooms.MOVE_TWO_ACROSS, 2 * s.objs_per_room, {NUMBER: s.objs_per_room}
+        rooms.fill, rooms.MOVE_TWO_ACROSS, 2 * s.objs_per_room, {plan.NUMBER: s.objs_per_room}
     ),
     # ---- mazes
-    goto.GoTo: lambda s: _seek(GO_TO, s.num_dists, doors_open=s.doors_open),
-    pickup.Pickup: lambda s: _seek(PICK_UP, 18),
-    pickup.UnblockPickup: lambda s: _seek(PICK_UP, 20, all_reachable=False),
+    goto.GoTo: lambda s: _seek(layout.GO_TO, s.num_dists, doors_open=s.doors_open),
+    pickup.Pickup: lambda s: _seek(layout.PICK_UP, 18),
+    pickup.UnblockPickup: lambda s: _seek(layout.PICK_UP, 20, all_reachable=False),
     pickup.PickupAbove: lambda s: Recipe(mazes.fill, mazes.PICKUP_ABOVE, 1),
-    opening.Open: lambda s: Recipe(mazes.fill, mazes.OPEN_ANY, 18, {NUMBER: 18}),
+    opening.Open: lambda s: Recipe(mazes.fill, mazes.OPEN_ANY, 18, {plan.NUMBER: 18}),
     other.FindObjS5: lambda s: Recipe(mazes.fill, mazes.FIND_OBJ, 1),
     # ---- doors
     goto.GoToDoor: lambda s: Recipe(doors.fill, doors.GO_TO_DOOR, 0),
-    goto.GoToObjDoor: lambda s: Recipe(doors.fill, doors.GO_TO_OBJ_DOOR, 8, {NUMBER: 8}),
-    other.ActionObjDoor: lambda s: Recipe(doors.fill, doors.ACTION_OBJ_DOOR, 5, {NUMBER: 5}),
+    goto.GoToObjDoor: lambda s: Recipe(doors.fill, doors.GO_TO_OBJ_DOOR, 8, {plan.NUMBER: 8}),
+    other.ActionObjDoor: lambda s: Recipe(doors.fill, doors.ACTION_OBJ_DOOR, 5, {plan.NUMBER: 5}),
     opening.OpenRedDoor: lambda s: Recipe(doors.fill, doors.OPEN_RED_DOOR, 0),
     opening.OpenDoor: _open_door,
     opening.OpenTwoDoors: _two_doors,
@@ -252,12 +235,12 @@ _RECIPES: dict[type, Callable[[Any], Recipe]] = {
     # ---- keys
     unlock.Unlock: lambda s: _maze_with_key(s, keys.UNLOCK, 3),
     goto.GoToImpUnlock: lambda s: _maze_with_key(s, keys.GO_TO_IMP_UNLOCK, 2),
-    unlock.UnlockLocal: lambda s: Recipe(keys.fill, keys.UNLOCK_LOCAL, 4, {NUMBER: 3 * s.distractors}),
+    unlock.UnlockLocal: lambda s: Recipe(keys.fill, keys.UNLOCK_LOCAL, 4, {plan.NUMBER: 3 * s.distractors}),
     unlock.KeyInBox: lambda s: Recipe(keys.fill, keys.KEY_IN_BOX, 2),
-    unlock.UnlockPickup: lambda s: Recipe(keys.fill, keys.UNLOCK_PICKUP, 6, {NUMBER: 4 * s.distractors}),
+    unlock.UnlockPickup: lambda s: Recipe(keys.fill, keys.UNLOCK_PICKUP, 6, {plan.NUMBER: 4 * s.distractors}),
     unlock.BlockedUnlockPickup: lambda s: Recipe(keys.fill, keys.BLOCKED_UNLOCK_PICKUP, 3),
     unlock.UnlockToUnlock: lambda s: Recipe(keys.fill, keys.UNLOCK_TO_UNLOCK, 3),
-    other.KeyCorridor: lambda s: Recipe(keys.fill, keys.KEY_CORRIDOR, 2, {keys.NOUN: NOUNS.index(s.obj_type)}),
+    other.KeyCorridor: lambda s: Recipe(keys.fill, keys.KEY_CORRIDOR, 2, {keys.NOUN: layout.NOUNS.index(s.obj_type)}),
     # ---- ours
     levels.Local: _local,
     levels.Targets: _targets,

@@ -28,6 +28,7 @@ from envs.native.babyai.layout import (
     KIND,
     LIMIT,
     LINK,
+    LONGEST,
     MAP,
     MEMBER,
     NO_VERB,
@@ -41,6 +42,7 @@ from envs.native.babyai.layout import (
     STRICT,
     STRIDE,
     VERB,
+    Row,
 )
 from envs.native.babyai.plan import (
     CARRIED,
@@ -52,14 +54,10 @@ from envs.native.babyai.plan import (
     STRICTNESS,
     UNBLOCKING,
     Plan,
-    Row,
     inside,
     room_of,
     wide,
 )
-
-LONGEST = (1 << 15) - 1
-"""The highest limit that a row can hold; longer ones are this."""
 
 _LEFT, _RIGHT, _FRONT = (PLACES.index(place) for place in ("on your left", "on your right", "in front of you"))
 _SEQUENCE = TASK_KINDS.index("sequence")

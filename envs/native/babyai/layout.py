@@ -28,6 +28,10 @@ from numpy.typing import NDArray
 from envs.babyai.symbols import VIEW, WALL_CODE
 from envs.compiler import compiled
 
+Row = NDArray[np.int16]  # [K]
+Rows = NDArray[np.int16]  # [N, K]
+Index = NDArray[np.int64]  # [n], of rows
+
 NONE = NOWHERE = -1
 
 # ---- agent
@@ -47,7 +51,8 @@ POSITION, KNOWN, MEMBER, CONTAINS = CODE + THINGS, CODE + 2 * THINGS, CODE + 3 *
 # ---- map
 MAP = CODE + 5 * THINGS
 
-CLAUSES, DESCRIPTIONS = 4, 8
+CLAUSES = 4
+LONGEST = (1 << 15) - 1  # the highest limit that a row can hold; longer ones are this
 ALONE, THEN, AFTER = 0, 1, 2  # links: one group; first, then second; first after second
 NO_VERB, GO_TO, PICK_UP, OPEN, PUT_NEXT = 0, 1, 2, 3, 4
 STRICT_ORDER = 1 << CLAUSES
@@ -64,7 +69,7 @@ def row_size(width: int, height: int) -> int:
     return MAP + (width + 2 * MARGIN) * (height + 2 * MARGIN)
 
 
-def empty_rows(n: int, width: int, height: int) -> NDArray[np.int16]:
+def empty_rows(n: int, width: int, height: int) -> Rows:
     """[n, row_size] worlds of walls alone, without agent, things or mission."""
     if row_size(width, height) > np.iinfo(np.int16).max:
         raise ValueError(f"a map of {width} x {height} cells is too large for the compiled engine")
@@ -76,7 +81,7 @@ def empty_rows(n: int, width: int, height: int) -> NDArray[np.int16]:
 
 
 @compiled
-def clear(row: NDArray[np.int16], width: int) -> None:
+def clear(row: Row, width: int) -> None:
     """Make `row` a world of walls alone, of maps `width` wide."""
     row[:MAP] = 0
     row[CARRYING] = NONE
@@ -88,14 +93,14 @@ def clear(row: NDArray[np.int16], width: int) -> None:
 
 
 @compiled
-def cell_at(row: NDArray[np.int16], x: int, y: int) -> int:
+def cell_at(row: Row, x: int, y: int) -> int:
     """Map index of (x, y), counted from the level's own corner."""
     position: int = (y + MARGIN) * row[STRIDE] + x + MARGIN
     return position
 
 
 @compiled
-def ahead(row: NDArray[np.int16]) -> int:
+def ahead(row: Row) -> int:
     """Map index of the cell that the agent faces."""
     direction = row[DIRECTION]
     step = 1 if direction % 2 == 0 else row[STRIDE]

@@ -49,6 +49,8 @@ from envs.native.babyai.layout import (
     STRIDE,
     THING,
     VERB,
+    Row,
+    Rows,
     ahead,
 )
 
@@ -68,7 +70,7 @@ assert CODES <= THING, "a code fits below a thing"
 
 
 @compiled
-def act(row: NDArray[np.int16], action: int) -> None:
+def act(row: Row, action: int) -> None:
     """Do one of Minigrid's actions in the world `row`."""
     if action == LEFT:
         row[DIRECTION] = (row[DIRECTION] + 3) % 4
@@ -106,13 +108,13 @@ def act(row: NDArray[np.int16], action: int) -> None:
 
 
 @compiled
-def _put(row: NDArray[np.int16], thing: int, position: int) -> None:
+def _put(row: Row, thing: int, position: int) -> None:
     row[POSITION + thing] = position
     row[MAP + position] = row[CODE + thing] + THING * (thing + 1)
 
 
 @compiled
-def _toggle_door(row: NDArray[np.int16], door: int, code: int, carrying: int) -> None:
+def _toggle_door(row: Row, door: int, code: int, carrying: int) -> None:
     if _STATE[code] == _LOCKED_STATE:
         if carrying == NONE:
             return
@@ -125,7 +127,7 @@ def _toggle_door(row: NDArray[np.int16], door: int, code: int, carrying: int) ->
 
 
 @compiled
-def verify(row: NDArray[np.int16], action: int) -> int:
+def verify(row: Row, action: int) -> int:
     """What the mission says of the world after `action`: GOES_ON, ACCOMPLISHED or FAILED."""
     if action == DROP:
         for thing in range(row[COUNT]):
@@ -146,7 +148,7 @@ def verify(row: NDArray[np.int16], action: int) -> int:
 
 
 @compiled
-def _group(row: NDArray[np.int16], group: int, action: int) -> int:
+def _group(row: Row, group: int, action: int) -> int:
     """One clause, or two of which the order does not matter."""
     first = 2 * group
     if row[VERB + first + 1] == NO_VERB:
@@ -158,7 +160,7 @@ def _group(row: NDArray[np.int16], group: int, action: int) -> int:
 
 
 @compiled
-def _clause(row: NDArray[np.int16], clause: int, action: int) -> int:
+def _clause(row: Row, clause: int, action: int) -> int:
     verb = row[VERB + clause]
     strict = row[STRICT] >> clause & 1
     meant = 1 << 2 * clause
@@ -198,7 +200,7 @@ def _clause(row: NDArray[np.int16], clause: int, action: int) -> int:
 
 @compiled
 def advance(
-    rows: NDArray[np.int16],
+    rows: Rows,
     length: NDArray[np.int32],
     limit: NDArray[np.int32],
     actions: NDArray[np.int64],
@@ -226,7 +228,7 @@ def advance(
 
 
 @compiled
-def replay(rows: NDArray[np.int16], length: NDArray[np.int32], log: NDArray[np.int16], usable: int) -> None:
+def replay(rows: Rows, length: NDArray[np.int32], log: NDArray[np.int16], usable: int) -> None:
     """Bring world i from its beginning to step `length[i]` by the actions `log[i]`, [N, T]."""
     for i in range(len(rows)):
         for t in range(length[i]):

@@ -6,7 +6,7 @@
     REJECTED CARRIED, ROOMS                written while a level is drawn
 
 A room is a number, column + row * columns. Behind the rooms come as many numbers as a map has cells, for
-`reach.all_reachable`.
+`all_reachable`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.babyai.symbols import COLOURS, DOOR, EMPTY_CODE, STATES, WALL_CODE
 from envs.compiler import compiled
-from envs.native.babyai.layout import MAP, STRIDE
+from envs.native.babyai.layout import AT, COUNT, MAP, STRIDE, THING, Row
 from envs.native.random import draw
 
-Row = NDArray[np.int16]
 Plan = NDArray[np.int64]
 State = NDArray[np.uint64]
 """[1], a random generator."""
+Seeds = NDArray[np.int64]
+"""[n], of levels."""
 
 SIZE, COLUMNS, ROWS = 0, 1, 2  # cells along the side of a room, walls included; how many rooms
 FAMILY, FIXED_LIMIT = 3, 4  # which of its driver's families; limit of steps, or 0: depends on mission and map
@@ -36,6 +38,9 @@ DOOR_AT, LOCKED, CORNER = 4, 8, 9
 it is locked; the position of its corner."""
 
 RIGHT, DOWN, LEFT, UP = range(4)  # doors of a room
+
+_CODES = len(COLOURS) * len(STATES)  # of one kind of object
+_DOORS, _AFTER_DOORS = DOOR * _CODES, (DOOR + 1) * _CODES
 
 
 def plan_size(rooms: int, row_size: int) -> int:
@@ -100,3 +105,38 @@ def inside(row: Row, plan: Plan, room: int, at: int) -> bool:
     """Is the position in the room or its walls?"""
     offset, stride = at - plan[ROOMS + ROOM * room + CORNER], wide(row, STRIDE)
     return bool(0 <= offset < plan[SIZE] * stride and offset % stride < plan[SIZE])
+
+
+@compiled
+def all_reachable(row: Row, plan: Plan) -> bool:
+    """Can the agent get beside everything without moving anything? Doors are no obstacle to it, not even locked ones.
+
+    Everything must be on the map.
+    """
+    stride = wide(row, STRIDE)
+    queue = ROOMS + ROOM * plan[COLUMNS] * plan[ROWS]
+    first, last, met = queue, queue + 1, 0
+    plan[queue] = row[AT]
+    row[MAP + row[AT]] = ~row[MAP + row[AT]]  # a negative cell has been in the queue
+    while first < last:
+        at = plan[first]
+        first += 1
+        code = ~row[MAP + at] % THING
+        if code == EMPTY_CODE or _DOORS <= code < _AFTER_DOORS:
+            for step in (1, stride, -1, -stride):
+                cell = row[MAP + at + step]
+                if cell >= 0 and cell != WALL_CODE:
+                    met += cell != EMPTY_CODE
+                    row[MAP + at + step] = ~cell
+                    plan[last] = at + step
+                    last += 1
+    for i in range(queue, last):
+        row[MAP + plan[i]] = ~row[MAP + plan[i]]
+    return bool(met == row[COUNT])
+
+
+@compiled
+def check_objs_reachable(row: Row, plan: Plan) -> None:
+    """Reject the level unless everything can be reached."""
+    if not all_reachable(row, plan):
+        plan[REJECTED] = 1

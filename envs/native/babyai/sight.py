@@ -31,7 +31,7 @@ from envs.babyai.symbols import (
 )
 from envs.babyai.view import LIT, LIT_AHEAD
 from envs.compiler import compiled
-from envs.native.babyai.layout import AT, CARRYING, CODE, DIRECTION, MAP, NONE, STRIDE, THING
+from envs.native.babyai.layout import AT, CARRYING, CODE, DIRECTION, MAP, NONE, STRIDE, THING, Index, Rows
 
 MOST = VIEW * VIEW
 """Sentences of an observation at most: something in the agent's hands and in every other cell."""
@@ -51,7 +51,7 @@ _WAYS = (  # forward, left, right: columns and rows of one step, steps; walls ar
 
 
 @compiled
-def look(rows: NDArray[np.int16], index: NDArray[np.int64], image: NDArray[np.uint8]) -> None:
+def look(rows: Rows, index: Index, image: NDArray[np.uint8]) -> None:
     """What the agents of `rows[index]` see: (object, colour, state) at [column, row] into image [n, 7, 7, 3]."""
     for j in range(len(index)):
         i = index[j]

@@ -33,6 +33,8 @@ from envs.native.babyai.layout import (
     PLACES,
     PUT_NEXT,
     VERB,
+    Index,
+    Rows,
     described,
 )
 from envs.native.babyai.sight import MOST, sentences
@@ -91,7 +93,7 @@ class Captions:
 
     def __init__(self, texts: TextTable, language: Language = "en", fix: bool = False) -> None:
         self._keys = Keys(texts)
-        self._table = sentence_table(language, fix, fix)
+        self._table = sentence_table(language, fix)
         self._nothing = NOTHING[language]
 
     def ids(self, image: NDArray[np.uint8]) -> NDArray[np.int32]:
@@ -123,7 +125,7 @@ class Missions:
         self._keys = Keys(texts)
         self._language = language
 
-    def ids(self, rows: NDArray[np.int16], index: NDArray[np.int64]) -> NDArray[np.int32]:
+    def ids(self, rows: Rows, index: Index) -> NDArray[np.int32]:
         """Text ids, int32 [len(index)], of the missions of `rows[index]`."""
         keys = np.empty((len(index), 2), np.uint64)
         _pack(rows, index, keys)
@@ -156,7 +158,7 @@ def _thing(code: int) -> Thing:
 
 
 @compiled
-def _pack(rows: NDArray[np.int16], index: NDArray[np.int64], keys: NDArray[np.uint64]) -> None:
+def _pack(rows: Rows, index: Index, keys: NDArray[np.uint64]) -> None:
     """All that the mission of a row says as two numbers, one for each group."""
     for j in range(len(index)):
         i = index[j]

@@ -13,71 +13,51 @@ The limit is the observation: 49 cells to read and 147 bytes to write, 0.06 us.
 from __future__ import annotations
 
 import warnings
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.api import EnvSpec, Observation
+from envs.api import Observation
 from envs.babyai.levels import build
 from envs.babyai.symbols import VIEW
 from envs.babyai.world import DONE, DRAWN_FIRST, BabyAI
 from envs.native.babyai import motion
 from envs.native.babyai.exact import ExactLevels
 from envs.native.babyai.generators import Generator
-from envs.native.babyai.layout import CARRYING, CODE, DIRECTION, KIND, KNOWN, LIMIT, MAP, NONE, THING, empty_rows
+from envs.native.babyai.layout import CARRYING, CODE, DIRECTION, KIND, KNOWN, LIMIT, MAP, NONE, THING, Index, empty_rows
 from envs.native.babyai.packing import unpack
 from envs.native.babyai.sight import look
 from envs.native.babyai.texts import Captions, Missions
 from envs.native.random import episode_seeds
 
-Levels = Literal["native", "exact"]
-
 
 class NativeBabyAI(BabyAI):
-    """N worlds of one level.
-
-    Args:
-        env_spec, num_envs, seed, first_index, rest: as `BabyAI`.
-        level, max_steps: as `envs.babyai.levels.build`.
-        levels: which seeds follow each other, see the module.
-        level_workers: processes that run Minigrid's generator ahead of time.
+    """N worlds of one level; arguments as `BabyAI`.
 
     Attributes:
         rows: int16 [N, K], the worlds, as `layout` says.
         drawn: whether episodes that nobody named come from the compiled generator.
     """
 
-    def __init__(
-        self,
-        env_spec: EnvSpec,
-        num_envs: int,
-        seed: int = 0,
-        first_index: int = 0,
-        *,
-        level: str,
-        max_steps: int | None = None,
-        levels: Levels = "exact",
-        level_workers: int = 0,
-        **rest: Any,
-    ) -> None:
-        super().__init__(env_spec, num_envs, seed, first_index, **rest)
-        simulator = build(level, max_steps)
-        self.rows = empty_rows(num_envs, simulator.width, simulator.height)
-        self._level, self._max_steps = level, max_steps
+    def __init__(self, *args: Any, **rest: Any) -> None:
+        super().__init__(*args, **rest)
+        self._max_steps, wants_drawn = self.config.max_steps, self.config.levels == "native"
+        simulator = build(self.level, self._max_steps)
+        self.rows = empty_rows(self.num_envs, simulator.width, simulator.height)
         self._generator = Generator.of(simulator)
-        self._exact = ExactLevels(level, max_steps, level_workers)
-        self.drawn = levels == "native" and self._generator is not None
-        if levels == "native" and not self.drawn:
-            text = f"{env_spec.id} has no compiled generator: Minigrid's makes its levels, as with levels=exact"
+        self._exact = ExactLevels(self.level, self._max_steps, self.config.level_workers)
+        self.drawn = wants_drawn and self._generator is not None
+        if wants_drawn and not self.drawn:
+            text = f"{self.env_spec.id} has no compiled generator: Minigrid's makes its levels, as with levels=exact"
             warnings.warn(text, stacklevel=3)
         self._starts_carrying = bool(getattr(simulator, "start_carrying", False))
-        self._limit = np.zeros(num_envs, np.int32)
+        self._limit = np.zeros(self.num_envs, np.int32)
         self._missions = Missions(self.texts, self.language)
-        captioned = "caption" in env_spec.fields
-        self._captions = Captions(self.texts, self.language, self.fix_captions) if captioned else None
-        self._mission = np.zeros(num_envs, np.int32)
-        self._all = np.arange(num_envs)
+        self._captions: Captions | None = None
+        if "caption" in self.env_spec.fields:
+            self._captions = Captions(self.texts, self.language, self.config.fix_captions)
+        self._mission = np.zeros(self.num_envs, np.int32)
         self._shadows: dict[int, tuple[int, int, Any]] = {}  # env -> (episode begun, step, its Minigrid environment)
 
     def begin(self, seeds: NDArray[np.int64] | None = None) -> Observation:
@@ -88,10 +68,10 @@ class NativeBabyAI(BabyAI):
 
     # ---- episodes -----------------------------------------------------------------------------------------------
 
-    def _derived_seeds(self, index: NDArray[np.intp], episode: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _derived_seeds(self, index: Index, episode: NDArray[np.int64]) -> NDArray[np.int64]:
         return episode_seeds(self._root[index], self.env_index[index], episode) + self.drawn * DRAWN_FIRST
 
-    def _start(self, index: NDArray[np.intp], seeds: NDArray[np.int64]) -> None:
+    def _start(self, index: Index, seeds: NDArray[np.int64]) -> None:
         drawn = seeds >= DRAWN_FIRST
         if drawn.any():
             if self._generator is None:
@@ -123,8 +103,8 @@ class NativeBabyAI(BabyAI):
 
     # ---- observations -------------------------------------------------------------------------------------------
 
-    def _observe(self, index: NDArray[np.intp] | slice) -> Observation:
-        rows = self._all[index]
+    def _observe(self, index: Index | slice) -> Observation:
+        rows = self._rows[index]
         image = np.empty((len(rows), VIEW, VIEW, 3), np.uint8)
         look(self.rows, rows, image)
         if self._starts_carrying:
@@ -138,7 +118,7 @@ class NativeBabyAI(BabyAI):
             obs["caption"] = self._captions.ids(image)
         return obs
 
-    def _look_at_starts(self, index: NDArray[np.intp], image: NDArray[np.uint8]) -> None:
+    def _look_at_starts(self, index: Index, image: NDArray[np.uint8]) -> None:
         """Minigrid draws the first image of some levels before it puts an object into the agent's hands."""
         begun = np.flatnonzero((self._length[index] == 0) & (self.rows[index, CARRYING] != NONE))
         if len(begun):
@@ -158,7 +138,7 @@ class NativeBabyAI(BabyAI):
     def simulator(self, i: int) -> Any:
         """A Minigrid environment in the state of env i; asked for after every step, it is the same one each time."""
         step, taken = self.last_step(i)
-        begun, at, shadow = self._shadows.get(i) or (-1, -1, build(self._level, self._max_steps))
+        begun, at, shadow = self._shadows.get(i) or (-1, -1, build(self.level, self._max_steps))
         if begun == self.started[i] and at == step - 1:
             shadow.step(taken)
         elif begun != self.started[i] or at != step:

@@ -6,12 +6,9 @@ what it draws is drawn.
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from envs.compiler import compiled
 from envs.crafter.rules import AREA, ARROW, COW, FURNACE, LAVA, PATH, PLANT, SKELETON, TABLE, WATER, ZOMBIE
-from envs.native.crafter.layout import AT_X, AT_Y, FIRST, HEALTH, KIND, MATERIAL, SLEEPING, X, Y
+from envs.native.crafter.layout import AT_X, AT_Y, FIRST, HEALTH, KIND, MATERIAL, SLEEPING, Random, Row, X, Y
 from envs.native.crafter.objects import (
     DX,
     DY,
@@ -33,7 +30,7 @@ _FLYABLE = WALKABLE | 1 << WATER | 1 << LAVA
 
 
 @compiled
-def take_turn(row: NDArray[np.int16], random: NDArray[np.uint32], thing: int) -> None:
+def take_turn(row: Row, random: Random, thing: int) -> None:
     """The turn of an object other than the player."""
     kind = row[KIND + thing]
     if kind == PLANT:
@@ -54,14 +51,14 @@ def take_turn(row: NDArray[np.int16], random: NDArray[np.uint32], thing: int) ->
 
 
 @compiled
-def distance(row: NDArray[np.int16], x: int, y: int) -> int:
+def distance(row: Row, x: int, y: int) -> int:
     """Steps from the player to (x, y)."""
     steps: int = abs(x - row[X]) + abs(y - row[Y])
     return steps
 
 
 @compiled
-def _zombie(row: NDArray[np.int16], random: NDArray[np.uint32], thing: int) -> None:
+def _zombie(row: Row, random: Random, thing: int) -> None:
     if _away(row, thing) <= 8 and uniform(random) < 0.9:
         move(row, thing, _toward(row, thing, uniform(random) < 0.8), WALKABLE)
     else:
@@ -75,7 +72,7 @@ def _zombie(row: NDArray[np.int16], random: NDArray[np.uint32], thing: int) -> N
 
 
 @compiled
-def _skeleton(row: NDArray[np.int16], random: NDArray[np.uint32], thing: int) -> None:
+def _skeleton(row: Row, random: Random, thing: int) -> None:
     row[FIRST + thing] = max(0, row[FIRST + thing] - 1)
     away = _away(row, thing)
     if away <= 3 and move(row, thing, _toward(row, thing, uniform(random) < 0.6) ^ 1, WALKABLE):
@@ -89,7 +86,7 @@ def _skeleton(row: NDArray[np.int16], random: NDArray[np.uint32], thing: int) ->
 
 
 @compiled
-def _shoot(row: NDArray[np.int16], thing: int) -> None:
+def _shoot(row: Row, thing: int) -> None:
     direction = _toward(row, thing, True)
     x, y = row[AT_X + thing] + DX[direction], row[AT_Y + thing] + DY[direction]
     loaded = row[FIRST + thing] == 0 and direction != STILL
@@ -98,7 +95,7 @@ def _shoot(row: NDArray[np.int16], thing: int) -> None:
 
 
 @compiled
-def _arrow(row: NDArray[np.int16], thing: int) -> None:
+def _arrow(row: Row, thing: int) -> None:
     direction = row[FIRST + thing]
     x, y = row[AT_X + thing] + DX[direction], row[AT_Y + thing] + DY[direction]
     hit = object_at(row, x, y)
@@ -114,7 +111,7 @@ def _arrow(row: NDArray[np.int16], thing: int) -> None:
 
 
 @compiled
-def _plant(row: NDArray[np.int16], thing: int) -> None:
+def _plant(row: Row, thing: int) -> None:
     row[FIRST + thing] += 1
     for direction in range(4):
         eater = object_at(row, row[AT_X + thing] + DX[direction], row[AT_Y + thing] + DY[direction])
@@ -126,17 +123,17 @@ def _plant(row: NDArray[np.int16], thing: int) -> None:
 
 
 @compiled
-def _stray(row: NDArray[np.int16], random: NDArray[np.uint32], thing: int) -> None:
+def _stray(row: Row, random: Random, thing: int) -> None:
     move(row, thing, below(random, 4), WALKABLE)
 
 
 @compiled
-def _away(row: NDArray[np.int16], thing: int) -> int:
+def _away(row: Row, thing: int) -> int:
     return distance(row, row[AT_X + thing], row[AT_Y + thing])
 
 
 @compiled
-def _toward(row: NDArray[np.int16], thing: int, long_axis: bool) -> int:
+def _toward(row: Row, thing: int, long_axis: bool) -> int:
     """Direction to the player along the longer axis or the shorter one, where it may be STILL."""
     right, down = row[X] - row[AT_X + thing], row[Y] - row[AT_Y + thing]
     along_x = abs(right) > abs(down) if long_axis else abs(right) <= abs(down)

@@ -16,7 +16,16 @@ number is x // 12 * 6 + y // 12. A chunk that has never held an object is not kn
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from envs.crafter.rules import ACHIEVEMENTS, AREA, ITEMS
+
+Row = NDArray[np.int16]  # [ROW]
+Rows = NDArray[np.int16]  # [N, ROW]
+Random = NDArray[np.uint32]  # [RANDOM]
+Randoms = NDArray[np.uint32]  # [N, RANDOM]
+Index = NDArray[np.int64]  # [M], of rows
 
 # ---- player and clocks
 X, Y, FACING, SLEEPING = 0, 1, 2, 3

@@ -1,4 +1,4 @@
-"""A step of the world: the player, the objects near it, and every tenth step births and deaths.
+"""A step of the world: the player, the objects near it, and every tenth step births and deaths; and what is seen then.
 
 Objects act in the order of their age, those that are added from the next step on, and only those that are less than
 NEAR steps away from the player. Births and deaths go by chunk, in the order in which the chunks first held an object.
@@ -12,9 +12,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.compiler import compiled
-from envs.crafter.rules import AREA, COW, GRASS, OBJECTS, PATH, SKELETON, ZOMBIE
+from envs.crafter.rules import (
+    ACHIEVEMENTS,
+    AREA,
+    ARROW,
+    COW,
+    GRASS,
+    ITEMS,
+    NONE,
+    OBJECTS,
+    PATH,
+    PLANT,
+    RIPE,
+    SKELETON,
+    VIEW,
+    ZOMBIE,
+)
 from envs.native.crafter.creatures import COW_HEALTH, SKELETON_HEALTH, ZOMBIE_HEALTH, distance, take_turn
 from envs.native.crafter.layout import (
+    ACHIEVED,
     AT_X,
     AT_Y,
     CHUNK,
@@ -22,24 +38,36 @@ from envs.native.crafter.layout import (
     CHUNK_SIDE,
     CHUNKS,
     COUNT,
+    FACING,
+    FIRST,
+    ITEM,
     KIND,
     MATERIAL,
     OBJECT,
+    SLEEPING,
     STEP,
+    Index,
+    Random,
+    Randoms,
+    Row,
+    Rows,
+    X,
+    Y,
 )
-from envs.native.crafter.objects import add, chunk_at, remove, tidy
-from envs.native.crafter.player import act
+from envs.native.crafter.objects import DX, DY, add, chunk_at, material_at, object_at, remove, tidy
+from envs.native.crafter.player import RIPE_AGE, act
 from envs.native.crafter.twister import below, uniform
 
 NEAR = 18
+_COLUMNS, _LINES = VIEW
 _BALANCED = 10  # steps from one round of births and deaths to the next
 
 
 @compiled
 def advance(
-    rows: NDArray[np.int16],
-    randoms: NDArray[np.uint32],
-    index: NDArray[np.int64],
+    rows: Rows,
+    randoms: Randoms,
+    index: Index,
     actions: NDArray[np.int64],
     costs: NDArray[np.int16],
     damage: int,
@@ -64,12 +92,7 @@ def advance(
 
 @compiled
 def _step(
-    row: NDArray[np.int16],
-    random: NDArray[np.uint32],
-    action: int,
-    costs: NDArray[np.int16],
-    damage: int,
-    daylight: NDArray[np.float64],
+    row: Row, random: Random, action: int, costs: NDArray[np.int16], damage: int, daylight: NDArray[np.float64]
 ) -> bool:
     row[STEP] += 1
     count = row[COUNT]
@@ -84,7 +107,7 @@ def _step(
 
 
 @compiled
-def _balance(row: NDArray[np.int16], random: NDArray[np.uint32], light: float) -> None:
+def _balance(row: Row, random: Random, light: float) -> None:
     counts = np.zeros((CHUNK_SIDE * CHUNK_SIDE, len(OBJECTS)), np.int64)
     for thing in range(row[COUNT]):
         counts[chunk_at(row[AT_X + thing], row[AT_Y + thing]), row[KIND + thing]] += 1
@@ -110,15 +133,7 @@ def _balance(row: NDArray[np.int16], random: NDArray[np.uint32], light: float) -
 
 @compiled
 def _bear(
-    row: NDArray[np.int16],
-    random: NDArray[np.uint32],
-    chunk: int,
-    kind: int,
-    health: int,
-    ground: int,
-    room: int,
-    chance: float,
-    apart: int,
+    row: Row, random: Random, chunk: int, kind: int, health: int, ground: int, room: int, chance: float, apart: int
 ) -> None:
     """Perhaps put a creature on one of the chunk's cells of `ground`, of which there must be `room`, but not nearer to
     the player than `apart`."""
@@ -140,9 +155,7 @@ def _bear(
 
 
 @compiled
-def _thin(
-    row: NDArray[np.int16], random: NDArray[np.uint32], chunk: int, kind: int, n: int, chance: float, apart: int
-) -> None:
+def _thin(row: Row, random: Random, chunk: int, kind: int, n: int, chance: float, apart: int) -> None:
     """Perhaps take one of the `n` creatures of a kind out of a chunk, but not nearer to the player than `apart`."""
     if uniform(random) >= chance:
         return
@@ -153,3 +166,55 @@ def _thin(
             if chosen == 0 and distance(row, x, y) >= apart:
                 remove(row, thing)
             chosen -= 1
+
+
+@compiled
+def look(
+    rows: Rows,
+    index: Index,
+    symbols: NDArray[np.uint8],
+    inventory: NDArray[np.int16],
+    achieved: NDArray[np.int16],
+    ahead: NDArray[np.int16],
+    sleeping: NDArray[np.bool_],
+) -> None:
+    """Write what the players of `rows[index]` see into rows `index` of the other arrays.
+
+    Args:
+        rows: [N, ROW].
+        index: [M].
+        symbols: [N, 9, 7, 3], (material, object, facing) at [column, row] of the view.
+        inventory: [N, 16] by ITEMS.
+        achieved: [N, 22], how often, by ACHIEVEMENTS.
+        ahead: [N, 2], (material, object) of the cell that the player faces.
+        sleeping: [N].
+    """
+    for j in range(len(index)):
+        i = index[j]
+        row = rows[i]
+        for column in range(_COLUMNS):
+            for line in range(_LINES):
+                x, y = row[X] + column - _COLUMNS // 2, row[Y] + line - _LINES // 2
+                thing = object_at(row, x, y)
+                kind = _kind(row, thing)
+                symbols[i, column, line, 0] = material_at(row, x, y)
+                symbols[i, column, line, 1] = kind
+                symbols[i, column, line, 2] = row[FIRST + thing] if kind == ARROW else 0
+        symbols[i, _COLUMNS // 2, _LINES // 2, 2] = row[FACING]
+        x, y = row[X] + DX[row[FACING]], row[Y] + DY[row[FACING]]
+        ahead[i, 0] = material_at(row, x, y)
+        ahead[i, 1] = _kind(row, object_at(row, x, y))
+        for item in range(len(ITEMS)):
+            inventory[i, item] = row[ITEM + item]
+        for achievement in range(len(ACHIEVEMENTS)):
+            achieved[i, achievement] = row[ACHIEVED + achievement]
+        sleeping[i] = row[SLEEPING] != 0
+
+
+@compiled
+def _kind(row: Row, thing: int) -> int:
+    """Of OBJECTS, as it looks."""
+    if thing < 0:
+        return NONE
+    kind: int = row[KIND + thing]
+    return RIPE if kind == PLANT and row[FIRST + thing] > RIPE_AGE else kind

@@ -25,6 +25,7 @@ from envs.native.crafter.layout import (
     MATERIAL,
     OBJECT,
     OBJECTS_MOST,
+    Row,
 )
 
 STILL = len(FACINGS)
@@ -42,21 +43,21 @@ def inside(x: int, y: int) -> bool:
 
 
 @compiled
-def material_at(row: NDArray[np.int16], x: int, y: int) -> int:
+def material_at(row: Row, x: int, y: int) -> int:
     """Material of (x, y), NOTHING beyond the map."""
     material: int = row[MATERIAL + x * AREA + y] if inside(x, y) else NOTHING
     return material
 
 
 @compiled
-def object_at(row: NDArray[np.int16], x: int, y: int) -> int:
+def object_at(row: Row, x: int, y: int) -> int:
     """Which object is at (x, y), -1 where there is none."""
     thing: int = row[OBJECT + x * AREA + y] - 1 if inside(x, y) else -1
     return thing
 
 
 @compiled
-def is_free(row: NDArray[np.int16], x: int, y: int, walkable: int) -> bool:
+def is_free(row: Row, x: int, y: int, walkable: int) -> bool:
     """Is (x, y) of one of the materials `walkable`, and without an object?"""
     return walkable >> material_at(row, x, y) & 1 != 0 and object_at(row, x, y) < 0
 
@@ -68,7 +69,7 @@ def chunk_at(x: int, y: int) -> int:
 
 
 @compiled
-def add(row: NDArray[np.int16], kind: int, x: int, y: int, health: int, first: int) -> bool:
+def add(row: Row, kind: int, x: int, y: int, health: int, first: int) -> bool:
     """Put a new object on the free cell (x, y). False if there are OBJECTS_MOST of them already."""
     thing = row[COUNT]
     if thing == OBJECTS_MOST:
@@ -85,7 +86,7 @@ def add(row: NDArray[np.int16], kind: int, x: int, y: int, health: int, first: i
 
 
 @compiled
-def move(row: NDArray[np.int16], thing: int, direction: int, walkable: int) -> bool:
+def move(row: Row, thing: int, direction: int, walkable: int) -> bool:
     """Move an object one cell if that is free, and say whether it was. What has been removed goes nowhere."""
     old_x, old_y = row[AT_X + thing], row[AT_Y + thing]
     x, y = old_x + DX[direction], old_y + DY[direction]
@@ -103,14 +104,14 @@ def move(row: NDArray[np.int16], thing: int, direction: int, walkable: int) -> b
 
 
 @compiled
-def remove(row: NDArray[np.int16], thing: int) -> None:
+def remove(row: Row, thing: int) -> None:
     """Take an object off the map."""
     row[KIND + thing] = NONE
     row[OBJECT + row[AT_X + thing] * AREA + row[AT_Y + thing]] = 0
 
 
 @compiled
-def tidy(row: NDArray[np.int16]) -> None:
+def tidy(row: Row) -> None:
     """Let the objects move up to the places of those that were removed."""
     count = row[COUNT]
     kept = 0
@@ -128,7 +129,7 @@ def tidy(row: NDArray[np.int16]) -> None:
 
 
 @compiled
-def _know(row: NDArray[np.int16], chunk: int) -> None:
+def _know(row: Row, chunk: int) -> None:
     known = row[CHUNKS]
     for i in range(known):
         if row[CHUNK_NUMBER + i] == chunk:

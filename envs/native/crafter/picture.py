@@ -23,7 +23,7 @@ from PIL import Image
 
 from envs.compiler import compiled
 from envs.crafter.rules import ARROW, ITEMS, MATERIALS, MOST, NOTHING, PLANT, PLAYER, VIEW
-from envs.native.crafter.layout import FACING, FIRST, ITEM, KIND, SLEEPING, STEP, X, Y
+from envs.native.crafter.layout import FACING, FIRST, ITEM, KIND, SLEEPING, STEP, Index, Row, Rows, X, Y
 from envs.native.crafter.objects import material_at, object_at
 from envs.native.crafter.player import RIPE_AGE
 from envs.native.random import uniform
@@ -48,7 +48,7 @@ Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.float64]
 
 
-def draw(rows: NDArray[np.int16], index: NDArray[np.int64], seeds: NDArray[np.int64], out: Bytes) -> None:
+def draw(rows: Rows, index: Index, seeds: NDArray[np.int64], out: Bytes) -> None:
     """Pictures of worlds `rows[index]`, red, green and blue at [row, column].
 
     Args:
@@ -127,8 +127,8 @@ def _over(below: Bytes, texture: Bytes) -> Bytes:
 
 @compiled
 def _draw(
-    rows: NDArray[np.int16],
-    index: NDArray[np.int64],
+    rows: Rows,
+    index: Index,
     seeds: NDArray[np.int64],
     daylights: Numbers,
     tiles: Bytes,
@@ -157,7 +157,7 @@ def _draw(
 
 
 @compiled
-def _look(row: NDArray[np.int16], thing: int) -> int:
+def _look(row: Row, thing: int) -> int:
     """How an object looks; 0 if there is none."""
     if thing < 0:
         return 0

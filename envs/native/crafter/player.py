@@ -54,6 +54,8 @@ from envs.native.crafter.layout import (
     RECOVER,
     SLEEPING,
     THIRST,
+    Random,
+    Row,
     X,
     Y,
 )
@@ -125,7 +127,7 @@ def costs(table_wood: int) -> NDArray[np.int16]:
 
 
 @compiled
-def act(row: NDArray[np.int16], random: NDArray[np.uint32], action: int, costs: NDArray[np.int16], damage: int) -> bool:
+def act(row: Row, random: Random, action: int, costs: NDArray[np.int16], damage: int) -> bool:
     """The player's turn, with one of GAME_ACTIONS. Says whether that changed the game as it was meant to."""
     wish = action
     if row[SLEEPING]:
@@ -140,7 +142,7 @@ def act(row: NDArray[np.int16], random: NDArray[np.uint32], action: int, costs: 
 
 
 @compiled
-def _do(row: NDArray[np.int16], random: NDArray[np.uint32], action: int, costs: NDArray[np.int16], damage: int) -> bool:
+def _do(row: Row, random: Random, action: int, costs: NDArray[np.int16], damage: int) -> bool:
     x, y = row[X] + DX[row[FACING]], row[Y] + DY[row[FACING]]
     if action == NOOP:
         return False
@@ -160,7 +162,7 @@ def _do(row: NDArray[np.int16], random: NDArray[np.uint32], action: int, costs: 
 
 
 @compiled
-def _walk(row: NDArray[np.int16], direction: int) -> bool:
+def _walk(row: Row, direction: int) -> bool:
     row[FACING] = direction
     moved = move(row, 0, direction, WALKABLE | 1 << LAVA)
     row[X], row[Y] = row[AT_X], row[AT_Y]
@@ -170,7 +172,7 @@ def _walk(row: NDArray[np.int16], direction: int) -> bool:
 
 
 @compiled
-def _treat(row: NDArray[np.int16], thing: int, damage: int) -> bool:
+def _treat(row: Row, thing: int, damage: int) -> bool:
     """Do something to an object: hit a creature, eat a plant."""
     kind = row[KIND + thing]
     if kind == PLANT:
@@ -197,7 +199,7 @@ def _treat(row: NDArray[np.int16], thing: int, damage: int) -> bool:
 
 
 @compiled
-def _collect(row: NDArray[np.int16], random: NDArray[np.uint32], x: int, y: int) -> bool:
+def _collect(row: Row, random: Random, x: int, y: int) -> bool:
     material = material_at(row, x, y)
     item, tool = _GIVES[material], _TAKES[material]
     if material == WATER:
@@ -214,7 +216,7 @@ def _collect(row: NDArray[np.int16], random: NDArray[np.uint32], x: int, y: int)
 
 
 @compiled
-def _place(row: NDArray[np.int16], action: int, x: int, y: int, costs: NDArray[np.int16]) -> bool:
+def _place(row: Row, action: int, x: int, y: int, costs: NDArray[np.int16]) -> bool:
     if not is_free(row, x, y, _ONTO[action]) or not _affords(row, costs[action]):
         return False
     if _PUTS[action]:
@@ -227,7 +229,7 @@ def _place(row: NDArray[np.int16], action: int, x: int, y: int, costs: NDArray[n
 
 
 @compiled
-def _make(row: NDArray[np.int16], action: int, costs: NDArray[np.int16]) -> bool:
+def _make(row: Row, action: int, costs: NDArray[np.int16]) -> bool:
     iron = action in _IRON_TOOLS
     if not _near(row, TABLE) or (iron and not _near(row, FURNACE)) or not _affords(row, costs[action]):
         return False
@@ -238,7 +240,7 @@ def _make(row: NDArray[np.int16], action: int, costs: NDArray[np.int16]) -> bool
 
 
 @compiled
-def _near(row: NDArray[np.int16], material: int) -> bool:
+def _near(row: Row, material: int) -> bool:
     """Is there any of it among the nine cells around the player? In the first column and row of the map the simulator
     looks at none: its slices begin at -1 there."""
     if row[X] == 0 or row[Y] == 0:
@@ -251,12 +253,12 @@ def _near(row: NDArray[np.int16], material: int) -> bool:
 
 
 @compiled
-def _affords(row: NDArray[np.int16], cost: NDArray[np.int16]) -> bool:
+def _affords(row: Row, cost: NDArray[np.int16]) -> bool:
     return bool(np.all(row[ITEM : ITEM + len(ITEMS)] >= cost))
 
 
 @compiled
-def _live(row: NDArray[np.int16]) -> None:
+def _live(row: Row) -> None:
     """Hunger, thirst, fatigue, and what they do to the health. Hunger, thirst and recovery are counted in halves."""
     asleep = row[SLEEPING]
     row[HUNGER] += 1 if asleep else 2

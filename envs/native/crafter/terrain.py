@@ -39,7 +39,7 @@ from envs.crafter.rules import (
     world_seed,
 )
 from envs.native.crafter.creatures import COW_HEALTH, SKELETON_HEALTH, ZOMBIE_HEALTH
-from envs.native.crafter.layout import FACING, ITEM, LAST_HEALTH, MATERIAL, X, Y
+from envs.native.crafter.layout import FACING, ITEM, LAST_HEALTH, MATERIAL, Index, Random, Randoms, Row, Rows, X, Y
 from envs.native.crafter.objects import WALKABLE, add
 from envs.native.crafter.twister import below, sow, uniform
 
@@ -51,9 +51,7 @@ Words = NDArray[np.int64]  # opensimplex's permutations
 Numbers = NDArray[np.float64]  # [64, 64]
 
 
-def generate(
-    rows: NDArray[np.int16], randoms: NDArray[np.uint32], index: NDArray[np.int64], seeds: NDArray[np.int64]
-) -> None:
+def generate(rows: Rows, randoms: Randoms, index: Index, seeds: NDArray[np.int64]) -> None:
     """New worlds in `rows[index]` and `randoms[index]`: the first episodes of simulators seeded with `seeds`, [M]."""
     for i, seed in zip(index.tolist(), seeds.tolist(), strict=True):
         noise = _init(_begin(rows[i], randoms[i], world_seed(seed)))
@@ -72,7 +70,7 @@ def _distances() -> Numbers:
 
 
 @compiled
-def _begin(row: NDArray[np.int16], random: NDArray[np.uint32], seed: int) -> int:
+def _begin(row: Row, random: Random, seed: int) -> int:
     """An empty world with a player in its middle. Returns the seed of its noise."""
     row[:] = 0
     row[X] = row[Y] = _MIDDLE
@@ -102,8 +100,8 @@ def _noise(x: float, y: float, z: int, size: int, grid: Words, gradients: Words)
 
 @compiled
 def _settle(
-    row: NDArray[np.int16],
-    random: NDArray[np.uint32],
+    row: Row,
+    random: Random,
     distances: Numbers,
     start: Numbers,
     water: Numbers,
@@ -132,14 +130,7 @@ def _settle(
 
 @compiled
 def _material(
-    random: NDArray[np.uint32],
-    x: int,
-    y: int,
-    start: float,
-    water: float,
-    mountain: float,
-    grid: Words,
-    gradients: Words,
+    random: Random, x: int, y: int, start: float, water: float, mountain: float, grid: Words, gradients: Words
 ) -> int:
     """Material of (x, y), or _TUNNEL."""
     if start > 0.5:

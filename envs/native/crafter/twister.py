@@ -7,10 +7,9 @@ word by word.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from envs.compiler import compiled
-from envs.native.crafter.layout import RANDOM
+from envs.native.crafter.layout import RANDOM, Random
 
 _WORDS = RANDOM - 1
 _USED = _WORDS
@@ -19,7 +18,7 @@ _HIGH, _LOW, _ALL, _MATRIX = 0x80000000, 0x7FFFFFFF, 0xFFFFFFFF, 0x9908B0DF
 
 
 @compiled
-def sow(random: NDArray[np.uint32], seed: int) -> None:
+def sow(random: Random, seed: int) -> None:
     """Make `random` the state of `RandomState(seed)`; seed of [0, 2**32)."""
     for i in range(_WORDS):
         random[i] = seed
@@ -28,7 +27,7 @@ def sow(random: NDArray[np.uint32], seed: int) -> None:
 
 
 @compiled
-def uniform(random: NDArray[np.uint32]) -> float:
+def uniform(random: Random) -> float:
     """`RandomState.uniform()`: a number of [0, 1), 53 bits of it."""
     high = _word(random) >> 5
     low = _word(random) >> 6
@@ -36,7 +35,7 @@ def uniform(random: NDArray[np.uint32]) -> float:
 
 
 @compiled
-def below(random: NDArray[np.uint32], n: int) -> int:
+def below(random: Random, n: int) -> int:
     """`RandomState.randint(0, n)`: a number of [0, n), n of [1, 2**32). For n = 1 nothing is drawn."""
     most = n - 1
     if most == 0:
@@ -51,7 +50,7 @@ def below(random: NDArray[np.uint32], n: int) -> int:
 
 
 @compiled
-def _word(random: NDArray[np.uint32]) -> int:
+def _word(random: Random) -> int:
     if random[_USED] >= _WORDS:
         _twist(random)
     word: int = np.int64(random[random[_USED]])  # type: ignore[assignment]
@@ -63,7 +62,7 @@ def _word(random: NDArray[np.uint32]) -> int:
 
 
 @compiled
-def _twist(random: NDArray[np.uint32]) -> None:
+def _twist(random: Random) -> None:
     for i in range(_WORDS):
         both = (random[i] & _HIGH) | (random[(i + 1) % _WORDS] & _LOW)
         random[i] = random[(i + _APART) % _WORDS] ^ both >> 1 ^ (both & 1) * _MATRIX

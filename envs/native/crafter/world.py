@@ -12,14 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.api import EnvSpec
-from envs.crafter.rules import Rules
 from envs.crafter.world import Crafter
 from envs.native.crafter import life
-from envs.native.crafter.layout import RANDOM, ROW
+from envs.native.crafter.layout import RANDOM, ROW, Index
 from envs.native.crafter.picture import daylight, draw
 from envs.native.crafter.player import costs
-from envs.native.crafter.sight import look
 from envs.native.crafter.terrain import generate
 
 
@@ -34,31 +31,29 @@ class NativeCrafter(Crafter):
         ValueError: the rules have episodes longer than a row can count.
     """
 
-    def __init__(
-        self, env_spec: EnvSpec, num_envs: int, seed: int = 0, first_index: int = 0, *, rules: Rules, **rest: Any
-    ) -> None:
-        if rules.length >= len(daylight()):
-            most = len(daylight()) - 1
-            raise ValueError(f"the compiled engine counts up to {most} steps an episode, not length={rules.length}")
-        super().__init__(env_spec, num_envs, seed, first_index, rules=rules, **rest)
-        self.rows = np.zeros((num_envs, ROW), np.int16)
-        self.randoms = np.zeros((num_envs, RANDOM), np.uint32)
-        self._costs = costs(rules.table_wood)
+    def __init__(self, *args: Any, **rest: Any) -> None:
+        super().__init__(*args, **rest)
+        length, most = self.rules.length, len(daylight()) - 1
+        if length > most:
+            raise ValueError(f"the compiled engine counts up to {most} steps an episode, not length={length}")
+        self.rows = np.zeros((self.num_envs, ROW), np.int16)
+        self.randoms = np.zeros((self.num_envs, RANDOM), np.uint32)
+        self._costs = costs(self.rules.table_wood)
 
-    def _generate(self, index: NDArray[np.intp], seeds: NDArray[np.int64]) -> None:
+    def _generate(self, index: Index, seeds: NDArray[np.int64]) -> None:
         generate(self.rows, self.randoms, index, seeds)
         self.effect[index] = False
         self._look(index)
 
-    def _act(self, index: NDArray[np.intp], actions: NDArray[np.int64]) -> None:
+    def _act(self, index: Index, actions: NDArray[np.int64]) -> None:
         damage = self.rules.damage
         life.advance(self.rows, self.randoms, index, actions, self._costs, damage, daylight(), self.effect)
         self._look(index)
 
-    def _look(self, index: NDArray[np.intp]) -> None:
-        look(self.rows, index, self.symbols, self.inventory, self.achieved, self.ahead, self.sleeping)
+    def _look(self, index: Index) -> None:
+        life.look(self.rows, index, self.symbols, self.inventory, self.achieved, self.ahead, self.sleeping)
 
-    def _pictures(self, index: NDArray[np.intp], side: int) -> NDArray[np.uint8]:
+    def _pictures(self, index: Index, side: int) -> NDArray[np.uint8]:
         out = np.empty((len(index), side, side, 3), np.uint8)
         draw(self.rows, index, self._seed[index], out)
         return out

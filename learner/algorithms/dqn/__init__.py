@@ -8,10 +8,6 @@ distributional: Bellemare et al. 2017. As many rows are replayed as `samples_per
 actors and learner are. The target is a whole policy, encoder included, and stands still between two copies.
 
 Every random choice is a function of (seed, number of the gradient step, rank), so counters are all the random state.
-
-config    DQNConfig, the keys `learner.dqn.*`, and what they must be
-update    DQN, one rank
-distinct  what is drawn more than once is judged once
 """
 
 from learner.algorithms.dqn.config import DQNConfig

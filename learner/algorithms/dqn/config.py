@@ -6,7 +6,7 @@ from typing import Literal
 
 from envs.api import EnvSpec
 from envs.config import Part
-from learner.config import Configuration
+from learner.config import Configuration, assert_suits
 from learner.optim.precision import halves
 
 
@@ -57,18 +57,9 @@ def check_dqn(config: Configuration, spec: EnvSpec) -> None:
     Raises:
         ValueError: one of these is missing, or keys of `learner.dqn` contradict each other.
     """
-    if not spec.discrete:
-        raise ValueError(
-            f"method dqn needs a discrete action space, but {spec.id} takes vectors of {spec.action_shape}"
-        )
+    assert_suits("dqn", config, spec, head="dueling", memory="none")
     policy, learner, actors = config.policy, config.learner, config.actors
     dqn = learner.part(DQNConfig)
-    for key, found, needed in (
-        ("policy.head", policy.head, "dueling"),
-        ("policy.memory", policy.memory, "none"),
-    ):
-        if found != needed:
-            raise ValueError(f"method dqn needs {key}={needed}, got {found}")
     halves(learner.autocast)
     if policy.atoms > 1 and policy.v_min >= policy.v_max:
         raise ValueError(f"policy.v_min must be less than policy.v_max, got {policy.v_min} and {policy.v_max}")

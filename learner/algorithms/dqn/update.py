@@ -19,24 +19,21 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from envs.api import Chunk, EnvSpec
-from learner.algorithms import Algorithm, AlgorithmSetup
+from learner.algorithms import Algorithm, AlgorithmSetup, LearnerSetup
 from learner.algorithms.dqn.config import DQNConfig, check_dqn
 from learner.algorithms.dqn.distinct import Remembered, distinct, texts_of
 from learner.batch import weigh
 from learner.checkpoint import Arrays, Checkpoint, part_of
-from learner.config import Configuration, LearnerConfig, own
+from learner.config import Configuration, own
 from learner.curiosity.steps import COLUMN
-from learner.intrinsic import Intrinsic
 from learner.models.config import visible
 from learner.models.policy import Policy
 from learner.models.q import project
-from learner.optim.adam import Adam
-from learner.optim.descent import descend, side_by_side
+from learner.optim.adam import Adam, descend, side_by_side
 from learner.optim.precision import arithmetic, halves
 from learner.potentials import COLUMN as SHAPING
-from learner.setup import LearnerSetup
 from learner.store.columns import ReplayError
-from learner.store.replay import Replay, Rewards, Sample, Walk
+from learner.store.replay import Replay, Sample, Walk
 
 REPORT = ("losses/q", "losses/td_error", "policy/q_mean", "losses/gradient_norm", "losses/skipped")
 
@@ -53,25 +50,6 @@ class Counts:
     decay_from: int = -1  # `seen` when epsilon began to fall, -1 before
     inserted: int = 0  # env steps of this rank
     reward: float = 0.0  # summed over the steps of this rank, columns by their weights
-
-
-class Worth:
-    """What steps are worth: the weighted sum of their reward columns, scaled and clipped, then what is not clipped.
-
-    That is shaping, which would change optimal policies otherwise, and the intrinsic reward: it is made of the
-    observations each time they are drawn, and is normalised already.
-    """
-
-    def __init__(self, config: LearnerConfig, clip: float | None, replay: Replay, intrinsic: Intrinsic) -> None:
-        self.weights, self.scale = config.reward_weights, np.float32(config.reward_scale)
-        self.clip = np.float32(math.inf if clip is None else clip)
-        self.replay, self.intrinsic = replay, intrinsic
-
-    def __call__(self, walk: Walk) -> NDArray[np.float32]:
-        columns = {name: column for name, column in walk.rewards.items() if name != COLUMN}
-        whole = {name: columns.pop(name) for name in (SHAPING,) if name in columns}
-        worth: NDArray[np.float32] = np.clip(weigh(columns, self.weights) * self.scale, -self.clip, self.clip)
-        return worth + weigh(whole | self.intrinsic.pay_walk(walk, self.replay), self.weights) * self.scale
 
 
 class DQN(Algorithm):
@@ -112,11 +90,8 @@ class DQN(Algorithm):
         ranks, kept = setup.learner.n, sum(stem.startswith("rank-") for stem in found.arrays)
         if ranks != kept:
             raise ReplayError(f"{found.path} holds replays of learner.n={kept}: resume with that, not with {ranks}")
-        fields, dqn, actions = (
-            visible(setup.policy, setup.spec).fields,
-            own(setup.options, DQNConfig),
-            len(setup.spec.action_names),
-        )
+        fields, actions = visible(setup.policy, setup.spec).fields, len(setup.spec.action_names)
+        dqn = own(setup.options, DQNConfig)
         for rank in range(ranks):
             folder = _folder(setup.rank_folder(rank), dqn)
             replay = Replay(fields, actions, setup.env_index(rank), dqn.capacity, dqn.n_step, folder=folder)
@@ -126,17 +101,14 @@ class DQN(Algorithm):
         policy, group, config, dqn = setup.policy, setup.group, setup.config, own(setup.options, DQNConfig)
         assert isinstance(policy, Policy), "the configuration was checked: DQN needs action values"
         assert policy.q is not None, "the configuration was checked: policy.head is dueling"
-        self.config, self.dqn, self.policy, self.q, self.group, self.seed = (
-            config, dqn, policy, policy.q, group, setup.seed,
-        )  # fmt: skip
-        self.intrinsic = setup.intrinsic
+        self.config, self.dqn, self.policy, self.q = config, dqn, policy, policy.q
+        self.group, self.seed, self.intrinsic = group, setup.seed, setup.intrinsic
         self.half = halves(config.autocast)
         self.size = max(1, config.minibatch // group.size)
         alpha, folder = dqn.alpha if dqn.prioritised else 0.0, _folder(setup.folder, dqn)
         self.replay = Replay(
             policy.fields, self.q.actions, setup.env_index, dqn.capacity, dqn.n_step, policy.stack, alpha, folder
         )
-        self.rewards: Rewards = Worth(config, dqn.reward_clip, self.replay, self.intrinsic)
         self.owned = [p for layer in learning_layers(policy, dqn.fit) for p in layer.parameters()]
         parameters, _ = side_by_side(self.owned)
         self.adam = Adam(parameters)
@@ -176,20 +148,17 @@ class DQN(Algorithm):
         rate = self.config.step_size(env_steps)
         report = self._steps(due, rate, env_steps) if due > 0 else {}
         self._set_epsilon()
-        return (
-            report
-            | self.intrinsic.report()
-            | {
-                "dropped": self.replay.ignored - ignored,
-                "learned": counts.inserted - own,
-                "losses/learning_rate": rate,
-                "policy/epsilon": float(self.q.epsilon),
-                "replay/rows": self.replay.rows,
-                "replay/lost": self.replay.lost,
-                "replay/updates": counts.updates,
-                "replay/ratio": counts.updates * self.config.minibatch / max(counts.fed, 1),
-            }
-        )
+        report |= self.intrinsic.report()
+        return report | {
+            "dropped": self.replay.ignored - ignored,
+            "learned": counts.inserted - own,
+            "losses/learning_rate": rate,
+            "policy/epsilon": float(self.q.epsilon),
+            "replay/rows": self.replay.rows,
+            "replay/lost": self.replay.lost,
+            "replay/updates": counts.updates,
+            "replay/ratio": counts.updates * self.config.minibatch / max(counts.fed, 1),
+        }
 
     def begin(self) -> None:
         """The policy was given other weights: go on from these, with the layers drawn anew that shall be."""
@@ -215,11 +184,6 @@ class DQN(Algorithm):
         return counts | replay | self.intrinsic.rank_state()
 
     def restore(self, state: dict[str, Arrays], own: Arrays) -> None:
-        """Continue from both; the policy has its weights already.
-
-        Raises:
-            ValueError: they are of another policy, or of other ranks.
-        """
         if not own:
             raise ValueError("the checkpoint holds no replay of this rank: learner.n cannot change within a run of dqn")
         self.adam.restore(state["optimiser"])
@@ -267,6 +231,19 @@ class DQN(Algorithm):
         if self.counts.updates % self.dqn.target_every == 0:
             self._copy()
         return np.array([mean.item(), error.abs().mean().item(), value.mean().item(), norm, not usable])
+
+    def rewards(self, walk: Walk) -> NDArray[np.float32]:
+        """What steps [B, n] are worth: the weighted sum of columns, scaled and clipped, then what is not clipped.
+
+        That is shaping, which would change optimal policies otherwise, and the intrinsic reward: it is made of the
+        observations each time they are drawn, and is normalised already.
+        """
+        weights, scale = self.config.reward_weights, np.float32(self.config.reward_scale)
+        clip = np.float32(math.inf if self.dqn.reward_clip is None else self.dqn.reward_clip)
+        columns = {name: column for name, column in walk.rewards.items() if name != COLUMN}
+        whole = {name: columns.pop(name) for name in (SHAPING,) if name in columns}
+        worth: NDArray[np.float32] = np.clip(weigh(columns, weights) * scale, -clip, clip)
+        return worth + weigh(whole | self.intrinsic.pay_walk(walk, self.replay), weights) * scale
 
     def loss(self, sample: Sample) -> tuple[Tensor, Tensor, Tensor]:
         """Of each of B rows: the loss, with its gradient; the error of its value, and that value, each without."""

@@ -9,14 +9,6 @@ On stale chunks the loss is the decoupled one (Hilton et al. 2021): the ratio is
 update, and each step is weighted by the clipped ratio of that policy to the one that acted.
 
 Every random choice is a function of (seed, version, rank), so counters are all the random state there is to save.
-
-config         PPOConfig, the keys `learner.ppo.*`, and what they must be
-update         PPO, one rank
-outputs        what a policy says of a batch
-advantages     V-trace and GAE in one recursion
-losses         the loss and its gradient
-value_scale    the units of values
-origin         the policy that training began with, to stay near it
 """
 
 from learner.algorithms.ppo.config import PPOConfig

@@ -41,7 +41,6 @@ def vtrace(
     rho: Array,
     discount: float,
     gae_lambda: float,
-    rho_bar: float = 1.0,
 ) -> tuple[Array, Array]:
     """Advantages and value targets, each [T, N].
 
@@ -53,11 +52,11 @@ def vtrace(
         rho: [T, N] probability of the action under the current policy over that under the behaviour policy.
         discount: gamma.
         gae_lambda: lambda; scales the trace.
-        rho_bar: ratios are clipped here from above, in the correction and in the trace.
 
+    Ratios are clipped to 1 from above, in the correction and in the trace.
     With rho = 1 everywhere the advantage is GAE and the target is advantage + value.
     """
-    clipped: Array = np.minimum(rho, np.float32(rho_bar))
+    clipped: Array = np.minimum(rho, np.float32(1))
     goes_on = np.where(done, np.float32(0), np.float32(discount * gae_lambda))
     advantage = reward + np.float32(discount) * following - value  # one-step errors, for now
     _accumulate(advantage, goes_on, clipped)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from envs.api import EnvSpec
 from envs.config import Part
-from learner.config import Configuration
+from learner.config import Configuration, assert_suits
 from learner.optim.precision import halves
 from learner.parts import GuideConfig
 
@@ -38,7 +38,7 @@ class PPOConfig(Part):
     """Weight of KL(policy || the policy that training began with): how dear it is to become another one."""
     critic_warmup: int = 0
     """Env steps from the start in which values alone are learned and the policy is held where it is, for policies that
-    can do something before they are trained (`origin`)."""
+    can do something before they are trained (`update`)."""
     normalise_value: bool = False
     """Learn values in units of their own mean and deviation (`value_scale`)."""
 
@@ -49,19 +49,10 @@ def check_ppo(config: Configuration, spec: EnvSpec) -> None:
     Raises:
         ValueError: one of these is missing, or keys contradict each other.
     """
-    policy = config.policy
-    if not spec.discrete:
-        raise ValueError(
-            f"method ppo needs a discrete action space, but {spec.id} takes vectors of {spec.action_shape}"
-        )
-    for key, found, needed in (
-        ("policy.head", policy.head, "actor_critic"),
-        ("policy.stack", policy.stack, 1),
-    ):
-        if found != needed:
-            raise ValueError(f"method ppo needs {key}={needed}, got {found}")
+    assert_suits("ppo", config, spec, head="actor_critic", stack=1)
     if config.method.part(GuideConfig).policy:
         raise ValueError("method.guide acts where epsilon says so, which PPO does not have: use learner.algorithm=dqn")
+    policy = config.policy
     spelt = policy.network == "language_model" and policy.lm.head == "scores"
     if config.learner.part(PPOConfig).ratio == "token" and not spelt:
         raise ValueError(

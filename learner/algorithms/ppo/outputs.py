@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from learner.batch import Batch, arrays, flattened
+from learner.batch import Batch, arrays
 from learner.models.language.llm_policy import LanguagePolicy
 from learner.models.policy import Policy
 from learner.optim.precision import arithmetic
@@ -38,7 +38,8 @@ class Outputs:
         """Of a whole batch: logits [T * N, A], values [T+1, N], final values [D]."""
         final_value = torch.zeros(0)
         if isinstance(self.policy, LanguagePolicy):
-            flat, value = self.policy.decide(flattened(batch.obs), batch.texts)
+            seen = {name: column.flatten(0, 1) for name, column in batch.obs.items()}
+            flat, value = self.policy.decide(arrays(seen), batch.texts)
             if len(batch.final_index):
                 final_value = self.policy.decide(arrays(batch.final_obs), batch.texts)[1]
             return flat[: batch.action.size].numpy(), value.view(len(batch.value), -1).numpy(), final_value.numpy()

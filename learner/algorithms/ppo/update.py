@@ -8,28 +8,27 @@ passes a step.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from envs.api import Chunk, EnvSpec
 from learner.algorithms import Algorithm, AlgorithmSetup
 from learner.algorithms.ppo import losses
 from learner.algorithms.ppo.advantages import next_values, vtrace
 from learner.algorithms.ppo.config import PPOConfig, check_ppo
-from learner.algorithms.ppo.origin import Origin
 from learner.algorithms.ppo.outputs import Outputs, numbers
 from learner.algorithms.ppo.value_scale import ValueScale
 from learner.batch import Batch, arrays, collate
 from learner.checkpoint import Arrays
 from learner.config import Configuration, own
 from learner.models.language.llm_policy import LanguagePolicy
-from learner.optim.adam import Adam
-from learner.optim.descent import descend, side_by_side
+from learner.models.weights import Weighted, get_weights, set_weights
+from learner.optim.adam import Adam, descend, side_by_side
 from learner.optim.precision import halves
 
 REPORT = (*losses.REPORT, "reference_kl", "gradient_norm", "skipped")
@@ -43,6 +42,34 @@ class Terms(NamedTuple):
     loss: losses.Loss
     pull: float  # weight of KL(policy || origin)
     advantage: float  # what advantages are multiplied by
+
+
+class Origin:
+    """The policy that training began with, for those that were something before: what they shall stay close to.
+
+    Two uses. `reference_kl` makes it dear, all along, to become another policy. `critic_warmup` holds the policy where
+    it is while its values are learned: a critic that knows nothing makes advantages of noise, and noise undoes within
+    some thousand steps what a policy had been given. The body that policy and values share is free to learn meanwhile:
+    values that a frozen body was asked for explained a tenth of what they then did.
+    """
+
+    def __init__(self, policy: Weighted) -> None:
+        self._policy = policy
+        self.begin()
+
+    def begin(self) -> None:
+        """The policy was given the weights that it begins with."""
+        self.weights = get_weights(self._policy)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Within, the policy is what it began as."""
+        own = get_weights(self._policy)
+        try:
+            set_weights(self._policy, self.weights)
+            yield
+        finally:
+            set_weights(self._policy, own)
 
 
 class PPO(Algorithm):
@@ -91,7 +118,6 @@ class PPO(Algorithm):
         return report
 
     def begin(self) -> None:
-        """The policy was given the weights that it begins with."""
         if self.origin:
             self.origin.begin()
 
@@ -101,20 +127,18 @@ class PPO(Algorithm):
         if self.scale:
             state["value_scale"] = self.scale.state()
         if self.origin:
-            state["reference"] = self.origin.state()
+            state["reference"] = self.origin.weights
         return state
 
     def rank_state(self) -> Arrays:
-        """A rank keeps nothing to itself but what its intrinsic reward does."""
         return self.intrinsic.rank_state()
 
     def restore(self, state: dict[str, Arrays], own: Arrays) -> None:
-        """Continue with all as it was."""
         self.adam.restore(state["optimiser"])
         if self.scale:
             self.scale.restore(state["value_scale"])
         if self.origin:
-            self.origin.restore(state["reference"])
+            self.origin.weights = state["reference"]
         self.intrinsic.restore(state, own)
 
     def update(self, batch: Batch, version: int, env_steps: int) -> dict[str, float]:
@@ -138,6 +162,11 @@ class PPO(Algorithm):
         if self.scale:
             self.scale.follow(target, self.group)
             told, wanted = self.scale.normalise(told), self.scale.normalise(wanted)
+        reference = None
+        if terms.pull:
+            assert self.origin
+            with self.origin.in_place():
+                reference = self.outputs.whole(batch)[0]
         steps = losses.Steps(
             action=batch.action.ravel(),
             log_prob=old_log_prob.ravel(),
@@ -145,7 +174,7 @@ class PPO(Algorithm):
             weight=np.minimum(rho, np.float32(1)).ravel(),
             value=told.ravel(),
             target=wanted.ravel(),
-            reference=self._by_origin(batch) if terms.pull else None,
+            reference=reference,
             tokens=self.outputs.tokens(batch) if ppo.ratio == "token" else None,
         )
         reports: list[NDArray[np.float64]] = []
@@ -183,12 +212,6 @@ class PPO(Algorithm):
             return Terms(losses.Loss(ppo.clip, None, ppo.value_coefficient, 0.0), max(HOLD, ppo.reference_kl), 0)
         weights = ppo.value_coefficient, ppo.entropy_coefficient
         return Terms(losses.Loss(ppo.clip, ppo.value_clip, *weights), ppo.reference_kl, 1)
-
-    def _by_origin(self, batch: Batch) -> NDArray[np.float32]:
-        """Logits [T * N, A] by the weights that training began with."""
-        assert self.origin
-        with self.origin.in_place():
-            return self.outputs.whole(batch)[0]
 
     def _minibatches(self, batch: Batch, version: int, epoch: int) -> Iterator[NDArray[np.int64]]:
         """Of each minibatch, the flat indices t * N + n; with memory, of whole env columns so that time is in order.
@@ -233,11 +256,8 @@ class PPO(Algorithm):
                 pulled, divergence = losses.pull(numbers(logits), some.reference, terms.pull)
                 d_logits, apart = d_logits + pulled, apart + share * divergence
             gradients = [each * np.float32(share) if share < 1 else each for each in (d_logits, d_value, *gradients)]
-            torch.autograd.backward(outputs, [_like(g, o) for g, o in zip(gradients, outputs, strict=True)])
+            slopes = [torch.from_numpy(g).to(o.device, o.dtype) for g, o in zip(gradients, outputs, strict=True)]
+            torch.autograd.backward(outputs, slopes)
             report += found * share
         norm, usable = descend(self.adam, [self.gradient], self.group, self.config.gradient_clip, rate)
         return np.array([*report, apart, norm, not usable])
-
-
-def _like(x: NDArray[np.float32], other: Tensor) -> Tensor:
-    return torch.from_numpy(x).to(other.device, other.dtype)

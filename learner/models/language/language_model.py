@@ -58,19 +58,16 @@ def load(lm: Any, seed: int) -> tuple[Any, Any]:
 
 
 def prepare(model: Any, lm: Any) -> None:
-    """Choose what is trained. Raises as `adapt`."""
-    if lm.tune != "all":
-        model.requires_grad_(False)
-    if lm.tune == "lora":
-        adapt(model, lm)
-
-
-def adapt(model: Any, lm: Any) -> None:
-    """Put low-rank adapters into the model's layers, to be trained in float32.
+    """Choose what is trained: all, nothing, or low-rank adapters in float32, which are put into the model's layers.
 
     Raises:
         UsageError: peft is not installed, or the model has no such layers.
     """
+    if lm.tune == "all":
+        return
+    model.requires_grad_(False)
+    if lm.tune == "none":
+        return
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError:

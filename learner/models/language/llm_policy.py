@@ -16,7 +16,6 @@ and backward (`llm_service/scoring`); what is computed at a time is a micro-batc
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -25,12 +24,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from envs.api import EnvSpec
-from learner.history import CANDIDATES
-from learner.models.config import LanguageModelConfig, PolicyConfig
+from learner.models.config import CANDIDATES, LanguageModelConfig, PolicyConfig
 from learner.models.language.language_model import inspect, load, skeleton
-from learner.models.language.prompt import check_prompt
+from learner.models.language.prompt import State, check_prompt
 from learner.models.language.prompter import Asked, Prompter, Rows, Texts, check_names
 from learner.models.policy import Policy
+from learner.optim.precision import arithmetic
 from llm_service.errors import ContextTooLong, UsageError
 from llm_service.scoring.scorer import Question, Scorer, Scores
 from llm_service.scoring.trie import Tokens
@@ -40,13 +39,7 @@ FORBIDDEN = np.float32(-1e30)
 
 
 class Parts(nn.Module):
-    """A language model and its heads: what a policy's weights are of.
-
-    Args:
-        model: as loaded, or without numbers.
-        lm: the policy's part.
-        actions: A.
-    """
+    """A language model, as loaded or without numbers, and its heads: what a policy of A actions has weights of."""
 
     def __init__(self, model: Any, lm: LanguageModelConfig, actions: int) -> None:
         super().__init__()
@@ -74,21 +67,12 @@ def parts_without_numbers(config: PolicyConfig, spec: EnvSpec) -> Parts:
 
 
 class LanguagePolicy(Parts):
-    """Acts and judges in a space of A actions that have names. A state is the texts of its observation.
-
-    Attributes:
-        prompter: asks the model about states.
-        fields: observation fields that a prompt is made of.
-    """
+    """Acts and judges in a space of A actions that have names. A state is the texts of its observation."""
 
     memory = frames = q = text = None
 
     def __init__(self, config: PolicyConfig, spec: EnvSpec, seed: int) -> None:
-        """
-        Args:
-            config: the policy's part, with `prompt` and `lm`.
-            spec: what the policy sees of the world, as `remembered` says.
-            seed: of the weights that are not loaded.
+        """`spec` is what the policy sees, as `remembered` says; `seed` is that of the weights that are not loaded.
 
         Raises:
             ValueError, UsageError: the model, its adapters or the actions do not fit; one sentence.
@@ -187,7 +171,9 @@ class LanguagePolicy(Parts):
         batches = self.scorer.micro_batches(questions, "tokens" if self.lm.normalise == "tokens" else "none")
         while True:
             try:
-                with self._precision():  # around each batch alone: what its receiver does is not ours
+                with arithmetic(
+                    self.lm.precision == "bfloat16", self.device.type
+                ):  # around each batch alone: what its receiver does is not ours
                     batch = next(batches, None)
             except ContextTooLong as error:
                 raise UsageError(
@@ -209,19 +195,12 @@ class LanguagePolicy(Parts):
         at = [place for _, _, places in asked for place in places]
         return logits.index_put((torch.tensor(rows), torch.tensor(at)), torch.cat(list(scores)) / self.lm.temperature)
 
-    def _precision(self) -> AbstractContextManager[Any]:
-        if self.lm.precision == "bfloat16":
-            return torch.autocast(self.device.type, torch.bfloat16)
-        return nullcontext()
-
 
 AnyPolicy = Policy | LanguagePolicy
 
 
 def check_language_policy(config: PolicyConfig, spec: EnvSpec) -> None:
     """Can a language model act in this world, whichever it is?
-
-    config: the policy's part.
 
     Raises:
         ValueError: no; one sentence.
@@ -243,7 +222,7 @@ def check_model(config: PolicyConfig, spec: EnvSpec) -> None:
     """
     prompter = Prompter(config, spec, inspect(config.lm))
     names = prompter.tokens_of(spec.action_names)
-    least, context = len(prompter.prompt.tokens("", ())) + max(map(len, names)), config.lm.context
+    least, context = len(prompter.prompt.tokens(State("", ()))) + max(map(len, names)), config.lm.context
     if context and least > context:
         raise UsageError(
             f"policy.prompt: the names of the actions alone need {least} tokens, policy.lm.context={context}"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from envs.text import TextTable
-from learner.history import FIELD as HISTORY
+from learner.models.config import HISTORY
 
 if TYPE_CHECKING:  # a report wants the texts alone, and no PyTorch
     from learner.models.language.llm_policy import LanguagePolicy

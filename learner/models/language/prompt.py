@@ -22,7 +22,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from typing import Literal, NamedTuple
 
@@ -55,6 +55,15 @@ class PromptConfig(Part):
     """Training: share of states whose prompts have other names for actions, things and colours."""
     reword: str = "none"
     """Evaluation: a published test of other words; `learner/models/language/rewording.py` has their names."""
+
+
+class State(NamedTuple):
+    """What is told of a state."""
+
+    goal: str  # what is to be done; "" if nothing says so
+    seen: Sequence[str]  # F texts, of the fields `PromptConfig.observation`
+    earlier: Sequence[str] = ()  # of each earlier observation F texts and the action, oldest first; "" if there is none
+    actions: Sequence[str] | None = None  # names of its actions; None: all
 
 
 class Wording(NamedTuple):
@@ -117,65 +126,40 @@ class Prompt:
 
     def __init__(self, config: PromptConfig, names: Sequence[str], boundary: Boundary) -> None:
         self.config, self.names, self.varied = config, tuple(names), True
-        self._boundary = boundary
         self._rewordings = (rewording(config.reword), *TRAINING)
         self._begin, self._end, self._blank = _habits(boundary)
-        self._piece = lru_cache(REMEMBERED)(self._tokenised)
+        self._piece = lru_cache(REMEMBERED)(partial(boundary.prompt, special=False))
         self._known = lru_cache(REMEMBERED)(self._told)
         self._listed = lru_cache(1024)(self._names)
 
-    def tokens(
-        self,
-        goal: str,
-        seen: Sequence[str],
-        earlier: Sequence[str] = (),
-        actions: Sequence[str] | None = None,
-        variant: int = 0,
-    ) -> Tokens:
-        """Token ids of a state's prompt, with the model's special tokens.
-
-        Args:
-            goal: what is to be done; "" if nothing says so.
-            seen: F texts, of the fields `config.observation`.
-            earlier: the field `history`: for each earlier observation its F texts and the action taken, oldest first;
-                "" where there is none.
-            actions: names of this state's actions; None: all.
-            variant: in [0, variants).
-        """
-        first, *others = self._pieces(goal, seen, earlier, actions, variant)
+    def tokens(self, state: State, variant: int = 0) -> Tokens:
+        """Token ids of a state's prompt, with the model's special tokens."""
+        first, *others = self._pieces(state, variant)
         inside = [self._piece(self._blank + piece) for piece in others]
         return tuple(chain(self._begin, self._piece(first), *inside, self._end))
 
-    def text(
-        self,
-        goal: str,
-        seen: Sequence[str],
-        earlier: Sequence[str] = (),
-        actions: Sequence[str] | None = None,
-        variant: int = 0,
-    ) -> str:
+    def text(self, state: State, variant: int = 0) -> str:
         """The same for people."""
-        return " ".join(self._pieces(goal, seen, earlier, actions, variant))
+        return " ".join(self._pieces(state, variant))
 
     def candidates(self, actions: Sequence[str] | None = None, variant: int = 0) -> tuple[str, ...]:
         """What could follow the prompt: the names of the actions, in their order, as the prompt lists them."""
         return self._listed(self.names if actions is None else tuple(actions), variant // _KINDS)
 
-    def variant_of(self, goal: str, seen: Sequence[str], earlier: Sequence[str] = ()) -> int:
+    def variant_of(self, state: State) -> int:
         """The variant of a state in training. It depends on the texts and on nothing else."""
         config = self.config
         if not self.varied or not (config.paraphrase or config.synonyms):
             return 0
-        digest = hashlib.blake2b("\n".join((goal, *seen, *earlier)).encode(), digest_size=16).digest()
+        digest = hashlib.blake2b("\n".join((state.goal, *state.seen, *state.earlier)).encode(), digest_size=16).digest()
         whether, which, whether_names, which_names = struct.unpack("<4I", digest)
         wording = 1 + which % (_KINDS - 1) if whether < config.paraphrase * 2**32 else 0
         names = 1 + which_names % len(TRAINING) if whether_names < config.synonyms * 2**32 else 0
         return wording + _KINDS * names
 
-    def _pieces(
-        self, goal: str, seen: Sequence[str], earlier: Sequence[str], actions: Sequence[str] | None, variant: int
-    ) -> list[str]:
+    def _pieces(self, state: State, variant: int) -> list[str]:
         """The prompt, cut where its parts change from state to state."""
+        goal, seen, earlier, actions = state
         names, wording = variant // _KINDS, WORDINGS[self.config.language][variant % _KINDS]
         told, reworded = self._known, self._rewordings[names]
         pieces = [f"{wording.actions} {', '.join(self.candidates(actions, variant))}."]
@@ -195,9 +179,6 @@ class Prompt:
 
     def _names(self, actions: tuple[str, ...], names: int) -> tuple[str, ...]:
         return tuple(map(self._rewordings[names].action, actions))
-
-    def _tokenised(self, piece: str) -> Tokens:
-        return self._boundary.prompt(piece, special=False)
 
 
 def check_prompt(config: PromptConfig, spec: EnvSpec) -> None:

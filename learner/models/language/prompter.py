@@ -15,10 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.api import EnvSpec
-from learner.history import CANDIDATES
-from learner.history import FIELD as HISTORY
-from learner.models.config import PolicyConfig, read_fields
-from learner.models.language.prompt import Prompt
+from learner.models.config import CANDIDATES, HISTORY, PolicyConfig, read_fields
+from learner.models.language.prompt import Prompt, State
 from llm_service.scoring.tokens import Boundary
 from llm_service.scoring.trie import Tokens
 
@@ -43,7 +41,6 @@ class Prompter:
     """Asks about states.
 
     Args:
-        config: the policy's part, with `prompt` and `lm`.
         spec: what the policy sees of the world, as `remembered` says.
         boundary: of the model's tokenizer.
 
@@ -87,21 +84,19 @@ class Prompter:
 
     def told(self, obs: Rows, row: int, texts: Texts) -> tuple[str, dict[str, int]]:
         """For people: the prompt of one of B states, and which of the A actions is meant by each name in it."""
-        goal, seen, earlier, names, places = self._state(obs, row, texts)
-        variant = self.prompt.variant_of(goal, seen, earlier)
-        text = self.prompt.text(goal, seen, earlier, names, variant)
-        return text, dict(zip(self.prompt.candidates(names, variant), places, strict=True))
+        state, places = self._state(obs, row, texts)
+        variant = self.prompt.variant_of(state)
+        names = self.prompt.candidates(state.actions, variant)
+        return self.prompt.text(state, variant), dict(zip(names, places, strict=True))
 
     def _one(self, obs: Rows, row: int, texts: Texts) -> Asked:
-        goal, seen, earlier, names, places = self._state(obs, row, texts)
-        variant = self.prompt.variant_of(goal, seen, earlier)
-        prompt = self.prompt.tokens(goal, seen, earlier, names, variant)
-        return Asked(prompt, self.tokens_of(self.prompt.candidates(names, variant)), places)
+        state, places = self._state(obs, row, texts)
+        variant = self.prompt.variant_of(state)
+        names = self.tokens_of(self.prompt.candidates(state.actions, variant))
+        return Asked(self.prompt.tokens(state, variant), names, places)
 
-    def _state(
-        self, obs: Rows, row: int, texts: Texts
-    ) -> tuple[str, list[str], list[str], tuple[str, ...], tuple[int, ...]]:
-        """Goal, what is seen, what was seen and done, names of the actions and their places."""
+    def _state(self, obs: Rows, row: int, texts: Texts) -> tuple[State, tuple[int, ...]]:
+        """What is told of one of B states, and the places of its actions."""
         goal = texts[int(obs[self._goal][row])] if self._goal in obs else ""
         seen = [texts[int(obs[name][row])] for name in self._observation]
         earlier = [texts[i] for i in obs[HISTORY][row].tolist()] if HISTORY in obs else []
@@ -110,7 +105,7 @@ class Prompter:
             told = [texts[i] for i in obs[CANDIDATES][row].tolist()]
             places = tuple(place for place, name in enumerate(told) if name)
             names = tuple(told[place] for place in places)
-        return goal, seen, earlier, names, places
+        return State(goal, seen, earlier, names), places
 
     def tokens_of(self, names: tuple[str, ...]) -> tuple[Tokens, ...]:
         """Token ids of the names of a state's actions; ValueError as `ask`."""

@@ -1,10 +1,5 @@
 """Networks: from observations to features. One module each, found by name; `learner/models/policy.py` says what one is.
 
-film     grid view modulated by a sentence
-mlp      everything flattened, two tanh layers
-texts    several texts, pictures and numbers side by side
-drrn     texts in their order, and names of actions
-
 `policy.network=NAME` chooses the module.
 """
 

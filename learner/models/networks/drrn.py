@@ -20,14 +20,11 @@ import torch
 from torch import Tensor, nn
 
 from envs.api import EnvSpec
-from learner.history import FIELD as HISTORY
-from learner.models.config import PolicyConfig
-from learner.models.networks.texts import flat, size
+from learner.models.config import HISTORY, PolicyConfig
+from learner.models.networks.texts import NUMBERS, side_by_side, size
 from learner.models.policy import Observations
 from learner.models.q import LEAST, MOST_EPSILON, ActionValues
 from learner.models.text_encoder import GRUText
-
-NUMBERS = "all numbers"  # the key of what is not text among the inputs; no field is named so
 
 
 class Network(nn.Module):
@@ -50,11 +47,7 @@ class Network(nn.Module):
         return Relevance(self.spec.action_names, self.config)
 
     def inputs(self, obs: Observations) -> dict[str, Tensor]:
-        """All but texts side by side as float32 [..., width]."""
-        found = {name: obs[name] for name in self.texts}
-        if self.numbers:
-            found[NUMBERS] = torch.cat([flat(obs[name], field) for name, field in self.numbers.items()], -1)
-        return found
+        return side_by_side(obs, self.texts, self.numbers)
 
     def forward(self, obs: Observations, codes: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs [B, ...] (texts as row indices into `codes` [U, hidden]) -> features [B, hidden]."""

@@ -24,12 +24,13 @@ from torch import Tensor, nn
 
 from envs.api import EnvSpec
 from learner.models.config import PolicyConfig
+from learner.models.networks.texts import NUMBERS
 from learner.models.policy import Observations
 
 OBJECTS, COLOURS, STATES = 16, 8, 4  # room for the codes of a grid world
 CODES = OBJECTS * COLOURS * STATES
 WIDE, CHANNELS = 64, 32  # numbers of a cell before and after its first layer
-CELLS, NUMBERS = "all cells", "all numbers"  # keys of what is not text among the inputs; no field is named so
+CELLS = "all cells"  # as `NUMBERS`: the key of what is a grid
 
 
 class Network(nn.Module):

@@ -8,18 +8,16 @@ half of the time goes into calling operations.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from envs.api import EnvSpec, Field
+from envs.api import EnvSpec
 from learner.models.config import PolicyConfig
+from learner.models.networks.texts import NUMBERS, side_by_side, size
 from learner.models.policy import Observations
-
-NUMBERS = "all numbers"  # the key of what is not text among the inputs; no field is named so
 
 
 class Network(nn.Module):
@@ -30,7 +28,7 @@ class Network(nn.Module):
         self.texts = [n for n, f in spec.fields.items() if f.kind == "text"]
         self.numbers = {n: f for n, f in spec.fields.items() if f.kind != "text"}
         self.width = hidden = config.hidden
-        width = sum(f.size if f.kind == "category" else math.prod(f.shape) for f in self.numbers.values())
+        width = sum(map(size, self.numbers.values()))
         bodies = [(nn.Linear(width + hidden * len(self.texts), hidden), nn.Linear(hidden, hidden)) for _ in range(2)]
         # Shapes [width, 2 * hidden], [2 * hidden], [2, hidden, hidden], [2, 1, hidden].
         self.first_weight = nn.Parameter(torch.cat([first.weight.T for first, _ in bodies], 1))
@@ -39,10 +37,7 @@ class Network(nn.Module):
         self.second_bias = nn.Parameter(torch.stack([second.bias[None] for _, second in bodies]))
 
     def inputs(self, obs: Observations) -> dict[str, Tensor]:
-        """All but texts side by side as float32 [..., width]."""
-        flat = [self._flatten(obs[name], field) for name, field in self.numbers.items()]
-        texts = {name: obs[name] for name in self.texts}
-        return texts | {NUMBERS: flat[0] if len(flat) == 1 else torch.cat(flat, -1)} if flat else texts
+        return side_by_side(obs, self.texts, self.numbers)
 
     def forward(self, obs: Observations, codes: Tensor) -> tuple[Tensor, Tensor]:
         parts = [obs[NUMBERS]] if self.numbers else []
@@ -52,13 +47,6 @@ class Network(nn.Module):
         bodies = inner.view(-1, 2, self.width).transpose(0, 1)  # [2, B, hidden]
         actor, critic = tanh(torch.baddbmm(self.second_bias, bodies, self.second_weight)).unbind()
         return actor, critic
-
-    @staticmethod
-    def _flatten(value: Tensor, field: Field) -> Tensor:
-        if field.kind == "category":
-            return nn.functional.one_hot(value, field.size).float()
-        flat = value.flatten(-len(field.shape))
-        return flat / 10.0 if field.kind == "grid" else flat
 
 
 def tanh(x: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ limit is the convolutions, some 14 MFLOP forward for 84 x 84 x 3; without, the t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ from envs.api import EnvSpec, Field
 from learner.models.config import PolicyConfig
 from learner.models.policy import Observations
 
+NUMBERS = "all numbers"  # the key of what is not text among the inputs; no field is named so
 LEAST_SIDE = 36  # pixels: below, nothing is left after the convolutions
 
 
@@ -110,3 +111,12 @@ def flat(value: Tensor, field: Field) -> Tensor:
         return nn.functional.one_hot(value, field.size).float()
     numbers = value.flatten(-len(field.shape)).float()
     return numbers / 10.0 if field.kind == "grid" else numbers
+
+
+def side_by_side(obs: Observations, texts: Sequence[str], numbers: Mapping[str, Field]) -> dict[str, Tensor]:
+    """Texts as they are, and all `numbers`, if there are any, as one input `NUMBERS`, float32 [..., width]."""
+    found = {name: obs[name] for name in texts}
+    if numbers:
+        parts = [flat(obs[name], field) for name, field in numbers.items()]
+        found[NUMBERS] = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+    return found

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -32,10 +32,11 @@ from torch.nn.functional import log_softmax
 from envs.config import Part
 from learner.models.sequence.choice import Choice
 from learner.models.sequence.decoder import INITIAL, Cache, Decoder
-from learner.optim.precision import has_bfloat16
+from learner.models.weights import Weights, set_weights
+from learner.optim.precision import arithmetic, has_bfloat16
 
-Weights = dict[str, NDArray[Any]]
-
+LASER = 100.0
+"""The longest distance that is sensed, world units."""
 HIDDEN = 64
 """Width of the layer before the logits of clusters."""
 
@@ -86,7 +87,6 @@ class Scales:
     """What inputs are divided by: the model sees numbers in [-1, 1]."""
 
     world: float = 600.0  # width of the world, the largest coordinate of a target
-    laser: float = 100.0  # the longest distance that is sensed
     sensors: tuple[str, ...] = ("laser", "laser", "laser", "bumper", "bumper")
     """Kinds of what is sensed: `laser`, `place` (a coordinate of the world), or anything else for what is in [0, 1]."""
 
@@ -141,7 +141,7 @@ class BehaviourModel(nn.Module):
         self.clusters = [len(each) for each in centres]
         width, dimensions = config.width, len(centres)
         self.register_buffer("centres", torch.from_numpy(np.concatenate(centres).astype(np.float32)))
-        of_kind = {"laser": scales.laser, "place": scales.world}
+        of_kind = {"laser": LASER, "place": scales.world}
         sensor_scales = [of_kind.get(name, 1.0) for name in scales.sensors]
         self.register_buffer("target_scale", torch.tensor([scales.world] * 2))
         self.register_buffer("sensor_scale", torch.tensor(sensor_scales))
@@ -176,35 +176,16 @@ class BehaviourModel(nn.Module):
         except KeyError as missing:
             raise ValueError(f"these are no weights of a behaviour model: {missing} is not there") from None
         model = BehaviourModel(config, sizes[0], (sizes[1], sizes[2]), centres, sensors)
-        model.load(weights)
+        set_weights(model, weights, "behaviour model")
         return model
 
     def payload(self) -> dict[str, Tensor]:
         """All that is saved, by name: parameters, centres and scales."""
         return {name: value.detach() for name, value in self.state_dict().items()}
 
-    def weights(self) -> Weights:
-        """Copies of the `payload`."""
-        return {name: np.array(value.cpu().numpy()) for name, value in self.payload().items()}
-
-    def load(self, weights: Weights) -> None:
-        """Take what `weights` gave.
-
-        Raises:
-            ValueError: names or shapes do not fit this model.
-        """
-        own = self.payload()
-        unfit = set(own) ^ set(weights) or {n for n, p in own.items() if tuple(p.shape) != weights[n].shape}
-        if unfit:
-            raise ValueError(f"the weights do not fit this behaviour model: {', '.join(sorted(unfit)[:3])} differ")
-        for name, value in own.items():
-            value.copy_(torch.from_numpy(np.array(weights[name])))
-
     def arithmetic(self) -> AbstractContextManager[None]:
         """In which it computes. Whoever takes many steps opens it around them all: weights are converted once then."""
-        if not self.in_half:
-            return nullcontext()
-        return torch.autocast(self.device.type, torch.bfloat16)
+        return arithmetic(self.in_half, self.device.type)
 
     # ---- learning ------------------------------------------------------------------------------------------------
 

@@ -36,5 +36,4 @@ class Choice:
             probability = probability * (before < self.mass)
         total = probability.cumsum(-1)
         drawn = (total <= uniform[:, None].double() * total[:, -1:]).sum(-1).clamp(max=logits.shape[1] - 1)
-        chosen: Tensor = order.gather(1, drawn[:, None])[:, 0]
-        return chosen
+        return order.gather(1, drawn[:, None])[:, 0]

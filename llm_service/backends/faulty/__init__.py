@@ -96,11 +96,7 @@ class Step:
 
 
 def steps(script: Sequence[str]) -> Iterator[Step]:
-    """The steps of a script, one for each call, without end.
-
-    Raises:
-        UsageError: an entry is not in the grammar.
-    """
+    """The steps of a script, one for each call, without end. Raises UsageError if an entry is not in the grammar."""
     parsed = [_parse(entry) for entry in script]
     if not parsed:
         raise UsageError("the script is empty: it needs at least one entry, such as ok")
@@ -238,9 +234,5 @@ def _reply(call: Call, text: str) -> Reply:
 
 
 def make(config: Config, world: World) -> Faulty:
-    """See `llm_service.backends`.
-
-    Raises:
-        UsageError: the script is not in its grammar.
-    """
+    """See `llm_service.backends`. Raises UsageError if the script is not in its grammar."""
     return Faulty(config)

@@ -80,7 +80,6 @@ class FaultyServer:
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1"
 
     async def close(self) -> None:
-        """Stop listening."""
         if self._server:
             self._server.close()
             await self._server.wait_closed()
@@ -171,21 +170,13 @@ def _completions(body: dict[str, Any], step: Step) -> dict[str, Any]:
         pieces = tokens(prompt)
         read += len(pieces)
         if body.get("echo"):
-            choice = {"text": prompt, "finish_reason": "length", "logprobs": _echoed(prompt)}
+            echoed = {"tokens": pieces, "token_logprobs": [None, *logprobs(prompt)[1:]]}
+            choice = {"text": prompt, "finish_reason": "length", "logprobs": echoed}
         else:
             choice, count = _choice(body, step, prompt)
             written += count
         choices.append({**choice, "index": index})
     return {"object": "text_completion", "choices": choices[::-1], "usage": _usage(read, written)}
-
-
-def _echoed(prompt: str) -> dict[str, Any]:
-    pieces, at, offsets = tokens(prompt), 0, []
-    for piece in pieces:
-        offsets.append(at)
-        at += len(piece)
-    known: list[float | None] = [*logprobs(prompt)]
-    return {"tokens": pieces, "token_logprobs": [None, *known[1:]], "text_offset": offsets}
 
 
 def _choice(body: dict[str, Any], step: Step, asked: str) -> tuple[dict[str, Any], int]:

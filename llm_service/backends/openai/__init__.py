@@ -76,8 +76,6 @@ class OpenAI(Backend):
         self.concurrency = max(1, config.concurrency // config.max_batch)
         prices = (config.dollars_per_million_prompt_tokens, config.dollars_per_million_completion_tokens)
         self.paid = not self._local or any(prices)
-        self.priced = not self.paid or None not in prices
-        """Whether `price` is known; where it is not, it says 0."""
         self._prices = (prices[0] or 0.0, prices[1] or 0.0)
         self._headers: dict[str, Any] = {} if key else {"Authorization": openai.Omit()}
         self._client: Any = openai.AsyncOpenAI(
@@ -277,11 +275,7 @@ class OpenAI(Backend):
 
 
 def make(config: Config, world: World) -> OpenAI:
-    """See `llm_service.backends`.
-
-    Raises:
-        UsageError: no model, no key, or an address that a key must not be sent to.
-    """
+    """See `llm_service.backends`. Raises UsageError: no model, no key, or an address that a key must not be sent to."""
     if not config.model:
         raise UsageError("llm.model is missing: name the model that the server shall use")
     if (config.dollars_per_million_prompt_tokens is None) != (config.dollars_per_million_completion_tokens is None):

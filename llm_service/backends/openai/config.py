@@ -151,11 +151,7 @@ def _shown(name: Any) -> str:
 
 
 def address(text: Any) -> SplitResult:
-    """The parts of a server's address.
-
-    Raises:
-        UsageError: it is none, or it holds what may be a secret.
-    """
+    """The parts of a server's address. Raises UsageError if it is none, or it holds what may be a secret."""
     try:
         url = urlsplit(str(text))
         bad = url.scheme not in ("http", "https") or not url.hostname or url.port == 0
@@ -180,11 +176,7 @@ def endpoint(url: SplitResult) -> str:
 
 
 def secret(name: str, option: str) -> str:
-    """What an environment variable holds.
-
-    Raises:
-        UsageError: nothing, or what no request can carry.
-    """
+    """What an environment variable holds. Raises UsageError if it is nothing, or what no request can carry."""
     value = os.environ.get(name, "").strip()
     if not value:
         raise UsageError(f"{option}: the environment variable {name} is not set: it should hold the server's key")

@@ -126,11 +126,7 @@ def document(body: bytes | bytearray, server: str) -> dict[str, Any]:
 
 
 def pick(record: Any, *path: str | int, kind: type | tuple[type, ...]) -> Any:
-    """What stands at a place of a reply.
-
-    Raises:
-        Garbled: nothing does, or something of another kind.
-    """
+    """What stands at a place of a reply. Raises Garbled if nothing does, or something of another kind."""
     value = record
     for step in path:
         try:
@@ -143,11 +139,7 @@ def pick(record: Any, *path: str | int, kind: type | tuple[type, ...]) -> Any:
 
 
 def number(value: Any) -> float:
-    """A finite number of a reply.
-
-    Raises:
-        Garbled: it is none.
-    """
+    """A finite number of a reply. Raises Garbled if it is none."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not -1e9 < value < 1e9:
         raise Garbled("the reply holds something else where a number should be")
     return float(value)

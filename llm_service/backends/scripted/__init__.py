@@ -79,7 +79,6 @@ class Scripted(Backend):
         self._script = Script(world)
 
     async def answer(self, calls: Sequence[Call]) -> list[Reply | BackendError]:
-        """See `Backend`."""
         seconds = self._config.latency_s + self._config.latency_per_item_s * len(calls)
         if seconds > 0:
             await asyncio.sleep(seconds)
@@ -105,14 +104,12 @@ class Scripted(Backend):
         return Unsupported(f"the scripted backend does not {call.verb}: choose another with llm=NAME")
 
     def estimate(self, call: Call) -> tuple[int, int]:
-        """See `Backend`."""
         prompt = sum(tokens(text) for _, text in call.turns)
         if call.verb == "score":
             return prompt, sum(map(tokens, call.candidates))
         return prompt, call.parameters.max_tokens
 
     def price(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """Dollars."""
         config = self._config
         prompts = prompt_tokens * config.dollars_per_million_prompt_tokens
         return (prompts + completion_tokens * config.dollars_per_million_completion_tokens) / 1e6
@@ -123,11 +120,7 @@ class Scripted(Backend):
 
 
 def make(config: Config, world: World) -> Scripted:
-    """The backend.
-
-    Raises:
-        UsageError: a pattern of the world names a slot without words.
-    """
+    """The backend. Raises UsageError if a pattern of the world names a slot without words."""
     return Scripted(config, world)
 
 

@@ -89,11 +89,7 @@ class _Form:
 
 
 class Sense:
-    """The rules of one world.
-
-    Raises:
-        UsageError: a pattern of the world names a slot without words.
-    """
+    """The rules of one world. Raises UsageError if a pattern of the world names a slot without words."""
 
     def __init__(self, world: World) -> None:
         self.world = world

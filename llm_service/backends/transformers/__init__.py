@@ -21,7 +21,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,11 @@ from llm_service.errors import BackendError, ContextTooLong, Overloaded, Refused
 from llm_service.records import Call, Reply, Verb
 from llm_service.world import World
 
+if TYPE_CHECKING:
+    from llm_service.scoring.scorer import Question
+    from llm_service.scoring.trie import Tokens
+
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -56,11 +61,7 @@ class Config(Part):
 
 
 def check(config: Config) -> None:
-    """See `llm_service.backends`.
-
-    Raises:
-        UsageError: the folder is missing, or holds no model.
-    """
+    """See `llm_service.backends`. Raises UsageError if the folder is missing, or holds no model."""
     if not config.folder:
         raise UsageError("llm.folder is missing: name the folder of a model")
     check_folder(Path(config.folder).expanduser(), config.device)
@@ -107,9 +108,12 @@ class LocalModel(Backend):
         self._worker = ThreadPoolExecutor(1, "model", initializer=torch.set_num_threads, initargs=(threads,))
 
     async def answer(self, calls: Sequence[Call]) -> list[Reply | BackendError]:
-        work: dict[Verb, Callable[[Sequence[Call]], list[Reply | BackendError]]]
-        work = {"generate": self._generate, "score": self._score, "embed": self._embed}
-        replies: list[Reply | BackendError] = await self._do(work[calls[0].verb], calls)
+        work: dict[Verb, tuple[Any, Any]] = {
+            "generate": (self._prompt, self._generate),
+            "score": (self._question, self._score),
+            "embed": (self._text, self._embed),
+        }
+        replies: list[Reply | BackendError] = await self._do(_each, calls, *work[calls[0].verb])
         return replies
 
     def estimate(self, call: Call) -> tuple[int, int]:
@@ -118,7 +122,7 @@ class LocalModel(Backend):
         return characters // 3 + 8 * (len(call.turns) + len(call.candidates)), most
 
     async def probe(self) -> None:
-        await self._do(self._embed, [Call("embed", (("user", "ready"),))])
+        await self.answer([Call("embed", (("user", "ready"),))])
 
     async def close(self) -> None:
         await asyncio.to_thread(self._worker.shutdown, cancel_futures=True)
@@ -163,77 +167,64 @@ class LocalModel(Backend):
             own[name].copy_(torch.as_tensor(value))
         self.model = f"{self._name}-v{version}-{content(weights)}"
 
-    # ---- the verbs, in the worker ------------------------------------------------------------------------------------
+    # ---- the verbs, in the worker: what is asked of each call, and what all of them get -----------------------------
 
-    def _generate(self, calls: Sequence[Call]) -> list[Reply | BackendError]:
+    def _prompt(self, call: Call) -> Tokens:
+        text, special = self._rendered(call)
+        tokens = tuple(self._tokenizer(text, add_special_tokens=special).input_ids)
+        return self._fitting(tokens, call.parameters.max_tokens)
+
+    def _generate(self, calls: Sequence[Call], prompts: Sequence[Tokens]) -> list[Reply]:
         import torch
         from transformers import LogitsProcessorList, StoppingCriteriaList
 
         from llm_service.backends.transformers.generation import End, Noise, cut
 
         parameters = calls[0].parameters
-        replies: list[Reply | BackendError | None] = [None] * len(calls)
-        prompts: dict[int, tuple[int, ...]] = {}
-        for index, call in enumerate(calls):
-            try:
-                text, special = self._rendered(call)
-                tokens = tuple(self._tokenizer(text, add_special_tokens=special).input_ids)
-                prompts[index] = self._fitting(tokens, parameters.max_tokens)
-            except BackendError as error:
-                replies[index] = error
-        if prompts:
-            ids, mask = self._padded(list(prompts.values()), left=True)
-            end = End(self._tokenizer, self._network, 1 if self._seq2seq else ids.shape[1], len(ids), parameters.stop)
-            noise = [Noise([calls[i] for i in prompts])] if parameters.temperature > 0 else []
-            found = self._network.generate(
-                input_ids=ids,
-                attention_mask=mask,
-                max_new_tokens=parameters.max_tokens,
-                do_sample=False,
-                logits_processor=LogitsProcessorList(noise),
-                stopping_criteria=StoppingCriteriaList([end]),
-            )
-            assert isinstance(found, torch.Tensor)
-            for row, (index, prompt) in enumerate(prompts.items()):
-                count = end.count(row, found.shape[1])
-                text = cut(end.text(found[row], count), parameters.stop)
-                replies[index] = Reply(text=text, prompt_tokens=len(prompt), completion_tokens=count)
-        return [reply for reply in replies if reply is not None]
+        ids, mask = self._padded(prompts, left=True)
+        end = End(self._tokenizer, self._network, 1 if self._seq2seq else ids.shape[1], len(ids), parameters.stop)
+        noise = [Noise(calls)] if parameters.temperature > 0 else []
+        found = self._network.generate(
+            input_ids=ids,
+            attention_mask=mask,
+            max_new_tokens=parameters.max_tokens,
+            do_sample=False,
+            logits_processor=LogitsProcessorList(noise),
+            stopping_criteria=StoppingCriteriaList([end]),
+        )
+        assert isinstance(found, torch.Tensor)
+        replies = []
+        for row, prompt in enumerate(prompts):
+            count = end.count(row, found.shape[1])
+            text = cut(end.text(found[row], count), parameters.stop)
+            replies.append(Reply(text=text, prompt_tokens=len(prompt), completion_tokens=count))
+        return replies
 
-    def _score(self, calls: Sequence[Call]) -> list[Reply | BackendError]:
+    def _question(self, call: Call) -> Question:
         assert self._scorer is not None  # else the verb is not among ours
-        replies: list[Reply | BackendError | None] = [None] * len(calls)
-        questions = {}
-        for index, call in enumerate(calls):
-            try:
-                text, special = self._rendered(call)
-                question = self._scorer.tokenise(text, call.candidates, special)
-                self._scorer.refuse(question)
-                questions[index] = question
-            except BackendError as error:
-                replies[index] = error
-        scores = self._scorer.score_tokens(list(questions.values()), calls[0].parameters.normalise).scores
-        for (index, (prompt, candidates)), values in zip(questions.items(), scores, strict=True):
-            replies[index] = Reply(scores=tuple(values.tolist()), prompt_tokens=len(prompt) + sum(map(len, candidates)))
-        return [reply for reply in replies if reply is not None]
+        text, special = self._rendered(call)
+        question = self._scorer.tokenise(text, call.candidates, special)
+        self._scorer.refuse(question)
+        return question
 
-    def _embed(self, calls: Sequence[Call]) -> list[Reply | BackendError]:
-        replies: list[Reply | BackendError | None] = [None] * len(calls)
-        texts: dict[int, tuple[int, ...]] = {}
-        for index, call in enumerate(calls):
-            try:
-                texts[index] = self._fitting(tuple(self._tokenizer(_joined(call)).input_ids), 0)
-            except BackendError as error:
-                replies[index] = error
-        if texts:
-            ids, mask = self._padded(list(texts.values()))
-            network = self._network.get_encoder() if self._seq2seq else self._network.base_model
-            states = network(input_ids=ids, attention_mask=mask).last_hidden_state.float()
-            means = (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
-            vectors: NDArray[np.float32] = (means / means.norm(dim=1, keepdim=True)).cpu().numpy()
-            for vector, (index, tokens) in zip(vectors, texts.items(), strict=True):
-                replies[index] = Reply(vector=vector, prompt_tokens=len(tokens))
-        return [reply for reply in replies if reply is not None]
+    def _score(self, calls: Sequence[Call], questions: Sequence[Question]) -> list[Reply]:
+        assert self._scorer is not None
+        scores = self._scorer.score_tokens(questions, calls[0].parameters.normalise).scores
+        return [
+            Reply(scores=tuple(values.tolist()), prompt_tokens=len(prompt) + sum(map(len, candidates)))
+            for (prompt, candidates), values in zip(questions, scores, strict=True)
+        ]
+
+    def _text(self, call: Call) -> Tokens:
+        return self._fitting(tuple(self._tokenizer(_joined(call)).input_ids), 0)
+
+    def _embed(self, calls: Sequence[Call], texts: Sequence[Tokens]) -> list[Reply]:
+        ids, mask = self._padded(texts)
+        network = self._network.get_encoder() if self._seq2seq else self._network.base_model
+        states = network(input_ids=ids, attention_mask=mask).last_hidden_state.float()
+        means = (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+        vectors: NDArray[np.float32] = (means / means.norm(dim=1, keepdim=True)).cpu().numpy()
+        return [Reply(vector=vector, prompt_tokens=len(text)) for vector, text in zip(vectors, texts, strict=True)]
 
     # ---- texts and tokens --------------------------------------------------------------------------------------------
 
@@ -251,7 +242,7 @@ class LocalModel(Backend):
             raise Refused(f"the model's chat template does not take the turns {roles}") from None
         return str(text), False
 
-    def _fitting(self, tokens: tuple[int, ...], reply: int) -> tuple[int, ...]:
+    def _fitting(self, tokens: Tokens, reply: int) -> Tokens:
         if not tokens:
             raise Refused("the prompt has no tokens: the model has nothing to begin with")
         length = len(tokens) + (0 if self._seq2seq else reply)
@@ -262,7 +253,7 @@ class LocalModel(Backend):
             )
         return tokens
 
-    def _padded(self, rows: list[tuple[int, ...]], left: bool = False) -> tuple[Any, Any]:
+    def _padded(self, rows: Sequence[Tokens], left: bool = False) -> tuple[Any, Any]:
         """Token ids and mask, int64 [N, longest]."""
         import torch
 
@@ -273,6 +264,22 @@ class LocalModel(Backend):
             place = slice(longest - len(row), longest) if left else slice(0, len(row))
             ids[i, place], mask[i, place] = torch.tensor(row), 1
         return ids.to(self._network.device), mask.to(self._network.device)
+
+
+def _each(
+    calls: Sequence[Call], prepare: Callable[[Call], T], compute: Callable[[list[Call], list[T]], list[Reply]]
+) -> list[Reply | BackendError]:
+    """A reply or error for each call: those that can be asked are computed together."""
+    replies: dict[int, Reply | BackendError] = {}
+    ready: dict[int, T] = {}
+    for index, call in enumerate(calls):
+        try:
+            ready[index] = prepare(call)
+        except BackendError as error:
+            replies[index] = error
+    if ready:
+        replies |= zip(ready, compute([calls[i] for i in ready], list(ready.values())), strict=True)
+    return [replies[index] for index in range(len(calls))]
 
 
 def _joined(call: Call) -> str:

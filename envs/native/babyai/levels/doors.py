@@ -1,9 +1,8 @@
-"""Levels about a room and its doors: a function for each of Minigrid's `gen_mission`, line by line."""
+"""Levels about a room and its doors: Minigrid's `gen_mission` line by line, each named after its class."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from envs.compiler import compiled
 from envs.native.babyai.drawing import (
@@ -30,6 +29,9 @@ from envs.native.babyai.layout import (
     OPEN,
     PICK_UP,
     THEN,
+    Index,
+    Row,
+    Rows,
     describe_code,
 )
 from envs.native.babyai.plan import (
@@ -39,13 +41,13 @@ from envs.native.babyai.plan import (
     PARAMETERS,
     RIGHT,
     Plan,
-    Row,
+    Seeds,
     State,
+    check_objs_reachable,
     middle_room,
     rand_elem,
     two_of,
 )
-from envs.native.babyai.reach import check_objs_reachable
 from envs.native.random import draw
 
 (
@@ -66,7 +68,7 @@ BY_COLOUR, BY_PLACE = 0, 1
 
 
 @compiled
-def fill(rows: NDArray[np.int16], index: NDArray[np.int64], seeds: NDArray[np.int64], plan: Plan, state: State) -> None:
+def fill(rows: Rows, index: Index, seeds: Seeds, plan: Plan, state: State) -> None:
     """Draw rows[index[j]] from seeds[j]."""
     for j in range(len(index)):
         row = rows[index[j]]
@@ -110,7 +112,6 @@ def _new_colour(row: Row, state: State) -> int:
 
 @compiled
 def _go_to_door(row: Row, plan: Plan, state: State) -> None:
-    """GoToDoor."""
     _any_doors(row, plan, state, ANY_STATE)
     place_agent(row, plan, state, middle_room(plan))
     instruct(row, 0, GO_TO, named(row, draw(state, 4)), 0)
@@ -118,7 +119,6 @@ def _go_to_door(row: Row, plan: Plan, state: State) -> None:
 
 @compiled
 def _go_to_obj_door(row: Row, plan: Plan, state: State) -> None:
-    """GoToObjDoor."""
     place_agent(row, plan, state, middle_room(plan))
     add_distractors(row, plan, state, middle_room(plan), plan[NUMBER], False)
     _any_doors(row, plan, state, ANY_STATE)
@@ -128,7 +128,6 @@ def _go_to_obj_door(row: Row, plan: Plan, state: State) -> None:
 
 @compiled
 def _action_obj_door(row: Row, plan: Plan, state: State) -> None:
-    """ActionObjDoor."""
     number = plan[NUMBER]
     add_distractors(row, plan, state, middle_room(plan), number, True)
     _any_doors(row, plan, state, CLOSED)
@@ -140,7 +139,6 @@ def _action_obj_door(row: Row, plan: Plan, state: State) -> None:
 
 @compiled
 def _open_red_door(row: Row, plan: Plan, state: State) -> None:
-    """OpenRedDoor."""
     door = add_door(row, plan, state, 0, RIGHT, RED, CLOSED)
     place_agent(row, plan, state, 0)
     instruct(row, 0, OPEN, named(row, door), 0)
@@ -148,7 +146,6 @@ def _open_red_door(row: Row, plan: Plan, state: State) -> None:
 
 @compiled
 def _open_door(row: Row, plan: Plan, state: State) -> None:
-    """OpenDoor."""
     for door in range(4):
         add_door(row, plan, state, middle_room(plan), door, _new_colour(row, state), CLOSED)
     what = named(row, 0)
@@ -160,7 +157,6 @@ def _open_door(row: Row, plan: Plan, state: State) -> None:
 
 @compiled
 def _open_two_doors(row: Row, plan: Plan, state: State) -> None:
-    """OpenTwoDoors."""
     one, other = two_of(state, N_COLOURS)
     if plan[COLOUR_1] != ANY_COLOUR:
         one = plan[COLOUR_1]
@@ -176,7 +172,6 @@ def _open_two_doors(row: Row, plan: Plan, state: State) -> None:
 
 @compiled
 def _open_doors_order(row: Row, plan: Plan, state: State) -> None:
-    """OpenDoorsOrder."""
     for _ in range(plan[NUMBER]):
         add_door(row, plan, state, middle_room(plan), ANY_DOOR, _new_colour(row, state), CLOSED)
     place_agent(row, plan, state, middle_room(plan))

@@ -1,9 +1,8 @@
-"""Levels about locked doors: a function for each of Minigrid's `gen_mission`, line by line."""
+"""Levels about locked doors: Minigrid's `gen_mission` line by line, each named after its class."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from envs.compiler import compiled
 from envs.native.babyai.drawing import (
@@ -37,6 +36,9 @@ from envs.native.babyai.layout import (
     OPEN,
     PICK_UP,
     POSITION,
+    Index,
+    Row,
+    Rows,
     describe_code,
 )
 from envs.native.babyai.plan import (
@@ -49,14 +51,14 @@ from envs.native.babyai.plan import (
     ROWS,
     UP,
     Plan,
-    Row,
+    Seeds,
     State,
     any_room,
+    check_objs_reachable,
     middle_room,
     two_of,
     wide,
 )
-from envs.native.babyai.reach import check_objs_reachable
 from envs.native.random import draw
 
 (
@@ -75,7 +77,7 @@ NOUN = PARAMETERS
 
 
 @compiled
-def fill(rows: NDArray[np.int16], index: NDArray[np.int64], seeds: NDArray[np.int64], plan: Plan, state: State) -> None:
+def fill(rows: Rows, index: Index, seeds: Seeds, plan: Plan, state: State) -> None:
     """Draw rows[index[j]] from seeds[j]."""
     for j in range(len(index)):
         row = rows[index[j]]
@@ -127,7 +129,6 @@ def _distract_and_place_agent(row: Row, plan: Plan, state: State, locked: int) -
 
 @compiled
 def _unlock(row: Row, plan: Plan, state: State) -> None:
-    """Unlock."""
     locked = _lock_a_room(row, plan, state)
     connect_all(row, plan, state, colour_of(row, 0) if draw(state, 2) == 0 else ANY_COLOUR)
     _distract_and_place_agent(row, plan, state, locked)
@@ -136,7 +137,6 @@ def _unlock(row: Row, plan: Plan, state: State) -> None:
 
 @compiled
 def _go_to_imp_unlock(row: Row, plan: Plan, state: State) -> None:
-    """GoToImpUnlock."""
     locked = _lock_a_room(row, plan, state)
     connect_all(row, plan, state, ANY_COLOUR)
     _distract_and_place_agent(row, plan, state, locked)
@@ -146,7 +146,6 @@ def _go_to_imp_unlock(row: Row, plan: Plan, state: State) -> None:
 
 @compiled
 def _unlock_local(row: Row, plan: Plan, state: State) -> None:
-    """UnlockLocal."""
     door = add_door(row, plan, state, middle_room(plan), ANY_DOOR, ANY_COLOUR, LOCKED_DOOR)
     add_object(row, plan, state, middle_room(plan), KEY, colour_of(row, door))
     add_distractors(row, plan, state, middle_room(plan), plan[NUMBER], True)
@@ -156,7 +155,6 @@ def _unlock_local(row: Row, plan: Plan, state: State) -> None:
 
 @compiled
 def _key_in_box(row: Row, plan: Plan, state: State) -> None:
-    """KeyInBox."""
     door = add_door(row, plan, state, middle_room(plan), ANY_DOOR, ANY_COLOUR, LOCKED_DOOR)
     key = add_thing(row, code_of_thing(KEY, colour_of(row, door)), NOWHERE)
     box = add_object(row, plan, state, middle_room(plan), BOX, ANY_COLOUR)
@@ -167,7 +165,6 @@ def _key_in_box(row: Row, plan: Plan, state: State) -> None:
 
 @compiled
 def _unlock_pickup(row: Row, plan: Plan, state: State) -> None:
-    """UnlockPickup."""
     box = add_object(row, plan, state, 1, BOX, ANY_COLOUR)
     door = add_door(row, plan, state, 0, RIGHT, ANY_COLOUR, LOCKED_DOOR)
     add_object(row, plan, state, 0, KEY, colour_of(row, door))
@@ -178,7 +175,6 @@ def _unlock_pickup(row: Row, plan: Plan, state: State) -> None:
 
 @compiled
 def _blocked_unlock_pickup(row: Row, plan: Plan, state: State) -> None:
-    """BlockedUnlockPickup."""
     add_object(row, plan, state, 1, BOX, ANY_COLOUR)
     door = add_door(row, plan, state, 0, RIGHT, ANY_COLOUR, LOCKED_DOOR)
     add_thing(row, code_of_thing(BALL, draw(state, N_COLOURS)), wide(row, POSITION + door) - 1)
@@ -189,7 +185,6 @@ def _blocked_unlock_pickup(row: Row, plan: Plan, state: State) -> None:
 
 @compiled
 def _unlock_to_unlock(row: Row, plan: Plan, state: State) -> None:
-    """UnlockToUnlock."""
     one, other = two_of(state, N_COLOURS)
     add_door(row, plan, state, 0, RIGHT, one, LOCKED_DOOR)
     add_object(row, plan, state, 2, KEY, one)
@@ -202,7 +197,6 @@ def _unlock_to_unlock(row: Row, plan: Plan, state: State) -> None:
 
 @compiled
 def _key_corridor(row: Row, plan: Plan, state: State) -> None:
-    """KeyCorridor."""
     columns, lines = plan[COLUMNS], plan[ROWS]
     for line in range(1, lines):
         remove_wall(row, plan, 1 + line * columns, UP)

@@ -1,9 +1,8 @@
-"""Levels about things and doors in mazes: a function for each of Minigrid's `gen_mission`, line by line."""
+"""Levels about things and doors in mazes: Minigrid's `gen_mission` line by line, each named after its class."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from envs.compiler import compiled
 from envs.native.babyai.drawing import (
@@ -27,6 +26,9 @@ from envs.native.babyai.layout import (
     CODE,
     OPEN,
     PICK_UP,
+    Index,
+    Row,
+    Rows,
     describe_code,
 )
 from envs.native.babyai.plan import (
@@ -36,13 +38,14 @@ from envs.native.babyai.plan import (
     REJECTED,
     UP,
     Plan,
-    Row,
+    Seeds,
     State,
+    all_reachable,
     any_room,
+    check_objs_reachable,
     middle_room,
     wide,
 )
-from envs.native.babyai.reach import all_reachable, check_objs_reachable
 from envs.native.random import draw
 
 SEEK, OPEN_ANY, PICKUP_ABOVE, FIND_OBJ = range(4)
@@ -52,7 +55,7 @@ ASKED, ALL_REACHABLE, DOORS_OPEN = range(PARAMETERS, PARAMETERS + 3)
 
 
 @compiled
-def fill(rows: NDArray[np.int16], index: NDArray[np.int64], seeds: NDArray[np.int64], plan: Plan, state: State) -> None:
+def fill(rows: Rows, index: Index, seeds: Seeds, plan: Plan, state: State) -> None:
     """Draw rows[index[j]] from seeds[j]."""
     for j in range(len(index)):
         row = rows[index[j]]
@@ -99,7 +102,6 @@ def _open_any(row: Row, plan: Plan, state: State) -> None:
 
 @compiled
 def _pickup_above(row: Row, plan: Plan, state: State) -> None:
-    """PickupAbove."""
     thing = add_object(row, plan, state, 1, ANY_NOUN, ANY_COLOUR)
     add_door(row, plan, state, middle_room(plan), UP, ANY_COLOUR, CLOSED)
     place_agent(row, plan, state, middle_room(plan))

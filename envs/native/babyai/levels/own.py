@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from envs.compiler import compiled
 from envs.native.babyai.drawing import (
@@ -32,6 +31,9 @@ from envs.native.babyai.layout import (
     PICK_UP,
     PUT_NEXT,
     THEN,
+    Index,
+    Row,
+    Rows,
     describe_code,
 )
 from envs.native.babyai.plan import (
@@ -42,12 +44,12 @@ from envs.native.babyai.plan import (
     PARAMETERS,
     REJECTED,
     Plan,
-    Row,
+    Seeds,
     State,
+    check_objs_reachable,
     rand_elem,
     two_of,
 )
-from envs.native.babyai.reach import check_objs_reachable
 from envs.native.random import draw
 
 LOCAL, TARGETS = range(2)
@@ -62,7 +64,7 @@ The lists of `Local`: kinds; THEN, AFTER; colours of doors. Those of `Targets`: 
 
 
 @compiled
-def fill(rows: NDArray[np.int16], index: NDArray[np.int64], seeds: NDArray[np.int64], plan: Plan, state: State) -> None:
+def fill(rows: Rows, index: Index, seeds: Seeds, plan: Plan, state: State) -> None:
     """Draw rows[index[j]] from seeds[j]."""
     for j in range(len(index)):
         row = rows[index[j]]

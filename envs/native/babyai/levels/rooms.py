@@ -1,9 +1,8 @@
-"""Levels about things in a room or two: a function for each of Minigrid's `gen_mission`, line by line."""
+"""Levels about things in a room or two: Minigrid's `gen_mission` line by line, each named after its class."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from envs.compiler import compiled
 from envs.native.babyai.drawing import (
@@ -34,6 +33,9 @@ from envs.native.babyai.layout import (
     PICK_UP,
     PUT_NEXT,
     THEN,
+    Index,
+    Row,
+    Rows,
     describe_code,
 )
 from envs.native.babyai.plan import (
@@ -44,11 +46,11 @@ from envs.native.babyai.plan import (
     REJECTED,
     RIGHT,
     Plan,
-    Row,
+    Seeds,
     State,
+    check_objs_reachable,
     two_of,
 )
-from envs.native.babyai.reach import check_objs_reachable
 from envs.native.random import draw
 
 RED_BALL, RED_BLUE_BALL, PICKUP_DIST, ONE_ROOM, PUT_NEXT_LOCAL, PUT_NEXT_ROOM, MOVE_TWO_ACROSS = range(7)
@@ -58,9 +60,7 @@ GREY_OTHERS, CARRYING_FIRST = range(PARAMETERS, PARAMETERS + 2)
 
 
 @compiled
-def fill_go_to(
-    rows: NDArray[np.int16], index: NDArray[np.int64], seeds: NDArray[np.int64], plan: Plan, state: State
-) -> None:
+def fill_go_to(rows: Rows, index: Index, seeds: Seeds, plan: Plan, state: State) -> None:
     """Draw rows[index[j]] from seeds[j], one room with a thing to go to: compiled apart, since most want no more."""
     for j in range(len(index)):
         row = rows[index[j]]
@@ -73,7 +73,7 @@ def fill_go_to(
 
 
 @compiled
-def fill(rows: NDArray[np.int16], index: NDArray[np.int64], seeds: NDArray[np.int64], plan: Plan, state: State) -> None:
+def fill(rows: Rows, index: Index, seeds: Seeds, plan: Plan, state: State) -> None:
     """Draw rows[index[j]] from seeds[j]."""
     for j in range(len(index)):
         row = rows[index[j]]
@@ -135,7 +135,6 @@ def _red_blue_ball(row: Row, plan: Plan, state: State) -> None:
 
 @compiled
 def _pickup_dist(row: Row, plan: Plan, state: State) -> None:
-    """PickupDist."""
     first = add_distractors(row, plan, state, 0, plan[NUMBER], True)
     place_agent(row, plan, state, 0)
     thing = first + draw(state, plan[NUMBER])
@@ -158,7 +157,6 @@ def _one_room(row: Row, plan: Plan, state: State) -> None:
 
 @compiled
 def _put_next_local(row: Row, plan: Plan, state: State) -> None:
-    """PutNextLocal."""
     place_agent(row, plan, state, ANYWHERE)
     first = add_distractors(row, plan, state, 0, plan[NUMBER], True)
     check_objs_reachable(row, plan)
@@ -168,7 +166,6 @@ def _put_next_local(row: Row, plan: Plan, state: State) -> None:
 
 @compiled
 def _put_next(row: Row, plan: Plan, state: State) -> None:
-    """PutNext."""
     number = plan[NUMBER]
     place_agent(row, plan, state, 0)
     one = add_distractors(row, plan, state, 0, number, True) + draw(state, number)
@@ -183,7 +180,6 @@ def _put_next(row: Row, plan: Plan, state: State) -> None:
 
 @compiled
 def _move_two_across(row: Row, plan: Plan, state: State) -> None:
-    """MoveTwoAcross."""
     number = plan[NUMBER]
     place_agent(row, plan, state, 0)
     left = add_distractors(row, plan, state, 0, number, True)

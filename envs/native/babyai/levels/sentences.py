@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from envs.compiler import compiled
 from envs.native.babyai.drawing import (
@@ -33,6 +32,9 @@ from envs.native.babyai.layout import (
     POSITION,
     PUT_NEXT,
     THEN,
+    Index,
+    Row,
+    Rows,
     describe_code,
 )
 from envs.native.babyai.plan import (
@@ -44,14 +46,14 @@ from envs.native.babyai.plan import (
     ROOMS,
     UNBLOCKING,
     Plan,
-    Row,
+    Seeds,
     State,
     any_room,
+    check_objs_reachable,
     inside,
     rand_elem,
     wide,
 )
-from envs.native.babyai.reach import check_objs_reachable
 from envs.native.random import draw
 
 LOCKED_ROOM_PROB, LOCATIONS, IMPLICIT_UNLOCK, COLOUR_NAMED, LOCKED_ROOM = range(PARAMETERS, PARAMETERS + 5)
@@ -66,7 +68,7 @@ _TRIES = 101  # of `rand_obj(max_tries=100)`
 
 
 @compiled
-def fill(rows: NDArray[np.int16], index: NDArray[np.int64], seeds: NDArray[np.int64], plan: Plan, state: State) -> None:
+def fill(rows: Rows, index: Index, seeds: Seeds, plan: Plan, state: State) -> None:
     """Draw rows[index[j]] from seeds[j]."""
     for j in range(len(index)):
         row = rows[index[j]]

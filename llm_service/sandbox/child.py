@@ -33,7 +33,7 @@ MAX_PAYLOAD = 1 << 26
 PROGRAMS = 64  # read programs that are kept, the last used ones
 
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-_FIRST = "def potential(observation):\n    return float(len(observation))\n"
+_FIRST = "def potential(observations, actions):\n    return max(1 / len(view) for view in observations)"
 
 
 def main() -> None:

@@ -32,13 +32,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llm_service.sandbox import grammar
-from llm_service.sandbox.interpreter import Values
+from llm_service.sandbox.interpreter import LARGEST_ARGUMENT, Values
 from llm_service.sandbox.lockdown import PROTECTIONS
 
 log = logging.getLogger(__name__)
 
 MAX_DEATHS = 3  # of children by one program, in one Sandbox
-PIECE_ROWS = 4096  # sent at once; the limit of time is for each piece
+PIECE_ROWS = 1024  # sent at once; the limit of time is for each piece
 PIECE_BYTES = 1 << 24
 START_S = 60.0  # to import NumPy from a busy network file system
 MAX_HEADER = 1 << 16
@@ -71,7 +71,7 @@ class Sandbox:
         ValueError: a limit that leaves no room for one call.
     """
 
-    def __init__(self, wall_s: float = 10.0, memory_bytes: int = 512 << 20, cpu_s: float = 60.0) -> None:
+    def __init__(self, wall_s: float = 10.0, memory_bytes: int = 512 << 20, cpu_s: float = 300.0) -> None:
         if not 0 < wall_s <= cpu_s:
             raise ValueError(f"wall_s must be above 0 and at most cpu_s: {wall_s}, {cpu_s}")
         if memory_bytes < 8 * PIECE_BYTES:
@@ -112,7 +112,7 @@ class Sandbox:
         MAX_DEATHS children and is not run again here).
 
         Args:
-            code: a program of the grammar.
+            code: a program of the grammar, `potential(observations, actions)`.
             observations: integers [N, K, ...], the newest last.
             actions: integers [N, K - 1].
 
@@ -253,7 +253,7 @@ class _Child:
         if answer.get("rows") != n or not _are_faults(faults, n):
             raise _Ended("process")
         values = np.frombuffer(self._read(4 * n, deadline), "<f4").astype(np.float32)
-        if not np.isfinite(values).all():
+        if not np.isfinite(values).all() or _ready(self._from, select.POLLIN, 0):  # or more than was announced
             raise _Ended("process")
         self.spent_s += time.monotonic() - begin
         return values, faults
@@ -319,7 +319,7 @@ def _ready(descriptor: int, event: int, seconds: float) -> bool:
 
 @functools.lru_cache(256)
 def _normalise(code: str) -> str:
-    return grammar.normalise(code)
+    return grammar.normalise(code, window=True)
 
 
 def _checked(
@@ -327,8 +327,9 @@ def _checked(
 ) -> tuple[NDArray[np.integer], NDArray[np.integer], int]:
     """Both as little-endian arrays, and how many rows make a piece."""
     for name, array in (("observations", observations), ("actions", actions)):
-        if not np.issubdtype(array.dtype, np.integer):
-            raise ValueError(f"{name} must be integers, not {array.dtype}")
+        wide = array.itemsize > 4 and array.size and max(-int(array.min()), int(array.max())) > LARGEST_ARGUMENT
+        if array.dtype.kind not in "iu" or wide:
+            raise ValueError(f"{name} must be integers up to {LARGEST_ARGUMENT}, not {array.dtype}")
     if observations.ndim < 2 or actions.shape != (len(observations), observations.shape[1] - 1):
         raise ValueError(f"observations [N, K, ...] and actions [N, K - 1] of {observations.shape}, {actions.shape}")
     row = (observations.nbytes + actions.nbytes) // max(1, len(observations))

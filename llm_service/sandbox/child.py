@@ -1,4 +1,4 @@
-"""The process in which written programs run. `process.Sandbox` starts it by path; nothing imports it.
+"""The process in which written programs run. `connection.Connection` starts this file by its path.
 
     python -I -S child.py PACKAGES ROOT MEMORY_BYTES CPU_S
 

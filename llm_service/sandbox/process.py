@@ -10,57 +10,35 @@ times, and then is not run again.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
-import json
 import logging
-import os
-import re
-import select
-import signal
-import subprocess
-import sys
 import threading
-import time
 import weakref
 from collections import Counter
-from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from llm_service.sandbox import grammar
+from llm_service.sandbox.connection import Connection, Ended, SandboxBroken
 from llm_service.sandbox.interpreter import LARGEST_ARGUMENT, Values
 from llm_service.sandbox.lockdown import PROTECTIONS
+
+__all__ = ["Sandbox", "SandboxBroken"]
 
 log = logging.getLogger(__name__)
 
 MAX_DEATHS = 3  # of children by one program, in one Sandbox
 PIECE_ROWS = 1024  # sent at once; the limit of time is for each piece
 PIECE_BYTES = 1 << 24
-START_S = 60.0  # to import NumPy from a busy network file system
-MAX_HEADER = 1 << 16
-MAX_FAULTS = 64
-
-_CHILD = Path(__file__).with_name("child.py")
-_ROOT = Path(__file__).resolve().parents[2]
-_FAULT = re.compile(r"[a-z][a-z ,_-]{0,39}")
-
-
-class SandboxBroken(RuntimeError):
-    """The child does not start; the message says why. No program can cause this."""
-
-
-class _Ended(Exception):
-    """The child did not answer as it should: by which fault."""
 
 
 class Sandbox:
     """Runs programs of the grammar in a child process. Calls from several threads take turns.
 
-    The child starts at the first call, in about a quarter of a second. It dies with this object and with this process.
+    The child starts at the first call, in about a tenth of a second. It dies with this object and with this process.
 
     Args:
         wall_s: seconds within which a piece of at most PIECE_ROWS rows must be answered.
@@ -77,7 +55,7 @@ class Sandbox:
         if memory_bytes < 8 * PIECE_BYTES:
             raise ValueError(f"memory_bytes must be at least {8 * PIECE_BYTES}, for one piece and its copies")
         self._wall_s, self._memory_bytes, self._cpu_s = wall_s, memory_bytes, cpu_s
-        self._child: _Child | None = None
+        self._child: Connection | None = None
         self._end: weakref.finalize[..., Any] | None = None
         self._deaths: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -156,7 +134,7 @@ class Sandbox:
             child = self._ready()
             try:
                 return child.ask(code, observations, actions, self._wall_s)
-            except _Ended as ended:
+            except Ended as ended:
                 self._stop()
                 if not child.starter.is_alive():
                     continue  # the kernel ended it with the thread that had started it, not for what it ran
@@ -164,13 +142,16 @@ class Sandbox:
                 name = hashlib.sha256(code.encode()).hexdigest()[:12]
                 log.warning("written program %s: %s; its process is ended and started anew", name, ended)
                 return np.zeros(n, np.float32), {str(ended): n}
+            except BaseException:  # Ctrl-C, say: a late answer to this would pass for one to the next question
+                self._stop()
+                raise
         return np.zeros(n, np.float32), {"banned": n}
 
-    def _ready(self) -> _Child:
+    def _ready(self) -> Connection:
         """A child that is alive, silent and has time for one more call."""
         if self._child is None or not self._child.idle() or self._child.spent_s + self._wall_s > self._cpu_s:
             self._stop()
-            self._child = _Child(self._memory_bytes, self._cpu_s)
+            self._child = Connection(self._memory_bytes, self._cpu_s)
             self._end = weakref.finalize(self, self._child.kill)  # also at the end of this process
             self._tell(self._child.protections)
         return self._child
@@ -187,134 +168,6 @@ class Sandbox:
         log.info("written programs run behind: %s", ", ".join(held))
         if missing := [name for name in PROTECTIONS if name not in held]:
             log.warning("written programs run without: %s; this machine does not allow it", ", ".join(missing))
-
-
-class _Child:
-    """One child process and its two pipes."""
-
-    def __init__(self, memory_bytes: int, cpu_s: float) -> None:
-        packages = Path(np.__file__).parents[1]
-        words = map(str, (_CHILD, packages, _ROOT, memory_bytes, cpu_s))
-        libraries = "LD_LIBRARY_PATH"  # where a Python that is loaded as a module has its own library
-        self._owner = os.getpid()
-        self.starter = threading.current_thread()
-        self.spent_s = 0.0  # of wall time in calls, an upper bound of the CPU time they took
-        self.process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-B", *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={libraries: os.environ[libraries]} if libraries in os.environ else {},
-            cwd="/",
-            start_new_session=True,
-        )
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self._to, self._from = self.process.stdin.fileno(), self.process.stdout.fileno()
-        os.set_blocking(self._to, False)
-        os.set_blocking(self._from, False)
-        try:
-            told = self._header(time.monotonic() + START_S)
-        except _Ended as ended:
-            told = {
-                "error": f"no word in {START_S:.0f} s" if str(ended) == "wall" else "it ended before its first word"
-            }
-        held = told.get("protections")
-        if not isinstance(held, list) or not all(name in PROTECTIONS for name in held):
-            self.kill()
-            raise SandboxBroken(f"the process for written programs does not start: {told.get('error')}")
-        self.protections: tuple[str, ...] = tuple(held)
-
-    def idle(self) -> bool:
-        """Whether it is alive, will not die with its thread, belongs to this process and has nothing to say."""
-        alive = self._owner == os.getpid() and self.starter.is_alive() and self.process.poll() is None
-        return alive and not _ready(self._from, select.POLLIN, 0)
-
-    def ask(
-        self, code: str, observations: NDArray[np.integer], actions: NDArray[np.integer], wall_s: float
-    ) -> tuple[NDArray[np.float32], dict[str, int]]:
-        """One request.
-
-        Raises:
-            _Ended: no answer in time, or none in form.
-        """
-        begin = time.monotonic()
-        deadline = begin + wall_s
-        arrays = {"observations": observations, "actions": actions}
-        request = {"code": code} | {name: [array.dtype.str, array.shape] for name, array in arrays.items()}
-        text = json.dumps(request).encode()
-        for part in (len(text).to_bytes(4, "little") + text, *(array.tobytes() for array in arrays.values())):
-            self._write(part, deadline)
-        answer = self._header(deadline)
-        if "fault" in answer:
-            raise _Ended("memory" if answer["fault"] == "memory" else "process")
-        n = len(observations)
-        faults = answer.get("faults")
-        if answer.get("rows") != n or not _are_faults(faults, n):
-            raise _Ended("process")
-        values = np.frombuffer(self._read(4 * n, deadline), "<f4").astype(np.float32)
-        if not np.isfinite(values).all() or _ready(self._from, select.POLLIN, 0):  # or more than was announced
-            raise _Ended("process")
-        self.spent_s += time.monotonic() - begin
-        return values, faults
-
-    def _header(self, deadline: float) -> dict[str, Any]:
-        length = int.from_bytes(self._read(4, deadline), "little")
-        if length > MAX_HEADER:
-            raise _Ended("process")
-        try:
-            header = json.loads(self._read(length, deadline))
-        except (ValueError, RecursionError):
-            raise _Ended("process") from None
-        if not isinstance(header, dict):
-            raise _Ended("process")
-        return header
-
-    def _write(self, data: bytes, deadline: float) -> None:
-        rest = memoryview(data)
-        while rest:
-            self._wait(self._to, select.POLLOUT, deadline)
-            try:
-                rest = rest[os.write(self._to, rest) :]
-            except BlockingIOError:
-                pass
-            except OSError:
-                raise _Ended("process") from None
-
-    def _read(self, size: int, deadline: float) -> bytes:
-        parts = []
-        while size:
-            self._wait(self._from, select.POLLIN, deadline)
-            part = os.read(self._from, size)
-            if not part:
-                raise _Ended("process")
-            parts.append(part)
-            size -= len(part)
-        return b"".join(parts)
-
-    def _wait(self, descriptor: int, event: int, deadline: float) -> None:
-        if not _ready(descriptor, event, max(0.0, deadline - time.monotonic())):
-            raise _Ended("wall")
-
-    def kill(self) -> None:
-        """End it and everything in its session, leave no zombie."""
-        if self._owner != os.getpid():
-            return  # a copy in a forked process: the child is not its own
-        if self.process.poll() is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
-
-
-def _ready(descriptor: int, event: int, seconds: float) -> bool:
-    """Whether something can be read or written; also true where the other end is closed."""
-    poll = select.poll()
-    poll.register(descriptor, event)
-    return bool(poll.poll(seconds * 1000))
 
 
 @functools.lru_cache(256)
@@ -337,12 +190,3 @@ def _checked(
         raise ValueError(f"a row has {row} bytes, more than {PIECE_BYTES}")
     little = [array.astype(array.dtype.newbyteorder("<"), copy=False) for array in (observations, actions)]
     return little[0], little[1], min(PIECE_ROWS, PIECE_BYTES // max(1, row))
-
-
-def _are_faults(faults: object, n: int) -> TypeGuard[dict[str, int]]:
-    """Whether these are short names with counts of rows."""
-    return (
-        isinstance(faults, dict)
-        and len(faults) <= MAX_FAULTS
-        and all(_FAULT.fullmatch(name) and type(count) is int and 0 <= count <= n for name, count in faults.items())
-    )

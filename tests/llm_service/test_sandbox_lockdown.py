@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
+from llm_service.sandbox import lockdown
+
 FOLDER = Path(__file__).resolve().parents[2] / "llm_service" / "sandbox"
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these are protections of Linux")
@@ -138,6 +140,42 @@ def test_most_is_impossible_without_the_filter(name, target):
     if attempt.else_by not in held:
         pytest.skip(f"this machine does not allow: {attempt.else_by}")
     assert code == -signal.SIGKILL if name == "loop" else told[0] in REFUSALS
+
+
+NUMBERS = {  # read, write, mmap, mprotect, munmap, brk, rt_sigreturn, mremap, madvise, exit, futex, clock, exit_group
+    "x86_64": (0, 1, 9, 10, 11, 12, 15, 25, 28, 60, 202, 228, 231),
+    "aarch64": (63, 64, 93, 94, 98, 113, 139, 214, 215, 216, 222, 226, 233),
+}
+
+
+def verdict(machine, call, arguments=(0, 0, 0), architecture=None):
+    """What the filter says, as the kernel would run it."""
+    architecture = lockdown._AUDIT_ARCHITECTURE[machine] if architecture is None else architecture
+    words = {0: call, 4: architecture} | {16 + 8 * i: value for i, value in enumerate(arguments)}
+    lines, place, register = lockdown._filter(machine), 0, 0
+    while True:
+        operation, yes, no, operand = lines[place]
+        place += 1
+        if operation == 0x06:
+            return {0x7FFF0000: "allow", 0x00050001: "fail", 0x80000000: "kill"}[operand]
+        if operation == 0x20:
+            register = words[operand]
+        else:
+            place += yes if (register == operand if operation == 0x15 else register & operand) else no
+
+
+@pytest.mark.parametrize("machine", NUMBERS)
+def test_the_filter_of_each_machine(machine):
+    """Also of those that these tests do not run on."""
+    read, write = lockdown._READ_WRITE[machine]
+    assert sorted(c for c in range(1200) if verdict(machine, c) != "kill") == sorted(set(NUMBERS[machine]) - {write})
+    assert verdict(machine, read, (0,)) == verdict(machine, write, (1,)) == "allow"
+    assert verdict(machine, read, (3,)) == verdict(machine, write, (2,)) == "kill"
+    for call in lockdown._MAPPING[machine]:
+        assert verdict(machine, call, (0, 0, 3)) == "allow"
+        assert verdict(machine, call, (0, 0, 7)) == "kill"
+    assert verdict(machine, lockdown._CLOCK[machine]) == "fail"
+    assert verdict(machine, read, architecture=0x40000003) == "kill"  # 32-bit calls have other numbers
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="started by root only")

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from llm_service.sandbox import lockdown, process
+from llm_service.sandbox import connection, lockdown, process
 from llm_service.sandbox.grammar import CodeRefused
 from llm_service.sandbox.interpreter import Program
 from llm_service.sandbox.process import Sandbox, SandboxBroken
@@ -109,7 +109,7 @@ def plant(tmp_path, monkeypatch):
     def make(body="pass", setup="pass"):
         path = tmp_path / "planted.py"
         path.write_text(PLANTED.format(folder=str(FOLDER), body=body, setup=setup))
-        monkeypatch.setattr(process, "_CHILD", path)
+        monkeypatch.setattr(connection, "_CHILD", path)
         return path
 
     return make
@@ -253,6 +253,23 @@ def test_a_child_killed_during_a_call(sandbox, plant):
     assert sandbox.phi(returning("2"), *rows(1)).values.tolist() == [1]
 
 
+def test_an_interrupted_call_leaves_no_answer_behind(sandbox, plant):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    plant("while True: pass")
+    sandbox.phi(returning("2"), *rows(1))
+    first, before = pid(sandbox), signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            sandbox.phi(returning("1"), *rows(1))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert gone(first, 0.1)
+    assert not sandbox._deaths
+
+
 def test_a_child_killed_between_calls_costs_nothing(sandbox):
     sandbox.phi(PROGRAMS[0], *rows(2))
     os.kill(pid(sandbox), signal.SIGKILL)
@@ -285,7 +302,7 @@ def fake(tmp_path, monkeypatch):
     def make(first, answer=b"", once=False, later=b""):
         path = tmp_path / "fake.py"
         path.write_text(FAKE.format(folder=str(FOLDER), first=first, answer=answer, once=once, later=later))
-        monkeypatch.setattr(process, "_CHILD", path)
+        monkeypatch.setattr(connection, "_CHILD", path)
 
     return make
 
@@ -364,7 +381,7 @@ def test_a_child_that_does_not_start_is_an_error(sandbox, fake, first, said):
 
 
 def test_a_child_that_ends_at_once_is_an_error(sandbox, tmp_path, monkeypatch):
-    monkeypatch.setattr(process, "_CHILD", tmp_path / "missing.py")
+    monkeypatch.setattr(connection, "_CHILD", tmp_path / "missing.py")
     with pytest.raises(SandboxBroken, match="ended before its first word"):
         sandbox.phi(PROGRAMS[0], *rows(2))
 
@@ -470,11 +487,12 @@ def test_nothing_is_left_of_it():
 
 PARENT = """
 import os, sys, time
+sys.path.insert(0, sys.argv.pop(1))
 from pathlib import Path
 import numpy as np
-from llm_service.sandbox import process
+from llm_service.sandbox import connection, process
 if len(sys.argv) > 1:
-    process._CHILD = Path(sys.argv[1])
+    connection._CHILD = Path(sys.argv[1])
 sandbox = process.Sandbox(wall_s=60.0)
 code = "def potential(observations, actions):\\n    return "
 ask = lambda value: sandbox.phi(code + value, np.zeros((1, 1), int), np.zeros((1, 0), int))
@@ -490,9 +508,8 @@ ask('1') if len(sys.argv) > 1 else sys.stdin.read()
 
 
 def parent(*words):
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", PARENT, *map(str, words)]
-    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", PARENT, *map(str, (ROOT, *words))]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 @pytest.mark.parametrize("busy", [True, False])

@@ -49,8 +49,8 @@ def main() -> None:
         _send({"error": f"{type(error).__name__}: {error}"[:1000]})
         return
     _send({"protections": held})
-    while (length := _receive(4)) is not None:
-        header, values = _serve(int.from_bytes(length, "little"))
+    while True:
+        header, values = _serve()
         _send(header, values)
         if "fault" in header:
             return
@@ -79,11 +79,11 @@ def _program(code: str) -> Program:
     return Program(code)
 
 
-def _serve(length: int) -> tuple[dict[str, Any], bytes]:
+def _serve() -> tuple[dict[str, Any], bytes]:
     try:
-        header = json.loads(_read(length, MAX_HEADER))
+        header = json.loads(_receive(int.from_bytes(_receive(4), "little"), MAX_HEADER))
         size = sum(_size(*header[name]) for name in ("observations", "actions"))
-        return _answer(header, _read(size, MAX_PAYLOAD))
+        return _answer(header, _receive(size, MAX_PAYLOAD))
     except MemoryError:
         return {"fault": "memory"}, b""
     except Exception:
@@ -107,22 +107,15 @@ def _array(data: bytes, dtype: str, shape: list[int]) -> NDArray[np.integer]:
     return np.frombuffer(data, dtype).reshape(shape)
 
 
-def _read(size: int, most: int) -> bytes:
+def _receive(size: int, most: int = MAX_HEADER) -> bytes:
+    """So many bytes of standard input. Where that ends, so does this process: the parent has closed it, or is gone."""
     if size > most:
         raise ValueError("the message is too long")
-    data = _receive(size)
-    if data is None:
-        os._exit(0)  # the parent is gone
-    return data
-
-
-def _receive(size: int) -> bytes | None:
-    """So many bytes of standard input; None where it ends before."""
     parts = []
     while size:
         part = os.read(0, size)
         if not part:
-            return None
+            os._exit(0)
         parts.append(part)
         size -= len(part)
     return b"".join(parts)

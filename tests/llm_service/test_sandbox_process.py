@@ -283,8 +283,8 @@ sys.path.insert(0, {folder!r})
 from child import _receive, _size
 
 os.write(1, {first!r})
-while length := _receive(4):
-    header = json.loads(_receive(int.from_bytes(length, "little")))
+while True:
+    header = json.loads(_receive(int.from_bytes(_receive(4), "little")))
     _receive(_size(*header["observations"]) + _size(*header["actions"]))
     os.write(1, {answer!r})
     if {once}:
@@ -399,11 +399,19 @@ def test_it_says_once_which_protections_hold(sandbox, caplog):
     assert len([record for record in caplog.records if "behind" in record.message]) == 1
 
 
-def test_without_seccomp_it_works_and_says_so(sandbox, plant, caplog):
-    plant(setup="real = lockdown._prctl; lockdown._prctl = lambda option, *v: real(-1 if option == 22 else option, *v)")
-    assert "seccomp" not in sandbox.protections
-    assert "no new privileges" in sandbox.protections
-    assert "without: seccomp" in caplog.text
+REFUSING = (
+    "real = lockdown._call;lockdown._call = lambda name, *given: real(name, *given) if {allowed} else real('prctl', -1)"
+)
+
+
+@pytest.mark.parametrize(
+    ("missing", "allowed"), [("seccomp", "(name, *given[:1]) != ('prctl', 22)"), ("namespaces", "name != 'unshare'")]
+)
+def test_where_the_kernel_refuses_a_protection_it_works_and_says_so(sandbox, plant, caplog, missing, allowed):
+    plant(setup=REFUSING.format(allowed=allowed))
+    assert missing not in sandbox.protections
+    assert {"limits", "no new privileges"} <= set(sandbox.protections)
+    assert f"without: {missing}" in caplog.text
     assert sandbox.phi(returning("2"), *rows(2)).values.tolist() == [1, 1]
 
 

@@ -419,13 +419,25 @@ def test_secrets_of_the_parent_are_not_in_its_environment(sandbox, plant, monkey
     monkeypatch.setenv("CAIRN_LLM_TOKEN", "secret")
     plant("faults['variables'] = len([x for x in os.environ if not x.endswith('_NUM_THREADS')])")
     assert sandbox.phi(returning("1"), *rows(4)).faults == {"variables": 0}
-    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
-    with Sandbox() as other:
-        other.phi(returning("2"), *rows(1))
-        if os.getuid() == 0:
-            assert b"secret" not in Path(f"/proc/{pid(other)}/environ").read_bytes()
-            assert {int(x) for x in os.listdir(f"/proc/{pid(other)}/fd")} == {0, 1}
-            assert os.listdir(f"/proc/{pid(other)}/root") == []
+
+
+def test_what_the_kernel_says_of_it(sandbox, monkeypatch):
+    monkeypatch.setenv("CAIRN_LLM_TOKEN", "secret")
+    if not set(lockdown.PROTECTIONS) <= set(sandbox.protections):
+        pytest.skip(f"of all protections this machine allows {sandbox.protections}")
+    folder = Path(f"/proc/{pid(sandbox)}")
+    status = dict(line.split(":\t", 1) for line in (folder / "status").read_text().splitlines())
+    assert {status[name].strip("0") for name in ("CapEff", "CapPrm", "CapInh", "CapAmb")} == {""}
+    assert (status["NoNewPrivs"], status["Seccomp"], status["Threads"]) == ("1", "2", "1")
+    user = int(status["Uid"].split()[0])
+    assert user == (os.getuid() or 65534)
+    assert (folder / "maps").stat().st_uid != user  # so the kernel marks what is not dumpable
+    if os.getuid() == 0:
+        assert b"secret" not in (folder / "environ").read_bytes()
+        assert {int(x) for x in os.listdir(folder / "fd")} == {0, 1}
+        assert os.listdir(folder / "root") == []
+        for name in ("net", "ipc", "mnt"):
+            assert os.readlink(folder / "ns" / name) != os.readlink(f"/proc/self/ns/{name}")
 
 
 def test_it_has_of_ours_only_what_it_needs():

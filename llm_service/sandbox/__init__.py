@@ -1,6 +1,8 @@
-"""Written programs, kept apart from everything else.
+"""Programs that a language model wrote, kept apart from everything else: three walls, one behind the other.
 
-grammar                  which programs are programs here; parses, never runs   (grammar)
+grammar                  which programs are programs here; parses, never runs
+interpreter              runs their syntax tree over arrays; statements, expressions, loops, functions, values, batch
+process                  runs the interpreter where it reaches nothing; connection | child, lockdown
 
-Nothing here runs a program: that is the work of another process, with limits on time and memory.
+Callers use `process.Sandbox`. Nothing is imported here: the child loads this package too.
 """

@@ -36,8 +36,8 @@ class Batch:
     Attributes:
         whole: the mask of the statement of the function's own body that runs: no other row will run again.
         names: the value of each name.
-        assigned: for names that only some rows have assigned, bool [N] which.
-        lengths: how many elements each comprehension around the present place runs over, the outermost first.
+        assigned: for names that only some rows or lanes have assigned, which.
+        lengths: over how many elements each axis of lanes runs, the outermost first.
         result: float64 [N], what each row returned.
         fault_kinds: int [N], the place in `FAULTS` of each row's first fault.
     """
@@ -62,7 +62,9 @@ class Batch:
     def still(self, mask: Array) -> Array:
         """The rows of the mask without a fault."""
         left = mask & self.alive
-        if np.count_nonzero(left) == np.count_nonzero(self.whole):  # for these a name need not keep other rows' values
+        if mask.ndim == 1 and np.count_nonzero(left) == np.count_nonzero(
+            self.whole
+        ):  # for these a name need not keep other rows' values
             return self.whole
         if mask is self.whole:
             self.whole = left
@@ -74,7 +76,9 @@ class Batch:
             self._shared_steps += length * math.prod(self.lengths)
         else:
             here = mask if present is None else mask & present
-            lanes = float(math.prod(self.lengths)) * length  # of which a mask that is the same along an axis shows fewer
+            lanes = (
+                float(math.prod(self.lengths)) * length
+            )  # of which a mask that is the same along an axis shows fewer
             counts = here.sum(axis=tuple(range(here.ndim - 1))) * (lanes * len(self.alive) / here.size)
             self._steps = self._steps + counts
             self._most_steps = float(self._steps.max())
@@ -82,19 +86,19 @@ class Batch:
             self.fault("steps", self.alive, self._shared_steps + self._steps > MAX_STEPS)
 
     def enter(self, length: int) -> None:
-        """Begin a comprehension over so many elements; `lengths.pop()` ends it."""
+        """Begin a comprehension or loop over so many elements; `lengths.pop()` ends it."""
         size_checked(*self.lengths, length, len(self.alive))
         self.lengths.append(length)
 
-    def assign(self, name: str, mask: Array, value: Value) -> None:
-        """Give the name a value on the rows of the mask, outside comprehensions."""
-        if mask is self.whole:
+    def assign(self, name: str, mask: Array, value: Value, lanes: int) -> None:
+        """Give the name a value on the rows or lanes of the mask."""
+        if mask is self.whole and lanes == 1:
             self.names[name] = value
             self.assigned.pop(name, None)
         elif name not in self.names:
             self.names[name], self.assigned[name] = value, mask
         else:
-            self.names[name] = select(mask, value, self.names[name], 1)
+            self.names[name] = select(mask, value, self.names[name], lanes)
             if name in self.assigned:
                 self.assigned[name] = self.assigned[name] | mask
 
@@ -105,14 +109,11 @@ class Batch:
                 return number
             self.fault("too large", mask)
             return 0.0
-        flat = number.ravel()
-        if flat.dot(flat) <= LARGEST**2:  # so is the square of each
+        if number.max(initial=0.0) <= LARGEST and number.min(initial=0.0) >= -LARGEST:
             return number
         large = ~(np.abs(number) <= LARGEST)
-        if large.any():
-            self.fault("too large", mask, large)
-            return np.where(large, 0.0, number)
-        return number
+        self.fault("too large", mask, large)
+        return np.where(large, 0.0, number)
 
     def number(self, mask: Array, value: Any) -> Any:
         """The value for arithmetic; a list is a fault."""
@@ -120,4 +121,3 @@ class Batch:
             return floats(value)
         self.fault("type", mask)
         return 0.0
-

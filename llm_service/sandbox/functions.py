@@ -211,7 +211,60 @@ def unpacked(batch: Batch, mask: Array, value: Any, count: int, lanes: int) -> t
     return tuple(pick(value.element, i, lanes) for i in range(count))
 
 
-# ---- lists to run over ----------------------------------------------------------------------------------------------
+# ---- loops ----------------------------------------------------------------------------------------------
+
+
+def elements(batch: Batch, mask: Array, value: Any) -> tuple[Any, int, Array | None]:
+    """A list to run over, how many elements it has at most, and which are present; counts them as steps."""
+    if is_number(value):
+        batch.fault("type", mask)
+        value = ()
+    batch.spend(mask, *extent(value))
+    return value, *extent(value)
+
+
+def gathered(batch: Batch, mask: Array, kind: str, value: Any, own: int) -> Any:
+    """The sum ("add"), "min" or "max" of the value over the lanes of the mask, but for the last `own` axes."""
+    shape = (*reversed(batch.lengths), len(batch.alive))
+    axes = tuple(range(len(shape) - own))
+    if kind == "add":
+        if _is_whole(value):
+            return np.broadcast_to(mask, shape).sum(axis=axes, dtype=np.int32) * float(value)
+        sums = np.broadcast_to(np.where(mask, value, 0.0), shape)
+        for _ in axes:
+            sums = _summed(sums)
+        return sums
+    worst = np.inf if kind == "min" else -np.inf
+    found = np.where(mask, floats(value), worst)
+    better = np.minimum if kind == "min" else np.maximum
+    return better.reduce(found, axis=tuple(range(found.ndim - own))) if found.ndim > own else found
+
+
+def _summed(array: Array) -> Array:
+    """The sum over the first axis, in order, so that it does not depend on how many rows there are."""
+    if array.shape[-1] == 1:
+        return np.cumsum(array, axis=0)[-1]  # type: ignore[no-any-return]
+    return np.add.reduce(np.ascontiguousarray(array), axis=0)  # type: ignore[no-any-return]
+
+
+def _is_whole(value: Any) -> bool:
+    return not isinstance(value, np.ndarray) and value == int(value)
+
+
+def together(batch: Batch, mask: Array, kind: str, one: Any, other: Any) -> Any:
+    """Their sum ("add"), "min" or "max"."""
+    if kind == "add":
+        return batch.bounded(mask, one + other)
+    return np.minimum(one, other) if kind == "min" else np.maximum(one, other)
+
+
+def last(value: Any, assigned: Array, length: int, lanes: int) -> tuple[Array, Any]:
+    """Where any of `length` rounds has assigned, and what the last of them did."""
+    if assigned.ndim <= lanes:
+        return assigned, pick(value, length - 1, lanes)
+    assigned = np.broadcast_to(assigned, (length, *assigned.shape[1:]))
+    place = length - 1 - np.argmax(assigned[::-1], axis=0)
+    return assigned.any(axis=0), gather(value, place, lanes)
 
 
 def numbers_range(batch: Batch, mask: Array, bounds: list[Any], lanes: int) -> Value:
@@ -330,8 +383,7 @@ def total(batch: Batch, mask: Array, value: Any, start: Any, lanes: int) -> Any:
     if not len(column):
         return start
     column = floats(column) if present is None else np.where(present, floats(column), 0.0)
-    sums = batch.bounded(mask, np.cumsum(column, axis=0))
-    return batch.bounded(mask, start + settled(sums[-1]))
+    return batch.bounded(mask, start + settled(_summed(column)))
 
 
 def any_of(batch: Batch, mask: Array, value: Any, lanes: int) -> Any:

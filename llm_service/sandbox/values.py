@@ -14,6 +14,7 @@ Both are lists to a program. A list of lists of numbers is one array then, with 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -45,10 +46,19 @@ class List:
         present: bool [length, *lanes], which elements the list of each lane has; None if all.
     """
 
-    __slots__ = ("element", "length", "present")
-
     def __init__(self, length: int, element: Value, present: Array | None = None) -> None:
         self.length, self.element, self.present = length, element, present
+
+
+class Later(List):
+    """A list whose element is made when it is needed, once."""
+
+    def __init__(self, length: int, make: Callable[[], Value]) -> None:
+        self.length, self.present, self._make = length, None, make
+
+    @cached_property
+    def element(self) -> Value:  # type: ignore[override]
+        return self._make()
 
 
 def is_number(value: Value) -> bool:
@@ -86,10 +96,17 @@ def each(change: Callable[[Array], Any], value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return change(value)
     if isinstance(value, tuple):
-        return tuple(each(change, part) for part in value)
+        return tuple([each(change, part) for part in value])
+    if isinstance(value, Later):
+        return Later(value.length, lambda: each(change, value.element))
     if isinstance(value, List):
         return List(value.length, each(change, value.element), None if value.present is None else change(value.present))
     return value
+
+
+def by_rows(value: Any) -> Any:
+    """The value with the numbers of neighbouring rows beside each other in memory, which is faster."""
+    return each(lambda a: a if a.shape[-1] == 1 or a.strides[-1] == a.itemsize else np.ascontiguousarray(a), value)
 
 
 # ---- places ---------------------------------------------------------------------------------------------------------
@@ -141,11 +158,19 @@ def cut(element: Any, part: slice, lanes: int) -> Any:
 def gather(element: Any, index: Array, lanes: int) -> Any:
     """For each lane the element at `index` (int, broadcasts to the lanes, not negative, within the list)."""
     index = index.reshape((1,) * (lanes - index.ndim) + index.shape)
+    varying = [axis for axis, n in enumerate(index.shape) if n > 1]
 
     def gathered(array: Array) -> Array:
         if array.ndim <= lanes or array.shape[-lanes - 1] == 1:
             return _picked(array, 0, lanes)
         inner, own = array.shape[: -lanes - 1], array.shape[-lanes:]
+        if len(varying) == 1 and own[varying[0]] == 1:  # as of a loop over range: no more than a change of axes
+            numbers = index.ravel()
+            steady = slice(int(numbers[0]), int(numbers[-1]) + 1)
+            if not np.array_equal(numbers, np.arange(steady.start, steady.stop)):
+                steady = numbers
+            taken = array[(..., steady, *[slice(None)] * lanes)]
+            return _picked(taken.swapaxes(-lanes - 1, -lanes + varying[0]), 0, lanes)
         size_checked(*inner, *np.broadcast_shapes(index.shape, own))
         places = [np.arange(n).reshape((n,) + (1,) * (lanes - 1 - axis)) for axis, n in enumerate(own)]
         return array[(*[slice(None)] * len(inner), index, *places)]
@@ -184,7 +209,8 @@ def _is_truth(value: Any) -> bool:
 def _stacked(values: Sequence[Any], lanes: int) -> Any:
     """The element of the list of these values."""
     if all(map(is_number, values)):
-        dtype = bool if all(map(_is_truth, values)) else np.float64
+        kinds = {value.dtype if isinstance(value, np.ndarray) else np.dtype(type(value)) for value in values}
+        dtype = kinds.pop() if len(kinds) == 1 else np.float64
         return _stacked_arrays([np.asarray(value, dtype) for value in values], lanes)
     if any(map(is_number, values)):
         raise Split("type")

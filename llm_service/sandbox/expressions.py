@@ -13,7 +13,18 @@ import numpy as np
 
 from llm_service.sandbox import functions
 from llm_service.sandbox.batch import Batch
-from llm_service.sandbox.values import Array, List, as_list, by_rows, flattened, is_number, lift, select, truth
+from llm_service.sandbox.values import (
+    Array,
+    List,
+    as_list,
+    by_rows,
+    flattened,
+    is_number,
+    is_truth,
+    lift,
+    select,
+    truth,
+)
 
 Expression: TypeAlias = Callable[[Batch, Array], Any]
 Store: TypeAlias = Callable[[Batch, Array, Any], None]
@@ -119,7 +130,10 @@ class Expressions:
                 got = value(batch, further)
                 if is_number(got) != is_number(result):
                     got, result = truth(got), test
-                result = select(undecided, got, result, lanes)
+                if is_truth(got) and is_truth(result):
+                    result = test & got if conjunction else test | got
+                else:
+                    result = select(undecided, got, result, lanes)
             return result
 
         return run

@@ -223,9 +223,8 @@ def elements(batch: Batch, mask: Array, value: Any) -> tuple[Any, int, Array | N
     return value, *extent(value)
 
 
-def gathered(batch: Batch, mask: Array, kind: str, value: Any, own: int) -> Any:
+def gathered(mask: Array, kind: str, value: Any, shape: tuple[int, ...], own: int) -> Any:
     """The sum ("add"), "min" or "max" of the value over the lanes of the mask, but for the last `own` axes."""
-    shape = (*reversed(batch.lengths), len(batch.alive))
     axes = tuple(range(len(shape) - own))
     if kind == "add":
         if _is_whole(value):

@@ -2,11 +2,12 @@
 
 They may if no round needs anything of the rounds before it but sums and extremes:
 
-- the loop has no `return` and no `break`,
 - every name that it assigns is assigned anew in a round before the round reads it, or is only ever added to
   (`x += e`, `x -= e`, `x = x + e`), or only ever kept smallest (`x = min(x, e)`, `if e < x: x = e`), or only ever kept
   largest,
 - the same holds for the loops inside it.
+
+A `return` or `break` does not hinder: what the rounds after it do is left out afterwards.
 """
 
 from __future__ import annotations
@@ -26,10 +27,18 @@ class Gathering(NamedTuple):
 
 def at_once(loop: ast.For) -> bool:
     """Whether the loop may run over all its elements at once."""
-    inside = list(ast.walk(loop))
-    if any(isinstance(node, ast.Return | ast.Break) for node in inside):
-        return False
-    return all(_only_gathers(node, carried(node)) for node in inside if isinstance(node, ast.For))
+    return all(_only_gathers(node, carried(node)) for node in ast.walk(loop) if isinstance(node, ast.For))
+
+
+def can_be_left(loop: ast.For) -> bool:
+    """Whether it has a `return`, or a `break` of its own."""
+
+    def leaves(node: ast.AST, inside: bool) -> bool:
+        if isinstance(node, ast.Return) or (isinstance(node, ast.Break) and not inside):
+            return True
+        return any(leaves(child, inside or isinstance(node, ast.For)) for child in ast.iter_child_nodes(node))
+
+    return any(leaves(node, False) for node in loop.body)
 
 
 def carried(loop: ast.For) -> set[str]:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from llm_service.sandbox import functions, loops
-from llm_service.sandbox.batch import Batch
+from llm_service.sandbox.batch import Ahead, Batch, any_lane
 from llm_service.sandbox.expressions import Expression, Expressions, Scope, Store
 from llm_service.sandbox.values import Array, as_list, by_rows, pick, truth
 
@@ -103,7 +103,7 @@ class Statements:
             case ast.Return(value=ast.expr() as value):
                 return self._return(self._of(value, place))
             case ast.Break():
-                return self._leave("broken")
+                return self._break_at_once if place.lanes > 1 else self._leave("broken")
             case ast.Continue():
                 return self._leave("continued")
         return lambda batch, mask, rounds: mask
@@ -152,11 +152,19 @@ class Statements:
             before, got = batch.alive, batch.number(mask, part(batch, mask))
             if batch.alive is not before:
                 mask = batch.still(mask)
-            rows = mask.any(axis=tuple(range(mask.ndim - own))) if mask.ndim > own else mask
-            current = batch.number(rows, old(batch, rows))
-            if key in batch.names:
-                gathered = functions.gathered(batch, mask, found.kind, got, own)
-                batch.names[key] = functions.together(batch, rows, found.kind, current, gathered)
+            shape = (*reversed(batch.lengths), batch.rows)
+
+            def add(lanes: Array) -> None:
+                if batch.ahead and batch.ahead[-1].lanes > own:  # which of these rounds there are is not known yet
+                    batch.ahead[-1].effects.append((lanes, add))
+                    return
+                outer = any_lane(lanes, own)
+                current = batch.number(outer, old(batch, outer))
+                if key in batch.names:
+                    gathered = functions.gathered(lanes, found.kind, got, shape, own)
+                    batch.names[key] = functions.together(batch, outer, found.kind, current, gathered)
+
+            add(mask)
             return mask
 
         return run
@@ -220,6 +228,7 @@ class Statements:
         inside = Place(scope, lanes + 1, place.later)
         iterable, store = self._of(node.iter, place), self._target(node.target, inside)
         body = self._block(node.body, inside)
+        can_be_left = loops.can_be_left(node)
         kept = [(names[name], self._target(ast.Name(name), place)) for name in sorted(own & place.later)]
 
         def run(batch: Batch, mask: Array, rounds: Round) -> Array | None:
@@ -231,17 +240,26 @@ class Statements:
                 batch.names.pop(key, None)
                 batch.assigned.pop(key, None)
             batch.enter(length)
+            if can_be_left:
+                batch.ahead.append(Ahead(lanes + 1))
             store(batch, inner, by_rows(as_list(value, lanes).element))
             body(batch, inner, Round())
             batch.lengths.pop()
-            mask = batch.still(mask)
+            there, ended = batch.come_back(length) if can_be_left else (None, None)
             for key, keep in kept:
                 if key in batch.names:
-                    rows, last = functions.last(batch.names[key], batch.assigned[key] & batch.alive, length, lanes)
+                    assigned = batch.assigned[key] & batch.alive
+                    rows, last = functions.last(
+                        batch.names[key], assigned if there is None else assigned & there, length, lanes
+                    )
                     keep(batch, batch.still(mask & rows), last)
+            mask = batch.still(mask if ended is None else mask & ~ended)
             return mask if np.count_nonzero(mask) else None
 
         return run
+
+    def _break_at_once(self, batch: Batch, mask: Array, rounds: Round) -> None:
+        batch.ahead[-1].leave(mask)
 
     def _leave(self, where: str) -> Statement:
         def run(batch: Batch, mask: Array, rounds: Round) -> Array | None:
@@ -253,7 +271,8 @@ class Statements:
 
     def _return(self, value: Expression) -> Statement:
         def run(batch: Batch, mask: Array, rounds: Round) -> Array | None:
-            np.copyto(batch.result, batch.number(mask, value(batch, mask)), where=mask)
+            got = batch.number(mask, value(batch, mask))
+            batch.give(batch.still(mask), got)
             return None
 
         return run

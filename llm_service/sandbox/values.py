@@ -184,7 +184,7 @@ def gather(element: Any, index: Array, lanes: int) -> Any:
 def select(chosen: Array, one: Any, other: Any, lanes: int) -> Any:
     """`one` where chosen, else `other`."""
     if is_number(one) and is_number(other):
-        if not _is_truth(one) or not _is_truth(other):
+        if not is_truth(one) or not is_truth(other):
             one, other = floats(one), floats(other)
         return np.where(chosen, one, other)
     if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
@@ -202,7 +202,8 @@ def select(chosen: Array, one: Any, other: Any, lanes: int) -> Any:
     return List(one.length, select(chosen, one.element, other.element, lanes + 1), present)
 
 
-def _is_truth(value: Any) -> bool:
+def is_truth(value: Any) -> bool:
+    """Whether it is a bool or an array of bool."""
     return value.dtype == np.bool_ if isinstance(value, np.ndarray) else isinstance(value, bool)
 
 

@@ -112,7 +112,7 @@ class Batch:
         lanes = float(math.prod(self.lengths)) * length  # of which a mask that is the same along an axis shows fewer
         if mask is self.whole and present is None and not self.ahead:
             self._spent(lanes)
-        else:
+        elif length:
             self._spend(mask if present is None else mask & present, lanes)
 
     def _spend(self, mask: Array, lanes: float) -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from llm_service.sandbox import functions
-from llm_service.sandbox.batch import Batch
+from llm_service.sandbox.batch import Ahead, Batch, any_lane
 from llm_service.sandbox.values import (
     Array,
     List,
@@ -23,6 +23,7 @@ from llm_service.sandbox.values import (
     is_truth,
     lift,
     select,
+    settled,
     truth,
 )
 
@@ -93,6 +94,8 @@ class Expressions:
                 ast.ListComp(elt=element, generators=generators) | ast.GeneratorExp(elt=element, generators=generators)
             ):
                 return self._comprehension(element, generators, scope, lanes)
+            case ast.Call(func=ast.Name(id="any" | "all" as name), args=[ast.GeneratorExp() as rounds]):
+                return self._decided(rounds.elt, rounds.generators, name == "all", scope, lanes)
             case ast.Call(func=ast.Name(id=name), args=arguments, keywords=keywords):
                 return self._call(name, list(map(of, arguments)), [of(keyword.value) for keyword in keywords], lanes)
         raise AssertionError(f"the grammar has no {type(node).__name__}")
@@ -171,29 +174,17 @@ class Expressions:
     def _comprehension(
         self, element: ast.expr, generators: list[ast.comprehension], scope: Scope, lanes: int
     ) -> Expression:
-        (generator, *rest) = generators
-        iterable = self.expression(generator.iter, scope, lanes)
-        inside = dict(scope)
-        store = self._inner_target(generator.target, inside, lanes + 1)
-        tests = [self.expression(test, inside, lanes + 1) for test in generator.ifs]
+        first, *rest = generators
+        inside, begin = self._rounds(first, scope, lanes)
         if rest:
             body = self._comprehension(element, rest, inside, lanes + 1)
         else:
             body = self.expression(element, inside, lanes + 1)
 
         def run(batch: Batch, mask: Array) -> Any:
-            value, length, present = functions.elements(batch, mask, iterable(batch, mask))
+            length, mask, present = begin(batch, mask)
             if not length:
                 return List(0, 0.0)
-            value = as_list(value, lanes)
-            batch.enter(length)
-            if present is not None:
-                mask = mask & present
-            store(batch, mask, by_rows(value.element))
-            for test in tests:
-                chosen = truth(test(batch, mask))
-                mask = mask & chosen
-                present = np.asarray(chosen) if present is None else present & chosen
             result = body(batch, mask)
             batch.lengths.pop()
             if present is not None:
@@ -203,6 +194,57 @@ class Expressions:
             return flattened(made, lanes) if rest else made
 
         return run
+
+    def _decided(
+        self, element: ast.expr, generators: list[ast.comprehension], conjunction: bool, scope: Scope, lanes: int
+    ) -> Expression:
+        """`any` and `all` over a generator: what follows the element that decides has no faults."""
+        first, *rest = generators
+        inside, begin = self._rounds(first, scope, lanes, can_be_left=True)
+        if rest:
+            body = self._decided(element, rest, conjunction, inside, lanes + 1)
+        else:
+            body = self.expression(element, inside, lanes + 1)
+
+        def run(batch: Batch, mask: Array) -> Any:
+            length, mask, _ = begin(batch, mask)
+            if not length:
+                return conjunction
+            test = truth(body(batch, mask))
+            decides = mask & (functions.opposite(test) if conjunction else test)
+            batch.lengths.pop()
+            batch.ahead[-1].leave(decides)
+            batch.come_back(length)
+            found = settled(any_lane(decides, lanes))
+            return functions.opposite(found) if conjunction else found
+
+        return run
+
+    def _rounds(
+        self, generator: ast.comprehension, scope: Scope, lanes: int, can_be_left: bool = False
+    ) -> tuple[Scope, Callable[[Batch, Array], tuple[int, Array, Array | None]]]:
+        """What names mean inside, and what begins the rounds: their number, the mask inside, and which there are."""
+        iterable, inside = self.expression(generator.iter, scope, lanes), dict(scope)
+        store = self._inner_target(generator.target, inside, lanes + 1)
+        tests = [self.expression(test, inside, lanes + 1) for test in generator.ifs]
+
+        def begin(batch: Batch, mask: Array) -> tuple[int, Array, Array | None]:
+            value, length, present = functions.elements(batch, mask, iterable(batch, mask))
+            if not length:
+                return 0, mask, None
+            if present is not None:
+                mask = mask & present
+            batch.enter(length)
+            if can_be_left:
+                batch.ahead.append(Ahead(lanes + 1))
+            store(batch, mask, by_rows(as_list(value, lanes).element))
+            for test in tests:
+                chosen = truth(test(batch, mask))
+                mask = mask & chosen
+                present = np.asarray(chosen) if present is None else present & chosen
+            return length, mask, present
+
+        return inside, begin
 
     def _inner_target(self, node: ast.expr, inside: Scope, lanes: int) -> Store:
         """Gives new names values, and adds them to the scope."""

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from llm_service.sandbox.batch import MAX_STEPS
 from llm_service.sandbox.grammar import CodeRefused
 from llm_service.sandbox.interpreter import Program, run
 
@@ -333,3 +332,193 @@ def test_natural_programs_give_what_python_gives(function):
 
 def test_there_are_enough_natural_programs():
     assert len(PROGRAMS) >= 25
+
+
+# ---- any programs ---------------------------------------------------------------------------------------------------
+
+
+class Writer:
+    """Writes a program by drawing choices; knows which names hold numbers and which hold lists of numbers."""
+
+    def __init__(self, draw):
+        self.draw, self.numbers, self.lists, self.lines, self.names = draw, ["a", "b"], [], [], 0
+
+    def pick(self, *choices):
+        return self.draw(st.sampled_from(choices))
+
+    def number(self, depth=3):
+        if depth == 0:
+            return self.pick("0", "1", "2", "-1", "3", "0.5", *self.numbers, *self.numbers)
+        e = lambda: self.number(depth - 1)  # noqa: E731
+        match self.pick(*range(18)):
+            case 0 | 1:
+                return f"({e()} {self.pick('+', '-', '*')} {e()})"
+            case 2:
+                return f"({e()} {self.pick('//', '%')} {self.pick('2', '-3', 'a', '(1 + abs(b))', e())})"
+            case 3 | 4:
+                return self.test(depth - 1)
+            case 5:
+                return f"({e()} if {self.test(depth - 1)} else {e()})"
+            case 6:
+                return f"({e()} {self.pick('and', 'or')} {e()})"
+            case 7:
+                return f"{self.pick('min', 'max')}({e()}, {e()})"
+            case 8:
+                return f"{self.pick('int', 'abs', 'round', 'float')}({e()})"
+            case 9:
+                return f"len({self.list(depth - 1)})"
+            case 10:
+                return f"sum({self.list(depth - 1)})"
+            case 11:
+                return f"{self.pick('min', 'max')}({self.list(depth - 1)}, default={e()})"
+            case 12:
+                return f"max({self.pick('[0, 2]', 'actions', self.list(depth - 1))})"
+            case 13:
+                return f"{self.list(depth - 1)}[{self.index(depth)}]"
+            case 14:
+                return f"actions[{self.index(depth)}]"
+            case 15:
+                return f"observations[{self.pick('-1', '0', '1')}][{self.index(depth)}][{self.index(1)}][{self.pick('0', '1', '-1')}]"
+            case 16:
+                return f"{self.pick('any', 'all', 'sum')}({self.comprehension(depth - 1)})"
+            case _:
+                return self.number(0)
+
+    def index(self, depth):
+        number = f"int({self.number(depth - 1)})"
+        return self.pick("0", "-1", f"{number} % 2", f"{number} % 2", number)
+
+    def test(self, depth):
+        e = lambda: self.number(max(0, depth - 1))  # noqa: E731
+        match self.pick(*range(5)):
+            case 0:
+                return f"(not {e()})"
+            case 1:
+                return f"({e()} in ({e()}, 2, {e()}))"
+            case 2:
+                return f"({e()} < {e()} <= {e()})"
+            case 3:
+                return f"({e()} {self.pick('in', 'not in')} {self.list(max(0, depth - 1))})"
+            case _:
+                return f"({e()} {self.pick('<', '<=', '>', '>=', '==', '!=')} {e()})"
+
+    def list(self, depth=2):
+        if depth == 0:
+            row = "observations[-1][0][1]"
+            return self.pick("[1, 2, 0]", "actions", row, "(2, 0.5)", "[]", *self.lists, *self.lists)
+        match self.pick(*range(6)):
+            case 0:
+                return f"[{self.comprehension(depth - 1)}]"
+            case 1:
+                return f"{self.list(depth - 1)}[{self.pick('1:', ':-1', '::-1', 'int(a):', '-2:2', '::2')}]"
+            case 2:
+                return f"range(int({self.number(0)}), int({self.number(0)}) + 2)"
+            case 3:
+                return f"observations[{self.pick('-1', '0')}][{self.index(depth)}][{self.pick('0', '1')}]"
+            case 4:
+                return f"[{self.number(depth - 1)}, {self.number(depth - 1)}]"
+            case _:
+                return self.list(0)
+
+    def comprehension(self, depth):
+        self.names += 1
+        name, over, before = f"i{self.names}", self.list(depth), list(self.numbers)
+        self.numbers = [*before, name, name]
+        second = ""
+        if self.pick(False, False, True):
+            second = f" for {name}x in {self.list(0)}"
+            self.numbers.append(name + "x")
+        condition = f" if {self.test(depth)}" if self.pick(True, False) else ""
+        text = f"{self.number(depth)} for {name} in {over}{second}{condition}"
+        self.numbers = before
+        return text
+
+    def block(self, indent, depth, in_loop):
+        for _ in range(self.draw(st.integers(1, 3))):
+            self.statement("    " * indent, indent, depth, in_loop)
+
+    def statement(self, space, indent, depth, in_loop):
+        kind = self.pick(*range(12 if depth else 6))
+        name = self.pick("a", "b", "c", "d")
+        match kind:
+            case 0 | 1:
+                self.lines.append(f"{space}{name} = {self.number()}")
+                self.numbers.append(name)
+            case 2:
+                name = self.pick(*self.numbers)
+                self.lines.append(f"{space}{name} {self.pick('+=', '-=', '*=')} {self.number(2)}")
+            case 3:
+                name = self.pick(*self.numbers)
+                self.lines.append(f"{space}{name} = {self.pick('min', 'max')}({name}, {self.number(2)})")
+            case 4:
+                name = self.pick("p", "q")
+                self.lines.append(f"{space}{name} = {self.list()}")
+                self.lists.append(name)
+            case 5:
+                self.lines.append(f"{space}{name}, b = {self.number(1)}, {self.number(1)}")
+                self.numbers += [name, "b"]
+            case 6 | 7:
+                self.lines.append(f"{space}if {self.test(2)}:")
+                self.block(indent + 1, depth - 1, in_loop)
+                if in_loop and self.pick(True, False):
+                    self.lines.append(f"{space}    {self.pick('break', 'continue')}")
+                if self.pick(True, False):
+                    self.lines.append(f"{space}else:")
+                    self.block(indent + 1, depth - 1, in_loop)
+            case 8:
+                self.lines += [f"{space}if {self.test(2)}:", f"{space}    return {self.number(2)}"]
+            case _:
+                self.names += 1
+                name = f"k{self.names}"
+                match self.pick(*range(4)):
+                    case 0:
+                        target, over = f"{name}, {name}x", f"enumerate({self.list()})"
+                    case 1:
+                        target, over = f"{name}, {name}x", f"zip({self.list(1)}, {self.list(1)})"
+                    case 2:
+                        target, over = f"{name}, {name}x", f"observations[-1][{self.index(1)}]"
+                    case _:
+                        target, over = name, self.list()
+                self.lines.append(f"{space}for {target} in {over}:")
+                self.numbers += target.split(", ")
+                self.block(indent + 1, depth - 1, True)
+
+
+@st.composite
+def programs(draw):
+    writer = Writer(draw)
+    writer.lines += ["def potential(observations, actions):", "    a, b = actions"]
+    writer.block(1, 2, False)
+    writer.block(1, 2, False)
+    writer.lines.append(f"    return {writer.number()}")
+    return "\n".join(writer.lines) + "\n"
+
+
+def imported(code):
+    """The function, from a module of its own; nothing evaluates text here."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "written.py"
+        path.write_text(code)
+        spec = importlib.util.spec_from_file_location("written", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return module.potential
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@given(programs(), st.integers(0, 10**6))
+def test_any_program_gives_what_python_gives(code, seed):
+    try:
+        program = Program(code)
+    except CodeRefused:
+        assume(False)
+    random = np.random.default_rng(seed)
+    observations = random.integers(0, 4, (7, 3, 3, 2), dtype=np.int16)
+    actions = random.integers(0, 3, (7, 2))
+    got, expected = program(observations, actions), outcomes(imported(code), observations, actions)
+    same_alone(code, observations, actions)
+    if "too large" in got.faults or "steps" in got.faults:
+        return
+    for value, wanted in zip(got.values.tolist(), expected, strict=True):
+        assert value == pytest.approx(0.0 if wanted is None else float(wanted), rel=1e-6, abs=1e-6)
+    assert sum(got.faults.values()) == expected.count(None), (got.faults, expected)

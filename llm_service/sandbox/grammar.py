@@ -1,78 +1,132 @@
 """Which programs a model may write: one function of numbers and lists, read as a syntax tree and never run here.
 
-    def potential(observation):
+    def potential(observations, actions):
         best = 0.0
-        for column in observation:
+        for column in observations[-1]:
             for cell in column:
                 if cell[0] == 5:
                     best = max(best, 1.0)
         return best
 
-Everything is refused that is not listed here. There are no attributes, imports, definitions, private names or names
-that the program does not assign itself, so a program reaches nothing but its argument and a few pure functions of
-numbers and lists. Loops run over bounded ranges and lists. What a program can still do is waste time or memory: the
-process that runs it must limit both.
+`observations` is a list of the last views, oldest first and the last one now; `actions` is a list of the numbers of the
+actions between them, one fewer. The older form `potential(observation)` differs in its argument alone.
+
+Everything is refused that is not listed here. There are no attributes, imports, definitions, texts, private names or
+names that the program has not assigned on an earlier line, so a program reaches nothing but its arguments and a few
+pure functions of numbers and lists. Lists are never joined, repeated or changed, so they grow only by loops.
+
+What the grammar cannot see, such as a name that only some paths assign, an index outside a list or too many steps, is
+a fault of the observation it happens on: `llm_service.sandbox.interpreter` counts it and goes on.
 """
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Sequence
 from typing import Never
 
-FUNCTION, ARGUMENT = "potential", "observation"
-FUNCTIONS = frozenset(
-    ("len", "min", "max", "abs", "sum", "any", "all", "range", "enumerate", "float", "int", "round", "zip")
-)
+FUNCTION = "potential"
+ARGUMENTS = ("observation",)
+WINDOW_ARGUMENTS = ("observations", "actions")
+FUNCTIONS = {  # the numbers of arguments that each takes
+    "abs": range(1, 2),
+    "all": range(1, 2),
+    "any": range(1, 2),
+    "enumerate": range(1, 3),
+    "float": range(1, 2),
+    "int": range(1, 2),
+    "len": range(1, 2),
+    "max": range(1, 33),
+    "min": range(1, 33),
+    "range": range(1, 4),
+    "round": range(1, 3),
+    "sum": range(1, 3),
+    "zip": range(1, 9),
+}
 
 MAX_CHARACTERS = 4_000
-MAX_NODES = 400
+MAX_NODES = 600
 MAX_DEPTH = 40  # of the syntax tree; each `elif` is one deeper
 MAX_LOOPS = 4  # inside each other
-MAX_RANGE = 64
-MAX_STRING = 200
+MAX_RANGE = 256
 MAX_NUMBER = 10**9
-MAX_POWER = 4
+EXPONENTS = (0, 1, 2, 3, 4, 0.5)
 
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
 _UNARY = (ast.USub, ast.UAdd, ast.Not)
-_REPEATABLE = (ast.List, ast.Tuple, ast.ListComp)
+_COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn)
+_LISTS = (ast.List, ast.Tuple, ast.Set, ast.ListComp, ast.GeneratorExp)
+_OVER_GENERATORS = ("sum", "min", "max", "any", "all")
 _KEYWORDS = {"min": "default", "max": "default", "sum": "start", "enumerate": "start"}
+_ADVICE = {  # what to write instead
+    "AnnAssign": "write name = value",
+    "Attribute": "write nothing after a dot and use only indices and the functions of the grammar",
+    "Delete": "leave the name as it is",
+    "Dict": "use if and elif, or a tuple and an index",
+    "DictComp": "use if and elif, or a list comprehension",
+    "Expr": "assign the value to a name or return it",
+    "FunctionDef": "write everything in one function",
+    "GeneratorExp": "put it directly into sum, min, max, any or all, or write a list [...]",
+    "Import": "use only the functions of the grammar",
+    "ImportFrom": "use only the functions of the grammar",
+    "JoinedStr": "use numbers only",
+    "Lambda": "write the value itself",
+    "NamedExpr": "assign the name on a line of its own",
+    "Set": "write a tuple, or use the set directly after in",
+    "SetComp": "use a list comprehension",
+    "Starred": "name each value",
+    "Try": "test the value with if first",
+    "While": "use for over a range and break",
+}
 
 
 class CodeRefused(ValueError):
-    """The program is outside the grammar; the message says where and why."""
+    """The program is outside the grammar; the message says where, why, and what to write instead."""
 
 
-def normalise(code: str) -> str:
+def normalise(code: str, window: bool = False) -> str:
     """The program in normal form: without comments and docstring, indented by four; equal for equal programs.
+
+    Args:
+        code: the text of the program.
+        window: it is a `potential(observations, actions)`, not a `potential(observation)`.
 
     Raises:
         CodeRefused: it is not a program of the grammar.
     """
+    normal = ast.unparse(checked(code, window))
+    if len(normal) > MAX_CHARACTERS:
+        raise CodeRefused(f"the program is longer than {MAX_CHARACTERS} characters in normal form")
+    return normal
+
+
+def checked(code: str, window: bool = False) -> ast.FunctionDef:
+    """The syntax tree of a program of the grammar; arguments and errors are those of `normalise`."""
     if len(code) > MAX_CHARACTERS:
         raise CodeRefused(f"the program is longer than {MAX_CHARACTERS} characters")
     if "\\" in code or "\0" in code:
-        raise CodeRefused("the program holds a backslash or a null character")
+        raise CodeRefused("the program holds a backslash or a null character; break lines inside brackets instead")
     try:
         tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deeply
         line = getattr(error, "lineno", None) or 1
         raise CodeRefused(f"line {line} is not Python") from None
     _measure(tree)
-    function = _only_function(tree)
-    if ast.get_docstring(function, clean=False) is not None:
-        del function.body[0]
-    _Checker(function).statements(function.body, loops=0)
+    arguments = WINDOW_ARGUMENTS if window else ARGUMENTS
+    function = _only_function(tree, arguments)
+    _Checker(arguments).statements(function.body, loops=0)
     if not any(isinstance(node, ast.Return) for node in ast.walk(function)):
-        _refuse(function, "the function returns nothing")
-    normal = ast.unparse(tree)
-    if len(normal) > MAX_CHARACTERS:
-        raise CodeRefused(f"the program is longer than {MAX_CHARACTERS} characters in normal form")
-    return normal
+        _refuse(function, "the function returns nothing; end it with return and a number")
+    return function
 
 
 def _refuse(node: ast.AST, reason: str) -> Never:
     raise CodeRefused(f"line {getattr(node, 'lineno', 1)}: {reason}")
+
+
+def _not_allowed(node: ast.AST, kind: str) -> Never:
+    name = type(node).__name__
+    _refuse(node, f"{kind} {name} is not allowed; {_ADVICE.get(name, 'write it with assignment, if, for and return')}")
 
 
 def _measure(tree: ast.AST) -> None:
@@ -82,29 +136,36 @@ def _measure(tree: ast.AST) -> None:
         node, depth = waiting.pop()
         nodes += not isinstance(node, ast.expr_context | ast.operator | ast.cmpop | ast.unaryop | ast.boolop)
         if nodes > MAX_NODES:
-            raise CodeRefused(f"the program has more than {MAX_NODES} parts")
+            raise CodeRefused(f"the program has more than {MAX_NODES} parts; write a shorter one")
         if depth > MAX_DEPTH:
-            _refuse(node, "it is nested too deeply")
+            _refuse(node, "it is nested too deeply; give parts of it a name first")
         waiting += [(child, depth + 1) for child in ast.iter_child_nodes(node)]
 
 
-def _only_function(tree: ast.Module) -> ast.FunctionDef:
-    if len(tree.body) != 1 or not isinstance(tree.body[0], ast.FunctionDef):
-        raise CodeRefused(f"the program is not exactly one function {FUNCTION}({ARGUMENT})")
-    function = tree.body[0]
+def _only_function(tree: ast.Module, arguments: Sequence[str]) -> ast.FunctionDef:
+    """The function, without its docstring; constants assigned above it are moved to its top."""
+    form = f"{FUNCTION}({', '.join(arguments)})"
+    *above, function = tree.body or [ast.Pass()]
+    if not isinstance(function, ast.FunctionDef) or not all(isinstance(node, ast.Assign) for node in above):
+        raise CodeRefused(f"the program is not exactly one function {form}")
     a = function.args
-    arguments = [*a.posonlyargs, *a.args, *a.kwonlyargs, *filter(None, [a.vararg, a.kwarg])]
-    if function.name != FUNCTION or [x.arg for x in a.args] != [ARGUMENT] or len(arguments) != 1 or a.defaults:
-        _refuse(function, f"the function must be {FUNCTION}({ARGUMENT})")
-    if function.decorator_list or function.returns or a.args[0].annotation:
-        _refuse(function, "decorators and annotations are not allowed")
+    others = [*a.posonlyargs, *a.kwonlyargs, *a.defaults, *filter(None, [a.vararg, a.kwarg])]
+    if function.name != FUNCTION or tuple(x.arg for x in a.args) != tuple(arguments) or others:
+        _refuse(function, f"the function must be {form}")
+    if function.decorator_list or function.returns or any(x.annotation or x.type_comment for x in a.args):
+        _refuse(function, f"decorators and annotations are not allowed; write def {form}:")
+    if ast.get_docstring(function, clean=False) is not None:
+        del function.body[0]
+    function.body[:0] = above
     return function
 
 
 class _Checker:
-    def __init__(self, function: ast.FunctionDef) -> None:
-        stored = (n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
-        self._known = {ARGUMENT, *stored}
+    """Walks in the order of the program and knows at each place which names an earlier place has assigned."""
+
+    def __init__(self, arguments: Iterable[str]) -> None:
+        self._arguments = frozenset(arguments)
+        self._known = set(arguments)
 
     def statements(self, body: list[ast.stmt], loops: int) -> None:
         for statement in body:
@@ -113,12 +174,13 @@ class _Checker:
     def _statement(self, node: ast.stmt, loops: int) -> None:
         match node:
             case ast.Assign(targets=targets, value=value):
+                self._expression(value, loops)
                 for target in targets:
                     self._target(target)
-                self._expression(value, loops)
-            case ast.AugAssign(target=ast.Name() as target, op=operator, value=value):
-                self._target(target)
+            case ast.AugAssign(target=ast.Name(id=name) as target, op=operator, value=value):
+                self._known_name(target, name)
                 self._operation(node, operator, target, value, loops)
+                self._target(target)
             case ast.If(test=test, body=body, orelse=orelse):
                 self._expression(test, loops)
                 self.statements(body, loops)
@@ -126,132 +188,153 @@ class _Checker:
             case ast.For(target=target, iter=iterable, body=body, orelse=[]):
                 self._loop(target, iterable, loops + 1)
                 self.statements(body, loops + 1)
+            case ast.For():
+                _refuse(node, "else after a loop is not allowed; set a name before the loop and test it afterwards")
             case ast.Return(value=ast.expr() as value):
                 self._expression(value, loops)
+            case ast.Return():
+                _refuse(node, "return needs a number; write return 0.0")
             case ast.Pass() | ast.Break() | ast.Continue():
-                pass
+                if loops == 0 and not isinstance(node, ast.Pass):
+                    _refuse(node, "break and continue stand in loops only; use return or if")
             case _:
-                _refuse(node, f"a statement {type(node).__name__} is not allowed")
+                _not_allowed(node, "a statement")
 
     def _target(self, node: ast.expr) -> None:
         match node:
             case ast.Name(id=name):
                 if not name.isascii() or name.startswith("_") or "__" in name or len(name) > 40:
                     _refuse(node, "names are at most 40 letters, digits and _, and do not begin with _")
-                if name in FUNCTIONS or name == FUNCTION:
-                    _refuse(node, f"{name} cannot be assigned")
-            case ast.Tuple(elts=elements):
+                if name in FUNCTIONS or name in self._arguments or name == FUNCTION:
+                    _refuse(node, f"{name} cannot be assigned; use another name")
+                self._known.add(name)
+            case ast.Tuple(elts=[_, *_] as elements):
                 for element in elements:
                     self._target(element)
             case _:
-                _refuse(node, "only plain names can be assigned")
+                _refuse(node, "only plain names can be assigned; lists and arguments cannot be changed")
 
     def _loop(self, target: ast.expr, iterable: ast.expr, loops: int) -> None:
         if loops > MAX_LOOPS:
-            _refuse(iterable, f"more than {MAX_LOOPS} loops stand inside each other")
+            _refuse(iterable, f"more than {MAX_LOOPS} loops stand inside each other; use fewer")
+        self._iterable(iterable, loops)
         self._target(target)
-        self._iterable(iterable)
-        self._expression(iterable, loops)
 
-    def _iterable(self, node: ast.expr) -> None:
-        """Lists by name, place or literal, and `range`, `enumerate`, `zip` over such."""
+    def _iterable(self, node: ast.expr, loops: int) -> None:
+        """What loops run over: any list, and `enumerate` and `zip` of such, which have no other place."""
         match node:
-            case ast.Name() | ast.Subscript() | ast.List() | ast.Tuple() | ast.ListComp() | ast.GeneratorExp():
-                pass
+            case ast.Call(func=ast.Name(id="enumerate" | "zip" as name), args=arguments):
+                lists = arguments[:1] if name == "enumerate" else arguments
+                for argument in lists:
+                    self._iterable(argument, loops)
+                self._signature(node, name)
+                self._all([*arguments[len(lists) :], *(keyword.value for keyword in node.keywords)], loops)
+            case ast.Name() | ast.Subscript() | ast.List() | ast.Tuple() | ast.ListComp() | ast.IfExp():
+                self._expression(node, loops)
             case ast.Call(func=ast.Name(id="range")):
-                pass
-            case ast.Call(func=ast.Name(id="enumerate"), args=[first, *_]):
-                self._iterable(first)
-            case ast.Call(func=ast.Name(id="zip"), args=arguments):
-                for argument in arguments:
-                    self._iterable(argument)
+                self._expression(node, loops)
             case _:
-                _refuse(node, "loops run over lists, range, enumerate and zip")
+                _refuse(node, "loops run over lists, range, enumerate and zip; give one of them")
 
     def _expression(self, node: ast.expr, loops: int) -> None:
         match node:
             case ast.Constant(value=value):
                 self._constant(node, value)
             case ast.Name(id=name):
-                if name not in self._known:
-                    _refuse(node, f"{name[:40]} is not a value that the program assigned")
+                self._known_name(node, name)
             case ast.BinOp(left=left, op=operator, right=right):
                 self._operation(node, operator, left, right, loops)
             case ast.UnaryOp(op=operator, operand=operand):
                 if not isinstance(operator, _UNARY):
-                    _refuse(node, f"the operator {type(operator).__name__} is not allowed")
+                    _refuse(node, f"the operator {type(operator).__name__} is not allowed; use - or not")
                 self._expression(operand, loops)
             case ast.Subscript(value=value, slice=ast.Slice() as index):
                 self._all([value, *filter(None, [index.lower, index.upper, index.step])], loops)
-            case (
-                ast.ListComp(elt=element, generators=generators) | ast.GeneratorExp(elt=element, generators=generators)
-            ):
-                for generator in generators:
-                    loops += 1
-                    if generator.is_async:
-                        _refuse(node, "async is not allowed")
-                    self._loop(generator.target, generator.iter, loops)
-                    self._all(generator.ifs, loops)
-                self._expression(element, loops)
-            case ast.Dict(keys=keys, values=values):
-                if None in keys:
-                    _refuse(node, "** is not allowed")
-                self._all([*filter(None, keys), *values], loops)
+            case ast.Subscript(slice=ast.Tuple()):
+                _refuse(node, "an index is one number; write x[i][j] instead of x[i, j]")
+            case ast.ListComp(elt=element, generators=generators):
+                self._comprehension(element, generators, loops)
+            case ast.Compare(left=left, ops=operators, comparators=others):
+                self._expression(left, loops)
+                for operator, other in zip(operators, others, strict=True):
+                    if not isinstance(operator, _COMPARISONS):
+                        _refuse(node, "is and is not are not allowed; use == and !=")
+                    if isinstance(operator, ast.In | ast.NotIn) and isinstance(other, ast.Set):
+                        self._all(other.elts, loops)
+                    else:
+                        self._expression(other, loops)
             case ast.Call():
                 self._call(node, loops)
-            case ast.BoolOp() | ast.Compare() | ast.IfExp() | ast.Subscript() | ast.Tuple() | ast.List():
+            case ast.BoolOp() | ast.IfExp() | ast.Subscript() | ast.Tuple() | ast.List():
                 self._all([child for child in ast.iter_child_nodes(node) if isinstance(child, ast.expr)], loops)
             case _:
-                _refuse(node, f"an expression {type(node).__name__} is not allowed")
+                _not_allowed(node, "an expression")
 
-    def _all(self, nodes: list[ast.expr], loops: int) -> None:
+    def _all(self, nodes: Iterable[ast.expr], loops: int) -> None:
         for node in nodes:
             self._expression(node, loops)
 
+    def _known_name(self, node: ast.expr, name: str) -> None:
+        if name not in self._known:
+            _refuse(node, f"{name[:40]} is not a value that an earlier line assigned; assign it first")
+
+    def _comprehension(self, element: ast.expr, generators: list[ast.comprehension], loops: int) -> None:
+        outside = set(self._known)
+        for generator in generators:
+            loops += 1
+            if generator.is_async:
+                _refuse(element, "async is not allowed; leave it out")
+            self._loop(generator.target, generator.iter, loops)
+            self._all(generator.ifs, loops)
+        self._expression(element, loops)
+        self._known = outside  # its names end with it
+
     def _constant(self, node: ast.expr, value: object) -> None:
-        match value:
-            case None | bool():
-                pass
-            case int() | float():
-                if not abs(value) <= MAX_NUMBER:  # nor is NaN
-                    _refuse(node, f"numbers are at most {MAX_NUMBER}")
-            case str():  # no formats: a width in one is as much memory as it says
-                if len(value) > MAX_STRING or "%" in value or "{" in value:
-                    _refuse(node, f"strings have at most {MAX_STRING} characters and no % or braces")
-            case _:
-                _refuse(node, f"a constant of type {type(value).__name__} is not allowed")
+        if not isinstance(value, int | float):
+            _refuse(node, f"a constant of type {type(value).__name__} is not allowed; use a number, such as -1")
+        if not abs(value) <= MAX_NUMBER:  # nor is NaN
+            _refuse(node, f"numbers are at most {MAX_NUMBER}; use a smaller one")
 
     def _operation(self, node: ast.AST, operator: ast.operator, left: ast.expr, right: ast.expr, loops: int) -> None:
         if isinstance(operator, ast.Pow):
-            exponent = right.value if isinstance(right, ast.Constant) else None
-            if not isinstance(exponent, int | float) or not 0 <= exponent <= MAX_POWER:
-                _refuse(node, f"an exponent is a number from 0 to {MAX_POWER}")
+            if not (isinstance(right, ast.Constant) and right.value in EXPONENTS):
+                _refuse(node, f"an exponent is one of {', '.join(map(str, EXPONENTS))}; multiply or divide instead")
         elif not isinstance(operator, _OPERATORS):
-            _refuse(node, f"the operator {type(operator).__name__} is not allowed")
-        text = any(isinstance(x, ast.Constant) and isinstance(x.value, str) for x in (left, right))
-        if text or (isinstance(operator, ast.Mult) and isinstance(left, _REPEATABLE) | isinstance(right, _REPEATABLE)):
-            _refuse(node, "arithmetic is for numbers")
+            _refuse(node, f"the operator {type(operator).__name__} is not allowed; use + - * / // % or **")
+        if isinstance(left, _LISTS) or isinstance(right, _LISTS):
+            _refuse(node, "arithmetic is for numbers; write lists out or use a comprehension")
         self._all([right] if isinstance(node, ast.AugAssign) else [left, right], loops)
+
+    def _signature(self, node: ast.Call, name: str) -> None:
+        if len(node.args) not in FUNCTIONS[name]:
+            _refuse(node, f"{name} does not take {len(node.args)} arguments; give it what Python's {name} takes")
+        for keyword in node.keywords:
+            allowed = len(node.args) == 1 and len(node.keywords) == 1
+            if keyword.arg is None or keyword.arg != _KEYWORDS.get(name) or not allowed:
+                _refuse(node, f"{name} takes no such argument by name here; leave it out")
 
     def _call(self, node: ast.Call, loops: int) -> None:
         name = node.func.id if isinstance(node.func, ast.Name) else ""
         if name not in FUNCTIONS:
             _refuse(node, f"only these can be called: {', '.join(sorted(FUNCTIONS))}")
-        for keyword in node.keywords:
-            if keyword.arg is None or keyword.arg != _KEYWORDS.get(name):
-                _refuse(node, f"{name} takes no such argument by name")
-        if name == "range" and not (node.args and all(map(_short, node.args))):
-            _refuse(node, f"range takes whole numbers up to {MAX_RANGE}, or len(...)")
-        self._all([*node.args, *(keyword.value for keyword in node.keywords)], loops)
+        if name in ("enumerate", "zip"):
+            _refuse(node, f"{name} stands directly after the in of a loop only; use range(len(...)) elsewhere")
+        self._signature(node, name)
+        keywords = [keyword.value for keyword in node.keywords]
+        if name == "range" and not all(map(_short, node.args)):
+            _refuse(node, f"range takes whole numbers up to {MAX_RANGE}, names, or len(...); use a smaller number")
+        if name == "sum" and any(isinstance(start, _LISTS) for start in [*node.args[1:], *keywords]):
+            _refuse(node, "sum adds numbers; use a comprehension with two loops to join lists")
+        match node.args:
+            case [ast.GeneratorExp(elt=element, generators=generators)] if name in _OVER_GENERATORS:
+                self._comprehension(element, generators, loops)
+            case arguments:
+                self._all(arguments, loops)
+        self._all(keywords, loops)
 
 
 def _short(node: ast.expr) -> bool:
-    """A bound of a range: a small number, or the length of a list."""
-    match node:
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return _short(operand)
-        case ast.Constant(value=value):
-            return type(value) is int and value <= MAX_RANGE
-        case ast.Call(func=ast.Name(id="len")):
-            return True
-    return False
+    """Whether a bound of a range is not plainly too large; its value when run is a matter of steps."""
+    return all(
+        type(part.value) is int and part.value <= MAX_RANGE for part in ast.walk(node) if isinstance(part, ast.Constant)
+    )

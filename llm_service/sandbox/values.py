@@ -1,0 +1,333 @@
+"""What a written program computes with, for many observations at once.
+
+Python's numbers stand for a value that all rows share; an array holds one number for each *lane*. The last axis of
+lanes is the rows of the batch. Each comprehension adds one axis in front, of the elements it runs over, so an array of
+an outer place broadcasts to an inner one as it is. An array that is the same along an axis has length 1 there, or
+lacks it.
+
+A `List` has elements of one structure, seen from one axis of lanes deeper; a Python tuple has parts of any structure.
+Both are lists to a program. A list of lists of numbers is one array then, with the innermost list first:
+
+    observations int [N, K, W, H, C]  is  List(K, List(W, List(H, List(C, int array [C, H, W, K, N]))))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[Any]
+Number: TypeAlias = bool | int | float | Array
+Value: TypeAlias = "Number | tuple[Any, ...] | List"
+
+MAX_ELEMENTS = 2**20  # of one array, over all rows: 8 MiB
+
+
+class Split(Exception):
+    """The rows of a batch cannot go on together; `kind` is the fault if there is one row alone.
+
+    `rows`, bool [N], says which belong together; None that there are too many.
+    """
+
+    def __init__(self, kind: str, rows: Array | None = None) -> None:
+        super().__init__(kind)
+        self.kind, self.rows = kind, rows
+
+
+class List:
+    """A list of at most `length` elements.
+
+    Attributes:
+        element: any of its elements; its arrays have the axis of elements in front of the lanes of the list.
+        present: bool [length, *lanes], which elements the list of each lane has; None if all.
+    """
+
+    def __init__(self, length: int, element: Value, present: Array | None = None) -> None:
+        self.length, self.element, self.present = length, element, present
+
+
+class Later(List):
+    """A list whose element is made when it is needed, once."""
+
+    def __init__(self, length: int, make: Callable[[], Value]) -> None:
+        self.length, self.present, self._make = length, None, make
+
+    @cached_property
+    def element(self) -> Value:  # type: ignore[override]
+        return self._make()
+
+
+def is_number(value: Value) -> bool:
+    """Whether it is no list."""
+    return not isinstance(value, tuple | List)
+
+
+def floats(value: Any) -> Any:
+    """The number for arithmetic: an array as float64, in which whole numbers up to 2**53 are exact."""
+    if isinstance(value, np.ndarray) and value.dtype != np.float64:
+        return value.astype(np.float64)
+    return value
+
+
+def settled(array: Array) -> Number:
+    """An array of one number as Python's: the same for all rows."""
+    return array.item() if array.size == 1 else array  # type: ignore[no-any-return]
+
+
+def size_checked(*lengths: int) -> None:
+    """Refuse to make an array that is too large for this many rows."""
+    if np.prod(lengths, dtype=float) > MAX_ELEMENTS:
+        raise Split("memory")
+
+
+def as_list(value: Any, lanes: int) -> List:
+    """The list as a `List`."""
+    if isinstance(value, List):
+        return value
+    return List(len(value), _stacked(value, lanes)) if value else List(0, 0.0)
+
+
+def each(change: Callable[[Array], Any], value: Any) -> Any:
+    """The value with every array of it changed."""
+    if isinstance(value, np.ndarray):
+        return change(value)
+    if isinstance(value, tuple):
+        return tuple([each(change, part) for part in value])
+    if isinstance(value, Later):
+        return Later(value.length, lambda: each(change, value.element))
+    if isinstance(value, List):
+        return List(value.length, each(change, value.element), None if value.present is None else change(value.present))
+    return value
+
+
+def by_rows(value: Any) -> Any:
+    """The value with the numbers of neighbouring rows beside each other in memory, which is faster."""
+    return each(lambda a: a if a.shape[-1] == 1 or a.strides[-1] == a.itemsize else np.ascontiguousarray(a), value)
+
+
+# ---- places ---------------------------------------------------------------------------------------------------------
+
+
+def lift(value: Any, lanes: int, deeper: int) -> Any:
+    """The same value, seen from a place with more axes of lanes."""
+
+    def lifted(array: Array) -> Array:
+        if array.ndim <= lanes:
+            return array
+        return array.reshape(array.shape[:-lanes] + (1,) * (deeper - lanes) + array.shape[-lanes:])
+
+    return value if lanes == deeper else each(lifted, value)
+
+
+def pick(element: Any, i: int, lanes: int) -> Any:
+    """Element i of a list of such elements."""
+    if isinstance(element, np.ndarray):
+        picked = _picked(element, i, lanes)
+        return picked.item() if picked.size == 1 else picked
+    if isinstance(element, tuple):
+        return tuple([pick(part, i, lanes) for part in element])
+    if isinstance(element, List):
+        present = None if element.present is None else _picked(element.present, i, lanes)
+        return List(element.length, pick(element.element, i, lanes), present)
+    return element
+
+
+def _picked(array: Array, i: int, lanes: int) -> Array:
+    if array.ndim <= lanes:
+        return array
+    if array.shape[-lanes - 1] == 1:
+        i = 0
+    return array[..., i, :] if lanes == 1 else array[(..., i, *[slice(None)] * lanes)]  # type: ignore[no-any-return]
+
+
+def cut(element: Any, part: slice, lanes: int) -> Any:
+    """The elements of a slice of a list of such elements."""
+
+    def picked(array: Array) -> Array:
+        if array.ndim <= lanes or array.shape[-lanes - 1] == 1:
+            return array
+        return array[(..., part, *[slice(None)] * lanes)]
+
+    return each(picked, element)
+
+
+def gather(element: Any, index: Array, lanes: int) -> Any:
+    """For each lane the element at `index` (int, broadcasts to the lanes, not negative, within the list)."""
+    index = index.reshape((1,) * (lanes - index.ndim) + index.shape)
+    varying = [axis for axis, n in enumerate(index.shape) if n > 1]
+
+    def gathered(array: Array) -> Array:
+        if array.ndim <= lanes or array.shape[-lanes - 1] == 1:
+            return _picked(array, 0, lanes)
+        inner, own = array.shape[: -lanes - 1], array.shape[-lanes:]
+        if len(varying) == 1 and own[varying[0]] == 1:  # as of a loop over range: no more than a change of axes
+            numbers = index.ravel()
+            steady = slice(int(numbers[0]), int(numbers[-1]) + 1)
+            if not np.array_equal(numbers, np.arange(steady.start, steady.stop)):
+                steady = numbers
+            taken = array[(..., steady, *[slice(None)] * lanes)]
+            return _picked(taken.swapaxes(-lanes - 1, -lanes + varying[0]), 0, lanes)
+        size_checked(*inner, *np.broadcast_shapes(index.shape, own))
+        places = [np.arange(n).reshape((n,) + (1,) * (lanes - 1 - axis)) for axis, n in enumerate(own)]
+        return array[(*[slice(None)] * len(inner), index, *places)]
+
+    return each(gathered, element)
+
+
+# ---- structure ------------------------------------------------------------------------------------------------------
+
+
+def select(chosen: Array, one: Any, other: Any, lanes: int) -> Any:
+    """`one` where chosen, else `other`."""
+    if is_number(one) and is_number(other):
+        if not is_truth(one) or not is_truth(other):
+            one, other = floats(one), floats(other)
+        return np.where(chosen, one, other)
+    if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
+        return tuple(select(chosen, a, b, lanes) for a, b in zip(one, other, strict=True))
+    if is_number(one) or is_number(other):
+        if chosen.all():
+            return one
+        if not chosen.any():
+            return other
+        raise Split("type", chosen.any(axis=tuple(range(chosen.ndim - 1))))
+    one, other = _alike([as_list(one, lanes), as_list(other, lanes)], lanes)
+    present = None
+    if one.present is not None or other.present is not None:
+        present = np.where(chosen, _presence(one, lanes), _presence(other, lanes))
+    return List(one.length, select(chosen, one.element, other.element, lanes + 1), present)
+
+
+def is_truth(value: Any) -> bool:
+    """Whether it is a bool or an array of bool."""
+    return value.dtype == np.bool_ if isinstance(value, np.ndarray) else isinstance(value, bool)
+
+
+def _stacked(values: Sequence[Any], lanes: int) -> Any:
+    """The element of the list of these values."""
+    if all(map(is_number, values)):
+        kinds = {value.dtype if isinstance(value, np.ndarray) else np.dtype(type(value)) for value in values}
+        dtype = kinds.pop() if len(kinds) == 1 else np.float64
+        return _stacked_arrays([np.asarray(value, dtype) for value in values], lanes)
+    if any(map(is_number, values)):
+        raise Split("type")
+    if all(isinstance(value, tuple) for value in values) and len({len(value) for value in values}) == 1:
+        return tuple(_stacked(parts, lanes) for parts in zip(*values, strict=True))
+    lists = _alike([as_list(value, lanes) for value in values], lanes)
+    present = None
+    if any(part.present is not None for part in lists):
+        present = _stacked_arrays([_presence(part, lanes) for part in lists], lanes)
+    return List(lists[0].length, _stacked([part.element for part in lists], lanes), present)
+
+
+def _stacked_arrays(arrays: list[Array], lanes: int) -> Array:
+    deep = [lift(a.reshape((1,) * (lanes - a.ndim) + a.shape), lanes, lanes + 1) for a in arrays]
+    deep = [a.reshape((1,) * (lanes + 1 - a.ndim) + a.shape) for a in deep]
+    size_checked(len(deep), *np.broadcast_shapes(*(a.shape for a in deep)))
+    return np.concatenate(np.broadcast_arrays(*deep), axis=-lanes - 1)
+
+
+def _presence(value: List, lanes: int) -> Array:
+    return np.ones((value.length,) + (1,) * lanes, bool) if value.present is None else value.present
+
+
+def _alike(lists: list[List], lanes: int) -> list[List]:
+    """The lists as ones of the same length, with elements that are not present at the end."""
+    longest = max(lists, key=lambda part: part.length)
+
+    def widened(part: List) -> List:
+        missing = longest.length - part.length
+        if not missing:
+            return part
+        present = np.pad(_presence(part, lanes), ((0, missing), *[(0, 0)] * lanes))
+        if not part.length:
+            return List(longest.length, longest.element, present)
+        return List(longest.length, each(padded, part.element), present)
+
+    def padded(array: Array) -> Array:
+        if array.ndim <= lanes or array.shape[-lanes - 1] == 1:
+            return array
+        missing = longest.length - array.shape[-lanes - 1]
+        widths = [(0, 0)] * (array.ndim - lanes - 1) + [(0, missing)] + [(0, 0)] * lanes
+        return np.pad(array, widths)
+
+    return [widened(part) for part in lists]
+
+
+def packed(value: List, lanes: int) -> List:
+    """The list with its present elements in front of the others."""
+    if value.present is None:
+        return value
+    order = np.argsort(~value.present, axis=0, kind="stable")
+    element = gather(lift(value.element, lanes, lanes + 1), order, lanes + 1)
+    return List(value.length, element, np.take_along_axis(value.present, order, axis=0))
+
+
+def flattened(outer: List, lanes: int) -> List:
+    """The elements of the `List`s of a `List`, in order."""
+    inner = outer.element
+    if not isinstance(inner, List) or not outer.length * inner.length:
+        return List(0, 0.0)
+
+    def flat(array: Array) -> Array:
+        if array.ndim <= lanes:
+            return array
+        array = array.reshape((1,) * (lanes + 2 - array.ndim) + array.shape)
+        first, own = array.shape[: -lanes - 2], array.shape[-lanes:]
+        size_checked(*first, inner.length, outer.length, *own)
+        array = np.broadcast_to(array, (*first, inner.length, outer.length, *own)).swapaxes(-lanes - 2, -lanes - 1)
+        return array.reshape(*first, -1, *own)
+
+    present = None
+    if outer.present is not None or inner.present is not None:
+        present = flat(_presence(inner, lanes + 1) & _presence(outer, lanes))
+    return List(outer.length * inner.length, each(flat, inner.element), present)
+
+
+# ---- tests ----------------------------------------------------------------------------------------------------------
+
+
+def truth(value: Any) -> Any:
+    """Python's truth of the value: a bool, or an array of bool."""
+    if isinstance(value, np.ndarray):
+        return value if value.dtype == np.bool_ else value != 0
+    if isinstance(value, List):
+        return value.length > 0 if value.present is None else settled(value.present.any(axis=0))
+    return bool(value)
+
+
+def equal(one: Any, other: Any, lanes: int) -> Any:
+    """Whether they are equal, as numbers or as lists: a bool, or an array of bool."""
+    if is_number(one) and is_number(other):
+        return one == other
+    if is_number(one) or is_number(other):
+        return False
+    one, other = packed(as_list(one, lanes), lanes), packed(as_list(other, lanes), lanes)
+    ragged = one.present is not None or other.present is not None
+    if one.length != other.length and not ragged:
+        return False
+    one, other = _alike([one, other], lanes)
+    same = np.asarray(equal(one.element, other.element, lanes + 1))
+    if ragged:
+        here, there = _presence(one, lanes), _presence(other, lanes)
+        same = np.where(here & there, same, here == there)
+    return settled(same.all(axis=0)) if same.ndim > lanes else settled(same)
+
+
+def contains(container: Any, item: Any, lanes: int) -> Any:
+    """Whether the list has an element equal to the item: a bool, or an array of bool."""
+    if isinstance(container, tuple):
+        found: Any = False
+        for part in container:
+            found = found | equal(item, part, lanes)
+        return found
+    if not container.length:
+        return False
+    same = np.asarray(equal(lift(item, lanes, lanes + 1), container.element, lanes + 1))
+    if container.present is not None:
+        same = same & container.present
+    return settled(same.any(axis=0)) if same.ndim > lanes else settled(same)

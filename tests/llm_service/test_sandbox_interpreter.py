@@ -1,0 +1,524 @@
+"""Written programs run as Python would run them, for all rows together; Python itself is the reference."""
+
+import importlib.util
+import inspect
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from llm_service.sandbox.grammar import CodeRefused
+from llm_service.sandbox.interpreter import Program, run
+
+ROWS = 40
+
+
+def windows(seed=0, rows=ROWS, shape=(5, 7, 7, 3)):
+    """Views with few things, and actions."""
+    random = np.random.default_rng(seed)
+    observations = random.integers(0, 3, (rows, *shape), dtype=np.uint8)
+    kinds = random.choice(np.array([1, 2, 4, 5, 8], np.uint8), (rows, *shape[:-1]))
+    observations[..., 0] = np.where(random.random((rows, *shape[:-1])) < 0.93, 1, kinds)
+    return observations, random.integers(0, 7, (rows, shape[0] - 1))
+
+
+def outcomes(function, observations, actions):
+    """What Python says of each row: a number, or None for an error."""
+
+    def outcome(observation, action):
+        try:
+            return function(observation, action)
+        except (ArithmeticError, LookupError, NameError, ValueError, TypeError):
+            return None
+
+    return [outcome(*row) for row in zip(observations.tolist(), actions.tolist(), strict=True)]
+
+
+def agree(code, function, observations, actions):
+    """The program gives what Python gives, and a row's value does not depend on the rows beside it."""
+    expected = outcomes(function, observations, actions)
+    got = run(code, observations, actions)
+    assert got.values.dtype == np.float32
+    for value, wanted in zip(got.values.tolist(), expected, strict=True):
+        assert value == pytest.approx(0.0 if wanted is None else float(wanted), rel=1e-6, abs=1e-6)
+    assert sum(got.faults.values()) == expected.count(None), (got.faults, expected)
+    return got
+
+
+def same_alone(code, observations, actions):
+    """Bit by bit the same in other batches: reversed, in two parts, each row alone."""
+    program = Program(code)
+    whole = program(observations, actions)
+    assert np.array_equal(program(observations[::-1], actions[::-1]).values[::-1], whole.values)
+    third = len(observations) // 3
+    parts = [program(observations[rows], actions[rows]) for rows in (slice(third), slice(third, None))]
+    assert np.array_equal(np.concatenate([part.values for part in parts]), whole.values)
+    alone = [program(observations[i : i + 1], actions[i : i + 1]) for i in range(len(observations))]
+    assert np.array_equal(np.concatenate([one.values for one in alone]), whole.values)
+    for kind, count in whole.faults.items():
+        assert sum(one.faults.get(kind, 0) for one in alone) == count
+
+
+# ---- programs as a language model writes them -----------------------------------------------------------------------
+
+
+def nearest_key(observations, actions):
+    best = 99
+    for column, cells in enumerate(observations[-1]):
+        for row, cell in enumerate(cells):
+            if cell[0] == 5 and cell[1] in (0, 2):
+                best = min(best, abs(column - 3) + abs(6 - row))
+            elif cell[0] == 8:
+                return 1.0
+    return 1.0 / (1 + best) if best < 99 else 0.0
+
+
+def things_seen(observations, actions):
+    total = 0
+    for view in observations:
+        for column in view:
+            for cell in column:
+                if cell[0] == 5 or (cell[0] == 4 and cell[2] != 0):
+                    total += 1
+    return total / 10
+
+
+def change(observations, actions):
+    now, before = observations[-1], observations[0]
+    changed = sum(1 for x in range(len(now)) for y in range(len(now[x])) if now[x][y][0] != before[x][y][0])
+    return changed / 49 + 0.1 * len([move for move in actions if move == 2])
+
+
+def approach(observations, actions):
+    KEY = 5
+    CENTER = (3, 6)
+    distances = []
+    previous = 99
+    gains = 0
+    for view in observations:
+        closest = 99
+        for x in range(7):
+            for y in range(7):
+                if view[x][y][0] == KEY:
+                    d = abs(x - CENTER[0]) + abs(y - CENTER[1])
+                    if d < closest:
+                        closest = d
+        if closest < previous:
+            gains += 1
+        previous = closest
+    return gains / len(observations) if not distances else 0.0
+
+
+def counts_grow(observations, actions):
+    counts = [sum(cell[0] == 5 for column in view for cell in column) for view in observations]
+    for k in range(1, len(counts)):
+        if counts[k] < counts[k - 1]:
+            return -1.0
+    return max(counts) / (1 + len(counts))
+
+
+def first_channel(observations, actions):
+    score = 0.0
+    for view in observations:
+        for column in view:
+            for cell in column:
+                for channel in cell:
+                    if channel == 5:
+                        score += 0.5
+                        break
+    return score
+
+
+def find_then_stop(observations, actions):
+    place = (-1, -1)
+    for x, column in enumerate(observations[-1]):
+        for y, cell in enumerate(column):
+            if cell[0] == 8:
+                place = (x, y)
+                break
+        if place[0] >= 0:
+            break
+    if place == (-1, -1):
+        return 0
+    x, y = place
+    return 1 - (abs(x - 3) + abs(y - 6)) / 12
+
+
+def place_of_nearest(observations, actions):
+    best, bx, by = 1000, 0, 0
+    for x, column in enumerate(observations[-1]):
+        for y, cell in enumerate(column):
+            d = (x - 3) ** 2 + (y - 6) ** 2
+            if cell[0] in {4, 5} and d < best:
+                best = d
+                bx, by = x, y
+    return best**0.5 + 10 * bx + by
+
+
+def repeated_moves(observations, actions):
+    same = 0
+    for one, other in zip(actions, actions[1:]):  # noqa: B905, RUF007
+        same += one == other
+    return -same / max(1, len(actions) - 1)
+
+
+def last_action(observations, actions):
+    return float(actions[-1] == 2) if actions else 0.0
+
+
+def any_door(observations, actions):
+    return float(any(cell[0] == 4 and cell[2] == 0 for column in observations[-1] for cell in column))
+
+
+def all_clear(observations, actions):
+    return 1.0 if all(cell[0] != 2 for cell in observations[-1][3]) else 0.0
+
+
+def column_sums(observations, actions):
+    sums = [sum(cell[0] for cell in column) for column in observations[-1]]
+    return max(sums) - min(sums) + 0.01 * sums[3]
+
+
+def flattened(observations, actions):
+    cells = [cell for column in observations[-1] for cell in column if cell[0] != 1]
+    if not cells:
+        return -1
+    first = cells[0]
+    return first[0] + 0.1 * len(cells) + cells[-1][1] * 0.01
+
+
+def uneven_index(observations, actions):
+    spots = [x * 7 + y for x in range(7) for y in range(7) if observations[-1][x][y][0] == 5]
+    return spots[1]
+
+
+def divide_by_seen(observations, actions):
+    keys = sum(cell[0] == 5 for column in observations[-1] for cell in column)
+    return 1 / keys
+
+
+def set_on_some_paths(observations, actions):
+    for column in observations[-1]:
+        for cell in column:
+            if cell[0] == 8:
+                found = cell[1]
+    return found
+
+
+def halves(observations, actions):
+    left = sum(c[0] == 5 for column in observations[-1][:3] for c in column)
+    right = sum(c[0] == 5 for column in observations[-1][4:] for c in column)
+    return round((left - right) / 3, 2)
+
+
+def around_the_player(observations, actions):
+    x, y = 3, 5
+    score = 0
+    for dx, dy in [(0, 1), (1, 0), (0, -1), (-1, 0)]:
+        if 0 <= x + dx < 7 and 0 <= y + dy < 7:
+            score += observations[-1][x + dx][y + dy][0]
+    return score / 4
+
+
+def weighted(observations, actions):
+    weights = [0.1, 0.2, 0.3, 0.4, 0.5]
+    total = 0.0
+    for weight, view in zip(weights, observations):  # noqa: B905
+        total += weight * sum(c[0] == 5 for column in view for c in column)
+    return total
+
+
+def skip_walls(observations, actions):
+    score = 0
+    for column in observations[-1]:
+        for cell in column:
+            if cell[0] == 2:
+                continue
+            if cell[0] == 1:
+                score += 1
+            else:
+                score -= 2
+    return score
+
+
+def longest_run(observations, actions):
+    best, run = 0, 0
+    for action in actions:
+        run = run + 1 if action == 2 else 0
+        best = max(best, run)
+    return best / 4
+
+
+def default_of_extremes(observations, actions):
+    far = max([abs(x - 3) for x in range(7) if observations[-1][x][6][0] == 5], default=-1)
+    near = min((y for y in range(7) if observations[-1][3][y][0] == 5), default=9)
+    return far * 10 + near
+
+
+def nothing_seen(observations, actions):
+    return min(y for y in range(7) if observations[-1][3][y][0] == 5)
+
+
+def logic_of_values(observations, actions):
+    first = observations[-1][0][0][0]
+    second = observations[0][0][0][1]
+    return (first and second) + 10 * (second or first) + (not second)
+
+
+def integers(observations, actions):
+    a = observations[-1][2][2][1] - 5
+    return a // 2 + a % 3 + int(a / 2) + round(a / 2) + -a // 4 + a**3 * 0.001 + int(True)
+
+
+def unchanged(observations, actions):
+    return float(observations[-1] == observations[-2]) + 0.5 * (observations[-1][0] == observations[-2][0])
+
+
+def reversed_search(observations, actions):
+    for age, view in enumerate(observations[::-1]):
+        if any(cell[0] == 8 for column in view for cell in column):
+            return 1 / (1 + age)
+    return 0
+
+
+def index_by_row(observations, actions):
+    scores = [0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5]
+    return sum(scores[action] for action in actions) + scores[observations[-1][0][0][1]]
+
+
+def beyond_the_end(observations, actions):
+    n = observations[-1][0][0][1] + 5
+    return observations[-1][n][0][0]
+
+
+def positions_as_pairs(observations, actions):
+    doors = [(x, y) for x in range(7) for y in range(7) if observations[-1][x][y][0] == 4]
+    keys = [(x, y) for x in range(7) for y in range(7) if observations[-1][x][y][0] == 5]
+    return min([abs(a - c) + abs(b - d) for a, b in doors for c, d in keys], default=20) / 20
+
+
+def last_seen_moves(observations, actions):
+    value = 0
+    seen = 0
+    for view, action in zip(observations[1:], actions):  # noqa: B905
+        for column in view:
+            for cell in column:
+                seen = cell[0]
+        value = value * 0.5 + seen + action
+    return value + seen
+
+
+PROGRAMS = [
+    function
+    for name, function in list(globals().items())
+    if inspect.isfunction(function) and list(inspect.signature(function).parameters) == ["observations", "actions"]
+]
+
+
+def text_of(function):
+    return inspect.getsource(function).replace(f"def {function.__name__}(", "def potential(")
+
+
+@pytest.mark.parametrize("function", PROGRAMS, ids=lambda function: function.__name__)
+def test_natural_programs_give_what_python_gives(function):
+    code, (observations, actions) = text_of(function), windows()
+    got = agree(code, function, observations, actions)
+    assert np.ptp(got.values) > 0 or function in (all_clear, unchanged)
+    same_alone(code, observations, actions)
+
+
+def test_there_are_enough_natural_programs():
+    assert len(PROGRAMS) >= 25
+
+
+# ---- any programs ---------------------------------------------------------------------------------------------------
+
+
+class Writer:
+    """Writes a program by drawing choices; knows which names hold numbers and which hold lists of numbers."""
+
+    def __init__(self, draw):
+        self.draw, self.numbers, self.lists, self.lines, self.names = draw, ["a", "b"], [], [], 0
+
+    def pick(self, *choices):
+        return self.draw(st.sampled_from(choices))
+
+    def number(self, depth=3):
+        if depth == 0:
+            return self.pick("0", "1", "2", "-1", "3", "0.5", *self.numbers, *self.numbers)
+        e = lambda: self.number(depth - 1)  # noqa: E731
+        match self.pick(*range(18)):
+            case 0 | 1:
+                return f"({e()} {self.pick('+', '-', '*')} {e()})"
+            case 2:
+                return f"({e()} {self.pick('//', '%')} {self.pick('2', '-3', 'a', '(1 + abs(b))', e())})"
+            case 3 | 4:
+                return self.test(depth - 1)
+            case 5:
+                return f"({e()} if {self.test(depth - 1)} else {e()})"
+            case 6:
+                return f"({e()} {self.pick('and', 'or')} {e()})"
+            case 7:
+                return f"{self.pick('min', 'max')}({e()}, {e()})"
+            case 8:
+                return f"{self.pick('int', 'abs', 'round', 'float')}({e()})"
+            case 9:
+                return f"len({self.list(depth - 1)})"
+            case 10:
+                return f"sum({self.list(depth - 1)})"
+            case 11:
+                return f"{self.pick('min', 'max')}({self.list(depth - 1)}, default={e()})"
+            case 12:
+                return f"max({self.pick('[0, 2]', 'actions', self.list(depth - 1))})"
+            case 13:
+                return f"{self.list(depth - 1)}[{self.index(depth)}]"
+            case 14:
+                return f"actions[{self.index(depth)}]"
+            case 15:
+                return f"observations[{self.pick('-1', '0', '1')}][{self.index(depth)}][{self.index(1)}][{self.pick('0', '1', '-1')}]"
+            case 16:
+                return f"{self.pick('any', 'all', 'sum')}({self.comprehension(depth - 1)})"
+            case _:
+                return self.number(0)
+
+    def index(self, depth):
+        number = f"int({self.number(depth - 1)})"
+        return self.pick("0", "-1", f"{number} % 2", f"{number} % 2", number)
+
+    def test(self, depth):
+        e = lambda: self.number(max(0, depth - 1))  # noqa: E731
+        match self.pick(*range(5)):
+            case 0:
+                return f"(not {e()})"
+            case 1:
+                return f"({e()} in ({e()}, 2, {e()}))"
+            case 2:
+                return f"({e()} < {e()} <= {e()})"
+            case 3:
+                return f"({e()} {self.pick('in', 'not in')} {self.list(max(0, depth - 1))})"
+            case _:
+                return f"({e()} {self.pick('<', '<=', '>', '>=', '==', '!=')} {e()})"
+
+    def list(self, depth=2):
+        if depth == 0:
+            row = "observations[-1][0][1]"
+            return self.pick("[1, 2, 0]", "actions", row, "(2, 0.5)", "[]", *self.lists, *self.lists)
+        match self.pick(*range(6)):
+            case 0:
+                return f"[{self.comprehension(depth - 1)}]"
+            case 1:
+                return f"{self.list(depth - 1)}[{self.pick('1:', ':-1', '::-1', 'int(a):', '-2:2', '::2')}]"
+            case 2:
+                return f"range(int({self.number(0)}), int({self.number(0)}) + 2)"
+            case 3:
+                return f"observations[{self.pick('-1', '0')}][{self.index(depth)}][{self.pick('0', '1')}]"
+            case 4:
+                return f"[{self.number(depth - 1)}, {self.number(depth - 1)}]"
+            case _:
+                return self.list(0)
+
+    def comprehension(self, depth):
+        self.names += 1
+        name, over, before = f"i{self.names}", self.list(depth), list(self.numbers)
+        self.numbers = [*before, name, name]
+        second = ""
+        if self.pick(False, False, True):
+            second = f" for {name}x in {self.list(0)}"
+            self.numbers.append(name + "x")
+        condition = f" if {self.test(depth)}" if self.pick(True, False) else ""
+        text = f"{self.number(depth)} for {name} in {over}{second}{condition}"
+        self.numbers = before
+        return text
+
+    def block(self, indent, depth, in_loop):
+        for _ in range(self.draw(st.integers(1, 3))):
+            self.statement("    " * indent, indent, depth, in_loop)
+
+    def statement(self, space, indent, depth, in_loop):
+        kind = self.pick(*range(12 if depth else 6))
+        name = self.pick("a", "b", "c", "d")
+        match kind:
+            case 0 | 1:
+                self.lines.append(f"{space}{name} = {self.number()}")
+                self.numbers.append(name)
+            case 2:
+                name = self.pick(*self.numbers)
+                self.lines.append(f"{space}{name} {self.pick('+=', '-=', '*=')} {self.number(2)}")
+            case 3:
+                name = self.pick(*self.numbers)
+                self.lines.append(f"{space}{name} = {self.pick('min', 'max')}({name}, {self.number(2)})")
+            case 4:
+                name = self.pick("p", "q")
+                self.lines.append(f"{space}{name} = {self.list()}")
+                self.lists.append(name)
+            case 5:
+                self.lines.append(f"{space}{name}, b = {self.number(1)}, {self.number(1)}")
+                self.numbers += [name, "b"]
+            case 6 | 7:
+                self.lines.append(f"{space}if {self.test(2)}:")
+                self.block(indent + 1, depth - 1, in_loop)
+                if in_loop and self.pick(True, False):
+                    self.lines.append(f"{space}    {self.pick('break', 'continue')}")
+                if self.pick(True, False):
+                    self.lines.append(f"{space}else:")
+                    self.block(indent + 1, depth - 1, in_loop)
+            case 8:
+                self.lines += [f"{space}if {self.test(2)}:", f"{space}    return {self.number(2)}"]
+            case _:
+                self.names += 1
+                name = f"k{self.names}"
+                match self.pick(*range(4)):
+                    case 0:
+                        target, over = f"{name}, {name}x", f"enumerate({self.list()})"
+                    case 1:
+                        target, over = f"{name}, {name}x", f"zip({self.list(1)}, {self.list(1)})"
+                    case 2:
+                        target, over = f"{name}, {name}x", f"observations[-1][{self.index(1)}]"
+                    case _:
+                        target, over = name, self.list()
+                self.lines.append(f"{space}for {target} in {over}:")
+                self.numbers += target.split(", ")
+                self.block(indent + 1, depth - 1, True)
+
+
+@st.composite
+def programs(draw):
+    writer = Writer(draw)
+    writer.lines += ["def potential(observations, actions):", "    a, b = actions"]
+    writer.block(1, 2, False)
+    writer.block(1, 2, False)
+    writer.lines.append(f"    return {writer.number()}")
+    return "\n".join(writer.lines) + "\n"
+
+
+def imported(code):
+    """The function, from a module of its own; nothing evaluates text here."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "written.py"
+        path.write_text(code)
+        spec = importlib.util.spec_from_file_location("written", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return module.potential
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@given(programs(), st.integers(0, 10**6))
+def test_any_program_gives_what_python_gives(code, seed):
+    try:
+        program = Program(code)
+    except CodeRefused:
+        assume(False)
+    random = np.random.default_rng(seed)
+    observations = random.integers(0, 4, (7, 3, 3, 2), dtype=np.int16)
+    actions = random.integers(0, 3, (7, 2))
+    got, expected = program(observations, actions), outcomes(imported(code), observations, actions)
+    same_alone(code, observations, actions)
+    if "too large" in got.faults or "steps" in got.faults:
+        return
+    for value, wanted in zip(got.values.tolist(), expected, strict=True):
+        assert value == pytest.approx(0.0 if wanted is None else float(wanted), rel=1e-6, abs=1e-6)
+    assert sum(got.faults.values()) == expected.count(None), (got.faults, expected)

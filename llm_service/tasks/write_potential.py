@@ -1,44 +1,78 @@
-"""How near a goal is, as a small program that reads symbolic observations.
+"""How sensible recent behaviour is, whatever the task: a small program that reads the last observations and actions.
 
-The program is text, checked against a closed grammar (`llm_service.sandbox.grammar`) and never run here.
+The program is text, checked against a closed grammar (`llm_service.sandbox.grammar`) and never run here. It is asked
+for in rounds: each shows the last program and the values that it gave to some pieces of behaviour.
 
-`observation` in the program is a view, such as a list of columns of cells of numbers; with `history` above 1 it is the
-list of the last `history` views, oldest first.
+    def potential(observations, actions): ...    the last K observations, the present one last; K - 1 actions between
 
 Value: {"code": the program in normal form, "hash": its content hash}
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from llm_service.config import Part
 from llm_service.errors import Malformed
-from llm_service.records import Call, Parameters, Reply, digest
-from llm_service.sandbox.grammar import MAX_CHARACTERS, CodeRefused, normalise
+from llm_service.records import Call, Parameters, Reply, canonical, digest
+from llm_service.sandbox import grammar
 from llm_service.tasks._grammar import MAX_REPLY
-from llm_service.tasks._inputs import Said, TaskInputs, Texts
+from llm_service.tasks._inputs import Said, TaskInputs, Text, Texts
 from llm_service.tasks._template import Template, about, only, quote
 from llm_service.world import World
 
-_TEMPLATE = Template("write_potential.v1")
-VERSION = _TEMPLATE.version
+_NAME = "write_potential.v2"
+_TEMPLATE = Template(_NAME)
+_ALLOWED = {
+    "functions": ", ".join(sorted(grammar.FUNCTIONS)),
+    "exponents": ", ".join(map(str, grammar.EXPONENTS)),
+    "loops": str(grammar.MAX_LOOPS),
+    "range": str(grammar.MAX_RANGE),
+    "characters": str(grammar.MAX_CHARACTERS),
+    "nodes": str(grammar.MAX_NODES),
+}
+VERSION = f"{_NAME}-{digest(_TEMPLATE.version, canonical(_ALLOWED))[:12]}"
 combine = only
 
 _FENCES = ("```python", "```py", "```python3", "```")
-_FORM = "expected exactly one fenced python block with one function potential(observation)"
+_FORM = "expected exactly one fenced python block with one function potential(observations, actions)"
+
+
+def _program(code: str) -> str:
+    return grammar.normalise(code, window=True) if code else ""
+
+
+Program = Annotated[str, Field(max_length=grammar.MAX_CHARACTERS), AfterValidator(_program)]
+"""A program of the grammar, in normal form, which is safe to show as it is; or nothing."""
+Number = Annotated[float, Field(allow_inf_nan=False), AfterValidator(lambda value: round(value, 4) + 0.0)]
+
+
+class Evidence(Part):
+    """A piece of behaviour and what the last program said of it."""
+
+    caption: Texts
+    """Observations and actions in words, in order of time."""
+    value: Number | Said
+    """The program's value, to four decimals; or its fault, such as "division"."""
 
 
 class Inputs(TaskInputs):
-    """A goal to measure."""
+    """A round of writing."""
 
-    goal: Said
-    """What is to be reached."""
-    events: Texts = Field(default=[])
-    """Captions of what leads there, in order of time."""
-    history: int = Field(default=1, ge=1, le=16)
-    """How many views the program is given."""
+    window: int = Field(default=5, ge=2, le=64)
+    """How many observations the program is given."""
+    shape: Text = Field(default="")
+    """What one observation is, in words: what stands where in it, and where the player is."""
+    actions: Texts = Field(default=[])
+    """Names of the actions in the order of their numbers; empty: the world's, if it lists them in that order."""
+    previous: Program = Field(default="")
+    """The last program; empty in the first round."""
+    evidence: list[Evidence] = Field(default=[], max_length=8)
+    """What the last program said."""
+    variant: int = Field(default=0, ge=0, le=1_000_000)
+    """Equal questions share an answer: each number is a question of its own, so that there are several candidates."""
 
 
 def calls(inputs: Inputs, world: World) -> list[Call]:
@@ -47,16 +81,29 @@ def calls(inputs: Inputs, world: World) -> list[Call]:
         f"  {channel}: {', '.join(f'{number} {name}' for name, number in sorted(names.items(), key=lambda n: n[1]))}"
         for channel, names in world.symbols.items()
     ]
+    cells = f"a list of columns, a column a list of cells, and a cell a list of numbers: {', '.join(world.symbols)}."
     turns = _TEMPLATE.turns(
         about=about(world),
+        view=f"An observation is {cells if world.symbols else 'a number, or a list of numbers or of such lists.'}",
         symbols="\n".join(symbols) or "  (the numbers have no names)",
-        channels=", ".join(world.symbols) or "numbers",
-        views="one view" if inputs.history == 1 else f"the list of the last {inputs.history} views, oldest first",
-        goal=quote([inputs.goal]),
-        events=quote(inputs.events),
+        **_ALLOWED,
+        window=str(inputs.window),
+        steps=str(inputs.window - 1),
+        shape=quote([inputs.shape or "(as said above)"]),
+        actions=quote(
+            [", ".join(f"{i} {name}" for i, name in enumerate(inputs.actions or world.actions)) or "(no names)"]
+        ),
+        previous="\n".join(f"| {line}" for line in inputs.previous.splitlines()) or quote([]),
+        evidence=quote(line for i, piece in enumerate(inputs.evidence, 1) for line in _told(i, piece)),
+        variant=str(inputs.variant),
     )
-    parameters = Parameters(temperature=0.5, max_tokens=1200)
+    parameters = Parameters(temperature=0.5, max_tokens=1600)
     return [Call("generate", turns, parameters=parameters, task="write_potential", inputs=inputs.model_dump())]
+
+
+def _told(i: int, piece: Evidence) -> list[str]:
+    said = f"no value, by the fault {piece.value}" if isinstance(piece.value, str) else f"the value {piece.value}"
+    return [f"piece {i} got {said}:", *piece.caption]
 
 
 def parse(reply: Reply, inputs: Inputs, index: int, world: World) -> dict[str, Any]:
@@ -66,7 +113,7 @@ def parse(reply: Reply, inputs: Inputs, index: int, world: World) -> dict[str, A
     if len(fences) != 2 or text[fences[0]].strip().lower() not in _FENCES or text[fences[1]].strip() != "```":
         raise Malformed(f"{_FORM}, opened by ```python and closed by ``` on lines of their own")
     try:
-        code = normalise("\n".join(text[fences[0] + 1 : fences[1]]))
-    except CodeRefused as refused:
-        raise Malformed(f"{_FORM} of at most {MAX_CHARACTERS} characters, but {refused}") from None
+        code = grammar.normalise("\n".join(text[fences[0] + 1 : fences[1]]), window=True)
+    except grammar.CodeRefused as refused:
+        raise Malformed(f"{_FORM} of at most {grammar.MAX_CHARACTERS} characters, but {refused}") from None
     return {"code": code, "hash": digest(code)}

@@ -36,12 +36,12 @@ QUESTIONS = {  # task -> (inputs, world); some tasks have several grammars
     "preference": ("label_preference", {"first": ["a"], "second": ["b"]}, HOUSE),
     "instruction": ("caption_trajectory", {**STEPS, "style": "instruction"}, HOUSE),
     "request": ("caption_trajectory", {**STEPS, "style": "request"}, HOUSE),
-    "potential": ("write_potential", {"goal": "a"}, HOUSE),
+    "potential": ("write_potential", {}, HOUSE),
     "judgement": ("judge_trajectory", {**STEPS, "instruction": "a", "rubric": ["speed", "goal reached"]}, HOUSE),
 }
-CODE = """def potential(observation):
+CODE = """def potential(observations, actions):
     best = 0
-    for cell in observation:
+    for cell in observations:
         best += cell[0] == 5
     return best / 7"""
 VALID = {
@@ -63,7 +63,8 @@ WORDS = (
     "\0 \ud800 \udfff \u202e \u2028 \u200b \x1b \x85 \ufeff \U000e0041 \u0301 \u0130 \xdf \ufb01 \uff11 \xb2 "
     "{ } {} [ ] ( ) ``` ` \" ' \\ \\u0000 : , . / // - * 1. -1 0 10 11 1e999 1e5 NaN Infinity true null "
     "verdict: caption: first second tie unsure nothing http://a.b ../ <|im_end|> "
-    '{"scores": "overall": "speed": def potential(observation): return import lambda __class__ .__class__ % ** 9**9'
+    '{"scores": "overall": "speed": def potential(observations, actions): return import lambda __class__ .__class__ '
+    "% ** 9**9"
 )
 ODD = [
     *WORDS.split(" "),
@@ -118,7 +119,7 @@ def check_caption(value, question):
 NODES = (
     "Module FunctionDef arguments arg Assign AugAssign If For Return Pass Break Continue Constant Name Load Store "
     "BinOp Add Sub Mult Div FloorDiv Mod Pow UnaryOp USub UAdd Not BoolOp And Or Compare Eq NotEq Lt LtE Gt GtE In "
-    "NotIn Is IsNot IfExp Subscript Slice Tuple List Dict ListComp GeneratorExp comprehension Call keyword"
+    "NotIn Is IsNot IfExp Subscript Slice Tuple List Set Dict ListComp GeneratorExp comprehension Call keyword"
 )
 PURE = {"len", "min", "max", "abs", "sum", "any", "all", "range", "enumerate", "float", "int", "round", "zip"}
 
@@ -134,7 +135,7 @@ def check_potential(value, question):
         if isinstance(node, ast.Call):
             assert node.func.id in PURE
         elif isinstance(node, ast.Name):
-            assert node.id in stored | PURE | {"observation"}
+            assert node.id in stored | PURE | {"observations", "actions"}
             assert not node.id.startswith("_")
     size = len(value["code"].encode()).to_bytes(8, "little")
     assert value["hash"] == hashlib.blake2b(size + value["code"].encode(), digest_size=16).hexdigest()
@@ -274,7 +275,7 @@ HUGE = {
     "blanks": " " * 200_000 + "caption: a",
     "line ends": "\r\n\u2028\x85" * 60_000,
     "parentheses": "```python\n" + "(" * 200_000 + "\n```",
-    "deep program": "```python\ndef potential(observation):\n    return " + "-" * 3_900 + "1\n```",
+    "deep program": "```python\ndef potential(observations, actions):\n    return " + "-" * 3_900 + "1\n```",
     "stars": "*_" * 100_000,
 }
 

@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 import envs
+from envs import registry
 from llm_service import tasks
 from llm_service.backends import module
 from llm_service.backends.scripted.sense import Sense, Situation, Verdict
 from llm_service.errors import Malformed, Unsupported, UsageError
 from llm_service.records import Call, Parameters, Reply, canonical, digest
+from llm_service.sandbox.interpreter import Program
 from llm_service.world import NOWHERE, World
 
 scripted = module("scripted")
@@ -71,7 +73,11 @@ QUESTIONS = [  # (task, inputs), of real episodes
         for o, a in WALKS
         for style in ("request", "instruction", "narrative")
     ),
-    *(("write_potential", {"goal": goal, "history": n}) for goal in WORLD.corpus[-40:] for n in (1, 3)),
+    *(
+        ("write_potential", {"variant": n, "evidence": [{"caption": seen, "value": v} for seen in MOMENTS[:2]]})
+        for n in range(40)
+        for v in (0.5, "division")
+    ),
     *(
         (
             "judge_trajectory",
@@ -251,29 +257,112 @@ def test_judgements_follow_what_was_reached():
     assert points("dance") == 5
 
 
-def test_potentials_grow_as_the_goal_comes_nearer():
-    image = np.zeros((7, 7, 3), int)
-    image[..., 0] = WORLD.symbols["object"]["empty"]
+EMPTY, WALL, DOOR, KEY = (WORLD.symbols["object"][name] for name in ("empty", "wall", "door", "key"))
+TIES = [{"caption": ["turn left"], "value": 0.0}] * 2
 
-    def potential(code, row, thing, history):
-        view = image.copy()
-        view[3, row] = thing
-        names = {"__builtins__": {"len": len, "max": max, "abs": abs, "enumerate": enumerate}}
-        exec(code, names)  # noqa: S102 - written by rules of ours, checked by the task's grammar
-        return names["potential"](view.tolist() if history == 1 else [image.tolist(), view.tolist()])
 
-    for history in (1, 2):
-        for goal, thing in (
-            ("pick up the red ball", (6, 0, 0)),
-            ("put the key next to the grey box", (7, 5, 0)),
-            ("open the blue door", (4, 2, 0)),
-        ):
-            code = value(backend(), "write_potential", goal=goal, history=history)["code"]
-            far, near = (potential(code, row, thing, history) for row in (0, 5))
-            assert 0 < far < near <= 1
-            assert potential(code, 5, (5, 1, 0), history) == 0
-            reverse = value(backend(mistimed=1.0), "write_potential", goal=goal, history=history)["code"]
-            assert potential(reverse, 0, thing, history) > potential(reverse, 5, thing, history)
+def view(*things):
+    """An image of empty cells and of things at (column, row)."""
+    image = np.zeros((7, 7, 3), np.uint8)
+    image[..., 0] = EMPTY
+    for thing, column, row in things:
+        image[column, row, 0] = thing
+    return image
+
+
+def judged(code, *windows):
+    """What a program says of windows, each (views, actions)."""
+    found = Program(code)(np.stack([np.stack(views) for views, _ in windows]), np.array([acts for _, acts in windows]))
+    assert not found.faults
+    return found.values
+
+
+def standing(image):
+    """A window in which nothing was done yet."""
+    return [image] * 3, [-1] * 2
+
+
+def test_potentials_hold_general_knowledge_of_the_world():
+    """The one that knows all rules."""
+    code = value(backend(), "write_potential", window=3, variant=2, evidence=TIES)["code"]
+    far, near, ahead, beside, held, nothing, wall, wall_aside = judged(
+        code,
+        *(standing(view((KEY, *place))) for place in ((3, 0), (3, 4), (3, 5), (2, 6), (3, 6))),
+        standing(view()),
+        standing(view((WALL, 3, 5))),
+        standing(view((WALL, 2, 5))),
+    )
+    assert wall < wall_aside == nothing < far < near < beside < ahead
+    assert beside < held
+    moved, idle, once = judged(
+        code,
+        ([view((DOOR, 3, 1)), view((DOOR, 3, 2)), view((DOOR, 3, 3))], [2, 2]),
+        ([view((DOOR, 3, 3))] * 3, [2, 2]),
+        ([view((DOOR, 3, 3))] * 3, [-1, 2]),
+    )
+    assert idle < once < moved
+
+
+def test_potentials_know_more_in_later_variants_and_after_ties():
+    differing = [{"caption": ["turn left"], "value": v} for v in (0.0, 0.1)]
+    faulty = [{"caption": ["turn left"], "value": v} for v in (0.0, "division")]
+    generator = np.random.default_rng(0)
+    images = [view((KEY, *place), (WALL, *other)) for place, other in generator.integers(0, 7, (200, 2, 2)).tolist()]
+
+    def distinct(variant, evidence):
+        code = value(backend(), "write_potential", window=3, variant=variant, evidence=evidence)["code"]
+        return len(set(judged(code, *(([i, i, j], [0, 6]) for i in images[:20] for j in (i, *images)))))
+
+    plain = [distinct(variant, []) for variant in range(3)]
+    assert plain == [distinct(variant, differing) for variant in range(3)] == sorted(set(plain))
+    better = [distinct(variant, TIES) for variant in range(3)]
+    assert better == [distinct(variant, faulty) for variant in range(3)]
+    assert all(more > less for more, less in zip(better, plain, strict=True))
+
+
+def test_mistaken_potentials_are_the_reverse_or_late_or_say_nothing():
+    windows = [standing(view((KEY, 3, row))) for row in range(7)] + [([view((KEY, 3, 5)), *[view()] * 2], [0, 0])]
+    right, wrong, late, senseless = (
+        judged(value(backend(**{kind: 1.0} if kind else {}), "write_potential", window=3, variant=1)["code"], *windows)
+        for kind in ("", "wrong", "mistimed", "senseless")
+    )
+    assert np.array_equal(wrong, -right)
+    assert np.array_equal(late[:7], right[:7])
+    assert late[7] == right[5] > right[7]
+    assert not senseless.any()
+
+
+def test_potentials_of_real_walks_are_bounded_and_vary():
+    env = envs.make("babyai/GoToLocal", 16, seed=3)
+    generator = np.random.default_rng(4)
+    images, acts = [env.begin()["image"]], []
+    for _ in range(24):
+        acts.append(generator.integers(0, 7, 16))
+        images.append(env.advance(acts[-1]).obs["image"])
+    windows = [
+        ([image[i] for image in images[t : t + 5]], [act[i] for act in acts[t : t + 4]])
+        for t in range(21)
+        for i in range(16)
+    ]
+    for variant in range(3):
+        for evidence in ([], TIES):
+            values = judged(value(backend(), "write_potential", variant=variant, evidence=evidence)["code"], *windows)
+            assert np.isfinite(values).all()
+            assert np.abs(values).max() <= 1
+            assert len(set(values)) > 1
+
+
+@pytest.mark.parametrize("family", registry.families())
+def test_potentials_of_every_world_are_programs_that_tell_effects(family):
+    world = World(**envs.knowledge(family))
+    shape = {"babyai": (7, 7, 3), "crafter": (9, 7, 3)}.get(family, ())
+    still, moving = np.ones((2, 5, *shape), int)
+    moving[1::2] = 0
+    for variant in range(3):
+        code = value(backend(world), "write_potential", world, variant=variant, evidence=TIES)["code"]
+        idle, active, waiting = judged(code, (still, [1] * 4), (moving, [1] * 4), (still, [-1] * 4))
+        if not (world.symbols and variant == 0):  # two rules only, of what is seen
+            assert idle < min(active, waiting)
 
 
 def test_a_raw_prompt_gets_the_nearest_sentence():

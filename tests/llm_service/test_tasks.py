@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 import envs
+from envs import registry
 from llm_service import tasks
 from llm_service.backends import scripted
 from llm_service.errors import Malformed, UsageError
 from llm_service.records import Call, Reply
+from llm_service.sandbox import grammar
 from llm_service.tasks import _inputs, _template
 from llm_service.world import NOWHERE, Goal, World
 
@@ -38,7 +40,7 @@ ASKED = {
     "yes_no": {"question": "Does the key open the door?", "context": ["The key is red", "The door is red"]},
     "label_preference": {"first": ["You pick up a key"], "second": ["You turn left"]},
     "caption_trajectory": TRAJECTORY,
-    "write_potential": {"goal": "pick up the red key"},
+    "write_potential": {"evidence": [{"caption": ["You see a red key", "pick up"], "value": 0.25}]},
     "judge_trajectory": {"instruction": "get the key", "rubric": ["goal reached", "speed"], **TRAJECTORY},
 }
 FIELD = {  # where a hostile text could stand, by task
@@ -46,7 +48,7 @@ FIELD = {  # where a hostile text could stand, by task
     "yes_no": lambda t: {"question": t, "context": [t]},
     "label_preference": lambda t: {"first": [t], "second": ["x"], "criteria": [t]},
     "caption_trajectory": lambda t: {"observations": [[t], [t]], "actions": [t]},
-    "write_potential": lambda t: {"goal": t, "events": [t]},
+    "write_potential": lambda t: {"shape": t, "actions": [t], "evidence": [{"caption": [t], "value": t}]},
     "judge_trajectory": lambda t: {"instruction": t, "rubric": ["speed"], "observations": [[t]], "actions": [t]},
 }
 SCRIPTED = sorted(ASKED)  # what the embedded model has an answer to
@@ -160,7 +162,7 @@ def test_lists_are_of_bounded_length():
         "suggest_goals": "observation",
         "yes_no": "context",
         "label_preference": "first",
-        "write_potential": "events",
+        "write_potential": "actions",
     }
     for name, field in listed.items():
         with pytest.raises(UsageError, match=field):
@@ -194,7 +196,7 @@ def babyai():
 def test_a_model_that_makes_no_mistakes_is_understood_and_one_that_only_babbles_is_not(name, seen, babyai):
     steps = {"observations": [seen, ["You carry a red key"]], "actions": ["pick up"]}
     fields = tasks.task(name).Inputs.model_fields
-    changes = {"observation": seen, "context": seen, "first": seen, "history": 3, "style": "request", **steps}
+    changes = {"observation": seen, "context": seen, "first": seen, "window": 3, "style": "request", **steps}
     changes = {key: value for key, value in changes.items() if key in fields}
     for malformed in (0.0, 1.0):
         config = scripted.Config(wrong=0.0, mistimed=0.0, senseless=0.0, malformed=malformed)
@@ -481,11 +483,11 @@ def test_actions_go_with_observations(name):
 
 # ---- write_potential ------------------------------------------------------------------------------------------------
 
-CODE = "def potential(observation):\n    return float(observation[3][5][0] == 5)"
+CODE = "def potential(observations, actions):\n    return float(observations[-1][3][5][0] == 5)"
 
 
 def test_a_program_is_taken_in_normal_form():
-    one = parse("write_potential", f"Here:\n```python\n{CODE}   # near\n```\nDone.")
+    one = parse("write_potential", f"Keys matter.\n\n```python\n{CODE}   # near\n```\nDone.")
     other = parse("write_potential", f"```PY\n{CODE.replace('    ', ' ')}\n```")
     assert one == other
     assert one["code"] == CODE
@@ -501,6 +503,9 @@ def test_a_program_is_taken_in_normal_form():
         f"```bash\n{CODE}\n```",
         f"```python {CODE}\n```",
         "```python\n```",
+        "```python\ndef potential(observation):\n    return 0\n```",
+        f"```python\n{CODE}  {'#' * 4_000}\n```",
+        f"{'Well. ' * 20_000}\n```python\n{CODE}\n```",
     ],
 )
 def test_anything_but_one_block_is_malformed(text):
@@ -510,21 +515,82 @@ def test_anything_but_one_block_is_malformed(text):
 
 def test_the_reason_of_the_grammar_reaches_the_repair():
     with pytest.raises(Malformed, match=r"line 2: a statement Import is not allowed"):
-        parse("write_potential", "```python\ndef potential(observation):\n    import os\n    return 0\n```")
+        parse("write_potential", f"```python\n{CODE.replace('return', 'import os; return')}\n```")
 
 
-def test_the_program_is_told_what_numbers_mean_and_how_many_views_there_are():
-    system, user = (text for _, text in ask("write_potential")[2][0].turns)
+def test_the_program_is_told_what_numbers_mean_and_what_it_may_use():
+    system, user = (text for _, text in ask("write_potential", window=3)[2][0].turns)
     assert "object: 2 wall, 5 key" in system
     assert "a list of numbers: object, colour" in system
-    assert "is one view" in user
-    assert "the last 3 views" in ask("write_potential", history=3)[2][0].turns[1][1]
+    assert all(re.search(rf"\b{name}\b", system) for name in grammar.FUNCTIONS)
+    assert f"{grammar.MAX_NODES} parts" in system
+    assert "holds 3 observations, actions the 2 actions" in user
+    assert "| 0 go forward, 1 pick up" in user
+    assert "| 0 avancer" in ask("write_potential", actions=["avancer"])[2][0].turns[1][1]
+    assert "a number, or a list" in ask("write_potential", NOWHERE)[2][0].turns[0][1]
 
 
-def test_the_example_in_the_prompt_is_in_the_grammar():
-    system = ask("write_potential")[2][0].turns[0][1]
+def test_the_program_and_what_it_said_are_shown_as_data():
+    evidence = [
+        {"caption": ["You see a wall", "go forward", "You see a wall"], "value": -0.123456},
+        {"caption": ["You see a key"], "value": "division"},
+    ]
+    user = ask("write_potential", previous=CODE, evidence=evidence, shape="7 columns")[2][0].turns[1][1].splitlines()
+    data = user[user.index("[data]") : user.index("[end of data]")]
+    for line in ("7 columns", *CODE.splitlines(), "You see a wall", "go forward", "You see a key"):
+        assert f"| {line}" in data
+    assert data.index("| You see a wall") - 1 == next(i for i, line in enumerate(data) if "-0.1235" in line)
+    assert data.index("| You see a key") - 1 == next(i for i, line in enumerate(data) if "division" in line)
+
+
+def test_only_a_program_of_the_grammar_can_be_the_last_one():
+    messy, tidy = (ask("write_potential", previous=code)[2][0].key("m") for code in (f"# mine\n{CODE}\n\n", CODE))
+    assert messy == tidy
+    for code in ("[end of data]", CODE + "\n[end of data]", CODE.replace("5]", "__class__]"), CODE + "#" * 4_000):
+        with pytest.raises(UsageError, match="previous"):
+            tasks.contents("write_potential", [{"previous": code}])
+
+
+def test_what_may_change_the_program_is_another_question():
+    evidence = [{"caption": ["a"], "value": value} for value in (0.25, 0.2501, "root")]
+    changes = [
+        {},
+        *({"variant": variant} for variant in (1, 2)),
+        *({"evidence": [piece]} for piece in evidence),
+        {"evidence": evidence},
+        {"previous": CODE},
+        {"window": 6},
+        {"shape": "a number"},
+        {"actions": ["a"]},
+    ]
+    assert len({ask("write_potential", **change)[2][0].key("m") for change in changes}) == len(changes)
+    assert len(set(tasks.contents("write_potential", changes))) == len(changes)
+    close = [{"evidence": [{"caption": ["a"], "value": value}]} for value in (1, 1.0, 1.00001)]
+    assert len(set(tasks.contents("write_potential", close))) == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"window": 1},
+        {"window": 65},
+        {"variant": -1},
+        {"evidence": [{"caption": ["a"], "value": float("nan")}]},
+        {"evidence": [{"caption": ["a"], "value": ""}]},
+        {"evidence": [{"caption": ["a"]}]},
+        {"evidence": [{"caption": ["a"], "value": 1.0}] * 9},
+    ],
+)
+def test_a_round_of_writing_is_bounded(changes):
+    with pytest.raises(UsageError, match=next(iter(changes))):
+        tasks.contents("write_potential", [changes])
+
+
+@pytest.mark.parametrize("family", registry.families())
+def test_the_example_in_the_prompt_is_in_the_grammar(family):
+    system = ask("write_potential", World(**envs.knowledge(family)))[2][0].turns[0][1]
     example = system[system.index("```python\n") : system.rindex("\n\nAnswer")]
-    assert parse("write_potential", example)["code"].startswith("def potential(observation):")
+    assert parse("write_potential", example)["code"].startswith("def potential(observations, actions):")
 
 
 # ---- judge_trajectory -----------------------------------------------------------------------------------------------

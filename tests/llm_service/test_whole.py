@@ -23,7 +23,7 @@ ITEMS = {
     "yes_no": {"question": "can a ball be picked up", "context": RED},
     "label_preference": {"first": RED, "second": BLUE},
     "caption_trajectory": {"observations": [RED, BLUE], "actions": ["turn left"], "style": "request"},
-    "write_potential": {"goal": "go to the red ball"},
+    "write_potential": {"evidence": [{"caption": [*RED, "turn left", *BLUE], "value": 0.5}]},
     "judge_trajectory": {
         "instruction": "go to the red ball",
         "observations": [RED, BLUE],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from llm_service.backends.scripted.sense import Choice, Sense, Situation, Verdict, bare
@@ -75,9 +75,8 @@ class Script:
         self._sense = Sense(world)
         self._corpus = [(sentence, frozenset(_WORD.findall(sentence.lower()))) for sentence in world.corpus]
         self._vocabulary = frozenset().union(*(words for _, words in self._corpus))
-        self._channels = [
-            [(Pattern(name, {}), number) for name, number in names.items()] for names in world.symbols.values()
-        ]
+        self._things = self._numbers(goal.goal for goal in world.goals)
+        self._obstacles = self._numbers(event.seen for event in world.progress if event.worth < 0)
         self._say: dict[str, Callable[[Mapping[str, Any], Chance], str]] = {
             "suggest_goals": self._suggest_goals,
             "label_preference": self._label_preference,
@@ -197,33 +196,53 @@ class Script:
         return {Verdict.SENSIBLE: 1.0, Verdict.EARLY: 0.5}.get(best, 0.0)
 
     def _write_potential(self, inputs: Mapping[str, Any], chance: Chance) -> str:
-        """How near the named cell is, in a view with the player in the middle of the last row.
+        """Rules of ours that fit any task, the more of them the better; no language model wrote any.
 
-        Wrong: of another goal; mistimed: how far instead of how near; senseless: always zero.
+        The view is like BabyAI's: the player in the middle of the last row, looking ahead. It is good to see what goals
+        name, better to be near it or hold it, bad to act without effect, good to face such a thing and bad to face what
+        spoils progress, such as a wall. Where numbers have no such names, effects and new sights count. A variant knows
+        the first one, two or three of these rules, and one more if the evidence holds equal values or faults.
+
+        Wrong: bad for good; mistimed: by the oldest view instead of the present one; senseless: always zero.
         """
         kind = chance.mistake("potential")
-        goal: str = inputs["goal"]
-        if kind == "wrong":
-            goal = self._sense.unseen(Situation(()), chance.pick) or goal
-        elif kind == "senseless":
-            goal = ""
-        tests = []
-        for index, names in enumerate(self._channels):
-            named = {goal.lower().rfind(name.text): number for name, number in names if name.in_text(goal)}
-            tests += [f"cell[{index}] == {named[max(named)]}"] if named else []  # of several, the last is the target
-        view = "observation" if inputs["history"] == 1 else "observation[-1]"
-        if not tests:
+        if kind == "senseless":
             return _fenced("return 0.0")
-        return _fenced(
-            f"view = {view}",
-            "best = 0.0",
-            "for x, column in enumerate(view):",
-            "    for y, cell in enumerate(column):",
-            f"        if {' and '.join(tests)}:",
-            "            steps = abs(x - len(view) // 2) + abs(len(column) - 1 - y)",
-            f"            best = max(best, {'steps' if kind == 'mistimed' else '1'} / (steps + 1))",
-            "return best",
+        values = [piece["value"] for piece in inputs["evidence"]]
+        distinct = len({value for value in values if not isinstance(value, str)})
+        rules = self._rules("observations[0]" if kind == "mistimed" else "observations[-1]")
+        lines, terms = zip(*rules[: 1 + inputs["variant"] % 3 + (distinct < len(values))], strict=True)
+        return _fenced(*lines, f"return {'-' if kind == 'wrong' else ''}({' + '.join(terms)})")
+
+    def _rules(self, view: str) -> list[tuple[str, str]]:
+        """Lines of a program, each with what it adds to the value."""
+        acts = "zip(observations, observations[1:], actions)"
+        effect = (
+            f"idle = sum(1 for before, now, action in {acts} if action >= 0 and before == now)",
+            "-0.5 * idle / len(actions)",
         )
+        if not self._things:
+            new = "new = sum(1 for i in range(1, len(observations)) if observations[i] not in observations[:i])"
+            return [effect, (new, "0.5 * new / len(actions)")]
+        things = f"for x, column in enumerate({view}) for y, cell in enumerate(column) if cell[0] in {self._things}"
+        return [
+            (f"seen = max((1 {things}), default=0)", "0.2 * seen"),
+            (f"near = max((1 / (abs(x - len({view}) // 2) + len(column) - y) {things}), default=0)", "0.3 * near"),
+            effect,
+            (
+                f"ahead = {view}[len({view}) // 2][-2][0]",
+                f"0.2 * (ahead in {self._things}) - 0.2 * (ahead in {self._obstacles})",
+            ),
+        ]
+
+    def _numbers(self, patterns: Iterable[str]) -> tuple[int, ...]:
+        """Which things of the symbols' first channel, such as BabyAI's objects, these patterns name."""
+        forms = [Pattern(text, self._world.slots) for text in patterns]
+        said = ". ".join(
+            text for form in forms for text in (form.text, *(w for s in form.slots for w in form.words(s)))
+        )
+        names = next(iter(self._world.symbols.values()), {})
+        return tuple(number for name, number in names.items() if Pattern(name, {}).in_text(said))
 
     def _continuation(self, prompt: str, chance: Chance) -> str:
         """The sentence of the corpus that shares most with the prompt."""
@@ -302,4 +321,4 @@ def _likeness(one: set[str], other: set[str]) -> float:
 
 def _fenced(*body: str) -> str:
     lines = "\n".join(f"    {line}" for line in body)
-    return f"Here it is:\n```python\ndef potential(observation):\n{lines}\n```"
+    return f"Here is what fits any task:\n```python\ndef potential(observations, actions):\n{lines}\n```"

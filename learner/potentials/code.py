@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from llm_service.sandbox.process import Sandbox
 from numpy.typing import NDArray
 from pydantic import field_validator
 
@@ -22,6 +21,7 @@ from envs.config import Part
 from learner.potentials import Potential, PotentialSetup, ShapingConfig, whole_numbers
 from learner.windows import Windows
 from llm_service.sandbox.grammar import CodeRefused, normalise
+from llm_service.sandbox.process import Sandbox
 
 
 class CodeConfig(Part):
@@ -44,7 +44,7 @@ class CodeConfig(Part):
             except (OSError, UnicodeDecodeError) as error:
                 raise ValueError(f"method.shaping.program: {program} cannot be read: {error}") from None
         try:
-            return normalise(program)
+            return normalise(program, window=True)
         except CodeRefused as refused:
             raise ValueError(f"method.shaping.program is refused: {refused}") from None
 

@@ -5,11 +5,10 @@ import re
 
 import numpy as np
 import pytest
-from cluster.config.files import ConfigError
 
 import envs
 from cluster import run as controller
-from cluster.config.tree import compose, load
+from cluster.config.tree import ConfigError, compose, load
 from learner.potentials import PotentialSetup, ShapingConfig, potential
 from learner.windows import Trail
 from tests.extending import PAGE

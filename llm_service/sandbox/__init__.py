@@ -1,8 +1,16 @@
 """Programs that a language model wrote, kept apart from everything else: three walls, one behind the other.
 
-grammar                  which programs are programs here; parses, never runs
-interpreter              runs their syntax tree over arrays; statements, expressions, loops, functions, values, batch
-process                  runs the interpreter where it reaches nothing; connection | child, lockdown
+grammar                  which programs are programs here; parses, never runs            (grammar)
 
-Callers use `process.Sandbox`. Nothing is imported here: the child loads this package too.
+running them             over many rows at once, by closures of our own                  (interpreter)
+what they compute with   numbers and lists of all rows together                          (values)
+rows, faults, budgets    which rows still run, what ended the others, what each spent    (batch)
+parts of programs        as closures (statements, expressions), and loops at once        (loops)
+Python's meaning         of operators and functions (functions), places and ranges       (lists)
+
+where they run           in a process that reaches nothing: callers use `Sandbox`        (process)
+that process             what it does (child), gives up first (lockdown), its two pipes  (connection)
+
+The text of a program is never evaluated: nothing here hands it to Python. Nothing is imported here: the child loads
+this package too.
 """

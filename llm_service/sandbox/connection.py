@@ -61,7 +61,6 @@ class Connection:
         packages = Path(np.__file__).parents[1]
         words = map(str, (_CHILD, packages, _ROOT, memory_bytes, cpu_s))
         libraries = "LD_LIBRARY_PATH"  # where a Python that is loaded as a module has its own library
-        self._owner = os.getpid()
         self.starter = threading.current_thread()
         self.spent_s = 0.0
         self.process = subprocess.Popen(
@@ -98,9 +97,8 @@ class Connection:
         return tuple(held)
 
     def idle(self) -> bool:
-        """Whether it is alive, will not die with its thread, belongs to this process and has nothing to say."""
-        alive = self._owner == os.getpid() and self.starter.is_alive() and self.process.poll() is None
-        return alive and not _ready(self._from, select.POLLIN, 0)
+        """Whether it is alive and has nothing to say. In a forked copy of its parent it counts as ended."""
+        return self.process.poll() is None and not _ready(self._from, select.POLLIN, 0)
 
     def ask(
         self, code: str, observations: NDArray[np.integer], actions: NDArray[np.integer], wall_s: float
@@ -170,8 +168,6 @@ class Connection:
 
     def kill(self) -> None:
         """End it and everything in its session, leave no zombie."""
-        if self._owner != os.getpid():
-            return  # a copy in a forked process: the child is not its own
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):

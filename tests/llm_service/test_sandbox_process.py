@@ -469,12 +469,23 @@ def test_after_its_time_a_fresh_child_takes_over(sandbox):
 # Threads, forks, ends
 
 
-def test_a_child_outlives_the_thread_that_started_it_as_far_as_callers_see(sandbox):
-    for _ in range(3):
-        thread = threading.Thread(target=sandbox.phi, args=(PROGRAMS[0], *rows(2)))
-        thread.start()
-        thread.join()
-        assert sandbox.phi(PROGRAMS[0], *rows(2)).faults == {}
+def test_a_child_that_dies_with_the_thread_that_started_it_costs_nothing(sandbox, plant):
+    plant("sum(range(10**8))")  # a second or more
+
+    def start():
+        sandbox.phi(returning("2"), *rows(1))
+        started.set()
+        ended.wait()
+
+    started, ended = threading.Event(), threading.Event()
+    threading.Thread(target=start).start()
+    started.wait()
+    first = pid(sandbox)
+    threading.Timer(0.2, ended.set).start()
+    done = sandbox.phi(returning("1"), *rows(2))
+    assert pid(sandbox) != first
+    assert done.values.tolist() == [1, 1]
+    assert done.faults == {}
     assert not sandbox._deaths
 
 
@@ -517,10 +528,14 @@ sandbox = process.Sandbox(wall_s=60.0)
 code = "def potential(observations, actions):\\n    return "
 ask = lambda value: sandbox.phi(code + value, np.zeros((1, 1), int), np.zeros((1, 0), int))
 ask('2')
-if len(sys.argv) <= 1 and os.fork() == 0:
-    sandbox.close()  # a copy: not its child to end
-    os._exit(0)
-time.sleep(0.2)
+if len(sys.argv) <= 1:
+    if os.fork() == 0:  # a copy starts a child of its own, and ends that alone
+        first = sandbox._child.process.pid
+        ask('3')
+        assert sandbox._child.process.pid != first
+        sandbox.close()
+        os._exit(0)
+    assert os.wait()[1] == 0
 assert sandbox._child.process.poll() is None
 print(sandbox._child.process.pid, flush=True)
 ask('1') if len(sys.argv) > 1 else sys.stdin.read()

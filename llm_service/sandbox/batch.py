@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from llm_service.sandbox.values import Array, Value, floats, select, size_checked
+from llm_service.sandbox.values import MAX_PARTS, Array, Value, floats, select, size_checked, structure
 
 FAULTS = (
     "none",
@@ -22,7 +22,7 @@ FAULTS = (
     "unpack",  # another number of values than names
     "type",  # a list where a number belongs, or the other way round
     "steps",  # more than MAX_STEPS
-    "memory",  # one array of more than MAX_ELEMENTS for one row
+    "memory",  # an array of more than MAX_ELEMENTS for the row alone, or lists in lists of too many parts
     "no value",  # the end was reached without a return
 )
 MAX_STEPS = 2**16  # for each row: one for each element of each loop, comprehension and sum that it enters
@@ -191,6 +191,13 @@ class Batch:
         large = ~(np.abs(number) <= LARGEST)
         self.fault("too large", mask, large)
         return np.where(large, 0.0, number)
+
+    def structured(self, mask: Array, value: Any) -> Any:
+        """The list, or a number if it has too many parts, which is a fault."""
+        if structure(value) <= MAX_PARTS:
+            return value
+        self.fault("memory", mask)
+        return 0.0
 
     def number(self, mask: Array, value: Any) -> Any:
         """The value for arithmetic; a list is a fault."""

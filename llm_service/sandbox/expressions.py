@@ -63,7 +63,7 @@ class Expressions:
                 return self._name(name, scope, lanes)
             case ast.Tuple(elts=elements) | ast.List(elts=elements) | ast.Set(elts=elements):
                 parts = [of(element) for element in elements]
-                return lambda batch, mask: tuple([part(batch, mask) for part in parts])
+                return lambda batch, mask: batch.structured(mask, tuple([part(batch, mask) for part in parts]))
             case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=exponent)):
                 base = of(left)
                 return lambda batch, mask: functions.power(batch, mask, base(batch, mask), exponent)  # type: ignore[arg-type]
@@ -190,7 +190,9 @@ class Expressions:
             if present is not None:
                 shape = (1,) * (lanes + 1 - present.ndim) + present.shape
                 present = np.broadcast_to(present.reshape(shape), (length, *shape[1:]))
-            made = List(length, result, present)
+            made = batch.structured(mask, List(length, result, present))
+            if is_number(made):
+                return made
             return flattened(made, lanes) if rest else made
 
         return run

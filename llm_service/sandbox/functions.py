@@ -216,10 +216,13 @@ def unpacked(batch: Batch, mask: Array, value: Any, count: int, lanes: int) -> t
 
 def elements(batch: Batch, mask: Array, value: Any) -> tuple[Any, int, Array | None]:
     """A list to run over, how many elements it has at most, and which are present; counts them as steps."""
+    before = batch.alive
     if is_number(value):
         batch.fault("type", mask)
         value = ()
     batch.spend(mask, *extent(value))
+    if batch.alive is not before and not np.count_nonzero(mask & batch.alive):
+        value = ()  # nobody is left to run over it
     return value, *extent(value)
 
 
@@ -314,12 +317,13 @@ def zipped(batch: Batch, mask: Array, values: list[Any], lanes: int) -> Value:
         batch.fault("type", mask)
         return ()
     if all(isinstance(value, tuple) for value in values):
-        return tuple(zip(*values, strict=False))
+        return batch.structured(mask, tuple(zip(*values, strict=False)))
     lists = [packed(as_list(value, lanes), lanes) for value in values]
     length = min(value.length for value in lists)
     presences = [value.present[:length] for value in lists if value.present is not None]
     present = np.logical_and.reduce(np.broadcast_arrays(*presences)) if presences else None
-    return List(length, tuple(cut(value.element, slice(length), lanes) for value in lists), present)
+    element = tuple(cut(value.element, slice(length), lanes) for value in lists)
+    return batch.structured(mask, List(length, element, present))
 
 
 # ---- functions of numbers and of lists ------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from llm_service.sandbox.statements import Round, Statement, Statements
 from llm_service.sandbox.values import Array, Later, List, Split, Value
 
 MAX_ROWS = 1_024  # together; more only need more memory
+MAX_LANES = 2**15  # for each row; more run one after the other
 LARGEST_ARGUMENT = 2**31
 
 
@@ -73,28 +74,23 @@ class Program:
             if array.dtype.kind not in "iu" or (array.itemsize > 4 and np.abs(array).max(initial=0) > LARGEST_ARGUMENT):
                 raise ValueError(f"observations and actions are integers up to {LARGEST_ARGUMENT}")
         values, kinds = np.zeros(rows), np.zeros(rows, np.int8)
-        waiting = [np.arange(first, min(first + MAX_ROWS, rows)) for first in range(0, rows, MAX_ROWS)]
+        waiting = [(np.arange(rows)[first : first + MAX_ROWS], self._body) for first in range(0, rows, MAX_ROWS)]
         while waiting:
-            some = waiting.pop()
+            some, body = waiting.pop()
             try:
-                values[some], kinds[some] = _run(self._body, observations[some], actions[some])
+                values[some], kinds[some] = _run(body, observations[some], actions[some])
             except Split as split:
-                if len(some) == 1:
-                    values[some], kinds[some] = self._alone(observations[some], actions[some])
-                    continue
-                together = split.rows
-                if together is None or together.all() or not together.any():
-                    together = np.arange(len(some)) < len(some) // 2
-                waiting += [some[together], some[~together]]
+                if body is self._body and (len(some) == 1 or split.elements > MAX_LANES * len(some)):
+                    waiting.append((some, self._frugal))
+                elif len(some) == 1:
+                    kinds[some] = FAULTS.index(split.kind)
+                else:
+                    one = split.rows
+                    if one is None or one.all() or not one.any():
+                        one = np.arange(len(some)) < len(some) // 2
+                    waiting += [(some[one], body), (some[~one], body)]
         faults = Counter(FAULTS[kind] for kind in kinds[kinds > 0])
         return Values(values.astype(np.float32), dict(sorted(faults.items())))
-
-    def _alone(self, observations: NDArray[Any], actions: NDArray[Any]) -> tuple[Any, Any]:
-        """The value and fault of one row that needs too much memory for loops at once."""
-        try:
-            return _run(self._frugal, observations, actions)
-        except Split as split:
-            return 0.0, FAULTS.index(split.kind)
 
 
 def run(code: str, observations: NDArray[Any], actions: NDArray[Any]) -> Values:

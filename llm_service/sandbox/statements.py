@@ -234,7 +234,8 @@ class Statements:
         def run(batch: Batch, mask: Array, rounds: Round) -> Array | None:
             value, length, present = functions.elements(batch, mask, iterable(batch, mask))
             if not length:
-                return batch.still(mask)
+                mask = batch.still(mask)
+                return mask if np.count_nonzero(mask) else None
             inner = mask if present is None else mask & present
             for key in names.values():
                 batch.names.pop(key, None)

@@ -13,6 +13,7 @@ Both are lists to a program. A list of lists of numbers is one array then, with 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -25,17 +26,22 @@ Number: TypeAlias = bool | int | float | Array
 Value: TypeAlias = "Number | tuple[Any, ...] | List"
 
 MAX_ELEMENTS = 2**20  # of one array, over all rows: 8 MiB
+MAX_PARTS = 1_000  # of the structure of one value
+MAX_NESTED = 12
 
 
 class Split(Exception):
-    """The rows of a batch cannot go on together; `kind` is the fault if there is one row alone.
+    """The rows of a batch cannot go on together.
 
-    `rows`, bool [N], says which belong together; None that there are too many.
+    Attributes:
+        kind: the fault of a row that cannot go on alone either.
+        rows: bool [N], which belong together; None if there are too many.
+        elements: how many elements an array would have needed for these rows; 0 if that is not the reason.
     """
 
-    def __init__(self, kind: str, rows: Array | None = None) -> None:
+    def __init__(self, kind: str, rows: Array | None = None, elements: float = 0.0) -> None:
         super().__init__(kind)
-        self.kind, self.rows = kind, rows
+        self.kind, self.rows, self.elements = kind, rows, elements
 
 
 class List:
@@ -80,8 +86,24 @@ def settled(array: Array) -> Number:
 
 def size_checked(*lengths: int) -> None:
     """Refuse to make an array that is too large for this many rows."""
-    if np.prod(lengths, dtype=float) > MAX_ELEMENTS:
-        raise Split("memory")
+    if (elements := math.prod(lengths)) > MAX_ELEMENTS:
+        raise Split("memory", elements=elements)
+
+
+def structure(value: Any, depth: int = 0) -> int:
+    """How many parts the structure of a value has; more than MAX_PARTS if it is nested deeper than MAX_NESTED."""
+    if is_number(value):
+        return 1
+    if depth > MAX_NESTED:
+        return MAX_PARTS + 1
+    if isinstance(value, Later):
+        return 2
+    parts = 1
+    for part in value if isinstance(value, tuple) else (value.element,):
+        parts += structure(part, depth + 1)
+        if parts > MAX_PARTS:
+            break
+    return parts
 
 
 def as_list(value: Any, lanes: int) -> List:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from llm_service.sandbox.values import Array, Value, floats, select, size_checked
+from llm_service.sandbox.values import MAX_PARTS, Array, Value, any_lane, floats, select, size_checked, structure
 
 FAULTS = (
     "none",
@@ -22,7 +22,7 @@ FAULTS = (
     "unpack",  # another number of values than names
     "type",  # a list where a number belongs, or the other way round
     "steps",  # more than MAX_STEPS
-    "memory",  # one array of more than MAX_ELEMENTS for one row
+    "memory",  # an array of more than MAX_ELEMENTS for the row alone, or lists in lists of too many parts
     "no value",  # the end was reached without a return
 )
 MAX_STEPS = 2**16  # for each row: one for each element of each loop, comprehension and sum that it enters
@@ -52,11 +52,6 @@ class Ahead:
         """The lanes leave the loop in their round."""
         mask = any_lane(mask, self.lanes)
         self.left = mask if self.left is None else self.left | mask
-
-
-def any_lane(mask: Array, lanes: int) -> Array:
-    """The mask for a place with so many axes of lanes: whether it holds for any further inside."""
-    return mask.any(axis=tuple(range(mask.ndim - lanes))) if mask.ndim > lanes else mask
 
 
 class Batch:
@@ -108,7 +103,10 @@ class Batch:
         return left
 
     def spend(self, mask: Array, length: int, present: Array | None = None) -> None:
-        """Count the steps of a list's elements, and end the rows that have spent too many."""
+        """Count the steps of a list's elements, and end the rows that have spent too many.
+
+        What all rows of `whole` spend is counted once for all: rows outside it have ended, and are asked no more.
+        """
         lanes = float(math.prod(self.lengths)) * length  # of which a mask that is the same along an axis shows fewer
         if mask is self.whole and present is None and not self.ahead:
             self._spent(lanes)
@@ -126,7 +124,7 @@ class Batch:
     def _spent(self, shared: float) -> None:
         self._shared_steps += shared
         if self._shared_steps + self._most_steps > MAX_STEPS:
-            self.fault("steps", self.alive, self._shared_steps + self._steps > MAX_STEPS)
+            self.fault("steps", self.whole, self._shared_steps + self._steps > MAX_STEPS)
 
     def give(self, mask: Array, value: Any) -> None:
         """Return the value, for at most one lane of each row."""
@@ -153,7 +151,8 @@ class Batch:
             left = loop.left.reshape((1,) * (loop.lanes - loop.left.ndim) + loop.left.shape)
             left = np.broadcast_to(left, (length, *left.shape[1:]))
             rounds = np.ones(left.shape, bool)
-            rounds[1:] = ~np.logical_or.accumulate(left, axis=0)[:-1]
+            for i in range(1, length):
+                np.greater(rounds[i - 1], left[i - 1], out=rounds[i])  # there was one before, and it did not leave
             if loop.returned is not None:
                 ended = any_lane(loop.returned & rounds, loop.lanes - 1)
         for mask, effect in loop.effects:
@@ -191,6 +190,13 @@ class Batch:
         large = ~(np.abs(number) <= LARGEST)
         self.fault("too large", mask, large)
         return np.where(large, 0.0, number)
+
+    def structured(self, mask: Array, value: Any) -> Any:
+        """The list, or a number if it has too many parts, which is a fault."""
+        if structure(value) <= MAX_PARTS:
+            return value
+        self.fault("memory", mask)
+        return 0.0
 
     def number(self, mask: Array, value: Any) -> Any:
         """The value for arithmetic; a list is a fault."""

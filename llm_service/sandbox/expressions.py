@@ -11,11 +11,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from llm_service.sandbox import functions
-from llm_service.sandbox.batch import Ahead, Batch, any_lane
+from llm_service.sandbox import functions, lists
+from llm_service.sandbox.batch import Ahead, Batch
 from llm_service.sandbox.values import (
     Array,
     List,
+    any_lane,
     as_list,
     by_rows,
     flattened,
@@ -63,7 +64,7 @@ class Expressions:
                 return self._name(name, scope, lanes)
             case ast.Tuple(elts=elements) | ast.List(elts=elements) | ast.Set(elts=elements):
                 parts = [of(element) for element in elements]
-                return lambda batch, mask: tuple([part(batch, mask) for part in parts])
+                return lambda batch, mask: batch.structured(mask, tuple([part(batch, mask) for part in parts]))
             case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=exponent)):
                 base = of(left)
                 return lambda batch, mask: functions.power(batch, mask, base(batch, mask), exponent)  # type: ignore[arg-type]
@@ -84,12 +85,12 @@ class Expressions:
                 return self._choice(of(test), of(body), of(orelse), lanes)
             case ast.Subscript(value=value, slice=ast.Slice(lower=lower, upper=upper, step=step)):
                 whole, bounds = of(value), [self.expression(bound, scope, lanes) for bound in (lower, upper, step)]
-                return lambda batch, mask: functions.part(
+                return lambda batch, mask: lists.part(
                     batch, mask, whole(batch, mask), tuple([bound(batch, mask) for bound in bounds]), lanes
                 )
             case ast.Subscript(value=value, slice=index):
                 whole, place = of(value), of(index)
-                return lambda batch, mask: functions.item(batch, mask, whole(batch, mask), place(batch, mask), lanes)
+                return lambda batch, mask: lists.item(batch, mask, whole(batch, mask), place(batch, mask), lanes)
             case (
                 ast.ListComp(elt=element, generators=generators) | ast.GeneratorExp(elt=element, generators=generators)
             ):
@@ -190,7 +191,9 @@ class Expressions:
             if present is not None:
                 shape = (1,) * (lanes + 1 - present.ndim) + present.shape
                 present = np.broadcast_to(present.reshape(shape), (length, *shape[1:]))
-            made = List(length, result, present)
+            made = batch.structured(mask, List(length, result, present))
+            if is_number(made):
+                return made
             return flattened(made, lanes) if rest else made
 
         return run
@@ -229,7 +232,7 @@ class Expressions:
         tests = [self.expression(test, inside, lanes + 1) for test in generator.ifs]
 
         def begin(batch: Batch, mask: Array) -> tuple[int, Array, Array | None]:
-            value, length, present = functions.elements(batch, mask, iterable(batch, mask))
+            value, length, present = lists.elements(batch, mask, iterable(batch, mask))
             if not length:
                 return 0, mask, None
             if present is not None:
@@ -255,7 +258,7 @@ class Expressions:
         parts = [self._inner_target(part, inside, lanes) for part in node.elts]  # type: ignore[attr-defined]
 
         def store(batch: Batch, mask: Array, value: Any) -> None:
-            values = functions.unpacked(batch, mask, value, len(parts), lanes)
+            values = lists.unpacked(batch, mask, value, len(parts), lanes)
             for part, got in zip(parts, values or (0.0,) * len(parts), strict=True):
                 part(batch, mask, got)
 

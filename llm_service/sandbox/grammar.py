@@ -13,7 +13,8 @@ actions between them, one fewer. The older form `potential(observation)` differs
 
 Everything is refused that is not listed here. There are no attributes, imports, definitions, texts, private names or
 names that the program has not assigned on an earlier line, so a program reaches nothing but its arguments and a few
-pure functions of numbers and lists. Lists are never joined, repeated or changed, so they grow only by loops.
+pure functions of numbers and lists. Lists are never joined, repeated or changed, so they grow only by loops. Tuples and
+ranges are lists here, and equal to lists of equal elements.
 
 What the grammar cannot see, such as a name that only some paths assign, an index outside a list or too many steps, is
 a fault of the observation it happens on: `llm_service.sandbox.interpreter` counts it and goes on.
@@ -96,14 +97,14 @@ def normalise(code: str, window: bool = False) -> str:
     """
     normal = ast.unparse(checked(code, window))
     if len(normal) > MAX_CHARACTERS:
-        raise CodeRefused(f"the program is longer than {MAX_CHARACTERS} characters in normal form")
+        raise CodeRefused(f"the program is longer than {MAX_CHARACTERS} characters in normal form; write a shorter one")
     return normal
 
 
 def checked(code: str, window: bool = False) -> ast.FunctionDef:
     """The syntax tree of a program of the grammar; arguments and errors are those of `normalise`."""
     if len(code) > MAX_CHARACTERS:
-        raise CodeRefused(f"the program is longer than {MAX_CHARACTERS} characters")
+        raise CodeRefused(f"the program is longer than {MAX_CHARACTERS} characters; write a shorter one")
     if "\\" in code or "\0" in code:
         raise CodeRefused("the program holds a backslash or a null character; break lines inside brackets instead")
     try:
@@ -256,10 +257,10 @@ class _Checker:
                 self._comprehension(element, generators, loops)
             case ast.Compare(left=left, ops=operators, comparators=others):
                 self._expression(left, loops)
-                for operator, other in zip(operators, others, strict=True):
-                    if not isinstance(operator, _COMPARISONS):
+                for comparison, other in zip(operators, others, strict=True):
+                    if not isinstance(comparison, _COMPARISONS):
                         _refuse(node, "is and is not are not allowed; use == and !=")
-                    if isinstance(operator, ast.In | ast.NotIn) and isinstance(other, ast.Set):
+                    if isinstance(comparison, ast.In | ast.NotIn) and isinstance(other, ast.Set):
                         self._all(other.elts, loops)
                     else:
                         self._expression(other, loops)
@@ -322,7 +323,7 @@ class _Checker:
         self._signature(node, name)
         keywords = [keyword.value for keyword in node.keywords]
         if name == "range" and not all(map(_short, node.args)):
-            _refuse(node, f"range takes whole numbers up to {MAX_RANGE}, names, or len(...); use a smaller number")
+            _refuse(node, f"range takes numbers up to {MAX_RANGE}, names, or len(...); use a smaller number")
         if name == "sum" and any(isinstance(start, _LISTS) for start in [*node.args[1:], *keywords]):
             _refuse(node, "sum adds numbers; use a comprehension with two loops to join lists")
         match node.args:
@@ -335,6 +336,5 @@ class _Checker:
 
 def _short(node: ast.expr) -> bool:
     """Whether a bound of a range is not plainly too large; its value when run is a matter of steps."""
-    return all(
-        type(part.value) is int and part.value <= MAX_RANGE for part in ast.walk(node) if isinstance(part, ast.Constant)
-    )
+    constants = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
+    return all(isinstance(value, int | float) and value <= MAX_RANGE for value in constants)

@@ -13,9 +13,10 @@ Both are lists to a program. A list of lists of numbers is one array then, with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,17 +26,22 @@ Number: TypeAlias = bool | int | float | Array
 Value: TypeAlias = "Number | tuple[Any, ...] | List"
 
 MAX_ELEMENTS = 2**20  # of one array, over all rows: 8 MiB
+MAX_PARTS = 1_000  # of the structure of one value
+MAX_NESTED = 12
 
 
 class Split(Exception):
-    """The rows of a batch cannot go on together; `kind` is the fault if there is one row alone.
+    """The rows of a batch cannot go on together.
 
-    `rows`, bool [N], says which belong together; None that there are too many.
+    Attributes:
+        kind: the fault of a row that cannot go on alone either.
+        rows: bool [N], which belong together; None if there are too many.
+        elements: how many elements an array would have needed for these rows; 0 if that is not the reason.
     """
 
-    def __init__(self, kind: str, rows: Array | None = None) -> None:
+    def __init__(self, kind: str, rows: Array | None = None, elements: float = 0.0) -> None:
         super().__init__(kind)
-        self.kind, self.rows = kind, rows
+        self.kind, self.rows, self.elements = kind, rows, elements
 
 
 class List:
@@ -61,6 +67,19 @@ class Later(List):
         return self._make()
 
 
+class Window(tuple[Any, ...]):
+    """A tuple whose parts are alike, and which is to be had as one `List`, too."""
+
+    together: Later
+
+    @classmethod
+    def of(cls, parts: Iterable[Any], together: Later) -> Window:
+        """The window of these parts."""
+        window = cls(parts)
+        window.together = together
+        return window
+
+
 def is_number(value: Value) -> bool:
     """Whether it is no list."""
     return not isinstance(value, tuple | List)
@@ -73,21 +92,44 @@ def floats(value: Any) -> Any:
     return value
 
 
-def settled(array: Array) -> Number:
+def settled(array: Any) -> Number:
     """An array of one number as Python's: the same for all rows."""
     return array.item() if array.size == 1 else array  # type: ignore[no-any-return]
 
 
+def any_lane(mask: Array, lanes: int) -> Array:
+    """The mask for a place with so many axes of lanes: whether it holds for any further inside."""
+    return np.logical_or.reduce(mask, axis=tuple(range(mask.ndim - lanes))) if mask.ndim > lanes else mask
+
+
 def size_checked(*lengths: int) -> None:
     """Refuse to make an array that is too large for this many rows."""
-    if np.prod(lengths, dtype=float) > MAX_ELEMENTS:
-        raise Split("memory")
+    if (elements := math.prod(lengths)) > MAX_ELEMENTS:
+        raise Split("memory", elements=elements)
+
+
+def structure(value: Any, depth: int = 0) -> int:
+    """How many parts the structure of a value has; more than MAX_PARTS if it is nested deeper than MAX_NESTED."""
+    if is_number(value):
+        return 1
+    if depth > MAX_NESTED:
+        return MAX_PARTS + 1
+    if isinstance(value, Later):
+        return 2
+    parts = 1
+    for part in value if isinstance(value, tuple) else (value.element,):
+        parts += structure(part, depth + 1)
+        if parts > MAX_PARTS:
+            break
+    return parts
 
 
 def as_list(value: Any, lanes: int) -> List:
     """The list as a `List`."""
     if isinstance(value, List):
         return value
+    if isinstance(value, Window):
+        return value.together
     return List(len(value), _stacked(value, lanes)) if value else List(0, 0.0)
 
 
@@ -95,6 +137,8 @@ def each(change: Callable[[Array], Any], value: Any) -> Any:
     """The value with every array of it changed."""
     if isinstance(value, np.ndarray):
         return change(value)
+    if isinstance(value, Window):
+        return Window.of([each(change, part) for part in value], each(change, value.together))
     if isinstance(value, tuple):
         return tuple([each(change, part) for part in value])
     if isinstance(value, Later):
@@ -141,7 +185,12 @@ def _picked(array: Array, i: int, lanes: int) -> Array:
         return array
     if array.shape[-lanes - 1] == 1:
         i = 0
-    return array[..., i, :] if lanes == 1 else array[(..., i, *[slice(None)] * lanes)]  # type: ignore[no-any-return]
+    return _at(array, i, lanes)
+
+
+def _at(array: Any, i: int | slice | Array, lanes: int) -> Array:
+    taken: Array = array[..., i, :] if lanes == 1 else array[(..., i, *[slice(None)] * lanes)]
+    return taken
 
 
 def cut(element: Any, part: slice, lanes: int) -> Any:
@@ -150,7 +199,7 @@ def cut(element: Any, part: slice, lanes: int) -> Any:
     def picked(array: Array) -> Array:
         if array.ndim <= lanes or array.shape[-lanes - 1] == 1:
             return array
-        return array[(..., part, *[slice(None)] * lanes)]
+        return _at(array, part, lanes)
 
     return each(picked, element)
 
@@ -166,14 +215,14 @@ def gather(element: Any, index: Array, lanes: int) -> Any:
         inner, own = array.shape[: -lanes - 1], array.shape[-lanes:]
         if len(varying) == 1 and own[varying[0]] == 1:  # as of a loop over range: no more than a change of axes
             numbers = index.ravel()
-            steady = slice(int(numbers[0]), int(numbers[-1]) + 1)
-            if not np.array_equal(numbers, np.arange(steady.start, steady.stop)):
-                steady = numbers
-            taken = array[(..., steady, *[slice(None)] * lanes)]
+            first, end = int(numbers[0]), int(numbers[-1]) + 1
+            steady = np.array_equal(numbers, np.arange(first, end))
+            taken = _at(array, slice(first, end) if steady else numbers, lanes)
             return _picked(taken.swapaxes(-lanes - 1, -lanes + varying[0]), 0, lanes)
         size_checked(*inner, *np.broadcast_shapes(index.shape, own))
         places = [np.arange(n).reshape((n,) + (1,) * (lanes - 1 - axis)) for axis, n in enumerate(own)]
-        return array[(*[slice(None)] * len(inner), index, *places)]
+        place: Any = (*[slice(None)] * len(inner), index, *places)
+        return cast(Array, array[place])
 
     return each(gathered, element)
 
@@ -194,7 +243,7 @@ def select(chosen: Array, one: Any, other: Any, lanes: int) -> Any:
             return one
         if not chosen.any():
             return other
-        raise Split("type", chosen.any(axis=tuple(range(chosen.ndim - 1))))
+        raise Split("type", any_lane(chosen, 1))
     one, other = _alike([as_list(one, lanes), as_list(other, lanes)], lanes)
     present = None
     if one.present is not None or other.present is not None:

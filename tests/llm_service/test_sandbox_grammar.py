@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from llm_service.sandbox import grammar
 from llm_service.sandbox.grammar import CodeRefused, normalise
+from tests.llm_service.escapes import CONTAINED, REFUSED, inside
 
 GOOD = [
     "def potential(observation):\n    return 0.0",
@@ -30,7 +31,7 @@ def potential(observation):
     "    return sum([1 for v in observation for c in v for cell in c if cell[0] == 5]) ** 2 / 49",
     "def potential(observation):\n    now, before = observation[-1], observation[-2]\n"
     "    return float(max([abs(a - b) for a, b in zip(now, before)], default=0))",
-    "def potential(observation):\n    worth = {1: 0.5, 2: 1.0}\n"
+    "def potential(observation):\n    worth = (0.0, 0.5, 1.0)\n"
     "    total = 0.0\n    for i in range(len(observation)):\n"
     "        total += worth[2] if not observation[i] else -worth[1]\n        if total > 3:\n            break\n"
     "    return round(total, 3)",
@@ -49,163 +50,86 @@ def test_honest_programs_stay_and_their_normal_form_is_stable(code):
     )
 
 
-def inside(*statements):
-    return "def potential(observation):\n" + "".join(f"    {line}\n" for line in statements) + "    return 0.0\n"
-
-
-ESCAPES = {
-    "import": inside("import os"),
-    "import before": "import os\n" + inside("pass"),
-    "import from": inside("from os import system"),
-    "dunder import": inside("x = __import__('os')"),
-    "import by subscript": inside("x = __builtins__['__import__']('os')"),
-    "class walk": inside("x = ().__class__.__base__.__subclasses__()"),
-    "class walk from the argument": inside("x = observation.__class__"),
-    "method": inside("observation.clear()"),
-    "harmless attribute": inside("x = observation.shape"),
-    "globals of the function": inside("x = potential.__globals__"),
-    "the function itself": inside("x = potential(observation)"),
-    "eval": inside("eval('1')"),
-    "eval as expression": inside("x = eval('1')"),
-    "exec": inside("x = exec('import os')"),
-    "compile": inside("x = compile('1', '', 'eval')"),
-    "open": inside("x = open('/etc/passwd')"),
-    "input": inside("x = input()"),
-    "print": inside("print(observation)"),
-    "getattr": inside("x = getattr(observation, 'a')"),
-    "type": inside("x = type(observation)"),
-    "vars": inside("x = vars()"),
-    "globals": inside("x = globals()"),
-    "breakpoint": inside("breakpoint()"),
-    "str": inside("x = str(observation)"),
-    "format method": inside("x = '{0.__class__}'.format(observation)"),
-    "format string": inside("x = f'{observation!r:>99999999}'"),
-    "percent format": inside("x = '%999999999d' % 1"),
-    "percent format by name": inside("s = '%999999999d'", "x = s % 1"),
-    "lambda": inside("x = (lambda: 0)()"),
-    "function as value": inside("x = len"),
-    "function out of a list": inside("x = [len][0](observation)"),
-    "function as a key": inside("x = max(observation, key=len)"),
-    "call of a call": inside("x = len(observation)()"),
-    "call of the argument": inside("x = observation()"),
-    "overwritten builtin": inside("len = 3"),
-    "nested function": inside("def f(): return 1"),
-    "class": inside("class A: pass"),
-    "decorator": "@staticmethod\n" + inside("pass"),
-    "default argument": "def potential(observation, x=[]):\n    return 0",
-    "second argument": "def potential(observation, x):\n    return 0",
-    "default of the argument": "def potential(observation=print()):\n    return 0",
-    "star argument": "def potential(*observation):\n    return 0",
-    "keyword arguments": "def potential(observation, **rest):\n    return 0",
-    "keyword only": "def potential(*, observation):\n    return 0",
-    "argument annotation": "def potential(observation: __import__('os')):\n    return 0",
-    "return annotation": "def potential(observation) -> print():\n    return 0",
-    "annotated assignment": inside("x: print() = 1"),
-    "other name": "def reward(observation):\n    return 0",
-    "async": "async def potential(observation):\n    return 0",
-    "two functions": inside("pass") + "def other(x):\n    return x",
-    "code after": inside("pass") + "potential([])",
-    "no function": "x = 1",
-    "nothing": "",
-    "while": inside("while True: pass"),
-    "try": inside("try:\n        pass\n    except Exception:\n        pass"),
-    "raise": inside("raise ValueError"),
-    "with": inside("with observation as x: pass"),
-    "assert": inside("assert observation"),
-    "delete": inside("del observation"),
-    "global": inside("global x"),
-    "nonlocal": inside("nonlocal x"),
-    "yield": inside("yield 1"),
-    "yield as value": inside("x = yield 1"),
-    "await": inside("x = await observation"),
-    "match": inside("match observation:\n        case []: pass"),
-    "walrus": inside("x = (y := 1)"),
-    "item assignment": inside("observation[0] = 1"),
-    "attribute assignment": inside("observation.x = 1"),
-    "item in a loop target": inside("for observation[0] in observation: pass"),
-    "star target": inside("*x, y = observation"),
-    "star call": inside("x = max(*observation)"),
-    "double star call": inside("x = max(**{})"),
-    "double star dictionary": inside("x = {**observation}"),
-    "unknown name": inside("x = secret"),
-    "private name": inside("_x = 1"),
-    "dunder in a name": inside("a__b = 1"),
-    "wide letters": inside("ｅｖａｌ('1')"),
-    "letters of another alphabet": inside("х = 1"),
-    "power of names": inside("x = 2", "y = x ** x"),
-    "power tower": inside("x = 9 ** 9 ** 9"),
-    "big power": inside("x = 2 ** 1000000"),
-    "negative power": inside("x = 0 ** -1"),
-    "augmented power": inside("x = 2", "x **= 99"),
-    "shift": inside("x = 1 << 999999"),
-    "matrix product": inside("x = observation @ observation"),
-    "invert": inside("x = ~1"),
-    "repeated list": inside("x = [0] * 1000000000"),
-    "repeated list, other way": inside("x = 1000000000 * [0]"),
-    "repeated text": inside("x = 'a' * 1000000000"),
-    "big number": inside("x = 10000000000"),
-    "infinite number": inside("x = 1e999"),
-    "endless digits": inside("x = " + "9" * 3900),
-    "complex": inside("x = 1j"),
-    "bytes": inside("x = b'a'"),
-    "ellipsis": inside("x = ..."),
-    "long text": inside(f"x = '{'a' * 201}'"),
-    "escape sequence": inside("x = '\\x41'"),
-    "big range": inside("for i in range(1000000000): pass"),
-    "range by name": inside("n = 1000000000", "for i in range(n): pass"),
-    "range in a sum": inside("x = sum(range(10**9))"),
-    "empty range": inside("x = range()"),
-    "deep loops": inside("x = [1 for a in observation for b in a for c in b for d in c for e in d]"),
-    "loop over text": inside("for c in 'abc': pass"),
-    "loop over a product": inside("for i in observation * 9999999: pass"),
-    "loop with else": inside("for i in observation:\n        pass\n    else:\n        pass"),
-    "set": inside("x = {1, 2}"),
-    "set comprehension": inside("x = {a for a in observation}"),
-    "dictionary comprehension": inside("x = {a: a for a in observation}"),
-    "async comprehension": inside("x = [a async for a in observation]"),
-    "no return": "def potential(observation):\n    pass",
-    "return of nothing": "def potential(observation):\n    return",
-    "null character": inside("x = 1\0"),
-    "line continuation": "def potential(observation):\n    return \\\n 1",
-    "not Python": "potential = ((((",
-    "surrogate": inside("x = '\ud800'"),
-    "deep brackets": inside("x = " + "(" * 1900 + "1" + ")" * 1900),
-    "deep lists": inside("x = " + "[" * 90 + "1" + "]" * 90),
-    "deep signs": inside("x = " + "-" * 3900 + "1"),
-    "deep not": inside("x = " + "not " * 900 + "1"),
-    "deep indices": inside("x = observation" + "[0]" * 1200),
-    "deep attributes": inside("x = a" + ".a" * 1800),
-    "deep conditions": inside("x = " + "1 if 1 else " * 300 + "1"),
-    "many parts": inside("x = " + "+".join(["1"] * 500)),
-    "too long": inside("# " + "a" * 4000),
-    "long only in normal form": "def potential(observation):\n"
-    + "".join(" " * d + "if 1:\n" for d in range(1, 20))
-    + (" " * 20 + "x=1\n") * 90
-    + " return 0",
-}
-
-
-@pytest.mark.parametrize("name", ESCAPES)
-def test_escapes_are_refused_with_a_reason(name):
-    reason = why_refused(ESCAPES[name])
-    assert 10 < len(reason) < 200
-    assert "\n" not in reason
-
-
-def test_the_corpus_of_escapes_is_large():
-    assert len(ESCAPES) >= 100
-    assert sum(why_refused(code).endswith("is not Python") for code in ESCAPES.values()) < 15
-
-
-def why_refused(code):
+def why_refused(code, window=True):
     with pytest.raises(CodeRefused) as refused:
-        normalise(code)
+        normalise(code, window)
     return str(refused.value)
 
 
-def test_the_reason_says_where():
-    with pytest.raises(CodeRefused, match="line 3: an expression Attribute is not allowed"):
-        normalise(inside("x = 1", "y = observation.shape"))
+@pytest.mark.parametrize("name", REFUSED)
+def test_escapes_are_refused_with_a_reason(name):
+    reason = why_refused(REFUSED[name])
+    assert 10 < len(reason) < 200
+    assert "\n" not in reason
+    plain = (
+        "is not Python",
+        "exactly one function",
+        "the function must be",
+        "only these can be called",
+        "names are at most",
+    )
+    assert "; " in reason or any(words in reason for words in plain), reason
+
+
+@pytest.mark.parametrize("name", CONTAINED)
+def test_bombs_are_in_the_grammar(name):
+    """So that the corpus tests the interpreter; one that is refused one day belongs to the others."""
+    code, _ = CONTAINED[name]
+    assert normalise(normalise(code, window=True), window=True) == normalise(code, window=True)
+
+
+def test_the_corpus_of_escapes_is_large():
+    assert len(REFUSED) + len(CONTAINED) >= 300
+    assert sum(why_refused(code).endswith("is not Python") for code in REFUSED.values()) < 20
+
+
+@pytest.mark.parametrize(
+    ("statements", "reason"),
+    [
+        (
+            ("x = 1", "y = observations.shape"),
+            "line 3: an expression Attribute is not allowed; write nothing after a dot",
+        ),
+        (("while 1: pass",), "line 2: a statement While is not allowed; use for over a range and break"),
+        (("import os",), "line 2: a statement Import is not allowed; use only the functions of the grammar"),
+        (("x = {1: 2}",), "line 2: an expression Dict is not allowed; use if and elif, or a tuple"),
+        (("x = actions[0, 1]",), r"line 2: an index is one number; write x\[i\]\[j\] instead of x\[i, j\]"),
+        (("x = y",), "line 2: y is not a value that an earlier line assigned; assign it first"),
+        (("x = None",), "line 2: a constant of type NoneType is not allowed; use a number, such as -1"),
+        (("x = actions is actions",), "line 2: is and is not are not allowed; use == and !="),
+        (("x = 2 ** 9",), "line 2: an exponent is one of 0, 1, 2, 3, 4, 0.5; multiply or divide instead"),
+        (("actions = 1",), "line 2: actions cannot be assigned; use another name"),
+        (("return",), "line 2: return needs a number; write return 0.0"),
+    ],
+)
+def test_the_reason_says_where_and_what_to_write_instead(statements, reason):
+    with pytest.raises(CodeRefused, match=reason):
+        normalise(inside(*statements), window=True)
+
+
+def test_each_form_has_its_own_arguments():
+    with pytest.raises(CodeRefused, match=r"the function must be potential\(observations, actions\)"):
+        normalise(GOOD[0], window=True)
+    with pytest.raises(CodeRefused, match=r"the function must be potential\(observation\)"):
+        normalise(inside("pass"))
+
+
+def test_constants_above_the_function_move_into_it():
+    code = "KEY = 5\nPLACES = [(1, 2), (3, 4)]\n\n" + inside("x = KEY")
+    assert normalise(code, window=True).startswith("def potential(observations, actions):\n    KEY = 5\n    PLACES = ")
+    assert "KEY is not" in why_refused(inside("x = KEY"))
+    assert "exactly one function" in why_refused("if 1:\n    KEY = 5\n" + inside("pass"))
+
+
+def test_names_of_comprehensions_end_with_them():
+    normalise(inside("x = [sum(b * a for b in actions) for a in actions if a]", "y = [a for a in x]"), window=True)
+    normalise(inside("a = 1", "x = [a for a in actions]", "y = a"), window=True)
+    assert "b is not" in why_refused(inside("a = 1", "x = [b for a in actions]"))
+
+
+def test_a_name_of_some_paths_is_known_after_them():
+    normalise(inside("if actions: x = 1", "y = x", "for i in actions: z = i", "y = z + i"), window=True)
+    assert "line 3: z is not" in why_refused(inside("for i in actions:", "    y = z", "    z = i"))
 
 
 names = st.sampled_from(["x", "observation", "len", "potential", "_y", "__class__", "os"])
@@ -242,17 +166,19 @@ FORBIDDEN = (
 @example(["[os for os in observation]"])  # a name of its own, whatever it means elsewhere
 def test_what_stays_reaches_only_its_argument(lines):
     try:
-        normal = normalise(inside(*(f"x = {line}" for line in lines)))
+        normal = normalise(
+            "def potential(observation):\n" + "".join(f"    x = {line}\n" for line in lines) + "    return 0.0\n"
+        )
     except CodeRefused:
         return
     assert normalise(normal) == normal
     nodes = list(ast.walk(ast.parse(normal)))
     own = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    assert not own & grammar.FUNCTIONS
+    assert not own & set(grammar.FUNCTIONS)
     for node in nodes:
         assert not isinstance(node, FORBIDDEN)
         if isinstance(node, ast.Name):
-            assert node.id in own | grammar.FUNCTIONS | {"observation"}
+            assert node.id in own | set(grammar.FUNCTIONS) | {"observation"}
             assert not node.id.startswith("_")
         if isinstance(node, ast.Call):
             assert isinstance(node.func, ast.Name)

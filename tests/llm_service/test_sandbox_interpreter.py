@@ -10,8 +10,10 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from llm_service.sandbox.batch import MAX_STEPS
 from llm_service.sandbox.grammar import CodeRefused
 from llm_service.sandbox.interpreter import Program, run
+from tests.llm_service.escapes import CONTAINED, inside
 
 ROWS = 40
 
@@ -93,8 +95,8 @@ def change(observations, actions):
 
 
 def approach(observations, actions):
-    KEY = 5
-    CENTER = (3, 6)
+    key = 5
+    center = (3, 6)
     distances = []
     previous = 99
     gains = 0
@@ -102,8 +104,8 @@ def approach(observations, actions):
         closest = 99
         for x in range(7):
             for y in range(7):
-                if view[x][y][0] == KEY:
-                    d = abs(x - CENTER[0]) + abs(y - CENTER[1])
+                if view[x][y][0] == key:
+                    d = abs(x - center[0]) + abs(y - center[1])
                     if d < closest:
                         closest = d
         if closest < previous:
@@ -334,6 +336,193 @@ def test_there_are_enough_natural_programs():
     assert len(PROGRAMS) >= 25
 
 
+# ---- faults and budgets ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CONTAINED)
+def test_bombs_end_with_finite_values_and_a_fault(name):
+    code, fault = CONTAINED[name]
+    observations, actions = windows(rows=3)
+    got = run(code, observations, actions)
+    assert np.isfinite(got.values).all()
+    assert got.faults == ({fault: 3} if fault else {})
+    if fault:
+        assert not got.values.any()
+
+
+def one_number(rows):
+    """Windows of one number for each row, and no actions."""
+    return np.array(rows)[:, None], np.zeros((len(rows), 0), int)
+
+
+def body(*statements):
+    return "def potential(observations, actions):\n" + "".join(f"    {line}\n" for line in statements)
+
+
+@pytest.mark.parametrize(
+    ("statements", "values", "faults"),
+    [
+        (["return 1 / observations[0]"], [0, 1, 0.5, 1 / 3], {"division": 1}),
+        (["return (4, 5, 6)[observations[0]]"], [4, 5, 6, 0], {"index": 1}),
+        (["if observations[0] > 1: x = 7", "return x"], [0, 0, 7, 7], {"unassigned": 2}),
+        (["if observations[0] > 2: return 7"], [0, 0, 0, 7], {"no value": 3}),
+        (
+            ["x = 10", "for i in range(observations[0]): x = x**4 + x**4 * x**3", "return x"],
+            [10, 10010000, 0, 0],
+            {"too large": 2},
+        ),
+        (
+            ["n, m = 0, 30000", "for i in range(observations[0] * m): n += 1", "return n"],
+            [0, 30000, 60000, 0],
+            {"steps": 1},
+        ),
+        (["return min([x for x in range(observations[0])])"], [0, 0, 0, 0], {"empty": 1}),
+        (["x, y = [i for i in range(observations[0])]", "return x + y"], [0, 0, 1, 0], {"unpack": 3}),
+        (["return (1 - observations[0]) ** 0.5"], [1, 0, 0, 0], {"root": 2}),
+        (["return sum([1 / x for x in range(observations[0], 3)])"], [0, 1.5, 0.5, 0], {"division": 1}),
+        (
+            ["if observations[0]: x = 5", "else: x = (1, 2)", "return x[1] if observations[0] == 0 else x"],
+            [2, 5, 5, 5],
+            {},
+        ),
+        (["return round(1234.5678, observations[0] - 1)"], [1230, 1235, 1234.6, 1234.57], {}),
+        (["return round(1234.5678, observations[0] / 2)"], [1235, 0, 1234.6, 0], {"type": 2}),
+        (["x = 1 if observations[0] else actions", "return x"], [0, 1, 1, 1], {"type": 1}),
+        (["return observations[0] and 1 / observations[0]"], [0, 1, 0.5, 1 / 3], {}),
+        (["return 1 / observations[0] if observations[0] != 0 else 9"], [9, 1, 0.5, 1 / 3], {}),
+        (["return any(1 / x > 0.4 for x in (2, observations[0]))"], [1, 1, 1, 1], {}),
+        (["for x in (2, observations[0]):", "    if 1 / x > 0.4: return 1 / x", "return 0"], [0.5] * 4, {}),
+        (
+            ["for x in (4, observations[0]):", "    if 1 / x > 0.4: return 1 / x", "return 8"],
+            [0, 1, 0.5, 8],
+            {"division": 1},
+        ),
+    ],
+)
+def test_a_fault_ends_its_row_alone(statements, values, faults):
+    observations, actions = one_number([0, 1, 2, 3])
+    got = run(body(*statements), observations, actions)
+    assert got.values.tolist() == pytest.approx(values)
+    assert got.faults == faults
+    same_alone(body(*statements), observations, actions)
+
+
+def test_steps_are_counted_for_each_row_alone():
+    code = body("n = 0", "for i in range(observations[0]):", "    for j in range(255): n += 1", "return n")
+    most = MAX_STEPS // 256
+    observations, actions = one_number([most, most + 1, 3, 10**6])
+    got = run(code, observations, actions)
+    assert got.values.tolist() == [255 * most, 0, 3 * 255, 0]
+    assert got.faults == {"steps": 2}
+    same_alone(code, observations, actions)
+
+
+def test_a_row_that_has_returned_spends_no_more():
+    code = body(
+        "if observations[0] == 0: return 7",
+        "for i in range(256):",
+        "    if i == 3 and observations[0] == 1: return 8",
+        "    for j in range(256):",
+        "        if j > 256: return 9",
+        "for i in range(256): pass",
+        "return 10",
+    )
+    got = run(code, *one_number([0, 1, 2, 0]))
+    assert got.values.tolist() == [7, 8, 0, 7]
+    assert got.faults == {"steps": 1}
+    same_alone(code, *one_number([0, 1, 2, 0]))
+
+
+def test_rows_that_go_on_together_spend_for_themselves_only():
+    loops = [f"{'    ' * depth}for i{depth} in range(99):" for depth in range(3)]
+    code = body("n = 0", "if observations[0] == 0: return 7", *loops, "            n += 1", "return n")
+    got = run(code, *one_number([0, 1, 2, 0]))
+    assert got.values.tolist() == [7, 0, 0, 7]
+    assert got.faults == {"steps": 2}
+
+
+def test_a_name_that_holds_a_list_is_not_added_to():
+    code = body(
+        "x = actions",
+        "for i in range(3):",
+        "    if i < observations[0]: x += 1",
+        "return len(x)",
+    )
+    observations = np.array([[0, 0], [2, 0]])
+    got = run(code, observations, np.zeros((2, 1), int))
+    assert got.values.tolist() == [1, 0]
+    assert got.faults == {"type": 1}
+
+
+@pytest.mark.parametrize("n", [0.5, 1.5, 2.5, -0.5, -2.5, 1e5, 0.1, 2.675, 1.115, 5.015, -7.0])
+def test_rounding_is_that_of_python(n):
+    row = "observations[0]"
+    for text, value in [
+        (f"round({n} + {row} * 0)", round(n)),
+        (f"round({n} + {row} * 0, 2)", round(n, 2)),
+        (f"round({n} + {row} * 0, -1)", round(n, -1)),
+        (f"int({n} + {row} * 0)", int(n)),
+        (f"({n} + {row} * 0) // 0.7", n // 0.7),
+        (f"({n} + {row} * 0) % -0.7", n % -0.7),
+        (f"({n} + {row} * 0) ** 3", n**3),
+    ]:
+        assert run(body(f"return {text}"), *one_number([1, 2])).values[1] == np.float32(value), text
+
+
+def test_many_rows_and_large_views_run_in_parts():
+    code = text_of(things_seen)
+    observations, actions = windows(rows=2_500)
+    got = run(code, observations, actions)
+    assert np.array_equal(got.values[2_000:], run(code, observations[2_000:], actions[2_000:]).values)
+    observations, actions = windows(rows=100, shape=(2, 84, 84, 3))
+    agree(code, things_seen, observations, actions)
+
+
+def test_arguments_are_not_changed_and_may_be_read_only():
+    observations, actions = windows()
+    observations.flags.writeable = actions.flags.writeable = False
+    before = observations.copy(), actions.copy()
+    for function in PROGRAMS:
+        run(text_of(function), observations, actions)
+    assert np.array_equal(before[0], observations)
+    assert np.array_equal(before[1], actions)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16, np.uint32, np.int64, np.uint64])
+def test_any_integers_count_as_python_s(dtype):
+    code = body("x = observations[-1][0]", "return x - 100 - observations[0][0] * x + (x == 300)")
+    observations = np.array([[[100], [120]], [[7], [0]]]).astype(dtype)
+    assert run(code, observations, np.zeros((2, 1), int)).values.tolist() == [20 - 12_000, -100]
+
+
+@pytest.mark.parametrize(
+    ("observations", "actions"),
+    [
+        (np.zeros((3, 2), int), np.zeros((3, 2), int)),
+        (np.zeros((3, 2), int), np.zeros((2, 1), int)),
+        (np.zeros(3, int), np.zeros((3, 0), int)),
+        (np.zeros((3, 2)), np.zeros((3, 1), int)),
+        (np.zeros((3, 2), int), np.zeros((3, 1))),
+        (np.full((3, 2), 2**60), np.zeros((3, 1), int)),
+        (np.full((3, 2), -(2**63)), np.zeros((3, 1), int)),
+    ],
+)
+def test_other_arrays_are_errors(observations, actions):
+    with pytest.raises(ValueError, match="observations"):
+        run(inside("pass"), observations, actions)
+
+
+def test_no_rows_have_no_values():
+    got = run(text_of(nearest_key), *windows(rows=0))
+    assert got.values.shape == (0,)
+    assert got.faults == {}
+
+
+def test_programs_outside_the_grammar_are_refused_here_too():
+    with pytest.raises(CodeRefused):
+        Program(inside("import os"))
+
+
 # ---- any programs ---------------------------------------------------------------------------------------------------
 
 
@@ -364,7 +553,8 @@ class Writer:
             case 7:
                 return f"{self.pick('min', 'max')}({e()}, {e()})"
             case 8:
-                return f"{self.pick('int', 'abs', 'round', 'float')}({e()})"
+                digits = self.pick("", f", {self.index(depth)}")
+                return self.pick(f"round({e()}{digits})", f"{self.pick('int', 'abs', 'float')}({e()})", f"{e()} ** 2")
             case 9:
                 return f"len({self.list(depth - 1)})"
             case 10:
@@ -378,7 +568,8 @@ class Writer:
             case 14:
                 return f"actions[{self.index(depth)}]"
             case 15:
-                return f"observations[{self.pick('-1', '0', '1')}][{self.index(depth)}][{self.index(1)}][{self.pick('0', '1', '-1')}]"
+                view = f"observations[{self.pick('-1', '0', '1')}]"
+                return f"{view}[{self.index(depth)}][{self.index(1)}][{self.pick('0', '1', '-1')}]"
             case 16:
                 return f"{self.pick('any', 'all', 'sum')}({self.comprehension(depth - 1)})"
             case _:
@@ -390,9 +581,14 @@ class Writer:
 
     def test(self, depth):
         e = lambda: self.number(max(0, depth - 1))  # noqa: E731
-        match self.pick(*range(5)):
+        match self.pick(*range(6)):
+            case 5:
+                one, other = (  # to Python a tuple never equals a list; here they are one kind
+                    self.pick("[1, 0]", "actions", "observations[-1][0][1]", f"[{self.comprehension(1)}]") for _ in "ab"
+                )
+                return f"({one} {self.pick('==', '!=')} {other})"
             case 0:
-                return f"(not {e()})"
+                return f"(not {self.pick(e(), self.list(0))})"
             case 1:
                 return f"({e()} in ({e()}, 2, {e()}))"
             case 2:
@@ -410,9 +606,11 @@ class Writer:
             case 0:
                 return f"[{self.comprehension(depth - 1)}]"
             case 1:
-                return f"{self.list(depth - 1)}[{self.pick('1:', ':-1', '::-1', 'int(a):', '-2:2', '::2')}]"
+                bound = f":{self.index(1)}:{self.pick('', '-1', 'int(b)')}"
+                return f"{self.list(depth - 1)}[{self.pick('1:', ':-1', '::-1', 'int(a):', '-2:2', '::2', bound)}]"
             case 2:
-                return f"range(int({self.number(0)}), int({self.number(0)}) + 2)"
+                step = self.pick("", "", ", 2", ", -1", f", {self.index(1)}")
+                return f"range(int({self.number(0)}), int({self.number(0)}) + 2{step})"
             case 3:
                 return f"observations[{self.pick('-1', '0')}][{self.index(depth)}][{self.pick('0', '1')}]"
             case 4:
@@ -470,7 +668,14 @@ class Writer:
             case _:
                 self.names += 1
                 name = f"k{self.names}"
-                match self.pick(*range(4)):
+                match self.pick(*range(6)):
+                    case 4:
+                        target, over = name + "r", f"observations[{self.pick('-1', '0')}]"
+                        self.lines.append(f"{space}for {target} in {over}:")
+                        space, indent = space + "    ", indent + 1
+                        target, over = f"{name}, {name}x", f"{name}r[{self.index(1)}:]"
+                    case 5:
+                        target, over = f"{name}, {name}x", f"[({self.comprehension(1).replace(' for', ', 1) for', 1)}]"
                     case 0:
                         target, over = f"{name}, {name}x", f"enumerate({self.list()})"
                     case 1:
@@ -505,7 +710,7 @@ def imported(code):
     return module.potential
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs(), st.integers(0, 10**6))
 def test_any_program_gives_what_python_gives(code, seed):
     try:
@@ -513,7 +718,7 @@ def test_any_program_gives_what_python_gives(code, seed):
     except CodeRefused:
         assume(False)
     random = np.random.default_rng(seed)
-    observations = random.integers(0, 4, (7, 3, 3, 2), dtype=np.int16)
+    observations = random.integers(0, 4, (7, 3, 3, 3, 2), dtype=np.int16)
     actions = random.integers(0, 3, (7, 2))
     got, expected = program(observations, actions), outcomes(imported(code), observations, actions)
     same_alone(code, observations, actions)

@@ -75,7 +75,7 @@ def knowledge(name: str = "") -> Knowledge:
 class Line(VectorEnv):
     """The whole world as three arrays."""
 
-    def __init__(self, *args: Any, step_seconds: float) -> None:
+    def __init__(self, *args: Any, step_seconds: float = 0.0) -> None:
         super().__init__(*args)
         self.step_seconds = step_seconds
         for mission in MISSIONS:

@@ -108,8 +108,7 @@ def _gpu(runs: Path) -> Finding:
     import torch
 
     if torch.cuda.is_available():
-        names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-        return Finding("ok", ", ".join(names))
+        return Finding("ok", ", ".join(map(torch.cuda.get_device_name, range(torch.cuda.device_count()))))
     if shutil.which("nvidia-smi"):
         fix = "install PyTorch's CUDA wheel, or a driver as new as the wheel's CUDA"
         return Finding("warn", f"there is a driver, but PyTorch {torch.__version__} sees no GPU", fix)
@@ -167,8 +166,7 @@ def _ray(runs: Path) -> Finding:
         listener.listen()
         with socket.create_connection(listener.getsockname(), timeout=2):
             pass
-    address = os.environ.get("RAY_ADDRESS")
-    if address:
+    if address := os.environ.get("RAY_ADDRESS"):
         fix = "unset RAY_ADDRESS: cluster=local starts a Ray of its own"
         return Finding("warn", f"{ray.__version__}; RAY_ADDRESS is {address}", fix)
     try:

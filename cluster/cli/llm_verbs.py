@@ -88,8 +88,10 @@ def label(task: str, inputs: Path, outputs: Path, words: Sequence[str], folder: 
 
     inputs: JSON lines, each the inputs of one item.
     outputs: JSON lines in the same order: {"status", "value", "reason"}; complete or absent.
-    words: configuration, as `llm=openai llm.model=...`. What is wrong with it is a `UsageError` before any call.
+    words: configuration, as `llm=openai llm.model=...`.
     folder: of journal, ledger and queue: the same folder continues.
+
+    Raises `UsageError` before any call.
     """
     from cluster.config.tree import compose
     from llm_service import tasks

@@ -68,8 +68,7 @@ def _state(path: Path, status: dict[str, Any], queued: dict[Path, Queued] | None
     state = str(status.get("state", "unknown"))
     if queued is None and jobs.launcher_of(path):
         return state
-    job = (queued or {}).get(path)
-    if job:
+    if job := (queued or {}).get(path):
         if job.waits:
             return f"queued ({job.reason})" if job.reason else "queued"
         return "running" if state == "running" else f"job {job.state.lower()}"

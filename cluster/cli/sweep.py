@@ -88,8 +88,7 @@ class Sweep:
     def run(self, jobs: int) -> None:
         """Returns when every member has ended, or was not begun because of a signal."""
         waiting = [m for m in self.members if not (m.exit_code == DONE and (self.folder.parent / m.name).exists())]
-        skipped = len(self.members) - len(waiting)
-        if skipped:
+        if skipped := len(self.members) - len(waiting):
             self.console.print(f"[dim]{skipped} of {len(self.members)} members are done already[/]")
         numbers = (signal.SIGINT, signal.SIGTERM)
         previous = [signal.signal(number, self._stop) for number in numbers]

@@ -89,8 +89,7 @@ def out_of_bounds(key: str, value: Any) -> str:
 def unknown_key(key: str, origin: str, known: list[str]) -> str:
     """The sentence about a key that is not among the `known` dotted keys."""
     where = "on the command line" if origin == COMMAND_LINE else f"in {origin}"
-    inside = [k for k in known if k.startswith(f"{key}.")]
-    if inside:
+    if inside := [k for k in known if k.startswith(f"{key}.")]:
         return f"{key} {where} is a section: set one of its keys, for example {inside[0]}"
     near = suggestion(key, known)
     section = key.partition(".")[0]

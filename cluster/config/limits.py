@@ -98,8 +98,7 @@ def available(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup"))
     for place in (folder, *folder.parents):  # a group has no more than those above it
         if place == groups or groups in place.parents:
             room = min(room, _left(place, "memory.max", "memory.current", ""))
-    old = _left(groups / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
-    return min(room, old)
+    return min(room, _left(groups / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"))
 
 
 def _left(group: Path, limit: str, usage: str, prefix: str) -> float:

@@ -42,8 +42,7 @@ def expand(words: list[str]) -> tuple[list[str], list[list[str]]]:
 
 def _values(word: str) -> list[str] | None:
     """The values that a word lists, None if it sets one value."""
-    span = re.fullmatch(r"[^=]+=(-?\d+)\.\.(-?\d+)", word)
-    if span:
+    if span := re.fullmatch(r"[^=]+=(-?\d+)\.\.(-?\d+)", word):
         values = [str(i) for i in range(int(span[1]), int(span[2]) + 1)]
     else:
         override = parse(word)

@@ -120,8 +120,7 @@ class Config(Part):
     @model_validator(mode="after")
     def _within_bounds(self) -> Self:
         for key, value in flatten(self.model_dump()).items():
-            must_be = out_of_bounds(key, value)
-            if must_be:
+            if must_be := out_of_bounds(key, value):
                 raise ValueError(f"{key}: must be {must_be}, got {value!r}")
         return self
 
@@ -144,11 +143,7 @@ def explain(words: list[str]) -> tuple[Config, dict[str, str]]:
 
 
 def update(config: Config, words: list[str]) -> Config:
-    """`config` with further words; a group's file is merged only where a word chooses the group.
-
-    Raises:
-        ConfigError: with one sentence.
-    """
+    """`config` with further words, or a `ConfigError`; a group's file is merged only where a word chooses the group."""
     changed, origins = _merge(flatten(config.model_dump()), layers(words, only_chosen=True))
     _check(changed, origins)
     return changed

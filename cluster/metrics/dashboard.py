@@ -26,8 +26,6 @@ from llm_service.metrics import Metric
 
 DASHBOARD, RULES, PAGE = "docker/grafana/dashboards/cairn.json", "docker/alerts.yaml", "docs/metrics.md"
 _MADE = re.compile(r"(?ms)^<!-- made: (\w+) -->\n.*?^<!-- end -->\n")
-SCHEMA = 39
-"""Of Grafana's dashboards, from release 10.1 on."""
 ROLES = {
     "controller": "Training: the controller",
     "actor": "Actors",
@@ -46,6 +44,19 @@ SEVERAL = ("actor", "learner", "policy", "player")
 ACROSS, WIDTH, HEIGHT = 3, 8, 8
 """Panels in a line; each one's size in Grafana's grid, which is 24 wide."""
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+RUNS = f'label_values({{__name__=~"({PREFIX})?cairn_.+"}}, run)'
+VARIABLES = (
+    {
+        "name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus",
+        "current": {}, "hide": 0, "includeAll": False, "multi": False, "options": [], "refresh": 1, "regex": "",
+    },
+    {
+        "name": "run", "label": "Run", "type": "query", "datasource": SOURCE, "definition": RUNS,
+        "query": {"query": RUNS, "refId": "runs"}, "current": {"text": "All", "value": "$__all"}, "hide": 0,
+        "includeAll": True, "allValue": ".*", "multi": True, "options": [], "refresh": 2, "regex": "", "sort": 1,
+    },
+)  # fmt: skip
+"""The data source, and the runs that it knows."""
 
 
 def query(metric: Metric) -> str:
@@ -82,7 +93,7 @@ def dashboard() -> dict[str, Any]:
         "uid": "cairn",
         "description": "Made by python -m cluster.metrics.dashboard: change cluster/metrics/table.py, make it again.",
         "tags": ["cairn"],
-        "schemaVersion": SCHEMA,
+        "schemaVersion": 39,  # from Grafana 10.1 on
         "version": 1,
         "editable": True,
         "graphTooltip": 1,
@@ -91,25 +102,9 @@ def dashboard() -> dict[str, Any]:
         "timezone": "browser",
         "annotations": {"list": []},
         "links": [],
-        "templating": {"list": _variables()},
+        "templating": {"list": list(VARIABLES)},
         "panels": panels,
     }
-
-
-def _variables() -> list[dict[str, Any]]:
-    """The data source, and the runs that it knows."""
-    runs = f'label_values({{__name__=~"({PREFIX})?cairn_.+"}}, run)'
-    return [
-        {
-            "name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus",
-            "current": {}, "hide": 0, "includeAll": False, "multi": False, "options": [], "refresh": 1, "regex": "",
-        },
-        {
-            "name": "run", "label": "Run", "type": "query", "datasource": SOURCE, "definition": runs,
-            "query": {"query": runs, "refId": "runs"}, "current": {"text": "All", "value": "$__all"}, "hide": 0,
-            "includeAll": True, "allValue": ".*", "multi": True, "options": [], "refresh": 2, "regex": "", "sort": 1,
-        },
-    ]  # fmt: skip
 
 
 def _panel(number: int, title: str, metrics: list[Metric], place: dict[str, int]) -> dict[str, Any]:

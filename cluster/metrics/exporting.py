@@ -97,8 +97,7 @@ def exporting(cls: type[Any], name: str, run: str) -> type[Any]:
     """
     if not hasattr(cls, "numbers") and not hasattr(cls, "heartbeat"):
         return cls
-    numbered = re.search(r"\d+", name)
-    worker = numbered[0] if numbered else "0"
+    worker = next(iter(re.findall(r"\d+", name)), "0")
 
     class Exporting(cls):  # type: ignore[misc]
         def __init__(self, *args: Any) -> None:

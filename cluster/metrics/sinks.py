@@ -34,11 +34,7 @@ class Metrics:
             self.rewind(after)
 
     def rewind(self, after: int) -> None:
-        """Drop rows of versions beyond `after`, which will be learned, and written, again.
-
-        Raises:
-            Superseded: a newer attempt has begun.
-        """
+        """Drop rows of versions beyond `after`, which are learned again; `Superseded`: a newer attempt has begun."""
         self._file.close()
         rows = self._path.read_bytes().splitlines(keepends=True)
         whole = (row for row in rows if row.endswith(b"\n"))  # a crash may have cut the last one

@@ -61,9 +61,10 @@ def judged(config: Config, evaluation: Evaluation, beside: Sequence[Evaluation])
     about = {"env": config.env.id, "greedy": config.evaluate.greedy, "player": evaluation.player, "score": spec.score}
     found = results(evaluation.episodes, kinds)
     others = {e.player: results(e.episodes, kinds) | {"difference": evaluation.above(e, spec)} for e in beside}
+    found["beside"] = others
     if counts := evaluation.goals:
-        goals = {"reward": mean(evaluation.reached), "shares": shares(counts), "table": table(counts)}
-    return about | found | {"beside": others} | ({"goals": goals} if counts else {})
+        found["goals"] = {"reward": mean(evaluation.reached), "shares": shares(counts), "table": table(counts)}
+    return about | found
 
 
 def lines(stage: str, table: dict[str, Any]) -> Iterator[str]:

@@ -44,11 +44,6 @@ def serves(config: Config) -> bool:
     return (asks_a_language_model(config) or config.cluster.kubernetes.shared) and not config.llm.address
 
 
-def address(config: Config) -> str:
-    """Where it listens."""
-    return f"{config.run.name}-llm.{config.cluster.kubernetes.namespace}.svc:{LLM_PORT}"
-
-
 def secrets(config: Config) -> list[str]:
     """Names of the Secrets that it counts on."""
     if not serves(config):

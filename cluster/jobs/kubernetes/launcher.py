@@ -47,8 +47,7 @@ class KubernetesError(UsageError):
 def named(config: Config) -> Config:
     """`config` with a name that Kubernetes takes, unless the user gave one."""
     name = configuration.named(config).run.name
-    made = re.fullmatch(r"(.+)(-\d{8}-\d{6})", name)
-    if made:
+    if made := re.fullmatch(r"(.+)(-\d{8}-\d{6})", name):
         stem = re.sub(r"[^a-z0-9]+", "-", made[1].lower())[: LONGEST - len(made[2])].strip("-")
         name = stem + made[2]
     return config.model_copy(update={"run": config.run.model_copy(update={"name": name})})
@@ -122,8 +121,7 @@ def render(config: Config) -> str:
     config = named(config)
     check(config)
     line = f"# Made by docker/secrets.sh beforehand: Secrets {', '.join(secrets(config))}\n"
-    text: str = yaml.dump_all(objects(config), Dumper=_Dumper, sort_keys=False, width=120)
-    return line + text
+    return line + str(yaml.dump_all(objects(config), Dumper=_Dumper, sort_keys=False, width=120))
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
@@ -171,7 +169,8 @@ def objects(config: Config) -> list[Object]:
 def _inside(config: Config) -> Config:
     """The configuration as the run in the cluster has it."""
     run = config.run.model_copy(update={"folder": RUNS})
-    llm = config.llm.model_copy(update={"address": language_model.address(config)}) if serves(config) else config.llm
+    service = f"{config.run.name}-llm.{config.cluster.kubernetes.namespace}.svc:{LLM_PORT}"
+    llm = config.llm.model_copy(update={"address": service}) if serves(config) else config.llm
     return config.model_copy(update={"run": run, "llm": llm})
 
 
@@ -215,11 +214,7 @@ def _port(place: str, default: int) -> int:
 
 
 def submit(config: Config) -> int:
-    """Apply the manifest. Returns 0.
-
-    Raises:
-        UsageError: there is no kubectl, a Secret is missing, or the cluster refuses; nothing of the run was begun.
-    """
+    """Apply the manifest; returns 0. A `UsageError` (no kubectl, a Secret missing, a refusal): nothing was begun."""
     config = named(config)
     manifest, space, run = render(config), config.cluster.kubernetes.namespace, config.run.name
     if shutil.which("kubectl") is None:

@@ -17,9 +17,6 @@ import threading
 
 import ray
 
-STORE_BYTES = 1_000_000_000
-"""Of the object store, as on one machine."""
-
 
 def main(address: str, cpus: int, dashboard_port: int) -> None:
     """Start Ray on this node, and wait for SIGTERM."""
@@ -31,7 +28,7 @@ def main(address: str, cpus: int, dashboard_port: int) -> None:
         include_dashboard=dashboard_port > 0,
         dashboard_host="127.0.0.1",
         dashboard_port=dashboard_port or None,
-        object_store_memory=STORE_BYTES,
+        object_store_memory=1_000_000_000,  # bytes, as on one machine
         log_to_driver=False,
         _node_ip_address=address,
     )

@@ -96,11 +96,7 @@ def submit(config: Config) -> int:
 
 
 def resume(path: Path, words: list[str], allow_change: bool) -> int:
-    """Queue a job that continues a run. Returns 0.
-
-    Raises:
-        UsageError: it is in the queue already, or cannot go on as asked. Nothing was queued.
-    """
+    """Queue a job that continues a run; returns 0. A `UsageError` (it is there, or cannot go on): none was queued."""
     before = configuration.load(path / "config.yaml")
     config = configuration.update(before, words)
     changed = [key for key, _, _ in configuration.difference(before, config) if configuration.alters_meaning(key)]
@@ -230,7 +226,6 @@ def about(path: Path, there: bool) -> str:
 
 def forget(path: Path) -> None:
     """The run goes on without SLURM. Raises `RunError` if its job is still in the queue."""
-    queued = status([path]).get(path)
-    if queued:
+    if queued := status([path]).get(path):
         raise RunError(f"run {path.name!r} is job {queued.job}, {queued.state}: stop that first")
     (path / RECORD).unlink(missing_ok=True)

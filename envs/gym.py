@@ -100,9 +100,10 @@ class Adapter(VectorEnv):
     Pictures come from another env, made to draw: it replays the episode with the same seed and actions up to now.
     """
 
-    def __init__(self, *args: Any, name: str, config: Config) -> None:
-        super().__init__(*args)
-        num_envs = self.num_envs
+    def __init__(
+        self, env_spec: EnvSpec, num_envs: int, seed: int = 0, first_index: int = 0, *, name: str, config: Config
+    ) -> None:
+        super().__init__(env_spec, num_envs, seed, first_index)
         self._name, self._config = name, config
         self._envs = [_build(name, config) for _ in range(num_envs)]
         self._latest: list[Any] = [None] * num_envs

@@ -75,14 +75,16 @@ def knowledge(name: str = "") -> Knowledge:
 class Line(VectorEnv):
     """The whole world as three arrays."""
 
-    def __init__(self, *args: Any, step_seconds: float = 0.0) -> None:
-        super().__init__(*args)
+    def __init__(
+        self, env_spec: EnvSpec, num_envs: int, seed: int = 0, first_index: int = 0, *, step_seconds: float = 0.0
+    ) -> None:
+        super().__init__(env_spec, num_envs, seed, first_index)
         self.step_seconds = step_seconds
         for mission in MISSIONS:
             self.texts.intern(mission)  # so that text id == task kind
-        self.position = np.ones(self.num_envs, np.int64)
-        self.mission = np.zeros(self.num_envs, np.int32)
-        self.clock = np.zeros(self.num_envs, np.int32)
+        self.position = np.ones(num_envs, np.int64)
+        self.mission = np.zeros(num_envs, np.int32)
+        self.clock = np.zeros(num_envs, np.int32)
 
     def _start_one(self, i: int, seed: int) -> None:
         self.position[i], self.clock[i] = 1, 0

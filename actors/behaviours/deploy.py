@@ -94,7 +94,9 @@ def deploy(
             drive = _drive(model, house, texts, targets, starts, length, stride, choice, np.stack(uniform), odometry)
             for found, all_of_them in zip(drive, (pose, action), strict=True):
                 all_of_them[own] = found.reshape(len(own), trials, length, -1)
-    return {"pose": np.repeat(pose, alike, 1), "action": np.repeat(action, alike, 1)}
+    if alike > 1:
+        pose, action = np.repeat(pose, alike, 1), np.repeat(action, alike, 1)
+    return {"pose": pose, "action": action}
 
 
 def _drive(

@@ -91,7 +91,7 @@ def label(task: str, inputs: Path, outputs: Path, words: Sequence[str], folder: 
     words: configuration, as `llm=openai llm.model=...`.
     folder: of journal, ledger and queue: the same folder continues.
 
-    Raises `UsageError` before any call.
+    Raises `UsageError`, before any call, if words or inputs are wrong.
     """
     from cluster.config.tree import compose
     from llm_service import tasks

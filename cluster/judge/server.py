@@ -5,9 +5,9 @@
             ── POST /TOKEN/undo {rater} ──> the last answer taken back, and shown again
 
 Whoever has the address may rate: it holds a token of 128 bits, drawn at each start. Requests from other pages are
-refused by their `Origin`, names that were made to resolve to this machine by their `Host`. Killed at any
-time, it continues with the next start. To rate from another machine forward the port (`ssh -L PORT:127.0.0.1:PORT`).
-Limit: some people at once, on one file system.
+refused by their `Origin`, names that were made to resolve to this machine by their `Host`. The server keeps nothing in
+memory that counts: killed at any time, it continues with the next start. To rate from another machine forward the port
+(`ssh -L PORT:127.0.0.1:PORT`). Limit: some people at once, on one file system.
 """
 
 from __future__ import annotations

@@ -36,7 +36,8 @@ from learner.group import Weights
 from learner.methods import Stage, selected
 from llm_service.errors import AwayTooLong, BudgetExhausted, UsageError
 
-DONE, MANIFEST = 0, "manifest.json"
+DONE = 0
+MANIFEST = "manifest.json"
 
 
 def stages_left(stages: list[Stage], config: Config, folder: RunFolder, found: Checkpoint | None) -> list[Stage]:

@@ -131,7 +131,7 @@ class Progress:
 
 
 class Pace:
-    """How long the rest takes, by the speed of the last minute.
+    """How long the rest takes, by the speed of the last minute: a slow minute is forgotten a minute later.
 
     Before the first update roles start, networks are compiled, a replay fills: time counts from that update on.
 

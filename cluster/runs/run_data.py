@@ -106,15 +106,17 @@ def load(folder: Path) -> Run:
     if not any((folder / name).is_file() for name in ("config.yaml", "status.json", "metrics.jsonl")):
         raise UsageError(f"{folder} is not a run folder: it holds no config.yaml, status.json or metrics.jsonl")
     rows = _rows(folder / "metrics.jsonl")
-    config, manifest = hide(read_json(folder / "config.yaml", yaml.safe_load), read_json(folder / "manifest.json"))
+    config, manifest = hide(
+        read_mapping(folder / "config.yaml", yaml.safe_load), read_mapping(folder / "manifest.json")
+    )
     return Run(
         folder=folder,
         config=config,
         manifest=manifest,
-        status=read_json(folder / "status.json"),
+        status=read_mapping(folder / "status.json"),
         train=_unwound(row for row in rows if row.get("kind") == "train"),
         evaluations=_unwound(row for row in rows if row.get("kind") == "evaluate"),
-        results=read_json(folder / "stages" / "evaluate" / "results.json"),
+        results=read_mapping(folder / "stages" / "evaluate" / "results.json"),
         cases=_cases(folder),
     )
 
@@ -130,7 +132,7 @@ def expand(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
         if not (folder / "sweep.json").is_file():
             runs.append(load(folder))
             continue
-        for entry in read_json(folder / "sweep.json").get("members") or []:
+        for entry in read_mapping(folder / "sweep.json").get("members") or []:
             member = _named(entry, "name")
             try:
                 runs.append(load(folder.parent / member))
@@ -242,7 +244,7 @@ def _named(part: object, *keys: str) -> str:
     return str(part or "")
 
 
-def read_json(path: Path, parse: Callable[[str], object] = json.loads) -> Row:
+def read_mapping(path: Path, parse: Callable[[str], object] = json.loads) -> Row:
     """The mapping in a file, empty where there is none."""
     try:
         value = parse(path.read_text(encoding="utf-8"))
@@ -255,7 +257,7 @@ def _cases(folder: Path) -> dict[str, Row]:
     """Of `stages/generalise`, or of the last further one, `stages/generalise-<n>`."""
     found = {p.parent.name.partition("-")[2]: p for p in (folder / "stages").glob("generalise*/results.json")}
     last = max((n for n in found if n.isdecimal()), key=int, default="")
-    rows = read_json(found[last]).get("cases") if last in found else []
+    rows = read_mapping(found[last]).get("cases") if last in found else []
     return {str(row.get("name")): row for row in rows if isinstance(row, dict)} if isinstance(rows, list) else {}
 
 

@@ -20,8 +20,8 @@ from cluster.metrics.statistics import mean_over
 from cluster.runs.folder import RunFolder
 from cluster.runs.run_data import load, series
 from cluster.runs.stage import Outcome
+from cluster.stages._shared import tally
 from cluster.stages._shared.evaluation import ActingStage, Evaluation, mean, play_all, results
-from cluster.stages._shared.tally import shares, table
 
 
 class Engine(ActingStage):
@@ -39,15 +39,15 @@ class Engine(ActingStage):
         beside = [Evaluation(None, 0, 0, seeds, greedy, who, elsewhere=plain) for who in config.evaluate.beside]
         if not play_all(self.given, setup, weights, [evaluation, *beside]):
             return None
-        table = judged(config, evaluation, beside)
+        found = judged(config, evaluation, beside)
         if self.given.language:
-            table["language_model"] = self.given.language.numbers()
+            found["language_model"] = self.given.language.numbers()
         budget = config.learner.env_steps
         if stage.player == "policy" and (share := sample_efficiency(self.folder.path, budget)) is not None:
-            table["sample_efficiency"] = share
-        table["videos"] = write_recordings(self.folder, stage.name, evaluation)
-        self.folder.write_json(self.place / "results.json", table)
-        return Outcome({"episodes": len(evaluation.episodes)}, weights, lines=tuple(lines(stage.name, table)))
+            found["sample_efficiency"] = share
+        found["videos"] = write_recordings(self.folder, stage.name, evaluation)
+        self.folder.write_json(self.place / "results.json", found)
+        return Outcome({"episodes": len(evaluation.episodes)}, weights, lines=tuple(lines(stage.name, found)))
 
     @classmethod
     def memory(cls, config: Config) -> int:
@@ -63,24 +63,28 @@ def judged(config: Config, evaluation: Evaluation, beside: Sequence[Evaluation])
     others = {e.player: results(e.episodes, kinds) | {"difference": evaluation.above(e, spec)} for e in beside}
     found["beside"] = others
     if counts := evaluation.goals:
-        found["goals"] = {"reward": mean(evaluation.reached), "shares": shares(counts), "table": table(counts)}
+        found["goals"] = {
+            "reward": mean(evaluation.reached),
+            "shares": tally.shares(counts),
+            "table": tally.table(counts),
+        }
     return about | found
 
 
-def lines(stage: str, table: dict[str, Any]) -> Iterator[str]:
+def lines(stage: str, found: dict[str, Any]) -> Iterator[str]:
     """What a finished evaluation prints."""
-    score = table["score"]
-    yield f"{stage}: {spoken(table, score)} on {table['episodes']} held-out episodes of {table['env']}"
-    for player, other in table["beside"].items():
+    score = found["score"]
+    yield f"{stage}: {spoken(found, score)} on {found['episodes']} held-out episodes of {found['env']}"
+    for player, other in found["beside"].items():
         yield f"{player}: {spoken(other, score)} on the same episodes"
-    if len(table["by_kind"]) > 1:
-        parts = (f"{kind} {part['rate']:.1%} of {part['n']}" for kind, part in table["by_kind"].items())
+    if len(found["by_kind"]) > 1:
+        parts = (f"{kind} {part['rate']:.1%} of {part['n']}" for kind, part in found["by_kind"].items())
         yield f"{stage}: {', '.join(parts)}"
 
 
-def spoken(table: dict[str, Any], score: str) -> str:
+def spoken(found: dict[str, Any], score: str) -> str:
     """What an evaluation found, in a few words, of a table of `results`."""
-    rate, total = table["success"], table["return"]
+    rate, total = found["success"], found["return"]
     if score:
         return f"{total['mean']:.2f} {score} an episode [{total['low']:.2f}, {total['high']:.2f}]"
     return f"success {rate['rate']:.1%} [{rate['low']:.1%}, {rate['high']:.1%}]"

@@ -22,7 +22,8 @@ class Engine(Fitting):
     """From episodes to weights."""
 
     makes: ClassVar[Artifact] = "weights"
-    section, of = FitConfig, "recorded ones"
+    section = FitConfig
+    items = "recorded ones"
 
     def run(self) -> Outcome | None:
         config, store = self.config, store_of(self.config, self.folder)

@@ -24,7 +24,8 @@ from learner.models.sequence.behaviour_transformer import Scales
 class Engine(BehaviourStage, Fitting):
     """From behaviours in words to a transformer."""
 
-    section, of = SequenceConfig, "episodes"
+    section = SequenceConfig
+    items = "episodes"
 
     def run(self) -> Outcome | None:
         if not self.fit(SequenceFitter, self._setup()):

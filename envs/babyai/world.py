@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field as Option
 
-from envs.api import Observation, VectorEnv
+from envs.api import EnvSpec, Observation, VectorEnv
 from envs.babyai.grammar import Language, describe
 from envs.config import Part
 
@@ -94,10 +94,20 @@ class BabyAI(VectorEnv):
             episodes that carry the same counter.
     """
 
-    def __init__(self, *args: Any, level: str, language: Language, config: Config) -> None:
-        super().__init__(*args)
+    def __init__(
+        self,
+        env_spec: EnvSpec,
+        num_envs: int,
+        seed: int = 0,
+        first_index: int = 0,
+        *,
+        level: str,
+        language: Language,
+        config: Config,
+    ) -> None:
+        super().__init__(env_spec, num_envs, seed, first_index)
         self.level, self.language, self.config = level, language, config
-        self.started = np.zeros(self.num_envs, np.int64)
+        self.started = np.zeros(num_envs, np.int64)
         self._actions = config.actions
 
     def minigrid_action(self, action: int) -> int:

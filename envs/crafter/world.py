@@ -22,7 +22,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.api import Observation, VectorEnv
+from envs.api import EnvSpec, Observation, VectorEnv
 from envs.crafter.captions import TEXTS, Captions, called
 from envs.crafter.knowledge import possible
 from envs.crafter.rules import (
@@ -107,7 +107,11 @@ class Crafter(VectorEnv):
 
     def __init__(
         self,
-        *args: Any,
+        env_spec: EnvSpec,
+        num_envs: int,
+        seed: int = 0,
+        first_index: int = 0,
+        *,
         rules: Rules,
         actions: Actions = "standard",
         reward: Reward = "crafter",
@@ -116,8 +120,7 @@ class Crafter(VectorEnv):
         subgoals: Subgoals = "none",
         end_on_success: bool = False,
     ) -> None:
-        super().__init__(*args)
-        num_envs = self.num_envs
+        super().__init__(env_spec, num_envs, seed, first_index)
         self.rules = rules
         self.symbols = np.zeros((num_envs, *VIEW, 3), np.uint8)
         self.inventory = np.zeros((num_envs, len(ITEMS)), np.int16)

@@ -24,7 +24,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from envs.api import Observation, VectorEnv
+from envs.api import EnvSpec, Observation, VectorEnv
 from envs.native.navigation import loops
 from envs.native.navigation.floor import REACH, floor
 from envs.native.navigation.robot import FASTEST, HEADING, LEFT_BUMPER, RIGHT_BUMPER, SENSORS, X, Y
@@ -50,10 +50,20 @@ class Navigation(VectorEnv):
         ValueError: the map's start is in or at a wall, or there is no free place.
     """
 
-    def __init__(self, *args: Any, house: Map, start: str, length: int, goal_radius: float) -> None:
-        super().__init__(*args)
+    def __init__(
+        self,
+        env_spec: EnvSpec,
+        num_envs: int,
+        seed: int = 0,
+        first_index: int = 0,
+        *,
+        house: Map,
+        start: str,
+        length: int,
+        goal_radius: float,
+    ) -> None:
+        super().__init__(env_spec, num_envs, seed, first_index)
         self.house, self._length_limit, self._goal_radius = house, length, goal_radius
-        num_envs = self.num_envs
         self._floor = floor(house.walls, house.world_size)
         self._free = np.flatnonzero(~self._floor.touching) if start == "anywhere" else None
         if self._free is None:

@@ -17,9 +17,9 @@ tables reads; their pages carry checksums, verified at every reading.
 
 Two attempts at one run (`learner.files`) may write one archive at once. Every name says whose it is, and the newest
 attempt's index counts; without an attempt, as in archives of before, names have no number. An attempt changes and
-removes only its own files, so that an older one which is told late does no harm: what it goes on with, it first has
-links to under its own names (copies, where there are no links). It removes what is of older attempts once its own
-checkpoint counts on what is there (`forget_older`).
+removes only its own files, so that an older one which is told late does no harm: what a newer one goes on with, it
+first links to under names of its own (or copies, where there are no links). It removes what is of older attempts once
+its own checkpoint counts on what is there (`forget_older`).
 
 Limit: to append, the disk; to read a row, decoding the `GROUP` rows around it.
 """

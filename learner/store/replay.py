@@ -50,7 +50,8 @@ class Walk:
 
 
 Rewards = Callable[[Walk], Floats]
-"""What steps are worth to the learner, [B, n]; asked anew each time they are drawn, of those not `live` too."""
+"""What steps are worth to the learner, float32 [B, n]; asked anew each time they are drawn. What it says of those that
+are not `live` does not count."""
 
 
 @dataclass

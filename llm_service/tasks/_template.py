@@ -44,10 +44,10 @@ def about(world: World) -> str:
 
 
 class Template:
-    """One prompt: the file `prompts/NAME.txt`; NAME ends in its number, such as `yes_no.v1`."""
+    """One prompt: the text, or else the file `prompts/NAME.txt`; NAME ends in its number, such as `yes_no.v1`."""
 
-    def __init__(self, name: str) -> None:
-        text = (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
+    def __init__(self, name: str, text: str = "") -> None:
+        text = text or (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
         self.version = f"{name}-{digest(text)[:12]}"
         system, user = text.removeprefix("=== system ===\n").split("\n=== user ===\n")
         self._turns = (("system", string.Template(system.strip())), ("user", string.Template(user.strip())))

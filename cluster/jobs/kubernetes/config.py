@@ -1,6 +1,9 @@
 """What a run asks of Kubernetes: the keys `cluster.kubernetes.*`, each checked before anything is rendered.
 
-The pods are those of `ray_cluster.py`, and of the LLM service (`language_model.py`).
+head      controller and Ray's own services; no role runs there
+actors    0..n pods, each with `pod_actors` actors; they come with demand and may be lost
+learner   exactly 1 pod with GPUs: learner, fitter, policy server
+llm       0..`llm_pods` pods with GPUs: processes that hold a language model (`llm.replicas`)
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 nodes x (cpus, gpus, memory)              the learner's node first: controller, learner and whatever else computes
 actor_nodes x (actor_cpus, actor_memory)  beside them, in one heterogeneous job: actors only
+
+A key that is left empty leaves the choice to the cluster; CPUs are counted from the roles of the run.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from cluster.report.agreement import agreement_section
 from cluster.report.deployed import Deployed, find_stage
 from cluster.report.outcome import FEW_ARMS, Arms, Measure, overall
 from cluster.report.page import count, decimal, figure, grid, percent, rate, section, table, text, tiles
-from cluster.runs.run_data import Run, between, number, read_json, seeds
+from cluster.runs.run_data import Run, between, number, read_mapping, seeds
 from llm_service.errors import UsageError
 
 SUBJECT, ORDER = "behaviours", 10
@@ -120,7 +120,7 @@ def _of_arm(label: str, runs: Sequence[Run], spread: str) -> str:
 def _results_of(run: Run) -> Mapping[str, Any]:
     """What the stage deploy has summed up; empty without one."""
     folder = find_stage(run, "deploy")
-    return read_json(folder / "results.json") if folder else {}
+    return read_mapping(folder / "results.json") if folder else {}
 
 
 def _rows(run: Run) -> dict[str, Mapping[str, Any]]:

@@ -56,13 +56,13 @@ class Fitting(StageEngine):
 
     section: ClassVar[type[FitConfig | SequenceConfig]]
     """Of the configuration: how many steps, and how large."""
-    of: ClassVar[str]
+    items: ClassVar[str]
     """What they are on, in words."""
 
     @classmethod
     def roles(cls, config: Config) -> Topology:
         fit, learner = config.method.part(cls.section), config.learner
-        does = f"{fit.steps:,} gradient steps, each on {fit.batch} {cls.of}"
+        does = f"{fit.steps:,} gradient steps, each on {fit.batch} {cls.items}"
         fitter = Role("fitter", learner.n, learner.threads, does)
         return Topology((fitter,), (("store", "fitter", "steps, mapped from disk"),))
 

@@ -1,4 +1,12 @@
-"""Stages of behaviours: they read by name what this run has, and what it has not from the run that `from` names."""
+"""Stages of behaviours: what archives, their texts and their transformers are made of, read by name.
+
+    merge ──> an EpisodeStore, behaviours.safetensors      split    ──> parts.safetensors, trials.jsonl
+    annotate ──> annotations.jsonl                         cluster  ──> centres.safetensors
+    describe ──> texts.jsonl                               tokenize ──> tokenizer.json
+    imitate ──> model.safetensors                          deploy   ──> episodes.safetensors, results.json
+
+A stage reads what this run has, and what it has not from the run that `from` names.
+"""
 
 from __future__ import annotations
 

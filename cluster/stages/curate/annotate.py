@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import json
+
 from cluster.runs.stage import Outcome
 from cluster.stages._shared.lgqd import ANNOTATIONS, BehaviourStage
 from learner.behaviours import words
 
 
 def run(work: BehaviourStage) -> Outcome | None:
-    rows, count = [], 0
+    rows, count = list[str](), 0
     for ids, pose in work.trajectories():
         symbols, routes = work.scene.symbols(pose), work.scene.route(pose, again=True)
         for row, number in enumerate(ids.tolist()):
             line = {"id": number, "route": routes[row], "told": words.told(work.scene, symbols, row)}
-            rows.append(line | {"moments": work.scene.annotation(symbols, row)})
+            rows.append(json.dumps(line | {"moments": work.scene.annotation(symbols, row)}))
         count += len(ids)
         work.progress.line(f"annotate  behaviours {count:,}")
         if work.stop.reason:
             return None
-    work.write_lines(ANNOTATIONS, rows)
+    work.folder.write(work.place / ANNOTATIONS, "".join(f"{row}\n" for row in rows))
     return Outcome({"behaviours": count})

@@ -38,7 +38,7 @@ class PPOConfig(Part):
     """Weight of KL(policy || the policy that training began with): how dear it is to become another one."""
     critic_warmup: int = 0
     """Env steps from the start in which values alone are learned and the policy is held where it is, for policies that
-    can do something before they are trained (`update`)."""
+    can do something before they are trained (`Origin` in `update`)."""
     normalise_value: bool = False
     """Learn values in units of their own mean and deviation (`value_scale`)."""
 

@@ -27,7 +27,7 @@ from learner.batch import Batch, arrays, collate
 from learner.checkpoint import Arrays
 from learner.config import Configuration, own
 from learner.models.language.llm_policy import LanguagePolicy
-from learner.models.weights import Weighted, get_weights, set_weights
+from learner.models.weights import Weighted, assert_same_shapes, get_weights, set_weights
 from learner.optim.adam import Adam, descend, side_by_side
 from learner.optim.precision import halves
 
@@ -138,6 +138,7 @@ class PPO(Algorithm):
         if self.scale:
             self.scale.restore(state["value_scale"])
         if self.origin:
+            assert_same_shapes(self.policy.payload(), state["reference"])
             self.origin.weights = state["reference"]
         self.intrinsic.restore(state, own)
 

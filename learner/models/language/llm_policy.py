@@ -171,9 +171,8 @@ class LanguagePolicy(Parts):
         batches = self.scorer.micro_batches(questions, "tokens" if self.lm.normalise == "tokens" else "none")
         while True:
             try:
-                with arithmetic(
-                    self.lm.precision == "bfloat16", self.device.type
-                ):  # around each batch alone: what its receiver does is not ours
+                # Around each batch alone: what its receiver does is not ours.
+                with arithmetic(self.lm.precision == "bfloat16", self.device.type):
                     batch = next(batches, None)
             except ContextTooLong as error:
                 raise UsageError(

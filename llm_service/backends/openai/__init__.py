@@ -76,7 +76,7 @@ class OpenAI(Backend):
         self.concurrency = max(1, config.concurrency // config.max_batch)
         prices = (config.dollars_per_million_prompt_tokens, config.dollars_per_million_completion_tokens)
         self.paid = not self._local or any(prices)
-        self._prices = (prices[0] or 0.0, prices[1] or 0.0)
+        self._prices = (prices[0] or 0.0, prices[1] or 0.0)  # one that is not known counts as 0
         self._headers: dict[str, Any] = {} if key else {"Authorization": openai.Omit()}
         self._client: Any = openai.AsyncOpenAI(
             api_key=key or "none",

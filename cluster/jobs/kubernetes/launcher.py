@@ -78,7 +78,7 @@ def check(config: Config) -> None:
 
 
 def words(config: Config) -> list[str]:
-    """What to write after `launch.py run` for this configuration again; a `KubernetesError` if a value cannot be written."""
+    """What to write after `launch.py run` for this configuration again; `KubernetesError` if it cannot be written."""
     tree = config.model_dump()
     chosen = [f"experiment={config.experiment}"] if config.experiment else []
     chosen += [f"method={tree['method']['name']}", f"env={config.env.id}", f"llm={config.llm.name}"]

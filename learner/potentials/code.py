@@ -44,7 +44,7 @@ class CodeConfig(Part):
             except (OSError, UnicodeDecodeError) as error:
                 raise ValueError(f"method.shaping.program: {program} cannot be read: {error}") from None
         try:
-            return normalise(program, window=True)
+            return normalise(program)
         except CodeRefused as refused:
             raise ValueError(f"method.shaping.program is refused: {refused}") from None
 

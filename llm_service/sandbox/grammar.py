@@ -9,7 +9,7 @@
         return best
 
 `observations` is a list of the last views, oldest first and the last one now; `actions` is a list of the numbers of the
-actions between them, one fewer. The older form `potential(observation)` differs in its argument alone.
+actions between them, one fewer.
 
 Everything is refused that is not listed here. There are no attributes, imports, definitions, texts, private names or
 names that the program has not assigned on an earlier line, so a program reaches nothing but its arguments and a few
@@ -23,12 +23,11 @@ a fault of the observation it happens on: `llm_service.sandbox.interpreter` coun
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Never
 
 FUNCTION = "potential"
-ARGUMENTS = ("observation",)
-WINDOW_ARGUMENTS = ("observations", "actions")
+ARGUMENTS = ("observations", "actions")
 FUNCTIONS = {  # the numbers of arguments that each takes
     "abs": range(1, 2),
     "all": range(1, 2),
@@ -85,23 +84,19 @@ class CodeRefused(ValueError):
     """The program is outside the grammar; the message says where, why, and what to write instead."""
 
 
-def normalise(code: str, window: bool = False) -> str:
+def normalise(code: str) -> str:
     """The program in normal form: without comments and docstring, indented by four; equal for equal programs.
-
-    Args:
-        code: the text of the program.
-        window: it is a `potential(observations, actions)`, not a `potential(observation)`.
 
     Raises:
         CodeRefused: it is not a program of the grammar.
     """
-    normal = ast.unparse(checked(code, window))
+    normal = ast.unparse(checked(code))
     if len(normal) > MAX_CHARACTERS:
         raise CodeRefused(f"the program is longer than {MAX_CHARACTERS} characters in normal form; write a shorter one")
     return normal
 
 
-def checked(code: str, window: bool = False) -> ast.FunctionDef:
+def checked(code: str) -> ast.FunctionDef:
     """The syntax tree of a program of the grammar; arguments and errors are those of `normalise`."""
     if len(code) > MAX_CHARACTERS:
         raise CodeRefused(f"the program is longer than {MAX_CHARACTERS} characters; write a shorter one")
@@ -113,9 +108,8 @@ def checked(code: str, window: bool = False) -> ast.FunctionDef:
         line = getattr(error, "lineno", None) or 1
         raise CodeRefused(f"line {line} is not Python") from None
     _measure(tree)
-    arguments = WINDOW_ARGUMENTS if window else ARGUMENTS
-    function = _only_function(tree, arguments)
-    _Checker(arguments).statements(function.body, loops=0)
+    function = _only_function(tree)
+    _Checker().statements(function.body, loops=0)
     if not any(isinstance(node, ast.Return) for node in ast.walk(function)):
         _refuse(function, "the function returns nothing; end it with return and a number")
     return function
@@ -143,15 +137,15 @@ def _measure(tree: ast.AST) -> None:
         waiting += [(child, depth + 1) for child in ast.iter_child_nodes(node)]
 
 
-def _only_function(tree: ast.Module, arguments: Sequence[str]) -> ast.FunctionDef:
+def _only_function(tree: ast.Module) -> ast.FunctionDef:
     """The function, without its docstring; constants assigned above it are moved to its top."""
-    form = f"{FUNCTION}({', '.join(arguments)})"
+    form = f"{FUNCTION}({', '.join(ARGUMENTS)})"
     *above, function = tree.body or [ast.Pass()]
     if not isinstance(function, ast.FunctionDef) or not all(isinstance(node, ast.Assign) for node in above):
         raise CodeRefused(f"the program is not exactly one function {form}")
     a = function.args
     others = [*a.posonlyargs, *a.kwonlyargs, *a.defaults, *filter(None, [a.vararg, a.kwarg])]
-    if function.name != FUNCTION or tuple(x.arg for x in a.args) != tuple(arguments) or others:
+    if function.name != FUNCTION or tuple(x.arg for x in a.args) != ARGUMENTS or others:
         _refuse(function, f"the function must be {form}")
     if function.decorator_list or function.returns or any(x.annotation or x.type_comment for x in a.args):
         _refuse(function, f"decorators and annotations are not allowed; write def {form}:")
@@ -164,9 +158,8 @@ def _only_function(tree: ast.Module, arguments: Sequence[str]) -> ast.FunctionDe
 class _Checker:
     """Walks in the order of the program and knows at each place which names an earlier place has assigned."""
 
-    def __init__(self, arguments: Iterable[str]) -> None:
-        self._arguments = frozenset(arguments)
-        self._known = set(arguments)
+    def __init__(self) -> None:
+        self._known = set(ARGUMENTS)
 
     def statements(self, body: list[ast.stmt], loops: int) -> None:
         for statement in body:
@@ -206,7 +199,7 @@ class _Checker:
             case ast.Name(id=name):
                 if not name.isascii() or name.startswith("_") or "__" in name or len(name) > 40:
                     _refuse(node, "names are at most 40 letters, digits and _, and do not begin with _")
-                if name in FUNCTIONS or name in self._arguments or name == FUNCTION:
+                if name in FUNCTIONS or name in ARGUMENTS or name == FUNCTION:
                     _refuse(node, f"{name} cannot be assigned; use another name")
                 self._known.add(name)
             case ast.Tuple(elts=[_, *_] as elements):

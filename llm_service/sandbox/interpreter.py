@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llm_service.sandbox.batch import FAULTS, Batch
-from llm_service.sandbox.grammar import WINDOW_ARGUMENTS, checked
+from llm_service.sandbox.grammar import ARGUMENTS, checked
 from llm_service.sandbox.statements import Round, Statement, Statements
 from llm_service.sandbox.values import Array, Later, List, Split, Window
 
@@ -52,7 +52,7 @@ class Program:
     """
 
     def __init__(self, code: str) -> None:
-        body = checked(code, window=True).body
+        body = checked(code).body
         self._body = Statements(at_once=True).function(body)
         self._frugal = Statements(at_once=False).function(body)
 
@@ -102,7 +102,7 @@ def run(code: str, observations: NDArray[Any], actions: NDArray[Any]) -> Values:
 
 def _run(body: Statement, observations: NDArray[Any], actions: NDArray[Any]) -> tuple[Any, Any]:
     batch = Batch(len(observations))
-    for name, array in zip(WINDOW_ARGUMENTS, (observations, actions), strict=True):
+    for name, array in zip(ARGUMENTS, (observations, actions), strict=True):
         views = [_nested(array[:, k]) for k in range(array.shape[1])]
         batch.names[name] = Window.of(views, _nested(array)) if views else ()
     with np.errstate(all="ignore"):  # what they warn of is found, and is the fault of its row

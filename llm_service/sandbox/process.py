@@ -172,7 +172,7 @@ class Sandbox:
 
 @functools.lru_cache(256)
 def _normalise(code: str) -> str:
-    return grammar.normalise(code, window=True)
+    return grammar.normalise(code)
 
 
 def _checked(

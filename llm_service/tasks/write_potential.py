@@ -41,7 +41,7 @@ _FORM = "expected exactly one fenced python block with one function potential(ob
 
 
 def _program(code: str) -> str:
-    return grammar.normalise(code, window=True) if code else ""
+    return grammar.normalise(code) if code else ""
 
 
 Program = Annotated[str, Field(max_length=grammar.MAX_CHARACTERS), AfterValidator(_program)]
@@ -113,7 +113,7 @@ def parse(reply: Reply, inputs: Inputs, index: int, world: World) -> dict[str, A
     if len(fences) != 2 or text[fences[0]].strip().lower() not in _FENCES or text[fences[1]].strip() != "```":
         raise Malformed(f"{_FORM}, opened by ```python and closed by ``` on lines of their own")
     try:
-        code = grammar.normalise("\n".join(text[fences[0] + 1 : fences[1]]), window=True)
+        code = grammar.normalise("\n".join(text[fences[0] + 1 : fences[1]]))
     except grammar.CodeRefused as refused:
         raise Malformed(f"{_FORM} of at most {grammar.MAX_CHARACTERS} characters, but {refused}") from None
     return {"code": code, "hash": digest(code)}

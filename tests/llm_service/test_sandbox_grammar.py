@@ -11,13 +11,13 @@ from llm_service.sandbox.grammar import CodeRefused, normalise
 from tests.llm_service.escapes import CONTAINED, REFUSED, inside
 
 GOOD = [
-    "def potential(observation):\n    return 0.0",
+    "def potential(observations, actions):\n    return 0.0",
     '''
-def potential(observation):
+def potential(observations, actions):
     """How near the key is."""
     # distances are in cells
     best = 99
-    for column, cells in enumerate(observation):
+    for column, cells in enumerate(observations):
         for row, cell in enumerate(cells):
             if cell[0] == 5 and cell[1] in (0, 2):
                 best = min(best, abs(column - 3) + abs(6 - row))
@@ -27,15 +27,15 @@ def potential(observation):
                 continue
     return 1.0 / (1 + best) if best < 99 else 0.0
 ''',
-    "def potential(observation):\n"
-    "    return sum([1 for v in observation for c in v for cell in c if cell[0] == 5]) ** 2 / 49",
-    "def potential(observation):\n    now, before = observation[-1], observation[-2]\n"
+    "def potential(observations, actions):\n"
+    "    return sum([1 for v in observations for c in v for cell in c if cell[0] == 5]) ** 2 / 49",
+    "def potential(observations, actions):\n    now, before = observations[-1], observations[-2]\n"
     "    return float(max([abs(a - b) for a, b in zip(now, before)], default=0))",
-    "def potential(observation):\n    worth = (0.0, 0.5, 1.0)\n"
-    "    total = 0.0\n    for i in range(len(observation)):\n"
-    "        total += worth[2] if not observation[i] else -worth[1]\n        if total > 3:\n            break\n"
+    "def potential(observations, actions):\n    worth = (0.0, 0.5, 1.0)\n"
+    "    total = 0.0\n    for i in range(len(observations)):\n"
+    "        total += worth[2] if not observations[i] else -worth[1]\n        if total > 3:\n            break\n"
     "    return round(total, 3)",
-    "def potential(observation):\n    return float(any(cell[0] == 5 for cell in observation[::-1][1:]))",
+    "def potential(observations, actions):\n    return float(any(cell[0] == 5 for cell in observations[::-1][1:]))",
 ]
 
 
@@ -50,9 +50,9 @@ def test_honest_programs_stay_and_their_normal_form_is_stable(code):
     )
 
 
-def why_refused(code, window=True):
+def why_refused(code):
     with pytest.raises(CodeRefused) as refused:
-        normalise(code, window)
+        normalise(code)
     return str(refused.value)
 
 
@@ -75,7 +75,7 @@ def test_escapes_are_refused_with_a_reason(name):
 def test_bombs_are_in_the_grammar(name):
     """So that the corpus tests the interpreter; one that is refused one day belongs to the others."""
     code, _ = CONTAINED[name]
-    assert normalise(normalise(code, window=True), window=True) == normalise(code, window=True)
+    assert normalise(normalise(code)) == normalise(code)
 
 
 def test_the_corpus_of_escapes_is_large():
@@ -104,35 +104,33 @@ def test_the_corpus_of_escapes_is_large():
 )
 def test_the_reason_says_where_and_what_to_write_instead(statements, reason):
     with pytest.raises(CodeRefused, match=reason):
-        normalise(inside(*statements), window=True)
+        normalise(inside(*statements))
 
 
-def test_each_form_has_its_own_arguments():
+def test_other_arguments_are_refused():
     with pytest.raises(CodeRefused, match=r"the function must be potential\(observations, actions\)"):
-        normalise(GOOD[0], window=True)
-    with pytest.raises(CodeRefused, match=r"the function must be potential\(observation\)"):
-        normalise(inside("pass"))
+        normalise("def potential(observation):\n    return 0.0")
 
 
 def test_constants_above_the_function_move_into_it():
     code = "KEY = 5\nPLACES = [(1, 2), (3, 4)]\n\n" + inside("x = KEY")
-    assert normalise(code, window=True).startswith("def potential(observations, actions):\n    KEY = 5\n    PLACES = ")
+    assert normalise(code).startswith("def potential(observations, actions):\n    KEY = 5\n    PLACES = ")
     assert "KEY is not" in why_refused(inside("x = KEY"))
     assert "exactly one function" in why_refused("if 1:\n    KEY = 5\n" + inside("pass"))
 
 
 def test_names_of_comprehensions_end_with_them():
-    normalise(inside("x = [sum(b * a for b in actions) for a in actions if a]", "y = [a for a in x]"), window=True)
-    normalise(inside("a = 1", "x = [a for a in actions]", "y = a"), window=True)
+    normalise(inside("x = [sum(b * a for b in actions) for a in actions if a]", "y = [a for a in x]"))
+    normalise(inside("a = 1", "x = [a for a in actions]", "y = a"))
     assert "b is not" in why_refused(inside("a = 1", "x = [b for a in actions]"))
 
 
 def test_a_name_of_some_paths_is_known_after_them():
-    normalise(inside("if actions: x = 1", "y = x", "for i in actions: z = i", "y = z + i"), window=True)
+    normalise(inside("if actions: x = 1", "y = x", "for i in actions: z = i", "y = z + i"))
     assert "line 3: z is not" in why_refused(inside("for i in actions:", "    y = z", "    z = i"))
 
 
-names = st.sampled_from(["x", "observation", "len", "potential", "_y", "__class__", "os"])
+names = st.sampled_from(["x", "observations", "len", "potential", "_y", "__class__", "os"])
 leaves = st.one_of(st.integers().map(str), st.floats().map(repr), st.text(max_size=3).map(repr), names)
 OPERATORS = ["+", "-", "*", "/", "//", "%", "**", "<<", "@", "<", "==", "and", "or", "in", "is"]
 expressions = st.recursive(
@@ -163,11 +161,13 @@ FORBIDDEN = (
 
 @settings(max_examples=600, deadline=None)
 @given(st.lists(expressions, max_size=3))
-@example(["[os for os in observation]"])  # a name of its own, whatever it means elsewhere
+@example(["[os for os in observations]"])  # a name of its own, whatever it means elsewhere
 def test_what_stays_reaches_only_its_argument(lines):
     try:
         normal = normalise(
-            "def potential(observation):\n" + "".join(f"    x = {line}\n" for line in lines) + "    return 0.0\n"
+            "def potential(observations, actions):\n"
+            + "".join(f"    x = {line}\n" for line in lines)
+            + "    return 0.0\n"
         )
     except CodeRefused:
         return
@@ -178,7 +178,7 @@ def test_what_stays_reaches_only_its_argument(lines):
     for node in nodes:
         assert not isinstance(node, FORBIDDEN)
         if isinstance(node, ast.Name):
-            assert node.id in own | set(grammar.FUNCTIONS) | {"observation"}
+            assert node.id in own | set(grammar.FUNCTIONS) | set(grammar.ARGUMENTS)
             assert not node.id.startswith("_")
         if isinstance(node, ast.Call):
             assert isinstance(node.func, ast.Name)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from llm_service.sandbox.values import MAX_PARTS, Array, Value, floats, select, size_checked, structure
+from llm_service.sandbox.values import MAX_PARTS, Array, Value, any_lane, floats, select, size_checked, structure
 
 FAULTS = (
     "none",
@@ -52,11 +52,6 @@ class Ahead:
         """The lanes leave the loop in their round."""
         mask = any_lane(mask, self.lanes)
         self.left = mask if self.left is None else self.left | mask
-
-
-def any_lane(mask: Array, lanes: int) -> Array:
-    """The mask for a place with so many axes of lanes: whether it holds for any further inside."""
-    return mask.any(axis=tuple(range(mask.ndim - lanes))) if mask.ndim > lanes else mask
 
 
 class Batch:

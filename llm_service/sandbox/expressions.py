@@ -11,11 +11,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from llm_service.sandbox import functions
-from llm_service.sandbox.batch import Ahead, Batch, any_lane
+from llm_service.sandbox import functions, lists
+from llm_service.sandbox.batch import Ahead, Batch
 from llm_service.sandbox.values import (
     Array,
     List,
+    any_lane,
     as_list,
     by_rows,
     flattened,
@@ -84,12 +85,12 @@ class Expressions:
                 return self._choice(of(test), of(body), of(orelse), lanes)
             case ast.Subscript(value=value, slice=ast.Slice(lower=lower, upper=upper, step=step)):
                 whole, bounds = of(value), [self.expression(bound, scope, lanes) for bound in (lower, upper, step)]
-                return lambda batch, mask: functions.part(
+                return lambda batch, mask: lists.part(
                     batch, mask, whole(batch, mask), tuple([bound(batch, mask) for bound in bounds]), lanes
                 )
             case ast.Subscript(value=value, slice=index):
                 whole, place = of(value), of(index)
-                return lambda batch, mask: functions.item(batch, mask, whole(batch, mask), place(batch, mask), lanes)
+                return lambda batch, mask: lists.item(batch, mask, whole(batch, mask), place(batch, mask), lanes)
             case (
                 ast.ListComp(elt=element, generators=generators) | ast.GeneratorExp(elt=element, generators=generators)
             ):
@@ -231,7 +232,7 @@ class Expressions:
         tests = [self.expression(test, inside, lanes + 1) for test in generator.ifs]
 
         def begin(batch: Batch, mask: Array) -> tuple[int, Array, Array | None]:
-            value, length, present = functions.elements(batch, mask, iterable(batch, mask))
+            value, length, present = lists.elements(batch, mask, iterable(batch, mask))
             if not length:
                 return 0, mask, None
             if present is not None:
@@ -257,7 +258,7 @@ class Expressions:
         parts = [self._inner_target(part, inside, lanes) for part in node.elts]  # type: ignore[attr-defined]
 
         def store(batch: Batch, mask: Array, value: Any) -> None:
-            values = functions.unpacked(batch, mask, value, len(parts), lanes)
+            values = lists.unpacked(batch, mask, value, len(parts), lanes)
             for part, got in zip(parts, values or (0.0,) * len(parts), strict=True):
                 part(batch, mask, got)
 

@@ -256,10 +256,10 @@ class _Checker:
                 self._comprehension(element, generators, loops)
             case ast.Compare(left=left, ops=operators, comparators=others):
                 self._expression(left, loops)
-                for operator, other in zip(operators, others, strict=True):
-                    if not isinstance(operator, _COMPARISONS):
+                for comparison, other in zip(operators, others, strict=True):
+                    if not isinstance(comparison, _COMPARISONS):
                         _refuse(node, "is and is not are not allowed; use == and !=")
-                    if isinstance(operator, ast.In | ast.NotIn) and isinstance(other, ast.Set):
+                    if isinstance(comparison, ast.In | ast.NotIn) and isinstance(other, ast.Set):
                         self._all(other.elts, loops)
                     else:
                         self._expression(other, loops)

@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from llm_service.sandbox import functions, loops
-from llm_service.sandbox.batch import Ahead, Batch, any_lane
+from llm_service.sandbox import functions, lists, loops
+from llm_service.sandbox.batch import Ahead, Batch
 from llm_service.sandbox.expressions import Expression, Expressions, Scope, Store
-from llm_service.sandbox.values import Array, as_list, by_rows, pick, truth
+from llm_service.sandbox.values import Array, any_lane, as_list, by_rows, pick, truth
 
 
 @dataclass(slots=True)
@@ -134,7 +134,7 @@ class Statements:
         parts = [self._target(part, place) for part in node.elts]  # type: ignore[attr-defined]
 
         def store(batch: Batch, mask: Array, value: Any) -> None:
-            values = functions.unpacked(batch, mask, value, len(parts), lanes)
+            values = lists.unpacked(batch, mask, value, len(parts), lanes)
             if values is not None:
                 mask = batch.still(mask)
                 for part, got in zip(parts, values, strict=True):
@@ -199,7 +199,7 @@ class Statements:
         body = self._block(node.body, place.before(loops.exposed(node.body, loops.stored(node.target))))
 
         def run(batch: Batch, mask: Array, rounds: Round) -> Array | None:
-            value, length, present = functions.elements(batch, mask, iterable(batch, mask))
+            value, length, present = lists.elements(batch, mask, iterable(batch, mask))
             going, alive, mine = batch.still(mask), batch.alive, Round()
             for i in range(length):
                 if batch.alive is not alive:
@@ -232,7 +232,7 @@ class Statements:
         kept = [(names[name], self._target(ast.Name(name), place)) for name in sorted(own & place.later)]
 
         def run(batch: Batch, mask: Array, rounds: Round) -> Array | None:
-            value, length, present = functions.elements(batch, mask, iterable(batch, mask))
+            value, length, present = lists.elements(batch, mask, iterable(batch, mask))
             if not length:
                 mask = batch.still(mask)
                 return mask if np.count_nonzero(mask) else None
@@ -250,7 +250,7 @@ class Statements:
             for key, keep in kept:
                 if key in batch.names:
                     assigned = batch.assigned[key] & batch.alive
-                    rows, last = functions.last(
+                    rows, last = lists.last(
                         batch.names[key], assigned if there is None else assigned & there, length, lanes
                     )
                     keep(batch, batch.still(mask & rows), last)

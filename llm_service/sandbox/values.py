@@ -63,7 +63,7 @@ class Later(List):
         self.length, self.present, self._make = length, None, make
 
     @cached_property
-    def element(self) -> Value:  # type: ignore[override]
+    def element(self) -> Value:
         return self._make()
 
 
@@ -79,9 +79,14 @@ def floats(value: Any) -> Any:
     return value
 
 
-def settled(array: Array) -> Number:
+def settled(array: Any) -> Number:
     """An array of one number as Python's: the same for all rows."""
     return array.item() if array.size == 1 else array  # type: ignore[no-any-return]
+
+
+def any_lane(mask: Array, lanes: int) -> Array:
+    """The mask for a place with so many axes of lanes: whether it holds for any further inside."""
+    return np.logical_or.reduce(mask, axis=tuple(range(mask.ndim - lanes))) if mask.ndim > lanes else mask
 
 
 def size_checked(*lengths: int) -> None:
@@ -163,7 +168,12 @@ def _picked(array: Array, i: int, lanes: int) -> Array:
         return array
     if array.shape[-lanes - 1] == 1:
         i = 0
-    return array[..., i, :] if lanes == 1 else array[(..., i, *[slice(None)] * lanes)]  # type: ignore[no-any-return]
+    return _at(array, i, lanes)
+
+
+def _at(array: Array, i: int | slice | Array, lanes: int) -> Any:
+    place: Any = (..., i, *[slice(None)] * lanes)
+    return array[..., i, :] if lanes == 1 else array[place]
 
 
 def cut(element: Any, part: slice, lanes: int) -> Any:
@@ -172,7 +182,7 @@ def cut(element: Any, part: slice, lanes: int) -> Any:
     def picked(array: Array) -> Array:
         if array.ndim <= lanes or array.shape[-lanes - 1] == 1:
             return array
-        return array[(..., part, *[slice(None)] * lanes)]
+        return _at(array, part, lanes)
 
     return each(picked, element)
 
@@ -188,14 +198,14 @@ def gather(element: Any, index: Array, lanes: int) -> Any:
         inner, own = array.shape[: -lanes - 1], array.shape[-lanes:]
         if len(varying) == 1 and own[varying[0]] == 1:  # as of a loop over range: no more than a change of axes
             numbers = index.ravel()
-            steady = slice(int(numbers[0]), int(numbers[-1]) + 1)
-            if not np.array_equal(numbers, np.arange(steady.start, steady.stop)):
-                steady = numbers
-            taken = array[(..., steady, *[slice(None)] * lanes)]
+            first, end = int(numbers[0]), int(numbers[-1]) + 1
+            steady = np.array_equal(numbers, np.arange(first, end))
+            taken = _at(array, slice(first, end) if steady else numbers, lanes)
             return _picked(taken.swapaxes(-lanes - 1, -lanes + varying[0]), 0, lanes)
         size_checked(*inner, *np.broadcast_shapes(index.shape, own))
         places = [np.arange(n).reshape((n,) + (1,) * (lanes - 1 - axis)) for axis, n in enumerate(own)]
-        return array[(*[slice(None)] * len(inner), index, *places)]
+        everything: Any = (*[slice(None)] * len(inner), index, *places)
+        return array[everything]
 
     return each(gathered, element)
 
@@ -216,7 +226,7 @@ def select(chosen: Array, one: Any, other: Any, lanes: int) -> Any:
             return one
         if not chosen.any():
             return other
-        raise Split("type", chosen.any(axis=tuple(range(chosen.ndim - 1))))
+        raise Split("type", any_lane(chosen, 1))
     one, other = _alike([as_list(one, lanes), as_list(other, lanes)], lanes)
     present = None
     if one.present is not None or other.present is not None:

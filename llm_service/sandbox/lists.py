@@ -1,0 +1,204 @@
+"""Places in lists, and what loops run over, for all rows of a mask at once.
+
+Each function takes the batch, the mask and how many axes of lanes there are at its place. Where Python would raise an
+error, the row has a fault and the result has no meaning.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from llm_service.sandbox.batch import MAX_STEPS, Batch
+from llm_service.sandbox.values import (
+    Array,
+    List,
+    any_lane,
+    as_list,
+    cut,
+    floats,
+    gather,
+    is_number,
+    lift,
+    packed,
+    pick,
+    settled,
+    size_checked,
+)
+
+# ---- places in lists ------------------------------------------------------------------------------------------------
+
+
+def item(batch: Batch, mask: Array, value: Any, i: Any, lanes: int) -> Any:
+    """value[i]."""
+    if is_number(value) or not is_number(i):
+        batch.fault("type", mask)
+        return 0.0
+    if not isinstance(i, np.ndarray) and (isinstance(value, tuple) or value.present is None):
+        length = len(value) if isinstance(value, tuple) else value.length
+        if i != int(i) or not -length <= i < length:
+            batch.fault("index", mask)
+            return 0.0
+        i = int(i)
+        return value[i] if isinstance(value, tuple) else pick(value.element, i % length, lanes)
+    ragged = packed(as_list(value, lanes), lanes)
+    if not ragged.length:
+        batch.fault("index", mask)
+        return 0.0
+    length = size(ragged)
+    i = np.asarray(floats(i), float)
+    bad = (i != np.floor(i)) | (i < -length) | (i >= length)
+    if bad.any():
+        batch.fault("index", mask, bad)
+        i = np.where(bad, 0.0, i)
+    return gather(ragged.element, np.where(i < 0, i + length, i).astype(np.intp), lanes)
+
+
+def part(batch: Batch, mask: Array, value: Any, bounds: tuple[Any, Any, Any], lanes: int) -> Any:
+    """value[start:stop:step], with None for what is left out."""
+    if is_number(value) or not all(bound is None or is_number(bound) for bound in bounds):
+        batch.fault("type", mask)
+        return 0.0
+    if not any(isinstance(bound, np.ndarray) for bound in bounds):
+        if any(bound is not None and bound != int(bound) for bound in bounds) or bounds[2] == 0:
+            batch.fault("index", mask)
+            return 0.0
+        places = slice(*(None if bound is None else int(bound) for bound in bounds))
+        if isinstance(value, tuple):
+            return value[places]
+        if value.present is None:
+            return List(len(range(value.length)[places]), cut(value.element, places, lanes))
+    ragged = packed(as_list(value, lanes), lanes)
+    if not ragged.length:
+        return ragged
+    n = np.asarray(size(ragged), float)
+    start, stop, step = bounds
+    step = np.asarray(1.0 if step is None else floats(step), float)
+    numbers = [np.asarray(floats(bound), float) for bound in (start, stop, step) if bound is not None]
+    bad = np.logical_or.reduce(np.broadcast_arrays(step == 0, *(x != np.floor(x) for x in numbers)))
+    if bad.any():
+        batch.fault("index", mask, bad)
+        step = np.where(step == 0, 1.0, step)
+    low, high = np.where(step > 0, 0, -1), np.where(step > 0, n, n - 1)
+
+    def clipped(bound: Any, default: Array) -> Array:
+        bound = default if bound is None else np.asarray(floats(bound), float)
+        wrapped = bound if bound is default else np.where(bound < 0, bound + n, bound)
+        return np.clip(wrapped, low, high)
+
+    first = clipped(start, np.where(step > 0, low, high))
+    last = clipped(stop, np.where(step > 0, high, low))
+    count = np.maximum(np.ceil((last - first) / step), 0.0)
+    ranged = _ranged(first, step, count, ragged.length, lanes)
+    index = np.clip(np.asarray(ranged.element), 0, ragged.length - 1).astype(np.intp)
+    return List(ragged.length, gather(lift(ragged.element, lanes, lanes + 1), index, lanes + 1), ranged.present)
+
+
+def size(value: Any) -> Any:
+    """len(value): an int, or an array of float64."""
+    if isinstance(value, tuple):
+        return len(value)
+    return value.length if value.present is None else settled(value.present.sum(axis=0, dtype=np.float64))
+
+
+def extent(value: Any) -> tuple[int, Array | None]:
+    """The most elements of a list, and which are present; None if all."""
+    return (len(value), None) if isinstance(value, tuple) else (value.length, value.present)
+
+
+def unpacked(batch: Batch, mask: Array, value: Any, count: int, lanes: int) -> tuple[Any, ...] | None:
+    """The elements of a list of so many, for as many names; None if no row has so many."""
+    if is_number(value):
+        batch.fault("type", mask)
+        return None
+    wrong = np.asarray(size(value) != count)
+    if wrong.any():
+        batch.fault("unpack", mask, wrong)
+    if extent(value)[0] < count or (wrong.all() and wrong.size == 1):
+        return None
+    if isinstance(value, tuple):
+        return value
+    value = packed(value, lanes)
+    return tuple(pick(value.element, i, lanes) for i in range(count))
+
+
+# ---- loops ----------------------------------------------------------------------------------------------
+
+
+def elements(batch: Batch, mask: Array, value: Any) -> tuple[Any, int, Array | None]:
+    """A list to run over, how many elements it has at most, and which are present; counts them as steps."""
+    before = batch.alive
+    if is_number(value):
+        batch.fault("type", mask)
+        value = ()
+    batch.spend(mask, *extent(value))
+    if batch.alive is not before and not np.count_nonzero(mask & batch.alive):
+        value = ()  # nobody is left to run over it
+    return value, *extent(value)
+
+
+def last(value: Any, assigned: Array, length: int, lanes: int) -> tuple[Array, Any]:
+    """Where any of `length` rounds has assigned, and what the last of them did."""
+    if assigned.ndim <= lanes:
+        return assigned, pick(value, length - 1, lanes)
+    assigned = np.broadcast_to(assigned, (length, *assigned.shape[1:]))
+    place = length - 1 - np.argmax(assigned[::-1], axis=0)
+    return any_lane(assigned, lanes), gather(value, place, lanes)
+
+
+def numbers_range(batch: Batch, mask: Array, bounds: list[Any], lanes: int) -> Any:
+    """range(stop), range(start, stop) or range(start, stop, step)."""
+    bounds = [batch.number(mask, bound) for bound in bounds]
+    start, stop, step = [0, bounds[0], 1] if len(bounds) == 1 else [*bounds, 1][:3]
+    parts = [np.asarray(x, float) for x in (start, stop, step)]
+    bad = np.logical_or.reduce(np.broadcast_arrays(parts[2] == 0, *(x != np.floor(x) for x in parts)))
+    if bad.any():
+        batch.fault("index", mask, bad)
+        parts = [np.where(bad, default, x) for x, default in zip(parts, (0.0, 0.0, 1.0), strict=True)]
+    count = np.maximum(np.ceil((parts[1] - parts[0]) / parts[2]), 0.0)
+    long = count > MAX_STEPS
+    if long.any():
+        batch.fault("steps", mask, long)
+        count = np.where(long, 0.0, count)
+    if count.size > 1:
+        count = np.where(mask, count, 0.0)  # what other rows would run over must not matter
+    return _ranged(parts[0], parts[2], count, int(count.max()), lanes)
+
+
+def _ranged(start: Array, step: Array, count: Array, longest: int, lanes: int) -> List:
+    """For each lane the numbers from start by step."""
+    if not longest:
+        return List(0, 0.0)
+    size_checked(longest, *np.broadcast_shapes(start.shape, step.shape, count.shape))
+    places = np.arange(longest, dtype=float).reshape((longest,) + (1,) * lanes)
+    present = None if count.size == 1 and count.max() == longest else places < count
+    return List(longest, start + step * places, present)
+
+
+def enumerated(batch: Batch, mask: Array, value: Any, start: Any, lanes: int) -> Any:
+    """enumerate(value, start)."""
+    if is_number(value):
+        batch.fault("type", mask)
+        return ()
+    start = batch.number(mask, start)
+    if isinstance(value, tuple):
+        return tuple((start + i, element) for i, element in enumerate(value))
+    value = packed(value, lanes)
+    places = np.arange(value.length, dtype=float).reshape((value.length,) + (1,) * lanes)
+    return List(value.length, (start + places, value.element), value.present)
+
+
+def zipped(batch: Batch, mask: Array, values: list[Any], lanes: int) -> Any:
+    """zip(*values)."""
+    if any(map(is_number, values)):
+        batch.fault("type", mask)
+        return ()
+    if all(isinstance(value, tuple) for value in values):
+        return batch.structured(mask, tuple(zip(*values, strict=False)))
+    lists = [packed(as_list(value, lanes), lanes) for value in values]
+    length = min(value.length for value in lists)
+    presences = [value.present[:length] for value in lists if value.present is not None]
+    present = np.logical_and.reduce(np.broadcast_arrays(*presences)) if presences else None
+    element = tuple(cut(value.element, slice(length), lanes) for value in lists)
+    return batch.structured(mask, List(length, element, present))

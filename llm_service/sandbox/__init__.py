@@ -1,6 +1,11 @@
 """Written programs, kept apart from everything else.
 
-grammar                  which programs are programs here; parses, never runs   (grammar)
+grammar                  which programs are programs here; parses, never runs            (grammar)
+running them             over many rows at once, by closures of our own                  (interpreter)
+what they compute with   numbers and lists of all rows together                          (values)
+rows, faults, budgets    which rows still run, what ended the others, what each spent    (batch)
+parts of programs        as closures (statements, expressions), and loops at once        (loops)
+Python's meaning         of operators and functions (functions), places and ranges       (lists)
 
-Nothing here runs a program: that is the work of another process, with limits on time and memory.
+The text of a program is never evaluated: nothing here hands it to Python.
 """

@@ -148,7 +148,8 @@ class Batch:
             left = loop.left.reshape((1,) * (loop.lanes - loop.left.ndim) + loop.left.shape)
             left = np.broadcast_to(left, (length, *left.shape[1:]))
             rounds = np.ones(left.shape, bool)
-            rounds[1:] = ~np.logical_or.accumulate(left, axis=0)[:-1]
+            for i in range(1, length):
+                np.greater(rounds[i - 1], left[i - 1], out=rounds[i])  # there was one before, and it did not leave
             if loop.returned is not None:
                 ended = any_lane(loop.returned & rounds, loop.lanes - 1)
         for mask, effect in loop.effects:

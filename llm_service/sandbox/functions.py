@@ -213,7 +213,7 @@ def gathered(mask: Array, kind: str, value: Any, shape: tuple[int, ...], own: in
     axes = tuple(range(len(shape) - own))
     if kind == "add":
         if _is_whole(value):
-            return np.broadcast_to(mask, shape).sum(axis=axes, dtype=np.int32) * float(value)
+            return _counted(np.broadcast_to(mask, shape), len(axes)) * float(value)
         sums = np.broadcast_to(np.where(mask, value, 0.0), shape)
         for _ in axes:
             sums = _summed(sums)
@@ -222,6 +222,15 @@ def gathered(mask: Array, kind: str, value: Any, shape: tuple[int, ...], own: in
     found = np.where(mask, floats(value), worst)
     better = np.minimum if kind == "min" else np.maximum
     return better.reduce(found, axis=tuple(range(found.ndim - own))) if found.ndim > own else found
+
+
+def _counted(mask: Array, axes: int) -> Array:
+    """For how many lanes of the first axes the mask holds: small integers first, which are fast."""
+    counts, most = mask.view(np.uint8), 1
+    for _ in range(axes):
+        most *= len(counts)
+        counts = np.add.reduce(counts, axis=0, dtype=np.uint8 if most < 256 else np.int32)
+    return counts
 
 
 def _summed(array: Array) -> Array:
@@ -250,6 +259,10 @@ def length(batch: Batch, mask: Array, value: Any) -> Any:
     return lists.size(value)
 
 
+def _start(given: list[Any], named: list[Any]) -> Any:
+    return [*given[1:], *named, 0][0]
+
+
 Function: TypeAlias = Callable[[Batch, Array, list[Any], list[Any], int], Any]
 """By the batch, the mask, the arguments, those given by name, and how many axes of lanes there are."""
 
@@ -258,7 +271,7 @@ FUNCTIONS: dict[str, Function] = {
     "all": lambda batch, mask, given, named, lanes: all_of(batch, mask, given[0], lanes),
     "any": lambda batch, mask, given, named, lanes: any_of(batch, mask, given[0], lanes),
     "enumerate": lambda batch, mask, given, named, lanes: lists.enumerated(
-        batch, mask, *[*given, *named, 0][:2], lanes
+        batch, mask, given[0], _start(given, named), lanes
     ),
     "float": lambda batch, mask, given, named, lanes: number(batch, mask, *given),
     "int": lambda batch, mask, given, named, lanes: whole(batch, mask, *given),
@@ -267,6 +280,6 @@ FUNCTIONS: dict[str, Function] = {
     "min": lambda batch, mask, given, named, lanes: extreme(batch, mask, given, [*named, None][0], False, lanes),
     "range": lambda batch, mask, given, named, lanes: lists.numbers_range(batch, mask, given, lanes),
     "round": lambda batch, mask, given, named, lanes: rounded(batch, mask, *given),
-    "sum": lambda batch, mask, given, named, lanes: total(batch, mask, given[0], [*given[1:], *named, 0][0], lanes),
+    "sum": lambda batch, mask, given, named, lanes: total(batch, mask, given[0], _start(given, named), lanes),
     "zip": lambda batch, mask, given, named, lanes: lists.zipped(batch, mask, given, lanes),
 }

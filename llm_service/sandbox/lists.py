@@ -47,6 +47,9 @@ def item(batch: Batch, mask: Array, value: Any, i: Any, lanes: int) -> Any:
         batch.fault("index", mask)
         return 0.0
     length = size(ragged)
+    whole = isinstance(i, np.ndarray) and i.dtype.kind in "iu"
+    if whole and isinstance(length, int) and i.min() >= 0 and i.max() < length:
+        return gather(ragged.element, i.astype(np.intp), lanes)
     i = np.asarray(floats(i), float)
     bad = (i != np.floor(i)) | (i < -length) | (i >= length)
     if bad.any():
@@ -151,6 +154,12 @@ def numbers_range(batch: Batch, mask: Array, bounds: list[Any], lanes: int) -> A
     """range(stop), range(start, stop) or range(start, stop, step)."""
     bounds = [batch.number(mask, bound) for bound in bounds]
     start, stop, step = [0, bounds[0], 1] if len(bounds) == 1 else [*bounds, 1][:3]
+    if (
+        type(start) is type(stop) is type(step) is int
+        and step
+        and len(numbers := range(start, stop, step)) <= MAX_STEPS
+    ):
+        return List(len(numbers), np.array(numbers, int).reshape((-1,) + (1,) * lanes)) if numbers else List(0, 0.0)
     parts = [np.asarray(x, float) for x in (start, stop, step)]
     bad = np.logical_or.reduce(np.broadcast_arrays(parts[2] == 0, *(x != np.floor(x) for x in parts)))
     if bad.any():
@@ -185,7 +194,7 @@ def enumerated(batch: Batch, mask: Array, value: Any, start: Any, lanes: int) ->
     if isinstance(value, tuple):
         return tuple((start + i, element) for i, element in enumerate(value))
     value = packed(value, lanes)
-    places = np.arange(value.length, dtype=float).reshape((value.length,) + (1,) * lanes)
+    places = np.arange(value.length).reshape((value.length,) + (1,) * lanes)
     return List(value.length, (start + places, value.element), value.present)
 
 

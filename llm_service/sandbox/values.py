@@ -14,9 +14,9 @@ Both are lists to a program. A list of lists of numbers is one array then, with 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,8 +63,21 @@ class Later(List):
         self.length, self.present, self._make = length, None, make
 
     @cached_property
-    def element(self) -> Value:
+    def element(self) -> Value:  # type: ignore[override]
         return self._make()
+
+
+class Window(tuple[Any, ...]):
+    """A tuple whose parts are alike, and which is to be had as one `List`, too."""
+
+    together: Later
+
+    @classmethod
+    def of(cls, parts: Iterable[Any], together: Later) -> Window:
+        """The window of these parts."""
+        window = cls(parts)
+        window.together = together
+        return window
 
 
 def is_number(value: Value) -> bool:
@@ -115,6 +128,8 @@ def as_list(value: Any, lanes: int) -> List:
     """The list as a `List`."""
     if isinstance(value, List):
         return value
+    if isinstance(value, Window):
+        return value.together
     return List(len(value), _stacked(value, lanes)) if value else List(0, 0.0)
 
 
@@ -122,6 +137,8 @@ def each(change: Callable[[Array], Any], value: Any) -> Any:
     """The value with every array of it changed."""
     if isinstance(value, np.ndarray):
         return change(value)
+    if isinstance(value, Window):
+        return Window.of([each(change, part) for part in value], each(change, value.together))
     if isinstance(value, tuple):
         return tuple([each(change, part) for part in value])
     if isinstance(value, Later):
@@ -171,9 +188,9 @@ def _picked(array: Array, i: int, lanes: int) -> Array:
     return _at(array, i, lanes)
 
 
-def _at(array: Array, i: int | slice | Array, lanes: int) -> Any:
-    place: Any = (..., i, *[slice(None)] * lanes)
-    return array[..., i, :] if lanes == 1 else array[place]
+def _at(array: Any, i: int | slice | Array, lanes: int) -> Array:
+    taken: Array = array[..., i, :] if lanes == 1 else array[(..., i, *[slice(None)] * lanes)]
+    return taken
 
 
 def cut(element: Any, part: slice, lanes: int) -> Any:
@@ -204,8 +221,8 @@ def gather(element: Any, index: Array, lanes: int) -> Any:
             return _picked(taken.swapaxes(-lanes - 1, -lanes + varying[0]), 0, lanes)
         size_checked(*inner, *np.broadcast_shapes(index.shape, own))
         places = [np.arange(n).reshape((n,) + (1,) * (lanes - 1 - axis)) for axis, n in enumerate(own)]
-        everything: Any = (*[slice(None)] * len(inner), index, *places)
-        return array[everything]
+        place: Any = (*[slice(None)] * len(inner), index, *places)
+        return cast(Array, array[place])
 
     return each(gathered, element)
 

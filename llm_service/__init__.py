@@ -15,7 +15,7 @@ Models
     embedding    texts to vectors                  scoring      log-probabilities of candidates
     tiny         small models made without network
     world        what a world publishes of itself  patterns     its phrases with slots, found in sentences
-    sandbox      the grammar of written code
+    sandbox      the grammar and the interpreter of written code
 
 Processes
     server       the service put together, and alone in a process

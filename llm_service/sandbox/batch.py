@@ -103,7 +103,10 @@ class Batch:
         return left
 
     def spend(self, mask: Array, length: int, present: Array | None = None) -> None:
-        """Count the steps of a list's elements, and end the rows that have spent too many."""
+        """Count the steps of a list's elements, and end the rows that have spent too many.
+
+        What all rows of `whole` spend is counted once for all: rows outside it have ended, and are asked no more.
+        """
         lanes = float(math.prod(self.lengths)) * length  # of which a mask that is the same along an axis shows fewer
         if mask is self.whole and present is None and not self.ahead:
             self._spent(lanes)
@@ -121,7 +124,7 @@ class Batch:
     def _spent(self, shared: float) -> None:
         self._shared_steps += shared
         if self._shared_steps + self._most_steps > MAX_STEPS:
-            self.fault("steps", self.alive, self._shared_steps + self._steps > MAX_STEPS)
+            self.fault("steps", self.whole, self._shared_steps + self._steps > MAX_STEPS)
 
     def give(self, mask: Array, value: Any) -> None:
         """Return the value, for at most one lane of each row."""

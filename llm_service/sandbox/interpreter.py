@@ -71,14 +71,15 @@ class Program:
                 f"observations [N, K, ...] need actions [N, K-1], not {observations.shape}, {actions.shape}"
             )
         for array in (observations, actions):
-            if array.dtype.kind not in "iu" or (array.itemsize > 4 and np.abs(array).max(initial=0) > LARGEST_ARGUMENT):
+            if array.dtype.kind not in "iu" or max(array.max(initial=0), -int(array.min(initial=0))) > LARGEST_ARGUMENT:
                 raise ValueError(f"observations and actions are integers up to {LARGEST_ARGUMENT}")
         values, kinds = np.zeros(rows), np.zeros(rows, np.int8)
         waiting = [(np.arange(rows)[first : first + MAX_ROWS], self._body) for first in range(0, rows, MAX_ROWS)]
         while waiting:
             some, body = waiting.pop()
             try:
-                values[some], kinds[some] = _run(body, observations[some], actions[some])
+                rows_of = slice(None) if len(some) == rows else some  # the former copies nothing
+                values[some], kinds[some] = _run(body, observations[rows_of], actions[rows_of])
             except Split as split:
                 if body is self._body and (len(some) == 1 or split.elements > MAX_LANES * len(some)):
                     waiting.append((some, self._frugal))

@@ -18,7 +18,7 @@ import numpy as np
 from llm_service.sandbox import functions, lists, loops
 from llm_service.sandbox.batch import Ahead, Batch
 from llm_service.sandbox.expressions import Expression, Expressions, Scope, Store
-from llm_service.sandbox.values import Array, any_lane, as_list, by_rows, pick, truth
+from llm_service.sandbox.values import Array, any_lane, as_list, by_rows, floats, is_number, pick, truth
 
 
 @dataclass(slots=True)
@@ -159,10 +159,12 @@ class Statements:
                     batch.ahead[-1].effects.append((lanes, add))
                     return
                 outer = any_lane(lanes, own)
-                current = batch.number(outer, old(batch, outer))
-                if key in batch.names:
+                current = old(batch, outer)
+                if not is_number(current):
+                    batch.fault("type", outer)
+                elif key in batch.names:
                     gathered = functions.gathered(lanes, found.kind, got, shape, own)
-                    batch.names[key] = functions.together(batch, outer, found.kind, current, gathered)
+                    batch.names[key] = functions.together(batch, outer, found.kind, floats(current), gathered)
 
             add(mask)
             return mask

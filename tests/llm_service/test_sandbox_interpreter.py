@@ -415,6 +415,35 @@ def test_steps_are_counted_for_each_row_alone():
     same_alone(code, observations, actions)
 
 
+def test_a_row_that_has_returned_spends_no_more():
+    code = body(
+        "if observations[0] == 0: return 7",
+        "for i in range(256):",
+        "    if i == 3 and observations[0] == 1: return 8",
+        "    for j in range(256):",
+        "        if j > 256: return 9",
+        "for i in range(256): pass",
+        "return 10",
+    )
+    got = run(code, *one_number([0, 1, 2, 0]))
+    assert got.values.tolist() == [7, 8, 0, 7]
+    assert got.faults == {"steps": 1}
+    same_alone(code, *one_number([0, 1, 2, 0]))
+
+
+def test_a_name_that_holds_a_list_is_not_added_to():
+    code = body(
+        "x = actions",
+        "for i in range(3):",
+        "    if i < observations[0]: x += 1",
+        "return len(x)",
+    )
+    observations = np.array([[0, 0], [2, 0]])
+    got = run(code, observations, np.zeros((2, 1), int))
+    assert got.values.tolist() == [1, 0]
+    assert got.faults == {"type": 1}
+
+
 @pytest.mark.parametrize("n", [0.5, 1.5, 2.5, -0.5, -2.5, 1e5, 0.1, 2.675, 1.115, 5.015, -7.0])
 def test_rounding_is_that_of_python(n):
     row = "observations[0]"
@@ -465,6 +494,7 @@ def test_any_integers_count_as_python_s(dtype):
         (np.zeros((3, 2)), np.zeros((3, 1), int)),
         (np.zeros((3, 2), int), np.zeros((3, 1))),
         (np.full((3, 2), 2**60), np.zeros((3, 1), int)),
+        (np.full((3, 2), -(2**63)), np.zeros((3, 1), int)),
     ],
 )
 def test_other_arrays_are_errors(observations, actions):

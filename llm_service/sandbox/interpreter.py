@@ -10,6 +10,7 @@ together they are run again apart.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -115,9 +116,12 @@ def _nested(array: Array) -> Any:
     """Integers [N, ...] as lists of lists: the shape of each row."""
 
     def element() -> Any:
-        value: Any = np.empty(array.shape[::-1], array.dtype)
+        numbers = array.reshape(len(array), math.prod(array.shape[1:]))
+        columns = np.empty(numbers.shape[::-1], array.dtype)
         for first in range(0, len(array), 128):  # in blocks that fit a cache, which halves the time
-            value[..., first : first + 128] = array[first : first + 128].T
+            columns[:, first : first + 128] = numbers[first : first + 128].T
+        axes = range(array.ndim - 2, -1, -1)
+        value: Any = columns.reshape(*array.shape[1:], len(array)).transpose(*axes, array.ndim - 1)
         for length in reversed(array.shape[2:]):
             value = List(length, value if length else 0.0)
         return value

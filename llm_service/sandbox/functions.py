@@ -132,17 +132,17 @@ def whole(batch: Batch, mask: Array, value: Any) -> Any:
 def rounded(batch: Batch, mask: Array, value: Any, digits: Any = 0) -> Any:
     """round(value, digits), halves to the even digit; exactly Python's, which looks at all digits of a number."""
     value, digits = batch.number(mask, value), batch.number(mask, digits)
-    if isinstance(digits, np.ndarray):
-        batch.fault("type", mask, digits != digits.flat[0])
-        digits = digits.flat[0]
-    places = int(max(-30, min(30, digits)))  # beyond, float64 has no digits
-    if places != digits and abs(digits) <= 30:
-        batch.fault("type", mask)
-    if not isinstance(value, np.ndarray):
-        return round(value, places)
-    if not places:
+    broken = digits != np.trunc(digits)
+    if np.any(broken):
+        batch.fault("type", mask, broken)
+    places = np.clip(np.trunc(digits), -30, 30)  # beyond, there is nothing to round
+    if not isinstance(value, np.ndarray) and not isinstance(digits, np.ndarray):
+        return batch.bounded(mask, round(value, int(places)))
+    if not isinstance(digits, np.ndarray) and digits == 0:
         return np.rint(value)
-    return np.array([round(x, places) for x in value.ravel().tolist()]).reshape(value.shape)
+    values, places = np.broadcast_arrays(value, places)
+    each = [round(float(x), int(n)) for x, n in zip(values.flat, places.flat, strict=True)]
+    return batch.bounded(mask, np.array(each).reshape(values.shape))
 
 
 def _column(batch: Batch, mask: Array, value: Any, lanes: int) -> tuple[Array, Array | None]:

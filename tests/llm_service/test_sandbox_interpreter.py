@@ -385,6 +385,8 @@ def body(*statements):
             [2, 5, 5, 5],
             {},
         ),
+        (["return round(1234.5678, observations[0] - 1)"], [1230, 1235, 1234.6, 1234.57], {}),
+        (["return round(1234.5678, observations[0] / 2)"], [1235, 0, 1234.6, 0], {"type": 2}),
         (["x = 1 if observations[0] else actions", "return x"], [0, 1, 1, 1], {"type": 1}),
         (["return observations[0] and 1 / observations[0]"], [0, 1, 0.5, 1 / 3], {}),
         (["return 1 / observations[0] if observations[0] != 0 else 9"], [9, 1, 0.5, 1 / 3], {}),

@@ -13,7 +13,8 @@ actions between them, one fewer. The older form `potential(observation)` differs
 
 Everything is refused that is not listed here. There are no attributes, imports, definitions, texts, private names or
 names that the program has not assigned on an earlier line, so a program reaches nothing but its arguments and a few
-pure functions of numbers and lists. Lists are never joined, repeated or changed, so they grow only by loops.
+pure functions of numbers and lists. Lists are never joined, repeated or changed, so they grow only by loops. Tuples and
+ranges are lists here, and equal to lists of equal elements.
 
 What the grammar cannot see, such as a name that only some paths assign, an index outside a list or too many steps, is
 a fault of the observation it happens on: `llm_service.sandbox.interpreter` counts it and goes on.

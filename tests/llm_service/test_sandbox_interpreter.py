@@ -545,7 +545,8 @@ class Writer:
             case 7:
                 return f"{self.pick('min', 'max')}({e()}, {e()})"
             case 8:
-                return f"{self.pick('int', 'abs', 'round', 'float')}({e()})"
+                digits = self.pick("", f", {self.index(depth)}")
+                return self.pick(f"round({e()}{digits})", f"{self.pick('int', 'abs', 'float')}({e()})", f"{e()} ** 2")
             case 9:
                 return f"len({self.list(depth - 1)})"
             case 10:
@@ -572,9 +573,14 @@ class Writer:
 
     def test(self, depth):
         e = lambda: self.number(max(0, depth - 1))  # noqa: E731
-        match self.pick(*range(5)):
+        match self.pick(*range(6)):
+            case 5:
+                one, other = (  # to Python a tuple never equals a list; here they are one kind
+                    self.pick("[1, 0]", "actions", "observations[-1][0][1]", f"[{self.comprehension(1)}]") for _ in "ab"
+                )
+                return f"({one} {self.pick('==', '!=')} {other})"
             case 0:
-                return f"(not {e()})"
+                return f"(not {self.pick(e(), self.list(0))})"
             case 1:
                 return f"({e()} in ({e()}, 2, {e()}))"
             case 2:
@@ -592,9 +598,11 @@ class Writer:
             case 0:
                 return f"[{self.comprehension(depth - 1)}]"
             case 1:
-                return f"{self.list(depth - 1)}[{self.pick('1:', ':-1', '::-1', 'int(a):', '-2:2', '::2')}]"
+                bound = f":{self.index(1)}:{self.pick('', '-1', 'int(b)')}"
+                return f"{self.list(depth - 1)}[{self.pick('1:', ':-1', '::-1', 'int(a):', '-2:2', '::2', bound)}]"
             case 2:
-                return f"range(int({self.number(0)}), int({self.number(0)}) + 2)"
+                step = self.pick("", "", ", 2", ", -1", f", {self.index(1)}")
+                return f"range(int({self.number(0)}), int({self.number(0)}) + 2{step})"
             case 3:
                 return f"observations[{self.pick('-1', '0')}][{self.index(depth)}][{self.pick('0', '1')}]"
             case 4:
@@ -652,7 +660,14 @@ class Writer:
             case _:
                 self.names += 1
                 name = f"k{self.names}"
-                match self.pick(*range(4)):
+                match self.pick(*range(6)):
+                    case 4:
+                        target, over = name + "r", f"observations[{self.pick('-1', '0')}]"
+                        self.lines.append(f"{space}for {target} in {over}:")
+                        space, indent = space + "    ", indent + 1
+                        target, over = f"{name}, {name}x", f"{name}r[{self.index(1)}:]"
+                    case 5:
+                        target, over = f"{name}, {name}x", f"[({self.comprehension(1).replace(' for', ', 1) for', 1)}]"
                     case 0:
                         target, over = f"{name}, {name}x", f"enumerate({self.list()})"
                     case 1:

@@ -74,7 +74,7 @@ def gathering(node: ast.stmt) -> Gathering | None:
                 found = Gathering(name, "min" if less else "max", part)
             elif ast.dump(right) == same and isinstance(left, ast.Name) and left.id == name:  # if name < part
                 found = Gathering(name, "max" if less else "min", part)
-    return found if found and name not in reads(found.part) else None
+    return found
 
 
 def _only_gathers(loop: ast.For, names: set[str]) -> bool:

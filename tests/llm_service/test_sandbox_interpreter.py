@@ -433,6 +433,14 @@ def test_a_row_that_has_returned_spends_no_more():
     same_alone(code, *one_number([0, 1, 2, 0]))
 
 
+def test_rows_that_go_on_together_spend_for_themselves_only():
+    loops = [f"{'    ' * depth}for i{depth} in range(99):" for depth in range(3)]
+    code = body("n = 0", "if observations[0] == 0: return 7", *loops, "            n += 1", "return n")
+    got = run(code, *one_number([0, 1, 2, 0]))
+    assert got.values.tolist() == [7, 0, 0, 7]
+    assert got.faults == {"steps": 2}
+
+
 def test_a_name_that_holds_a_list_is_not_added_to():
     code = body(
         "x = actions",

@@ -13,6 +13,7 @@ import numpy as np
 
 from llm_service.sandbox import functions, lists
 from llm_service.sandbox.batch import Ahead, Batch
+from llm_service.sandbox.comparisons import compare, opposite, truth
 from llm_service.sandbox.values import (
     Array,
     List,
@@ -25,7 +26,6 @@ from llm_service.sandbox.values import (
     lift,
     select,
     settled,
-    truth,
 )
 
 Expression: TypeAlias = Callable[[Batch, Array], Any]
@@ -73,7 +73,7 @@ class Expressions:
                 return lambda batch, mask: apply(batch, mask, one(batch, mask), other(batch, mask))
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 test = of(operand)
-                return lambda batch, mask: functions.opposite(truth(test(batch, mask)))
+                return lambda batch, mask: opposite(truth(test(batch, mask)))
             case ast.UnaryOp(op=op, operand=operand):
                 number, sign = of(operand), -1 if isinstance(op, ast.USub) else 1
                 return lambda batch, mask: sign * batch.number(mask, number(batch, mask))
@@ -147,7 +147,7 @@ class Expressions:
             left, result = values[0](batch, mask), None
             for value, kind in zip(values[1:], kinds, strict=True):
                 right = value(batch, mask)
-                test = functions.compare(batch, mask, kind, left, right, lanes)
+                test = compare(batch, mask, kind, left, right, lanes)
                 result = test if result is None else result & test
                 if len(kinds) > 1:
                     mask = mask & result
@@ -214,12 +214,12 @@ class Expressions:
             if not length:
                 return conjunction
             test = truth(body(batch, mask))
-            decides = mask & (functions.opposite(test) if conjunction else test)
+            decides = mask & (opposite(test) if conjunction else test)
             batch.lengths.pop()
             batch.ahead[-1].leave(decides)
             batch.come_back(length)
             found = settled(any_lane(decides, lanes))
-            return functions.opposite(found) if conjunction else found
+            return opposite(found) if conjunction else found
 
         return run
 

@@ -15,17 +15,15 @@ import numpy as np
 
 from llm_service.sandbox import lists
 from llm_service.sandbox.batch import Batch
+from llm_service.sandbox.comparisons import truth
 from llm_service.sandbox.values import (
     Array,
     as_list,
-    contains,
-    equal,
     floats,
     is_number,
     select,
     settled,
     size_checked,
-    truth,
 )
 
 _EXACT: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -37,12 +35,6 @@ _DIVISIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
-}
-_ORDERS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
 }
 
 
@@ -82,31 +74,6 @@ def power(batch: Batch, mask: Array, base: Any, exponent: float) -> Any:
     for _ in range(int(exponent)):
         result = batch.bounded(mask, result * base)
     return result
-
-
-def compare(batch: Batch, mask: Array, kind: type[ast.cmpop], a: Any, b: Any, lanes: int) -> Any:
-    """The comparison: a bool, or an array of bool."""
-    if kind in _ORDERS:
-        if is_number(a) and is_number(b):
-            return _ORDERS[kind](a, b)
-        batch.fault("type", mask)
-        return False
-    if kind is ast.Eq:
-        return equal(a, b, lanes)
-    if kind is ast.NotEq:
-        return opposite(equal(a, b, lanes))
-    found: Any = False
-    if is_number(b):
-        batch.fault("type", mask)
-    else:
-        batch.spend(mask, *lists.extent(b))
-        found = contains(b, a, lanes)
-    return found if kind is ast.In else opposite(found)
-
-
-def opposite(test: Any) -> Any:
-    """Python's `not` of a bool or an array of bool."""
-    return ~test if isinstance(test, np.ndarray) else not test
 
 
 # ---- functions of numbers and of lists ------------------------------------------------------------------------------

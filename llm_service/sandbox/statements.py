@@ -17,8 +17,9 @@ import numpy as np
 
 from llm_service.sandbox import functions, lists, loops
 from llm_service.sandbox.batch import Ahead, Batch
+from llm_service.sandbox.comparisons import truth
 from llm_service.sandbox.expressions import Expression, Expressions, Scope, Store
-from llm_service.sandbox.values import Array, any_lane, as_list, by_rows, floats, is_number, pick, truth
+from llm_service.sandbox.values import Array, any_lane, as_list, by_rows, floats, is_number, pick
 
 
 @dataclass(slots=True)

@@ -244,10 +244,10 @@ def select(chosen: Array, one: Any, other: Any, lanes: int) -> Any:
         if not chosen.any():
             return other
         raise Split("type", any_lane(chosen, 1))
-    one, other = _alike([as_list(one, lanes), as_list(other, lanes)], lanes)
+    one, other = alike([as_list(one, lanes), as_list(other, lanes)], lanes)
     present = None
     if one.present is not None or other.present is not None:
-        present = np.where(chosen, _presence(one, lanes), _presence(other, lanes))
+        present = np.where(chosen, presence(one, lanes), presence(other, lanes))
     return List(one.length, select(chosen, one.element, other.element, lanes + 1), present)
 
 
@@ -266,10 +266,10 @@ def _stacked(values: Sequence[Any], lanes: int) -> Any:
         raise Split("type")
     if all(isinstance(value, tuple) for value in values) and len({len(value) for value in values}) == 1:
         return tuple(_stacked(parts, lanes) for parts in zip(*values, strict=True))
-    lists = _alike([as_list(value, lanes) for value in values], lanes)
+    lists = alike([as_list(value, lanes) for value in values], lanes)
     present = None
     if any(part.present is not None for part in lists):
-        present = _stacked_arrays([_presence(part, lanes) for part in lists], lanes)
+        present = _stacked_arrays([presence(part, lanes) for part in lists], lanes)
     return List(lists[0].length, _stacked([part.element for part in lists], lanes), present)
 
 
@@ -280,11 +280,11 @@ def _stacked_arrays(arrays: list[Array], lanes: int) -> Array:
     return np.concatenate(np.broadcast_arrays(*deep), axis=-lanes - 1)
 
 
-def _presence(value: List, lanes: int) -> Array:
+def presence(value: List, lanes: int) -> Array:
     return np.ones((value.length,) + (1,) * lanes, bool) if value.present is None else value.present
 
 
-def _alike(lists: list[List], lanes: int) -> list[List]:
+def alike(lists: list[List], lanes: int) -> list[List]:
     """The lists as ones of the same length, with elements that are not present at the end."""
     longest = max(lists, key=lambda part: part.length)
 
@@ -292,7 +292,7 @@ def _alike(lists: list[List], lanes: int) -> list[List]:
         missing = longest.length - part.length
         if not missing:
             return part
-        present = np.pad(_presence(part, lanes), ((0, missing), *[(0, 0)] * lanes))
+        present = np.pad(presence(part, lanes), ((0, missing), *[(0, 0)] * lanes))
         if not part.length:
             return List(longest.length, longest.element, present)
         return List(longest.length, each(padded, part.element), present)
@@ -333,50 +333,5 @@ def flattened(outer: List, lanes: int) -> List:
 
     present = None
     if outer.present is not None or inner.present is not None:
-        present = flat(_presence(inner, lanes + 1) & _presence(outer, lanes))
+        present = flat(presence(inner, lanes + 1) & presence(outer, lanes))
     return List(outer.length * inner.length, each(flat, inner.element), present)
-
-
-# ---- tests ----------------------------------------------------------------------------------------------------------
-
-
-def truth(value: Any) -> Any:
-    """Python's truth of the value: a bool, or an array of bool."""
-    if isinstance(value, np.ndarray):
-        return value if value.dtype == np.bool_ else value != 0
-    if isinstance(value, List):
-        return value.length > 0 if value.present is None else settled(value.present.any(axis=0))
-    return bool(value)
-
-
-def equal(one: Any, other: Any, lanes: int) -> Any:
-    """Whether they are equal, as numbers or as lists: a bool, or an array of bool."""
-    if is_number(one) and is_number(other):
-        return one == other
-    if is_number(one) or is_number(other):
-        return False
-    one, other = packed(as_list(one, lanes), lanes), packed(as_list(other, lanes), lanes)
-    ragged = one.present is not None or other.present is not None
-    if one.length != other.length and not ragged:
-        return False
-    one, other = _alike([one, other], lanes)
-    same = np.asarray(equal(one.element, other.element, lanes + 1))
-    if ragged:
-        here, there = _presence(one, lanes), _presence(other, lanes)
-        same = np.where(here & there, same, here == there)
-    return settled(same.all(axis=0)) if same.ndim > lanes else settled(same)
-
-
-def contains(container: Any, item: Any, lanes: int) -> Any:
-    """Whether the list has an element equal to the item: a bool, or an array of bool."""
-    if isinstance(container, tuple):
-        found: Any = False
-        for part in container:
-            found = found | equal(item, part, lanes)
-        return found
-    if not container.length:
-        return False
-    same = np.asarray(equal(lift(item, lanes, lanes + 1), container.element, lanes + 1))
-    if container.present is not None:
-        same = same & container.present
-    return settled(same.any(axis=0)) if same.ndim > lanes else settled(same)

@@ -31,17 +31,28 @@ def compare(batch: Batch, mask: Array, kind: type[ast.cmpop], a: Any, b: Any, la
             return _ORDERS[kind](a, b)
         batch.fault("type", mask)
         return False
-    if kind is ast.Eq:
-        return equal(a, b, lanes)
-    if kind is ast.NotEq:
-        return opposite(equal(a, b, lanes))
+    if kind in (ast.Eq, ast.NotEq):
+        if not is_number(a) and not is_number(b):
+            batch.spend(mask, _volume(a) + _volume(b))
+        same = equal(a, b, lanes)
+        return same if kind is ast.Eq else opposite(same)
     found: Any = False
     if is_number(b):
         batch.fault("type", mask)
     else:
         batch.spend(mask, *lists.extent(b))
+        batch.spend(mask, 0 if is_number(a) else _volume(b))
         found = contains(b, a, lanes)
     return found if kind is ast.In else opposite(found)
+
+
+def _volume(value: Any) -> int:
+    """How many numbers there are in it; a list whose length differs by row counts as one, whatever it holds."""
+    if isinstance(value, tuple):
+        return sum(map(_volume, value))
+    if isinstance(value, List) and value.present is None:
+        return value.length * _volume(value.element)
+    return 1
 
 
 def opposite(test: Any) -> Any:

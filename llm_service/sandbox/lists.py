@@ -73,8 +73,6 @@ def part(batch: Batch, mask: Array, value: Any, bounds: tuple[Any, Any, Any], la
         if value.present is None:
             return List(len(range(value.length)[places]), cut(value.element, places, lanes))
     ragged = packed(as_list(value, lanes), lanes)
-    if not ragged.length:
-        return ragged
     n = np.asarray(size(ragged), float)
     start, stop, step = bounds
     step = np.asarray(1.0 if step is None else floats(step), float)
@@ -83,6 +81,8 @@ def part(batch: Batch, mask: Array, value: Any, bounds: tuple[Any, Any, Any], la
     if bad.any():
         batch.fault("index", mask, bad)
         step = np.where(step == 0, 1.0, step)
+    if not ragged.length:
+        return ragged
     low, high = np.where(step > 0, 0, -1), np.where(step > 0, n, n - 1)
 
     def clipped(bound: Any, default: Array) -> Array:

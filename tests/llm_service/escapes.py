@@ -364,6 +364,14 @@ CONTAINED = {  # and the fault that ends them; None if there is none
     "steps: range backwards": (inside("n = 1000000000", "x = [i for i in range(n, 0, -1)]"), "steps"),
     "steps: range by a sum": (inside("n = sum(actions) * 1000000 + 1000000", "for i in range(n): pass"), "steps"),
     "steps: membership of a long range": (looped("x = i0 in range(256)", depth=2, over="range(99)"), "steps"),
+    "steps: views compared in loops": (
+        looped("n = n * 0.5 + (observations == observations)", depth=2, over="range(99)"),
+        "steps",
+    ),
+    "steps: views sought in loops": (
+        looped("n = n * 0.5 + (observations[0] in observations)", depth=2, over="range(99)"),
+        "steps",
+    ),
     "steps: sums in loops": (looped("x = sum(range(i0 * i1))", depth=2, over="range(99)"), "steps"),
     "steps: continue in loops": (looped("continue"), "steps"),
     "steps: break of the innermost": (looped("break", depth=4, over="range(100)"), "steps"),

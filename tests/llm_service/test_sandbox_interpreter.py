@@ -385,6 +385,8 @@ def body(*statements):
             [2, 5, 5, 5],
             {},
         ),
+        (["return len([][:: observations[0]])"], [0, 0, 0, 0], {"index": 1}),
+        (["return sum((1, 2, 3)[:: observations[0]])"], [0, 6, 4, 1], {"index": 1}),
         (["return round(1234.5678, observations[0] - 1)"], [1230, 1235, 1234.6, 1234.57], {}),
         (["return round(1234.5678, observations[0] / 2)"], [1235, 0, 1234.6, 0], {"type": 2}),
         (["x = 1 if observations[0] else actions", "return x"], [0, 1, 1, 1], {"type": 1}),

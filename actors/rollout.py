@@ -149,7 +149,7 @@ class RolloutActor:
         episodes = Episodes.concatenate(record.episodes)
         state, report = self._state(), self.env.report()
         summary = Summary(self.index, self.sequence - 1, version, chunk.steps, episodes, state, seconds, report)
-        self._enter("idle")
+        self._enter("idle", **self.env.seconds())
         return summary, chunk
 
     def evaluate(

@@ -27,7 +27,10 @@ class WithOptions(Part):
     def _with_options_of_modules(cls, tree: dict[str, Any]) -> dict[str, Any]:
         """Checks what is not declared here against the options of the modules, and adds their defaults."""
         options = {name: value for name, value in tree.items() if name not in cls.model_fields}
-        return {**tree, **_together(tuple(cls.modules()))(**options).model_dump()}
+        found = _together(tuple(cls.modules()))(**options).model_dump()
+        if taken := cls.model_fields.keys() & found.keys():
+            raise TypeError(f"a module has an option {', '.join(sorted(taken))}, which is a field of all of them")
+        return {**tree, **found}
 
     def own(self, part: type[Own]) -> Own:
         """The options of one module, of its class `Config`."""

@@ -9,12 +9,14 @@ A wrapper module publishes
                                 that, of the whole configuration of a run; None where the run does without it
     after                       names of the wrappers that stand nearer to the world, where both are there
     training_only               true for what only training pays: evaluation and collecting do without
+    identity(config) -> array   if a run cannot go on with another configuration of it: what tells these apart, which
+                                its `state` holds under that name; most have none
     spec(config, spec) -> EnvSpec
                                 what a policy sees with it, of what it sees without; pure: no env is made
     make(config, env, setting) -> Wrapper
                                 `env` with it (`envs.api.Wrapper`); it asks nobody before `begin`
 
-where the last two get its `Config`. Nothing else is edited for a new one.
+where the last three get its `Config`. Nothing else is edited for a new one.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from typing import Any
+
+from numpy.typing import NDArray
 
 from actors.language import LanguageSetup
 from envs.api import DenseEnv, EnvSpec
@@ -55,6 +59,11 @@ def names() -> list[str]:
 def chosen(config: Configuration) -> dict[str, Part]:
     """The wrappers that a run of `config`, the whole tree, has; what they are told by name, in stacking order."""
     return {name: part for name in names() if (part := module(name).part(config)) is not None}
+
+
+def identities(stack: Mapping[str, Part]) -> dict[str, NDArray[Any]]:
+    """By name of the wrapper, what a run cannot go on without; `stack` is `chosen`."""
+    return {name: module(name).identity(part) for name, part in stack.items() if hasattr(module(name), "identity")}
 
 
 def seen(stack: Mapping[str, Part], spec: EnvSpec) -> EnvSpec:

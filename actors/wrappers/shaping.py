@@ -9,6 +9,7 @@ Only training is paid so. The potential is a module of `learner/potentials`; wha
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from typing import Any
 
@@ -55,20 +56,34 @@ def spec(config: Config, spec: EnvSpec) -> EnvSpec:
     return spec
 
 
+def identity(config: Config) -> NDArray[np.uint8]:
+    """Hash of all that what is paid depends on: a run cannot go on with another one."""
+    shaping = config.shaping
+    own = shaping.own(potentials.potential(shaping.potential).Config).model_dump()
+    told = [shaping.potential, shaping.window, shaping.scale, own, config.discount, config.seed]
+    return np.frombuffer(hashlib.sha256(json.dumps(told, sort_keys=True).encode()).digest(), np.uint8)
+
+
 def make(config: Config, env: DenseEnv, setting: Setting) -> Shaping:
     return Shaping(env, config)
 
 
 class Shaping(Wrapper):
-    """Adds the column `shaping` to every chunk."""
+    """Adds the column `shaping` to every chunk.
+
+    Raises:
+        ValueError: the potential reads texts, whose ids mean something within one process alone.
+    """
 
     def __init__(self, env: DenseEnv, config: Config) -> None:
         super().__init__(env)
         shaping, self._discount = config.shaping, config.discount
         made = potentials.potential(shaping.potential)
         self._potential = made(PotentialSetup(shaping, env.env_spec.fields, config.seed))
-        self._scale = np.float32(shaping.scale)
-        self._identity = np.frombuffer(hashlib.sha256(config.model_dump_json().encode()).digest(), np.uint8)
+        self._name, self._scale = shaping.potential, np.float32(shaping.scale)
+        self._identity = identity(config)
+        if texts := [name for name in self._potential.fields if env.env_spec.fields[name].kind == "text"]:
+            raise ValueError(f"potential {self._name} reads {texts[0]}, a text: potentials read numbers only")
         self._trail = Trail(self._potential.fields, shaping.window)
         self._phi = np.zeros(env.num_envs, np.float32)  # of the states that the envs are in
         self._windows, self._seconds = 0, 0.0
@@ -99,6 +114,8 @@ class Shaping(Wrapper):
     def _judge(self, windows: Windows) -> NDArray[np.float32]:
         self._windows += len(windows)
         phi: NDArray[np.float32] = self._potential.phi(windows) * self._scale
+        if phi.shape != (len(windows),) or not np.isfinite(phi).all():
+            raise FloatingPointError(f"potential {self._name} gave no finite number for some of {len(windows)} windows")
         return phi
 
     # ---- what was counted, and state between two chunks -----------------------------------------------------------
@@ -121,11 +138,12 @@ class Shaping(Wrapper):
         """Continue from `state()` of an equal stack.
 
         Raises:
-            ValueError: the state was made with another potential, discount or seed. Nothing has changed then.
+            ValueError: the state was made without shaping, or with another. Nothing has changed then.
         """
         own = self._own(state)
-        if not np.array_equal(own["identity"], self._identity):
+        if not np.array_equal(own.get("identity", ()), self._identity):
             raise ValueError("the potential is another one than this run began with: put it back, or begin a new run")
+        obs = self.env.restore(state)
         self._trail.restore(own)
         self._phi = own["phi"].copy()
-        return self.env.restore(state)
+        return obs

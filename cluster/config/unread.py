@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING
 from cluster.config.checks import JOBS
 from cluster.config.overrides import COMMAND_LINE, flatten, layers
 from cluster.topology import asks_a_language_model, learns
-from learner import algorithms
+from learner import algorithms, potentials
 from learner.algorithms.dqn import DQNConfig
 from learner.goals import GoalsConfig
 from learner.methods import selected, trains
 from learner.models.config import LANGUAGE_MODEL
 from learner.parts import GuideConfig
+from learner.potentials import NONE as NO_POTENTIAL
+from learner.potentials import ShapingConfig
 from learner.rewards import NONE, IntrinsicConfig
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ Rule = tuple[str, Callable[["Config"], bool], str]
 FOREIGN: tuple[Rule, ...] = (  # keys of what a run has not: what reads them, and why it is not there; {key} is a value
     (r"cluster\.slurm\..+", lambda c: c.cluster.name == "slurm", "with cluster={cluster.name}"),
     (r"cluster\.kubernetes\..+", lambda c: c.cluster.name == "kubernetes", "with cluster={cluster.name}"),
-    (r"method\.(intrinsic|guide)\..+", trains, "with method={method.name} and no stage that trains"),
+    (r"method\.(intrinsic|guide|shaping)\..+", trains, "with method={method.name} and no stage that trains"),
     (
         r"learner\.(?!(n|threads|timeout_s|env_steps|algorithm)$).+",
         trains,
@@ -78,6 +80,20 @@ SWITCHED_OFF: tuple[Rule, ...] = (  # keys that another key of the run leaves wi
         "with method.intrinsic.name=none",
     ),
     (
+        r"method\.shaping\.(?!potential$).+",
+        lambda c: c.method.part(ShapingConfig).potential != NO_POTENTIAL,
+        "with method.shaping.potential=none",
+    ),
+    *(
+        (
+            rf"method\.shaping\.({'|'.join(potentials.potential(name).Config.model_fields)})",
+            lambda c, name=name: c.method.part(ShapingConfig).potential == name,
+            f"without method.shaping.potential={name}",
+        )
+        for name in potentials.names()
+        if potentials.potential(name).Config.model_fields
+    ),
+    (
         r"evaluate\.validation_episodes",
         lambda c: trains(c) and c.evaluate.every > 0,
         "without evaluations during training",
@@ -98,7 +114,8 @@ def tell(config: Config, origins: dict[str, str]) -> tuple[Config, dict[str, str
         for pattern, reads, why in (*FOREIGN, *SWITCHED_OFF):
             if re.fullmatch(pattern, key) and not reads(config):
                 reason = re.sub(r"\{(.+?)\}", lambda found: str(values[found[1]]), why)
-                told.setdefault(reason, []).append(f"{key}={values.get(key)}")
+                value = str(values.get(key))
+                told.setdefault(reason, []).append(key if "\n" in value else f"{key}={value}")
                 break
     for reason, words in told.items():
         print(f"note: {', '.join(words)} {'has' if len(words) == 1 else 'have'} no effect {reason}", file=sys.stderr)

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
+from actors import wrappers
 from cluster.config import tree as configuration
 from cluster.config.tree import Config
 from cluster.roles.learners import learner_setup
@@ -125,8 +128,23 @@ def assert_resumable(config: Config, folder: RunFolder, found: Checkpoint) -> No
             )
         if name.endswith("/env.episode") and len(value) != config.actors.envs:
             raise RunError(f"the checkpoint is of actors.envs={len(value)}: it cannot go on with {config.actors.envs}")
+    _assert_paid_alike(config, folder, found)
     setup = learner_setup(config, config.spec, folder.replay)
     algorithm(setup.learner.algorithm).assert_restorable(setup, found)
+
+
+def _assert_paid_alike(config: Config, folder: RunFolder, found: Checkpoint) -> None:
+    """What stands beside the worlds and must stay what it was is in the state of every actor, as `identity`."""
+    wanted = wrappers.identities(wrappers.chosen(config))
+    actors = found.arrays.get("actors", {})
+    for actor in {name.partition("/")[0] for name in actors}:
+        for name in wrappers.names():
+            kept = actors.get(f"{actor}/env.{name}.identity")
+            if not np.array_equal(() if kept is None else kept, wanted.get(name, ())):
+                raise RunError(
+                    f"run {folder.name!r} was trained with another {name} than method.{name}, learner.discount and "
+                    "seed say now: put these back, or begin a new run"
+                )
 
 
 def _assert_suits(config: Config, path: Path) -> None:

@@ -6,7 +6,7 @@ A module publishes
 
     POTENTIAL = TheClass            a subclass of `Potential`, below
 
-`method.shaping.potential=NAME` chooses the module; nothing else names it. Options of a potential's own are further keys
+`method.shaping.potential=NAME` chooses the module. Options of a potential's own are further keys
 of `method.shaping`. The wrapper `actors/wrappers/shaping.py` pays it, once a chunk.
 
 Ng, Harada and Russell 1999 ("Policy invariance under reward transformations"): whatever phi is, F changes no optimal

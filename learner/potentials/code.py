@@ -28,8 +28,8 @@ class CodeConfig(Part):
     """Options of `method.shaping.potential=code`."""
 
     program: str = ""
-    """`code`: a file that ends in .py, with one function `potential(observations, actions)` in the language that
-    docs/security.md describes; or its text. A run keeps the text: the file may change or go."""
+    """`code`: a file with one function `potential(observations, actions)` in the language that docs/shaping.md
+    describes; or its text. A run keeps the text: the file may change or go."""
     shows: str = ""
     """`code`: the field of whole numbers that the program is shown; empty: the first grid, else the first there is."""
 
@@ -38,15 +38,15 @@ class CodeConfig(Part):
     def _read(cls, program: str) -> str:
         if not program:
             return program
-        if program.endswith(".py") and "\n" not in program:
+        if "\n" not in program:  # the text of a program has lines
             try:
-                program = Path(program).read_text()
+                program = Path(program).expanduser().read_text()
             except (OSError, UnicodeDecodeError) as error:
                 raise ValueError(f"method.shaping.program: {program} cannot be read: {error}") from None
         try:
             return normalise(program)
         except CodeRefused as refused:
-            raise ValueError(f"method.shaping.program is refused: {refused}") from None
+            raise ValueError(f"method.shaping.program: refused: {refused}") from None
 
 
 def _shown(config: CodeConfig, fields: Mapping[str, Field]) -> str:

@@ -15,6 +15,9 @@ from learner.hashing import uniform
 from learner.potentials import Potential, PotentialSetup, ShapingConfig, whole_numbers
 from learner.windows import Windows
 
+ROWS = 64
+"""Windows that are judged together."""
+
 
 class RandomPotential(Potential):
     """The sum over all entries of fields of whole numbers, divided by the root of their count: about normal, 0 +- 0.58.
@@ -34,12 +37,14 @@ class RandomPotential(Potential):
         self.seed = setup.seed
 
     def phi(self, windows: Windows) -> NDArray[np.float32]:
-        entries = [windows.obs[name][:, -1].reshape(len(windows), -1).astype(np.int64) for name in self.fields]
-        values = np.concatenate(entries, 1)
-        place = (np.int64(self.seed) << 32) + (np.arange(values.shape[1]) << 16)
-        drawn: NDArray[np.float64] = 2 * uniform(place + values) - 1
-        added: NDArray[np.float64] = drawn.sum(1) / math.sqrt(values.shape[1])
-        return added.astype(np.float32)
+        entries = [windows.obs[name][:, -1].reshape(len(windows), -1) for name in self.fields]
+        width = sum(column.shape[1] for column in entries)
+        place = (np.int64(self.seed) << 32) + (np.arange(width) << 16)
+        found = np.empty(len(windows), np.float32)
+        for first in range(0, len(windows), ROWS):  # of pictures, 2,000 at once would take a gigabyte
+            values = np.concatenate([column[first : first + ROWS].astype(np.int64) for column in entries], 1)
+            found[first : first + ROWS] = (2 * uniform(place + values) - 1).sum(1) / math.sqrt(width)
+        return found
 
 
 POTENTIAL = RandomPotential

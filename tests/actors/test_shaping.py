@@ -1,26 +1,50 @@
 """The wrapper that pays potentials: what it pays adds up, whatever the chunks, the envs and the restarts."""
 
+import time
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import envs
-from actors import ActorsConfig, ActorSetup, RolloutActor, wrappers
+from actors import ActorsConfig, ActorSetup, RolloutActor, rollout, wrappers
 from actors.wrappers import shaping
-from cluster.config.tree import compose
-from learner import potentials
+from cluster import run as controller
+from cluster.config.tree import compose, update
+from cluster.runs.folder import RunError, RunFolder
+from cluster.runs.supply import assert_resumable
+from learner import checkpoint, potentials
 from learner.group import build_policy, get_weights
+from learner.hashing import uniform
 from learner.models import PolicyConfig
-from learner.potentials import PotentialSetup, ShapingConfig
+from learner.potentials import Potential, PotentialSetup, ShapingConfig
 from learner.windows import Windows
 
 GAMMA = 0.9
 ENV = "toy/Line"
 
 
+class Woven(Potential):
+    """Tells every window from every other: all observations and actions of it count."""
+
+    fields = ("position",)
+
+    def __init__(self, setup):
+        pass
+
+    def phi(self, windows):
+        entries = np.concatenate([windows.obs["position"], windows.actions], 1)
+        return uniform((entries + 2) @ 7 ** np.arange(entries.shape[1])).astype(np.float32)
+
+
+@pytest.fixture
+def woven(monkeypatch):
+    monkeypatch.setattr(potentials, "potential", lambda name: Woven)
+
+
 def setup(steps, envs_of_actor=4, n=1, window=3, **options):
-    part = shaping.Config(shaping=ShapingConfig(potential="random", window=window, **options), discount=GAMMA, seed=7)
+    chosen = ShapingConfig(**{"potential": "random", "window": window} | options)
+    part = shaping.Config(shaping=chosen, discount=GAMMA, seed=7)
     config, actors = PolicyConfig(network="mlp", hidden=8), ActorsConfig(n=n, envs=envs_of_actor, steps=steps)
     return ActorSetup(ENV, {}, envs.spec(ENV), actors, config, 5, True, wrappers={"shaping": part})
 
@@ -74,15 +98,16 @@ def test_what_is_paid_in_an_episode_is_the_potential_of_its_ends(steps):
     assert min(told.values()) > 3
 
 
-def test_how_envs_are_cut_into_chunks_and_actors_changes_nothing():
+def test_how_envs_are_cut_into_chunks_and_actors_changes_nothing(woven):
     one = Lived([24]).paid
+    assert (one != 0).mean() > 0.9
     for lengths in ([1] * 24, [5, 1, 18], [23, 1]):
         np.testing.assert_array_equal(one, Lived(lengths).paid)
     np.testing.assert_array_equal(one[:, :1], Lived([24], n=1).paid)
     np.testing.assert_array_equal(one[:, 2:], Lived([7, 17], n=2, first=2).paid)
 
 
-def test_a_successor_is_paid_what_the_lost_actor_was():
+def test_a_successor_is_paid_what_the_lost_actor_was(woven):
     made = setup(8)
     weights = get_weights(build_policy(made.policy, made.spec, 0))
     actor = RolloutActor(made, 0)
@@ -100,6 +125,75 @@ def test_another_potential_does_not_go_on_with_a_run():
     for other in (setup(4, scale=2.0), setup(4, window=5)):
         with pytest.raises(ValueError, match="another one than this run began with"):
             RolloutActor(other, 0, 1, summary.state).rollout(weights, 1)
+
+
+def test_a_table_of_texts_that_is_begun_anew_changes_nothing(woven, monkeypatch):
+    made = setup(8)
+    weights = get_weights(build_policy(made.policy, made.spec, 0))
+    plain, forgetful = RolloutActor(made, 0), RolloutActor(made, 0)
+    for _ in range(3):
+        expected = plain.rollout(weights, 1)[1]
+        with monkeypatch.context() as patched:
+            patched.setattr(rollout, "MOST_TEXTS", 0)
+            found = forgetful.rollout(weights, 1)[1]
+        np.testing.assert_array_equal(expected.rewards["shaping"], found.rewards["shaping"])
+
+
+def test_options_of_other_potentials_make_it_no_other():
+    def identity(**options):
+        return shaping.identity(setup(4, **options).wrappers["shaping"]).tobytes()
+
+    assert identity() == identity(shows="image")
+    assert len({identity(), identity(scale=2.0), identity(window=4), identity(potential="code")}) == 4
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_is_no_number_is_an_error_that_names_the_potential(woven, monkeypatch, bad):
+    monkeypatch.setattr(Woven, "phi", lambda self, windows: np.full(len(windows), bad, np.float32))
+    with pytest.raises(FloatingPointError, match="potential random gave no finite number"):
+        Lived([4])
+
+
+def test_texts_are_no_numbers(woven, monkeypatch):
+    monkeypatch.setattr(Woven, "fields", ("mission",))
+    with pytest.raises(ValueError, match="reads mission, a text"):
+        Lived([4])
+
+
+def test_its_time_is_its_own(woven, monkeypatch):
+    slow = Woven.phi
+    monkeypatch.setattr(Woven, "phi", lambda self, windows: time.sleep(0.1) or slow(self, windows))
+    made = setup(4)
+    weights = get_weights(build_policy(made.policy, made.spec, 0))
+    actor, before = RolloutActor(made, 0), {}
+    for _ in range(3):
+        actor.rollout(weights, 1)
+        now = actor.numbers()
+        assert all(now[name] >= seconds for name, seconds in before.items())  # counters never fall
+        before = now
+    assert before["actor/seconds/shaping"] >= 0.3
+
+
+def test_a_run_does_not_go_on_with_another_potential(tmp_path):
+    words = [
+        "env=toy/Line",
+        "cluster=inline",
+        "actors.envs=4",
+        "actors.steps=8",
+        "learner.minibatch=16",
+        "evaluate.every=0",
+    ]
+    words += ["evaluate.episodes=4", "evaluate.videos=0", "learner.env_steps=128", f"run.folder={tmp_path}"]
+    for name, first, then in (("a", "random", "none"), ("b", "none", "random"), ("c", "random", "random")):
+        config = compose([*words, f"run.name={name}", f"method.shaping.potential={first}", "learner.env_steps=128"])
+        assert controller.run(config) == 0
+        changed = update(
+            config, [f"method.shaping.potential={then}", "method.shaping.window=3", "learner.env_steps=256"]
+        )
+        with pytest.raises(RunError, match="was trained with another shaping"):
+            assert_resumable(changed, RunFolder(tmp_path / name), checkpoint.latest(tmp_path / name / "checkpoints"))
+        longer = update(config, ["learner.env_steps=256"])
+        assert_resumable(longer, RunFolder(tmp_path / name), checkpoint.latest(tmp_path / name / "checkpoints"))
 
 
 def test_evaluation_is_not_paid_and_the_policy_sees_what_it_saw():

@@ -212,6 +212,11 @@ def test_a_minibatch_beyond_the_replay_is_refused():
         ),
         (["method.goals.limit=3"], "method.goals.limit=3 has no effect with method.goals.source=none"),
         (["method.intrinsic.scale=2"], "method.intrinsic.scale=2.0 has no effect with method.intrinsic.name=none"),
+        (["method.shaping.window=3"], "method.shaping.window=3 has no effect with method.shaping.potential=none"),
+        (
+            ["method.shaping.potential=random", "method.shaping.shows=image"],
+            "method.shaping.shows=image has no effect without method.shaping.potential=code",
+        ),
         (["llm.batch.size=2"], "llm.batch.size=2 has no effect with method=ppo, which asks no language model"),
         (["policy.lm.head=actions"], "policy.lm.head=actions has no effect with policy.network=mlp"),
         (

@@ -92,7 +92,7 @@ def test_what_is_wrong_is_said_before_anything_starts(tmp_path):
     for words, said in (
         ([], "set method.shaping.program=FILE.py"),
         ([f"method.shaping.program={tmp_path}/none.py"], r"none\.py cannot be read: .*No such file"),
-        ([f"method.shaping.program={bad}"], "method.shaping.program is refused: line 2"),
+        ([f"method.shaping.program={bad}"], "method.shaping.program: refused: line 2"),
         (["env=gym/CartPole-v1", f"method.shaping.program={tmp_path}/good.py"], "no such field of whole numbers"),
         (
             [f"method.shaping.program={tmp_path}/good.py", "method.shaping.shows=image"],

@@ -148,6 +148,12 @@ def test_two_terms_cannot_share_an_option(monkeypatch, tmp_path):
         compose(["env=toy/Line"])
 
 
+def test_an_option_cannot_be_named_like_a_field_of_all(monkeypatch, tmp_path):
+    beside(monkeypatch, tmp_path, rewards, "greedy", COUNT.replace("exponent", "scale"))
+    with pytest.raises(TypeError, match="option scale, which is a field of all"):
+        compose(["env=toy/Line"])
+
+
 def test_nothing_outside_asks_for_one_of_them_by_name():
     """Their own modules do, and methods, which choose."""
     known = {*algorithms.names(), *rewards.names(), *potentials.names()} - {"random"}  # which is a player too

@@ -21,10 +21,12 @@ class Walk:
     def __init__(self, rng, n=N, ends=0.25):
         self.rng, self.n, self.ends = rng, n, ends
         self.episode, self.step = np.zeros(n, np.int64), np.zeros(n, np.int64)
+        self.seen = np.zeros((n, 3), np.int64)  # what an engine yields, it may use again
         self.log = [[[]] for _ in range(n)]  # actions, by env and episode
 
     def obs(self):
-        return {"at": np.stack([np.arange(self.n), self.episode, self.step], 1)}
+        self.seen[:] = np.stack([np.arange(self.n), self.episode, self.step], 1)
+        return {"at": self.seen}
 
     def advance(self):
         actions = self.rng.integers(5, size=self.n)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ class Tally:
     def count(self, report: Mapping[str, Mapping[str, Any]]) -> None:
         """Take what the wrappers of an actor counted: plain numbers are added up."""
         for wrapper, counts in report.items():
-            self.counts.update({f"{wrapper}/{name}": n for name, n in counts.items() if isinstance(n, int | float)})
+            self.counts.update({f"{wrapper}/{name}": n for name, n in counts.items() if isinstance(n, Real)})
 
     def episodes(self, kinds: tuple[str, ...]) -> dict[str, float]:
         """Means over the latest episodes; nothing if none has ended yet."""

@@ -26,13 +26,34 @@ Rows = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Windows:
-    """M windows of K observations, oldest first, the one that is judged last."""
+    """M windows of K observations, oldest first, the one that is judged last.
 
-    obs: Observation  # each [M, K, ...]
+    Windows of neighbouring states share K - 1 observations: each observation is here once, and windows name it.
+    """
+
+    rows: Observation  # each [R, ...]
+    index: Rows  # [M, K] into `rows`
     actions: Rows  # [M, K - 1], `NO_ACTION` before the first of the episode
+
+    @classmethod
+    def of(cls, obs: Observation, actions: Rows) -> Windows:
+        """Windows that share nothing, of observations [M, K, ...]."""
+        m, length = len(actions), actions.shape[1] + 1
+        rows = {name: column.reshape(m * length, *column.shape[2:]) for name, column in obs.items()}
+        return cls(rows, np.arange(m * length).reshape(m, length), actions)
 
     def __len__(self) -> int:
         return len(self.actions)
+
+    def obs(self, name: str) -> NDArray[Any]:
+        """A field of all windows, [M, K, ...]: a copy."""
+        column: NDArray[Any] = self.rows[name][self.index]
+        return column
+
+    def now(self, name: str) -> NDArray[Any]:
+        """A field of the states that are judged, [M, ...]: a copy."""
+        column: NDArray[Any] = self.rows[name][self.index[:, -1]]
+        return column
 
 
 class Trail:
@@ -74,7 +95,7 @@ class Trail:
 
     def now(self) -> Windows:
         """Windows [N] of the states that the envs are in."""
-        return self._of_states(np.array([len(self._age) - 1]))
+        return Windows(self._rows(), *self._of_states(np.array([len(self._age) - 1])))
 
     def chunk(self) -> tuple[Windows, Rows]:
         """The chunk is over: windows [T * N + D], and the (t, n) [D, 2] of the last D.
@@ -83,24 +104,27 @@ class Trail:
         states of the D episodes that ended. What follows begins from the states that the envs are in.
         """
         steps = len(self._last)
-        states = self._of_states(np.arange(1, steps + 1))
-        last, ended = self._of_last()
-        obs = {name: np.concatenate([states.obs[name], last.obs[name]]) for name in self.fields}
+        ended = np.array([(t, n) for t, (envs, _) in enumerate(self._last) for n in envs], np.int64).reshape(-1, 2)
+        states, last = self._of_states(np.arange(1, steps + 1)), self._of_last(*ended.T)
+        finals = [part for _, part in self._last if part]
+        index, actions = (np.concatenate(parts) for parts in zip(states, last, strict=True))
+        found = Windows(self._rows(finals), index, actions)
         self._obs = self._obs[steps:]
         self._actions, self._age, self._last = self._actions[steps:], self._age[-1:], []
-        return Windows(obs, np.concatenate([states.actions, last.actions])), ended
+        return found, ended
 
-    def _of_states(self, place: Rows) -> Windows:
-        """Windows of all envs at these places of the chunk, 0 to T: [P * N]."""
+    def _rows(self, finals: Sequence[Observation] = ()) -> Observation:
+        """Every observation that is remembered, place by place, then the last ones of episodes that ended."""
+        return {name: np.concatenate([part[name] for part in (*self._obs, *finals)]) for name in self.fields}
+
+    def _of_states(self, place: Rows) -> tuple[Rows, Rows]:
+        """Windows of all envs at these places of the chunk, 0 to T: `index` and `actions` of P * N."""
         age = np.stack([self._age[p] for p in place])  # [P, N]
         back = np.arange(self.length - 1, -1, -1)  # steps before the state, oldest first
         row = self.length - 1 + place[:, None, None] - np.minimum(back, age[..., None])  # [P, N, K]
-        env = np.arange(age.shape[1])[:, None]
-        obs = {}
-        for name in self.fields:
-            column = np.stack([obs[name] for obs in self._obs])
-            obs[name] = column[row, env].reshape(-1, self.length, *column.shape[2:])
-        return Windows(obs, self._taken(place[:, None], env.ravel(), age).reshape(age.size, self.length - 1))
+        env = np.arange(age.shape[1])
+        actions = self._taken(place[:, None], env, age)
+        return (row * len(env) + env[:, None]).reshape(-1, self.length), actions.reshape(age.size, self.length - 1)
 
     def _taken(self, place: Rows, env: Rows, age: Rows) -> Rows:
         """The actions [..., K - 1] that led to states `age` steps old at `place` of the chunk."""
@@ -111,18 +135,14 @@ class Trail:
         actions = np.stack(self._actions)[row, env[..., None]]
         return np.where(back <= age[..., None], actions, NO_ACTION)
 
-    def _of_last(self) -> tuple[Windows, Rows]:
-        index = np.array([(t, n) for t, (ended, _) in enumerate(self._last) for n in ended], np.int64).reshape(-1, 2)
-        t, n = index.T
+    def _of_last(self, t: Rows, n: Rows) -> tuple[Rows, Rows]:
+        """Windows of the last states, after step t of env n, of D episodes: `index` and `actions`."""
         age = np.stack(self._age)[t, n] + 1
-        back = np.arange(self.length - 1, 0, -1)  # steps before the last state, which stands apart
+        back = np.arange(self.length - 1, 0, -1)  # steps before the last state, which stands behind all others
         row = self.length + t[:, None] - np.minimum(back, age[:, None])
-        obs = {}
-        for name in self.fields:
-            column = np.stack([obs[name] for obs in self._obs])
-            final = np.concatenate([column[0, :0], *[part[name] for _, part in self._last if part]])
-            obs[name] = np.concatenate([column[row, n[:, None]], final[:, None]], 1)
-        return Windows(obs, self._taken(t + 1, n, age)), index
+        envs = len(self._age[0])
+        final = len(self._obs) * envs + np.arange(len(t))
+        return np.concatenate([row * envs + n[:, None], final[:, None]], 1), self._taken(t + 1, n, age)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Between two chunks: all that is carried."""

@@ -37,7 +37,7 @@ class RandomPotential(Potential):
         self.seed = setup.seed
 
     def phi(self, windows: Windows) -> NDArray[np.float32]:
-        entries = [windows.obs[name][:, -1].reshape(len(windows), -1) for name in self.fields]
+        entries = [windows.now(name).reshape(len(windows), -1) for name in self.fields]
         width = sum(column.shape[1] for column in entries)
         place = (np.int64(self.seed) << 32) + (np.arange(width) << 16)
         found = np.empty(len(windows), np.float32)

@@ -33,7 +33,7 @@ class Woven(Potential):
         pass
 
     def phi(self, windows):
-        entries = np.concatenate([windows.obs["position"], windows.actions], 1)
+        entries = np.concatenate([windows.obs("position"), windows.actions], 1)
         return uniform((entries + 2) @ 7 ** np.arange(entries.shape[1])).astype(np.float32)
 
 
@@ -77,7 +77,7 @@ class Lived:
 def phi_of(position):
     """What the potential says of a place in toy, asked apart."""
     made = potentials.potential("random")(PotentialSetup(ShapingConfig(), envs.spec(ENV).fields, 7))
-    return float(made.phi(Windows({"position": np.array([[position]])}, np.zeros((1, 0), np.int64)))[0])
+    return float(made.phi(Windows.of({"position": np.array([[position]])}, np.zeros((1, 0), np.int64)))[0])
 
 
 @pytest.mark.parametrize("steps", [1, 5, 16])

@@ -46,7 +46,7 @@ def test_it_says_what_the_function_says_of_whole_numbers(near):
     path, function = near
     windows = windows_of()
     found = code(str(path)).phi(windows)
-    expected = [function(o, a) for o, a in zip(windows.obs["image"].tolist(), windows.actions.tolist(), strict=True)]
+    expected = [function(o, a) for o, a in zip(windows.obs("image").tolist(), windows.actions.tolist(), strict=True)]
     np.testing.assert_allclose(found, np.array(expected, np.float32), atol=1e-6)
     assert 0.02 < (found > 0).mean() < 0.9  # a red ball is in view at times
 

@@ -74,7 +74,7 @@ def test_every_window_is_what_its_definition_says(seed, length, chunks):
         assert len(windows) == len(of)
         for k, (env, episode, step) in enumerate(of):
             obs, actions = walk.window(env, episode, step, length)
-            assert windows.obs["at"][k].tolist() == obs
+            assert windows.obs("at")[k].tolist() == obs
             assert windows.actions[k].tolist() == actions
 
 
@@ -186,7 +186,7 @@ def test_the_random_potential_is_a_function_of_the_present_observation_and_of_th
     np.testing.assert_array_equal(found, phi(1))
     assert (found != phi(2)).mean() > 0.9
     _, first, same = np.unique(
-        np.concatenate([windows.obs[n][:, -1].reshape(len(found), -1) for n in ("image", "direction")], 1),
+        np.concatenate([windows.now(n).reshape(len(found), -1) for n in ("image", "direction")], 1),
         axis=0, return_index=True, return_inverse=True,
     )  # fmt: skip
     np.testing.assert_array_equal(found, found[first][same.ravel()])

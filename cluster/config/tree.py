@@ -11,6 +11,7 @@ wrong raises `ConfigError`, before anything is written.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -39,7 +40,7 @@ from cluster.config.checks import (
     unknown_key,
     wrong_value,
 )
-from cluster.config.overrides import COMMAND_LINE, ConfigError, Layer, flatten, layers, nest, suggestion
+from cluster.config.overrides import COMMAND_LINE, ROOT, ConfigError, Layer, flatten, layers, nest, suggestion
 from cluster.config.sections import ClusterConfig, EnvConfig, LearnerSection, RunConfig
 from envs import registry
 from envs.api import EnvSpec
@@ -52,6 +53,7 @@ from learner.models import networks
 from learner.models.config import HISTORY, LANGUAGE_MODEL, PolicyConfig, visible
 from learner.models.language.llm_policy import check_language_policy
 from learner.models.language.prompt import check_prompt
+from learner.options import ARTIFACT
 from learner.parts import CollectConfig, GeneraliseConfig, GuideConfig
 from learner.potentials import ShapingConfig
 from learner.rewards import NONE, IntrinsicConfig
@@ -151,17 +153,37 @@ def update(config: Config, words: list[str]) -> Config:
 
 def artifact(config: Config, key: str, name: str) -> Path | None:
     """What `key` names by `run:NAME/stage` or a path, None for nothing; a `ConfigError` if it does not exist."""
-    if not name:
-        return None
+    return _artifact(config.run.folder, key, name) if name else None
+
+
+def _artifact(runs: str, key: str, name: str) -> Path:
+    """`artifact`, where `runs` is the folder of all runs."""
     run, slash, stage = name.removeprefix("run:").partition("/")
     path = Path(name)
     if name.startswith("run:"):
         if not (run and slash and stage):
             raise ConfigError(f"{key}: expected run:NAME/stage or a path, got {name!r}")
-        path = Path(config.run.folder) / run / "stages" / stage
+        path = Path(runs) / run / "stages" / stage
     if not path.exists():
         raise ConfigError(f"{key}: {name} is not there: {path} does not exist")
     return path
+
+
+def _place_artifacts(values: dict[str, Any]) -> None:
+    """Make paths of what options of potentials name: `run:NAME/stage`, or a file or folder of the project."""
+    parts = [part.model_fields.items() for part in ShapingConfig.modules()]
+    options = [f"method.shaping.{name}" for part in parts for name, field in part if ARTIFACT in field.metadata]
+    for key in options:
+        name = values.get(key)
+        if not isinstance(name, str) or not name or "\n" in name:  # a program's own text has lines
+            continue
+        if name.startswith("run:"):
+            path = _artifact(values["run.folder"], key, name)
+            if not (path / "manifest.json").exists():
+                raise ConfigError(f"{key}: {name} is not finished: resume that run first")
+            values[key] = str(path.resolve())
+        elif not os.path.exists(os.path.expanduser(name)) and os.path.exists(ROOT / name):
+            values[key] = str(ROOT / name)
 
 
 def _check(config: Config, origins: Mapping[str, str]) -> None:
@@ -235,6 +257,7 @@ def _merge(base: dict[str, Any], stack: list[Layer]) -> tuple[Config, dict[str, 
             if not _belongs(key, defaults):
                 raise ConfigError(unknown_key(key, layer.origin, list(defaults)))
             values[key] = _meant(value, defaults.get(key), layer.raw.get(key))
+    _place_artifacts(values)
     return _build(nest(values), origins), origins
 
 

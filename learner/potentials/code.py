@@ -18,18 +18,24 @@ from pydantic import field_validator
 
 from envs.api import EnvSpec, Field
 from envs.config import Part
+from learner.options import Artifact
 from learner.potentials import Potential, PotentialSetup, ShapingConfig, whole_numbers
 from learner.windows import Windows
 from llm_service.sandbox.grammar import CodeRefused, normalise
 from llm_service.sandbox.process import Sandbox
 
 
+FILE = "program.py"
+"""Of the folder of a stage that had programs written: the one that was chosen."""
+
+
 class CodeConfig(Part):
     """Options of `method.shaping.potential=code`."""
 
-    program: str = ""
+    program: Artifact = ""
     """`code`: a file with one function `potential(observations, actions)` in the language that docs/shaping.md
-    describes; or its text. A run keeps the text: the file may change or go."""
+    describes; or its text; or run:NAME/label, what a language model wrote in that run. A run keeps the text: the file
+    may change or go."""
     shows: str = ""
     """`code`: the field of whole numbers that the program is shown; empty: the first grid, else the first there is."""
 
@@ -39,8 +45,9 @@ class CodeConfig(Part):
         if not program:
             return program
         if "\n" not in program:  # the text of a program has lines
+            path = Path(program).expanduser()
             try:
-                program = Path(program).expanduser().read_text()
+                program = (path / FILE if path.is_dir() else path).read_text()
             except (OSError, UnicodeDecodeError) as error:
                 raise ValueError(f"method.shaping.program: {program} cannot be read: {error}") from None
         try:

@@ -211,3 +211,51 @@ def test_update_refuses_an_experiment():
     """Half of it would be merged over what the run has become since."""
     with pytest.raises(ConfigError, match="experiment: "):
         update(compose([]), ["experiment=toy"])
+
+
+NEAR = "def potential(observations, actions):\n    return 1.0 * len(actions)\n"
+CODE = ["env=babyai/GoToLocal", "method.shaping.potential=code"]
+
+
+def program(folder, name, finished=True):
+    """A stage of a run that has a program."""
+    stage = folder / "runs" / name / "stages" / "label"
+    stage.mkdir(parents=True)
+    (stage / "program.py").write_text(NEAR)
+    if finished:
+        (stage / "manifest.json").write_text("{}")
+    return stage
+
+
+def test_what_a_run_has_written_is_taken_by_its_name_and_kept(tmp_path):
+    stage = program(tmp_path, "a")
+    found = compose([*CODE, f"run.folder={tmp_path / 'runs'}", "method.shaping.program=run:a/label"])
+    assert found.method.shaping.program == NEAR.strip()
+    assert compose([*CODE, f"method.shaping.program={stage}"]) == found.model_copy(update={"run": config.RunConfig()})
+    (stage / "program.py").unlink()
+    assert update(found, ["seed=1"]).method.shaping.program == NEAR.strip()  # a run keeps the text
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("run:b/label", r"method\.shaping\.program: run:b/label is not there: \S+/runs/b/stages/label does not exist"),
+        ("run:a", "method.shaping.program: expected run:NAME/stage or a path, got 'run:a'"),
+        ("run:begun/label", "method.shaping.program: run:begun/label is not finished: resume that run first"),
+        ("nowhere.py", r"method\.shaping\.program: nowhere\.py cannot be read: .*"),
+    ],
+)
+def test_what_no_run_has_written_is_one_sentence(tmp_path, name, sentence):
+    program(tmp_path, "begun", finished=False)
+    with pytest.raises(ConfigError, match=sentence) as raised:
+        compose([*CODE, f"run.folder={tmp_path / 'runs'}", f"method.shaping.program={name}"])
+    assert "\n" not in str(raised.value)
+
+
+def test_what_comes_with_the_project_is_found_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(config, "ROOT", tmp_path / "project")
+    (tmp_path / "project" / "kept").mkdir(parents=True)
+    (tmp_path / "project" / "kept" / "program.py").write_text(NEAR)
+    for name in ("kept", "kept/program.py"):
+        assert compose([*CODE, f"method.shaping.program={name}"]).method.shaping.program == NEAR.strip()

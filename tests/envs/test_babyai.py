@@ -173,6 +173,17 @@ def test_open_tasks_have_the_agent_and_the_key_before_the_locked_door():
     assert len(seen) == 4  # either side, with and without a colour
 
 
+def test_all_levels_of_background_knowledge_are_there():
+    large = [f"Text-GoToLocal-{target}-S{size}" for target in ("RedBall", "PurpleKey") for size in (20, 23, 25, 28, 30)]
+    rest = """
+        Text-GoToLocal-Pretraining-S20 Text-GoToLocal-PurpleBall-S20 Text-GoToLocal-RedKey-S20
+        Text-GoTo-RedBallBlueBox-S20 Text-GoTo-PurpleBallPurpleBox-S20
+        Text-PickUp-RedBall-S20 Text-PickUp-PurpleKey-S20
+    """
+    assert sorted([*large, *rest.split()]) == TEXT_LEVELS
+    assert len(TEXT_LEVELS) == 17
+
+
 @pytest.mark.parametrize(
     ("name", "room", "others", "limit", "expected"),
     [

@@ -1,0 +1,68 @@
+"""Background knowledge: ask a language model once about a world, then shape any number of tasks by what it said (Zhang
+et al. 2024, arXiv 2407.03964).
+
+    explore ──> label ──> prefer                                 this method: once a world, no task is told
+                  │         └── preference ──┐
+                  └── program, goals ────────┴──> method.shaping of any method that trains, a run a task
+
+    explore    PPO, paid for what is new; every finished episode is kept       learner/rewards, method.tee
+    label      segments of these episodes; a language model compares them,      learner/knowledge, llm_service/tasks
+               names goals, writes programs, of which the one that agrees
+               best with its own preferences is chosen
+    prefer     a transformer over segments, fitted to the preferences           learner/knowledge
+
+| paper | here |
+|---|---|
+| exploration that no task directs | stage `explore`: `method.intrinsic`, `learner.reward_weights` |
+| BK-Code | `method.shaping.potential=code method.shaping.program=run:NAME/label` |
+| BK-Pref | `method.shaping.potential=preference method.shaping.preference=run:NAME/prefer` |
+| BK-Goal | `method.shaping.potential=goal method.shaping.goals=run:NAME/label` |
+| r + gamma phi(s') - phi(s) | `actors/wrappers/shaping.py`, for every potential alike |
+
+What differs from the published system: docs/methods/bk.md.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from envs.api import EnvSpec
+from learner.algorithms import algorithm
+from learner.config import Configuration, assert_suits
+from learner.knowledge.config import LabelConfig
+from learner.knowledge.prefer_config import PreferConfig
+from learner.methods import Stage, TrainingConfig
+
+
+class Config(TrainingConfig):
+    """What exploring is told, as all training by acting, and what is made of it."""
+
+    name: Literal["bk"] = "bk"
+    """The module of `learner/methods`."""
+    label: LabelConfig = LabelConfig()
+    """What is asked of the language model."""
+    prefer: PreferConfig = PreferConfig()
+    """Fitting a model to its preferences."""
+
+
+def stages(config: Configuration) -> list[Stage]:
+    return [
+        Stage("explore", "train"),
+        Stage("label", "label", player="language_model"),
+        Stage("prefer", "prefer", player=""),
+    ]
+
+
+def check(config: Configuration, spec: EnvSpec) -> None:
+    """Exploring needs what its algorithm needs; a language model must be told in words what happened.
+
+    Raises:
+        ValueError: one sentence.
+    """
+    assert_suits("bk", config, spec)
+    algorithm(config.learner.algorithm).check(config, spec)
+    if not spec.captioned:
+        raise ValueError(
+            f"method bk tells a language model what was seen, but {spec.id} says nothing in words: "
+            "choose a world with captions, such as env=babyai/... or env=crafter"
+        )

@@ -105,6 +105,11 @@ def tiles(facts: Mapping[str, str]) -> str:
     return f'<dl class="tiles">{cells}</dl>'
 
 
+def code(program: str) -> str:
+    """The text of a program; it is escaped."""
+    return f"<pre>{escape(program)}</pre>"
+
+
 def tree(config: Mapping[str, Any]) -> str:
     """A nested mapping as a nested list."""
     items = []
@@ -197,6 +202,7 @@ td { font-variant-numeric: tabular-nums; } .facts th, .commands th { overflow-wr
   .dense { font-size: .8rem; } .dense thead th { font-size: .72rem; } .dense th, .dense td { padding-right: .3rem; }
 }
 .commands td { font-family: ui-monospace, "Liberation Mono", Menlo, Consolas, monospace; }
+pre { background: #f3f5f7; border-radius: .4rem; padding: .7rem; overflow-x: auto; font-size: .82rem; }
 .tree { columns: 20rem auto; font-size: .88rem; } .tree > ul { padding: 0; }
 .tree ul { list-style: none; margin: 0; padding-left: 1.1rem; } .tree b { font-weight: 600; }
 .tree > ul > li { break-inside: avoid; margin-bottom: .5rem; }

@@ -105,7 +105,7 @@ def load(folder: Path) -> Run:
     folder = Path(folder)
     if not any((folder / name).is_file() for name in ("config.yaml", "status.json", "metrics.jsonl")):
         raise UsageError(f"{folder} is not a run folder: it holds no config.yaml, status.json or metrics.jsonl")
-    rows = _rows(folder / "metrics.jsonl")
+    rows = read_rows(folder / "metrics.jsonl")
     config, manifest = hide(
         read_mapping(folder / "config.yaml", yaml.safe_load), read_mapping(folder / "manifest.json")
     )
@@ -261,8 +261,9 @@ def _cases(folder: Path) -> dict[str, Row]:
     return {str(row.get("name")): row for row in rows if isinstance(row, dict)} if isinstance(rows, list) else {}
 
 
-def _rows(path: Path) -> list[Row]:
-    """All whole lines; a process that was killed leaves a part of one, and a resumed one appends to it."""
+def read_rows(path: Path) -> list[Row]:
+    """All lines of JSON that hold a mapping; a process that was killed leaves a part of one, and a resumed one appends
+    to it."""
     rows = []
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -24,7 +24,6 @@ from learner.windows import Windows
 from llm_service.sandbox.grammar import CodeRefused, normalise
 from llm_service.sandbox.process import Sandbox
 
-
 FILE = "program.py"
 """Of the folder of a stage that had programs written: the one that was chosen."""
 

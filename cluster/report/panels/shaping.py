@@ -1,0 +1,120 @@
+"""What runs were shaped by, how much of their reward that was, and what the knowledge behind it cost each of them.
+
+metrics.jsonl, config.yaml ──> a row an arm, rewards over training
+the extraction that an option names, or whose program it is ──> its calls and dollars by the runs of this page
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cluster.report.outcome import FEW_ARMS, Arms, metrics_figure
+from cluster.report.page import count, grid, percent, section, table, text
+from cluster.report.panels.knowledge import cost, extraction, is_scripted
+from cluster.runs.run_data import Run, part, read_mapping, series
+
+SUBJECT, ORDER = "agents", 75
+UNJUDGED = "shaping/unjudged/"
+OPTIONS = {"preference": "preference", "goal": "goals"}
+"""Potentials that read what an extraction has left from its folder, and the option that names the stage."""
+
+
+def panel(runs: Sequence[Run], groups: Arms) -> str:
+    shaped = {arm: [run for run in group if _potential(run)] for arm, group in groups.items()}
+    shaped = {arm: group for arm, group in shaped.items() if group}
+    if not shaped:
+        return ""
+    head = ["settings", "potential", "its hash", "share of the reward", "time", "windows without a value"]
+    rows = [(arm or "all runs", *_cells(group)) for arm, group in shaped.items()]
+    parts = [table(head, rows)]
+    if len(shaped) <= FEW_ARMS:
+        keys = {"rewards/shaping": "shaping", "rewards/env": "world"}
+        words = "Reward per step of training, by column"
+        drawn = [
+            metrics_figure(group, f"shaping-{i}", keys, f"{words}{': ' if arm else ''}{arm}.")
+            for i, (arm, group) in enumerate(shaped.items())
+        ]
+        parts.append(grid("plots", drawn))
+    return section("Shaping", *parts, *_served([run for group in shaped.values() for run in group]))
+
+
+def _potential(run: Run) -> Mapping[str, Any]:
+    """Options of what shaped a run; empty where nothing did."""
+    shaping = part(run.config, "method", "shaping")
+    return shaping if shaping.get("potential", "none") != "none" else {}
+
+
+def _cells(runs: Sequence[Run]) -> list[str]:
+    """Of one arm: means over its runs, counts in all."""
+    judged = sum(_total(run, "shaping/windows") for run in runs)
+    faults = {key for run in runs for row in run.train for key in row if key.startswith(UNJUDGED)}
+    failed = {key.removeprefix(UNJUDGED): sum(_total(run, key) for run in runs) for key in sorted(faults)}
+    why = "; ".join(f"{count(n)} {reason}" for reason, n in failed.items() if n)
+    return [
+        str(_potential(runs[0])["potential"]),
+        ", ".join(dict.fromkeys(filter(None, map(_hash, runs)))) or "–",
+        _mean(runs, "shaping/share"),
+        _mean(runs, "time/shaping"),
+        f"{why} of {count(judged)}" if why else f"none of {count(judged)}",
+    ]
+
+
+def _total(run: Run, key: str) -> float:
+    return float(series(run.train, key)[1].sum())
+
+
+def _mean(runs: Sequence[Run], key: str) -> str:
+    """The mean of a share over all rows of some runs, or a dash."""
+    found = [value for run in runs for value in series(run.train, key)[1].tolist()]
+    return percent(sum(found) / len(found)) if found else "–"
+
+
+def _hash(run: Run) -> str:
+    """The beginning of the potential's hash: as the run has noted it, else of its program."""
+    noted = part(run.manifest, "shaping").get("hash")
+    program = str(_potential(run).get("program") or "")
+    if _potential(run)["potential"] == "code" and program:
+        noted = noted or hashlib.sha256(program.encode()).hexdigest()
+    return str(noted or "")[:8]
+
+
+# ---- what the knowledge cost ----------------------------------------------------------------------------------------
+
+
+def _served(runs: Sequence[Run]) -> list[str]:
+    """Sentences: what each extraction cost, by the runs here that it served."""
+    served: dict[Path, list[Run]] = {}
+    for run in runs:
+        if origin := _origin(run):
+            served.setdefault(origin, []).append(run)
+    told = []
+    for origin, users in served.items():
+        sums, n = cost(extraction(origin)), len(users)
+        tasks = {run.world + str(part(run.config, "env").get("task") or "") for run in users}
+        scripted = is_scripted(read_mapping(origin / "config.yaml", yaml.safe_load))
+        words = f"{origin.name} was asked once, for {n} of these runs and their {len(tasks)} different tasks: "
+        words += f"{count(sums['calls'])} calls, {count(sums['tokens'])} tokens, {sums['dollars']:.2f} dollars. "
+        each = [sums[name] / len(tasks) for name in ("calls", "dollars")]
+        words += f"For each task served that is {count(each[0])} calls and {each[1]:.2f} dollars."
+        told.append(text(words + (" Its answers are rules that we wrote, not a language model's." if scripted else "")))
+    return told
+
+
+def _origin(run: Run) -> Path | None:
+    """The folder of the run that asked for what shaped this one; None where that is not known."""
+    options = _potential(run)
+    if option := OPTIONS.get(str(options["potential"])):
+        stage = Path(str(options.get(option) or "")).expanduser()
+        return stage.parent.parent if extraction(stage.parent.parent) else None
+    if options["potential"] != "code":
+        return None
+    program = str(options.get("program") or "").strip()
+    for path in sorted(run.folder.parent.glob("*/stages/label/program.py")):  # a run keeps the text, not the place
+        if path.read_text(encoding="utf-8").strip() == program:
+            return path.parents[2]
+    return None

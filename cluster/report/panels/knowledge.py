@@ -179,9 +179,8 @@ def _goals(label: Path) -> str:
     if not named:
         return ""
     rows = [(goal, count(n)) for goal, n in named.most_common(MOST_GOALS)]
-    words = (
-        f"{count(len(named))} goals for {count(len(lines))} situations; the commonest, and how often they were named."
-    )
+    words = f"{count(len(named))} goals for {count(len(lines))} situations. "
+    words += "The commonest, and for how many situations they were named:"
     return f"<h3>Goals</h3>{text(words)}{table(['goal', 'situations'], rows, dense=True)}"
 
 

@@ -85,8 +85,12 @@ def shaped(make_run: MakeRun) -> Callable[..., Path]:
         for row in rows:
             if row["kind"] == "train":
                 row |= {"rewards/shaping": 0.01, "rewards/env": 0.02, "shaping/windows": 500}
+                row |= {"shaping/share": 0.25, "time/shaping": 0.125}
                 row |= {"shaping/unjudged/index": row["version"] % 2}
         write_lines(folder / "metrics.jsonl", rows)
+        (folder / "stages" / "train").mkdir(parents=True)
+        made_of = {"inputs": {"shaping.content": "c0ffee" * 10}}
+        (folder / "stages" / "train" / "manifest.json").write_text(json.dumps(made_of))
         return folder
 
     return make
@@ -146,9 +150,10 @@ def test_what_was_asked_once_is_shared_by_the_tasks_that_it_served(
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_windows_without_a_value_are_told(shaped: Callable[..., Path], read: Read) -> None:
+def test_what_shaped_and_where_it_had_no_value_is_told(shaped: Callable[..., Path], read: Read) -> None:
     _, page = read(report.write([shaped("a", potential="code", program=CODE)]))
-    assert "2 index of 2,000" in page.text
+    words = page.text.replace("\N{NO-BREAK SPACE}", " ")
+    assert "all runs code c0ffeec0 25.0 % 12.5 % 2 index of 2,000" in words
     _, page = read(report.write([shaped("b", potential="none")]))
     assert "Shaping" not in page.words
     assert "Background knowledge" not in page.words

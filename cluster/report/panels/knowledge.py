@@ -16,7 +16,7 @@ import numpy as np
 
 from cluster.report import plots
 from cluster.report.outcome import Arms
-from cluster.report.page import code, count, figure, grid, percent, section, table, text
+from cluster.report.page import code, count, figure, percent, section, table, text
 from cluster.runs.run_data import Row, Run, number, part, read_mapping, read_rows
 
 SUBJECT, ORDER = "agents", 15
@@ -110,21 +110,21 @@ def _preferences(results: Mapping[str, Any], fitted: Mapping[str, Any]) -> str:
         said.append(f"What it says of all segments, and the return to come: Spearman's correlation {rank:.2f}.")
     if not said:
         return ""
-    return f"<h3>Preferences</h3>{text(' '.join(said))}{grid('plots', _calibration(fitted))}"
+    return f"<h3>Preferences</h3>{text(' '.join(said))}{_calibration(fitted)}"
 
 
-def _calibration(fitted: Mapping[str, Any]) -> list[str]:
-    """A picture of what the model says and what is so; none without one."""
+def _calibration(fitted: Mapping[str, Any]) -> str:
+    """A picture of what the model says and what is so; "" without one."""
     bins = [[number(part(b).get(key)) for key in ("predicted", "first")] for b in fitted.get("calibration") or []]
     points = np.array([b for b in bins if None not in b], np.float64).reshape(-1, 2)
     if not len(points):
-        return []
+        return ""
     words = "How often the first of a pair is better, over how likely the model calls that, %; unseen pairs"
     lines = [
         plots.Line("labels", 100 * points[:, 0], points[:, 1], marker="o"),
         plots.Line("if it were right", np.array([0.0, 100.0]), np.array([0.0, 1.0]), colour=6, dash=2),
     ]
-    return [figure(plots.curves("calibration", lines, title=words, x_label="the model, %", percent=True), f"{words}.")]
+    return figure(plots.curves("calibration", lines, title=words, x_label="the model, %", percent=True), f"{words}.")
 
 
 def _programs(label: Path, results: Mapping[str, Any]) -> str:
@@ -147,14 +147,13 @@ def _programs(label: Path, results: Mapping[str, Any]) -> str:
         name = f"{row.get('variant')}, {(number(row.get('round')) or 0) + 1:.0f}"
         rows.append((name, _share(row.get("agreement")), count(failed), str(row.get("hash") or "–")[:8], state))
     head = ["variant, round", "agreement", "segments that failed", "hash", ""]
-    parts = [*map(text, [" ".join(said)] if said else []), grid("plots", _rounds(candidates))]
-    parts += [table(head, rows, dense=True)]
+    parts = [text(" ".join(said)) if said else "", _rounds(candidates), table(head, rows, dense=True)]
     texts = [str(row.get("code")) for row in candidates if chosen and row.get("hash") == chosen.get("hash")]
     return "".join(["<h3>Programs</h3>", *parts, *map(code, texts[:1])])
 
 
-def _rounds(candidates: Sequence[Row]) -> list[str]:
-    """A picture of how programs became better, or not; none where none has a value."""
+def _rounds(candidates: Sequence[Row]) -> str:
+    """A picture of how programs became better, or not; "" where none has a value."""
     variants: dict[Any, list[list[float]]] = {}
     for row in candidates:
         at, agreement = number(row.get("round")), number(row.get("agreement"))
@@ -165,11 +164,8 @@ def _rounds(candidates: Sequence[Row]) -> list[str]:
         x, y = np.array(points).T
         lines.append(plots.Line(f"variant {variant}", x, y, colour=i, dash=i, marker="o"))
     words = "Agreement with the preferences that programs are chosen by, over rounds of writing"
-    return (
-        [figure(plots.curves("programs", lines, title=words, x_label="round", percent=True), f"{words}.")]
-        if lines
-        else []
-    )
+    svg = plots.curves("programs", lines, title=words, x_label="round", percent=True) if lines else ""
+    return figure(svg, f"{words}.") if svg else ""
 
 
 def _goals(label: Path) -> str:

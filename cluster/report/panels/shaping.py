@@ -6,7 +6,6 @@ the extraction that an option names, or whose program it is ──> its calls an
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -75,12 +74,10 @@ def _mean(runs: Sequence[Run], key: str) -> str:
 
 
 def _hash(run: Run) -> str:
-    """The beginning of the potential's hash: as the run has noted it, else of its program."""
-    noted = part(run.manifest, "shaping").get("hash")
-    program = str(_potential(run).get("program") or "")
-    if _potential(run)["potential"] == "code" and program:
-        noted = noted or hashlib.sha256(program.encode()).hexdigest()
-    return str(noted or "")[:8]
+    """The beginning of the hash of what the potential is made of, as a stage that trained has noted it; or ""."""
+    noted = [read_mapping(path) for path in sorted(run.folder.glob("stages/*/manifest.json"))]
+    found = [str(part(manifest, "inputs").get("shaping.content") or "") for manifest in noted]
+    return next(filter(None, found), "")[:8]
 
 
 # ---- what the knowledge cost ----------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -63,12 +64,17 @@ class RolloutActor:
     def _make_env(self) -> DenseEnv:
         setup, n = self.setup, self.setup.actors.envs
         world = envs.make(setup.env_id, n, setup.seed, self.index * n, **setup.env_options)
-        return wrap(world, setup.wrappers, Setting(self.name, setup.language))
+        return wrap(world, setup.wrappers, self._setting)
 
     def _make_others(self, setup: ActorSetup, n: int) -> DenseEnv:
         """Envs beside this actor's own, for n named episodes: with the same stack, but it waits for every answer."""
         world = envs.make(setup.env_id, n, **setup.env_options)
-        return wrap(world, setup.wrappers, Setting(self.name, self.setup.language, patient=True))
+        return wrap(world, setup.wrappers, replace(self._setting, patient=True))
+
+    @property
+    def _setting(self) -> Setting:
+        setup, lives = self.setup, (self.setup.crew, self.incarnation)
+        return Setting(self.name, setup.language, stage=setup.stage, attempt=setup.attempt, lives=lives)
 
     @property
     def name(self) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from actors.language import LanguageSetup
 from envs.api import EnvSpec
 from envs.config import Part
+from learner.files import Attempt
 from learner.models.config import PolicyConfig
 
 if TYPE_CHECKING:
@@ -60,3 +62,6 @@ class ActorSetup:
     wrappers: Mapping[str, Part] = field(default_factory=dict)  # what stands beside the world: `wrappers.chosen`
     guidance: Guidance | None = None  # who else chooses actions while exploring
     server: Callable[..., Any] | None = None  # `PolicyServer.answer`, if the policy's model is there
+    stage: Path | None = None  # folder of the stage that it plays for, where it may write
+    attempt: Attempt | None = None  # in whose name
+    crew: int = 0  # crews that played before its own in the same attempt

@@ -114,11 +114,13 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def read_about(path: Path, what: str, form: int, keys: Sequence[str], error: type[UsageError]) -> dict[str, Any]:
+def read_about(
+    path: Path, what: str, forms: Sequence[int], keys: Sequence[str], error: type[UsageError]
+) -> dict[str, Any]:
     """What a store of kind `what` says of itself: a JSON file in its folder that has a format and these keys.
 
     Raises:
-        error: one sentence: there is none, it is damaged, or of another format than `form`.
+        error: one sentence: there is none, it is damaged, or of another format than `forms`.
     """
     try:
         says: dict[str, Any] = json.loads(path.read_bytes())
@@ -127,8 +129,8 @@ def read_about(path: Path, what: str, form: int, keys: Sequence[str], error: typ
         raise error(f"{path.parent} is no {what}: it holds no {path.name}") from None
     except (OSError, ValueError, KeyError, TypeError) as reason:
         raise error(f"{path} is damaged: {reason}") from None
-    if found != form:
-        raise error(f"{path.parent} has format {found}, this version reads {form}")
+    if found not in forms:
+        raise error(f"{path.parent} has format {found}, this version reads {' and '.join(map(str, forms))}")
     return says
 
 

@@ -26,6 +26,7 @@ import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
+from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
@@ -34,6 +35,7 @@ from actors.language import LanguageSetup
 from envs.api import DenseEnv, EnvSpec
 from envs.config import Part
 from learner.config import Configuration
+from learner.files import Attempt
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,9 @@ class Setting:
     caller: str  # its name, where a language model is asked
     language: LanguageSetup | None = None  # where the service is, if there is one
     patient: bool = False  # wait for every answer, whatever `llm.when_away` says: evaluation, collecting
+    stage: Path | None = None  # folder of the stage that is played for
+    attempt: Attempt | None = None  # at the run, in whose name something may be written there
+    lives: tuple[int, ...] = (0, 0)  # which of those who were this actor in the attempt: of two, the later is greater
 
 
 def module(name: str) -> Any:

@@ -58,8 +58,8 @@ class Run:
     language: LanguageService | None = None
     _looked: float = field(default=0.0, init=False)
 
-    def actor_setup(self) -> ActorSetup:
-        """All that an actor needs, as the configuration has it."""
+    def actor_setup(self, stage: Stage) -> ActorSetup:
+        """All that an actor of a stage needs, as the configuration has it."""
         config, guide = self.config, guide_weights(self.config)
         return ActorSetup(
             config.env.id,
@@ -72,6 +72,8 @@ class Run:
             self.language.setup if self.language else None,
             wrappers.chosen(config),
             Guidance(guide, config.method.part(GuideConfig).share) if guide is not None else None,
+            stage=self.folder.stage(stage.name),
+            attempt=self.folder.attempt,
         )
 
     def weights(self, stage: Stage) -> Weights | None:

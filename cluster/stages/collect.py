@@ -84,7 +84,7 @@ class Engine(ActingStage):
 
     def _play(self, weights: Weights | None, waiting: list[Share], shares: int) -> bool:
         config, episodes = self.config, self.config.method.part(CollectConfig).episodes
-        crew = self.start_crew(self.given.actor_setup(), Collector, "actor")
+        crew = self.start_crew(self.given.actor_setup(self.stage), Collector, "actor")
         while len(self.entries) < shares and not self.stop.reason:
             self.given.look_after()
             for actor in crew.idle()[: len(waiting)]:

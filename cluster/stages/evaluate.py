@@ -30,7 +30,7 @@ class Engine(ActingStage):
     again: ClassVar[bool] = True
 
     def run(self) -> Outcome | None:
-        config, stage, setup = self.config, self.stage, self.given.actor_setup()
+        config, stage, setup = self.config, self.stage, self.given.actor_setup(self.stage)
         weights = self.given.weights(stage)
         seeds = envs.HELD_OUT_FIRST + np.arange(config.evaluate.episodes)
         greedy, videos = config.evaluate.greedy, min(config.evaluate.videos, config.evaluate.episodes)

@@ -57,7 +57,11 @@ class Engine(ActingStage):
 
     def play(self, weights: Weights | None) -> Table | None:
         """Play all cases. Returns what comes into `results.json`; None if the run was asked to stop."""
-        config, setup, asked = self.config, self.given.actor_setup(), self.config.method.part(GeneraliseConfig)
+        config, setup, asked = (
+            self.config,
+            self.given.actor_setup(self.stage),
+            self.config.method.part(GeneraliseConfig),
+        )
         played, chance = dict[str, Evaluation](), dict[str, Evaluation]()
         places, reasons = dict[str, Config](), dict[str, str]()
         for case in (cases := chosen(config)):

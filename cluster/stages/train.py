@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from actors import VALIDATION_FIRST
+from actors import VALIDATION_FIRST, wrappers
 from cluster.config import limits
 from cluster.config.tree import Config
 from cluster.roles.backend import InputLost, RoleDied, Ticket
@@ -26,11 +26,13 @@ from cluster.roles.learners import LearnerDied, LearnerGroup, Ready
 from cluster.roles.policy_server import ServedPolicy, served
 from cluster.roles.supervisor import AllQuarantined, Crew, last_line
 from cluster.runs.stage import Artifact, Outcome, Run
+from cluster.stages._shared import teed
 from cluster.stages._shared.account import Account
 from cluster.stages._shared.evaluation import ActingStage, Batch, Evaluation
 from learner.algorithms import algorithm
 from learner.checkpoint import Checkpoint, latest
 from learner.methods import Stage
+from learner.store.episodes import EPISODES
 from llm_service.errors import UsageError
 
 
@@ -45,7 +47,8 @@ class Engine(ActingStage):
 
     def __init__(self, run: Run, stage: Stage) -> None:
         super().__init__(run, stage)
-        self.actor_setup = run.actor_setup()
+        self.actor_setup = run.actor_setup(stage)
+        self._tees = "tee" in self.actor_setup.wrappers
         self.account = Account(run)
         self.evaluations: list[Evaluation] = []
         self.weights: Any = None
@@ -68,10 +71,13 @@ class Engine(ActingStage):
             self.progress.note(f"resumed at {counters.env_steps:,} env steps, version {counters.version}")
         if not self._train(checkpoint):
             return None
-        outcome = Outcome(self.given.publish(self.stage), self.given.initial)
+        counts, inputs = self.given.publish(self.stage), dict[str, str]()
         self.kill()
         self.folder.forget(self.folder.replay)  # gigabytes that nothing will be drawn from
-        return outcome
+        if self._tees:
+            kept, inputs[EPISODES] = teed.end(self.folder, self.place, self.account.states)
+            counts |= kept
+        return Outcome(counts, self.given.initial, inputs)
 
     def _train(self, checkpoint: Checkpoint | None) -> bool:
         """Train. True if the budget was reached, False if the run was asked to stop.
@@ -114,6 +120,9 @@ class Engine(ActingStage):
             setup = replace(setup, server=self.server.call)
         new_crew = not hasattr(self, "crew")
         if new_crew:
+            setup = replace(setup, crew=restarts)
+            if self._tees:
+                teed.begin(self.given, self.place, account.states)
             start_s = self.config.cluster.start_timeout_s
             self.crew = Crew(self.backend, self.config.actors, setup, account.states, start_s, self._actor_failed)
         if checkpoint is not None:
@@ -313,6 +322,8 @@ class Engine(ActingStage):
         chunk = f"chunks [{actors.steps}, {actors.envs}, ...] by reference"
         acts = "policy" if served(config) else "actor"
         edges = (("actor", "learner", chunk), ("learner", acts, "weights by argument, one version at a time"))
+        if "tee" in wrappers.chosen(config):
+            edges += (("actor", "store", "every step of training, a shard a chunk"),)
         return super().roles(config) + Topology((Role("learner", learner.n, learner.threads, does),), edges)
 
     @classmethod

@@ -48,6 +48,8 @@ class TrainingConfig(Part):
     """Reward for what is new."""
     shaping: ShapingConfig = Field(default_factory=ShapingConfig)
     """Reward for moving to where it is more sensible to be."""
+    tee: bool = False
+    """Keep every finished episode of training, with all that the world shows, in `episodes/` of its stage."""
     generalise: GeneraliseConfig = GeneraliseConfig()
     """Trying a language policy in other words and worlds."""
 

@@ -386,7 +386,7 @@ class Archive:
 
 
 def _about(index: Path) -> dict[str, Any]:
-    return read_about(index, "archive", FORMAT, ("size", "columns", "about", "shards"), ArchiveError)
+    return read_about(index, "archive", (FORMAT,), ("size", "columns", "about", "shards"), ArchiveError)
 
 
 def _damaged(path: Path, what: str) -> ArchiveError:

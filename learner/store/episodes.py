@@ -6,23 +6,23 @@
       00007.texts.arrow    the texts that they name: hash, text
       00007.json           counts, and the sha256 of both files; written last: with it, the shard is there
 
-A shard has one writer, and its name is the writer's own, so writers need not know of each other; shards are read in
-order of their names. Where several attempts at one run may write the store (`learner.files`), files also carry the
-attempt's number, 00007-a0002.arrow: no attempt touches another's, and of each shard the newest attempt's is read.
+What names of files say, and which count, is in `learner.store.shards`.
+
+Two formats. In format 1 a row is a whole episode. In format 2 it is a piece of one (`learner.store.pieces`), which has
+further columns (env, episode, first, ended, source): the reader joins the pieces of an episode, from whichever shards,
+orders episodes by env and number, and leaves out those that are not whole.
 
 The files are of Arrow's IPC format (arrow.apache.org/docs/format), which every Arrow library reads. A step's array is
 flattened into its list; its shape is in the column's metadata. Step s of an episode holds what was observed before the
 action, the action, and the reward for it. Readers map shards into memory and copy the steps that are asked for: a store
-may be larger than memory, but for some 30 bytes an episode and a text.
+may be larger than memory, but for some 100 bytes a piece and 30 a text.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,26 +33,28 @@ from numpy.typing import NDArray
 
 from envs.api import EnvSpec, Episodes, Field, Observation
 from learner.files import Attempt, read_about, replace_file, sha256, sync_folder
-from llm_service.errors import UsageError
+from learner.store.pieces import COLUMNS, WHOLE, Pieces
+from learner.store.shards import ABOUT, StoreError, close, digest, entry_of, forget_unfinished, shards
 
-FORMAT = 1
-ABOUT = "store.json"
-MANIFEST = "manifest.json"  # of the stage whose artifact it is
+__all__ = [
+    "ABOUT",
+    "EPISODES",
+    "EpisodeStore",
+    "EpisodeWriter",
+    "Layout",
+    "Steps",
+    "StoreError",
+    "close",
+    "digest",
+    "forget_unfinished",
+    "shards",
+]
+
+FORMAT, FORMAT_OF_PIECES = 1, 2
+EPISODES = "episodes"  # folder of a store within that of a stage which makes it on the way
 OBSERVED = "obs."  # before the name of an observation field
 
-_EPISODE: dict[str, np.dtype[Any]] = {
-    "seed": np.dtype(np.int64),
-    "length": np.dtype(np.int32),
-    "total": np.dtype(np.float32),
-    "success": np.dtype(np.bool_),
-    "kind": np.dtype(np.int16),
-}
-_FILE = re.compile(r"\.?(?P<name>.+?)(-a(?P<attempt>\d+))?(?P<kind>(\.texts)?\.arrow|\.json)(\.[0-9a-f]+)?")
 _TEXTS = pa.schema([("hash", pa.int64()), ("text", pa.string())])
-
-
-class StoreError(UsageError):
-    """A store cannot be read or written as asked. The message is one sentence that says what to do."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +79,9 @@ class Layout:
             columns[OBSERVED + name] = (np.dtype(np.int64) if field.kind == "text" else field.dtype, field.shape)
         return columns
 
-    @property
-    def schema(self) -> pa.Schema:
-        """Of a shard's episodes."""
-        entries = [pa.field(name, pa.from_numpy_dtype(dtype)) for name, dtype in _EPISODE.items()]
+    def schema(self, rows: Sequence[str]) -> pa.Schema:
+        """Of a shard whose rows have these columns, beside those of steps."""
+        entries = [pa.field(name, pa.from_numpy_dtype(COLUMNS[name])) for name in rows]
         for name, (dtype, shape) in self.columns.items():
             values = pa.large_list(pa.from_numpy_dtype(dtype))
             entries.append(pa.field(name, values, metadata={"shape": json.dumps(shape)}))
@@ -100,7 +101,7 @@ class Layout:
 
 @dataclass
 class Steps:
-    """S steps; of E whole episodes, one after the other, where a shard is made of them."""
+    """S steps; of E episodes or pieces, one after the other, where a shard is made of them."""
 
     obs: Observation  # [S, ...]; a text is its 64-bit hash
     action: NDArray[Any]  # [S, ...]
@@ -115,14 +116,25 @@ class EpisodeWriter:
         layout: what a step consists of.
         about: what else is to be known of all episodes: the world, who played. JSON.
         attempt: in whose name, where several may write the store.
+        pieces: shards are of pieces of episodes, not of whole ones.
 
     Raises:
         StoreError: the folder holds a store of other episodes.
     """
 
-    def __init__(self, folder: Path, layout: Layout, about: Mapping[str, Any], attempt: Attempt | None = None) -> None:
-        self.folder, self.layout, self.attempt = folder, layout, attempt
-        says = {"format": FORMAT, **layout.dump(), "about": dict(about)}
+    def __init__(
+        self,
+        folder: Path,
+        layout: Layout,
+        about: Mapping[str, Any],
+        attempt: Attempt | None = None,
+        pieces: bool = False,
+    ) -> None:
+        self.folder, self.layout, self._rows = folder, layout, tuple(COLUMNS) if pieces else WHOLE
+        self._suffix = attempt.suffix if attempt else ""
+        says: dict[str, Any] = {"format": FORMAT_OF_PIECES if pieces else FORMAT}
+        says |= {"columns": self._rows} if pieces else {}
+        says |= {**layout.dump(), "about": dict(about)}
         folder.mkdir(exist_ok=True)
         if (folder / ABOUT).exists():
             if _about(folder) != json.loads(json.dumps(says)):
@@ -130,23 +142,42 @@ class EpisodeWriter:
             return
         replace_file(folder / ABOUT, json.dumps(says, indent=1).encode())
 
+    @staticmethod
+    def join(folder: Path, attempt: Attempt, lives: tuple[int, ...]) -> EpisodeWriter:
+        """A writer that adds pieces to a store which another made, whatever that says of them.
+
+        lives: numbers that grow, first to last, with each writer of the same shards in one attempt. Of a shard that
+            two have written, the later writer's is read, however late the earlier one wrote it.
+
+        Raises:
+            StoreError: there is none, or it has no pieces.
+        """
+        says = _about(folder)
+        if says.get("columns") != list(COLUMNS):
+            raise StoreError(
+                f"{folder} is a store of another version, to which no pieces can be added: begin a new run"
+            )
+        writer = EpisodeWriter(folder, Layout.load(says), says["about"], attempt, pieces=True)
+        writer._suffix = ".".join([attempt.suffix, *map(str, lives)])
+        return writer
+
     def write(
-        self, name: str, episodes: Episodes, steps: Steps, texts: Mapping[int, str], **more: int
+        self, name: str, episodes: Episodes | Pieces, steps: Steps, texts: Mapping[int, str], **more: int
     ) -> dict[str, Any]:
         """Write shard `name`, in place of one of that name: all of it or none. Returns its entry.
 
-        An attempt writes a shard once: a newer one may count on it already. If it is there, that is all.
+        A writer of an attempt writes a shard once: a newer one may count on it already. If it is there, that is all.
 
-        episodes: E finished ones.
+        episodes: E finished ones, or pieces.
         steps: of them, sum(length) in all.
         texts: by hash, all that the steps name.
         more: kept in the entry.
         """
-        stem = name + (self.attempt.suffix if self.attempt else "")
-        if self.attempt and (self.folder / f"{stem}.json").exists():
-            return _entry(self.folder / f"{stem}.json")
+        stem = name + self._suffix
+        if self._suffix and (self.folder / f"{stem}.json").exists():
+            return entry_of(self.folder / f"{stem}.json")
         first = np.concatenate([[0], np.cumsum(episodes.length, dtype=np.int64)])
-        columns: list[pa.Array] = [pa.array(getattr(episodes, n).astype(t, copy=False)) for n, t in _EPISODE.items()]
+        columns = [pa.array(getattr(episodes, row).astype(COLUMNS[row], copy=False)) for row in self._rows]
         values = {"action": steps.action, "reward": steps.reward}
         values |= {OBSERVED + field: steps.obs[field] for field in self.layout.fields}
         for column, (dtype, shape) in self.layout.columns.items():
@@ -156,7 +187,7 @@ class EpisodeWriter:
             columns.append(pa.LargeListArray.from_arrays(offsets, pa.array(entries.ravel())))
         hashes = sorted(texts)
         told = [pa.array(hashes, pa.int64()), pa.array([texts[key] for key in hashes], pa.string())]
-        schema = self.layout.schema
+        schema = self.layout.schema(self._rows)
         parts = {
             f"{stem}.texts.arrow": pa.record_batch(told, schema=_TEXTS),
             f"{stem}.arrow": pa.record_batch(columns, schema=schema),
@@ -165,7 +196,8 @@ class EpisodeWriter:
         for file, part in parts.items():
             _write(self.folder / file, part)
         sync_folder(self.folder)
-        entry: dict[str, Any] = {"episodes": len(episodes), "steps": int(first[-1]), **more}
+        ended = int(episodes.ended.sum()) if isinstance(episodes, Pieces) else len(episodes)
+        entry: dict[str, Any] = {"episodes": ended, "steps": int(first[-1]), **more}
         entry["sha256"] = {file: sha256(self.folder / file) for file in parts}
         replace_file(self.folder / f"{stem}.json", json.dumps(entry, indent=1).encode())
         sync_folder(self.folder)
@@ -173,12 +205,15 @@ class EpisodeWriter:
 
 
 class EpisodeStore:
-    """The episodes of a folder, for reading: those whose shards are there now.
+    """The whole episodes of a folder, for reading: those whose shards are there now.
 
     Attributes:
         layout, about: as their writers said.
         seed, length, total, success, kind: [E], of each episode.
+        env, episode: [E], whose episode it is, and its number there; in stores of whole episodes 0, 1, ... of env 0.
+        source: [E], the training step at which it ended; 0 where the store does not say.
         first: int64 [E + 1], the number of each episode's first step, and that of all steps.
+        unfinished: how many episodes are not whole, and left out.
 
     Raises:
         StoreError: there is no store, or a part of it is damaged or of another kind.
@@ -187,14 +222,17 @@ class EpisodeStore:
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
         says = _about(self.folder)
-        self.layout, self.about = Layout.load(says), says["about"]
+        self.layout, self.about, names = Layout.load(says), says["about"], says.get("columns", WHOLE)
         entries = shards(self.folder)
-        self._shards = [_Shard(self.folder, name, entry, self.layout) for name, entry in entries.items()]
-        self._begins = np.cumsum([0, *(shard.steps for shard in self._shards)])
-        for name, dtype in _EPISODE.items():
-            column = np.concatenate([np.zeros(0, dtype), *(shard.episodes[name] for shard in self._shards)])
-            setattr(self, name, column)
+        self._shards = [_Shard(self.folder, name, entry, self.layout, names) for name, entry in entries.items()]
+        found = {n: [np.zeros(0, COLUMNS[n]), *(shard.rows[n] for shard in self._shards)] for n in names}
+        pieces = Pieces.of({name: np.concatenate(columns) for name, columns in found.items()})
+        order, last, self.unfinished = pieces.joined()
+        for name in ("seed", "total", "success", "kind", "env", "episode", "source"):
+            setattr(self, name, getattr(pieces, name)[last])
+        self.length = pieces.first[last] + pieces.length[last]
         self.first = np.concatenate([[0], np.cumsum(self.length, dtype=np.int64)])
+        self._find(pieces.length, order)
         hashes = [np.zeros(0, np.int64), *(shard.hashes for shard in self._shards)]
         self._hashes, at = np.unique(np.concatenate(hashes), return_index=True)
         starts = np.cumsum([0, *(len(part) for part in hashes[1:])])
@@ -206,6 +244,21 @@ class EpisodeStore:
     total: NDArray[np.float32]
     success: NDArray[np.bool_]
     kind: NDArray[np.int16]
+    env: NDArray[np.int32]
+    episode: NDArray[np.int64]
+    source: NDArray[np.int64]
+
+    def _find(self, length: NDArray[np.int32], order: NDArray[np.intp]) -> None:
+        """Note where the steps lie of pieces of these lengths, joined in this order, as runs of rows of one shard."""
+        counts = [len(shard.rows["length"]) for shard in self._shards]
+        begins = np.concatenate([[0], np.cumsum(length, dtype=np.int64)])  # of pieces, in all shards together
+        of_shard = begins[np.cumsum([0, *counts])]
+        shard = np.repeat(np.arange(len(counts)), counts)[order]
+        row, length = (begins[:-1] - np.repeat(of_shard[:-1], counts))[order], length[order]
+        new = np.ones(len(order), np.bool_)
+        new[1:] = (shard[1:] != shard[:-1]) | (row[1:] != row[:-1] + length[:-1])
+        self._holder, self._row = shard[new], row[new]
+        self._begins = (np.cumsum(length, dtype=np.int64) - length)[new]
 
     def __len__(self) -> int:
         return len(self.seed)
@@ -216,13 +269,20 @@ class EpisodeStore:
         return int(self.first[-1])
 
     def rows(self, index: NDArray[np.int64]) -> Steps:
-        """Copies of the steps `index` [B], numbered through all episodes as `first` says."""
-        holder = np.searchsorted(self._begins, index, side="right") - 1
+        """Copies of the steps `index` [B], numbered through all episodes as `first` says.
+
+        Raises:
+            IndexError: there is no such step.
+        """
+        if len(index) and (index.min() < 0 or index.max() >= self.steps):
+            raise IndexError(f"steps {index.min()} to {index.max()} of a store of {self.steps}")
+        run = np.searchsorted(self._begins, index, side="right") - 1
+        holder, row = self._holder[run], index - self._begins[run] + self._row[run]
         columns = {n: np.empty((len(index), *shape), dtype) for n, (dtype, shape) in self.layout.columns.items()}
         for shard in np.unique(holder).tolist():
             at = np.flatnonzero(holder == shard)
             for name, column in columns.items():
-                column[at] = self._shards[shard].columns[name][index[at] - self._begins[shard]]
+                column[at] = self._shards[shard].columns[name][row[at]]
         action, reward = columns.pop("action"), columns.pop("reward")
         obs = {name.removeprefix(OBSERVED): column for name, column in columns.items()}
         return Steps(obs, action.astype(np.int64) if self.layout.actions else action, reward)
@@ -241,9 +301,9 @@ class EpisodeStore:
 
 
 class _Shard:
-    """One shard, mapped and verified. `columns` are views [steps, ...] of the file."""
+    """One shard, mapped and verified: `rows` by the names given, and `columns`, views [steps, ...] of the file."""
 
-    def __init__(self, folder: Path, name: str, entry: Mapping[str, Any], layout: Layout) -> None:
+    def __init__(self, folder: Path, name: str, entry: Mapping[str, Any], layout: Layout, names: Sequence[str]) -> None:
         place = folder / name
         try:
             stem = next((file for file in entry["sha256"] if file.endswith(".texts.arrow")), name)
@@ -255,10 +315,10 @@ class _Shard:
             self.steps = int(entry["steps"])
         except (OSError, KeyError, TypeError, pa.ArrowException) as error:
             raise StoreError(f"shard {place} is damaged: {error}; make it anew") from None
-        if not episodes.schema.equals(layout.schema, check_metadata=True) or not told.schema.equals(_TEXTS):
+        if not episodes.schema.equals(layout.schema(names), check_metadata=True) or not told.schema.equals(_TEXTS):
             raise StoreError(f"shard {place} has other columns than {ABOUT} says: it is of another store")
-        self.episodes = {n: np.asarray(episodes.column(n).to_numpy(zero_copy_only=False)) for n in _EPISODE}
-        if self.episodes["length"].sum() != self.steps:
+        self.rows = {n: np.asarray(episodes.column(n).to_numpy(zero_copy_only=False)) for n in names}
+        if self.rows["length"].sum() != self.steps:
             raise StoreError(f"shard {place} is damaged: its episodes have not {self.steps} steps; make it anew")
         self.columns = {
             column: episodes.column(column).values.to_numpy(zero_copy_only=True).reshape(self.steps, *shape)
@@ -268,67 +328,10 @@ class _Shard:
 
 
 def _about(folder: Path) -> dict[str, Any]:
-    return read_about(folder / ABOUT, "store of episodes", FORMAT, (), StoreError)
-
-
-def shards(folder: Path) -> dict[str, dict[str, Any]]:
-    """The entries of all shards that are there, in order of their names: `episodes`, `steps`, `sha256`, and `more`."""
-    return {name: _entry(path) for name, path in _entries(folder).items()}
-
-
-def digest(folder: Path) -> str:
-    """Hash of what a store holds: equal contents in equal shards, equal hashes, whichever attempts wrote them."""
-    hashes = [
-        sorted((_parts(file)[0] + _parts(file)[2], sha256) for file, sha256 in entry["sha256"].items())
-        for entry in shards(folder).values()
-    ]
-    return hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
-
-
-def forget_unfinished(folder: Path, attempt: Attempt | None = None) -> dict[str, dict[str, Any]]:
-    """Remove what killed writers left, and what older attempts wrote in vain. Returns what `shards` then would.
-
-    Only older attempts may be writing; a shard that one of them ends just now does not count.
-
-    attempt: of whoever removes; what is of a newer one stays.
-
-    Raises:
-        Superseded: a newer one has begun.
-    """
-    if attempt:
-        attempt.assert_newest()
-    paths = _entries(folder)
-    entries = {name: _entry(path) for name, path in paths.items()}
-    kept = {ABOUT, MANIFEST} | {path.name for path in paths.values()}
-    kept |= {file for entry in entries.values() for file in entry["sha256"]}
-    for path in [*folder.glob("*.arrow"), *folder.glob(".*"), *folder.glob("*.json")]:
-        if path.name not in kept and (attempt is None or _parts(path.name)[1] <= attempt.number):
-            path.unlink(missing_ok=True)
-    return entries
-
-
-def _entries(folder: Path) -> dict[str, Path]:
-    """The file of each shard's entry, of the newest attempt that wrote the shard, in order of the shards' names."""
-    found: dict[str, Path] = {}
-    for path in sorted(folder.glob("*.json"), key=lambda path: _parts(path.name)[:2]):
-        if path.name not in (ABOUT, MANIFEST) and not path.name.startswith("."):
-            found[_parts(path.name)[0]] = path
-    return found
-
-
-def _entry(path: Path) -> dict[str, Any]:
-    try:
-        entry: dict[str, Any] = json.loads(path.read_bytes())
-        entry["sha256"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise StoreError(f"{path} is damaged: {error}; make it anew") from None
-    return entry
-
-
-def _parts(file: str) -> tuple[str, int, str]:
-    """What a file's name says: the shard, the number of the attempt or 0, and the kind, as in `.texts.arrow`."""
-    found = _FILE.fullmatch(file)
-    return (found["name"], int(found["attempt"] or 0), found["kind"]) if found else (file, 0, "")
+    says = read_about(folder / ABOUT, "store of episodes", (FORMAT, FORMAT_OF_PIECES), ("fields", "about"), StoreError)
+    if later := [name for name in says.get("columns", ()) if name not in COLUMNS]:
+        raise StoreError(f"{folder} has a column {later[0]!r} that this version does not know: use a newer one")
+    return says
 
 
 def _map(path: Path) -> pa.RecordBatch:

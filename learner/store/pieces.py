@@ -1,0 +1,77 @@
+"""Pieces: runs of steps, each of one episode, as they were lived in one go; and which of them are whole episodes.
+
+    pieces, in any order ──> by (env, episode, first step) ──> begun at 0, without a gap, ended? ──> whole episodes
+                                                                  no: left out
+
+Who writes down what is lived while it is lived cannot wait for an episode's end: it would have to carry the steps so
+far. So an episode may lie in several pieces, and readers join them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+WHOLE = ("seed", "length", "total", "success", "kind")
+"""Columns of a store of which every piece is a whole episode."""
+COLUMNS: Mapping[str, np.dtype[Any]] = {
+    "seed": np.dtype(np.int64),
+    "length": np.dtype(np.int32),
+    "total": np.dtype(np.float32),
+    "success": np.dtype(np.bool_),
+    "kind": np.dtype(np.int16),
+    "env": np.dtype(np.int32),
+    "episode": np.dtype(np.int64),
+    "first": np.dtype(np.int32),
+    "ended": np.dtype(np.bool_),
+    "source": np.dtype(np.int64),
+}
+"""Every column that pieces can have, in the order of a shard. A later one goes to the end: stores say which they have,
+and those of before are read without it."""
+
+
+@dataclass
+class Pieces:
+    """P pieces, one row each ([P])."""
+
+    seed: NDArray[np.int64]  # of the episode, 0 where the piece is not its last
+    length: NDArray[np.int32]  # steps of the piece
+    total: NDArray[np.float32]  # return of the whole episode, 0 where the piece is not its last
+    success: NDArray[np.bool_]  # of the whole episode, false where the piece is not its last
+    kind: NDArray[np.int16]  # of the episode's task, 0 where the piece is not its last
+    env: NDArray[np.int32]  # global env index
+    episode: NDArray[np.int64]  # k: counts the episodes of that env
+    first: NDArray[np.int32]  # steps of the episode before the piece
+    ended: NDArray[np.bool_]  # whether the episode ends with the piece
+    source: NDArray[np.int64]  # training step at which it did; 0 where it did not, or nobody says
+
+    @staticmethod
+    def of(found: Mapping[str, NDArray[Any]]) -> Pieces:
+        """Of the columns that a store has. Without env, episode and first, every piece is an episode of its own."""
+        count = len(found["length"])
+        columns = {name: np.zeros(count, dtype) for name, dtype in COLUMNS.items()}
+        columns |= {"episode": np.arange(count), "ended": np.ones(count, np.bool_)}
+        return Pieces(**columns | dict(found))
+
+    def __len__(self) -> int:
+        return len(self.length)
+
+    def joined(self) -> tuple[NDArray[np.intp], NDArray[np.intp], int]:
+        """What is whole: pieces in order of env, episode and first step, and which of them are last; and how many
+        episodes are not, because a piece is missing, there twice, or was never lived."""
+        order = np.lexsort((self.first, self.episode, self.env))
+        env, episode, first, length, ended = (
+            column[order] for column in (self.env, self.episode, self.first, self.length, self.ended)
+        )
+        new = np.ones(len(order), np.bool_)  # whether another episode begins
+        new[1:] = (env[1:] != env[:-1]) | (episode[1:] != episode[:-1])
+        fits = first == 0
+        fits[1:] = np.where(new[1:], fits[1:], (first[1:] == first[:-1] + length[:-1]) & ~ended[:-1])
+        last = np.flatnonzero(np.append(new[1:], np.ones(min(1, len(order)), np.bool_)))
+        of = np.cumsum(new) - 1
+        whole = (np.bincount(of[~fits], minlength=len(last)) == 0) & ended[last]
+        return order[whole[of]], order[last[whole]], int((~whole).sum())

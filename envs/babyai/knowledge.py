@@ -25,7 +25,8 @@ from one step away; a locked door only while you carry the key of its colour."""
 
 VIEW_IN_WORDS = """\
 What you see: 7 columns from left to right, each of 7 cells from far to near, each of object, colour and state. You \
-stand at [3][6] and look towards [3][0], so [3][5] is the cell in front of you. What you carry is in your own cell [3][6]."""
+stand at [3][6] and look towards [3][0], so [3][5] is the cell in front of you. What you carry is in your own cell, \
+[3][6]."""
 
 GOALS: list[Goal] = [
     {

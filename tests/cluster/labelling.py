@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from cluster.config import overrides
 from learner import methods
 
-METHOD = '''
+METHOD = """
 from typing import Any, Literal
 
 from envs.config import Part
@@ -30,7 +30,7 @@ def stages(config: Any) -> list[Stage]:
 
 def check(config: Any, spec: Any) -> None:
     pass
-'''
+"""
 FILE = "# @package _global_\nmethod:\n  name: labelling\n  collect:\n    player: random\n"
 
 

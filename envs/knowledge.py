@@ -42,6 +42,7 @@ class Knowledge(TypedDict):
     progress: NotRequired[list[Progress]]
     facts: NotRequired[dict[str, bool]]  # yes/no questions, as patterns; the first that is found in a question counts
     symbols: NotRequired[dict[str, dict[str, int]]]  # numbers in symbolic observations, by channel in its order
+    views: NotRequired[dict[str, str]]  # what a field of whole numbers is, in words, by its name
     corpus: NotRequired[list[str]]  # captions, missions, names of actions: samples, distinct, in a fixed order
 
 

@@ -62,13 +62,15 @@ class World(Part):
     """Yes/no questions with their answers, as patterns."""
     symbols: dict[str, dict[str, int]] = Field(default={})
     """Names of the numbers in its symbolic observations, by channel, for written code."""
+    views: dict[str, str] = Field(default={})
+    """What a symbolic observation is, in words, by the name of its field: for callers, whose questions tell it."""
     corpus: list[str] = Field(default=[])
     """Sample sentences of its captions and missions, in a fixed order."""
 
     @property
     def digest(self) -> str:
         """Content hash: prompts show the world, so it is part of every task's key."""
-        return digest(self.model_dump_json(exclude={"corpus", "synonyms"}))
+        return digest(self.model_dump_json(exclude={"corpus", "synonyms", "views"}))
 
 
 NOWHERE = World(name="", about="", actions=[])

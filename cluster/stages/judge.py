@@ -10,7 +10,8 @@ import safetensors.numpy
 
 from cluster.runs.folder import RunError
 from cluster.runs.stage import Outcome
-from cluster.stages._shared.lgqd import EPISODES, BehaviourStage, ask
+from cluster.stages._shared.asking import ask
+from cluster.stages._shared.lgqd import EPISODES, BehaviourStage
 from learner.behaviours import trials, words
 from learner.behaviours.agreement import agreement
 

@@ -23,6 +23,11 @@ spot and move one step at a time; things block your way. You can pick up the thi
 hands are empty, and drop what you carry into the empty cell in front of you. A closed door opens when you toggle it \
 from one step away; a locked door only while you carry the key of its colour."""
 
+VIEW_IN_WORDS = """\
+What you see: 7 columns from left to right, each of 7 cells from far to near, each of object, colour and state. You \
+stand at [3][6] and look towards [3][0], so [3][5] is the cell in front of you. What you carry is in your own cell, \
+[3][6]."""
+
 GOALS: list[Goal] = [
     {
         "goal": "pick up the {colour} {thing}",
@@ -110,6 +115,7 @@ def knowledge(name: str = "") -> Knowledge:
             channel: {word: number for number, word in enumerate(words)}
             for channel, words in (("object", OBJECTS), ("colour", COLOURS), ("state", STATES))
         },
+        "views": {"image": VIEW_IN_WORDS},
         "corpus": list(dict.fromkeys([*_captions(), *_missions(), *ACTION_NAMES["en"]])),
     }
 

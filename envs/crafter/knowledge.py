@@ -47,6 +47,10 @@ stones, of wood, coal and iron. Stone and coal need a wood pickaxe, iron a stone
 Food, drink and energy fade: eat cows and ripe plants, drink water, sleep when you are sleepy. Zombies hunt on grass, \
 most of all at night, skeletons shoot in caves. Lava kills."""
 
+VIEW_IN_WORDS = """\
+What you see from above: 9 columns from left to right, each of 7 cells from top to bottom, each of material, object \
+and facing; all 0 beyond the map. You stand in the middle, at [4][3], and face the cell that your facing names."""
+
 _FACTS = {  # the first that fits a question counts
     "needed to make a crafting table": False,
     "needed to make a furnace": False,
@@ -125,6 +129,7 @@ def knowledge(name: str = "") -> Knowledge:
             "object": {word: number for number, word in enumerate(OBJECTS)},
             "facing": {word: number for number, word in enumerate(("left", "right", "up", "down"))},
         },
+        "views": {"symbols": VIEW_IN_WORDS},
         "corpus": list(dict.fromkeys([*NAMED, *TASKS, *_captions()])),
     }
 

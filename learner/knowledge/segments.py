@@ -46,6 +46,12 @@ class Segments:
         """As a potential sees them."""
         return Windows.of({name: column[index] for name, column in self.obs.items()}, self.actions[index])
 
+    def take(self, index: NDArray[np.int64]) -> Segments:
+        """Some of them."""
+        obs = {name: column[index] for name, column in self.obs.items()}
+        rest = (column[index] for column in (self.actions, self.episode, self.step, self.source, self.to_come))
+        return Segments(obs, *rest, captions=[self.captions[i] for i in index.tolist()])
+
     def save(self, folder: Path, attempt: Attempt | None = None) -> None:
         """Into a folder, in an attempt's name: each file complete or absent."""
         arrays: dict[str, NDArray[np.generic]] = {OBSERVED + name: column for name, column in self.obs.items()}

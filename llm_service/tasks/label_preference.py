@@ -30,6 +30,8 @@ from llm_service.world import World
 _TEMPLATE = Template("label_preference.v1")
 VERSION = _TEMPLATE.version
 
+CHOSEN = "You choose: "
+"""How a line begins that tells an action, between what was seen before and after it."""
 VERDICTS = ("first", "second", "tie", "unsure")
 _OTHER = {"first": "second", "second": "first"}
 _PROBABILITY = {"first": 1.0, "second": 0.0, "tie": 0.5, "abstain": None}

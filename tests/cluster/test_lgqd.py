@@ -19,8 +19,9 @@ from cluster.config.tree import compose
 from cluster.runs.folder import RunError, RunFolder
 from cluster.runs.stage import Run
 from cluster.stages import engine, judge
-from cluster.stages._shared import lgqd
-from cluster.stages._shared.lgqd import TEXTS, ask
+from cluster.stages._shared import asking
+from cluster.stages._shared.asking import ask
+from cluster.stages._shared.lgqd import TEXTS
 from cluster.stages.curate import describe
 from envs import navigation
 from learner.behaviours import trials, words
@@ -247,7 +248,7 @@ def test_a_stage_that_goes_on_elsewhere_is_not_written_by_an_older_attempt(tmp_p
 
 
 def test_answers_that_come_one_by_one_are_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(lgqd, "PAUSE_S", 0.15)  # four of them are longer than its patience
+    monkeypatch.setattr(asking, "PAUSE_S", 0.15)  # four of them are longer than its patience
     slow = Away(True)
     found = ask(asking_run(tmp_path, slow), "caption_trajectory", [{"n": n} for n in range(4)])
     assert all(answer.ok for answer in found)
@@ -256,7 +257,7 @@ def test_answers_that_come_one_by_one_are_waited_for(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("status", "error"), [(Status.AWAY, AwayTooLong), (Status.BUDGET, BudgetExhausted)])
 def test_a_model_that_does_not_come_back_ends_the_run_resumably(tmp_path, monkeypatch, status, error):
-    monkeypatch.setattr(lgqd, "PAUSE_S", 0.05)
+    monkeypatch.setattr(asking, "PAUSE_S", 0.05)
     with pytest.raises(error):
         ask(asking_run(tmp_path, Away(False, status)), "caption_trajectory", [{"n": 0}])
 

@@ -38,10 +38,11 @@ def test_what_every_family_publishes_is_a_world(family, tmp_path):
     Sense(world)
 
 
-def test_second_names_are_no_part_of_any_question():
+def test_second_names_and_views_are_no_part_of_any_question():
     known = envs.knowledge("crafter")
     assert World(**known).synonyms
-    assert World(**known).digest == World(**{**known, "synonyms": []}).digest
+    assert World(**known).views
+    assert World(**known).digest == World(**{**known, "synonyms": [], "views": {}}).digest
 
 
 def test_a_bad_description_is_one_sentence(tmp_path):

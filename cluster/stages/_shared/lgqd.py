@@ -11,7 +11,6 @@ A stage reads what this run has, and what it has not from the run that `from` na
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,14 +20,11 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from actors.language import PASSING, PAUSE_S
 from cluster.runs.folder import RunError
 from cluster.runs.stage import Run, StageEngine
 from envs import navigation
 from learner.behaviours.table import PARTS, Behaviours
 from learner.methods import Stage
-from llm_service.errors import AwayTooLong, BudgetExhausted
-from llm_service.records import Answer, Status
 
 BLOCK = 512  # trajectories whose scenes are looked at together
 ANNOTATIONS, TEXTS, PARTS_FILE = "annotations.jsonl", "texts.jsonl", "parts.safetensors"
@@ -103,36 +99,3 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
                 yield json.loads(line)
             except ValueError:
                 raise RunError(f"{path} is damaged in line {number}: run its stage again") from None
-
-
-def ask(run: Run, task: str, items: list[dict[str, Any]], sample: int = 0) -> list[Answer]:
-    """Answers of a language model. Those that are away or late are asked again, as long as some of them come.
-
-    If the run is asked to stop, some may have no answer.
-
-    Raises:
-        BudgetExhausted: no more may be spent.
-        AwayTooLong: for as long as the run will wait, no answer came.
-    """
-    assert run.language is not None, "a stage that asks has a service"
-    language = run.language.setup
-    with language.door(task, "wait") as door:
-        answers = door.ask(task, items, sample=sample)
-        fewest, ends = len(items) + 1, 0.0
-        while not run.stop.reason:
-            missing = [i for i, answer in enumerate(answers) if answer.status in (*PASSING, Status.EXPIRED)]
-            if not missing:
-                break
-            if len(missing) < fewest:
-                fewest, ends = len(missing), time.monotonic() + language.patience_s
-            elif time.monotonic() > ends:
-                raise AwayTooLong(f"the language model gave no answer: {answers[missing[0]].reason}")
-            run.look_after()
-            time.sleep(PAUSE_S)
-            again = door.ask(task, [items[i] for i in missing], sample=sample)
-            for i, answer in zip(missing, again, strict=True):
-                answers[i] = answer
-    for answer in answers:
-        if answer.status is Status.BUDGET:
-            raise BudgetExhausted(f"the language model may not be asked any more: {answer.reason}")
-    return answers

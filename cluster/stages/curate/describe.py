@@ -12,7 +12,8 @@ import numpy as np
 
 from cluster.runs.folder import RunError
 from cluster.runs.stage import Outcome
-from cluster.stages._shared.lgqd import ANNOTATIONS, TEXTS, BehaviourStage, ask, read_lines
+from cluster.stages._shared.asking import ask
+from cluster.stages._shared.lgqd import ANNOTATIONS, TEXTS, BehaviourStage, read_lines
 from learner.behaviours import words
 from learner.hashing import uniform
 from llm_service.records import Answer

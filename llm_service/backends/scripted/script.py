@@ -133,11 +133,11 @@ class Script:
         return self._sense.nonsense(chance.pick)
 
     def _label_preference(self, inputs: Mapping[str, Any], chance: Chance) -> str:
-        """The one with the better events, or that does what the criteria name. Wrong: the other; senseless: unsure."""
+        """The more sensible one, or that does what the criteria name. Wrong: the other; senseless: unsure."""
         wanted = [goal for text in inputs.get("criteria", []) for goal in self._sense.named(text)]
         merits = []
         for lines in (inputs["first"], inputs["second"]):
-            merit, done = self._sense.merit(lines), sum(self._sense.shown(goal, lines) for goal in wanted)
+            merit, done = self._sense.sensible(lines), sum(self._sense.shown(goal, lines) for goal in wanted)
             merits.append(None if merit is None and not done else (merit or 0.0) + 2.0 * done)
         if merits == [None, None]:
             return "Neither shows anything that matters here.\nverdict: unsure"

@@ -13,9 +13,14 @@ from itertools import islice, pairwise, product
 from typing import NamedTuple
 
 from llm_service.patterns import Binding, Pattern, joined
+from llm_service.tasks.label_preference import CHOSEN
 from llm_service.world import World
 
 MAX_FREE = 64  # words of slots that nothing in view binds, tried for one goal
+_PARTS = re.compile(r"[.,]\s+")
+_STEPS = re.compile(r"(\d+) steps?\b")
+NEAR, IDLE = 0.3, -0.2
+"""How good it is that something that goals are about is one step away; how good an action is that changes nothing."""
 _ARTICLE = re.compile(r"\b(?:an?|the)\s+", re.IGNORECASE)
 
 
@@ -185,6 +190,35 @@ class Sense:
         """How good a piece of behaviour is by the events in its sentences, each counted once; None: there are none."""
         events = [worth for pattern, worth in self._progress for _ in pattern.find(sentences)]
         return sum(events) if events else None
+
+    def sensible(self, lines: Sequence[str]) -> float | None:
+        """How good a segment is that has its actions between what was seen: by its events, deeds that changed something
+        among them, by how near something that goals are about is in the end, and by actions that changed nothing. None:
+        of all these there is nothing.
+
+        Rules of ours, which know no task; no language model told them.
+        """
+        seen: list[list[str]] = [[]]
+        done: list[str] = []
+        for line in lines:
+            if line.startswith(CHOSEN):
+                done.append(line)
+                seen.append([])
+            else:
+                seen[-1] += _PARTS.split(line)
+        changed = [before != now for before, now in pairwise(seen)]
+        deeds = [deed for deed, new in zip(done, changed, strict=True) if new]
+        merit = self.merit([part for now in (*seen, deeds) for part in now])
+        about = [pattern for form in self._forms for pattern in form.seen]
+        near = [NEAR / _steps(told) for told in seen[-1] if any(pattern.find([told]) for pattern in about)]
+        if merit is None and all(changed) and not near:
+            return None
+        return (merit or 0.0) + IDLE * changed.count(False) + max(near, default=0.0)
+
+
+def _steps(sentence: str) -> int:
+    """How far away a sentence says that something is, along all ways together; 1 if it does not say."""
+    return max(1, sum(map(int, _STEPS.findall(sentence))))
 
 
 def bare(text: str) -> str:

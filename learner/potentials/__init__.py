@@ -72,7 +72,8 @@ class Potential(ABC):
     """Phi of windows. It must not depend on what else is asked in the same call, nor on what was asked before.
 
     Attributes:
-        fields: names of the observation's fields that it reads.
+        fields: names of the observation's fields that it reads. Of texts, windows hold ids in `PotentialSetup.texts`,
+            which mean something as long as this potential lives: what is kept of them is kept by text, or by hash.
     """
 
     Config: ClassVar[type[Part]] = Part

@@ -135,6 +135,11 @@ class Goal(Potential):
                 "or env.observe=[...,around] in Crafter"
             )
 
+    @classmethod
+    def content(cls, config: ShapingConfig) -> str:
+        """SHA-256 of the goals and the captions that they were named for."""
+        return digest(Path(config.own(GoalConfig).goals).expanduser())
+
     def __init__(self, setup: PotentialSetup) -> None:
         own = setup.config.own(GoalConfig)
         self.fields = _told(own, setup.fields)

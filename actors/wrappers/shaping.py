@@ -76,7 +76,7 @@ class Shaping(Wrapper):
         shaping, self._discount = config.shaping, config.discount
         made = potentials.potential(shaping.potential)
         fields = env.env_spec.fields
-        self._potential = made(PotentialSetup(shaping, fields, config.seed, env.texts))
+        self._potential = made(PotentialSetup(shaping, fields, config.seed, env.texts, env.env_spec.action_names))
         self._name, self._scale = shaping.potential, np.float32(shaping.scale)
         self._identity = identity(config)
         texts = [name for name in self._potential.fields if fields[name].kind == "text"]
@@ -120,7 +120,7 @@ class Shaping(Wrapper):
         """Windows that were judged since the last report, and those that could not be, by the reason."""
         windows, self._windows = self._windows, 0
         unjudged = {f"unjudged/{reason}": n for reason, n in self._potential.report().items()}
-        return self.env.report() | {self.name: {"windows": windows} | unjudged}
+        return self.env.report() | {self.name: {"windows": windows} | unjudged | self._potential.counts()}
 
     def seconds(self) -> dict[str, float]:
         taken, self._seconds = self._seconds, 0.0

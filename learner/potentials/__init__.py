@@ -20,7 +20,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -65,6 +65,7 @@ class PotentialSetup:
     fields: Mapping[str, Field]  # what the world shows, whether or not the policy reads it
     seed: int
     texts: TextTable = field(default_factory=TextTable)  # what the ids in fields of text mean
+    action_names: Sequence[str] = ()
 
 
 class Potential(ABC):
@@ -93,6 +94,10 @@ class Potential(ABC):
 
     def report(self) -> Mapping[str, int]:
         """How many windows could not be judged since the last report, by the reason; phi was 0 there."""
+        return {}
+
+    def counts(self) -> Mapping[str, int]:
+        """What else was counted since the last report."""
         return {}
 
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from actors import VALIDATION_FIRST
+from actors import VALIDATION_FIRST, wrappers
 from cluster.config import limits
 from cluster.config.tree import Config
 from cluster.roles.backend import InputLost, RoleDied, Ticket
@@ -68,7 +68,8 @@ class Engine(ActingStage):
             self.progress.note(f"resumed at {counters.env_steps:,} env steps, version {counters.version}")
         if not self._train(checkpoint):
             return None
-        outcome = Outcome(self.given.publish(self.stage), self.given.initial)
+        made_of = wrappers.inputs(self.actor_setup.wrappers)
+        outcome = Outcome(self.given.publish(self.stage), self.given.initial, made_of)
         self.kill()
         self.folder.forget(self.folder.replay)  # gigabytes that nothing will be drawn from
         return outcome

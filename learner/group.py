@@ -7,6 +7,7 @@ state: (seed, version) give every random choice, so a checkpoint is arrays and c
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ class Learner:
     def __init__(self, setup: LearnerSetup, rank: int = 0, address: str | None = None) -> None:
         torch.set_num_threads(setup.learner.threads)
         self.policy = build_policy(setup.policy, setup.spec, setup.seed)
+        self._reward_weights = setup.learner.reward_weights
         group = Group(rank, setup.learner.n, address)
         by_words, size = setup.policy.text != "minilm", max(1, setup.learner.minibatch // group.size)
         read = visible(setup.policy, setup.spec)
@@ -93,6 +95,7 @@ class Learner:
         report |= {"policy/lag_mean": float(np.mean(lags)), "policy/lag_max": max(lags)}
         for name in chunks[0].rewards:
             report[f"rewards/{name}"] = float(np.mean([chunk.rewards[name].mean() for chunk in chunks]))
+        report |= self._shares(chunks)
         if self.rank == 0 and isinstance(self.policy, LanguagePolicy):
             report |= {f"probes/{name}": share for name, share in probe(self.policy).items()}
         report["seconds"] = time.perf_counter() - began
@@ -103,6 +106,15 @@ class Learner:
         done["update_seconds"] = report["seconds"]
         done["gradient_norm"] = report.get("losses/gradient_norm", done["gradient_norm"])
         return report, self.ready()
+
+    def _shares(self, chunks: Sequence[Chunk]) -> dict[str, float]:
+        """Of what is paid beside the world's reward, its share in the sizes of all columns, weighted; in [0, 1]."""
+        sizes = {
+            name: abs(self._reward_weights.get(name, 1.0)) * sum(float(np.abs(c.rewards[name]).sum()) for c in chunks)
+            for name in chunks[0].rewards
+        }
+        total = sum(sizes.values())
+        return {f"{name}/share": size / total for name, size in sizes.items() if name != "env" and total}
 
     def numbers(self) -> dict[str, float]:
         """What it has done since it was built, as `cluster.metrics.table.LEARNER` names it; any thread may ask."""

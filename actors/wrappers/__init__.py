@@ -11,12 +11,14 @@ A wrapper module publishes
     training_only               true for what only training pays: evaluation and collecting do without
     identity(config) -> array   if a run cannot go on with another configuration of it: what tells these apart, which
                                 its `state` holds under that name; most have none
+    inputs(config) -> dict      if what is trained with it is made of something that only it knows of: words and hashes
+                                by name, for the stage's manifest; most have none
     spec(config, spec) -> EnvSpec
                                 what a policy sees with it, of what it sees without; pure: no env is made
     make(config, env, setting) -> Wrapper
                                 `env` with it (`envs.api.Wrapper`); it asks nobody before `begin`
 
-where the last three get its `Config`. Nothing else is edited for a new one.
+where all from `identity` on get its `Config`. Nothing else is edited for a new one.
 """
 
 from __future__ import annotations
@@ -69,6 +71,15 @@ def chosen(config: Configuration) -> dict[str, Part]:
 def identities(stack: Mapping[str, Part]) -> dict[str, NDArray[Any]]:
     """By name of the wrapper, what a run cannot go on without; `stack` is `chosen`."""
     return {name: module(name).identity(part) for name, part in stack.items() if hasattr(module(name), "identity")}
+
+
+def inputs(stack: Mapping[str, Part]) -> dict[str, str]:
+    """What training with these wrappers is made of beside the run's configuration; `stack` is `chosen`."""
+    found: dict[str, str] = {}
+    for name, part in stack.items():
+        if hasattr(module(name), "inputs"):
+            found |= module(name).inputs(part)
+    return found
 
 
 def seen(stack: Mapping[str, Part], spec: EnvSpec) -> EnvSpec:

@@ -1,9 +1,9 @@
 """Pays for moving to where it is more sensible to be: the column `shaping`, once a chunk.
 
     every step: observations, actions ──> Trail
-    the chunk is over: windows [T * N] ──> phi ──> F = gamma phi(s') - phi(s) [T, N]
+    the chunk is over: windows [T * N] ──> phi ──> F = gamma phi(s') - phi(s) [T, N], or another form
 
-Only training is paid so. The potential is a module of `learner/potentials`; what F must be, that package says.
+Only training is paid so. The potential is a module of `learner/potentials`, the form a class of `learner/forms`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,8 @@ from envs.api import Chunk, DenseEnv, EnvSpec, Observation, Transition, Wrapper
 from envs.config import Part
 from learner import potentials
 from learner.config import Configuration
-from learner.potentials import COLUMN, NONE, PotentialSetup, ShapingConfig, shaped
+from learner.forms import FORMS
+from learner.potentials import COLUMN, NONE, PotentialSetup, ShapingConfig
 from learner.windows import Trail, Windows
 
 after = ()
@@ -59,9 +61,18 @@ def spec(config: Config, spec: EnvSpec) -> EnvSpec:
 def identity(config: Config) -> NDArray[np.uint8]:
     """Hash of all that what is paid depends on: a run cannot go on with another one."""
     shaping = config.shaping
-    own = shaping.own(potentials.potential(shaping.potential).Config).model_dump()
-    told = [shaping.potential, shaping.window, shaping.scale, own, config.discount, config.seed]
+    told = potentials.depends_on(shaping) | {"form": shaping.form, "window": shaping.window, "scale": shaping.scale}
+    told |= {"discount": config.discount, "seed": config.seed}
     return np.frombuffer(hashlib.sha256(json.dumps(told, sort_keys=True).encode()).digest(), np.uint8)
+
+
+def inputs(config: Config) -> dict[str, str]:
+    """What paid, in words, and the hashes of what phi is made of and of all that it depends on."""
+    shaping = config.shaping
+    told = f"{shaping.potential}, form {shaping.form}, window {shaping.window}, scale {shaping.scale:g}"
+    content = potentials.potential(shaping.potential).content(shaping)
+    hashes = {"shaping.content": content} if content else {}
+    return {"shaping": told, "shaping.identity": identity(config).tobytes().hex()} | hashes
 
 
 def make(config: Config, env: DenseEnv, setting: Setting) -> Shaping:
@@ -73,7 +84,7 @@ class Shaping(Wrapper):
 
     def __init__(self, env: DenseEnv, config: Config) -> None:
         super().__init__(env)
-        shaping, self._discount = config.shaping, config.discount
+        shaping = config.shaping
         made = potentials.potential(shaping.potential)
         fields = env.env_spec.fields
         self._potential = made(PotentialSetup(shaping, fields, config.seed, env.texts, env.env_spec.action_names))
@@ -81,8 +92,10 @@ class Shaping(Wrapper):
         self._identity = identity(config)
         texts = [name for name in self._potential.fields if fields[name].kind == "text"]
         self._trail = Trail(self._potential.fields, shaping.window, texts, env.texts)
+        self._form = FORMS[shaping.form](config.discount, env.num_envs)
         self._phi = np.zeros(env.num_envs, np.float32)  # of the states that the envs are in
-        self._windows, self._seconds = 0, 0.0
+        self._counts = defaultdict[str, float](float)
+        self._seconds = 0.0
 
     def begin(self, seeds: NDArray[np.int64] | None = None) -> Observation:
         obs = self.env.begin(seeds)
@@ -103,12 +116,16 @@ class Shaping(Wrapper):
         phi = np.concatenate([self._phi, states]).reshape(-1, self.num_envs)
         after = phi[1:].copy()
         after[tuple(ended.T)] = last
-        chunk.rewards[COLUMN] = shaped(phi[:-1], after, chunk.terminated, self._discount)
+        chunk.rewards[COLUMN] = paid = self._form.pay(phi, after, chunk.terminated)
         self._phi = phi[-1]
-        self._seconds += time.perf_counter() - began
+        taken = time.perf_counter() - began
+        self._seconds += taken
+        sums = {"seconds": taken, "phi_sum": float(phi[1:].sum()), "paid_sum": float(np.abs(paid).sum())}
+        for name, value in sums.items():
+            self._counts[name] += value
 
     def _judge(self, windows: Windows) -> NDArray[np.float32]:
-        self._windows += len(windows)
+        self._counts["windows"] += len(windows)
         phi: NDArray[np.float32] = self._potential.phi(windows) * self._scale
         if phi.shape != (len(windows),) or not np.isfinite(phi).all():
             raise FloatingPointError(f"potential {self._name} gave no finite number for some of {len(windows)} windows")
@@ -117,10 +134,11 @@ class Shaping(Wrapper):
     # ---- what was counted, and state between two chunks -----------------------------------------------------------
 
     def report(self) -> dict[str, Any]:
-        """Windows that were judged since the last report, and those that could not be, by the reason."""
-        windows, self._windows = self._windows, 0
+        """Since the last report: windows that were judged, and those that could not be, by the reason; the sums of phi
+        after every step and of the sizes of what was paid; seconds."""
+        counts, self._counts = self._counts, defaultdict[str, float](float)
         unjudged = {f"unjudged/{reason}": n for reason, n in self._potential.report().items()}
-        return self.env.report() | {self.name: {"windows": windows} | unjudged | self._potential.counts()}
+        return self.env.report() | {self.name: {**counts, **self._potential.counts(), **unjudged}}
 
     def seconds(self) -> dict[str, float]:
         taken, self._seconds = self._seconds, 0.0
@@ -128,7 +146,8 @@ class Shaping(Wrapper):
 
     def state(self) -> dict[str, NDArray[Any]]:
         own = {"phi": self._phi.copy(), "identity": self._identity}
-        return self.env.state() | self._named(own | self._trail.state())
+        form = {f"form.{name}": value for name, value in self._form.state().items()}
+        return self.env.state() | self._named(own | form | self._trail.state())
 
     def restore(self, state: dict[str, NDArray[Any]]) -> Observation:
         """Continue from `state()` of an equal stack.
@@ -141,5 +160,6 @@ class Shaping(Wrapper):
             raise ValueError("the potential is another one than this run began with: put it back, or begin a new run")
         obs = self.env.restore(state)
         self._trail.restore(own)
+        self._form.restore({name.removeprefix("form."): v for name, v in own.items() if name.startswith("form.")})
         self._phi = own["phi"].copy()
         return obs

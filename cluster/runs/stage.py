@@ -127,7 +127,7 @@ class Outcome:
 
     counts: for its manifest.
     weights: what it began from; None: from nothing.
-    inputs: hashes of what else it was made of, by name.
+    inputs: of what else it was made, by name: hashes, or a few words.
     lines: what is told of it.
     """
 

@@ -71,7 +71,7 @@ class Engine(ActingStage):
             self.progress.note(f"resumed at {counters.env_steps:,} env steps, version {counters.version}")
         if not self._train(checkpoint):
             return None
-        counts, inputs = self.given.publish(self.stage), dict[str, str]()
+        counts, inputs = self.given.publish(self.stage), wrappers.inputs(self.actor_setup.wrappers)
         self.kill()
         self.folder.forget(self.folder.replay)  # gigabytes that nothing will be drawn from
         if self._tees:

@@ -1,6 +1,6 @@
 """Potentials: how sensible it is to be in a state, as one number. One module each, found by name.
 
-    windows [M, K, ...] ──> phi [M] ──> F = gamma phi(s') - phi(s) ──> the column `shaping`
+    windows [M, K, ...] ──> phi [M] ──> a form (`learner/forms.py`): F = gamma phi(s') - phi(s) ──> the column `shaping`
 
 A module publishes
 
@@ -10,9 +10,10 @@ A module publishes
 of `method.shaping`. The wrapper `actors/wrappers/shaping.py` pays it, once a chunk.
 
 Ng, Harada and Russell 1999 ("Policy invariance under reward transformations"): whatever phi is, F changes no optimal
-policy. That needs three things, which `shaped` and the wrapper see to: gamma is the learner's; phi is 0 where an
-episode terminated, and only there; where one was cut off, phi is that of its own last state, not of the next episode's
-first. A potential of the last K observations and actions keeps this, in the process whose states are these windows.
+policy. That needs three things, which the form `potential` and the wrapper see to: gamma is the learner's; phi is 0
+where an episode terminated, and only there; where one was cut off, phi is that of its own last state, not of the next
+episode's first. A potential of the last K observations and actions keeps this, in the process whose states are these
+windows.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,8 @@ from pydantic import Field as Option
 from envs.api import EnvSpec, Field
 from envs.config import Part
 from envs.text import TextTable
-from learner.options import WithOptions
+from learner.forms import FormName
+from learner.options import ARTIFACT, WithOptions
 from learner.windows import Windows
 
 NONE = "none"
@@ -47,6 +49,9 @@ class ShapingConfig(WithOptions):
     potential: str = NONE
     """`none`, or a module of `learner/potentials`. `code`: a program, run in a sandbox. `random`: a number drawn for
     every entry of an observation, which knows nothing: a control."""
+    form: FormName = "potential"
+    """How phi becomes reward. `potential`: gamma phi(s') - phi(s). To compare with it: `additive` pays phi(s') itself,
+    which changes what is best; `published` does what the code of Zhang et al. 2024 does, late and on a moving scale."""
     window: int = Option(default=5, ge=1, le=64)
     """K: observations that a potential sees, the present one included."""
     scale: float = 1.0
@@ -85,6 +90,13 @@ class Potential(ABC):
     def check(cls, config: ShapingConfig, spec: EnvSpec) -> None:
         """Raise ValueError with the reason if it cannot be had in this world."""
 
+    @classmethod
+    def content(cls, config: ShapingConfig) -> str:
+        """SHA-256 in hex of what phi is made of beside plain options: a program, files that an option names; "" where
+        there is nothing. Options of the type `Artifact` count by this alone: a folder may move, a run goes on.
+        """
+        return ""
+
     @abstractmethod
     def __init__(self, setup: PotentialSetup) -> None: ...
 
@@ -101,18 +113,13 @@ class Potential(ABC):
         return {}
 
 
-def shaped(
-    before: NDArray[np.float32], after: NDArray[np.float32], terminated: NDArray[np.bool_], discount: float
-) -> NDArray[np.float32]:
-    """F = gamma phi(s') - phi(s) of steps, float32 of one shape with all arguments (Ng et al. 1999, eq. 2).
-
-    Args:
-        before, after: phi of the states before and after each step.
-        terminated: the episode ended there by itself, so that nothing follows and phi(s') counts as 0.
-        discount: gamma of the learner.
-    """
-    following = np.where(terminated, np.float32(0), after).astype(np.float64)
-    return (discount * following - before).astype(np.float32)
+def depends_on(config: ShapingConfig) -> dict[str, Any]:
+    """What a potential depends on beside the world and the seed, as plain data: its name, the hash of its content, and
+    its own options but those that only say where that content is."""
+    chosen = potential(config.potential)
+    where = {name for name, option in chosen.Config.model_fields.items() if ARTIFACT in option.metadata}
+    options = config.own(chosen.Config).model_dump(exclude=where)
+    return {"potential": config.potential, "content": chosen.content(config), "options": options}
 
 
 def whole_numbers(fields: Mapping[str, Field]) -> list[str]:

@@ -8,6 +8,7 @@ fails (a wrong index, no number, too long) phi is 0, and the window is counted.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -73,6 +74,10 @@ class Code(Potential):
             raise ValueError("method.shaping.potential=code needs a program: set method.shaping.program=FILE.py")
         if not _shown(own, spec.fields):
             raise ValueError(f"method.shaping.shows={own.shows}: {spec.id} has no such field of whole numbers")
+
+    @classmethod
+    def content(cls, config: ShapingConfig) -> str:
+        return hashlib.sha256(config.own(CodeConfig).program.encode()).hexdigest()
 
     def __init__(self, setup: PotentialSetup) -> None:
         own = setup.config.own(CodeConfig)

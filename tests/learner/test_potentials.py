@@ -1,5 +1,7 @@
 """Shaping: windows, and what F leaves as it is: optimal policies and advantages."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +11,8 @@ import envs
 from envs.api import Transition
 from learner import potentials
 from learner.algorithms.ppo.advantages import next_values, vtrace
-from learner.potentials import PotentialSetup, ShapingConfig, shaped
+from learner.forms import FORMS, shaped
+from learner.potentials import PotentialSetup, ShapingConfig
 from learner.windows import NO_ACTION, Trail
 
 T, N, GAMMA = 13, 3, 0.97
@@ -160,6 +163,66 @@ def test_a_potential_that_stays_at_an_end_does_change_it():
     never = np.zeros_like(ends)
     assert greedy(following, ends, reward + shaped(before, phi[following], ends, GAMMA))[0][0] == 0
     assert greedy(following, ends, reward + shaped(before, phi[following], never, GAMMA))[0][0] == 1
+
+
+# ---- forms that are there to be compared with ------------------------------------------------------------------------
+
+
+def published(phi, discount, steps, epsilon=1e-4):
+    """Step by step, what that code does: phi [S, N] of states before actions, in rollouts of these many steps."""
+    n, paid, sums = phi.shape[1], [], []
+    carried, running = np.zeros(n), np.zeros(n)
+    for first in range(0, len(phi), steps):
+        rows = [carried, *phi[first : first + steps].astype(np.float64)]
+        for row in rows:
+            running = running * discount + row
+            sums += running.tolist()
+        seen = np.array(sums)
+        # all that was ever summed, and the usual grain of variance 1 around 0
+        mean = seen.sum() / (len(seen) + epsilon)
+        variance = (((seen - mean) ** 2).sum() + epsilon * (1 + mean**2)) / (len(seen) + epsilon)
+        rows = [row / np.sqrt(variance) for row in rows]
+        paid += [discount * now - before for before, now in itertools.pairwise(rows)]
+        carried = rows[-1]
+    return np.stack(paid)
+
+
+@pytest.mark.parametrize("steps", [1, 4, 16])
+def test_the_published_form_is_what_was_published_over_chunks_and_restarts(steps):
+    rng = np.random.default_rng(0)
+    phi = rng.random((33, N)).astype(np.float32) * (rng.random((33, N)) < 0.6)
+    found, state = [], None
+    for first in range(0, 32, steps):
+        form = FORMS["published"](GAMMA, N)
+        if state:
+            form.restore(state)
+        ends = rng.random((steps, N)) < 0.3  # they change nothing, as little as what an episode ended in
+        found.append(form.pay(phi[first : first + steps + 1], rng.random((steps, N)).astype(np.float32), ends))
+        state = form.state()
+    np.testing.assert_allclose(np.concatenate(found), published(phi[:-1], GAMMA, steps), rtol=1e-6, atol=1e-6)
+
+
+def test_after_a_long_time_of_nothing_the_published_form_pays_a_fortune():
+    form = FORMS["published"](GAMMA, 1)
+    for _ in range(50):
+        form.pay(np.zeros((33, 1), np.float32), np.zeros((32, 1), np.float32), np.zeros((32, 1), np.bool_))
+    phi = np.zeros((33, 1), np.float32)
+    phi[10] = 0.5
+    assert np.abs(form.pay(phi, phi[1:], np.zeros((32, 1), np.bool_))).max() > 5
+
+
+def test_to_be_paid_phi_itself_changes_what_is_best():
+    """An exit that pays, and a place where it is sensible to be: to stay there is best if phi itself is paid."""
+    following = np.array([[0, 1], [1, 1]])  # stay, or leave
+    ends = np.array([[False, True], [True, True]])
+    reward = np.array([[0.0, 1.0], [0.0, 0.0]])
+    phi = np.array([0.5, 0.0], np.float32)
+    before = np.repeat(phi[:, None], 2, 1)
+    best = {name: reward + FORMS[name](GAMMA, 2).pay(np.vstack([before, before[:1]]), phi[following], ends)
+            for name in ("potential", "additive")}  # fmt: skip
+    assert greedy(following, ends, reward)[0][0] == 1
+    assert greedy(following, ends, best["potential"])[0][0] == 1
+    assert greedy(following, ends, best["additive"])[0][0] == 0
 
 
 # ---- potentials ------------------------------------------------------------------------------------------------------

@@ -77,6 +77,10 @@ class Tally:
             "time/learner": self.busy["learner"] / seconds,
         }
         acting = parts["time/env"] + parts["time/policy"]
+        timed = {name.removesuffix("/seconds"): n for name, n in self.counts.items() if name.endswith("/seconds")}
+        parts |= {
+            f"time/{wrapper}": n / seconds / actors for wrapper, n in timed.items()
+        }  # of which `time/env` has part
         row: dict[str, Any] = {"charts/SPS": steps / seconds} | parts | self.counts
         if acting > 0:  # no chunk may have come since the last row
             row["charts/SPS_sampling"] = steps / (acting * seconds)

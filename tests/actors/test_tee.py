@@ -1,4 +1,4 @@
-"""The wrapper that keeps what is lived: beside a slow bookkeeping, whatever the chunks, the restarts and who is late."""
+"""The wrapper that keeps what is lived: beside a slow bookkeeping, whatever the chunks and the restarts."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -249,5 +249,5 @@ def test_a_configuration_says_whether_episodes_are_kept():
         config = compose(["env=toy/Line", f"method={method}", "method.tee=true", "actors.n=3"])
         assert wrappers.chosen(config)["tee"].actors == 3
         assert config.spec == compose(["env=toy/Line", f"method={method}"]).spec
-    with pytest.raises(Exception, match="unknown key method.tee"):
+    with pytest.raises(Exception, match=r"unknown key method\.tee"):
         compose(["env=toy/Line", "method=cloning", "method.tee=true"])

@@ -19,7 +19,7 @@ from cluster.config.tree import Config, alters_meaning
 from cluster.runs.folder import RunFolder
 from cluster.runs.stage import Run
 from envs import registry
-from learner.store.episodes import ABOUT, EPISODES, EpisodeWriter, Layout, close, digest
+from learner.store.episodes import ABOUT, EPISODES, EpisodeWriter, Layout, StoreError, close, digest
 from learner.store.shards import CLOSED
 
 States = Mapping[int, Mapping[str, Any]]
@@ -40,16 +40,20 @@ def begin(run: Run, stage: Path, states: States) -> None:
     Nobody may be playing. A store keeps what it says of the configuration that it was begun with.
 
     Raises:
-        StoreError: it is damaged.
+        StoreError: it is damaged, or of another world or version.
         Superseded: a newer attempt has begun.
     """
-    config, place = run.config, stage / EPISODES
+    config, place, attempt = run.config, stage / EPISODES, run.folder.attempt
+    spec = registry.spec(config.env.id, **config.env.options)
+    layout = Layout.of(spec, spec.fields)
     run.folder.assert_newest()
+    assert attempt is not None, "what trains is an attempt at its run"
     if not (place / ABOUT).exists():
-        spec = registry.spec(config.env.id, **config.env.options)
-        EpisodeWriter(place, Layout.of(spec, spec.fields), about(config), run.folder.attempt, pieces=True)
+        EpisodeWriter(place, layout, about(config), attempt, pieces=True)
+    elif EpisodeWriter.join(place, attempt, ()).layout != layout:
+        raise StoreError(f"{place} holds other fields than {spec.id} now shows: put env back, or begin a new run")
     run.folder.forget(place / CLOSED)
-    forget_unlearned(place, _played(states), run.folder.attempt)
+    forget_unlearned(place, _played(states), attempt)
 
 
 def end(folder: RunFolder, stage: Path, states: States) -> tuple[dict[str, int], str]:

@@ -22,7 +22,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -31,8 +31,9 @@ import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
+from learner.behaviours.agreement import spearman
 from learner.files import Attempt, read_about, replace_file, sha256
-from learner.knowledge.segments import CAPTIONS
+from learner.knowledge.segments import CAPTIONS, Segments
 from learner.store.episodes import StoreError
 from llm_service.embedding import MINILM_WIDTH, embed_one
 
@@ -47,7 +48,6 @@ SAME_KEY = 1 - 1e-5
 
 By = Literal["sentence", "caption"]
 Vectors = NDArray[np.float32]
-Embed = Callable[[str], Vectors]
 
 CHOSEN, NOTHING = "You choose: ", "Nothing is told"
 """Of the lines of a caption: what stands before an action, and where nothing was seen."""
@@ -89,18 +89,17 @@ class Embedded:
     """Vectors of texts, each embedded once and alone.
 
     Args:
-        known: those that are embedded already.
-        embed: text -> unit vector.
+        known: those that are embedded; others are added.
     """
 
-    def __init__(self, known: Mapping[str, Vectors] | None = None, embed: Embed = embed_one) -> None:
-        self.known, self._embed = dict(known or {}), embed
+    def __init__(self, known: dict[str, Vectors]) -> None:
+        self.known = known
 
     def vector(self, parts: Sequence[str]) -> Vectors:
         """The sum of the parts' vectors, as a unit vector [D]; 0 of no parts."""
         for text in parts:
             if text not in self.known:
-                self.known[text] = self._embed(text)
+                self.known[text] = embed_one(text)
         total = sum((self.known[text] for text in parts), start=np.zeros(MINILM_WIDTH, np.float32))
         return total / np.maximum(np.linalg.norm(total), np.float32(1e-6))
 
@@ -137,24 +136,30 @@ class GoalBank:
         return np.argpartition(products, len(self.keys) - n, axis=1)[:, len(self.keys) - n :]
 
     def likeness(self, transitions: Vectors) -> Vectors:
-        """Cosines of transitions, rows [M, D + n + G], to all goals [M, G]; 0 for those of no text."""
+        """Cosines of transitions, rows [M, D + n + G], to all goals [M, G]; 0 for negative ones, and
+        where there is no text."""
         vectors = transitions[:, : self.goals.shape[1]]
         length = np.sqrt((vectors * vectors).sum(1, keepdims=True))
         products = transitions[:, self.goals.shape[1] + len(self.keys) :]
-        return np.clip(products / np.maximum(length, np.float32(1e-6)), -1, 1)  # type: ignore[no-any-return]
+        return np.clip(products / np.maximum(length, np.float32(1e-6)), 0, 1)  # type: ignore[no-any-return]
 
     def closest(self, nearest: NDArray[np.intp], likeness: Vectors) -> Vectors:
-        """The largest cosine [M] to a goal of the nearest keys; 0 if that is negative, or no goal was named there."""
+        """The largest cosine [M] to a goal of the nearest keys; 0 if none was named there."""
         return np.where(self.named[nearest].any(1), likeness, np.float32(0)).max(1)  # type: ignore[no-any-return]
 
     def threshold(self, quantile: float) -> np.float32:
         """What a cosine must exceed."""
         return np.float32(np.quantile(self.cosines, quantile))
 
-    def phi_of_captions(self, captions: Sequence[Sequence[str]], quantile: float, embed: Embed = embed_one) -> Vectors:
+    def phi_of_captions(self, captions: Sequence[Sequence[str]], quantile: float) -> Vectors:
         """Phi [S] of segments, by the lines of their captions."""
-        closest = self._closest(captions, Embedded(dict(zip(self.units, self.vectors, strict=True)), embed))
+        closest = self._closest(captions, Embedded(dict(zip(self.units, self.vectors, strict=True))))
         return np.where(closest > self.threshold(quantile), closest, np.float32(0))
+
+    def agreement(self, segments: Segments, quantile: float) -> float:
+        """Rank correlation of phi with the return to come; NaN if one of them is the same everywhere."""
+        phi = self.phi_of_captions(segments.captions, quantile).astype(np.float64)
+        return spearman(phi, segments.to_come.astype(np.float64))
 
     def _closest(self, captions: Sequence[Sequence[str]], embedded: Embedded) -> Vectors:
         parts = [split(in_order(lines)) for lines in captions]
@@ -167,7 +172,7 @@ class GoalBank:
     # ---- made of a label stage ----
 
     @staticmethod
-    def of(folder: Path, by: By = "sentence", embed: Embed = embed_one) -> GoalBank:
+    def of(folder: Path, by: By = "sentence") -> GoalBank:
         """That of a label stage: as `build` left it there, else made now, at 9 ms for each text that is embedded.
 
         Raises:
@@ -177,10 +182,10 @@ class GoalBank:
             bank = GoalBank.load(folder)
             if (bank.by, bank.source) == (by, digest(folder)):
                 return bank
-        return GoalBank.make(folder, by, embed)
+        return GoalBank.make(folder, by)
 
     @staticmethod
-    def make(folder: Path, by: By = "sentence", embed: Embed = embed_one) -> GoalBank:
+    def make(folder: Path, by: By = "sentence") -> GoalBank:
         """Of a label stage's goals and captions.
 
         Raises:
@@ -190,7 +195,7 @@ class GoalBank:
         texts = list(dict.fromkeys(goal for goals in named for goal in goals))
         if not texts:
             raise StoreError(f"{folder / GOALS} names no goal at all: nothing can be compared with it")
-        embedded = Embedded(embed=embed)
+        embedded = Embedded({})
         goals, goal_of = _distinct([embedded.vector([goal]) for goal in texts], SAME_GOAL)
         keys, key_of = _distinct([embedded.vector(units(in_order(lines), by)) for lines in captions], SAME_KEY)
         number = dict(zip(texts, goal_of, strict=True))

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field as Option
-from pydantic import field_validator
 
 from envs.api import EnvSpec, Field
 from envs.config import Part
@@ -53,17 +52,7 @@ class GoalConfig(Part):
     goal_captions: list[str] = Option(default=[])
     """`goal`: text fields that say what is seen; empty: `caption`, else all texts but `mission`."""
     goal_quantile: float = Option(default=0.9, ge=0, le=1)
-    """`goal`: phi is 0 for steps less like their goals than this share of the segments that the goals were named for."""
-
-    @field_validator("goals")
-    @classmethod
-    def _there(cls, goals: str) -> str:
-        if goals:
-            try:
-                digest(Path(goals).expanduser())
-            except StoreError as error:
-                raise ValueError(f"method.shaping.goals: {error}") from None
-        return goals
+    """`goal`: phi is 0 for steps less like their goals than this share of the segments that were asked about."""
 
 
 def _told(config: GoalConfig, fields: Mapping[str, Field]) -> tuple[str, ...]:
@@ -126,6 +115,10 @@ class Goal(Potential):
         own = config.own(GoalConfig)
         if not own.goals:
             raise ValueError("method.shaping.potential=goal needs goals: set method.shaping.goals=run:NAME/label")
+        try:
+            cls.content(config)
+        except StoreError as error:
+            raise ValueError(f"method.shaping.goals: {error}") from None
         told = _told(own, spec.fields)
         if missing := [name for name in own.goal_captions if name not in told]:
             raise ValueError(f"method.shaping.goal_captions={missing[0]}: {spec.id} shows no such text")

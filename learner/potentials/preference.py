@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from envs.api import EnvSpec
 from envs.config import Part
-from learner.knowledge.fitted_preference import FittedPreference, read_about
+from learner.files import sha256
+from learner.knowledge.fitted_preference import ABOUT, FittedPreference, read_about
+from learner.options import Artifact
 from learner.potentials import Potential, PotentialSetup, ShapingConfig
 from learner.store.episodes import StoreError
 from learner.windows import Windows
@@ -24,8 +26,8 @@ from learner.windows import Windows
 class PreferenceConfig(Part):
     """Options of `method.shaping.potential=preference`."""
 
-    preference: str = ""
-    """`preference`: the folder of a stage `prefer` that is done."""
+    preference: Artifact = ""
+    """`preference`: the folder of a stage `prefer` that is done, or run:NAME/prefer."""
 
 
 class Preference(Potential):
@@ -62,6 +64,11 @@ class Preference(Potential):
                 f"method.shaping.preference: the model in {name} knows {shape.actions} actions, and {spec.id} has "
                 f"{len(spec.action_names)}: fit one to this world's own episodes"
             )
+
+    @classmethod
+    def content(cls, config: ShapingConfig) -> str:
+        """SHA-256 of what the model says of itself, which names its weights by theirs."""
+        return sha256(_folder(config.own(PreferenceConfig).preference) / ABOUT)
 
     def __init__(self, setup: PotentialSetup) -> None:
         self._model = FittedPreference.load(_folder(setup.config.own(PreferenceConfig).preference))

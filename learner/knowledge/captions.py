@@ -49,9 +49,10 @@ def situation(caption: Sequence[str]) -> list[str]:
 def _lines(seen: Sequence[str]) -> list[str]:
     """As many sentences a line as find room."""
     lines: list[str] = []
-    for piece in (piece for sentence in seen or [NOTHING] for piece in textwrap.wrap(sentence, LONGEST)):
-        if lines and len(lines[-1]) + len(piece) + 2 <= LONGEST:
-            lines[-1] += f". {piece}"
-        else:
-            lines.append(piece)
+    for sentence in seen or [NOTHING]:
+        for piece in textwrap.wrap(sentence, LONGEST) if len(sentence) > LONGEST else [sentence]:
+            if lines and len(lines[-1]) + len(piece) + 2 <= LONGEST:
+                lines[-1] += f". {piece}"
+            else:
+                lines.append(piece)
     return lines

@@ -22,8 +22,8 @@ from learner.knowledge.segments import Segments
 from learner.store.episodes import EpisodeStore, StoreError
 from learner.windows import NO_ACTION
 
-BLOCK = 4096
-"""Steps that are read at once."""
+BLOCK, WINDOWS = 4096, 512
+"""Steps that are read at once; windows that are made at once."""
 SOURCES, RETURNS = 4, 3
 """Strata: quarters by training step; of what is paid, thirds by the return to come, beside what is not paid."""
 TASK = "mission"
@@ -75,8 +75,8 @@ def draw(store: EpisodeStore, number: int, window: int, discount: float, told: S
     order = _in_turn(strata(source, to_come), np.random.default_rng([seed, 3]))
     known: set[bytes] = set()
     parts: list[Segments] = []
-    for begin in range(0, len(order), BLOCK):
-        rows = order[begin : begin + BLOCK]
+    for begin in range(0, len(order), WINDOWS):
+        rows = order[begin : begin + WINDOWS]
         part = _segments(store, rows, window, told, source[rows], to_come[rows])
         new = []
         for i, content in enumerate(_contents(part)):
@@ -165,7 +165,8 @@ def _captions(store: EpisodeStore, hashes: Rows, actions: Rows) -> list[list[str
     unique, which = np.unique(hashes, return_inverse=True)
     said = [sentences([text]) for text in store.texts(unique)]
     found = []
-    for row, done in zip(which.reshape(hashes.shape).tolist(), actions.tolist(), strict=True):
+    rows: list[list[list[int]]] = which.reshape(hashes.shape).tolist()
+    for row, done in zip(rows, actions.tolist(), strict=True):
         names = [store.layout.actions[action] for action in done if action != NO_ACTION]
         seen = [[sentence for text in texts for sentence in said[text]] for texts in row[-1 - len(names) :]]
         found.append(tell(seen, names))

@@ -48,9 +48,15 @@ class Segments:
 
     def take(self, index: NDArray[np.int64]) -> Segments:
         """Some of them."""
-        obs = {name: column[index] for name, column in self.obs.items()}
-        rest = (column[index] for column in (self.actions, self.episode, self.step, self.source, self.to_come))
-        return Segments(obs, *rest, captions=[self.captions[i] for i in index.tolist()])
+        return Segments(
+            {name: column[index] for name, column in self.obs.items()},
+            self.actions[index],
+            self.episode[index],
+            self.step[index],
+            self.source[index],
+            self.to_come[index],
+            [self.captions[i] for i in index.tolist()],
+        )
 
     def save(self, folder: Path, attempt: Attempt | None = None) -> None:
         """Into a folder, in an attempt's name: each file complete or absent."""

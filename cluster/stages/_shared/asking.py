@@ -100,7 +100,7 @@ def costs(folder: Path, tasks: Iterable[str]) -> dict[str, dict[str, float]]:
     counted = ("prompt_tokens", "completion_tokens", "dollars")
     if not path.exists():
         return {}
-    found = {task: dict[str, float].fromkeys(("calls", *counted), 0) for task in tasks}
+    found: dict[str, dict[str, float]] = {task: dict.fromkeys(("calls", *counted), 0) for task in tasks}
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):

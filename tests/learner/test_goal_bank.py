@@ -111,7 +111,7 @@ def test_goals_count_only_where_they_were_named(folder):
     texts = TextTable()
     ball, box = things("2 steps forward")
     both = f"{ball}. {box}"
-    steps = [(past, "go forward", past, "go forward", both, "turn left", both) for past in (ball, box)]
+    steps = [(past, "go forward") * 6 + (both, "turn left", both) for past in (ball, box)]
     phi = made(folder, texts, goal_quantile=0).phi(windows_of(texts, *steps))
     transition = 2 * (of_words(ball) + of_words(box)) + of_words("turn left")
     alike = [of_words(f"go to the {thing}") @ transition for thing in ("red ball", "blue box")]

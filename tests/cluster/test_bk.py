@@ -2,8 +2,11 @@
 
 import json
 
+import numpy as np
 import pytest
 
+import envs
+from actors.wrappers import shaping
 from cluster import run as controller
 from cluster.config.overrides import CONFIGS, ConfigError
 from cluster.config.tree import compose
@@ -51,6 +54,7 @@ def rows(path):
     return [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_every_stage_leaves_what_the_next_one_needs(asked):
     stages = asked / "stages"
     assert [stage for stage in ("explore", "label", "prefer") if (stages / stage / "manifest.json").exists()] == [
@@ -66,6 +70,7 @@ def test_every_stage_leaves_what_the_next_one_needs(asked):
     assert (stages / "prefer" / "calibration.json").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("potential", SHAPED)
 def test_a_task_is_shaped_by_what_another_run_has_left(asked, potential):
     option, stage = SHAPED[potential]
@@ -80,12 +85,14 @@ def test_a_task_is_shaped_by_what_another_run_has_left(asked, potential):
     assert "rules that we wrote" in page
 
 
+@pytest.mark.slow
 def test_the_page_of_an_extraction_says_whose_answers_they_are(asked):
     page = report.write([asked]).read_text()
     assert "The answers are rules that we wrote, not a language model" in page
     assert "✓ chosen" in page
 
 
+@pytest.mark.slow
 def test_others_may_ask_about_the_same_episodes(asked):
     words = ["stages=[label]", "from=run:asked/explore", "method.label.asks=[goals]", "seed=1"]
     words += [f"run.folder={asked.parent}", "run.name=again"]
@@ -93,8 +100,8 @@ def test_others_may_ask_about_the_same_episodes(asked):
     assert results(asked.parent / "again")["goals"]["asked"] == 8
 
 
-def test_nothing_is_shaped_by_a_stage_that_is_not_there(asked):
-    folder = f"run.folder={asked.parent}"
+def test_nothing_is_shaped_by_a_stage_that_is_not_there(tmp_path):
+    folder = f"run.folder={tmp_path}"
     for potential, (option, stage) in SHAPED.items():
         words = [folder, f"method.shaping.potential={potential}", f"method.shaping.{option}=run:nobody/{stage}"]
         with pytest.raises(ConfigError, match=rf"^method\.shaping\.{option}: run:nobody/{stage} is not there"):
@@ -114,6 +121,24 @@ def test_the_tasks_of_crafter_are_there_and_the_policy_reads_symbols_only(task):
     assert config.spec.task_kinds == (task,)
     assert config.policy.reads == ["symbols", "counts"]
     assert {"around", "mission"} <= set(config.spec.fields)
+
+
+RECORDED = {"code": "program=%s/program.py", "preference": "preference=%s/preference", "goal": "goals=%s/goals"}
+
+
+@pytest.mark.parametrize("potential", RECORDED)
+def test_the_recorded_extraction_serves_every_potential_from_any_folder(potential, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    option = RECORDED[potential] % "configs/knowledge/babyai"
+    words = ["experiment=bk_small", f"method.shaping.potential={potential}", f"method.shaping.{option}"]
+    config = compose([*words, "env.captions=true"])
+    world = envs.make(config.env.id, 16, captions=True)
+    env = shaping.make(shaping.part(config), world, None)
+    env.begin(np.arange(16))
+    (phi,) = (value for name, value in env.state().items() if name.endswith("phi"))
+    assert phi.shape == (16,)
+    assert np.isfinite(phi).all()
+    assert potential == "goal" or len(np.unique(phi)) > 1  # that many goals are not so near at once
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in (CONFIGS / "experiment").glob("bk_*.yaml")))

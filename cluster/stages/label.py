@@ -69,8 +69,8 @@ class Engine(StageEngine):
         """Ask.
 
         Raises:
-            RunError: there are no episodes, or nothing came of what was asked.
-            StoreError: they are damaged, hold no texts, or no two segments that differ.
+            RunError: there are no episodes, no two segments that differ, or nothing came of what was asked.
+            StoreError: the episodes are damaged, or hold no texts.
             BudgetExhausted, AwayTooLong: as `ask_durably`.
         """
         began, settings = time.monotonic(), self.settings
@@ -79,6 +79,8 @@ class Engine(StageEngine):
         told = told_fields(store, settings.captions)
         discount, seed = self.config.learner.discount, self.config.seed
         segments = draw(store, settings.segments, settings.window, discount, told, seed)
+        if len(segments) < 2:
+            raise RunError(f"{place} holds no two segments that differ: let it record more, or more varied, episodes")
         self.progress.line(f"label  segments {len(segments):,} of {store.steps:,} steps")
         segments.save(self.place, self.folder.attempt)
         results: dict[str, Any] = {"segments": {"drawn": len(segments), "of_steps": store.steps, "told": told}}

@@ -165,7 +165,7 @@ def _captions(store: EpisodeStore, hashes: Rows, actions: Rows) -> list[list[str
     unique, which = np.unique(hashes, return_inverse=True)
     said = [sentences([text]) for text in store.texts(unique)]
     found = []
-    rows: list[list[list[int]]] = which.reshape(hashes.shape).tolist()
+    rows: Any = which.reshape(hashes.shape).tolist()  # numbers of texts, of each observation of each segment
     for row, done in zip(rows, actions.tolist(), strict=True):
         names = [store.layout.actions[action] for action in done if action != NO_ACTION]
         seen = [[sentence for text in texts for sentence in said[text]] for texts in row[-1 - len(names) :]]

@@ -36,6 +36,7 @@ _ALLOWED = {
 VERSION = f"{_NAME}-{digest(_TEMPLATE.version, canonical(_ALLOWED))[:12]}"
 combine = only
 
+MAX_ACTIONS = 256
 _FENCES = ("```python", "```py", "```python3", "```")
 _FORM = "expected exactly one fenced python block with one function potential(observations, actions)"
 
@@ -65,7 +66,7 @@ class Inputs(TaskInputs):
     """How many observations the program is given."""
     shape: Text = Field(default="")
     """What one observation is, in words: what stands where in it, and where the player is."""
-    actions: Texts = Field(default=[])
+    actions: Annotated[list[Text], Field(max_length=MAX_ACTIONS)] = Field(default=[])
     """Names of the actions in the order of their numbers; empty: the world's, if it lists them in that order."""
     previous: Program = Field(default="")
     """The last program; empty in the first round."""

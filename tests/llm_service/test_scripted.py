@@ -206,6 +206,42 @@ def test_the_better_of_two_is_preferred_in_either_order():
     assert value(model, "label_preference", first=same[0], second=same[1], **wanted)["label"] == "second"
 
 
+FAR, NEARER = "You see a grey ball 3 steps left and 2 steps forward", "You see a grey ball 2 steps left"
+LEFT, AHEAD = "You choose: turn left", "You choose: go forward"
+
+
+@pytest.mark.parametrize(
+    ("better", "worse"),
+    [
+        ([FAR, AHEAD, NEARER], [NEARER, AHEAD, FAR]),  # near in the end
+        ([f"You see a wall 3 steps forward. {NEARER}"], [f"You see a wall 3 steps forward. {FAR}"]),
+        ([FAR, LEFT, "You see a grey ball 2 steps left and 3 steps forward"], [FAR, LEFT, FAR]),  # changes something
+        ([FAR, LEFT, FAR], [FAR, LEFT, FAR, AHEAD, FAR]),
+        ([FAR], ["You see a wall 2 steps forward"]),
+        (["You wait", LEFT, "You sit"], ["You wait", LEFT, "You wait"]),
+    ],
+)
+def test_of_two_segments_the_more_sensible_is_preferred(better, worse):
+    model = backend()
+    assert value(model, "label_preference", first=better, second=worse)["label"] == "first"
+    assert value(model, "label_preference", first=worse, second=better)["label"] == "second"
+
+
+def test_deeds_of_the_world_s_progress_count_if_they_changed_something():
+    world = World(**envs.knowledge("crafter"))
+    seen, deed = "You see the tree 1 step left", "You choose: chop tree"
+    did, missed, other = (
+        [seen, deed, f"{seen}. You have wood"],
+        [seen, deed, seen],
+        [seen, LEFT, f"{seen}. You have wood"],
+    )
+    ask = backend(world)
+    assert value(ask, "label_preference", world, first=did, second=other)["label"] == "first"
+    assert value(ask, "label_preference", world, first=missed, second=other)["label"] == "second"
+    near = ["You see the cow 1 step up, the tree 9 steps left"], ["You see the cow 5 steps up, the tree 9 steps left"]
+    assert value(ask, "label_preference", world, first=near[0], second=near[1])["label"] == "first"
+
+
 FETCH = {
     "observations": [
         ["You see a red key 2 steps forward"],

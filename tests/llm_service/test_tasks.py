@@ -162,11 +162,12 @@ def test_lists_are_of_bounded_length():
         "suggest_goals": "observation",
         "yes_no": "context",
         "label_preference": "first",
-        "write_potential": "actions",
     }
     for name, field in listed.items():
         with pytest.raises(UsageError, match=field):
             tasks.contents(name, [ASKED[name] | {field: ["a"] * 65}])
+    with pytest.raises(UsageError, match="actions"):  # Crafter has 139
+        tasks.contents("write_potential", [{"actions": ["a"] * 257}])
     with pytest.raises(UsageError, match="observations"):
         tasks.contents("caption_trajectory", [{"observations": [["a"]] * 65, "actions": ["b"] * 64}])
 

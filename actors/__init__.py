@@ -2,7 +2,7 @@
 
 RolloutActor                             a batch of envs and a player, T-step chunks           (rollout)
 ActorSetup, ActorsConfig                 what one is told                                     (setup)
-wrappers                                 what stands beside a world: goals, task, history     (wrappers/)
+wrappers                                 what stands beside a world: goals, history, a store  (wrappers/)
 players                                  who acts: policies, language model, expert, random   (players/)
 sample                                   actions from logits                                  (players/)
 play, EvaluateConfig                     whole episodes on named seeds, with animations       (evaluate, animation)

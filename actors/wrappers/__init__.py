@@ -1,6 +1,7 @@
 """What stands beside a world, found by name: each module of this folder is one wrapper of a dense env.
 
     world ──> goals or task ──> history ──> what the policy sees and is paid for
+                  shaping pays by the chunk, tee keeps what is lived
 
 A wrapper module publishes
 

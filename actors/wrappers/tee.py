@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +26,11 @@ from envs.config import Part
 from learner.config import Configuration
 from learner.files import Attempt
 from learner.methods import TrainingConfig
-from learner.store.episodes import EPISODES, EpisodeWriter, Steps, forget_unfinished
-from learner.store.pieces import COLUMNS, Pieces
+from learner.store.pieces import COLUMNS, Pieces, Steps
+from learner.store.shards import EPISODES, forget_unfinished
+
+if TYPE_CHECKING:
+    from learner.store.episodes import EpisodeWriter
 
 after = ()
 training_only = True
@@ -113,6 +116,8 @@ class Tee(Wrapper):
             raise ValueError(
                 "method.tee keeps the episodes of a stage that trains, in an attempt at a run: none is here"
             )
+        from learner.store.episodes import EpisodeWriter  # imports Arrow, which actors of other runs do without
+
         self._writer = EpisodeWriter.join(stage / EPISODES, attempt, self._setting.lives)
         self._age, self._now, self._seen, self._ended = age, self._kept(obs), [], []
         return obs

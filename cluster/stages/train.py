@@ -321,10 +321,10 @@ class Engine(ActingStage):
         does = f"{config.method.model_dump()['name']}: {does}, in minibatches of {learner.minibatch}"
         chunk = f"chunks [{actors.steps}, {actors.envs}, ...] by reference"
         acts = "policy" if served(config) else "actor"
-        edges = (("actor", "learner", chunk), ("learner", acts, "weights by argument, one version at a time"))
+        edges = [("actor", "learner", chunk), ("learner", acts, "weights by argument, one version at a time")]
         if "tee" in wrappers.chosen(config):
-            edges += (("actor", "store", "every step of training, a shard a chunk"),)
-        return super().roles(config) + Topology((Role("learner", learner.n, learner.threads, does),), edges)
+            edges.append(("actor", "store", "every step of training, a shard a chunk"))
+        return super().roles(config) + Topology((Role("learner", learner.n, learner.threads, does),), tuple(edges))
 
     @classmethod
     def memory(cls, config: Config) -> int:

@@ -31,10 +31,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from envs.api import EnvSpec, Episodes, Field, Observation
+from envs.api import EnvSpec, Episodes, Field
 from learner.files import Attempt, read_about, replace_file, sha256, sync_folder
-from learner.store.pieces import COLUMNS, WHOLE, Pieces
-from learner.store.shards import ABOUT, StoreError, close, digest, entry_of, forget_unfinished, shards
+from learner.store.pieces import COLUMNS, WHOLE, Pieces, Steps
+from learner.store.shards import ABOUT, EPISODES, StoreError, close, digest, entry_of, forget_unfinished, shards
 
 __all__ = [
     "ABOUT",
@@ -51,7 +51,6 @@ __all__ = [
 ]
 
 FORMAT, FORMAT_OF_PIECES = 1, 2
-EPISODES = "episodes"  # folder of a store within that of a stage which makes it on the way
 OBSERVED = "obs."  # before the name of an observation field
 
 _TEXTS = pa.schema([("hash", pa.int64()), ("text", pa.string())])
@@ -97,15 +96,6 @@ class Layout:
         """What `dump` gave."""
         fields = {n: Field(f["kind"], tuple(f["shape"]), f["size"]) for n, f in tree["fields"].items()}
         return Layout(fields, tuple(tree["actions"]), tuple(tree["action_shape"]))
-
-
-@dataclass
-class Steps:
-    """S steps; of E episodes or pieces, one after the other, where a shard is made of them."""
-
-    obs: Observation  # [S, ...]; a text is its 64-bit hash
-    action: NDArray[Any]  # [S, ...]
-    reward: NDArray[np.float32]  # [S]
 
 
 class EpisodeWriter:

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from envs.api import Observation
+
 WHOLE = ("seed", "length", "total", "success", "kind")
 """Columns of a store of which every piece is a whole episode."""
 COLUMNS: Mapping[str, np.dtype[Any]] = {
@@ -32,6 +34,15 @@ COLUMNS: Mapping[str, np.dtype[Any]] = {
 }
 """Every column that pieces can have, in the order of a shard. A later one goes to the end: stores say which they have,
 and those of before are read without it."""
+
+
+@dataclass
+class Steps:
+    """S steps; of E episodes or pieces, one after the other, where a shard is made of them."""
+
+    obs: Observation  # [S, ...]; a text is its 64-bit hash
+    action: NDArray[Any]  # [S, ...]
+    reward: NDArray[np.float32]  # [S]
 
 
 @dataclass

@@ -23,6 +23,7 @@ from learner.files import Attempt, read_about, replace_file, sync_folder
 from llm_service.errors import UsageError
 
 ABOUT = "store.json"
+EPISODES = "episodes"  # folder of a store within that of a stage which makes it on the way
 CLOSED = "closed.json"
 MANIFEST = "manifest.json"  # of the stage whose artifact it is
 

@@ -1,6 +1,9 @@
 """The wrapper that keeps what is lived: beside a slow bookkeeping, whatever the chunks and the restarts."""
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,6 +18,7 @@ from learner.group import build_policy, get_weights
 from learner.models import PolicyConfig
 from learner.store.episodes import EPISODES, EpisodeStore, EpisodeWriter, Layout, StoreError, shards
 
+ROOT = Path(__file__).resolve().parents[2]
 WORLDS = {
     "babyai/GoToLocal": {"captions": True, "max_steps": 9},
     "toy/Line": {},
@@ -251,3 +255,9 @@ def test_a_configuration_says_whether_episodes_are_kept():
         assert config.spec == compose(["env=toy/Line", f"method={method}"]).spec
     with pytest.raises(Exception, match=r"unknown key method\.tee"):
         compose(["env=toy/Line", "method=cloning", "method.tee=true"])
+
+
+def test_an_actor_that_keeps_nothing_does_not_import_arrow():
+    code = "import sys; from actors import wrappers; wrappers.names(); print('pyarrow' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout == "False\n"

@@ -14,6 +14,7 @@ from cluster import run as controller
 from cluster.config.tree import compose
 from cluster.roles.learners import LearnerDied
 from cluster.runs.folder import RunError
+from cluster.stages._shared import teed
 from cluster.stages.train import Engine
 from learner import checkpoint
 from learner.store.episodes import EpisodeStore, StoreError, digest, shards
@@ -143,6 +144,21 @@ def test_an_attempt_that_ended_without_saving_leaves_nothing(whole, tmp_path, mo
     assert len(shards(store_of(tmp_path / "lost"))) >= 12
     assert controller.resume(tmp_path / "lost", [], False) == 0
     assert_same(assert_whole(tmp_path / "lost"), EpisodeStore(store_of(whole)))
+
+
+def test_chunks_that_were_played_and_never_learned_from_do_not_count(tmp_path, monkeypatch):
+    """Two actors, of which one chunk is learned at a time: others wait when training is over."""
+    played, end = [], teed.end
+
+    def seen(folder, stage, states):
+        played.append(list(shards(store_of(tmp_path / "ahead"))))
+        return end(folder, stage, states)
+
+    monkeypatch.setattr(teed, "end", seen)
+    words = ["cluster=inline", "learner.chunks=1", "learner.env_steps=320", f"run.folder={tmp_path}", "run.name=ahead"]
+    assert controller.run(compose([*WORDS, *words])) == 0
+    assert_whole(tmp_path / "ahead")
+    assert len(played[0]) > len(shards(store_of(tmp_path / "ahead")))
 
 
 def test_a_finished_training_that_goes_on_adds_to_its_store(whole, tmp_path):

@@ -120,7 +120,7 @@ class Shaping(Wrapper):
         """Windows that were judged since the last report, and those that could not be, by the reason."""
         windows, self._windows = self._windows, 0
         unjudged = {f"unjudged/{reason}": n for reason, n in self._potential.report().items()}
-        return self.env.report() | {self.name: {"windows": windows} | unjudged | self._potential.counts()}
+        return self.env.report() | {self.name: {"windows": windows, **unjudged, **self._potential.counts()}}
 
     def seconds(self) -> dict[str, float]:
         taken, self._seconds = self._seconds, 0.0

@@ -25,7 +25,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import safetensors.numpy
@@ -101,7 +101,8 @@ class Embedded:
             if text not in self.known:
                 self.known[text] = embed_one(text)
         total = sum((self.known[text] for text in parts), start=np.zeros(MINILM_WIDTH, np.float32))
-        return total / np.maximum(np.linalg.norm(total), np.float32(1e-6))
+        unit: Vectors = total / np.maximum(np.linalg.norm(total), np.float32(1e-6))
+        return unit
 
 
 # ---- the bank -------------------------------------------------------------------------------------------------------
@@ -116,7 +117,7 @@ class GoalBank:
     goals: Vectors  # [G, D] unit vectors
     named: NDArray[np.bool_]  # [n, G] which goals were named there
     goal_texts: list[str]
-    merged: list[tuple[str, str, float]]  # a goal, one that is taken for it, their cosine
+    merged: list[tuple[str, str]]  # a goal, and another that is taken for it
     units: list[str]  # all that was embedded
     vectors: Vectors  # [U, D] unit vectors of `units`
     source: str  # digest of what it is made of
@@ -203,7 +204,7 @@ class GoalBank:
         for key, mine in zip(key_of, named, strict=True):
             table[key, [number[goal] for goal in mine]] = True
         kept = [texts[goal_of.index(g)] for g in range(len(goals))]
-        merged = [(kept[g], text, goals[g] @ embedded.vector([text])) for text, g in number.items() if text != kept[g]]
+        merged = [(kept[g], text) for text, g in number.items() if text != kept[g]]
         nothing = np.zeros(0, np.float32)
         bank = GoalBank(by, keys, goals, table, kept, merged, [], nothing, digest(folder), nothing)
         cosines = bank._closest(captions, embedded)
@@ -214,8 +215,8 @@ class GoalBank:
         """Into a folder, in an attempt's name. `goals.json` comes last: without it there is no bank."""
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         replace_file(folder / ARRAYS, safetensors.numpy.save(arrays), attempt)
-        about = {"format": FORMAT, "by": self.by, "source": self.source, "arrays": sha256(folder / ARRAYS)}
-        about |= self.report() | {"goal_texts": self.goal_texts, "merged": self.merged, "units": self.units}
+        about = self.report() | {"format": FORMAT, "arrays": sha256(folder / ARRAYS)}
+        about |= {name: getattr(self, name) for name in _TOLD}
         replace_file(folder / ABOUT, json.dumps(about, indent=1).encode(), attempt)
 
     @staticmethod
@@ -230,12 +231,12 @@ class GoalBank:
             if sha256(folder / ARRAYS) != about["arrays"]:
                 raise ValueError(f"{ARRAYS} is not the one that {ABOUT} tells of")
             arrays = safetensors.numpy.load_file(folder / ARRAYS)
-            bank = GoalBank(**{name: about[name] for name in _TOLD}, **{name: arrays[name] for name in _ARRAYS})
+            bank = GoalBank(**{name: (about | arrays)[name] for name in (*_TOLD, *_ARRAYS)})
         except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
             raise StoreError(f"{folder} holds no goal bank that can be read: {error}; run its stage again") from None
         return bank
 
-    def report(self) -> dict[str, object]:
+    def report(self) -> dict[str, Any]:
         """What there is, in numbers: segments, keys, goals, and tenths of the cosines that a threshold is taken of."""
         tenths = {f"{q / 10:.1f}": round(float(np.quantile(self.cosines, q / 10)), 4) for q in range(11)}
         return {"segments": len(self.cosines), "keys": len(self.keys), "goals": len(self.goals), "quantiles": tenths}

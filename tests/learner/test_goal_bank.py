@@ -15,9 +15,11 @@ from envs.text import TextTable, text_hash
 from learner.knowledge import goal_bank
 from learner.knowledge.goal_bank import GoalBank, build, in_order, split, units
 from learner.knowledge.segments import Segments
+from learner.models.config import fields_of
 from learner.potentials import PotentialSetup, ShapingConfig, goal, potential
 from learner.store.episodes import StoreError
 from learner.windows import NO_ACTION, Trail, Windows
+from llm_service.embedding import embed_one
 
 ACTIONS = ("turn left", "turn right", "go forward")
 ENV, OPTIONS = "babyai/GoToLocal", {"captions": True}
@@ -150,7 +152,7 @@ def test_goals_and_keys_that_are_equal_are_one(tmp_path):
     asked += [(lines(ball), ["go to the blue box"])]
     bank = GoalBank.of(leave(tmp_path, asked))
     assert bank.goal_texts == ["go to the red ball", "look around", "go to the blue box"]
-    assert [pair[:2] for pair in bank.merged] == [("go to the red ball", "go to red ball")]
+    assert bank.merged == [("go to the red ball", "go to red ball")]
     assert bank.named.tolist() == [[True, True, False], [False, False, True]]
     whole = GoalBank.of(tmp_path, "caption")
     assert len(whole.keys) == 2  # of_words knows no order either
@@ -383,6 +385,7 @@ def test_a_run_is_paid_and_its_policy_sees_no_caption(asked, tmp_path):
     words += ["evaluate.episodes=4", "evaluate.videos=0", "learner.env_steps=256", f"run.folder={tmp_path}/runs"]
     words += ["method.shaping.potential=goal", f"method.shaping.goals={asked}", "run.name=a"]
     config = compose(words)
+    assert set(fields_of(config.policy, envs.spec(ENV, **OPTIONS))) == {"image", "direction", "mission"}
     assert controller.run(config) == 0
     rows = [json.loads(line) for line in (tmp_path / "runs/a/metrics.jsonl").read_text().splitlines()]
     asked_for, new = (sum(row.get(f"shaping/{name}", 0) for row in rows) for name in ("texts", "texts_new"))
@@ -414,3 +417,14 @@ def test_successors_and_chunks_of_a_shaped_world_pay_the_same(asked):
     one = paid([24], False)
     assert (one != 0).mean() > 0.3
     np.testing.assert_array_equal(one, paid([5, 1, 18], True))
+
+
+@pytest.mark.slow
+def test_minilm_finds_the_ball_nearer_to_the_goal_than_the_wall(folder, monkeypatch):
+    for module in (goal, goal_bank):
+        monkeypatch.setattr(module, "embed_one", embed_one)
+    ball, box = things("1 step forward")
+    wall = "You see a wall 1 step forward"
+    captions = [lines(thing, "go forward", thing, "go forward", thing) for thing in (ball, box, wall)]
+    phi = GoalBank.of(folder).phi_of_captions(captions, 0)
+    assert phi[:2].min() > max(0.4, 2 * phi[2])

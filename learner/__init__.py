@@ -8,6 +8,7 @@ intrinsic      the column of rewards that the learner itself pays, and Intrinsic
 rewards/       terms that it may be made of: RND, NovelD, APT; found by name
 curiosity/     what these terms are made of: steps, reading, networks
 potentials/    how sensible a state is, for shaping: found by name
+forms          how that becomes reward
 windows        what they look at: the last steps
 fit            Fitter, one rank of supervised learning from a store, and FitConfig
 optim/         from a gradient to a step: Adam, precision, averages over the ranks

@@ -94,7 +94,7 @@ class Shaping(Wrapper):
         self._trail = Trail(self._potential.fields, shaping.window, texts, env.texts)
         self._form = FORMS[shaping.form](config.discount, env.num_envs)
         self._phi = np.zeros(env.num_envs, np.float32)  # of the states that the envs are in
-        self._counts = defaultdict[str, float](float)
+        self._counts = defaultdict[str, float](int)
         self._seconds = 0.0
 
     def begin(self, seeds: NDArray[np.int64] | None = None) -> Observation:
@@ -136,7 +136,7 @@ class Shaping(Wrapper):
     def report(self) -> dict[str, Any]:
         """Since the last report: windows that were judged, and those that could not be, by the reason; the sums of phi
         after every step and of the sizes of what was paid; seconds."""
-        counts, self._counts = self._counts, defaultdict[str, float](float)
+        counts, self._counts = self._counts, defaultdict[str, float](int)
         unjudged = {f"unjudged/{reason}": n for reason, n in self._potential.report().items()}
         return self.env.report() | {self.name: {**counts, **self._potential.counts(), **unjudged}}
 

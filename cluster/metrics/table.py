@@ -61,7 +61,8 @@ ACTOR = _rows(
     ("env_steps_total", "actor/steps", "", "Env steps played.", "Env steps a second, by actor"),
     ("rollouts_total", "actor/rollouts", "", "Chunks made.", "Chunks a second, by actor"),
     ("seconds_total", "actor/seconds/", "seconds",
-     "Time, by what is done: `rollout` steps envs, `goals` may wait for a language model, `idle` waits for weights.",
+     "Time, by what is done: `rollout` steps envs, `goals` may wait for a language model, `shaping` judges states, "
+     "`idle` waits for weights.",
      "What actors do", "doing"),
     ("episodes_total", "actor/episodes", "", "Episodes played for an evaluation.", "Episodes evaluated, by actor"),
 )  # fmt: skip

@@ -143,8 +143,8 @@ def _assert_paid_alike(config: Config, folder: RunFolder, found: Checkpoint) -> 
             kept = actors.get(f"{actor}/env.{name}.identity")
             if not np.array_equal(() if kept is None else kept, wanted.get(name, ())):
                 raise RunError(
-                    f"run {folder.name!r} was trained with another {name} than method.{name}, learner.discount and "
-                    "seed say now: put these back, or begin a new run"
+                    f"run {folder.name!r} was trained with another {name} than method.{name} and files that it names, "
+                    "learner.discount and seed say now: put these back, or begin a new run"
                 )
 
 

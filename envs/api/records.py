@@ -35,11 +35,13 @@ class Field:
           `pixels` (uint8 [H, W, 3], red, green, blue).
     shape: of one env's entry, without the batch axis.
     size: number of categories for `category`; per-channel numbers of symbols are the encoder's business for `grid`.
+    privileged: a player could not know it, so no policy reads it, and no intrinsic reward judges it.
     """
 
     kind: Literal["grid", "category", "vector", "text", "pixels"]
     shape: tuple[int, ...] = ()
     size: int = 0
+    privileged: bool = False
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -30,6 +30,8 @@ def spec(name: str, config: Config) -> EnvSpec:
     fields = {"image": Field("grid", (VIEW, VIEW, 3)), "direction": Field("category", size=4), "mission": Field("text")}
     if config.captions:
         fields["caption"] = Field("text")
+    if config.distance:
+        fields["distance"] = Field("vector", (1,), privileged=True)
     return EnvSpec(
         id=f"babyai/{name}",
         fields=fields,

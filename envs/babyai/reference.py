@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from minigrid.envs.babyai.core.verifier import AfterInstr, AndInstr, BeforeInstr, PutNextInstr
 from numpy.typing import NDArray
 
 from envs.api import Observation
@@ -18,7 +19,7 @@ from envs.babyai.levels import build
 from envs.babyai.missions import translate
 from envs.babyai.symbols import VIEW
 from envs.babyai.view import Views
-from envs.babyai.world import DRAWN_FIRST, PICK_UP, TOGGLE, BabyAI, kind_of_mission
+from envs.babyai.world import DRAWN_FIRST, FAR, PICK_UP, TOGGLE, BabyAI, kind_of_mission
 
 _REMEMBERED_CAPTIONS = 50_000
 
@@ -35,6 +36,7 @@ class SimulatedBabyAI(BabyAI):
         num_envs = self.num_envs
         self.simulators = [build(self.level, self.config.max_steps) for _ in range(num_envs)]
         self.views = Views(num_envs, self.simulators[0].width, self.simulators[0].height)
+        self.room = self.simulators[0].width + self.simulators[0].height
         self._image = np.zeros((num_envs, VIEW, VIEW, 3), np.uint8)
         self._stale = np.zeros(num_envs, np.bool_)  # the env has moved since its row of _image was made
         self._mission = np.zeros(num_envs, np.int32)
@@ -85,6 +87,9 @@ class SimulatedBabyAI(BabyAI):
         }
         if "caption" in self.env_spec.fields:
             obs["caption"] = self._captions(obs["image"])
+        if self.config.distance:
+            cells = [cells_to_target(self.simulators[i]) for i in rows]
+            obs["distance"] = self.share_of_room(np.array(cells, np.int32))
         return obs
 
     def _kinds(self) -> NDArray[np.int16]:
@@ -111,3 +116,26 @@ class SimulatedBabyAI(BabyAI):
         """Release the simulators."""
         for simulator in self.simulators:
             simulator.close()
+
+
+def cells_to_target(simulator: Any) -> int:
+    """How many cells lie between the agent and the nearest thing that the mission is about now, 0 where it is carried.
+
+    Walls and doors on the way do not count. Things are where the verifier believes them to be; `FAR` if nowhere.
+    """
+    turn = simulator.instrs
+    if isinstance(turn, BeforeInstr):
+        turn = turn.instr_b if turn.a_done == "success" else turn.instr_a
+    elif isinstance(turn, AfterInstr):
+        turn = turn.instr_a if turn.b_done == "success" else turn.instr_b
+    if isinstance(turn, AndInstr):
+        turn = turn.instr_b if turn.a_done == "success" else turn.instr_a
+    puts = isinstance(turn, PutNextInstr)
+    meant = turn.desc_move if puts else turn.desc
+    if any(simulator.carrying is thing for thing in meant.obj_set):
+        if not puts:
+            return 0
+        meant = turn.desc_fixed
+    x, y = simulator.agent_pos
+    places = [at for at in meant.obj_poss if simulator.grid.get(*at) is None or simulator.grid.get(*at).type != "wall"]
+    return min((max(abs(i - x) + abs(j - y) - 1, 0) for i, j in places), default=FAR)

@@ -5,7 +5,8 @@ then put the blue key next to a door". English or French.
 Actions: 0 turn left, 1 turn right, 2 go forward, 3 pick up, 4 drop, 5 toggle, 6 done (does nothing). `Config.actions`
 keeps the first of them only; `Config.idle_actions` adds names of actions that do nothing.
 Observation: `image` uint8 [7, 7, 3], the agent's view as (object, colour, state) at [column, row]; `direction`
-category in [0, 4); `mission` text; with `Config.captions` also `caption` text, the sentences of `describe`.
+category in [0, 4); `mission` text; with `Config.captions` also `caption` text, the sentences of `describe`; with
+`Config.distance` also `distance`, float32 [1] in [0, 1], which no policy sees.
 Reward: 1 - 0.9 * steps / limit when the mission is accomplished, else 0.
 Termination: the mission is accomplished, or has become impossible where a level is strict. Truncation: at the level's
 limit of steps, which depends on the mission, or at `Config.max_steps`.
@@ -44,6 +45,9 @@ PICK_UP, DROP, TOGGLE, DONE = 3, 4, 5, 6
 DRAWN_FIRST = 1 << 40
 """Seeds below are Minigrid's. From here on they name levels of the compiled generator."""
 
+FAR = 1 << 15
+"""Cells to what is nowhere."""
+
 TASK_KINDS = ("go to", "pick up", "open", "put next", "sequence")
 _KIND_OF_INSTRUCTION = {"GoToInstr": 0, "PickupInstr": 1, "OpenInstr": 2, "PutNextInstr": 3}
 
@@ -58,6 +62,9 @@ class Config(Part):
 
     captions: bool = False
     """Observe also `caption`: the sentences that describe the image, as one text."""
+    distance: bool = False
+    """Observe also `distance`: cells to the nearest thing that the mission is about now, as a share of the world's
+    width plus height. No policy sees it: it is for `method.shaping.potential=oracle`."""
     language: Literal["en", "fr"] | None = None
     """Language of missions, captions and action names. None: English, except in the levels named French."""
     fix_captions: bool = False
@@ -92,7 +99,10 @@ class BabyAI(VectorEnv):
     Attributes:
         started: int64 [N], how many episodes each world has begun. Tells followers (experts, engines) apart two
             episodes that carry the same counter.
+        room: width plus height of the largest map of the level, in cells.
     """
+
+    room: int
 
     def __init__(
         self,
@@ -137,6 +147,10 @@ class BabyAI(VectorEnv):
     def captions(self, obs: Observation) -> list[list[str]]:
         """Sentences that describe each of N images, in the world's language."""
         return describe(np.asarray(obs["image"]), self.language, fix=self.config.fix_captions)
+
+    def share_of_room(self, cells: NDArray[np.int32]) -> NDArray[np.float32]:
+        """Cells [n] as the field `distance`, [n, 1]; 1 for what is nowhere."""
+        return np.minimum(cells[:, None] / np.float32(self.room), 1).astype(np.float32)
 
     def simulator(self, i: int) -> Any:
         """A Minigrid environment in the state of env i, for what works on one only: pictures and the expert. It may be

@@ -72,7 +72,8 @@ class PolicyConfig(Part):
     flattened), `texts` (several texts, pictures, numbers), `drrn` (texts in their order, and names of actions),
     `language_model` (a prompt, see `prompt` and `lm`)."""
     reads: list[str] = Field(default=[])
-    """Observation fields that the policy sees; empty means all. `[mission,caption]` makes a text-only policy."""
+    """Observation fields that the policy sees; empty means all that a player could know. `[mission,caption]` makes a
+    text-only policy."""
     stack: int = 1
     """DQN: how many of an episode's last pictures the policy sees at once, in place of the last one alone."""
     memory: Literal["none", "gru"] = "none"
@@ -98,10 +99,10 @@ class PolicyConfig(Part):
 
 
 def visible(config: PolicyConfig, spec: EnvSpec) -> EnvSpec:
-    """`spec` with only the fields that the policy reads.
+    """`spec` with only the fields that the policy reads: none that are privileged.
 
     Raises:
-        ValueError: a field that the world does not have; or a stack of pictures, and there are none.
+        ValueError: a field that the world does not have, or none may read; or a stack of pictures, and there are none.
     """
     missing = [name for name in config.reads if name not in spec.fields]
     if missing:
@@ -112,7 +113,10 @@ def visible(config: PolicyConfig, spec: EnvSpec) -> EnvSpec:
                 HISTORY: " (drrn has it for policy.prompt.observations above 1)",
             }.get(missing[0], "")
         )
-    fields = {n: f for n, f in spec.fields.items() if not config.reads or n in config.reads}
+    if hidden := [name for name in config.reads if spec.fields[name].privileged]:
+        raise ValueError(f"policy.reads names {hidden[0]!r}, which a player of {spec.id} could not know: leave it out")
+    read = config.reads or spec.fields
+    fields = {n: f for n, f in spec.fields.items() if n in read and not f.privileged}
     if config.stack > 1 and all(field.kind != "pixels" for field in fields.values()):
         raise ValueError(f"policy.stack={config.stack} is for pictures, but the policy sees {', '.join(fields)}")
     return dataclasses.replace(spec, fields=fields)

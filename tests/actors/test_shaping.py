@@ -326,6 +326,17 @@ def test_evaluation_is_not_paid_and_the_policy_sees_what_it_saw():
     assert actor.evaluate(weights, 1, envs.HELD_OUT_FIRST + np.arange(4), "policy", True, 0).report == {}
 
 
+def test_who_is_paid_by_distance_plays_by_what_a_player_sees():
+    level, drawn = "babyai/Text-PickUp-RedBall-S20", {"levels": "native"}
+    made = setup(8, world=(level, drawn | {"distance": True}), potential="oracle")
+    weights = get_weights(build_policy(made.policy, made.spec, 0))
+    plain = setup(8, world=(level, drawn))
+    assert list(weights) == list(get_weights(build_policy(plain.policy, plain.spec, 0)))
+    chunk = RolloutActor(made, 0).rollout(weights, 1)[1]
+    assert "distance" not in chunk.obs
+    assert set(np.unique(np.sign(chunk.rewards["shaping"]))) == {-1.0, 1.0}
+
+
 def test_a_configuration_says_whether_there_is_shaping_and_what_is_wrong_with_it():
     assert "shaping" not in wrappers.chosen(compose(["env=toy/Line"]))
     config = compose(["env=toy/Line", "method.shaping.potential=random", "learner.discount=0.8", "seed=4"])

@@ -10,11 +10,17 @@ import envs
 from envs.babyai import Expert, describe, names
 from envs.babyai.grammar import NOTHING
 from envs.babyai.levels import build
+from envs.babyai.reference import cells_to_target
 from envs.native.babyai import motion
 from envs.native.babyai.layout import empty_rows
 from envs.native.babyai.packing import pack
 
 WALK = np.array([0.15, 0.15, 0.3, 0.12, 0.1, 0.15, 0.03])  # meets, moves and opens things
+
+
+def told(simulator, obs):
+    """What Minigrid shows, and what the reference engine tells beside it."""
+    return obs | {"cells": cells_to_target(simulator)}
 
 
 class Reference:
@@ -23,13 +29,14 @@ class Reference:
     def __init__(self, level, seeds):
         self.simulators = [build(level) for _ in seeds]
         self.roots, self.episode = list(seeds), [0] * len(seeds)
-        self.obs = [s.reset(seed=seed)[0] for s, seed in zip(self.simulators, seeds, strict=True)]
+        self.obs = [told(s, s.reset(seed=seed)[0]) for s, seed in zip(self.simulators, seeds, strict=True)]
 
     def step(self, actions):
         """Rewards, ends, and the last observation of each env whose episode ended."""
         rewards, terminated, truncated, last = [], [], [], {}
         for i, (simulator, action) in enumerate(zip(self.simulators, actions.tolist(), strict=True)):
-            self.obs[i], reward, *ends, _ = simulator.step(action)
+            obs, reward, *ends, _ = simulator.step(action)
+            self.obs[i] = told(simulator, obs)
             rewards.append(np.float32(reward))
             terminated.append(bool(ends[0]))
             truncated.append(bool(ends[1]))
@@ -37,7 +44,7 @@ class Reference:
                 last[i] = self.obs[i]
                 self.episode[i] += 1
                 seed = envs.episode_seed(self.roots[i], i, self.episode[i])
-                self.obs[i] = simulator.reset(seed=seed)[0]
+                self.obs[i] = told(simulator, simulator.reset(seed=seed)[0])
         return rewards, terminated, truncated, last
 
 
@@ -47,12 +54,13 @@ def assert_same(env, obs, expected):
     assert np.array_equal(obs["image"], images)
     assert obs["direction"].tolist() == [o["direction"] for o in expected]
     assert env.texts.texts(obs["mission"]) == [o["mission"] for o in expected]
+    assert obs["distance"][:, 0].tolist() == [np.float32(min(o["cells"] / env.room, 1)) for o in expected]
     captions = [". ".join(sentences) or NOTHING["en"] for sentences in describe(images)]
     assert env.texts.texts(obs["caption"]) == captions
 
 
 def play_beside(level, seeds, steps):
-    env = envs.make(f"babyai/{level}", len(seeds), levels="exact", captions=True, language="en")
+    env = envs.make(f"babyai/{level}", len(seeds), levels="exact", captions=True, distance=True, language="en")
     reference = Reference(level, seeds)
     actions = np.random.default_rng(sum(map(ord, level)))
     obs = env.begin(np.array(seeds))

@@ -12,6 +12,7 @@ from envs.api import Transition
 from learner import potentials
 from learner.algorithms.ppo.advantages import next_values, vtrace
 from learner.forms import FORMS, shaped
+from learner.models.config import PolicyConfig, visible
 from learner.potentials import PotentialSetup, ShapingConfig
 from learner.windows import NO_ACTION, Trail
 
@@ -254,3 +255,30 @@ def test_the_random_potential_is_a_function_of_the_present_observation_and_of_th
     )  # fmt: skip
     np.testing.assert_array_equal(found, found[first][same.ravel()])
     assert len(np.unique(found)) == len(first)
+
+
+DISTANT = ("babyai/Text-GoToLocal-RedBall-S20", {"distance": True, "levels": "native"})
+
+
+def test_the_oracle_is_minus_the_distance_and_wants_a_world_that_tells_it():
+    world = envs.make(DISTANT[0], 16, 1, **DISTANT[1])
+    trail = Trail(["distance"], 2)
+    trail.begin(world.begin())
+    trail.add(np.full(16, 2), world.advance(np.full(16, 2)))
+    windows, _ = trail.chunk()
+    oracle = potentials.potential("oracle")
+    phi = oracle(PotentialSetup(ShapingConfig(), world.env_spec.fields, 0)).phi(windows)
+    assert phi.dtype == np.float32
+    assert -1 <= phi.min() < phi.max() <= 0
+    np.testing.assert_array_equal(phi, -windows.obs("distance")[:, 1, 0])
+    oracle.check(ShapingConfig(), world.env_spec)
+    with pytest.raises(ValueError, match=r"toy/Line does not tell: set env.distance=true"):
+        oracle.check(ShapingConfig(), envs.spec("toy/Line"))
+
+
+def test_no_policy_sees_what_only_the_world_knows():
+    spec = envs.spec(DISTANT[0], **DISTANT[1])
+    assert "distance" in spec.fields
+    assert visible(PolicyConfig(), spec) == visible(PolicyConfig(), envs.spec(DISTANT[0]))
+    with pytest.raises(ValueError, match=r"'distance', which a player of .* could not know"):
+        visible(PolicyConfig(reads=["image", "distance"]), spec)

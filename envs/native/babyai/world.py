@@ -28,6 +28,7 @@ from envs.native.babyai.generators import Generator
 from envs.native.babyai.layout import CARRYING, CODE, DIRECTION, KIND, KNOWN, LIMIT, MAP, NONE, THING, Index, empty_rows
 from envs.native.babyai.packing import unpack
 from envs.native.babyai.sight import look
+from envs.native.babyai.target import cells_to_targets
 from envs.native.babyai.texts import Captions, Missions
 from envs.native.random import episode_seeds
 
@@ -45,6 +46,7 @@ class NativeBabyAI(BabyAI):
         self._max_steps, wants_drawn = self.config.max_steps, self.config.levels == "native"
         simulator = build(self.level, self._max_steps)
         self.rows = empty_rows(self.num_envs, simulator.width, simulator.height)
+        self.room = simulator.width + simulator.height
         self._generator = Generator.of(simulator)
         self._exact = ExactLevels(self.level, self._max_steps, self.config.level_workers)
         self.drawn = wants_drawn and self._generator is not None
@@ -116,6 +118,10 @@ class NativeBabyAI(BabyAI):
         }
         if self._captions is not None:
             obs["caption"] = self._captions.ids(image)
+        if self.config.distance:
+            cells = np.empty(len(rows), np.int32)
+            cells_to_targets(self.rows, rows, cells)
+            obs["distance"] = self.share_of_room(cells)
         return obs
 
     def _look_at_starts(self, index: Index, image: NDArray[np.uint8]) -> None:

@@ -124,8 +124,8 @@ class Engine(StageEngine):
             seed=setup.seed,
         )
         kept = steps[-setup.prefer.steps :]
-        parts = [(end, kept[max(0, end - CALL_STEPS) : end]) for end in range(CALL_STEPS, len(kept) + 1, CALL_STEPS)]
-        curve = [{"step": end, "loss": float(np.mean(part, 0)[0])} for end, part in parts]
+        parts = [kept[begin : begin + CALL_STEPS] for begin in range(0, len(kept), CALL_STEPS)]
+        curve = [{"steps": len(part), "loss": float(np.mean(part, 0)[0])} for part in parts]
         self.folder.write(self.place / WEIGHTS, content)
         self.folder.write_json(self.place / CALIBRATION, fitted.report | {"curve": curve})
         self.folder.write(self.place / ABOUT, about.model_dump_json(indent=1))

@@ -11,15 +11,15 @@ from learner.parts import step_size
 class PreferConfig(Part):
     """Fitting a model of segments to preferences between them."""
 
-    steps: int = Field(default=400, ge=1)
+    steps: int = Field(default=300, ge=1)
     """Gradient steps."""
     batch: int = Field(default=64, ge=1)
     """Pairs that a gradient step learns from."""
-    learning_rate: float = Field(default=3e-3, gt=0)
+    learning_rate: float = Field(default=1e-2, gt=0)
     """Largest step size of AdamW."""
     warmup: int = Field(default=50, ge=0)
     """Gradient steps over which the step size rises from 0; then it falls to 0 along a cosine."""
-    weight_decay: float = Field(default=5.0, ge=0)
+    weight_decay: float = Field(default=2.0, ge=0)
     """Share of their size, times the step size, that matrices lose in each step: much, for pairs are few."""
     gradient_clip: float = Field(default=1.0, gt=0)
     """Largest global norm of a gradient."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -35,7 +36,7 @@ K = 4
 def segments(n=400, seed=0):
     """Views of few things, some of which began with their episode."""
     random = np.random.default_rng(seed)
-    view = random.choice(4, size=(n, K, 4, 3, 3), p=[0.7, 0.1, 0.1, 0.1]).astype(np.uint8)
+    view = random.choice(4, size=(n, K, 4, 3, 3), p=[0.85, 0.05, 0.05, 0.05]).astype(np.uint8)
     obs = {"view": view, "facing": random.integers(4, size=(n, K)), "held": random.normal(3, 2, (n, K, 2))}
     obs["held"] = obs["held"].astype(np.float32)
     actions = random.integers(3, size=(n, K - 1))
@@ -95,9 +96,11 @@ def take(windows, rows):
 
 
 def test_a_planted_linear_preference_is_found():
-    found = segments(1000)
-    report = fitted(found, preferences(found, 3000), steps=200).report
-    assert report["measured_on"] > 100
+    found = segments(1500)
+    made = fitter(found, preferences(found, 6000), steps=200, batch=64)
+    made.fit(200)  # the twin that is measured: what is kept would take as long again
+    report = made.result().report
+    assert report["measured_on"] > 300
     assert report["accuracy"] >= 0.95
     assert report["log_loss"] < 0.2 < report["undecided"]
 
@@ -116,8 +119,8 @@ def test_ties_count_as_half():
     """A pair of ties alone draws two segments together; half of the labels as ties leave the rest to be learned."""
     found = segments()
     told = preferences(found, 1500, ties=0.5)
-    report = fitted(found, told, steps=200).report
-    assert report["accuracy"] > 0.85
+    report = fitted(found, told).report
+    assert report["accuracy"] > 0.7
     assert 600 < report["ties"] < 900
     tied = Preferences(told.first, told.second, np.full(1500, 0.5, np.float32))
     made = fitter(found, tied, weight_decay=0.0)
@@ -193,7 +196,7 @@ def test_a_score_is_the_same_to_the_bit_whatever_else_is_asked(seed, m):
 
 
 def test_a_score_is_the_same_in_another_process(tmp_path):
-    code = f"""
+    code = """
 import sys
 import numpy as np
 from tests.learner.test_preference import scores_of, segments
@@ -278,9 +281,8 @@ def test_segments_that_cannot_be_read_are_one_sentence(obs, sentence):
         shape_of(replace(found, obs=obs), fields, 3, 32)
     with pytest.raises(StoreError, match="hold action 2, and this world has only 2"):
         shape_of(found, fields, 2, 32)
-    assert set(
-        shape_of(replace(found, obs=found.obs | {"photo": np.zeros((5, K, 8, 8, 3))}), fields, 3, 32).columns
-    ) == {*FIELDS}
+    seen = replace(found, obs=found.obs | {"photo": np.zeros((5, K, 8, 8, 3), np.uint8)})
+    assert set(shape_of(seen, fields, 3, 32).columns) == {*FIELDS}
 
 
 # ---- the potential -----------------------------------------------------------------------------------------------
@@ -289,8 +291,6 @@ def test_segments_that_cannot_be_read_are_one_sentence(obs, sentence):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """What a stage leaves."""
-    import safetensors.numpy
-
     path, found = tmp_path_factory.mktemp("prefer"), segments()
     result = fitted(found, preferences(found, 600), steps=30)
     safetensors.numpy.save_file(result.weights, path / fitted_preference.WEIGHTS)
@@ -347,10 +347,10 @@ def test_damage_is_seen(folder, tmp_path):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
     weights = tmp_path / fitted_preference.WEIGHTS
     weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\0\0")
-    with pytest.raises(StoreError, match="not the one that preference.json tells of; run its stage again"):
+    with pytest.raises(StoreError, match=r"not the one that preference\.json tells of; run its stage again"):
         FittedPreference.load(tmp_path)
     about = tmp_path / fitted_preference.ABOUT
     about.write_text(about.read_text()[:-9])
-    with pytest.raises(StoreError, match="preference.json is damaged: .*; run its stage again") as raised:
+    with pytest.raises(StoreError, match=r"preference\.json is damaged: .*; run its stage again") as raised:
         FittedPreference.load(tmp_path)
     assert "\n" not in str(raised.value)

@@ -35,6 +35,8 @@ HEADS = 8
 """Of attention. Number i of a token belongs to head i % HEADS."""
 SYMBOL = 32
 """Numbers of a symbol."""
+OWN = 0.3
+"""How far a cell's own weights count beside those that all share: less, for pairs are few."""
 MOST_SYMBOLS = 16_384
 """Of a grid: a table of all its cells has a row for each."""
 FARTHEST = 5.0
@@ -118,9 +120,8 @@ class SegmentTransformer(nn.Module):
                 drawn[size] = 0  # no gradient reaches what is unknown: it says nothing
                 self.embeddings[f"{name}:{channel}"] = nn.Parameter(drawn)
             self.register_buffer(f"basis:{name}", basis(column), persistent=False)
-            shared = torch.randn(3 + column.places, SYMBOL * hidden) / math.sqrt(SYMBOL * column.places)
-            shared[3:] *= 0.3  # a cell's own count less until they are learned
-            self.cells[name] = nn.Parameter(shared)
+            drawn = torch.randn(3 + column.places, SYMBOL * hidden)
+            self.cells[name] = nn.Parameter(drawn / math.sqrt(SYMBOL * column.places))
         numbers = sum(len(column.mean) for column in shape.columns.values())
         self.numbers = nn.Parameter(torch.randn(numbers, hidden) / math.sqrt(max(1, numbers)))
         self.bias = nn.Parameter(torch.zeros(hidden))
@@ -191,4 +192,4 @@ def basis(column: Column) -> Tensor:
     width, height = column.shape[:2] if column.kind == "grid" else (1, 1)
     across, down = (torch.linspace(-1, 1, n) if n > 1 else torch.zeros(1) for n in (width, height))
     along = torch.cartesian_prod(across, down).view(-1, 2)
-    return torch.cat([torch.ones(len(along), 1), along, torch.eye(len(along))], 1)
+    return torch.cat([torch.ones(len(along), 1), along, OWN * torch.eye(len(along))], 1)

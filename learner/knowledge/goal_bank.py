@@ -226,7 +226,7 @@ class GoalBank:
         Raises:
             StoreError: it is not there, or damaged.
         """
-        about = read_about(folder / ABOUT, "goal bank", FORMAT, (*_TOLD, "arrays"), StoreError)
+        about = read_about(folder / ABOUT, "goal bank", (FORMAT,), (*_TOLD, "arrays"), StoreError)
         try:
             if sha256(folder / ARRAYS) != about["arrays"]:
                 raise ValueError(f"{ARRAYS} is not the one that {ABOUT} tells of")

@@ -81,7 +81,7 @@ def test_a_task_is_shaped_by_what_another_run_has_left(asked, potential):
     assert sum(row["shaping/windows"] for row in trained) >= 512
     assert any(row["rewards/shaping"] for row in trained)
     page = report.write([asked.parent / potential]).read_text().replace("\N{NO-BREAK SPACE}", " ")
-    assert "asked was asked once, for 1 of these runs" in page
+    assert "asked was asked once, for 1 run and 1 task" in page
     assert "rules that we wrote" in page
 
 

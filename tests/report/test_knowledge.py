@@ -144,7 +144,7 @@ def test_what_was_asked_once_is_shared_by_the_tasks_that_it_served(
     ]
     _, page = read(report.write(runs))
     words = page.text.replace("\N{NO-BREAK SPACE}", " ")
-    assert "knowledge was asked once, for 3 of these runs and their 2 different tasks: 606 calls" in words
+    assert "knowledge was asked once, for 3 runs and 2 tasks of this page: 606 calls" in words
     assert "For each task served that is 303 calls and 0.38 dollars. Its answers are rules that we wrote" in words
     assert words.count("was asked once") == 1
 

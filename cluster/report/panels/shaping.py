@@ -38,7 +38,7 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
             metrics_figure(group, f"shaping-{i}", keys, f"{words}{': ' if arm else ''}{arm}.")
             for i, (arm, group) in enumerate(shaped.items())
         ]
-        parts.append(grid("plots", drawn))
+        parts.append(drawn[0] if len(drawn) == 1 else grid("plots", drawn))
     return section("Shaping", *parts, *_served([run for group in shaped.values() for run in group]))
 
 
@@ -94,12 +94,18 @@ def _served(runs: Sequence[Run]) -> list[str]:
         sums, n = cost(extraction(origin)), len(users)
         tasks = {run.world + str(part(run.config, "env").get("task") or "") for run in users}
         scripted = is_scripted(read_mapping(origin / "config.yaml", yaml.safe_load))
-        words = f"{origin.name} was asked once, for {n} of these runs and their {len(tasks)} different tasks: "
+        words = (
+            f"{origin.name} was asked once, for {_several(n, 'run')} and {_several(len(tasks), 'task')} of this page: "
+        )
         words += f"{count(sums['calls'])} calls, {count(sums['tokens'])} tokens, {sums['dollars']:.2f} dollars. "
         each = [sums[name] / len(tasks) for name in ("calls", "dollars")]
         words += f"For each task served that is {count(each[0])} calls and {each[1]:.2f} dollars."
         told.append(text(words + (" Its answers are rules that we wrote, not a language model's." if scripted else "")))
     return told
+
+
+def _several(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def _origin(run: Run) -> Path | None:

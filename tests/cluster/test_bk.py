@@ -126,7 +126,7 @@ def test_the_tasks_of_crafter_are_there_and_the_policy_reads_symbols_only(task):
 RECORDED = {"code": "program=%s/program.py", "preference": "preference=%s/preference", "goal": "goals=%s/goals"}
 
 
-@pytest.mark.parametrize("potential", RECORDED)
+@pytest.mark.parametrize("potential", ["code", "preference", pytest.param("goal", marks=pytest.mark.slow)])
 def test_the_recorded_extraction_serves_every_potential_from_any_folder(potential, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     option = RECORDED[potential] % "configs/knowledge/babyai"

@@ -83,7 +83,9 @@ class Engine(StageEngine):
             raise RunError(f"{place} holds no two segments that differ: let it record more, or more varied, episodes")
         self.progress.line(f"label  segments {len(segments):,} of {store.steps:,} steps")
         segments.save(self.place, self.folder.attempt)
-        results: dict[str, Any] = {"segments": {"drawn": len(segments), "of_steps": store.steps, "told": told}}
+        llm = self.config.llm
+        results: dict[str, Any] = {"told_by": {"backend": llm.name, "model": getattr(llm.options, "model", "")}}
+        results["segments"] = {"drawn": len(segments), "of_steps": store.steps, "told": told}
         steps = {"preferences": self._preferences, "programs": self._programs, "goals": self._goals}
         for name, step in steps.items():  # programs are chosen by preferences
             if name in settings.asks:

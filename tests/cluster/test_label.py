@@ -22,6 +22,7 @@ from cluster.stages import label
 from cluster.stages._shared import asking
 from cluster.stages._shared.asking import ask_durably
 from learner import methods
+from learner.knowledge import programs
 from learner.knowledge.captions import situation
 from learner.knowledge.preferences import Preferences
 from learner.knowledge.programs import halves
@@ -182,6 +183,7 @@ def test_what_it_cost_is_what_was_paid(whole):
     assert sum(of["calls"] for of in found.values()) == len(records)
     assert results(whole)["language_model"]["dollars"] == pytest.approx(sum(r["dollars"] for r in records), rel=1e-4)
     assert results(whole)["minutes"] > 0
+    assert results(whole)["told_by"]["backend"] == "scripted"  # a stand-in: whoever shows its answers can say so
 
 
 # ---- again ---------------------------------------------------------------------------------------------------------
@@ -203,7 +205,7 @@ def test_one_may_ask_for_goals_alone(whole, tmp_path):
     assert controller.run(config(tmp_path, "goals", *words)) == 0
     assert (tmp_path / "goals/stages/label/goals.jsonl").read_bytes() == left(whole)["goals.jsonl"]
     assert not (tmp_path / "goals/stages/label/preferences.jsonl").exists()
-    assert set(results(tmp_path / "goals")) == {"segments", "goals", "cost", "language_model", "minutes"}
+    assert set(results(tmp_path / "goals")) == {"told_by", "segments", "goals", "cost", "language_model", "minutes"}
 
 
 def test_what_cannot_be_labelled_is_a_sentence(whole, tmp_path):
@@ -220,23 +222,24 @@ def test_what_cannot_be_labelled_is_a_sentence(whole, tmp_path):
         controller.run(config(tmp_path, "nonsense", *given, "llm.malformed=1"))
 
 
-def test_without_a_program_that_fits_the_rest_is_kept(whole, tmp_path):
-    """Without preferences that are decided there is nothing to choose by."""
-    given = ["stages=[label]", f"from={whole / 'stages/collect'}"]
-    shown = ["method.label.window=2", "method.label.segments=2", "method.label.pairs=1"]
-    monkey = ["llm.malformed=0", "llm.wrong=0", "llm.mistimed=0", "llm.senseless=0"]
-    assert controller.run(config(tmp_path, "few", *given, *shown, *monkey)) == 0
-    found = results(tmp_path / "few")["programs"]
-    assert found["asked"] == 6
-    assert found["chosen"] is None or found["chosen"]["agreement"] is None  # one pair has no other half
-    assert results(tmp_path / "few")["goals"]["answered"] > 0
+def test_without_a_program_that_fits_the_rest_is_kept(whole, tmp_path, monkeypatch):
+    """All are taken for faulty, and there is one pair alone."""
+    monkeypatch.setattr(programs, "FAULTLESS", 1.0)
+    words = ["stages=[label]", f"from={whole / 'stages/collect'}", "method.label.pairs=1"]
+    assert controller.run(config(tmp_path, "faulty", *words)) == 0
+    found = results(tmp_path / "faulty")
+    assert (found["programs"]["asked"], found["programs"]["answered"], found["programs"]["chosen"]) == (6, 0, None)
+    assert not (label_of(tmp_path / "faulty") / "program.py").exists()
+    assert [line["valid"] for line in lines(tmp_path / "faulty", "programs.jsonl")] == [False] * 6
+    assert found["goals"]["answered"] > 12
 
 
 # ---- money, death, and a service that does not answer --------------------------------------------------------------
 
 
 def test_an_empty_purse_is_exit_code_4_and_more_money_goes_on(whole, tmp_path):
-    words = ["stages=[label]", f"from={whole / 'stages/collect'}"]
+    """With a queue that is full all the time."""
+    words = ["stages=[label]", f"from={whole / 'stages/collect'}", "llm.durable.length=12", "llm.durable.batch=4"]
     with pytest.raises(BudgetExhausted, match=r"limits\.dollars"):
         controller.run(config(tmp_path, "poor", *words, "llm.limits.dollars=60"))
     before = paid(tmp_path / "poor")
@@ -278,7 +281,7 @@ class Lane:
         self.lost = set()
         return [found.get(key, Answer(Status.PENDING)) for key in keys]
 
-    def ask(self, task, items, deadline):
+    def ask(self, task, items):
         return [self.direct] * len(items)
 
 

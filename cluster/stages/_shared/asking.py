@@ -25,8 +25,10 @@ LOOK_S = 1.0
 """Between two looks at jobs that are pending."""
 SHARE = 1000
 """Questions of one request."""
-PROBE, PROBE_S = 64, 30.0
-"""So many of the jobs that do not move are asked at once, for at most so many seconds, to see why."""
+PROBE = 64
+"""So many of the jobs that do not move are asked at once, to see why."""
+DEADLINE_S = 30.0
+"""Of one request: between two, the service is looked after, and started again if it died."""
 LATE = (*PASSING, Status.EXPIRED)
 
 
@@ -74,6 +76,7 @@ def ask_durably(run: Run, task: str, items: list[dict[str, Any]], tell: Callable
     assert run.language is not None, "a stage that asks has a service"
     language = run.language.setup
     with language.door(task, "wait") as door:
+        door.deadline = DEADLINE_S
         jobs = _Jobs(door, task, items)
         patience, moved = _Patience(language.patience_s, len(items)), True
         while not run.stop.reason:
@@ -158,7 +161,7 @@ class _Jobs:
             BudgetExhausted: no more may be spent.
         """
         some = self.missing[:PROBE]
-        answers = self._door.ask(self._task, [self._items[i] for i in some], deadline=PROBE_S)
+        answers = self._door.ask(self._task, [self._items[i] for i in some])
         _assert_paid(answers)
         for i, answer in zip(some, answers, strict=True):
             if answer.status not in LATE:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor, rollout, wrappers
@@ -50,7 +51,10 @@ def setup(at, env=TOY, n=1, steps=3, **options):
 
 
 def weights(made, seed=0):
-    return get_weights(build_policy(made.policy, made.spec, seed))
+    policy = build_policy(made.policy, made.spec, seed)
+    torch.manual_seed(seed)
+    torch.nn.init.normal_(policy.actor.weight, std=3.0)  # so that other weights do other things
+    return get_weights(policy)
 
 
 def plain(env, name, column):
@@ -175,18 +179,20 @@ def test_of_a_chunk_that_is_played_again_the_successors_shard_counts(stage, late
     summary, first = lost.rollout(weights(made, 0), 1)
     successor = RolloutActor(made, 0, 1, summary.state)
     if not late:
-        [lost.rollout(weights(made, 0), 1) for _ in range(2)]
+        gone = [lost.rollout(weights(made, 0), 1)[1] for _ in range(2)]
     again = [successor.rollout(weights(made, 1), 2)[1] for _ in range(3)]
     if late:
-        [lost.rollout(weights(made, 0), 1) for _ in range(2)]
+        gone = [lost.rollout(weights(made, 0), 1)[1] for _ in range(2)]
+    assert any((one.action != other.action).any() for one, other in zip(gone, again, strict=False))
     assert_holds(EpisodeStore(at.store), lived(made, [[first, *again]]))
 
 
 def test_a_new_crew_comes_after_every_actor_of_the_one_before(stage):
     at = stage()
     made = setup(at)
-    RolloutActor(made, 0, incarnation=9).rollout(weights(made), 1)
+    gone = RolloutActor(made, 0, incarnation=9).rollout(weights(made), 1)[1]
     chunk = RolloutActor(replace(made, crew=1), 0).rollout(weights(made, 1), 1)[1]
+    assert (chunk.action != gone.action).any()
     assert_holds(EpisodeStore(at.store), lived(made, [[chunk]]))
 
 

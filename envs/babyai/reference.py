@@ -7,7 +7,7 @@ its simulators only move; what they change (the agent, and the cell it faces) is
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from minigrid.envs.babyai.core.verifier import AfterInstr, AndInstr, BeforeInstr, PutNextInstr
@@ -123,13 +123,13 @@ def cells_to_target(simulator: Any) -> int:
 
     Walls and doors on the way do not count. Things are where the verifier believes them to be; `FAR` if nowhere.
     """
-    turn = simulator.instrs
+    turn, success = simulator.instrs, cast(Any, "success")  # Minigrid says that what is done is a bool
     if isinstance(turn, BeforeInstr):
-        turn = turn.instr_b if turn.a_done == "success" else turn.instr_a
+        turn = turn.instr_b if turn.a_done == success else turn.instr_a
     elif isinstance(turn, AfterInstr):
-        turn = turn.instr_a if turn.b_done == "success" else turn.instr_b
+        turn = turn.instr_a if turn.b_done == success else turn.instr_b
     if isinstance(turn, AndInstr):
-        turn = turn.instr_b if turn.a_done == "success" else turn.instr_a
+        turn = turn.instr_b if turn.a_done == success else turn.instr_a
     puts = isinstance(turn, PutNextInstr)
     meant = turn.desc_move if puts else turn.desc
     if any(simulator.carrying is thing for thing in meant.obj_set):

@@ -19,9 +19,12 @@ from cluster.runs.supply import assert_resumable
 from envs.config import Part
 from envs.text import TextTable
 from learner import checkpoint, potentials
+from learner.algorithms import LearnerSetup
+from learner.algorithms.ppo.config import PPOConfig
+from learner.config import LearnerConfig
 from learner.files import sha256
 from learner.forms import FORMS
-from learner.group import build_policy, get_weights
+from learner.group import Learner, build_policy, get_weights
 from learner.hashing import uniform
 from learner.models import PolicyConfig
 from learner.options import Artifact
@@ -311,10 +314,24 @@ def test_a_run_does_not_go_on_with_another_potential(tmp_path):
         )
         with pytest.raises(RunError, match="was trained with another shaping"):
             assert_resumable(changed, RunFolder(tmp_path / name), checkpoint.latest(tmp_path / name / "checkpoints"))
+        rows = [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        for row in (row for row in rows if row["kind"] == "train"):
+            assert ("shaping/share" in row, "time/shaping" in row) == (first != "none",) * 2
+            assert 0 < row.get("shaping/share", 0.5) <= 1
+            assert 0 < row.get("time/shaping", 0.5) < 1
         made_of = json.loads((tmp_path / name / "stages" / "train" / "manifest.json").read_text())["inputs"]
         assert made_of.get("shaping", "none").partition(",")[0] == first
         longer = update(config, ["learner.env_steps=256"])
         assert_resumable(longer, RunFolder(tmp_path / name), checkpoint.latest(tmp_path / name / "checkpoints"))
+
+
+def test_its_share_of_the_reward_is_by_size_and_weight():
+    made = setup(8)
+    config = LearnerConfig(minibatch=16, reward_weights={"shaping": 0.5})
+    learner = Learner(LearnerSetup(config, made.policy, made.spec, 0, (1, 4), PPOConfig()))
+    chunk = RolloutActor(made, 0).rollout(learner.ready(), 0)[1]
+    chunk.rewards = {"env": np.full_like(chunk.log_prob, 0.25), "shaping": np.full_like(chunk.log_prob, -1.0)}
+    assert learner.update(0, 0, chunk)[0]["shaping/share"] == pytest.approx(2 / 3)
 
 
 def test_evaluation_is_not_paid_and_the_policy_sees_what_it_saw():

@@ -156,7 +156,8 @@ def test_an_option_cannot_be_named_like_a_field_of_all(monkeypatch, tmp_path):
 
 def test_nothing_outside_asks_for_one_of_them_by_name():
     """Their own modules do, and methods, which choose."""
-    known = {*algorithms.names(), *rewards.names(), *potentials.names()} - {"random"}  # which is a player too
+    others = {"random", "oracle"}  # a player too, and whence goals are
+    known = {*algorithms.names(), *rewards.names(), *potentials.names()} - others
     allowed = {ROOT / "learner" / room for room in ("algorithms", "rewards", "potentials", "methods")}
     for path in (path for room in ("learner", "actors", "cluster") for path in (ROOT / room).rglob("*.py")):
         if allowed & set(path.parents):

@@ -21,7 +21,7 @@ from learner.knowledge.preference_fit import PreferenceFitter, PreferenceSetup, 
 from learner.knowledge.preferences import Preferences
 from learner.knowledge.segments import Segments
 from learner.models.sequence.segment_scores import SegmentScores
-from learner.models.sequence.segment_transformer import Encoded, SegmentTransformer
+from learner.models.sequence.segment_transformer import Column, Encoded, SegmentTransformer
 from learner.models.weights import get_weights
 from learner.potentials import PotentialSetup, ShapingConfig, potential
 from learner.store.episodes import StoreError
@@ -255,6 +255,13 @@ def test_what_was_never_seen_is_one_unknown_value_that_says_nothing():
     assert np.isfinite(scores.of(replace(found, obs=found.obs | {"facing": facing}).windows())).all()
     held = found.obs["held"] * np.float32(1e30)
     assert np.isfinite(scores.of(replace(found, obs=found.obs | {"held": held}).windows())).all()
+
+
+def test_codes_tell_apart_what_is_known_up_to_the_largest_byte():
+    column = Column(kind="grid", shape=(1, 2, 2), sizes=(2, 256))
+    values = np.array([[[[0, 255], [1, 0]]], [[[2, 7], [200, 7]]]], np.uint8)
+    np.testing.assert_array_equal(column.codes(values), [[255, 257], [2 * 257 + 7, 2 * 257 + 7]])
+    assert column.symbols == 3 * 257
 
 
 def test_one_observation_is_a_window_too():

@@ -75,7 +75,7 @@ class Column(Part):
         for channel, size in enumerate(self.sizes):
             value = channels[..., channel]
             known = value < size if value.dtype.kind == "u" else (value >= 0) & (value < size)
-            code = code * np.int32(size + 1) + np.where(known, value, size).astype(np.int32)
+            code = code * np.int32(size + 1) + np.where(known, value, np.int32(size)).astype(np.int32)
         return code
 
 

@@ -288,6 +288,9 @@ def test_segments_that_cannot_be_read_are_one_sentence(obs, sentence):
         shape_of(replace(found, obs=obs), fields, 3, 32)
     with pytest.raises(StoreError, match="hold action 2, and this world has only 2"):
         shape_of(found, fields, 2, 32)
+    coloured = replace(found, obs={"view": found.obs["view"] + np.uint8(60)})
+    with pytest.raises(StoreError, match="view has 274,625 symbols in 12 places: a table of 3,295,500 rows"):
+        shape_of(coloured, FIELDS, 3, 32)
     seen = replace(found, obs=found.obs | {"photo": np.zeros((5, K, 8, 8, 3), np.uint8)})
     assert set(shape_of(seen, fields, 3, 32).columns) == {*FIELDS}
 

@@ -25,7 +25,7 @@ from learner.knowledge.preferences import Preferences
 from learner.knowledge.segments import Segments
 from learner.models.sequence.segment_scores import SegmentScores
 from learner.models.sequence.segment_transformer import (
-    MOST_SYMBOLS,
+    MOST_ROWS,
     Column,
     Encoded,
     SegmentShape,
@@ -95,8 +95,11 @@ def shape_of(segments: Segments, fields: dict[str, Field], actions: int, width: 
         largest = values.reshape(-1, field.shape[-1] if field.kind == "grid" else 1).max(0)
         sizes = tuple(max(int(value) + 1, field.size) for value in largest)
         columns[name] = Column(kind=field.kind, shape=field.shape, sizes=sizes)
-        if columns[name].symbols > MOST_SYMBOLS:
-            raise StoreError(f"{name} has {columns[name].symbols:,} symbols, more than {MOST_SYMBOLS:,}: leave it out")
+        if (rows := columns[name].symbols * columns[name].places) > MOST_ROWS:
+            raise StoreError(
+                f"{name} has {columns[name].symbols:,} symbols in {columns[name].places} places: a table of {rows:,} "
+                f"rows, and {MOST_ROWS:,} are the most"
+            )
     if not columns:
         raise StoreError("a model of segments reads grids, categories and vectors: the segments hold none of them")
     if segments.actions.size and segments.actions.max() >= actions:

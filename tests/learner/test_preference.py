@@ -21,7 +21,7 @@ from learner.knowledge.preference_fit import PreferenceFitter, PreferenceSetup, 
 from learner.knowledge.preferences import Preferences
 from learner.knowledge.segments import Segments
 from learner.models.sequence.segment_scores import SegmentScores
-from learner.models.sequence.segment_transformer import Encoded, SegmentTransformer
+from learner.models.sequence.segment_transformer import Column, Encoded, SegmentTransformer
 from learner.models.weights import get_weights
 from learner.potentials import PotentialSetup, ShapingConfig, potential
 from learner.store.episodes import StoreError
@@ -257,6 +257,13 @@ def test_what_was_never_seen_is_one_unknown_value_that_says_nothing():
     assert np.isfinite(scores.of(replace(found, obs=found.obs | {"held": held}).windows())).all()
 
 
+def test_codes_tell_apart_what_is_known_up_to_the_largest_byte():
+    column = Column(kind="grid", shape=(1, 2, 2), sizes=(2, 256))
+    values = np.array([[[[0, 255], [1, 0]]], [[[2, 7], [200, 7]]]], np.uint8)
+    np.testing.assert_array_equal(column.codes(values), [[255, 257], [2 * 257 + 7, 2 * 257 + 7]])
+    assert column.symbols == 3 * 257
+
+
 def test_one_observation_is_a_window_too():
     found = segments(30)
     short = replace(found, obs={n: c[:, -1:] for n, c in found.obs.items()}, actions=found.actions[:, :0])
@@ -281,6 +288,9 @@ def test_segments_that_cannot_be_read_are_one_sentence(obs, sentence):
         shape_of(replace(found, obs=obs), fields, 3, 32)
     with pytest.raises(StoreError, match="hold action 2, and this world has only 2"):
         shape_of(found, fields, 2, 32)
+    coloured = replace(found, obs={"view": found.obs["view"] + np.uint8(60)})
+    with pytest.raises(StoreError, match="view has 274,625 symbols in 12 places: a table of 3,295,500 rows"):
+        shape_of(coloured, FIELDS, 3, 32)
     seen = replace(found, obs=found.obs | {"photo": np.zeros((5, K, 8, 8, 3), np.uint8)})
     assert set(shape_of(seen, fields, 3, 32).columns) == {*FIELDS}
 

@@ -37,8 +37,8 @@ SYMBOL = 32
 """Numbers of a symbol."""
 OWN = 0.3
 """How far a cell's own weights count beside those that all share: less, for pairs are few."""
-MOST_SYMBOLS = 16_384
-"""Of a grid: a table of all its cells has a row for each."""
+MOST_ROWS = 131_072
+"""Of a field's table, which has one for each symbol in each place: 64 MB with tokens of 64 numbers."""
 FARTHEST = 5.0
 """Standard deviations beyond which a vector's number counts as that far."""
 Rows = NDArray[np.int32]
@@ -75,7 +75,7 @@ class Column(Part):
         for channel, size in enumerate(self.sizes):
             value = channels[..., channel]
             known = value < size if value.dtype.kind == "u" else (value >= 0) & (value < size)
-            code = code * np.int32(size + 1) + np.where(known, value, size).astype(np.int32)
+            code = code * np.int32(size + 1) + np.where(known, value, np.int32(size)).astype(np.int32)
         return code
 
 

@@ -114,6 +114,7 @@ def test_what_was_asked_what_it_cost_and_what_came_of_it(asked: Callable[..., Pa
     assert "0, 1 50.0 % 0 cafecafe 0, 2 75.0 % 7 beefbeef ✓ chosen 1, 1 – 0 – no <b>" in words
     assert "go to the ball 2 turn <left> 1" in words
     assert CODE + "  # <b>" in "".join(page.words)
+    assert "held-out" not in page.text.partition("Background knowledge")[0]
     assert "<b>" not in source.partition("Programs")[2].partition("</pre>")[0]
 
 

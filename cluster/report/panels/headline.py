@@ -7,12 +7,15 @@ from html import escape
 
 from cluster.report.outcome import FEW_ARMS, Arms, largest, measure, overall
 from cluster.report.page import count, section, span, table, text, tiles
+from cluster.report.panels.knowledge import extraction
 from cluster.runs.run_data import Run, seeds
 
 SUBJECT, ORDER = "agents", 10
 
 
 def panel(runs: Sequence[Run], groups: Arms) -> str:
+    if all(extraction(run.folder) and not run.results for run in runs):  # no task was told, so that none was solved
+        return ""
     if len(groups) <= FEW_ARMS:
         return f"<section>{''.join(_headline(arm, group) for arm, group in groups.items())}</section>"
     judge = measure(runs)

@@ -22,6 +22,7 @@ from typing import Any
 
 from cluster.config.overrides import ROOT
 from learner.files import Attempt, newest_attempt, replace_file
+from learner.store.shards import EPISODES
 from llm_service.errors import UsageError
 
 LISTED = 5  # of the runs that a wrong name is answered with
@@ -203,6 +204,17 @@ def finished_stage(run: Path, origin: str, stage: str) -> Path | None:
     elif origin:
         places.append(Path(origin).parent / stage)
     return next((place for place in places if (place / "manifest.json").is_file()), None)
+
+
+def assert_done(origin: str, place: Path) -> None:
+    """See whether a stage of another run, which `from` names, is done, or the one in whose folder a store lies.
+
+    Raises:
+        RunError: it is not.
+    """
+    stage = place.parent if place.name == EPISODES else place  # a training's store lies within its stage
+    if origin.startswith("run:") and not (stage / "manifest.json").exists():
+        raise RunError(f"from: {origin} is not finished: resume that run first")
 
 
 def write_json(path: Path, value: Any) -> None:

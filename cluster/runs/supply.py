@@ -13,7 +13,7 @@ from actors import wrappers
 from cluster.config import tree as configuration
 from cluster.config.tree import Config
 from cluster.roles.learners import learner_setup
-from cluster.runs.folder import RunError, RunFolder
+from cluster.runs.folder import RunError, RunFolder, assert_done
 from cluster.runs.stage import Artifact
 from cluster.runs.weights import assert_fits, weights_at
 from cluster.stages import engine
@@ -26,7 +26,7 @@ from learner.methods import every_stage, selected, trains
 from learner.models.config import LANGUAGE_MODEL, fields_of
 from learner.models.language.language_model import place
 from learner.parts import FitConfig
-from learner.store.episodes import ABOUT, EPISODES, EpisodeStore
+from learner.store.episodes import ABOUT, EpisodeStore
 
 ACTOR_STATE = ("env.", "sequence", "memory")
 """How names in an actor's state begin: its world with what stands around it, its count, what its policy remembers."""
@@ -73,9 +73,7 @@ def given_store(config: Config) -> Path | None:
         raise RunError(
             f"from: {config.from_} is a store of episodes: leave the collecting out by stages=[{','.join(others)}]"
         )
-    done = path.parent if path.name == EPISODES else path  # a training's store lies within its stage
-    if config.from_.startswith("run:") and not (done / "manifest.json").exists():
-        raise RunError(f"from: {config.from_} is not finished: resume that run first")
+    assert_done(config.from_, path)
     return path
 
 

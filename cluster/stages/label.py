@@ -24,20 +24,20 @@ import envs
 from cluster.config import tree as configuration
 from cluster.config.tree import Config
 from cluster.roles.drawing import Topology
-from cluster.runs.folder import RunError
+from cluster.runs.folder import RunError, assert_done
 from cluster.runs.stage import Outcome, Run, StageEngine
 from cluster.stages._shared.asking import ask_durably, costs
 from learner.behaviours.agreement import spearman
 from learner.knowledge.captions import situation
-from learner.knowledge.config import LabelConfig
-from learner.knowledge.draw import draw, pairs, told_fields
+from learner.knowledge.config import LabelConfig, told_fields
+from learner.knowledge.draw import draw, pairs
 from learner.knowledge.preferences import FILE as PREFERENCES
 from learner.knowledge.preferences import Preferences
 from learner.knowledge.programs import Candidate, Judge, best, halves, number
 from learner.knowledge.segments import Segments
 from learner.methods import Stage
 from learner.potentials import whole_numbers
-from learner.store.episodes import ABOUT, EpisodeStore, digest
+from learner.store.episodes import ABOUT, EpisodeStore, StoreError, digest
 from llm_service.records import Answer
 from llm_service.sandbox.process import Sandbox
 
@@ -76,7 +76,10 @@ class Engine(StageEngine):
         began, settings = time.monotonic(), self.settings
         place = self._place_of_episodes()
         store = EpisodeStore(place)
-        told = told_fields(store, settings.captions)
+        try:
+            told = told_fields(store.layout.fields, settings.captions, str(place))
+        except ValueError as error:
+            raise StoreError(str(error)) from None
         discount, seed = self.config.learner.discount, self.config.seed
         segments = draw(store, settings.segments, settings.window, discount, told, seed)
         if len(segments) < 2:
@@ -108,8 +111,7 @@ class Engine(StageEngine):
         finished = sorted((self.folder.path / "stages").glob("*/manifest.json"))
         places = [path.parent for path in finished if path.parent != self.place]
         if (given := configuration.artifact(self.config, "from", self.config.from_)) is not None:
-            if self.config.from_.startswith("run:") and not (given / "manifest.json").exists():
-                raise RunError(f"from: {self.config.from_} is not finished: resume that run first")
+            assert_done(self.config.from_, given)
             places.append(given)
         for inside in (inside for place in places for inside in (place / "episodes", place)):
             if (inside / ABOUT).exists():

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from envs.api import Field as Observed
 from envs.config import Part
+
+TASK = "mission"
+"""The field that tells the task, which nobody is told here."""
 
 Asked = Literal["preferences", "goals", "programs"]
 
@@ -38,3 +43,25 @@ class LabelConfig(Part):
         if "programs" in self.asks and "preferences" not in self.asks:
             raise ValueError("programs are chosen by preferences: add preferences to method.label.asks")
         return self
+
+
+def told_fields(fields: Mapping[str, Observed], wanted: Sequence[str], whose: str) -> list[str]:
+    """Names of the text fields that a language model is told.
+
+    Args:
+        fields: all that an observation holds.
+        wanted: names; empty: all but the task.
+        whose: the world, or the store of episodes.
+
+    Raises:
+        ValueError: it has none of them.
+    """
+    texts = [name for name, field in fields.items() if field.kind == "text" and name != TASK]
+    if not texts:
+        raise ValueError(
+            f"{whose} holds no texts to tell a language model: record episodes with env.captions=true (BabyAI) or "
+            "env.observe=[symbols,around] (Crafter)"
+        )
+    if missing := [name for name in wanted if name not in texts]:
+        raise ValueError(f"method.label.captions: {whose} has no text field {missing[0]}: there is {', '.join(texts)}")
+    return list(wanted) or texts

@@ -26,31 +26,8 @@ BLOCK, WINDOWS = 4096, 512
 """Steps that are read at once; windows that are made at once."""
 SOURCES, RETURNS = 4, 3
 """Strata: quarters by training step; of what is paid, thirds by the return to come, beside what is not paid."""
-TASK = "mission"
-"""The field that tells the task, which nobody is told here."""
 
 Rows = NDArray[np.int64]
-
-
-def told_fields(store: EpisodeStore, wanted: Sequence[str]) -> list[str]:
-    """Names of the text fields that a language model is told.
-
-    Args:
-        wanted: names; empty: all but the task.
-
-    Raises:
-        StoreError: the store has none of them.
-    """
-    texts = [name for name, field in store.layout.fields.items() if field.kind == "text" and name != TASK]
-    if missing := [name for name in wanted if name not in texts]:
-        there = ", ".join(texts) or "none"
-        raise StoreError(f"method.label.captions: {store.folder} has no text field {missing[0]}: there is {there}")
-    if not texts:
-        raise StoreError(
-            f"{store.folder} holds no texts to tell a language model: record the episodes again with env.captions=true "
-            "(BabyAI) or env.observe=[symbols,around] (Crafter)"
-        )
-    return list(wanted) or texts
 
 
 def draw(store: EpisodeStore, number: int, window: int, discount: float, told: Sequence[str], seed: int) -> Segments:

@@ -29,7 +29,7 @@ from typing import Literal
 from envs.api import EnvSpec
 from learner.algorithms import algorithm
 from learner.config import Configuration, assert_suits
-from learner.knowledge.config import LabelConfig
+from learner.knowledge.config import LabelConfig, told_fields
 from learner.knowledge.prefer_config import PreferConfig
 from learner.methods import Stage, TrainingConfig
 
@@ -54,15 +54,17 @@ def stages(config: Configuration) -> list[Stage]:
 
 
 def check(config: Configuration, spec: EnvSpec) -> None:
-    """Exploring needs what its algorithm needs; a language model must be told in words what happened.
+    """Exploring needs what its algorithm needs, and keeps in words what happened, for a language model is told so.
 
     Raises:
         ValueError: one sentence.
     """
     assert_suits("bk", config, spec)
     algorithm(config.learner.algorithm).check(config, spec)
-    if not spec.captioned:
-        raise ValueError(
-            f"method bk tells a language model what was seen, but {spec.id} says nothing in words: "
-            "choose a world with captions, such as env=babyai/... or env=crafter"
-        )
+    if config.stages and "explore" not in config.stages:
+        return  # the episodes are there already, and say themselves what they hold
+    method = config.method
+    assert isinstance(method, Config)
+    if not method.tee:
+        raise ValueError("method.tee=false keeps no episodes to ask about: method bk explores with method.tee=true")
+    told_fields(spec.fields, method.label.captions, spec.id)

@@ -46,6 +46,11 @@ class CodeConfig(Part):
             return program
         if "\n" not in program:  # the text of a program has lines
             path = Path(program).expanduser()
+            if path.is_dir() and not (path / FILE).exists():
+                raise ValueError(
+                    f"method.shaping.program: {program} holds no {FILE}: name a file, or the folder of a stage label "
+                    "that chose one"
+                )
             try:
                 program = (path / FILE if path.is_dir() else path).read_text()
             except (OSError, UnicodeDecodeError) as error:

@@ -98,6 +98,11 @@ def test_others_may_ask_about_the_same_episodes(asked):
     words += [f"run.folder={asked.parent}", "run.name=again"]
     assert controller.run(compose([*ACTING, *ASKING, *words])) == 0
     assert results(asked.parent / "again")["goals"]["asked"] == 8
+    words[1], words[-1] = "from=run:asked/explore/episodes", "run.name=store"
+    assert controller.run(compose([*ACTING, *ASKING, *words])) == 0
+    assert (asked.parent / "store/stages/label/goals.jsonl").read_bytes() == (
+        asked.parent / "again/stages/label/goals.jsonl"
+    ).read_bytes()
 
 
 def test_nothing_is_shaped_by_a_stage_that_is_not_there(tmp_path):
@@ -109,10 +114,23 @@ def test_nothing_is_shaped_by_a_stage_that_is_not_there(tmp_path):
 
 
 def test_a_world_without_words_is_refused_before_anything_starts():
-    with pytest.raises(ConfigError, match="method bk tells a language model what was seen, but gym/CartPole-v1 says"):
+    with pytest.raises(ConfigError, match="gym/CartPole-v1 holds no texts to tell a language model"):
         compose(["method=bk", "env=gym/CartPole-v1", "policy.network=mlp"])
     with pytest.raises(ConfigError, match="needs a discrete action space"):
         compose(["method=bk", "env=gym/Pendulum-v1", "policy.network=mlp"])
+
+
+def test_what_exploring_would_not_keep_is_refused_before_it_begins(tmp_path):
+    world = ["method=bk", "env=babyai/GoToLocal"]
+    for words, sentence in (
+        (["env.captions=false"], r"babyai/GoToLocal holds no texts .*env\.captions=true"),
+        (["env.captions=true", "method.tee=false"], r"method\.tee=false keeps no episodes to ask about"),
+        (["env.captions=true", "method.label.captions=[around]"], "has no text field around: there is caption"),
+        (["env=crafter", "env.observe=[symbols]"], r"holds no texts .*env\.observe=\[symbols,around\]"),
+    ):
+        with pytest.raises(ConfigError, match=sentence):
+            compose([*world, *words])
+    compose([*world, "env.captions=false", "stages=[label,prefer]", f"from={tmp_path}"])
 
 
 @pytest.mark.parametrize("task", ["drink water", "eat cow", "place crafting table", "make wood pickaxe"])

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from envs.api import Episodes, Field, Transition
 from envs.text import text_hash
 from learner.knowledge import captions
-from learner.knowledge.config import LabelConfig
-from learner.knowledge.draw import draw, pairs, strata, told_fields
+from learner.knowledge.config import LabelConfig, told_fields
+from learner.knowledge.draw import draw, pairs, strata
 from learner.knowledge.preferences import FILE, Preferences
 from learner.knowledge.programs import EVIDENCE, EVIDENCE_CHARACTERS, Judge, best, halves
 from learner.knowledge.segments import Segments
@@ -144,18 +144,20 @@ def test_segments_are_kept_and_read_again(tmp_path):
     np.testing.assert_array_equal(some.obs["at"], found.obs["at"][[3, 1]])
 
 
-def test_what_cannot_be_drawn_from_is_a_sentence(tmp_path):
-    store = store_of(tmp_path / "store", walks(0, [5]))
-    assert told_fields(store, []) == ["seen", "goals"]
-    assert told_fields(store, ["goals"]) == ["goals"]
+def test_texts_are_told_but_the_task_or_there_is_a_sentence():
+    assert told_fields(FIELDS, [], "it") == ["seen", "goals"]
+    assert told_fields(FIELDS, ["goals"], "it") == ["goals"]
     for name in ("mission", "at", "nothing"):  # the task is told to nobody
-        with pytest.raises(StoreError, match=f"has no text field {name}: there is seen, goals"):
-            told_fields(store, [name])
-    dumb = EpisodeWriter(tmp_path / "dumb", Layout({"at": FIELDS["at"], "mission": FIELDS["mission"]}, ACTIONS), {})
-    with pytest.raises(StoreError, match="holds no texts") as told:
-        told_fields(EpisodeStore(dumb.folder), [])
+        with pytest.raises(ValueError, match=f"captions: it has no text field {name}: there is seen, goals"):
+            told_fields(FIELDS, [name], "it")
+    with pytest.raises(ValueError, match="it holds no texts") as told:
+        told_fields({name: FIELDS[name] for name in ("at", "mission")}, [], "it")
     assert "env.captions=true" in str(told.value)
     assert "env.observe=[symbols,around]" in str(told.value)
+
+
+def test_what_cannot_be_drawn_from_is_a_sentence(tmp_path):
+    dumb = EpisodeWriter(tmp_path / "dumb", Layout({"at": FIELDS["at"], "mission": FIELDS["mission"]}, ACTIONS), {})
     with pytest.raises(StoreError, match="holds no episodes"):
         draw(EpisodeStore(dumb.folder), 3, 3, DISCOUNT, [], 0)
     with pytest.raises(StoreError, match="vectors"):
@@ -203,7 +205,7 @@ def test_pairs_are_of_segments_that_came_to_different_ends_each_in_few():
 
 def test_captions_tell_what_was_seen_and_done_in_order_without_the_task(tmp_path):
     store = store_of(tmp_path / "store", [[(1, 0, 0.0), (2, 1, 0.0), (3, 2, 0.0)]])
-    found = draw(store, 9, 3, DISCOUNT, told_fields(store, []), 0)
+    found = draw(store, 9, 3, DISCOUNT, told_fields(store.layout.fields, [], "it"), 0)
     last = int(np.argmax(found.step))
     assert found.captions[last] == [
         "You are at 1. You see much. a. b",

@@ -176,6 +176,14 @@ def test_another_world_does_not_go_on_with_a_store(tmp_path):
         controller.resume(tmp_path / "other", ["env.captions=false", "learner.env_steps=128"], True)
 
 
+def test_what_no_player_could_know_is_not_kept_and_hinders_nothing(whole, tmp_path):
+    words = ["env.distance=true", "learner.env_steps=64"]
+    assert controller.run(config(tmp_path, "distance", *words)) == 0
+    assert controller.resume(tmp_path / "distance", ["learner.env_steps=128"], True) == 0
+    kept, plain = (EpisodeStore(store_of(path)).layout.fields for path in (tmp_path / "distance", whole))
+    assert kept == plain
+
+
 def test_a_policy_is_fitted_to_the_episodes_of_a_finished_training(whole, tmp_path):
     words = ["method=cloning", "method.fit.steps=4", "method.fit.every=4", "stages=[fit]"]
     words = [word for word in SYNC if not word.startswith(("method.tee", "stages"))] + words

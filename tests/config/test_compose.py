@@ -248,6 +248,9 @@ def test_what_a_run_has_written_is_taken_by_its_name_and_kept(tmp_path):
 )
 def test_what_no_run_has_written_is_one_sentence(tmp_path, name, sentence):
     program(tmp_path, "begun", finished=False)
+    other = tmp_path / "runs/a/stages/other"
+    other.mkdir(parents=True)
+    (other / "manifest.json").write_text("{}")
     with pytest.raises(ConfigError, match=sentence) as raised:
         compose([*CODE, f"run.folder={tmp_path / 'runs'}", f"method.shaping.program={name}"])
     assert "\n" not in str(raised.value)

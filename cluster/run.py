@@ -20,6 +20,7 @@ from cluster.stages import engine
 from cluster.topology import asks_a_language_model, learns
 from learner.group import Weights
 from learner.methods import Stage, every_stage, selected
+from learner.potentials import NONE, ShapingConfig
 
 
 def run(config: Config) -> int:
@@ -70,7 +71,10 @@ def evaluate(path: Path, words: list[str]) -> int:
 
     It is done into `stages/<kind>-<n>`, by the first stage that can be, of those that the words or the run select.
     """
-    config = configuration.update(configuration.load(path / "config.yaml"), words)
+    before = configuration.load(path / "config.yaml")
+    if before.method.part(ShapingConfig).potential != NONE:  # only training was paid: what paid may be gone
+        words = [f"method.shaping.potential={NONE}", *words]
+    config = configuration.update(before, words)
     folder = RunFolder(path)
     able = [stage for stage in (*selected(config), *every_stage(config)) if engine(stage.kind).again]
     if not able:

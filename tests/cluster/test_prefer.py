@@ -220,3 +220,7 @@ def test_what_it_leaves_pays_a_run(beside):
     assert sum(row.get("shaping/windows", 0) for row in rows) >= 512
     weights = [(folder / name / "stages/train/weights.safetensors").read_bytes() for name in "bc"]
     assert weights[0] == weights[1]
+    (place / "preference.json").rename(folder / "gone.json")
+    with pytest.raises(ConfigError, match=r"holds no preference\.json: name the folder of a stage prefer"):
+        controller.resume(folder / "b", ["learner.env_steps=1024"], True)
+    assert controller.evaluate(folder / "b", []) == 0  # who is judged is paid nothing

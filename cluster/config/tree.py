@@ -169,11 +169,15 @@ def _artifact(runs: str, key: str, name: str) -> Path:
     return path
 
 
+def _artifacts() -> list[str]:
+    """Keys of potentials' options that name what another run has left."""
+    parts = [part.model_fields.items() for part in ShapingConfig.modules()]
+    return [f"method.shaping.{name}" for part in parts for name, field in part if ARTIFACT in field.metadata]
+
+
 def _place_artifacts(values: dict[str, Any]) -> None:
     """Make paths of what options of potentials name: `run:NAME/stage`, or a file or folder of the project."""
-    parts = [part.model_fields.items() for part in ShapingConfig.modules()]
-    options = [f"method.shaping.{name}" for part in parts for name, field in part if ARTIFACT in field.metadata]
-    for key in options:
+    for key in _artifacts():
         name = values.get(key)
         if not isinstance(name, str) or not name or "\n" in name:  # a program's own text has lines
             continue
@@ -306,8 +310,9 @@ HARMLESS = re.compile(
 
 
 def alters_meaning(key: str) -> bool:
-    """Whether changing `key` in mid-run makes it another experiment (then resume wants `--allow-change`)."""
-    return HARMLESS.fullmatch(key) is None
+    """Whether changing `key` in mid-run makes it another experiment (then resume wants `--allow-change`). Where
+    another run's artifact lies does not: what is in it is compared with what the run was trained with."""
+    return HARMLESS.fullmatch(key) is None and key not in _artifacts()
 
 
 def difference(old: Config, new: Config) -> list[tuple[str, Any, Any]]:

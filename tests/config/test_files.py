@@ -185,7 +185,18 @@ def test_difference_names_keys_and_both_values():
     assert difference(BASE, BASE) == []
 
 
-@pytest.mark.parametrize("key", ["run.log_every_s", "cluster.name", "actors.timeout_s", "evaluate.videos", "stages"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "run.log_every_s",
+        "cluster.name",
+        "actors.timeout_s",
+        "evaluate.videos",
+        "stages",
+        "method.shaping.preference",  # where it lies: what is in it is compared with what the run was trained with
+        "method.shaping.goals",
+    ],
+)
 def test_harmless_keys(key):
     assert not alters_meaning(key)
 

@@ -185,7 +185,7 @@ class Engine(StageEngine):
             return counts
         self.folder.write(self.place / PROGRAM, top.code + "\n")
         told = {"hash": top.hash, "round": top.round, "variant": top.variant, "agreement_where_chosen": top.agreement}
-        told |= {"agreement": number(held_out.agreement(top.values)), "chance": CHANCE, "pairs": len(held_out)}
+        told |= {"agreement": number(held_out.agreement(top.values)), "chance": CHANCE, "pairs": held_out.decided}
         value = spearman(top.values.astype(np.float64), segments.to_come.astype(np.float64))
         return counts | {"chosen": told | {"spearman_with_return": number(value)}}
 

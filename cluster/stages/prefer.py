@@ -69,8 +69,7 @@ class Engine(StageEngine):
 
     def _setup(self, labels: Path) -> PreferenceSetup:
         config, preferences, segments = self.config, Preferences.load(labels), Segments.load(labels)
-        decided = int((preferences.probability != 0.5).sum())
-        if decided < FEWEST:
+        if (decided := preferences.decided) < FEWEST:
             raise RunError(
                 f"{labels} holds {decided} pairs of which one was preferred, and a model is fitted to {FEWEST} at "
                 "least: label more pairs"

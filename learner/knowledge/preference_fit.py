@@ -206,13 +206,14 @@ class PreferenceFitter:
 def measured(preferences: Preferences, scores: NDArray[np.float32]) -> dict[str, Any]:
     """What a model's scores [S] say of pairs that it did not learn from.
 
-    accuracy: share of pairs without a tie whose better segment has the higher score; None if there is none.
+    accuracy: share of the `decided` pairs, those without a tie, whose better segment has the higher score; None if
+        there is none.
     log_loss: mean cross-entropy to the labels, nats; undecided: that of always saying 0.5; None without pairs.
     calibration: for each tenth of the predicted probability that the first is better its mean, the share of first
         ones (a tie is half a one), and how many pairs; only those with pairs.
     """
     if not len(preferences):
-        return {"accuracy": None, "log_loss": None, "undecided": None, "calibration": []}
+        return {"accuracy": None, "decided": 0, "log_loss": None, "undecided": None, "calibration": []}
     logits = (scores[preferences.first] - scores[preferences.second]).astype(np.float64)
     wanted = preferences.probability.astype(np.float64)
     loss = np.logaddexp(0, -logits) + (1 - wanted) * logits
@@ -226,6 +227,7 @@ def measured(preferences: Preferences, scores: NDArray[np.float32]) -> dict[str,
     accuracy = preferences.agreement(scores)
     return {
         "accuracy": accuracy if np.isfinite(accuracy) else None,
+        "decided": preferences.decided,
         "log_loss": float(loss.mean()),
         "undecided": float(np.log(2)),
         "calibration": table,

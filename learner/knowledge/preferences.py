@@ -28,6 +28,11 @@ class Preferences:
     def __len__(self) -> int:
         return len(self.first)
 
+    @property
+    def decided(self) -> int:
+        """Pairs without a tie: those that an agreement is a share of."""
+        return int((self.probability != 0.5).sum())
+
     def take(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> Preferences:
         """Some of them."""
         return Preferences(self.first[index], self.second[index], self.probability[index])

@@ -170,7 +170,7 @@ def test_calibration_says_what_came_of_what_was_said():
     p = 1 / (1 + np.exp(-3.0))
     expected = [-np.log(p), -(np.log(p) + np.log(1 - p)) / 2, -np.log(1 - p), np.log(2)]
     assert found["log_loss"] == pytest.approx(np.mean(expected), abs=1e-6)
-    assert found["accuracy"] == 0.5
+    assert (found["accuracy"], found["decided"]) == (0.5, 2)
 
 
 # ---- what a score is ---------------------------------------------------------------------------------------------

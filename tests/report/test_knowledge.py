@@ -67,7 +67,7 @@ def asked(make_run: MakeRun) -> Callable[..., Path]:
         write_lines(label / "goals.jsonl", goals)
         (label / "program.py").write_text(CODE + "\n")
         calibration = [{"predicted": 0.25, "first": 0.3, "pairs": 9}, {"predicted": 0.75, "first": 0.7, "pairs": 7}]
-        fitted = {"accuracy": 0.8125, "measured_on": 16, "agreement": 0.375, "calibration": calibration}
+        fitted = {"accuracy": 0.8125, "measured_on": 20, "decided": 16, "agreement": 0.375, "calibration": calibration}
         (prefer / "calibration.json").write_text(json.dumps(fitted))
         return folder
 

@@ -104,7 +104,7 @@ def _preferences(results: Mapping[str, Any], fitted: Mapping[str, Any]) -> str:
     if (agrees := number(found.get("agreement_with_return"))) is not None:
         said.append(f"The better segment has the higher return to come in {percent(agrees)} (chance 50 %).")
     if (accuracy := number(fitted.get("accuracy"))) is not None:
-        unseen = f"{count(number(fitted.get('measured_on')))} pairs of segments that it had not seen"
+        unseen = f"{count(number(fitted.get('decided')))} pairs of segments that it had not seen"
         said.append(f"A model that was fitted to the answers is right on {percent(accuracy)} of {unseen}.")
     if (rank := number(fitted.get("agreement"))) is not None:
         said.append(f"What it says of all segments, and the return to come: Spearman's correlation {rank:.2f}.")

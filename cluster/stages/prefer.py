@@ -145,7 +145,7 @@ def spoken(report: dict[str, Any]) -> str:
     """What a finished stage prints."""
     parts = [f"{report['pairs']:,} pairs"]
     if report.get("accuracy") is not None:
-        parts.append(f"{report['accuracy']:.1%} of those that it did not know are right")
+        parts.append(f"{report['accuracy']:.1%} of {report['decided']:,} that it did not know are right")
     if report["agreement"] is not None:
         parts.append(f"rank correlation with the return to come {report['agreement']:.2f}")
     return ", ".join(parts)

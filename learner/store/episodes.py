@@ -121,6 +121,7 @@ class EpisodeWriter:
         pieces: bool = False,
     ) -> None:
         self.folder, self.layout, self._rows = folder, layout, tuple(COLUMNS) if pieces else WHOLE
+        self.about = dict(about)
         self._suffix = attempt.suffix if attempt else ""
         says: dict[str, Any] = {"format": FORMAT_OF_PIECES if pieces else FORMAT}
         says |= {"columns": self._rows} if pieces else {}

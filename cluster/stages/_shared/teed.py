@@ -50,8 +50,12 @@ def begin(run: Run, stage: Path, states: States) -> None:
     assert attempt is not None, "what trains is an attempt at its run"
     if not (place / ABOUT).exists():
         EpisodeWriter(place, layout, about(config), attempt, pieces=True)
-    elif EpisodeWriter.join(place, attempt, ()).layout != layout:
-        raise StoreError(f"{place} holds other fields than {spec.id} now shows: put env back, or begin a new run")
+    else:
+        there = EpisodeWriter.join(place, attempt, ())
+        if there.about["env"] != config.env.id:
+            raise StoreError(f"{place} holds episodes of {there.about['env']}: put env.id back, or begin a new run")
+        if there.layout != layout:
+            raise StoreError(f"{place} holds other fields than {spec.id} now shows: put env back, or begin a new run")
     run.folder.forget(place / CLOSED)
     forget_unlearned(place, _played(states), attempt)
 

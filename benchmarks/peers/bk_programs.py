@@ -11,6 +11,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from llm_service.sandbox.grammar import normalise
+
 
 def nearest(observations: Any, actions: Any) -> float:
     # a red ball in view is good, and the nearer the better: the example of docs/shaping.md
@@ -26,10 +28,25 @@ def nearest(observations: Any, actions: Any) -> float:
 
 
 def rules(observations: Any, actions: Any) -> float:
-    # what the scripted backend writes
-    seen = max((1 for x, column in enumerate(observations[-1]) for y, cell in enumerate(column) if cell[0] in (4, 5, 6, 7)), default=0)  # fmt: skip  # noqa: E501
-    near = max((1 / (abs(x - len(observations[-1]) // 2) + len(column) - y) for x, column in enumerate(observations[-1]) for y, cell in enumerate(column) if cell[0] in (4, 5, 6, 7)), default=0)  # fmt: skip  # noqa: E501
-    idle = sum(1 for before, now, action in zip(observations, observations[1:], actions) if action >= 0 and before == now)  # fmt: skip  # noqa: E501
+    # what the scripted backend writes, three of its rules
+    view = observations[-1]
+    seen = max(
+        (1 for x, column in enumerate(view) for y, cell in enumerate(column) if cell[0] in (4, 5, 6, 7)), default=0
+    )
+    near = max(
+        (
+            1 / (abs(x - len(view) // 2) + len(column) - y)
+            for x, column in enumerate(view)
+            for y, cell in enumerate(column)
+            if cell[0] in (4, 5, 6, 7)
+        ),
+        default=0,
+    )
+    idle = sum(
+        1
+        for before, now, action in zip(observations, observations[1:], actions)  # noqa: B905 - as it is written
+        if action >= 0 and before == now
+    )
     return 0.2 * seen + 0.3 * near + -0.5 * idle / len(actions)
 
 
@@ -89,6 +106,6 @@ PROGRAMS: tuple[Written, ...] = (nearest, rules, first_thing, approach, conduct)
 
 
 def text_of(function: Written) -> str:
-    """The function's text as the sandbox takes it."""
-    text = inspect.getsource(function)
-    return text.replace(f"def {function.__name__}(observations: Any, actions: Any) -> float:", "def potential(observations, actions):")  # fmt: skip  # noqa: E501
+    """The function's text, in the form in which the sandbox takes it."""
+    _, _, body = inspect.getsource(function).partition("\n")
+    return normalise(f"def potential(observations, actions):\n{body}")

@@ -44,7 +44,8 @@ def main() -> None:
         from llm_service.sandbox.lockdown import lock_down
 
         # One whole request before the doors close, so that nothing is left to load.
-        _answer({"code": _FIRST, "observations": ["|u1", [2, 2, 3]], "actions": ["<i8", [2, 1]]}, memoryview(bytes(12 + 16)))
+        shapes = {"observations": ["|u1", [2, 2, 3]], "actions": ["<i8", [2, 1]]}
+        _answer({"code": _FIRST} | shapes, memoryview(bytes(12 + 16)))
         held = lock_down(int(memory_bytes), float(cpu_s))
     except Exception as error:
         _send({"error": f"{type(error).__name__}: {error}"[:1000]})

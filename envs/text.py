@@ -8,6 +8,7 @@ hashes when asked for.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable
 
 import numpy as np
@@ -69,3 +70,19 @@ class TextTable:
         """The texts among `ids`, as {hash: text}."""
         named = np.unique(ids)
         return dict(zip(self.hashes(named).tolist(), self.texts(named), strict=True))
+
+    def pack(self, ids: NDArray[np.integer]) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+        """`ids` of any shape, for a state -> rows of a list of texts, of the same shape, and that list as JSON.
+
+        Texts stand in the order in which they are met: of equal texts, equal arrays, in every process.
+        """
+        met, first, rows = np.unique(ids, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        texts = json.dumps(self.texts(met[order]), ensure_ascii=False)
+        return np.argsort(order)[rows].reshape(ids.shape).astype(np.int32), np.frombuffer(texts.encode(), np.uint8)
+
+    def unpack(self, rows: NDArray[np.int32], texts: NDArray[np.uint8]) -> NDArray[np.int32]:
+        """Ids of what another table packed, int32 of the shape of `rows`."""
+        ids = np.array([self.intern(text) for text in json.loads(texts.tobytes().decode())], np.int32)
+        found: NDArray[np.int32] = ids[rows]
+        return found

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import ConfigDict, create_model, model_validator
 
 from envs.config import Part
 
 Own = TypeVar("Own", bound=Part)
+ARTIFACT = "artifact"
+Artifact = Annotated[str, ARTIFACT]
+"""An option that names what another run has left. Where a user writes run:NAME/STAGE, the module gets the path of that
+stage's folder; a path that is not there is looked for in the project too."""
 
 
 class WithOptions(Part):

@@ -9,7 +9,7 @@ the action -1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.api import Observation, Transition
+from envs.text import TextTable
 
 NO_ACTION = -1
 """Stands where nothing was done yet."""
@@ -31,7 +32,7 @@ class Windows:
     Windows of neighbouring states share K - 1 observations: each observation is here once, and windows name it.
     """
 
-    rows: Observation  # each [R, ...]
+    rows: Observation  # each [R, ...]; of texts, their ids
     index: Rows  # [M, K] into `rows`
     actions: Rows  # [M, K - 1], `NO_ACTION` before the first of the episode
 
@@ -62,10 +63,15 @@ class Trail:
     Args:
         fields: names of the observation's fields that are remembered.
         length: K, at least 1.
+        texts: of these fields, those whose entries are ids in `table`.
     """
 
-    def __init__(self, fields: Sequence[str], length: int) -> None:
+    def __init__(
+        self, fields: Sequence[str], length: int, texts: Collection[str] = (), table: TextTable | None = None
+    ) -> None:
         self.fields, self.length = tuple(fields), length
+        self._texts = tuple(name for name in fields if name in texts)
+        self._table = TextTable() if table is None else table
         self._obs: list[Observation] = []  # each [N, ...]; the state at which the chunk began is number K - 1
         self._actions: list[Rows] = []  # each [N]; the first of the chunk is number K - 1
         self._age: list[Rows] = []  # [N] steps since the episode began, from the state at which the chunk began
@@ -145,9 +151,11 @@ class Trail:
         return np.concatenate([row * envs + n[:, None], final[:, None]], 1), self._taken(t + 1, n, age)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Between two chunks: all that is carried."""
-        obs = {f"obs.{name}": np.stack([obs[name] for obs in self._obs]) for name in self.fields}
-        return obs | {"actions": np.stack([*self._actions, self._age[-1]])}
+        """Between two chunks: all that is carried. Texts are in it as texts, for a trail with any table."""
+        state = {f"obs.{name}": np.stack([obs[name] for obs in self._obs]) for name in self.fields}
+        for name in self._texts:
+            state[f"obs.{name}"], state[f"texts.{name}"] = self._table.pack(state[f"obs.{name}"])
+        return state | {"actions": np.stack([*self._actions, self._age[-1]])}
 
     def restore(self, state: dict[str, NDArray[Any]]) -> None:
         """Continue from `state()` of a trail of the same length and fields.
@@ -155,9 +163,11 @@ class Trail:
         Raises:
             ValueError: it is of another one. Nothing has changed then.
         """
-        kept = {name: state.get(f"obs.{name}") for name in self.fields}
-        if any(column is None or len(column) != self.length for column in kept.values()):
+        needed = [f"obs.{name}" for name in self.fields] + [f"texts.{name}" for name in self._texts]
+        if not state.keys() >= {*needed} or any(len(state[f"obs.{name}"]) != self.length for name in self.fields):
             raise ValueError(f"the state does not remember {self.length} observations of {', '.join(self.fields)}")
-        self._obs = [{name: column[k] for name, column in kept.items()} for k in range(self.length)]  # type: ignore[index]
+        kept = {name: state[f"obs.{name}"] for name in self.fields}
+        kept |= {name: self._table.unpack(kept[name], state[f"texts.{name}"]) for name in self._texts}
+        self._obs = [{name: column[k] for name, column in kept.items()} for k in range(self.length)]
         *self._actions, age = state["actions"].copy()
         self._age, self._last = [age], []

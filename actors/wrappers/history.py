@@ -8,7 +8,6 @@ All of it is text ids; a step of N envs is two joins of integer arrays.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -79,14 +78,8 @@ class History(Wrapper):
         return obs | {HISTORY: self.told}
 
     def state(self) -> dict[str, NDArray[Any]]:
-        ids, first, rows = np.unique(self.told, return_index=True, return_inverse=True)
-        order = np.argsort(first)  # as they are met: ids differ between processes, equal states are equal arrays
-        texts = json.dumps(self.texts.texts(ids[order]), ensure_ascii=False)
-        own: dict[str, NDArray[Any]] = {
-            "texts": np.frombuffer(texts.encode(), np.uint8),
-            "told": np.argsort(order)[rows].reshape(self.told.shape).astype(np.int32),  # rows of `texts`
-        }
-        return self.env.state() | self._named(own)
+        told, texts = self.texts.pack(self.told)
+        return self.env.state() | self._named({"told": told, "texts": texts})
 
     def restore(self, state: dict[str, NDArray[Any]]) -> Observation:
         """Continue from `state()` of an equal stack.
@@ -101,7 +94,5 @@ class History(Wrapper):
                 "their number and policy.prompt must be as they were"
             )
         obs = self.env.restore(state)
-        texts = json.loads(own["texts"].tobytes().decode())
-        ids = np.array([self.texts.intern(text) for text in texts], np.int32)
-        self.told = ids[own["told"]]
+        self.told = self.texts.unpack(own["told"], own["texts"])
         return self._observed(obs)

@@ -69,22 +69,18 @@ def make(config: Config, env: DenseEnv, setting: Setting) -> Shaping:
 
 
 class Shaping(Wrapper):
-    """Adds the column `shaping` to every chunk.
-
-    Raises:
-        ValueError: the potential reads texts, whose ids mean something within one process alone.
-    """
+    """Adds the column `shaping` to every chunk."""
 
     def __init__(self, env: DenseEnv, config: Config) -> None:
         super().__init__(env)
         shaping, self._discount = config.shaping, config.discount
         made = potentials.potential(shaping.potential)
-        self._potential = made(PotentialSetup(shaping, env.env_spec.fields, config.seed))
+        fields = env.env_spec.fields
+        self._potential = made(PotentialSetup(shaping, fields, config.seed, env.texts, env.env_spec.action_names))
         self._name, self._scale = shaping.potential, np.float32(shaping.scale)
         self._identity = identity(config)
-        if texts := [name for name in self._potential.fields if env.env_spec.fields[name].kind == "text"]:
-            raise ValueError(f"potential {self._name} reads {texts[0]}, a text: potentials read numbers only")
-        self._trail = Trail(self._potential.fields, shaping.window)
+        texts = [name for name in self._potential.fields if fields[name].kind == "text"]
+        self._trail = Trail(self._potential.fields, shaping.window, texts, env.texts)
         self._phi = np.zeros(env.num_envs, np.float32)  # of the states that the envs are in
         self._windows, self._seconds = 0, 0.0
 
@@ -124,7 +120,7 @@ class Shaping(Wrapper):
         """Windows that were judged since the last report, and those that could not be, by the reason."""
         windows, self._windows = self._windows, 0
         unjudged = {f"unjudged/{reason}": n for reason, n in self._potential.report().items()}
-        return self.env.report() | {self.name: {"windows": windows} | unjudged}
+        return self.env.report() | {self.name: {"windows": windows} | unjudged | self._potential.counts()}
 
     def seconds(self) -> dict[str, float]:
         taken, self._seconds = self._seconds, 0.0

@@ -20,8 +20,8 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -30,6 +30,7 @@ from pydantic import Field as Option
 
 from envs.api import EnvSpec, Field
 from envs.config import Part
+from envs.text import TextTable
 from learner.options import WithOptions
 from learner.windows import Windows
 
@@ -63,13 +64,16 @@ class PotentialSetup:
     config: ShapingConfig
     fields: Mapping[str, Field]  # what the world shows, whether or not the policy reads it
     seed: int
+    texts: TextTable = field(default_factory=TextTable)  # what the ids in fields of text mean
+    action_names: Sequence[str] = ()
 
 
 class Potential(ABC):
     """Phi of windows. It must not depend on what else is asked in the same call, nor on what was asked before.
 
     Attributes:
-        fields: names of the observation's fields that it reads.
+        fields: names of the observation's fields that it reads. Of texts, windows hold ids in `PotentialSetup.texts`,
+            which mean something as long as this potential lives: what is kept of them is kept by text, or by hash.
     """
 
     Config: ClassVar[type[Part]] = Part
@@ -90,6 +94,10 @@ class Potential(ABC):
 
     def report(self) -> Mapping[str, int]:
         """How many windows could not be judged since the last report, by the reason; phi was 0 there."""
+        return {}
+
+    def counts(self) -> Mapping[str, int]:
+        """What else was counted since the last report."""
         return {}
 
 

@@ -1,0 +1,152 @@
+"""The engine of a prefer stage: a model of segments is fitted to preferences between them.
+
+    stages/label: segments, preferences ──> role `preference` ──> stages/<stage>/: preference.safetensors,
+                                                                  preference.json, calibration.json
+
+Labels are this run's, else those of the run that `from` names. It takes minutes and no checkpoints: what was begun
+begins anew, with the same result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import safetensors.numpy
+
+from cluster.config import limits
+from cluster.config.tree import Config
+from cluster.roles.backend import Handle, RoleDied
+from cluster.roles.drawing import Role, Topology
+from cluster.roles.supervisor import last_line
+from cluster.runs.folder import RunError
+from cluster.runs.stage import Outcome, StageEngine
+from envs import registry
+from learner.files import sha256
+from learner.knowledge.fitted_preference import ABOUT, WEIGHTS, About
+from learner.knowledge.prefer_config import PreferConfig
+from learner.knowledge.preference_fit import FEWEST, Fitted, PreferenceFitter, PreferenceSetup, shape_of
+from learner.knowledge.preferences import FILE, Preferences
+from learner.knowledge.segments import ARRAYS, Segments
+
+LABEL = "label"
+"""The stage whose artifact it reads."""
+LABELS = (ARRAYS, FILE)
+CALIBRATION = "calibration.json"
+CALL_STEPS = 50
+"""Gradient steps of a call, about a second: between two, the run may be stopped."""
+
+
+class Engine(StageEngine):
+    """From preferences to a model of them."""
+
+    by_name: ClassVar[bool] = True
+
+    def run(self) -> Outcome | None:
+        labels, deaths = self.given.artifact(LABEL), 0
+        setup, inputs = self._setup(labels), {name: sha256(labels / name) for name in LABELS}
+        while True:
+            role = self.backend.start(f"preference-{deaths}", PreferenceFitter, setup)
+            try:
+                found = self._fit(role)
+                break
+            except RoleDied as death:
+                deaths += 1
+                if deaths > self.config.actors.restarts:
+                    raise
+                self.progress.note(f"preference died, fitting starts over: {last_line(str(death))}")
+            finally:
+                self.backend.kill(role)
+        if found is None:
+            return None
+        self._write(setup, *found, inputs)
+        told = {name: value for name, value in found[0].report.items() if name != "calibration"}
+        return Outcome(told, inputs=inputs, lines=(f"{self.stage.name}: {spoken(told)}",))
+
+    def _setup(self, labels: Path) -> PreferenceSetup:
+        config, preferences, segments = self.config, Preferences.load(labels), Segments.load(labels)
+        decided = int((preferences.probability != 0.5).sum())
+        if decided < FEWEST:
+            raise RunError(
+                f"{labels} holds {decided} pairs of which one was preferred, and a model is fitted to {FEWEST} at "
+                "least: label more pairs"
+            )
+        if max(preferences.first.max(), preferences.second.max()) >= len(segments):
+            raise RunError(f"{labels} holds preferences between segments that it does not hold: run its stage again")
+        world, prefer = registry.spec(config.env.id, **config.env.options), config.method.part(PreferConfig)
+        shape = shape_of(segments, world.fields, len(world.action_names), prefer.width)
+        untold = replace(segments, captions=[])
+        return PreferenceSetup(prefer, shape, untold, preferences, config.seed, config.learner.threads)
+
+    def _fit(self, role: Handle) -> tuple[Fitted, list[list[float]]] | None:
+        """What has come out, and loss, accuracy and gradient norm of all steps; None if asked to stop."""
+        ready = self._call(role, "ready", self.config.cluster.start_timeout_s)
+        self.progress.note(
+            f"{self.stage.name}: {ready['pairs']:,} pairs, {ready['ties']:,} of them ties; a twin learns from "
+            f"{ready['measured_learned']:,} and is measured on {ready['measured_on']:,}"
+        )
+        steps: list[list[float]] = []
+        while len(steps) < ready["steps"]:
+            if self.stop.reason:
+                return None
+            steps += self._call(role, "fit", self.config.learner.timeout_s, CALL_STEPS)
+            loss, accuracy, _ = np.mean(steps[-CALL_STEPS:], 0)
+            done = f"steps {len(steps):,}/{ready['steps']:,}"
+            self.progress.line(f"{self.stage.name}  {done}  loss {loss:.3f}  accuracy {accuracy:.3f}")
+        return self._call(role, "result", self.config.learner.timeout_s), steps
+
+    def _call(self, role: Handle, method: str, timeout: float, *args: Any) -> Any:
+        """Call the role and wait.
+
+        Raises:
+            RoleDied: it raised, is gone, or took longer than `timeout` seconds.
+        """
+        ticket = self.backend.submit(role, method, *args)
+        while not self.backend.wait([ticket], timeout=0.5):
+            self.given.look_after()
+            if time.monotonic() - ticket.submitted > timeout:
+                raise RoleDied(f"{method} took more than {timeout:.0f} s")
+        return self.backend.result(ticket)
+
+    def _write(self, setup: PreferenceSetup, fitted: Fitted, steps: list[list[float]], labels: dict[str, str]) -> None:
+        content = safetensors.numpy.save(fitted.weights)
+        about = About(
+            shape=setup.shape,
+            mean=fitted.mean,
+            spread=fitted.spread,
+            weights=hashlib.sha256(content).hexdigest(),
+            labels=labels,
+            prefer=setup.prefer,
+            seed=setup.seed,
+        )
+        kept = steps[-setup.prefer.steps :]
+        parts = [(end, kept[max(0, end - CALL_STEPS) : end]) for end in range(CALL_STEPS, len(kept) + 1, CALL_STEPS)]
+        curve = [{"step": end, "loss": float(np.mean(part, 0)[0])} for end, part in parts]
+        self.folder.write(self.place / WEIGHTS, content)
+        self.folder.write_json(self.place / CALIBRATION, fitted.report | {"curve": curve})
+        self.folder.write(self.place / ABOUT, about.model_dump_json(indent=1))
+
+    @classmethod
+    def roles(cls, config: Config) -> Topology:
+        prefer = config.method.part(PreferConfig)
+        does = f"{prefer.steps:,} gradient steps, twice, each on {prefer.batch} pairs"
+        role = Role("preference", 1, config.learner.threads, does)
+        return Topology((role,), (("labels", "preference", "segments, preferences"),))
+
+    @classmethod
+    def memory(cls, config: Config) -> int:
+        return limits.process(config)
+
+
+def spoken(report: dict[str, Any]) -> str:
+    """What a finished stage prints."""
+    parts = [f"{report['pairs']:,} pairs"]
+    if report.get("accuracy") is not None:
+        parts.append(f"{report['accuracy']:.1%} of those that it did not know are right")
+    if report["agreement"] is not None:
+        parts.append(f"rank correlation with the return to come {report['agreement']:.2f}")
+    return ", ".join(parts)

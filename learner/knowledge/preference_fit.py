@@ -1,0 +1,236 @@
+"""Fitting a model of segments to preferences (Bradley and Terry 1952; Christiano et al. 2017, arXiv 1706.03741).
+
+    pairs ──> p(first is better) = sigmoid(score of first - score of second) ──> cross-entropy to 1, 0, or 0.5 for a tie
+
+Two models are fitted, one after the other, in as many steps. The first never sees some segments: on the pairs of these
+it is measured. Pairs of which it knows one segment are left out, for it could have learned what that one is worth. The
+second is kept: it learns from all pairs, since each was paid for. What step k does is a function of (seed, k) alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from envs.api import Field
+from learner.behaviours.agreement import spearman
+from learner.knowledge.prefer_config import PreferConfig
+from learner.knowledge.preferences import Preferences
+from learner.knowledge.segments import Segments
+from learner.models.sequence.segment_scores import SegmentScores
+from learner.models.sequence.segment_transformer import (
+    MOST_SYMBOLS,
+    Column,
+    Encoded,
+    SegmentShape,
+    SegmentTransformer,
+)
+from learner.models.weights import Weights
+from learner.optim.collective import Group
+from learner.optim.supervised import Supervised
+from learner.store.episodes import StoreError
+
+FEWEST = 20
+"""Pairs without ties below which nothing is fitted."""
+BINS = 10
+"""Of the table of calibration."""
+
+
+@dataclass(frozen=True)
+class PreferenceSetup:
+    """All that the role needs to build itself anew."""
+
+    prefer: PreferConfig
+    shape: SegmentShape
+    segments: Segments
+    preferences: Preferences
+    seed: int
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What has come out.
+
+    weights: of the model that is kept.
+    mean, spread: of its scores over all segments.
+    report: what is known of it, for JSON; see `PreferenceFitter.result`.
+    """
+
+    weights: Weights
+    mean: float
+    spread: float
+    report: dict[str, Any]
+
+
+def shape_of(segments: Segments, fields: dict[str, Field], actions: int, width: int) -> SegmentShape:
+    """A model that reads all fields of the segments but texts and pictures.
+
+    Args:
+        fields: of the world, whose kinds they are.
+        actions: how many the world has.
+
+    Raises:
+        StoreError: the segments are of another world, or there is nothing in them that it could read.
+    """
+    columns = dict[str, Column]()
+    for name, values in segments.obs.items():
+        field = fields.get(name)
+        if field is None or values.shape[2:] != field.shape:
+            raise StoreError(f"the segments hold {name} {list(values.shape[2:])}, which this world does not show")
+        if field.kind == "text" or field.kind == "pixels":
+            continue
+        if field.kind == "vector":
+            flat = values.reshape(-1, *field.shape).astype(np.float64)
+            spread = flat.std(0)
+            mean, spread = (tuple(part.ravel().tolist()) for part in (flat.mean(0), np.where(spread > 0, spread, 1)))
+            columns[name] = Column(kind="vector", shape=field.shape, mean=mean, spread=spread)
+            continue
+        largest = values.reshape(-1, field.shape[-1] if field.kind == "grid" else 1).max(0)
+        sizes = tuple(max(int(value) + 1, field.size) for value in largest)
+        columns[name] = Column(kind=field.kind, shape=field.shape, sizes=sizes)
+        if columns[name].symbols > MOST_SYMBOLS:
+            raise StoreError(f"{name} has {columns[name].symbols:,} symbols, more than {MOST_SYMBOLS:,}: leave it out")
+    if not columns:
+        raise StoreError("a model of segments reads grids, categories and vectors: the segments hold none of them")
+    if segments.actions.size and segments.actions.max() >= actions:
+        raise StoreError(f"the segments hold action {segments.actions.max()}, and this world has only {actions}")
+    return SegmentShape(window=segments.actions.shape[1] + 1, actions=actions, columns=columns, width=width)
+
+
+class Fit(Supervised):
+    """One model, fitted to the pairs that are not held out."""
+
+    RATE: ClassVar[str] = "method.prefer.learning_rate"
+    WHAT: ClassVar[str] = "model of segments"
+
+    def __init__(
+        self, setup: PreferenceSetup, encoded: Encoded, preferences: Preferences, held_out: NDArray[np.bool_]
+    ) -> None:
+        with torch.random.fork_rng([]):
+            torch.manual_seed(setup.seed)
+            model = SegmentTransformer(setup.shape)
+        super().__init__(setup.prefer, Group(), model, held_out, 0, [setup.seed])
+        self.encoded = encoded
+        self._pairs = torch.from_numpy(np.stack([preferences.first, preferences.second]))
+        self._wanted = torch.from_numpy(preferences.probability)
+
+    def learn(self, batch: NDArray[np.int64]) -> tuple[float, float]:
+        rows = torch.from_numpy(batch)
+        first, second = self.model(self.encoded, self._pairs[:, rows].flatten()).chunk(2)
+        logits, wanted = first - second, self._wanted[rows]
+        loss = binary_cross_entropy_with_logits(logits, wanted)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return float(loss.detach()), _accuracy(logits.detach(), wanted)
+
+    def validate(self) -> dict[str, float]:
+        """Nothing: it is measured in the end."""
+        return {}
+
+
+class PreferenceFitter:
+    """A role. Methods are called by the controller, one at a time.
+
+    Raises:
+        StoreError: so much is held out that nothing is left to learn from.
+    """
+
+    def __init__(self, setup: PreferenceSetup) -> None:
+        torch.set_num_threads(setup.threads)
+        self.setup, preferences = setup, setup.preferences
+        random = np.random.default_rng([setup.seed, 0])
+        if setup.prefer.permute:
+            dealt = preferences.probability[random.permutation(len(preferences))]
+            preferences = Preferences(preferences.first, preferences.second, dealt)
+        unseen = random.random(len(setup.segments)) < setup.prefer.validation
+        first, second = unseen[preferences.first], unseen[preferences.second]
+        self._all, self._held_out = preferences, preferences.take(first & second)
+        encoded = Encoded(setup.shape, setup.segments.windows())
+        self._kept = Fit(setup, encoded, preferences, np.zeros(len(preferences), np.bool_))
+        self._fits = [self._kept]
+        if setup.prefer.validation:
+            if not (~first & ~second).any():
+                raise StoreError("no pair is left to learn from: lower method.prefer.validation, or label more pairs")
+            self._fits.insert(0, Fit(setup, encoded, preferences, first | second))
+
+    def ready(self) -> dict[str, int]:
+        """What there is to learn from, once the role is built, and how many steps that takes."""
+        learned = len(self._fits[0].training)
+        counts = {"pairs": len(self._all), "ties": int((self._all.probability == 0.5).sum())}
+        return counts | {
+            "measured_on": len(self._held_out),
+            "measured_learned": learned,
+            "steps": self.setup.prefer.steps * len(self._fits),
+        }
+
+    def fit(self, steps: int) -> list[list[float]]:
+        """Take so many gradient steps, or what is left. Returns loss, accuracy and gradient norm of each."""
+        found: list[list[float]] = []
+        for each in self._fits:
+            found += each.fit(min(steps - len(found), self.setup.prefer.steps - each.step))
+        return found
+
+    def result(self) -> Fitted:
+        """What has come out, once all steps are taken. The report:
+
+        pairs, ties, measured_on, measured_learned: counts, as `ready`.
+        accuracy, log_loss, calibration: of the model that was measured on pairs that it did not know, see `measured`;
+            log_loss of a model that always says 0.5 beside it.
+        agreement: of the model that is kept with the return to come of all segments, Spearman's; None: one does not
+            vary.
+        """
+        setup = self.setup
+        weights = self._kept.weights()
+        scores = self._scores(self._kept).astype(np.float64)
+        spread = float(scores.std())
+        agreement = spearman(scores, setup.segments.to_come.astype(np.float64))
+        report: dict[str, Any] = self.ready() | {"agreement": agreement if np.isfinite(agreement) else None}
+        if len(self._fits) > 1:
+            report |= measured(self._held_out, self._scores(self._fits[0]))
+        return Fitted(weights, float(scores.mean()), spread if spread > 0 else 1.0, report)
+
+    def _scores(self, fit: Fit) -> NDArray[np.float32]:
+        """Of all segments, as they are in use."""
+        return SegmentScores(self.setup.shape, fit.weights()).of(self.setup.segments.windows())
+
+
+def measured(preferences: Preferences, scores: NDArray[np.float32]) -> dict[str, Any]:
+    """What a model's scores [S] say of pairs that it did not learn from.
+
+    accuracy: share of pairs without a tie whose better segment has the higher score; None if there is none.
+    log_loss: mean cross-entropy to the labels, nats; undecided: that of always saying 0.5; None without pairs.
+    calibration: for each tenth of the predicted probability that the first is better its mean, the share of first
+        ones (a tie is half a one), and how many pairs; only those with pairs.
+    """
+    if not len(preferences):
+        return {"accuracy": None, "log_loss": None, "undecided": None, "calibration": []}
+    logits = (scores[preferences.first] - scores[preferences.second]).astype(np.float64)
+    wanted = preferences.probability.astype(np.float64)
+    loss = np.logaddexp(0, -logits) + (1 - wanted) * logits
+    said = 1 / (1 + np.exp(-logits))
+    which = np.minimum((said * BINS).astype(np.int64), BINS - 1)
+    table = [
+        {"predicted": float(said[rows].mean()), "first": float(wanted[rows].mean()), "pairs": int(rows.sum())}
+        for rows in (which == b for b in range(BINS))
+        if rows.any()
+    ]
+    accuracy = preferences.agreement(scores)
+    return {
+        "accuracy": accuracy if np.isfinite(accuracy) else None,
+        "log_loss": float(loss.mean()),
+        "undecided": float(np.log(2)),
+        "calibration": table,
+    }
+
+
+def _accuracy(logits: Tensor, wanted: Tensor) -> float:
+    """Share of pairs without a tie that come out right, 0.5 where all are ties."""
+    decided = wanted != 0.5
+    right = ((logits > 0) == (wanted > 0.5))[decided].float()
+    return float(right.mean()) if len(right) else 0.5

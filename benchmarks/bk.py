@@ -3,13 +3,13 @@
 Windows are those of recorded BabyAI play (`peers/bk_play.py`): chunks of 64 players x 16 steps = 1,024 windows of five
 views 7 x 7 x 3. Peers are written from the published design (`peers/bk_loops.py`, `peers/bk_labels.py`).
 
-    code          a written program, by our sandbox and its process, against one Python call for each window, on arrays as
-                  published or on lists, whichever is faster here. Five programs (`peers/bk_programs.py`): each has a row
-                  `code/NAME`, and `code` is the row of the program whose ratio is the median. Before anything is timed,
-                  values of 10,240 windows are compared
+    code          a written program, by our sandbox and its process, against one Python call for each window, on arrays
+                  as published or on lists, whichever is faster here. Five programs (`peers/bk_programs.py`) have a row
+                  each, `code/NAME`, and `code` is the row of the one whose ratio is the median. Values of all windows
+                  are compared before anything is timed
     goal          the largest cosine of the last step to goals, texts met before, against two MiniLM encodes a window
     preference    a model of preferences that encodes each view once, against each window's views encoded anew
-    labels        preferences from a model that takes 1 s a call, through the durable lane, against the published rounds:
+    labels        preferences by a model that takes 1 s a call, through the durable lane, against the published rounds:
                   all calls at once, wait for all, sleep 2 s. 30 calls in flight on either side; `labels/64`: 64
     training      env steps a second of PPO with the slowest potential that there is, against PPO alone
 
@@ -29,13 +29,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.measure import Case, DifferentOutputs, Options, Report, Run, Skip, compare
-from benchmarks.peers import bk_labels, bk_loops, bk_play, bk_programs
+from benchmarks.measure import Case, DifferentOutputs, Options, Report, Run, compare
+from benchmarks.peers import bk_labels, bk_loops, bk_play, bk_preference, bk_programs
 from benchmarks.peers.bk_play import Play
 from benchmarks.train import better_of, speed_of_ours
 from learner import potentials
+from learner.knowledge.fitted_preference import read_about
 from learner.potentials import PotentialSetup, ShapingConfig
 from learner.windows import Windows
+from llm_service.embedding import Encoder, minilm_folder
 
 CASES = ("code", "labels", "preference", "goal", "training")
 QUICK_ROUNDS, QUICK_SECONDS = 3, 120.0
@@ -58,9 +60,8 @@ class Potentials:
     def make(self, name: str, **options: Any) -> Any:
         spec = self.play.env.env_spec
         config = ShapingConfig(potential=name, window=bk_play.WINDOW, **options)
-        given: dict[str, Any] = {"texts": self.play.env.texts, "action_names": spec.action_names}
-        known = {key: value for key, value in given.items() if key in PotentialSetup.__dataclass_fields__}
-        made = potentials.potential(name)(PotentialSetup(config, spec.fields, 0, **known))
+        setup = PotentialSetup(config, spec.fields, 0, self.play.env.texts, spec.action_names)
+        made = potentials.potential(name)(setup)
         self.words[name] = [f"method.shaping.{key}={value}" for key, value in {"potential": name, **options}.items()]
         return made
 
@@ -146,31 +147,33 @@ def code(options: Options, made: Potentials) -> Report:
 
 
 class Goals:
-    """Whole captions are embedded on both sides, as published; ours has met the texts before."""
+    """Whole captions are embedded on both sides, as published; ours has met the texts before.
 
-    def __init__(self, made: Potentials, asked: int = 256) -> None:
-        from llm_service.embedding import _minilm
+    Args:
+        most: windows of a chunk.
+        asked: of which the peer computes so many, from the first on.
+    """
 
+    def __init__(self, made: Potentials, most: int, asked: int = 256) -> None:
         folder = bk_play.label_folder(made.play, made.folder / "label")
-        self.encode, self.play, self.asked = _minilm().encode, made.play, asked
+        self.encode, self.play, self.asked = Encoder(minilm_folder()).encode, made.play, asked
         self.ours = made.make("goal", goals=str(folder), goal_by="caption")
-        first, *others = made.play.chunks
+        self.windows, following = (Windows(w.rows, w.index[:most], w.actions[:most]) for w in made.play.chunks[:2])
         begun = time.perf_counter()
-        self.values = self.ours.phi(first)
-        cold = len(first) / (time.perf_counter() - begun)
+        self.values = self.ours.phi(self.windows)
+        cold = len(self.windows) / (time.perf_counter() - begun)
         self.ours.counts()
-        self.ours.phi(others[0])
+        self.ours.phi(following)
         counts = self.ours.counts()
         known = 1 - counts["texts_new"] / counts["texts"]
-        self.note = f"cold {cold:,.0f} windows a second; of the chunk after it {known:.0%} of the texts were known"
+        self.note = f"cold {cold:,.0f} windows a second; of the texts of the chunk after it {known:.0%} were known"
 
     def play_ours(self) -> float:
-        return rate(self.ours.phi, self.play.chunks[:1])
+        return rate(self.ours.phi, [self.windows])
 
     def two_encodes(self) -> float:
         """Raises DifferentOutputs where phi is not ours."""
-        windows, bank = self.play.chunks[0], self.ours.bank
-        pasts, transitions = self.texts(windows)
+        bank, (pasts, transitions) = self.ours.bank, self.texts(self.windows)
         begun = time.perf_counter()
         closest = bk_loops.two_encodes(self.encode, bank, pasts, transitions)
         seconds = time.perf_counter() - begun
@@ -192,38 +195,45 @@ class Goals:
 
 
 class Preferences:
-    """One model on both sides."""
+    """One model on both sides, its weights drawn."""
 
     def __init__(self, made: Potentials) -> None:
-        from benchmarks.peers.bk_preference import model_folder
-
-        self.chunks = made.play.chunks
-        self.ours = made.make("preference", preference=str(model_folder(made.play, made.folder / "prefer")))
+        self.chunks, self.note = made.play.chunks, ""
+        folder, self.model = bk_preference.model_folder(made.play, made.folder / "prefer")
+        self.ours, self.about = made.make("preference", preference=str(folder)), read_about(folder)
+        forms = {"by our engine": self.by_our_engine, "in PyTorch": self.in_pytorch}
         for windows in self.chunks[:2]:
-            self.check(self.ours.phi(windows), bk_loops.recomputed_windows(self.ours, windows))
-
-    def check(self, ours: NDArray[np.float32], theirs: Any) -> None:
-        assert_close("scores", ours, theirs, 1e-5)
+            for what, form in forms.items():
+                assert_close(f"phi {what}", self.ours.phi(windows), form(windows), 1e-4)
+        self.recomputed_windows = better_of({what: self._run(form) for what, form in forms.items()}, self._best)
 
     def play_ours(self) -> float:
         return rate(self.ours.phi, self.chunks)
 
-    def recomputed_windows(self) -> float:
-        return rate(lambda windows: bk_loops.recomputed_windows(self.ours, windows), self.chunks)
+    def by_our_engine(self, windows: Windows) -> NDArray[np.float32]:
+        return bk_loops.recomputed_windows(self.ours, windows)
+
+    def in_pytorch(self, windows: Windows) -> NDArray[np.float32]:
+        return bk_preference.in_pytorch(self.model, self.about, windows)
+
+    def _run(self, form: Callable[[Windows], Any]) -> Run:
+        return lambda: rate(form, self.chunks)
+
+    def _best(self, best: str) -> None:
+        self.note = f"every window encoded anew, {best}"
 
 
 def judged(options: Options, made: Potentials, name: str, peer: str, match: Callable[[Potentials], Any]) -> Report:
     """Goals or preferences: ours against its one peer."""
-    if name not in potentials.names():
-        return Report(skips=[Skip("bk", name, "windows", peer, f"there is no potential {name} here")])
     both = match(made)
-    case = Case("bk", name, "windows", frozenset({peer}), notes={peer: getattr(both, "note", "")})
+    case = Case("bk", name, "windows", frozenset({peer}))
     report = compare(case, both.play_ours, {peer: getattr(both, peer)}, options)
-    made.speeds |= {name: row.ours for row in report.rows}
-    return report
+    for row in report.rows:
+        made.speeds[name] = row.ours
+    return Report([replace(row, note=both.note) for row in report.rows], report.skips)
 
 
-# ---- labels, training --------------------------------------------------------------------------------------------------
+# ---- labels, training ------------------------------------------------------------------------------------------------
 
 
 def labels(options: Options, play: Play) -> Report:
@@ -249,14 +259,16 @@ def training(options: Options, made: Potentials) -> Report:
 
 
 def run(options: Options) -> Report:
-    report, play = Report(), bk_play.record(CHUNKS)
+    report, play = Report(), bk_play.record(3 if options.quick else CHUNKS)
     with tempfile.TemporaryDirectory(prefix="cairn-bench-") as folder:
         made = Potentials(play, Path(folder))
         cases: dict[str, Callable[[], Report]] = {
             "code": lambda: code(options, made),
             "labels": lambda: labels(options, play),
             "preference": lambda: judged(options, made, "preference", "recomputed_windows", Preferences),
-            "goal": lambda: judged(options, made, "goal", "two_encodes", Goals),
+            "goal": lambda: judged(
+                options, made, "goal", "two_encodes", lambda made: Goals(made, 256 if options.quick else 1024)
+            ),
             "training": lambda: training(options, made),
         }
         for name in CASES:

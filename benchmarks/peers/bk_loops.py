@@ -1,4 +1,4 @@
-"""What bk's potentials are compared with: the published loops (Zhang et al. 2024, arXiv 2407.03964), without their waste.
+"""What bk's potentials are compared with: the published loops (Zhang et al. 2024, arXiv 2407.03964), at their best.
 
     per_step_call         one call of a Python function for each (env, step)
     two_encodes           MiniLM on two texts for each (env, step), batches of 64, nothing kept

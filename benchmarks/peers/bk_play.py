@@ -1,4 +1,4 @@
-"""Recorded play of BabyAI that potentials judge in bk's benchmark: 64 players, by the planner with errors, chunk by chunk.
+"""Recorded play of BabyAI that bk's potentials judge: 64 players, the planner with errors, chunk by chunk.
 
 record ──> chunks, each of 1,024 windows of 5 observations ──> both sides
        └─> segments in words ──> a label folder of goals, pairs to be labelled

@@ -54,4 +54,5 @@ def in_pytorch(model: SegmentTransformer, about: About, windows: Windows) -> NDA
         for part in batches(windows, 256):
             scores.append(model(Encoded(model.shape, part), torch.arange(len(part))).numpy())
     scaled = (np.concatenate(scores) - np.float32(about.mean)) / np.float32(SPREADS * about.spread)
-    return np.clip(scaled, np.float32(-1), np.float32(1))
+    phi: NDArray[np.float32] = np.clip(scaled, np.float32(-1), np.float32(1))
+    return phi

@@ -134,9 +134,10 @@ def _column(batch: Batch, mask: Array, value: Any, lanes: int) -> tuple[Array, A
 def total(batch: Batch, mask: Array, value: Any, start: Any, lanes: int) -> Any:
     """sum(value, start), added in order, so that it does not depend on how many rows there are."""
     start = batch.number(mask, start)
-    if isinstance(value, List) and value.present is not None and is_number(value.element) and _is_whole(value.element):
+    element: Any = value.element if isinstance(value, List) and value.present is not None else None
+    if isinstance(element, int | float) and _is_whole(element):
         batch.spend(mask, *lists.extent(value))
-        return batch.bounded(mask, start + settled(counted(value.present, 1) * float(value.element)))
+        return batch.bounded(mask, start + settled(counted(value.present, 1) * float(element)))
     column, present = _column(batch, mask, value, lanes)
     if not len(column):
         return start
@@ -202,7 +203,7 @@ def _best(mask: Array, value: Any, largest: bool, own: int) -> Any:
         found, ranks = np.unique(value if largest else -value, return_inverse=True)
         table = np.append(worst, found if largest else -found)
         value = (ranks + 1).astype(np.uint8).reshape(value.shape) * mask
-        better = np.maximum
+        better: Any = np.maximum
     else:
         value = np.where(mask, floats(value), worst)
         better = np.maximum if largest else np.minimum

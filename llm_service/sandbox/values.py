@@ -226,7 +226,7 @@ def gather(element: Any, index: Array, lanes: int) -> Any:
             numbers = index.ravel().tolist()
             first, end = numbers[0], numbers[-1] + 1
             steady = numbers == list(range(first, end))
-            taken = _at(array, slice(first, end) if steady else numbers, lanes)
+            taken = _at(array, slice(first, end) if steady else index.ravel(), lanes)
             return _picked(taken.swapaxes(-lanes - 1, -lanes + varying[0]), 0, lanes)
         size_checked(*inner, *np.broadcast_shapes(index.shape, own))
         places = [np.arange(n).reshape((n,) + (1,) * (lanes - 1 - axis)) for axis, n in enumerate(own)]

@@ -210,10 +210,10 @@ class Preferences:
     def play_ours(self) -> float:
         return rate(self.ours.phi, self.chunks)
 
-    def by_our_engine(self, windows: Windows) -> NDArray[np.float32]:
+    def by_our_engine(self, windows: Windows) -> NDArray[Any]:
         return bk_loops.recomputed_windows(self.ours, windows)
 
-    def in_pytorch(self, windows: Windows) -> NDArray[np.float32]:
+    def in_pytorch(self, windows: Windows) -> NDArray[Any]:
         return bk_preference.in_pytorch(self.model, self.about, windows)
 
     def _run(self, form: Callable[[Windows], Any]) -> Run:

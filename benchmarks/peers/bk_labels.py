@@ -83,7 +83,7 @@ class Match:
     async def _ours(self, folder: Path) -> float:
         config = self._config(folder)
         backend = Bounded(make_backend(config))
-        service = await start(config, folder, backend)  # type: ignore[arg-type] # it hands on the rest
+        service = await start(config, folder, backend)
         try:
             begun = time.perf_counter()
             keys, _ = await service.submit(Ask("generate", self.contents, TASK))

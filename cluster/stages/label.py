@@ -80,6 +80,7 @@ class Engine(StageEngine):
             told = told_fields(store.layout.fields, settings.captions, str(place))
         except ValueError as error:
             raise StoreError(str(error)) from None
+        self._shown(store)  # a wrong name is told before anything is paid for
         discount, seed = self.config.learner.discount, self.config.seed
         segments = draw(store, settings.segments, settings.window, discount, told, seed)
         if len(segments) < 2:

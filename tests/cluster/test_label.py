@@ -219,6 +219,7 @@ def test_what_cannot_be_labelled_is_a_sentence(whole, tmp_path):
     given = ["stages=[label]", f"from={whole / 'stages/collect'}"]
     with pytest.raises(RunError, match=r"method\.label\.shows=mission: .*: image, direction"):
         controller.run(config(tmp_path, "shows", *given, "method.label.shows=mission"))
+    assert paid(tmp_path / "shows") == []
     with pytest.raises(RunError, match="told nothing of use"):
         controller.run(config(tmp_path, "nonsense", *given, "llm.malformed=1"))
 

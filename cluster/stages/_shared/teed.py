@@ -35,7 +35,8 @@ def about(config: Config) -> dict[str, Any]:
 
 
 def begin(run: Run, stage: Path, states: States) -> None:
-    """Make the store of a stage in this folder, with all fields that its world shows; or go on with it.
+    """Make the store of a stage in this folder, with all fields that its world shows a player; or go on
+    with it.
 
     Nobody may be playing. A store keeps what it says of the configuration that it was begun with.
 
@@ -45,7 +46,7 @@ def begin(run: Run, stage: Path, states: States) -> None:
     """
     config, place, attempt = run.config, stage / EPISODES, run.folder.attempt
     spec = registry.spec(config.env.id, **config.env.options)
-    layout = Layout.of(spec, spec.fields)
+    layout = Layout.of(spec, {name: field for name, field in spec.fields.items() if not field.privileged})
     run.folder.assert_newest()
     assert attempt is not None, "what trains is an attempt at its run"
     if not (place / ABOUT).exists():

@@ -6,6 +6,7 @@ the extraction that an option names, or whose program it is ──> its calls an
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -112,12 +113,16 @@ def _origin(run: Run) -> Path | None:
     """The folder of the run that asked for what shaped this one; None where that is not known."""
     options = _potential(run)
     if option := OPTIONS.get(str(options["potential"])):
-        stage = Path(str(options.get(option) or "")).expanduser()
+        stage = Path(os.path.expanduser(str(options.get(option) or "")))  # that of Path raises where nobody is named so
         return stage.parent.parent if extraction(stage.parent.parent) else None
     if options["potential"] != "code":
         return None
     program = str(options.get("program") or "").strip()
     for path in sorted(run.folder.parent.glob("*/stages/label/program.py")):  # a run keeps the text, not the place
-        if path.read_text(encoding="utf-8").strip() == program:
+        try:
+            text_there = path.read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            continue  # another run, of which nothing can be told
+        if text_there.strip() == program:
             return path.parents[2]
     return None

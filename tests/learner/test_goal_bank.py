@@ -336,6 +336,11 @@ def test_what_cannot_be_is_refused_in_a_sentence_that_says_what_to_set(folder, t
     potential("goal").check(ShapingConfig(potential="goal", goals=str(folder)), envs.spec(ENV, **OPTIONS))
     assert "set method.shaping.goals=run:NAME/label" in refused(there)
     assert "name the folder of a label stage" in refused(there, goals=str(tmp_path))
+    assert "name the folder of a label stage" in refused(there, goals="~nobody-of-that-name/label")
+    none = leave(tmp_path / "none", [(lines("You see a wall"), [])])
+    assert "names no goal at all" in refused(there, goals=str(none))
+    (none / "goals.jsonl").write_text('{"segment": 99, "goals": ["a"]}\n')
+    assert "run its stage again" in refused(there, goals=str(none))
     assert "set env.captions=true" in refused((ENV, {}), goals=str(folder))
     assert "shows no such text" in refused(there, goals=str(folder), goal_captions=["view"])
     with pytest.raises(ValueError, match="goal_quantile"):

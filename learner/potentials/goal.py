@@ -33,11 +33,13 @@ CAPTION, MISSION = "caption", "mission"
 NO_TEXT = -1
 
 MOST_UNITS = 10_000
-"""Embedded texts that are at hand, about 30 MB."""
+"""Embedded texts that are at hand."""
 MOST_SEEN = 20_000
-"""Observations whose sentences are added up, about 60 MB."""
+"""Observations whose sentences are added up."""
 MOST_STEPS = 200_000
-"""Pasts, and as many transitions, about 100 MB."""
+"""Pasts, and as many transitions."""
+MOST_BYTES = 100_000_000
+"""Of each kind; a row is the longer, the more goals there are: so many may be fewer than those above."""
 
 Ids = NDArray[np.int32]
 
@@ -149,7 +151,9 @@ class Goal(Potential):
         self._row_of: dict[str, NDArray[np.float32]] = {}
         self._nothing = np.zeros(self.bank.goals.shape[1] + len(self.bank.keys) + len(self.bank.goals), np.float32)
         self._embedded = 0
-        self._seen, self._pasts, self._transitions = Kept(MOST_SEEN), Kept(MOST_STEPS), Kept(MOST_STEPS)
+        fit = MOST_BYTES // self._nothing.nbytes
+        self._most_units, self._seen, self._pasts = min(MOST_UNITS, fit), Kept(min(MOST_SEEN, fit)), Kept(MOST_STEPS)
+        self._transitions = Kept(min(MOST_STEPS, MOST_BYTES // (self._nothing.itemsize * len(self.bank.goals))))
 
     def phi(self, windows: Windows) -> NDArray[np.float32]:
         past, transition = self._split(windows)
@@ -201,7 +205,7 @@ class Goal(Potential):
 
     def _row(self, parts: Sequence[str]) -> NDArray[np.float32]:
         """The sum of rows of what is embedded."""
-        if len(self._row_of) > MOST_UNITS:
+        if len(self._row_of) > self._most_units:
             self._row_of.clear()
         for text in parts:
             if text not in self._row_of:

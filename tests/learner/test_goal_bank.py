@@ -275,6 +275,21 @@ def test_order_company_restarts_and_forgetting_change_no_bit(asked, world, by, m
     np.testing.assert_array_equal(made(asked, elsewhere, **options).phi(moved), expected)
 
 
+def test_many_goals_take_no_more_memory(asked, world, monkeypatch):
+    env, windows = world
+    roomy = made(asked, env.texts, goal_quantile=0)
+    expected, row, goals = roomy.phi(windows), roomy._nothing.nbytes, len(roomy.bank.goals)
+    monkeypatch.setattr(goal, "MOST_BYTES", 8 * row)
+    small = made(asked, env.texts, goal_quantile=0)
+    parts = np.array_split(np.arange(len(windows)), 30)
+    for part in parts:
+        np.testing.assert_array_equal(small.phi(some(windows, part)), expected[part])
+    more = len(parts[0])  # a call's own are at hand together
+    assert len(small._transitions) <= 8 * row // (4 * goals) + more
+    assert len(small._seen) <= 8 + 2 * more
+    assert len(small._row_of) <= 8 + 40
+
+
 @pytest.mark.parametrize("length", [1, 2])
 def test_short_windows_have_a_past_and_a_transition_too(asked, length):
     env, windows = lived(length)

@@ -22,19 +22,17 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import CancelledError
-from concurrent.futures import TimeoutError as TookTooLong
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 import envs
+from benchmarks.local_door import Local
 from benchmarks.measure import (
     Case,
     Options,
@@ -49,13 +47,10 @@ from benchmarks.measure import (
 from llm_service import tasks
 from llm_service.backends import Backend
 from llm_service.client import connect
-from llm_service.door import Door
-from llm_service.errors import ServiceError
 from llm_service.pipeline.batcher import BatchConfig, Batcher
 from llm_service.pipeline.clock import Clock
-from llm_service.pipeline.path import Service
 from llm_service.pipeline.retry import Breaker, RetryConfig
-from llm_service.records import Answer, Ask, Call, Reply, Status
+from llm_service.records import Ask, Call, Reply
 from llm_service.server.assembly import make_backend, start
 from llm_service.settings import LLMConfig
 from llm_service.world import World
@@ -66,11 +61,6 @@ LATENCY_S, PER_ITEM_S = 0.05, 0.002
 TASK = "suggest_goals"
 PROMPTS = 512  # of one batched request
 CHARACTERS = 800  # of each of its prompts
-GRACE_S = 5.0
-"""How much longer than its deadline a service in this process may take before it is given up."""
-
-T = TypeVar("T")
-
 Answers = dict[str, Any]
 """Value by content."""
 
@@ -210,103 +200,6 @@ class Counted:
                 key = call.key(self._backend.model)
                 self.calls[key] = self.calls.get(key, 0) + 1
             return await self._backend.answer(calls)
-
-
-class Local(Door):
-    """A door to a service in this process: the service runs on an event loop in a thread of its own.
-
-    Answers in memory are given in the caller's thread, without waking the other.
-
-    Args:
-        service: the service, or what makes it when awaited on its loop, such as `assembly.start(config, folder)`.
-    """
-
-    def __init__(self, service: Service | Awaitable[Service], caller: str = "", deadline: float = 60.0) -> None:
-        super().__init__(caller, deadline)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="llm-service", daemon=True)
-        self._thread.start()
-        try:
-            self._service: Service = self._run(_awaited(service), None) if isinstance(service, Awaitable) else service
-        except BaseException:
-            self._end_loop()
-            raise
-
-    def answer(self, ask: Ask) -> list[Answer]:
-        found = self._service.peek(ask)
-        if found is not None:
-            return found
-        try:
-            return self._run(self._service.ask(ask), ask.deadline)
-        except _Gone as gone:
-            return [Answer(gone.status, reason=str(gone))] * len(ask.contents)
-
-    def accept(self, ask: Ask) -> tuple[list[str], list[Status]]:
-        try:
-            return self._run(self._service.submit(ask), ask.deadline)
-        except _Gone as gone:
-            return [""] * len(ask.contents), [gone.status] * len(ask.contents)
-
-    def fetch(self, keys: Sequence[str], wait_s: float = 0.0) -> list[Answer]:
-        try:
-            return self._run(self._service.fetch(list(keys), wait_s), wait_s + self.deadline)
-        except _Gone as gone:
-            return [Answer(gone.status, reason=str(gone))] * len(keys)
-
-    def health(self) -> tuple[bool, str]:
-        try:
-            return self._run(self._service.health(), self.deadline)
-        except _Gone as gone:
-            return False, str(gone)
-
-    def stats(self) -> dict[str, float]:
-        return self._service.stats()
-
-    def close(self) -> None:
-        if self._loop.is_closed():
-            return
-        super().close()
-        try:
-            self._run(self._service.close(), None)
-        finally:
-            self._end_loop()
-
-    def _run(self, work: Coroutine[Any, Any, T], seconds: float | None) -> T:
-        try:
-            future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        except RuntimeError:
-            work.close()
-            raise _Gone(Status.AWAY, "this door to the service was closed") from None
-        try:
-            return future.result(None if seconds is None else seconds + GRACE_S)
-        except CancelledError:
-            raise _Gone(Status.AWAY, "this door to the service was closed") from None
-        except TookTooLong:
-            future.cancel()
-            raise _Gone(Status.EXPIRED, f"the service did not answer within {seconds:g} s") from None
-
-    def _end_loop(self) -> None:
-        asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-
-class _Gone(ServiceError):
-    def __init__(self, status: Status, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-async def _awaited(thing: Awaitable[T]) -> T:
-    return await thing
-
-
-async def _cancel_others() -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
 
 
 class Hits:

@@ -86,7 +86,7 @@ class Code(Potential):
         self.program, self.sandbox, self.faults = own.program, Sandbox(), Counter[str]()
 
     def phi(self, windows: Windows) -> NDArray[np.float32]:
-        found = self.sandbox.phi(self.program, windows.obs(self.fields[0]), windows.actions)
+        found = self.sandbox.phi(self.program, windows.rows[self.fields[0]], windows.actions, windows.index)
         self.faults.update(found.faults)
         return found.values
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,7 +10,17 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from llm_service.sandbox.values import MAX_PARTS, Array, Value, any_lane, floats, select, size_checked, structure
+from llm_service.sandbox.values import (
+    MAX_PARTS,
+    Array,
+    Value,
+    any_lane,
+    counted,
+    floats,
+    select,
+    size_checked,
+    structure,
+)
 
 FAULTS = (
     "none",
@@ -29,7 +40,11 @@ MAX_STEPS = 2**16  # for each row: one for each element of each loop, comprehens
 LARGEST = 2.0**53  # up to here float64 holds every whole number
 
 
+MAX_WAITING = 256
+
 Effect: TypeAlias = Callable[[Array], None]
+Spending: TypeAlias = "tuple[tuple[Array, ...], float]"
+"""Where all of these masks hold, so many steps were spent: by a row with all its lanes, so that no row spent more."""
 
 
 @dataclass(slots=True)
@@ -41,12 +56,14 @@ class Ahead:
         left: for which lanes a round leaves the loop; None for none.
         returned: for which lanes a round ends the function; None for none.
         effects: what to do afterwards, and for which lanes at most.
+        spent: what the rounds spent, if there were that many.
     """
 
     lanes: int
     left: Array | None = None
     returned: Array | None = None
     effects: list[tuple[Array, Effect]] = field(default_factory=list)
+    spent: list[Spending] = field(default_factory=list)
 
     def leave(self, mask: Array) -> None:
         """The lanes leave the loop in their round."""
@@ -80,7 +97,8 @@ class Batch:
         self.result = np.zeros(rows)
         self.fault_kinds = np.zeros(rows, np.int8)
         self.ahead: list[Ahead] = []
-        self._shared_steps, self._steps, self._most_steps = 0.0, np.zeros(rows), 0.0
+        self._steps, self._most_steps = np.zeros(rows), 0.0  # what is counted, and what no row has spent more than
+        self._waiting: list[Spending] = []
 
     def fault(self, kind: str, mask: Array, where: Any = True) -> None:
         """End the rows of the mask, or those of them `where` says (a bool or an array of bool)."""
@@ -105,26 +123,25 @@ class Batch:
     def spend(self, mask: Array, length: int, present: Array | None = None) -> None:
         """Count the steps of a list's elements, and end the rows that have spent too many.
 
-        What all rows of `whole` spend is counted once for all: rows outside it have ended, and are asked no more.
+        Most rows spend little: who has spent what is reckoned only where it could be too much.
         """
-        lanes = float(math.prod(self.lengths)) * length  # of which a mask that is the same along an axis shows fewer
-        if mask is self.whole and present is None and not self.ahead:
-            self._spent(lanes)
-        elif length:
-            self._spend(mask if present is None else mask & present, lanes)
+        if length:
+            lanes = float(math.prod(self.lengths)) * length
+            self._spend([((mask,) if present is None else (mask, present), lanes)])
 
-    def _spend(self, mask: Array, lanes: float) -> None:
+    def _spend(self, spent: list[Spending]) -> None:
         if self.ahead:
-            self.ahead[-1].effects.append((mask, lambda part: self._spend(part, lanes)))
-        else:
-            self._steps = self._steps + mask.sum(axis=tuple(range(mask.ndim - 1))) * (lanes * self.rows / mask.size)
-            self._most_steps = float(self._steps.max())
-            self._spent(0.0)
-
-    def _spent(self, shared: float) -> None:
-        self._shared_steps += shared
-        if self._shared_steps + self._most_steps > MAX_STEPS:
-            self.fault("steps", self.whole, self._shared_steps + self._steps > MAX_STEPS)
+            self.ahead[-1].spent += spent
+            return
+        self._waiting += spent
+        self._most_steps += sum(lanes for _, lanes in spent)
+        if self._most_steps > MAX_STEPS or len(self._waiting) > MAX_WAITING:
+            for masks, lanes in self._waiting:
+                mask = functools.reduce(np.logical_and, masks)  # one that is the same along an axis shows fewer lanes
+                self._steps = self._steps + counted(mask, mask.ndim - 1) * (lanes * self.rows / mask.size)
+            self._waiting, self._most_steps = [], float(self._steps.max(where=self.alive, initial=0.0))
+            if self._most_steps > MAX_STEPS:
+                self.fault("steps", self.whole, self._steps > MAX_STEPS)
 
     def give(self, mask: Array, value: Any) -> None:
         """Return the value, for at most one lane of each row."""
@@ -135,9 +152,11 @@ class Batch:
             inner.returned = mine if inner.returned is None else inner.returned | mine
             inner.effects.append((mask, lambda part: self.give(part, value)))
             return
-        if mask.ndim > 1:
-            value, mask = np.where(mask, value, 0.0).sum(axis=tuple(range(mask.ndim - 1))), any_lane(mask, 1)
-        np.copyto(self.result, value, where=mask)
+        if isinstance(value, np.ndarray) and mask.ndim > 1:
+            places = np.nonzero(mask)
+            self.result[places[-1]] = np.broadcast_to(value, mask.shape)[places]
+        else:
+            np.copyto(self.result, value, where=any_lane(mask, 1))
 
     def come_back(self, length: int) -> tuple[Array | None, Array | None]:
         """End a loop that can be left: do what its rounds did, up to the one that left for each lane.
@@ -157,8 +176,10 @@ class Batch:
                 ended = any_lane(loop.returned & rounds, loop.lanes - 1)
         for mask, effect in loop.effects:
             part = mask if rounds is None else mask & rounds
-            if part.any():
+            if np.count_nonzero(part):
                 effect(part)
+        if loop.spent:
+            self._spend(loop.spent if rounds is None else [((*masks, rounds), lanes) for masks, lanes in loop.spent])
         return rounds, ended
 
     def enter(self, length: int) -> None:
@@ -185,6 +206,8 @@ class Batch:
                 return number
             self.fault("too large", mask)
             return 0.0
+        if number.dtype == np.float64 and np.vdot(number, number) <= LARGEST:  # quicker than to look for the largest
+            return number
         if number.max(initial=0.0) <= LARGEST and number.min(initial=0.0) >= -LARGEST:
             return number
         large = ~(np.abs(number) <= LARGEST)

@@ -6,7 +6,7 @@ It loads what it needs, gives up everything else (`lockdown`), says which protec
 from standard input, one after the other, until that ends. A message is a length (4 bytes, little-endian), so many bytes
 of JSON, and the bytes of arrays:
 
-    request   {"code", "observations": [dtype, shape], "actions": [dtype, shape]}    observations, actions
+    request   {"code", and of each array "observations", "actions", perhaps "index": [dtype, shape]}    the arrays
     answer    {"rows", "faults"}                                                     float32 values [N]
     or        {"fault": "memory"}, {"fault": "process"}                              nothing, and this process ends
 """
@@ -32,6 +32,7 @@ MAX_HEADER = 1 << 16
 MAX_PAYLOAD = 1 << 26
 PROGRAMS = 64  # read programs that are kept, the last used ones
 
+_ARRAYS = ("observations", "actions", "index")  # in their order; the last may be missing
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _FIRST = "def potential(observations, actions):\n    return max(1 / len(view) for view in observations)"
 
@@ -43,7 +44,8 @@ def main() -> None:
         from llm_service.sandbox.lockdown import lock_down
 
         # One whole request before the doors close, so that nothing is left to load.
-        _answer({"code": _FIRST, "observations": ["|u1", [2, 2, 3]], "actions": ["<i8", [2, 1]]}, bytes(12 + 16))
+        shapes = {"observations": ["|u1", [2, 2, 3]], "actions": ["<i8", [2, 1]]}
+        _answer({"code": _FIRST} | shapes, memoryview(bytes(12 + 16)))
         held = lock_down(int(memory_bytes), float(cpu_s))
     except Exception as error:
         _send({"error": f"{type(error).__name__}: {error}"[:1000]})
@@ -82,18 +84,22 @@ def _program(code: str) -> Program:
 def _serve() -> tuple[dict[str, Any], bytes]:
     try:
         header = json.loads(_receive(int.from_bytes(_receive(4), "little"), MAX_HEADER))
-        size = sum(_size(*header[name]) for name in ("observations", "actions"))
-        return _answer(header, _receive(size, MAX_PAYLOAD))
+        size = sum(_size(*header[name]) for name in _ARRAYS if name in header)
+        return _answer(header, memoryview(_receive(size, MAX_PAYLOAD)))
     except MemoryError:
         return {"fault": "memory"}, b""
     except Exception:
         return {"fault": "process"}, b""
 
 
-def _answer(header: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
-    first, second = header["observations"], header["actions"]
-    cut = _size(*first)
-    done = _program(header["code"])(_array(payload[:cut], *first), _array(payload[cut:], *second))
+def _answer(header: dict[str, Any], payload: memoryview) -> tuple[dict[str, Any], bytes]:
+    arrays, begin = [], 0
+    for name in _ARRAYS:
+        if name in header:
+            end = begin + _size(*header[name])
+            arrays.append(_array(payload[begin:end], *header[name]))
+            begin = end
+    done = _program(header["code"])(*arrays)
     return {"rows": len(done.values), "faults": done.faults}, done.values.tobytes()
 
 
@@ -101,7 +107,7 @@ def _size(dtype: str, shape: list[int]) -> int:
     return int(dtype[2:]) * math.prod(shape)  # "<i8" has 8 bytes
 
 
-def _array(data: bytes, dtype: str, shape: list[int]) -> NDArray[np.integer]:
+def _array(data: memoryview, dtype: str, shape: list[int]) -> NDArray[np.integer]:
     import numpy as np
 
     return np.frombuffer(data, dtype).reshape(shape)

@@ -87,9 +87,20 @@ def equal(one: Any, other: Any, lanes: int) -> Any:
     return settled(same.all(axis=0)) if same.ndim > lanes else settled(same)
 
 
+def _row_of_numbers(values: tuple[Any, ...]) -> int | None:
+    """The first of small numbers one after the other; None if they are not."""
+    first = values[0] if values else None
+    if type(first) is not int or not 0 <= first <= first + len(values) < 256:
+        return None
+    return first if all(type(value) is int and value == first + i for i, value in enumerate(values)) else None
+
+
 def contains(container: Any, item: Any, lanes: int) -> Any:
     """Whether the list has an element equal to the item."""
     if isinstance(container, tuple):
+        first = _row_of_numbers(container)
+        if first is not None and isinstance(item, np.ndarray) and item.dtype.kind == "u":
+            return item - item.dtype.type(first) < len(container)  # what is smaller is very large then
         found: Any = False
         for part in container:
             found = found | equal(item, part, lanes)

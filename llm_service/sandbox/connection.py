@@ -29,6 +29,9 @@ START_S = 60.0  # to import NumPy from a busy network file system
 MAX_FAULTS = 64
 
 _PIPE_BYTES = 1 << 20  # a whole piece of small views: the two processes take turns less often
+_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "67108864", "MALLOC_TRIM_THRESHOLD_": "268435456"}
+"""The child keeps memory for its next array (glibc reads these): to get it anew each time takes longer than to fill it.
+"""
 _CHILD = Path(child.__file__)
 _ROOT = Path(__file__).resolve().parents[2]
 _FAULT = re.compile(r"[a-z][a-z ,_-]{0,39}")
@@ -68,7 +71,7 @@ class Connection:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={libraries: os.environ[libraries]} if libraries in os.environ else {},
+            env=_MEMORY | ({libraries: os.environ[libraries]} if libraries in os.environ else {}),
             cwd="/",
             start_new_session=True,
         )
@@ -101,24 +104,29 @@ class Connection:
         return self.process.poll() is None and not _ready(self._from, select.POLLIN, 0)
 
     def ask(
-        self, code: str, observations: NDArray[np.integer], actions: NDArray[np.integer], wall_s: float
+        self,
+        code: str,
+        observations: NDArray[np.integer],
+        actions: NDArray[np.integer],
+        index: NDArray[np.int32] | None,
+        wall_s: float,
     ) -> tuple[NDArray[np.float32], dict[str, int]]:
-        """One request.
+        """One request, about `len(actions)` rows.
 
         Raises:
             Ended: no answer in time, or none in form.
         """
         begin = time.monotonic()
         deadline = begin + wall_s
-        arrays = {"observations": observations, "actions": actions}
+        arrays = {"observations": observations, "actions": actions} | ({} if index is None else {"index": index})
         request = {"code": code} | {name: [array.dtype.str, array.shape] for name, array in arrays.items()}
         text = json.dumps(request).encode()
-        for part in (len(text).to_bytes(4, "little") + text, *(array.tobytes() for array in arrays.values())):
-            self._write(part, deadline)
+        contents = b"".join(np.ascontiguousarray(array).data for array in arrays.values())
+        self._write(len(text).to_bytes(4, "little") + text + contents, deadline)
         answer = self._header(deadline)
         if "fault" in answer:
             raise Ended("memory" if answer["fault"] == "memory" else "process")
-        n = len(observations)
+        n = len(actions)
         faults = answer.get("faults")
         if answer.get("rows") != n or not _are_faults(faults, n):
             raise Ended("process")

@@ -18,7 +18,9 @@ from llm_service.sandbox.batch import Batch
 from llm_service.sandbox.comparisons import truth
 from llm_service.sandbox.values import (
     Array,
+    List,
     as_list,
+    counted,
     floats,
     is_number,
     select,
@@ -132,6 +134,10 @@ def _column(batch: Batch, mask: Array, value: Any, lanes: int) -> tuple[Array, A
 def total(batch: Batch, mask: Array, value: Any, start: Any, lanes: int) -> Any:
     """sum(value, start), added in order, so that it does not depend on how many rows there are."""
     start = batch.number(mask, start)
+    element: Any = value.element if isinstance(value, List) and value.present is not None else None
+    if isinstance(element, int | float) and _is_whole(element):
+        batch.spend(mask, *lists.extent(value))
+        return batch.bounded(mask, start + settled(counted(value.present, 1) * float(element)))
     column, present = _column(batch, mask, value, lanes)
     if not len(column):
         return start
@@ -164,9 +170,10 @@ def extreme(batch: Batch, mask: Array, values: list[Any], default: Any, largest:
                 best = x if best is None else better(best, x)
         return best
     column, present = _column(batch, mask, values[0], lanes)
-    worst = -np.inf if largest else np.inf
-    column = floats(column) if present is None else np.where(present, floats(column), worst)
-    best = better.reduce(column, axis=0, initial=worst)
+    if present is None or not len(column):
+        best = better.reduce(floats(column), axis=0, initial=-np.inf if largest else np.inf)
+    else:
+        best = _best(present, column, largest, lanes)
     empty = np.isinf(best)
     if not empty.any():
         return settled(best)
@@ -180,24 +187,29 @@ def gathered(mask: Array, kind: str, value: Any, shape: tuple[int, ...], own: in
     axes = tuple(range(len(shape) - own))
     if kind == "add":
         if _is_whole(value):
-            return _counted(np.broadcast_to(mask, shape), len(axes)) * float(value)
+            return counted(np.broadcast_to(mask, shape), len(axes)) * float(value)
         sums = np.broadcast_to(np.where(mask, value, 0.0), shape)
         for _ in axes:
             sums = _summed(sums)
         return sums
-    worst = np.inf if kind == "min" else -np.inf
-    found = np.where(mask, floats(value), worst)
-    better = np.minimum if kind == "min" else np.maximum
-    return better.reduce(found, axis=tuple(range(found.ndim - own))) if found.ndim > own else found
+    return _best(mask, value, kind == "max", own)
 
 
-def _counted(mask: Array, axes: int) -> Array:
-    """For how many lanes of the first axes the mask holds: small integers first, which are fast."""
-    counts, most = mask.view(np.uint8), 1
-    for _ in range(axes):
-        most *= len(counts)
-        counts = np.add.reduce(counts, axis=0, dtype=np.uint8 if most < 256 else np.int32)
-    return counts
+def _best(mask: Array, value: Any, largest: bool, own: int) -> Any:
+    """The largest or smallest value over the lanes of the mask, but for the last `own` axes; infinite for no lane."""
+    worst = -np.inf if largest else np.inf
+    few = isinstance(value, np.ndarray) and value.shape[-1] == 1 < mask.shape[-1] and value.size < 256
+    if few:  # the same for all rows: their ranks are small integers, which are fast
+        found, ranks = np.unique(value if largest else -value, return_inverse=True)
+        table = np.append(worst, found if largest else -found)
+        value = (ranks + 1).astype(np.uint8).reshape(value.shape) * mask
+        better: Any = np.maximum
+    else:
+        value = np.where(mask, floats(value), worst)
+        better = np.maximum if largest else np.minimum
+    if value.ndim > own:
+        value = better.reduce(value, axis=tuple(range(value.ndim - own)))
+    return table[value] if few else value
 
 
 def _summed(array: Array) -> Array:

@@ -10,7 +10,6 @@ together they are run again apart.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +20,8 @@ from numpy.typing import NDArray
 from llm_service.sandbox.batch import FAULTS, Batch
 from llm_service.sandbox.grammar import ARGUMENTS, checked
 from llm_service.sandbox.statements import Round, Statement, Statements
-from llm_service.sandbox.values import Array, Later, List, Split, Window
+from llm_service.sandbox.values import Array, Split
+from llm_service.sandbox.views import Views
 
 MAX_ROWS = 1_024  # together; more only need more memory
 MAX_LANES = 2**15  # for each row; more run one after the other
@@ -56,31 +56,37 @@ class Program:
         self._body = Statements(at_once=True).function(body)
         self._frugal = Statements(at_once=False).function(body)
 
-    def __call__(self, observations: NDArray[Any], actions: NDArray[Any]) -> Values:
+    def __call__(self, observations: NDArray[Any], actions: NDArray[Any], index: NDArray[Any] | None = None) -> Values:
         """Run it for each row.
 
         Args:
-            observations: int [N, K, ...], the last K observations, oldest first.
+            observations: int [N, K, ...], the last K observations, oldest first; or, with an index, [R, ...].
             actions: int [N, K-1], what was done between them.
+            index: int [N, K], which of the observations are the row's, if rows share them.
 
         Raises:
             ValueError: these are no integers of such shapes.
         """
-        rows = len(observations)
-        if observations.ndim < 2 or actions.shape != (rows, observations.shape[1] - 1):
-            raise ValueError(
-                f"observations [N, K, ...] need actions [N, K-1], not {observations.shape}, {actions.shape}"
-            )
+        rows = len(actions)
+        shape = observations.shape[:2] if index is None else index.shape
+        if observations.ndim < 1 or len(shape) < 2 or actions.shape != (rows, shape[1] - 1) or shape[0] != rows:
+            raise ValueError(f"observations [N, K, ...] need actions [N, K-1], not {shape}, {actions.shape}")
         for array in (observations, actions):
             if array.dtype.kind not in "iu" or max(array.max(initial=0), -int(array.min(initial=0))) > LARGEST_ARGUMENT:
                 raise ValueError(f"observations and actions are integers up to {LARGEST_ARGUMENT}")
+        if index is None:  # neighbouring rows' views beside each other
+            index = np.arange(rows * shape[1]).reshape(shape[::-1]).T
+            observations = observations.swapaxes(0, 1).reshape(-1, *observations.shape[2:])
+        elif index.size and not 0 <= index.min() <= index.max() < len(observations):
+            raise ValueError(f"the index names other observations than {len(observations)}")
+        views = Views(observations)
         values, kinds = np.zeros(rows), np.zeros(rows, np.int8)
         waiting = [(np.arange(rows)[first : first + MAX_ROWS], self._body) for first in range(0, rows, MAX_ROWS)]
         while waiting:
             some, body = waiting.pop()
             try:
                 rows_of = slice(None) if len(some) == rows else some  # the former copies nothing
-                values[some], kinds[some] = _run(body, observations[rows_of], actions[rows_of])
+                values[some], kinds[some] = _run(body, views, index[rows_of], actions[rows_of])
             except Split as split:
                 if body is self._body and (len(some) == 1 or split.elements > MAX_LANES * len(some)):
                     waiting.append((some, self._frugal))
@@ -100,30 +106,12 @@ def run(code: str, observations: NDArray[Any], actions: NDArray[Any]) -> Values:
     return Program(code)(observations, actions)
 
 
-def _run(body: Statement, observations: NDArray[Any], actions: NDArray[Any]) -> tuple[Any, Any]:
-    batch = Batch(len(observations))
-    for name, array in zip(ARGUMENTS, (observations, actions), strict=True):
-        views = [_nested(array[:, k]) for k in range(array.shape[1])]
-        batch.names[name] = Window.of(views, _nested(array)) if views else ()
+def _run(body: Statement, views: Views, index: Array, actions: Array) -> tuple[Any, Any]:
+    batch = Batch(len(index))
+    named = views.window(index), Views(actions.reshape(-1)).window(np.arange(actions.size).reshape(actions.shape))
+    batch.names.update(zip(ARGUMENTS, named, strict=True))
     with np.errstate(all="ignore"):  # what they warn of is found, and is the fault of its row
         end = body(batch, batch.whole, Round())
         if end is not None:
             batch.fault("no value", end)
     return np.where(batch.fault_kinds == 0, batch.result, 0.0), batch.fault_kinds
-
-
-def _nested(array: Array) -> Any:
-    """Integers [N, ...] as lists of lists: the shape of each row."""
-
-    def element() -> Any:
-        numbers = array.reshape(len(array), math.prod(array.shape[1:]))
-        columns = np.empty(numbers.shape[::-1], array.dtype)
-        for first in range(0, len(array), 128):  # in blocks that fit a cache, which halves the time
-            columns[:, first : first + 128] = numbers[first : first + 128].T
-        axes = range(array.ndim - 2, -1, -1)
-        value: Any = columns.reshape(*array.shape[1:], len(array)).transpose(*axes, array.ndim - 1)
-        for length in reversed(array.shape[2:]):
-            value = List(length, value if length else 0.0)
-        return value
-
-    return np.ascontiguousarray(array) if array.ndim == 1 else Later(array.shape[1], element)

@@ -6,6 +6,7 @@ error, the row has a fault and the result has no meaning.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ import numpy as np
 from llm_service.sandbox.batch import MAX_STEPS, Batch
 from llm_service.sandbox.values import (
     Array,
+    Later,
     List,
+    Window,
     any_lane,
     as_list,
     cut,
@@ -48,7 +51,7 @@ def item(batch: Batch, mask: Array, value: Any, i: Any, lanes: int) -> Any:
         return 0.0
     length = size(ragged)
     whole = isinstance(i, np.ndarray) and i.dtype.kind in "iu"
-    if whole and isinstance(length, int) and i.min() >= 0 and i.max() < length:
+    if whole and isinstance(length, int) and np.minimum.reduce(i, None) >= 0 and np.maximum.reduce(i, None) < length:
         return gather(ragged.element, i.astype(np.intp), lanes)
     i = np.asarray(floats(i), float)
     bad = (i != np.floor(i)) | (i < -length) | (i >= length)
@@ -68,6 +71,9 @@ def part(batch: Batch, mask: Array, value: Any, bounds: tuple[Any, Any, Any], la
             batch.fault("index", mask)
             return 0.0
         places = slice(*(None if bound is None else int(bound) for bound in bounds))
+        if isinstance(value, Window):
+            parts = value[places]
+            return Window.of(parts, Later(len(parts), lambda: cut(value.together.element, places, lanes)))
         if isinstance(value, tuple):
             return value[places]
         if value.present is None:
@@ -154,12 +160,8 @@ def numbers_range(batch: Batch, mask: Array, bounds: list[Any], lanes: int) -> A
     """range(stop), range(start, stop) or range(start, stop, step)."""
     bounds = [batch.number(mask, bound) for bound in bounds]
     start, stop, step = [0, bounds[0], 1] if len(bounds) == 1 else [*bounds, 1][:3]
-    if (
-        type(start) is type(stop) is type(step) is int
-        and step
-        and len(numbers := range(start, stop, step)) <= MAX_STEPS
-    ):
-        return List(len(numbers), np.array(numbers, int).reshape((-1,) + (1,) * lanes)) if numbers else List(0, 0.0)
+    if type(start) is type(stop) is type(step) is int and step and len(range(start, stop, step)) <= MAX_STEPS:
+        return _numbers(start, stop, step, lanes)
     parts = [np.asarray(x, float) for x in (start, stop, step)]
     bad = np.logical_or.reduce(np.broadcast_arrays(parts[2] == 0, *(x != np.floor(x) for x in parts)))
     if bad.any():
@@ -173,6 +175,13 @@ def numbers_range(batch: Batch, mask: Array, bounds: list[Any], lanes: int) -> A
     if count.size > 1:
         count = np.where(mask, count, 0.0)  # what other rows would run over must not matter
     return _ranged(parts[0], parts[2], count, int(count.max()), lanes)
+
+
+@functools.lru_cache(1024)
+def _numbers(start: int, stop: int, step: int, lanes: int) -> List:
+    numbers = np.arange(start, stop, step)
+    numbers.flags.writeable = False
+    return List(len(numbers), numbers.reshape((-1,) + (1,) * lanes)) if len(numbers) else List(0, 0.0)
 
 
 def _ranged(start: Array, step: Array, count: Array, longest: int, lanes: int) -> List:
@@ -191,10 +200,13 @@ def enumerated(batch: Batch, mask: Array, value: Any, start: Any, lanes: int) ->
         batch.fault("type", mask)
         return ()
     start = batch.number(mask, start)
+    places = np.arange(extent(value)[0]).reshape((-1,) + (1,) * lanes)
     if isinstance(value, tuple):
-        return tuple((start + i, element) for i, element in enumerate(value))
+        parts = tuple((start + i, element) for i, element in enumerate(value))
+        if not isinstance(value, Window):
+            return parts
+        return Window.of(parts, Later(len(parts), lambda: (start + places, value.together.element)))
     value = packed(value, lanes)
-    places = np.arange(value.length).reshape((value.length,) + (1,) * lanes)
     return List(value.length, (start + places, value.element), value.present)
 
 
@@ -204,7 +216,14 @@ def zipped(batch: Batch, mask: Array, values: list[Any], lanes: int) -> Any:
         batch.fault("type", mask)
         return ()
     if all(isinstance(value, tuple) for value in values):
-        return batch.structured(mask, tuple(zip(*values, strict=False)))
+        parts = batch.structured(mask, tuple(zip(*values, strict=False)))
+        if not parts or not any(isinstance(value, Window) for value in values):
+            return parts
+        short = slice(len(parts))
+        together = Later(
+            len(parts), lambda: tuple([cut(as_list(value, lanes).element, short, lanes) for value in values])
+        )
+        return Window.of(parts, together)
     lists = [packed(as_list(value, lanes), lanes) for value in values]
     length = min(value.length for value in lists)
     presences = [value.present[:length] for value in lists if value.present is not None]

@@ -82,7 +82,13 @@ class Sandbox:
         with self._lock:
             return self._ready().protections
 
-    def phi(self, code: str, observations: NDArray[np.integer], actions: NDArray[np.integer]) -> Values:
+    def phi(
+        self,
+        code: str,
+        observations: NDArray[np.integer],
+        actions: NDArray[np.integer],
+        index: NDArray[np.integer] | None = None,
+    ) -> Values:
         """What the program says of each row.
 
         Rows are sent in pieces of at most PIECE_ROWS. If the child does not answer one, its rows are 0.0 and counted:
@@ -91,8 +97,9 @@ class Sandbox:
 
         Args:
             code: a program of the grammar, `potential(observations, actions)`.
-            observations: integers [N, K, ...], the newest last.
+            observations: integers [N, K, ...], the newest last; or, with an index, [R, ...].
             actions: integers [N, K - 1].
+            index: integers [N, K], which of the observations are the row's. Rows that share them cost less.
 
         Returns:
             values float32 [N], all finite, and how many rows had which fault.
@@ -103,12 +110,13 @@ class Sandbox:
             SandboxBroken: the child does not start.
         """
         code = _normalise(code)
-        observations, actions, rows = _checked(observations, actions)
+        observations, actions, rows = _checked(observations, actions, index)
         parts, faults = [np.zeros(0, np.float32)], Counter[str]()
         with self._lock:
-            for begin in range(0, len(observations), rows):
+            for begin in range(0, len(actions), rows):
                 piece = slice(begin, begin + rows)
-                values, found = self._piece(code, observations[piece], actions[piece])
+                own = (observations[piece], None) if index is None else _needed(observations, index[piece])
+                values, found = self._piece(code, own[0], actions[piece], own[1])
                 parts.append(values)
                 faults.update(found)
         return Values(np.concatenate(parts), dict(faults))
@@ -127,13 +135,17 @@ class Sandbox:
         return Values(np.where(differ, np.float32(0), first.values), faults)
 
     def _piece(
-        self, code: str, observations: NDArray[np.integer], actions: NDArray[np.integer]
+        self,
+        code: str,
+        observations: NDArray[np.integer],
+        actions: NDArray[np.integer],
+        index: NDArray[np.int32] | None,
     ) -> tuple[NDArray[np.float32], dict[str, int]]:
-        n = len(observations)
+        n = len(actions)
         while self._deaths[code] < MAX_DEATHS:
             child = self._ready()
             try:
-                return child.ask(code, observations, actions, self._wall_s)
+                return child.ask(code, observations, actions, index, self._wall_s)
             except Ended as ended:
                 self._stop()
                 if not child.starter.is_alive():
@@ -176,17 +188,33 @@ def _normalise(code: str) -> str:
 
 
 def _checked(
-    observations: NDArray[np.integer], actions: NDArray[np.integer]
+    observations: NDArray[np.integer], actions: NDArray[np.integer], index: NDArray[np.integer] | None
 ) -> tuple[NDArray[np.integer], NDArray[np.integer], int]:
     """Both as little-endian arrays, and how many rows make a piece."""
     for name, array in (("observations", observations), ("actions", actions)):
         wide = array.itemsize > 4 and array.size and max(-int(array.min()), int(array.max())) > LARGEST_ARGUMENT
         if array.dtype.kind not in "iu" or wide:
             raise ValueError(f"{name} must be integers up to {LARGEST_ARGUMENT}, not {array.dtype}")
-    if observations.ndim < 2 or actions.shape != (len(observations), observations.shape[1] - 1):
-        raise ValueError(f"observations [N, K, ...] and actions [N, K - 1] of {observations.shape}, {actions.shape}")
-    row = (observations.nbytes + actions.nbytes) // max(1, len(observations))
+    shape = observations.shape[:2] if index is None else index.shape
+    if len(shape) != 2 or actions.shape != (shape[0], shape[1] - 1):
+        raise ValueError(f"observations [N, K, ...] and actions [N, K - 1] of {shape}, {actions.shape}")
+    if index is not None and index.size and not 0 <= index.min() <= index.max() < len(observations):
+        raise ValueError(f"the index names other observations than {len(observations)}")
+    view = observations.nbytes // max(1, len(observations)) * (1 if index is None else shape[1])
+    row = view + actions.nbytes // max(1, len(actions))
     if row > PIECE_BYTES:
         raise ValueError(f"a row has {row} bytes, more than {PIECE_BYTES}")
     little = [array.astype(array.dtype.newbyteorder("<"), copy=False) for array in (observations, actions)]
     return little[0], little[1], min(PIECE_ROWS, PIECE_BYTES // max(1, row))
+
+
+def _needed(
+    observations: NDArray[np.integer], index: NDArray[np.integer]
+) -> tuple[NDArray[np.integer], NDArray[np.int32]]:
+    """Those of the observations that the index names, and the index into them."""
+    used = np.zeros(len(observations), bool)
+    used[index] = True
+    if not used.all():
+        index = (np.cumsum(used) - 1)[index]
+        observations = observations[used]
+    return observations, index.astype("<i4")

@@ -97,7 +97,11 @@ class Statements:
                 both = ast.BinOp(ast.Name(name, ast.Load()), op, value)
                 return self._assign([self._target(target, place)], self._of(both, place))
             case ast.If(test=test, body=body, orelse=orelse):
-                return self._if(self._of(test, place), self._block(body, place), self._block(orelse, place))
+                stays = not orelse and not any(
+                    isinstance(part, ast.Return | ast.Break | ast.Continue) for part in ast.walk(node)
+                )
+                then, otherwise = self._block(body, place), None if stays else self._block(orelse, place)
+                return self._if(self._of(test, place), then, otherwise)
             case ast.For():
                 at_once = place.lanes > 1 or (self._at_once and loops.at_once(node))
                 return self._for_at_once(node, place) if at_once else self._for(node, place)
@@ -174,7 +178,9 @@ class Statements:
 
     # ---- the way through --------------------------------------------------------------------------------------------
 
-    def _if(self, test: Expression, then: Statement, otherwise: Statement) -> Statement:
+    def _if(self, test: Expression, then: Statement, otherwise: Statement | None) -> Statement:
+        """`otherwise` is None where there is nothing else to do, and nothing in `then` leaves."""
+
         def run(batch: Batch, mask: Array, rounds: Round) -> Array | None:
             before, chosen = batch.alive, truth(test(batch, mask))
             if batch.alive is not before:
@@ -182,10 +188,21 @@ class Statements:
                 if not np.count_nonzero(mask):
                     return None
             if not isinstance(chosen, np.ndarray):
-                return (then if chosen else otherwise)(batch, mask, rounds)
-            yes, no = mask & chosen, mask & ~chosen
-            if not np.count_nonzero(yes):
+                then_or_not = then if chosen else otherwise
+                return mask if then_or_not is None else then_or_not(batch, mask, rounds)
+            yes = mask & chosen
+            count = np.count_nonzero(yes)
+            if otherwise is None:
+                before = batch.alive
+                if count:
+                    then(batch, mask if count == yes.size else yes, rounds)
+                if batch.alive is before:
+                    return mask
+                mask = batch.still(mask)
+                return mask if np.count_nonzero(mask) else None
+            if not count:
                 return otherwise(batch, mask, rounds)
+            no = mask & ~chosen
             if not np.count_nonzero(no):
                 return then(batch, mask, rounds)
             first, second = then(batch, yes, rounds), otherwise(batch, no, rounds)

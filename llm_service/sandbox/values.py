@@ -70,10 +70,10 @@ class Later(List):
 class Window(tuple[Any, ...]):
     """A tuple whose parts are alike, and which is to be had as one `List`, too."""
 
-    together: Later
+    together: List
 
     @classmethod
-    def of(cls, parts: Iterable[Any], together: Later) -> Window:
+    def of(cls, parts: Iterable[Any], together: List) -> Window:
         """The window of these parts."""
         window = cls(parts)
         window.together = together
@@ -100,6 +100,15 @@ def settled(array: Any) -> Number:
 def any_lane(mask: Array, lanes: int) -> Array:
     """The mask for a place with so many axes of lanes: whether it holds for any further inside."""
     return np.logical_or.reduce(mask, axis=tuple(range(mask.ndim - lanes))) if mask.ndim > lanes else mask
+
+
+def counted(mask: Array, axes: int) -> Array:
+    """For how many lanes of the first axes the mask holds: small integers first, which are fast."""
+    counts, most = mask.view(np.uint8), 1
+    for _ in range(axes):
+        most *= len(counts)
+        counts = np.add.reduce(counts, axis=0, dtype=np.uint8 if most < 256 else np.int32)
+    return counts
 
 
 def size_checked(*lengths: int) -> None:
@@ -214,10 +223,10 @@ def gather(element: Any, index: Array, lanes: int) -> Any:
             return _picked(array, 0, lanes)
         inner, own = array.shape[: -lanes - 1], array.shape[-lanes:]
         if len(varying) == 1 and own[varying[0]] == 1:  # as of a loop over range: no more than a change of axes
-            numbers = index.ravel()
-            first, end = int(numbers[0]), int(numbers[-1]) + 1
-            steady = np.array_equal(numbers, np.arange(first, end))
-            taken = _at(array, slice(first, end) if steady else numbers, lanes)
+            numbers = index.ravel().tolist()
+            first, end = numbers[0], numbers[-1] + 1
+            steady = numbers == list(range(first, end))
+            taken = _at(array, slice(first, end) if steady else index.ravel(), lanes)
             return _picked(taken.swapaxes(-lanes - 1, -lanes + varying[0]), 0, lanes)
         size_checked(*inner, *np.broadcast_shapes(index.shape, own))
         places = [np.arange(n).reshape((n,) + (1,) * (lanes - 1 - axis)) for axis, n in enumerate(own)]

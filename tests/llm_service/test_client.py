@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from benchmarks.llm import Local
+from benchmarks.local_door import Local
 from llm_service.client import Client, ServiceAway, connect
 from llm_service.door import Unanswered
 from llm_service.errors import UsageError
@@ -301,7 +301,7 @@ def test_closing_closes_the_service():
 
 
 def test_a_service_that_hangs_is_given_up(monkeypatch):
-    monkeypatch.setattr("benchmarks.llm.GRACE_S", 0.05)
+    monkeypatch.setattr("benchmarks.local_door.GRACE_S", 0.05)
     echo = Echo()
     echo.ask = lambda ask: asyncio.Event().wait()
     with Local(echo) as door:

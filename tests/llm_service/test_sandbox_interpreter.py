@@ -480,6 +480,43 @@ def test_many_rows_and_large_views_run_in_parts():
     agree(code, things_seen, observations, actions)
 
 
+def shared(rows=300, envs=8, seed=0):
+    """Windows of several players side by side, some of whose episodes have just begun: observations and index."""
+    random = np.random.default_rng(seed)
+    observations, actions = windows(seed, rows + 4 * envs, (1, 7, 7, 3))[0][:, 0], random.integers(0, 7, (rows, 4))
+    age = random.integers(0, 12, rows)
+    back = np.minimum(np.arange(4, -1, -1), age[:, None])
+    return observations, actions, np.arange(rows)[:, None] + envs * (4 - back)
+
+
+@pytest.mark.parametrize("function", PROGRAMS, ids=lambda function: function.__name__)
+def test_rows_that_share_observations_are_as_rows_that_do_not(function):
+    observations, actions, index = shared()
+    program = Program(text_of(function))
+    got, alone = program(observations, actions, index), program(observations[index], actions)
+    assert np.array_equal(got.values, alone.values)
+    assert got.faults == alone.faults
+    mixed = np.random.default_rng(1).permutation(len(index))
+    assert np.array_equal(program(observations, actions[mixed], index[mixed]).values, got.values[mixed])
+
+
+@pytest.mark.parametrize("index", [np.array([[0, 3]]), np.array([[-1, 0]]), np.array([[0, 1, 2]]), np.array([0, 1])])
+def test_an_index_of_other_observations_is_an_error(index):
+    with pytest.raises(ValueError, match="observations"):
+        Program(body("return 1"))(np.zeros((3, 2), int), np.zeros((1, 1), int), index)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint64])
+def test_numbers_one_after_the_other_are_found_as_others_are(dtype):
+    observations, actions = np.array([[3], [4], [7], [8], [0], [120]]).astype(dtype), np.zeros((6, 0), int)
+    for members, found in (
+        ("4, 5, 6, 7", [0, 1, 1, 0, 0, 0]),
+        ("0,", [0, 0, 0, 0, 1, 0]),
+        ("7, 6", [0, 0, 1, 0, 0, 0]),
+    ):
+        assert run(body(f"return observations[0] in ({members})"), observations, actions).values.tolist() == found
+
+
 def test_arguments_are_not_changed_and_may_be_read_only():
     observations, actions = windows()
     observations.flags.writeable = actions.flags.writeable = False

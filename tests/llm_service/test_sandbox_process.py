@@ -158,6 +158,21 @@ def test_text_outside_the_grammar_reaches_no_process(sandbox):
     assert sandbox._child is None
 
 
+def test_rows_may_share_observations(sandbox):
+    observations, random = rows(60)[0][:, 0], np.random.default_rng(2)
+    index, actions = random.integers(0, 60, (2_500, 3)), random.integers(0, 7, (2_500, 2))
+    for code in PROGRAMS:
+        done, alone = (
+            sandbox.phi(code, observations, actions, index),
+            sandbox.phi(code, observations[index], actions),
+        )
+        assert np.array_equal(done.values, alone.values)
+        assert done.faults == alone.faults
+    for wrong in (index + 1, index[:-1], index[:, :2], -1 - index):
+        with pytest.raises(ValueError, match="observations"):
+            sandbox.phi(PROGRAMS[0], observations, actions, wrong)
+
+
 @pytest.mark.parametrize(
     ("observations", "actions", "said"),
     [

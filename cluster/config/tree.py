@@ -182,8 +182,8 @@ def _place_artifacts(values: dict[str, Any]) -> None:
             if not (path / "manifest.json").exists():
                 raise ConfigError(f"{key}: {name} is not finished: resume that run first")
             values[key] = str(path.resolve())
-        elif os.path.exists(path := os.path.expanduser(name)):
-            values[key] = os.path.abspath(path)  # who goes on with the run may stand elsewhere
+        elif os.path.exists(here := os.path.expanduser(name)):
+            values[key] = os.path.abspath(here)  # who goes on with the run may stand elsewhere
         elif os.path.exists(ROOT / name):
             values[key] = str(ROOT / name)
 

@@ -186,7 +186,9 @@ def _place_artifacts(values: dict[str, Any]) -> None:
             if not (path / "manifest.json").exists():
                 raise ConfigError(f"{key}: {name} is not finished: resume that run first")
             values[key] = str(path.resolve())
-        elif not os.path.exists(os.path.expanduser(name)) and os.path.exists(ROOT / name):
+        elif os.path.exists(here := os.path.expanduser(name)):
+            values[key] = os.path.abspath(here)  # who goes on with the run may stand elsewhere
+        elif os.path.exists(ROOT / name):
             values[key] = str(ROOT / name)
 
 

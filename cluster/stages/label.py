@@ -3,7 +3,7 @@
     an EpisodeStore ──> segments.safetensors, captions.jsonl
     pairs of them   ──> label_preference ──> preferences.jsonl
     preferences     ──> write_potential, in rounds ──> programs.jsonl, program.py: the one that agrees most
-    situations      ──> suggest_goals ──> goals.jsonl
+    situations      ──> suggest_goals ──> goals.jsonl, goals.safetensors, goals.json: their bank
                                                          results.json: counts, agreement, what it cost
 
 Nothing is told of a task. What is drawn and asked follows from the episodes, the seed and the configuration; answers
@@ -28,6 +28,7 @@ from cluster.runs.folder import RunError, assert_done
 from cluster.runs.stage import Outcome, Run, StageEngine
 from cluster.stages._shared.asking import ask_durably, costs
 from learner.behaviours.agreement import spearman
+from learner.knowledge import goal_bank
 from learner.knowledge.captions import situation
 from learner.knowledge.config import LabelConfig, told_fields
 from learner.knowledge.draw import draw, pairs
@@ -41,7 +42,7 @@ from learner.store.episodes import ABOUT, EpisodeStore, StoreError, digest
 from llm_service.records import Answer
 from llm_service.sandbox.process import Sandbox
 
-GOALS, PROGRAMS, PROGRAM, RESULTS = "goals.jsonl", "programs.jsonl", "program.py", "results.json"
+PROGRAMS, PROGRAM, RESULTS = "programs.jsonl", "program.py", "results.json"
 TASKS = {"preferences": "label_preference", "programs": "write_potential", "goals": "suggest_goals"}
 CHANCE = 0.5
 """Agreement of what knows nothing."""
@@ -229,7 +230,9 @@ class Engine(StageEngine):
             {"segment": i} | ({"goals": answer.value["goals"]} if answer.ok else {"goals": []} | _nothing(answer))
             for (_, i), answer in zip(chosen, answers, strict=True)
         ]
-        self._write_lines(GOALS, lines)
+        self._write_lines(goal_bank.GOALS, lines)
+        if any(line["goals"] for line in lines):
+            goal_bank.build(self.place, attempt=self.folder.attempt)  # once here, not in every actor of every task
         return {
             "asked": len(lines),
             "answered": sum(bool(line["goals"]) for line in lines),

@@ -71,8 +71,6 @@ class FittedPreference:
         """
         about, path = read_about(folder), folder / WEIGHTS
         try:
-            if sha256(path) != about.weights:
-                raise ValueError(f"it is not the one that {ABOUT} tells of")
             weights: Weights = safetensors.numpy.load_file(path)
             return FittedPreference(about, SegmentScores(about.shape, weights))
         except (OSError, ValueError) as error:
@@ -83,13 +81,19 @@ def read_about(folder: Path) -> About:
     """What the model of a folder says of itself.
 
     Raises:
-        StoreError: it is not there, or damaged.
+        StoreError: it is not there, damaged, or beside other weights than it says.
     """
-    path = folder / ABOUT
+    path, weights = folder / ABOUT, folder / WEIGHTS
     try:
-        return About.model_validate_json(path.read_bytes())
+        about = About.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         raise StoreError(f"{folder} holds no {ABOUT}: name the folder of a stage prefer that is done") from None
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise StoreError(f"{path} is damaged: {reason}; run its stage again") from None
+    try:
+        if sha256(weights) != about.weights:
+            raise ValueError(f"it is not the one that {ABOUT} tells of")
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{weights} cannot be read: {error}; run its stage again") from None
+    return about

@@ -33,9 +33,11 @@ from numpy.typing import NDArray
 
 from learner.behaviours.agreement import spearman
 from learner.files import Attempt, read_about, replace_file, sha256
+from learner.knowledge.captions import NOTHING
 from learner.knowledge.segments import CAPTIONS, Segments
 from learner.store.episodes import StoreError
 from llm_service.embedding import MINILM_WIDTH, embed_one
+from llm_service.tasks.label_preference import CHOSEN
 
 GOALS, ARRAYS, ABOUT = "goals.jsonl", "goals.safetensors", "goals.json"
 FORMAT = 1
@@ -48,9 +50,6 @@ SAME_KEY = 1 - 1e-5
 
 By = Literal["sentence", "caption"]
 Vectors = NDArray[np.float32]
-
-CHOSEN, NOTHING = "You choose: ", "Nothing is told"
-"""Of the lines of a caption: what stands before an action, and where nothing was seen."""
 
 _BREAK = re.compile(r"[.;,]\s+")
 
@@ -192,10 +191,8 @@ class GoalBank:
         Raises:
             StoreError: they are not there or damaged, or no goal was named.
         """
-        captions, named = _read(folder)
+        captions, named = read(folder)
         texts = list(dict.fromkeys(goal for goals in named for goal in goals))
-        if not texts:
-            raise StoreError(f"{folder / GOALS} names no goal at all: nothing can be compared with it")
         embedded = Embedded({})
         goals, goal_of = _distinct([embedded.vector([goal]) for goal in texts], SAME_GOAL)
         keys, key_of = _distinct([embedded.vector(units(in_order(lines), by)) for lines in captions], SAME_KEY)
@@ -249,10 +246,19 @@ _TOLD = ("by", "goal_texts", "merged", "units", "source")
 def build(folder: Path, by: By = "sentence", attempt: Attempt | None = None) -> GoalBank:
     """Make the bank of a label stage and leave it there, so that whoever uses it has it at once.
 
+    On one core, as actors embed: the last bits of a vector may depend on how many there are.
+
     Raises:
         StoreError: as `GoalBank.make`.
     """
-    bank = GoalBank.make(folder, by)
+    import torch  # whoever reads a bank does without it
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        bank = GoalBank.make(folder, by)
+    finally:
+        torch.set_num_threads(threads)
     bank.save(folder, attempt)
     return bank
 
@@ -269,15 +275,23 @@ def digest(folder: Path) -> str:
         raise StoreError(f"{folder} holds no goals: {error}; name the folder of a label stage") from None
 
 
-def _read(folder: Path) -> tuple[list[list[str]], list[list[str]]]:
-    """Captions of the S segments about which goals were asked, and the goals that were named for each."""
+def read(folder: Path) -> tuple[list[list[str]], list[list[str]]]:
+    """Captions of the S segments about which goals were asked, and the goals that were named for each.
+
+    Raises:
+        StoreError: they are not there or damaged, or no goal was named.
+    """
     digest(folder)  # says what is not there
     try:
         captions = [json.loads(line) for line in (folder / CAPTIONS).read_text(encoding="utf-8").splitlines()]
         asked = [json.loads(line) for line in (folder / GOALS).read_text(encoding="utf-8").splitlines()]
-        return [captions[line["segment"]] for line in asked], [list(map(str, line["goals"])) for line in asked]
+        told = [captions[line["segment"]] for line in asked]
+        named = [list(map(str, line["goals"])) for line in asked]
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise StoreError(f"{folder / GOALS} cannot be read: {error!r}; run its stage again") from None
+    if not any(named):
+        raise StoreError(f"{folder / GOALS} names no goal at all: nothing can be compared with it")
+    return told, named
 
 
 def _distinct(vectors: Sequence[Vectors], same: float) -> tuple[Vectors, list[int]]:

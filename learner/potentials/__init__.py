@@ -47,9 +47,10 @@ class ShapingConfig(WithOptions):
     options of every potential, each declared in its module; `learner.reward_weights.shaping` is its weight."""
 
     potential: str = NONE
-    """`none`, or a module of `learner/potentials`. `code`: a program, run in a sandbox. `random`: a number drawn for
-    every entry of an observation, which knows nothing: a control. `oracle`: minus the distance to the target, which
-    only the world knows: the other control."""
+    """`none`, or a module of `learner/potentials`. `code`: a program, run in a sandbox. `preference`: a model fitted to
+    preferences between segments. `goal`: likeness to goals that were named in similar situations. `random`: a number
+    drawn for every entry of an observation, which knows nothing: a control. `oracle`: minus the distance to the target,
+    which only the world knows: the other control."""
     form: FormName = "potential"
     """How phi becomes reward. `potential`: gamma phi(s') - phi(s). To compare with it: `additive` pays phi(s') itself,
     which changes what is best; `published` does what the code of Zhang et al. 2024 does, late and on a moving scale."""

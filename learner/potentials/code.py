@@ -9,6 +9,7 @@ fails (a wrong index, no number, too long) phi is 0, and the window is counted.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,7 +46,7 @@ class CodeConfig(Part):
         if not program:
             return program
         if "\n" not in program:  # the text of a program has lines
-            path = Path(program).expanduser()
+            path = Path(os.path.expanduser(program))
             if path.is_dir() and not (path / FILE).exists():
                 raise ValueError(
                     f"method.shaping.program: {program} holds no {FILE}: name a file, or the folder of a stage label "
@@ -53,7 +54,7 @@ class CodeConfig(Part):
                 )
             try:
                 program = (path / FILE if path.is_dir() else path).read_text()
-            except (OSError, UnicodeDecodeError) as error:
+            except (OSError, ValueError) as error:
                 raise ValueError(f"method.shaping.program: {program} cannot be read: {error}") from None
         try:
             return normalise(program)

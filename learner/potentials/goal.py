@@ -11,6 +11,7 @@ not depend on what else was asked or when.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from pydantic import Field as Option
 
 from envs.api import EnvSpec, Field
 from envs.config import Part
-from learner.knowledge.goal_bank import By, GoalBank, digest, units
+from learner.knowledge.goal_bank import By, GoalBank, digest, read, units
 from learner.options import Artifact
 from learner.potentials import Potential, PotentialSetup, ShapingConfig
 from learner.store.episodes import StoreError
@@ -32,11 +33,13 @@ CAPTION, MISSION = "caption", "mission"
 NO_TEXT = -1
 
 MOST_UNITS = 10_000
-"""Embedded texts that are at hand, about 30 MB."""
+"""Embedded texts that are at hand."""
 MOST_SEEN = 20_000
-"""Observations whose sentences are added up, about 60 MB."""
+"""Observations whose sentences are added up."""
 MOST_STEPS = 200_000
-"""Pasts, and as many transitions, about 100 MB."""
+"""Pasts, and as many transitions."""
+MOST_BYTES = 100_000_000
+"""Of each kind; a row is the longer, the more goals there are: so many may be fewer than those above."""
 
 Ids = NDArray[np.int32]
 
@@ -53,6 +56,10 @@ class GoalConfig(Part):
     """`goal`: text fields that say what is seen; empty: `caption`, else all texts but `mission`."""
     goal_quantile: float = Option(default=0.9, ge=0, le=1)
     """`goal`: phi is 0 for steps less like their goals than this share of the segments that were asked about."""
+
+
+def _folder(config: GoalConfig) -> Path:
+    return Path(os.path.expanduser(config.goals))  # that of Path raises where there is no such user
 
 
 def _told(config: GoalConfig, fields: Mapping[str, Field]) -> tuple[str, ...]:
@@ -116,7 +123,7 @@ class Goal(Potential):
         if not own.goals:
             raise ValueError("method.shaping.potential=goal needs goals: set method.shaping.goals=run:NAME/label")
         try:
-            cls.content(config)
+            read(_folder(own))
         except StoreError as error:
             raise ValueError(f"method.shaping.goals: {error}") from None
         told = _told(own, spec.fields)
@@ -131,12 +138,12 @@ class Goal(Potential):
     @classmethod
     def content(cls, config: ShapingConfig) -> str:
         """SHA-256 of the goals and the captions that they were named for."""
-        return digest(Path(config.own(GoalConfig).goals).expanduser())
+        return digest(_folder(config.own(GoalConfig)))
 
     def __init__(self, setup: PotentialSetup) -> None:
         own = setup.config.own(GoalConfig)
         self.fields = _told(own, setup.fields)
-        self.bank = GoalBank.of(Path(own.goals).expanduser(), own.goal_by)
+        self.bank = GoalBank.of(_folder(own), own.goal_by)
         self.threshold = self.bank.threshold(own.goal_quantile)
         self._texts = setup.texts
         self._deeds = np.array([*map(self._texts.intern, setup.action_names), NO_TEXT], np.int32)  # the last: of -1
@@ -144,7 +151,9 @@ class Goal(Potential):
         self._row_of: dict[str, NDArray[np.float32]] = {}
         self._nothing = np.zeros(self.bank.goals.shape[1] + len(self.bank.keys) + len(self.bank.goals), np.float32)
         self._embedded = 0
-        self._seen, self._pasts, self._transitions = Kept(MOST_SEEN), Kept(MOST_STEPS), Kept(MOST_STEPS)
+        fit = MOST_BYTES // self._nothing.nbytes
+        self._most_units, self._seen, self._pasts = min(MOST_UNITS, fit), Kept(min(MOST_SEEN, fit)), Kept(MOST_STEPS)
+        self._transitions = Kept(min(MOST_STEPS, MOST_BYTES // (self._nothing.itemsize * len(self.bank.goals))))
 
     def phi(self, windows: Windows) -> NDArray[np.float32]:
         past, transition = self._split(windows)
@@ -196,7 +205,7 @@ class Goal(Potential):
 
     def _row(self, parts: Sequence[str]) -> NDArray[np.float32]:
         """The sum of rows of what is embedded."""
-        if len(self._row_of) > MOST_UNITS:
+        if len(self._row_of) > self._most_units:
             self._row_of.clear()
         for text in parts:
             if text not in self._row_of:

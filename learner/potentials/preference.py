@@ -8,6 +8,7 @@ control `permuted` is the same potential, of a stage that was told `method.prefe
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -79,7 +80,7 @@ class Preference(Potential):
 
 
 def _folder(name: str) -> Path:
-    return Path(name).expanduser()
+    return Path(os.path.expanduser(name))  # that of Path raises where there is no such user
 
 
 POTENTIAL = Preference

@@ -22,8 +22,9 @@ from cluster.stages import label
 from cluster.stages._shared import asking
 from cluster.stages._shared.asking import ask_durably
 from learner import methods
-from learner.knowledge import programs
+from learner.knowledge import goal_bank, programs
 from learner.knowledge.captions import situation
+from learner.knowledge.goal_bank import GoalBank
 from learner.knowledge.preferences import Preferences
 from learner.knowledge.programs import halves
 from learner.knowledge.segments import Segments
@@ -162,6 +163,12 @@ def test_goals_are_of_what_is_seen_each_situation_once(whole):
     assert seen > 0.85 * named  # the model errs now and then
     assert several > 8
     assert found["answered"] == sum(bool(line["goals"]) for line in told) > 12
+
+
+def test_the_bank_of_goals_is_left_so_that_nobody_embeds_them_again(whole, monkeypatch):
+    monkeypatch.setattr(goal_bank, "embed_one", Mock(side_effect=AssertionError("a text is embedded again")))
+    bank = GoalBank.of(label_of(whole))
+    assert {goal for line in lines(whole, "goals.jsonl") for goal in line["goals"]} >= set(bank.goal_texts) > set()
 
 
 def test_nobody_is_told_the_task(whole):

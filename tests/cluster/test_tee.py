@@ -114,6 +114,15 @@ def test_it_holds_what_was_learned_with_texts_that_the_policy_does_not_read(whol
     }
 
 
+def test_what_no_player_could_know_is_not_kept(tmp_path):
+    """Whoever learns of a store, policies and models of preferences, would know it."""
+    words = ["env.distance=true", "method.shaping.potential=oracle", "learner.env_steps=64"]
+    assert controller.run(config(tmp_path, "knowing", *words)) == 0
+    assert set(EpisodeStore(store_of(tmp_path / "knowing")).layout.fields) == {
+        "image", "direction", "mission", "caption",
+    }  # fmt: skip
+
+
 def test_a_stopped_and_resumed_run_has_the_store_of_one_without_a_stop(whole, tmp_path, monkeypatch):
     after(monkeypatch, 5, lambda: (tmp_path / "parts" / "STOP").touch())
     assert controller.run(config(tmp_path, "parts")) == 3

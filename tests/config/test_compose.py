@@ -263,3 +263,11 @@ def test_what_comes_with_the_project_is_found_from_anywhere(tmp_path, monkeypatc
     (tmp_path / "project" / "kept" / "program.py").write_text(NEAR)
     for name in ("kept", "kept/program.py"):
         assert compose([*CODE, f"method.shaping.program={name}"]).method.shaping.program == NEAR.strip()
+
+
+def test_whoever_goes_on_with_a_run_may_stand_elsewhere(tmp_path, monkeypatch):
+    (tmp_path / "here" / "label").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    for name in ("label", "./label", "../here/label"):
+        found = compose(["method.shaping.potential=none", f"method.shaping.goals={name}"])
+        assert found.method.shaping.goals == str(tmp_path / "here" / "label")

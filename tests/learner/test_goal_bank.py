@@ -275,6 +275,21 @@ def test_order_company_restarts_and_forgetting_change_no_bit(asked, world, by, m
     np.testing.assert_array_equal(made(asked, elsewhere, **options).phi(moved), expected)
 
 
+def test_many_goals_take_no_more_memory(asked, world, monkeypatch):
+    env, windows = world
+    roomy = made(asked, env.texts, goal_quantile=0)
+    expected, row, goals = roomy.phi(windows), roomy._nothing.nbytes, len(roomy.bank.goals)
+    monkeypatch.setattr(goal, "MOST_BYTES", 8 * row)
+    small = made(asked, env.texts, goal_quantile=0)
+    parts = np.array_split(np.arange(len(windows)), 30)
+    for part in parts:
+        np.testing.assert_array_equal(small.phi(some(windows, part)), expected[part])
+    more = len(parts[0])  # a call's own are at hand together
+    assert len(small._transitions) <= 8 * row // (4 * goals) + more
+    assert len(small._seen) <= 8 + 2 * more
+    assert len(small._row_of) <= 8 + 40
+
+
 @pytest.mark.parametrize("length", [1, 2])
 def test_short_windows_have_a_past_and_a_transition_too(asked, length):
     env, windows = lived(length)
@@ -336,6 +351,11 @@ def test_what_cannot_be_is_refused_in_a_sentence_that_says_what_to_set(folder, t
     potential("goal").check(ShapingConfig(potential="goal", goals=str(folder)), envs.spec(ENV, **OPTIONS))
     assert "set method.shaping.goals=run:NAME/label" in refused(there)
     assert "name the folder of a label stage" in refused(there, goals=str(tmp_path))
+    assert "name the folder of a label stage" in refused(there, goals="~nobody-of-that-name/label")
+    none = leave(tmp_path / "none", [(lines("You see a wall"), [])])
+    assert "names no goal at all" in refused(there, goals=str(none))
+    (none / "goals.jsonl").write_text('{"segment": 99, "goals": ["a"]}\n')
+    assert "run its stage again" in refused(there, goals=str(none))
     assert "set env.captions=true" in refused((ENV, {}), goals=str(folder))
     assert "shows no such text" in refused(there, goals=str(folder), goal_captions=["view"])
     with pytest.raises(ValueError, match="goal_quantile"):

@@ -337,6 +337,7 @@ def test_phi_is_the_score_on_a_fixed_scale(folder):
     [
         ({"preference": ""}, SPEC, "set method.shaping.preference to the folder of a stage prefer"),
         ({"preference": "/nowhere"}, SPEC, "^method.shaping.preference: /nowhere holds no preference.json: name the"),
+        ({"preference": "~nobody-of-that-name/prefer"}, SPEC, "holds no preference.json: name the folder"),
         ({"window": 5}, SPEC, f"windows of {K} observations: set method.shaping.window={K}"),
         ({}, replace(SPEC, fields={"view": FIELDS["view"]}), "reads facing, a category .*small/World does not show"),
         ({}, replace(SPEC, fields=FIELDS | {"view": Field("grid", (5, 3, 3))}), r"reads view, a grid \[4, 3, 3\]"),
@@ -359,6 +360,12 @@ def test_damage_is_seen(folder, tmp_path):
     weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\0\0")
     with pytest.raises(StoreError, match=r"not the one that preference\.json tells of; run its stage again"):
         FittedPreference.load(tmp_path)
+    chosen = ShapingConfig(window=K, preference=str(tmp_path))
+    with pytest.raises(ValueError, match=r"^method\.shaping\.preference: .*run its stage again"):
+        potential("preference").check(chosen, SPEC)  # before anything starts
+    weights.unlink()
+    with pytest.raises(ValueError, match=r"^method\.shaping\.preference: .*run its stage again"):
+        potential("preference").check(chosen, SPEC)
     about = tmp_path / fitted_preference.ABOUT
     about.write_text(about.read_text()[:-9])
     with pytest.raises(StoreError, match=r"preference\.json is damaged: .*; run its stage again") as raised:

@@ -158,3 +158,35 @@ def test_what_shaped_and_where_it_had_no_value_is_told(shaped: Callable[..., Pat
     _, page = read(report.write([shaped("b", potential="none")]))
     assert "Shaping" not in page.words
     assert "Background knowledge" not in page.words
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("label/results.json", b'{"segments": 3, "preferences": [], "programs": {"chosen": 7}, "cost": {"a": 0}}'),
+        ("label/results.json", b'{"preferences": {"asked": NaN, "ties": 0}, "minutes": 0, "programs": 0, "cost": 0}'),
+        ("label/programs.jsonl", b'{"variant": [1], "round": 0, "agreement": 0.5, "faults": 3, "hash": 0}\n\xff\n7\n'),
+        ("label/goals.jsonl", b'{"segment": 0, "goals": 5}\n{"segment": 0, "goals": {"a": 1}}\n[1]\n'),
+        ("label/program.py", b"\xff\xfe"),
+        ("prefer/calibration.json", b'{"accuracy": NaN, "agreement": "x", "calibration": 4}'),
+        ("prefer/calibration.json", b'{"accuracy": 0, "measured_on": 0, "calibration": [0, {"predicted": NaN}]}'),
+    ],
+)
+def test_files_of_nonsense_are_no_reason_for_no_page(
+    name: str, content: bytes, asked: Callable[..., Path], shaped: Callable[..., Path], read: Read
+) -> None:
+    knowledge = asked("knowledge")
+    (knowledge / "stages" / name).write_bytes(content)
+    _, page = read(report.write([knowledge]))
+    assert "Background knowledge" in page.words
+    _, page = read(report.write([shaped("a", potential="code", program=CODE)]))
+    assert "Shaping" in page.words
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_what_was_asked_may_be_gone(shaped: Callable[..., Path], read: Read) -> None:
+    for name, goals in (("a", "/nowhere/stages/label"), ("b", "~nobody-of-that-name/label"), ("c", "")):
+        _, page = read(report.write([shaped(name, potential="goal", goals=goals)]))
+        assert "Shaping" in page.words
+        assert "was asked once" not in page.text

@@ -115,7 +115,7 @@ def _preferences(results: Mapping[str, Any], fitted: Mapping[str, Any]) -> str:
 
 def _calibration(fitted: Mapping[str, Any]) -> str:
     """A picture of what the model says and what is so; "" without one."""
-    bins = [[number(part(b).get(key)) for key in ("predicted", "first")] for b in fitted.get("calibration") or []]
+    bins = [[number(part(b).get(key)) for key in ("predicted", "first")] for b in _listed(fitted.get("calibration"))]
     points = np.array([b for b in bins if None not in b], np.float64).reshape(-1, 2)
     if not len(points):
         return ""
@@ -154,11 +154,11 @@ def _programs(label: Path, results: Mapping[str, Any]) -> str:
 
 def _rounds(candidates: Sequence[Row]) -> str:
     """A picture of how programs became better, or not; "" where none has a value."""
-    variants: dict[Any, list[list[float]]] = {}
+    variants: dict[str, list[list[float]]] = {}
     for row in candidates:
         at, agreement = number(row.get("round")), number(row.get("agreement"))
         if at is not None and agreement is not None:
-            variants.setdefault(row.get("variant"), []).append([at + 1, agreement])
+            variants.setdefault(str(row.get("variant")), []).append([at + 1, agreement])
     lines = []
     for i, (variant, points) in enumerate(variants.items()):
         x, y = np.array(points).T
@@ -171,13 +171,18 @@ def _rounds(candidates: Sequence[Row]) -> str:
 def _goals(label: Path) -> str:
     """The commonest goals."""
     lines = read_rows(label / "goals.jsonl")
-    named = Counter(str(goal) for line in lines for goal in line.get("goals") or [])
+    named = Counter(str(goal) for line in lines for goal in _listed(line.get("goals")))
     if not named:
         return ""
     rows = [(goal, count(n)) for goal, n in named.most_common(MOST_GOALS)]
     words = f"{count(len(named))} goals for {count(len(lines))} situations. "
     words += "The commonest, and for how many situations they were named:"
     return f"<h3>Goals</h3>{text(words)}{table(['goal', 'situations'], rows, dense=True)}"
+
+
+def _listed(value: object) -> list[Any]:
+    """A list as it is; what is none is empty."""
+    return value if isinstance(value, list) else []
 
 
 def _share(value: object) -> str:

@@ -6,6 +6,7 @@ the extraction that an option names, or whose program it is ──> its calls an
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,8 @@ from cluster.runs.run_data import Run, part, read_mapping, series
 
 SUBJECT, ORDER = "agents", 75
 UNJUDGED = "shaping/unjudged/"
-OPTIONS = {"preference": "preference", "goal": "goals"}
-"""Potentials that read what an extraction has left from its folder, and the option that names the stage."""
+OPTIONS = {"preference": "preference", "goal": "goals", "code": "program"}
+"""Potentials that come of an extraction, and the option that holds the folder of its stage, or the program's text."""
 
 
 def panel(runs: Sequence[Run], groups: Arms) -> str:
@@ -111,13 +112,15 @@ def _several(n: int, what: str) -> str:
 def _origin(run: Run) -> Path | None:
     """The folder of the run that asked for what shaped this one; None where that is not known."""
     options = _potential(run)
-    if option := OPTIONS.get(str(options["potential"])):
-        stage = Path(str(options.get(option) or "")).expanduser()
-        return stage.parent.parent if extraction(stage.parent.parent) else None
-    if options["potential"] != "code":
-        return None
-    program = str(options.get("program") or "").strip()
+    given = str(options.get(OPTIONS.get(str(options["potential"]), "")) or "").strip()
+    if "\n" not in given:
+        stage = Path(os.path.expanduser(given))  # that of Path raises where nobody is named so
+        return stage.parent.parent if given and extraction(stage.parent.parent) else None
     for path in sorted(run.folder.parent.glob("*/stages/label/program.py")):  # a run keeps the text, not the place
-        if path.read_text(encoding="utf-8").strip() == program:
+        try:
+            text_there = path.read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            continue  # another run, of which nothing can be told
+        if text_there.strip() == given:
             return path.parents[2]
     return None

@@ -136,6 +136,7 @@ def test_every_kind_says_of_itself_what_the_controller_asks(kind):
 @pytest.mark.parametrize("name", methods.names())
 def test_every_method_is_made_of_kinds_that_there_are(name):
     words = {"glam": ["experiment=glam_small"], "ellm": ["experiment=quickstart"], "lgqd": ["env=navigation"]}
+    words["bk"] = ["env=babyai/GoToLocal", "env.captions=true"]
     config = compose([*words.get(name, ["env=babyai/GoToLocal"]), f"method={name}"])
     assert {stage.kind for stage in methods.every_stage(config)} <= set(stages.names())
 

@@ -37,7 +37,7 @@ from learner.knowledge.preferences import Preferences
 from learner.knowledge.programs import Candidate, Judge, best, halves, number
 from learner.knowledge.segments import Segments
 from learner.methods import Stage
-from learner.potentials import whole_numbers
+from learner.potentials import shown, whole_numbers
 from learner.store.episodes import ABOUT, EpisodeStore, StoreError, digest
 from llm_service.records import Answer
 from llm_service.sandbox.process import Sandbox
@@ -251,11 +251,11 @@ class Engine(StageEngine):
     def _shown(self, store: EpisodeStore) -> str:
         """The field of whole numbers; "" if there is none."""
         fields, wanted = store.layout.fields, self.settings.shows
-        fitting = sorted(whole_numbers(fields), key=lambda name: fields[name].kind != "grid")
-        if wanted and wanted not in fitting:
-            there = ", ".join(fitting) or "none"
+        found = shown(wanted, fields)
+        if wanted and not found:
+            there = ", ".join(whole_numbers(fields)) or "none"
             raise RunError(f"method.label.shows={wanted}: the episodes have no such field of whole numbers: {there}")
-        return wanted or next(iter(fitting), "")
+        return found
 
     def _shape(self, store: EpisodeStore, shown: str) -> str:
         """What one observation is, in words."""

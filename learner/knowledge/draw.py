@@ -116,8 +116,7 @@ def _to_come(store: EpisodeStore, discount: float) -> NDArray[np.float64]:
 
 def _source(store: EpisodeStore) -> Rows:
     """The training step at which the episode of each step ended, [S]."""
-    source = getattr(store, "source", np.zeros(len(store), np.int64))
-    return np.repeat(source.astype(np.int64), store.length)
+    return np.repeat(store.source, store.length)
 
 
 def _segments(

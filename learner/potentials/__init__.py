@@ -129,6 +129,13 @@ def whole_numbers(fields: Mapping[str, Field]) -> list[str]:
     return [name for name, field in fields.items() if field.kind in ("grid", "category", "pixels")]
 
 
+def shown(wanted: str, fields: Mapping[str, Field]) -> str:
+    """The field of whole numbers that a program is shown: the wanted one, or if "" the first grid, else the first there
+    is; "" where there is none."""
+    fitting = sorted(whole_numbers(fields), key=lambda name: fields[name].kind != "grid")
+    return next((name for name in fitting if wanted in ("", name)), "")
+
+
 def names() -> list[str]:
     """Names of all potentials, sorted."""
     return sorted(module.name for module in pkgutil.iter_modules(__path__))

@@ -11,17 +11,16 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import field_validator
 
-from envs.api import EnvSpec, Field
+from envs.api import EnvSpec
 from envs.config import Part
 from learner.options import Artifact
-from learner.potentials import Potential, PotentialSetup, ShapingConfig, whole_numbers
+from learner.potentials import Potential, PotentialSetup, ShapingConfig, shown
 from learner.windows import Windows
 from llm_service.sandbox.grammar import CodeRefused, normalise
 from llm_service.sandbox.process import Sandbox
@@ -62,12 +61,6 @@ class CodeConfig(Part):
             raise ValueError(f"method.shaping.program: refused: {refused}") from None
 
 
-def _shown(config: CodeConfig, fields: Mapping[str, Field]) -> str:
-    """The name of the field that the program is shown; empty where there is none that it could be."""
-    fitting = sorted(whole_numbers(fields), key=lambda name: fields[name].kind != "grid")
-    return next((name for name in fitting if config.shows in ("", name)), "")
-
-
 class Code(Potential):
     """Asks the sandbox once a chunk."""
 
@@ -78,7 +71,7 @@ class Code(Potential):
         own = config.own(CodeConfig)
         if not own.program:
             raise ValueError("method.shaping.potential=code needs a program: set method.shaping.program=FILE.py")
-        if not _shown(own, spec.fields):
+        if not shown(own.shows, spec.fields):
             raise ValueError(f"method.shaping.shows={own.shows}: {spec.id} has no such field of whole numbers")
 
     @classmethod
@@ -87,7 +80,7 @@ class Code(Potential):
 
     def __init__(self, setup: PotentialSetup) -> None:
         own = setup.config.own(CodeConfig)
-        self.fields = (_shown(own, setup.fields),)
+        self.fields = (shown(own.shows, setup.fields),)
         self.program, self.sandbox, self.faults = own.program, Sandbox(), Counter[str]()
 
     def phi(self, windows: Windows) -> NDArray[np.float32]:

@@ -1,4 +1,5 @@
-"""Episodes as animations: the world's own pictures, and under them the goals and what was done.
+"""Episodes as animations: the world's own pictures, and under them the goals and what was done, and what the run's
+potential says (`actors/trace.py`), with a mark at the state in the picture.
 
 A format of 1989 is made small by what stays the same from frame to frame. So all frames of an episode share a palette,
 nothing is dithered, and small pictures are enlarged by whole numbers: a pixel that does not change is not stored again.
@@ -18,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from actors.trace import Trace
+
 WIDTH = 192  # pixels; with captions a third more, or words would not fit
 LONGEST = 100  # frames; of a longer episode every second is kept, or every third, ..., and all that are notable
 MILLISECONDS = 180
@@ -25,6 +28,9 @@ REST = 1500  # of the last frame
 FONT = 11  # pixels
 COLUMNS, LINES = 42, 4  # of a caption
 INK, PAPER, MARK = (34, 34, 34), (250, 250, 247), (0, 110, 60)
+LINE, HERE, QUIET = (0, 114, 178), (213, 94, 0), (140, 140, 140)  # of a curve: itself, where it is, what a step is paid
+CURVE, BARS = 44, 16  # pixels: heights of a curve, and of the bars below it
+FINE = 4  # lines are drawn so much larger and made smaller: they have soft edges
 COLOURS = 56  # of the pictures; words have their own
 SHADES = 4  # of ink on paper: letters have soft edges
 SAMPLES = 16  # pictures that decide on the colours
@@ -42,13 +48,25 @@ class Animation:
         """The next picture uint8 [H, W, 3], the goals that stand now, and the goal that was just reached, if any."""
         self.frames.append((picture, goals, reached))
 
-    def gif(self) -> bytes:
-        """An endless animation that rests on its last frame."""
-        stride = math.ceil(len(self.frames) / LONGEST)
-        last = len(self.frames) - 1
-        kept = [frame for i, frame in enumerate(self.frames) if i % stride == 0 or i == last or frame[2]]
-        drawn = [self._drawn(*frame) for frame in kept]
-        palette = _palette([picture for picture, _, _ in kept])
+    def gif(self, trace: Trace | None = None) -> bytes:
+        """An endless animation that rests on its last frame.
+
+        trace: of an episode with as many steps as there are frames, which is drawn under these. No picture shows the
+            state that it ended in: the one before stands for it.
+        """
+        frames, inks = self.frames, [INK, MARK]
+        if trace:
+            picture, goals, _ = self.frames[-1]
+            frames, inks = [*self.frames, (picture, goals, "")], [INK, MARK, LINE, HERE, QUIET]
+        stride = math.ceil(len(frames) / LONGEST)
+        last = len(frames) - 1
+        steps = [i for i, frame in enumerate(frames) if i % stride == 0 or i == last or frame[2]]
+        kept = [frames[i] for i in steps]
+        drawn = [self._drawn(*frame, wide=trace is not None) for frame in kept]
+        if trace:
+            curve = Curve(trace, drawn[0].width)
+            drawn = [_below(page, curve.at(i)) for i, page in zip(steps, drawn, strict=True)]
+        palette = _palette([picture for picture, _, _ in kept], inks)
         pictures = [page.quantize(palette=palette, dither=Image.Dither.NONE) for page in drawn]
         durations = [4 * MILLISECONDS if reached else MILLISECONDS for _, _, reached in kept[:-1]] + [REST]
         buffer = io.BytesIO()
@@ -57,8 +75,8 @@ class Animation:
         )
         return buffer.getvalue()
 
-    def _drawn(self, picture: NDArray[np.uint8], goals: Sequence[str], reached: str) -> Image.Image:
-        drawn = _sized(Image.fromarray(picture), WIDTH * 4 // 3 if self.captioned else WIDTH)
+    def _drawn(self, picture: NDArray[np.uint8], goals: Sequence[str], reached: str, wide: bool) -> Image.Image:
+        drawn = _sized(Image.fromarray(picture), WIDTH * 4 // 3 if self.captioned or wide else WIDTH)
         if not self.captioned:
             return drawn
         page = Image.new("RGB", (drawn.width, drawn.height + (LINES + 1) * (FONT + 3) + 6), PAPER)
@@ -73,6 +91,66 @@ class Animation:
         return page
 
 
+class Curve:
+    """Phi over the steps of an episode.
+
+    Args:
+        trace: the episode, of T steps.
+        width: of what is drawn, in pixels.
+    """
+
+    def __init__(self, trace: Trace, width: int) -> None:
+        self._phi, self._reward = trace.phi, trace.reward
+        self._width, self._height = width, CURVE + BARS + FONT + 10
+        self._low, self._high = float(trace.phi.min()), float(trace.phi.max())
+        ends = dict.fromkeys((f"{self._high + 0.0:.2g}", f"{self._low + 0.0:.2g}"))  # one, where it is always the same
+        self._left = 10 + math.ceil(max(_font().getlength(end) for end in ends))
+        self._still = Image.new("RGB", (FINE * width, FINE * self._height), PAPER)
+        draw = ImageDraw.Draw(self._still)
+        steps, middle = range(1, len(trace.phi)), FINE * (self._height - BARS // 2 - 2)
+        for step in steps:
+            if trace.reward[step - 1]:
+                x = self._place(step)[0]
+                draw.line([x, FINE * (FONT + 4), x, FINE * (FONT + CURVE + 8)], MARK, 2 * FINE)
+        # Where an episode ends by itself all of phi is taken back: that bar is cut off, or nobody would see the others.
+        largest = float(np.abs(trace.paid[:-1]).max(initial=0)) or 1.0
+        for step in steps:
+            x, size = self._place(step)[0], float(np.clip(trace.paid[step - 1] / largest, -1, 1)) * FINE * BARS / 2
+            draw.line([x, middle, x, middle - size], QUIET, 2 * FINE)
+        draw.line([FINE * self._left, middle, FINE * (width - 5), middle], QUIET, 1)
+        draw.line([self._place(step) for step in (0, *steps)], LINE, 2 * FINE, "curve")
+        self._labels = dict(zip((FONT + 2, FONT + CURVE - 4), ends, strict=False)) | {self._height - BARS + 1: "F"}
+
+    def _place(self, step: int) -> tuple[float, float]:
+        """Where the state after so many steps is, in fine pixels."""
+        share = (float(self._phi[step]) - self._low) / (self._high - self._low) if self._high > self._low else 0.5
+        along = self._left + 1 + step / (len(self._phi) - 1) * (self._width - self._left - 7)
+        return FINE * along, FINE * (FONT + 6 + (1 - share) * CURVE)
+
+    def at(self, step: int) -> Image.Image:
+        """With a mark at the state after so many steps."""
+        fine = self._still.copy()
+        draw, (x, y) = ImageDraw.Draw(fine), self._place(step)
+        draw.line([x, FINE * (FONT + 4), x, FINE * (self._height - 2)], HERE, FINE)
+        draw.ellipse([x - 4 * FINE, y - 4 * FINE, x + 4 * FINE, y + 4 * FINE], HERE)
+        page = fine.resize((self._width, self._height), Image.Resampling.BOX)
+        write = ImageDraw.Draw(page)
+        write.text((4, 1), f"phi {float(self._phi[step]) + 0.0:.3g}", LINE, _font())
+        if step and (reward := float(self._reward[step - 1])):
+            write.text((self._width / 2, 1), f"reward {reward:.3g}", MARK, _font(), "ma")
+        write.text((self._width - 5, 1), f"step {step} of {len(self._phi) - 1}", INK, _font(), "ra")
+        for top, label in self._labels.items():
+            write.text((self._left - 5, top), label, INK, _font(), "ra")
+        return page
+
+
+def _below(page: Image.Image, curve: Image.Image) -> Image.Image:
+    whole = Image.new("RGB", (page.width, page.height + curve.height), PAPER)
+    whole.paste(page)
+    whole.paste(curve, (0, page.height))
+    return whole
+
+
 def _sized(picture: Image.Image, width: int) -> Image.Image:
     """About `width` wide: enlarged by a whole number, which keeps pixels square and sharp, or else made smaller."""
     if picture.width <= width:
@@ -81,12 +159,12 @@ def _sized(picture: Image.Image, width: int) -> Image.Image:
     return picture.resize((width, max(1, round(width * picture.height / picture.width))), Image.Resampling.LANCZOS)
 
 
-def _palette(pictures: Sequence[NDArray[np.uint8]]) -> Image.Image:
-    """The colours of an animation: the most telling of some of its pictures, and those of words."""
+def _palette(pictures: Sequence[NDArray[np.uint8]], inks: Sequence[tuple[int, int, int]]) -> Image.Image:
+    """The colours of an animation: the most telling of some of its pictures, and those of words and lines."""
     some = pictures[:: math.ceil(len(pictures) / SAMPLES)]
     found = Image.fromarray(np.concatenate(some)).quantize(COLOURS, dither=Image.Dither.NONE).getpalette() or []
     shares = np.linspace(0, 1, SHADES)[:, None]
-    words = [np.array(PAPER) * (1 - shares) + np.array(ink) * shares for ink in (INK, MARK)]
+    words = [np.array(PAPER) * (1 - shares) + np.array(ink) * shares for ink in inks]
     palette = Image.new("P", (1, 1))
     palette.putpalette([*found[: 3 * COLOURS], *np.concatenate(words).round().astype(int).ravel().tolist()])
     return palette

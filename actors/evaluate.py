@@ -12,6 +12,8 @@ from pydantic import Field
 import envs
 from actors.animation import Animation
 from actors.players import Player
+from actors.trace import Trace, Tracer
+from actors.wrappers import shaping
 from envs.api import DenseEnv, Episodes, Observation
 from envs.config import Part
 from learner.goals import COLUMN
@@ -48,6 +50,7 @@ class Recording:
     total: float
     length: int
     gif: bytes
+    trace: Trace | None = None  # what the run's potential says along it; None in a run that is not shaped
 
 
 @dataclass
@@ -63,10 +66,18 @@ class Played:
     trajectories: list[list[dict[str, Any]]] = field(default_factory=list)
 
 
-def play(env: DenseEnv, player: Player, seeds: NDArray[np.int64], greedy: bool = True, record: int = 0) -> Played:
+def play(
+    env: DenseEnv,
+    player: Player,
+    seeds: NDArray[np.int64],
+    greedy: bool = True,
+    record: int = 0,
+    shaped: shaping.Config | None = None,
+) -> Played:
     """Play the episodes of `seeds` [N] in the N envs, one each, and record the first `record`, if the world draws.
 
     greedy: the player does what it thinks best; false samples, with numbers that follow from the first seed.
+    shaped: what the run's training is shaped by; what that says is shown with what is recorded.
     """
     obs = env.begin(seeds)
     state, random = player.begin(env, seeds), np.random.default_rng(int(seeds[0]))
@@ -78,6 +89,7 @@ def play(env: DenseEnv, player: Player, seeds: NDArray[np.int64], greedy: bool =
     animations = [Animation(_mission(env, obs, i), captioned=env.goals_of(i) is not None) for i in range(record)]
     for i, animation in enumerate(animations):
         animation.add(env.frame(i), env.goals_of(i) or ())
+    tracer = Tracer(env, shaped, record, obs) if shaped and record else None
     while running.any():
         action, _, _, state = player.act(obs, state, None if greedy else random.random(env.num_envs, np.float32))
         for i in np.flatnonzero(running[: len(explained)]).tolist():
@@ -85,6 +97,8 @@ def play(env: DenseEnv, player: Player, seeds: NDArray[np.int64], greedy: bool =
                 explained[i].append({"seed": int(seeds[i]), "step": len(explained[i])} | why)
         env.counted[:] = running
         t = env.advance(action)
+        if tracer and running[:record].any():
+            tracer.add(action, t)
         paid = t.rewards.get(COLUMN, nothing)
         reached += paid * running
         obs = t.obs
@@ -101,6 +115,7 @@ def play(env: DenseEnv, player: Player, seeds: NDArray[np.int64], greedy: bool =
     episodes = Episodes.concatenate(finished)
     order = np.argsort(episodes.env, kind="stable")
     episodes = Episodes(**{name: getattr(episodes, name)[order] for name in Episodes.__annotations__})
+    traces = tracer.traces(episodes.length[:record]) if tracer else [None] * record
     recordings = [
         Recording(
             seed=int(seeds[i]),
@@ -108,9 +123,10 @@ def play(env: DenseEnv, player: Player, seeds: NDArray[np.int64], greedy: bool =
             success=bool(episodes.success[i]),
             total=float(episodes.total[i]),
             length=int(episodes.length[i]),
-            gif=animations[i].gif(),
+            gif=animations[i].gif(trace),
+            trace=trace,
         )
-        for i in range(record)
+        for i, trace in enumerate(traces)
     ]
     return Played(episodes, recordings, env.report(), reached, explained)
 

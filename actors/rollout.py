@@ -24,7 +24,7 @@ from actors import players
 from actors.evaluate import Played, play
 from actors.players import POLICY, Acted, Player
 from actors.setup import ActorSetup
-from actors.wrappers import Setting, wrap
+from actors.wrappers import Setting, shaping, wrap
 from envs.api import Chunk, DenseEnv, Episodes, Observation, Summary, Transition
 
 if TYPE_CHECKING:
@@ -175,14 +175,15 @@ class RolloutActor:
             seeds: int64 [n] episode seeds.
             who: `policy`, or a module of `actors.players`.
             greedy: the player takes its most probable action.
-            record: how many of the first episodes to animate.
+            record: how many of the first episodes to animate, with what a run's potential says of them.
             elsewhere: another world, other prompts of a language model, or nothing beside the world; None: as this
                 actor does.
         """
         self._enter("evaluate")
         setup = elsewhere or self.setup
         env = self._make_others(setup, len(seeds))
-        played = play(env, self._who(who, weights, version, elsewhere), seeds, greedy, record)
+        player, by = self._who(who, weights, version, elsewhere), setup.wrappers.get("shaping")
+        played = play(env, player, seeds, greedy, record, by if isinstance(by, shaping.Config) else None)
         self._done["episodes"] += len(seeds)
         self._enter("idle")
         return played

@@ -3,7 +3,8 @@
     every step: observations, actions ──> Trail
     the chunk is over: windows [T * N] ──> phi ──> F = gamma phi(s') - phi(s) [T, N], or another form
 
-Only training is paid so. The potential is a module of `learner/potentials`, the form a class of `learner/forms`.
+Only training is paid so; what recorded episodes of an evaluation would be paid is shown (`actors/trace.py`). The
+potential is a module of `learner/potentials`, the form a class of `learner/forms`.
 """
 
 from __future__ import annotations
@@ -79,57 +80,91 @@ def make(config: Config, env: DenseEnv, setting: Setting) -> Shaping:
     return Shaping(env, config)
 
 
+class Watch:
+    """What a run's potential says of every state of N envs, a chunk at a time.
+
+    Args:
+        env: whose fields it reads, and whose texts these name.
+
+    Attributes:
+        phi: float32 [N], of the states at which the chunk began; `begin` or a state sets it.
+    """
+
+    def __init__(self, env: DenseEnv, config: Config) -> None:
+        shaping, fields = config.shaping, env.env_spec.fields
+        made = potentials.potential(shaping.potential)
+        self.potential = made(PotentialSetup(shaping, fields, config.seed, env.texts, env.env_spec.action_names))
+        texts = [name for name in self.potential.fields if fields[name].kind == "text"]
+        self.trail = Trail(self.potential.fields, shaping.window, texts, env.texts)
+        self.phi = np.zeros(0, np.float32)
+        self._name, self._scale = shaping.potential, np.float32(shaping.scale)
+
+    def begin(self, obs: Observation) -> None:
+        """New episodes begin in all envs."""
+        self.trail.begin(obs)
+        self.phi = self._judge(self.trail.now())
+
+    def add(self, actions: NDArray[Any], transition: Transition) -> None:
+        """A step of all envs."""
+        self.trail.add(actions, transition)
+
+    def chunk(self) -> tuple[NDArray[np.float32], NDArray[np.float32], int]:
+        """The chunk of T steps is over.
+
+        Returns:
+            phi [T + 1, N] of the states that actions were taken in, and of those that the next chunk begins with;
+            phi [T, N] of the states after each step, where an episode ended of its own last one; windows judged.
+
+        Raises:
+            FloatingPointError: the potential gave what is no finite number.
+        """
+        windows, ended = self.trail.chunk()
+        states, last = np.split(self._judge(windows), [len(windows) - len(ended)])
+        phi = np.concatenate([self.phi, states]).reshape(-1, len(self.phi))
+        after = phi[1:].copy()
+        after[tuple(ended.T)] = last
+        self.phi = phi[-1]
+        return phi, after, len(windows)
+
+    def _judge(self, windows: Windows) -> NDArray[np.float32]:
+        phi: NDArray[np.float32] = self.potential.phi(windows) * self._scale
+        if phi.shape != (len(windows),) or not np.isfinite(phi).all():
+            raise FloatingPointError(f"potential {self._name} gave no finite number for some of {len(windows)} windows")
+        return phi
+
+
 class Shaping(Wrapper):
     """Adds the column `shaping` to every chunk."""
 
     def __init__(self, env: DenseEnv, config: Config) -> None:
         super().__init__(env)
-        shaping = config.shaping
-        made = potentials.potential(shaping.potential)
-        fields = env.env_spec.fields
-        self._potential = made(PotentialSetup(shaping, fields, config.seed, env.texts, env.env_spec.action_names))
-        self._name, self._scale = shaping.potential, np.float32(shaping.scale)
+        self._watch = Watch(env, config)
         self._identity = identity(config)
-        texts = [name for name in self._potential.fields if fields[name].kind == "text"]
-        self._trail = Trail(self._potential.fields, shaping.window, texts, env.texts)
-        self._form = FORMS[shaping.form](config.discount, env.num_envs)
-        self._phi = np.zeros(env.num_envs, np.float32)  # of the states that the envs are in
+        self._form = FORMS[config.shaping.form](config.discount, env.num_envs)
         self._counts = defaultdict[str, float](int)
         self._seconds = 0.0
 
     def begin(self, seeds: NDArray[np.int64] | None = None) -> Observation:
         obs = self.env.begin(seeds)
-        self._trail.begin(obs)
-        self._phi = self._judge(self._trail.now())
+        self._watch.begin(obs)
+        self._counts["windows"] += self.num_envs
         return obs
 
     def advance(self, actions: NDArray[Any]) -> Transition:
         transition = self.env.advance(actions)
-        self._trail.add(actions, transition)
+        self._watch.add(actions, transition)
         return transition
 
     def finish(self, chunk: Chunk) -> None:
         self.env.finish(chunk)
         began = time.perf_counter()
-        windows, ended = self._trail.chunk()
-        states, last = np.split(self._judge(windows), [chunk.terminated.size])
-        phi = np.concatenate([self._phi, states]).reshape(-1, self.num_envs)
-        after = phi[1:].copy()
-        after[tuple(ended.T)] = last
+        phi, after, judged = self._watch.chunk()
         chunk.rewards[COLUMN] = paid = self._form.pay(phi, after, chunk.terminated)
-        self._phi = phi[-1]
         taken = time.perf_counter() - began
         self._seconds += taken
         sums = {"seconds": taken, "phi_sum": float(phi[1:].sum()), "paid_sum": float(np.abs(paid).sum())}
-        for name, value in sums.items():
+        for name, value in {"windows": judged, **sums}.items():
             self._counts[name] += value
-
-    def _judge(self, windows: Windows) -> NDArray[np.float32]:
-        self._counts["windows"] += len(windows)
-        phi: NDArray[np.float32] = self._potential.phi(windows) * self._scale
-        if phi.shape != (len(windows),) or not np.isfinite(phi).all():
-            raise FloatingPointError(f"potential {self._name} gave no finite number for some of {len(windows)} windows")
-        return phi
 
     # ---- what was counted, and state between two chunks -----------------------------------------------------------
 
@@ -137,17 +172,17 @@ class Shaping(Wrapper):
         """Since the last report: windows that were judged, and those that could not be, by the reason; the sums of phi
         after every step and of the sizes of what was paid; seconds."""
         counts, self._counts = self._counts, defaultdict[str, float](int)
-        unjudged = {f"unjudged/{reason}": n for reason, n in self._potential.report().items()}
-        return self.env.report() | {self.name: {**counts, **self._potential.counts(), **unjudged}}
+        unjudged = {f"unjudged/{reason}": n for reason, n in self._watch.potential.report().items()}
+        return self.env.report() | {self.name: {**counts, **self._watch.potential.counts(), **unjudged}}
 
     def seconds(self) -> dict[str, float]:
         taken, self._seconds = self._seconds, 0.0
         return self.env.seconds() | {self.name: taken}
 
     def state(self) -> dict[str, NDArray[Any]]:
-        own = {"phi": self._phi.copy(), "identity": self._identity}
+        own: dict[str, NDArray[Any]] = {"phi": self._watch.phi.copy(), "identity": self._identity}
         form = {f"form.{name}": value for name, value in self._form.state().items()}
-        return self.env.state() | self._named(own | form | self._trail.state())
+        return self.env.state() | self._named(own | form | self._watch.trail.state())
 
     def restore(self, state: dict[str, NDArray[Any]]) -> Observation:
         """Continue from `state()` of an equal stack.
@@ -159,7 +194,7 @@ class Shaping(Wrapper):
         if not np.array_equal(own.get("identity", ()), self._identity):
             raise ValueError("the potential is another one than this run began with: put it back, or begin a new run")
         obs = self.env.restore(state)
-        self._trail.restore(own)
+        self._watch.trail.restore(own)
         self._form.restore({name.removeprefix("form."): v for name, v in own.items() if name.startswith("form.")})
-        self._phi = own["phi"].copy()
+        self._watch.phi = own["phi"].copy()
         return obs

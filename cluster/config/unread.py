@@ -33,7 +33,12 @@ Rule = tuple[str, Callable[["Config"], bool], str]
 FOREIGN: tuple[Rule, ...] = (  # keys of what a run has not: what reads them, and why it is not there; {key} is a value
     (r"cluster\.slurm\..+", lambda c: c.cluster.name == "slurm", "with cluster={cluster.name}"),
     (r"cluster\.kubernetes\..+", lambda c: c.cluster.name == "kubernetes", "with cluster={cluster.name}"),
-    (r"method\.((intrinsic|guide|shaping)\..+|tee)", trains, "with method={method.name} and no stage that trains"),
+    (r"method\.((intrinsic|guide)\..+|tee)", trains, "with method={method.name} and no stage that trains"),
+    (
+        r"method\.shaping\..+",
+        lambda c: trains(c) or (_does(c, "evaluate") and c.evaluate.videos > 0),  # recordings show what it says
+        "with method={method.name} and no stage that trains or records",
+    ),
     (
         r"learner\.(?!(n|threads|timeout_s|env_steps|algorithm)$).+",
         trains,

@@ -91,13 +91,24 @@ def spoken(found: dict[str, Any], score: str) -> str:
 
 
 def write_recordings(folder: RunFolder, stage: str, evaluation: Evaluation) -> list[dict[str, Any]]:
-    """Write what was recorded into a run folder: animations, and why a language model acted. Returns the animations."""
+    """Write what was recorded into a run folder: animations, what the run's potential says along each, and why a
+    language model acted. Returns the animations."""
     videos = []
     for i, recording in enumerate(r for part in evaluation.parts for r in part.recordings):
         name = f"videos/{stage}-{i}.gif"
         folder.write(folder.path / name, recording.gif)
-        about = {"file": name, "mission": recording.mission, "success": recording.success, "return": recording.total}
-        videos.append(about | {"length": recording.length, "seed": recording.seed})
+        about: dict[str, Any] = {
+            "file": name,
+            "mission": recording.mission,
+            "success": recording.success,
+            "return": recording.total,
+        }
+        about |= {"length": recording.length, "seed": recording.seed}
+        if recording.trace:
+            about["trace"] = f"videos/{stage}-{i}.json"
+            columns = {key: column.tolist() for key, column in vars(recording.trace).items()}
+            folder.write(folder.path / about["trace"], json.dumps(columns))
+        videos.append(about)
     if steps := [step for part in evaluation.parts for trajectory in part.trajectories for step in trajectory]:
         lines = "".join(json.dumps(step, ensure_ascii=False) + "\n" for step in steps)
         folder.write(folder.stage(stage) / "trajectories.jsonl", lines)

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from actors.animation import INK, LONGEST, MARK, MILLISECONDS, PAPER, REST, WIDTH, Animation
+from actors.animation import HERE, INK, LINE, LONGEST, MARK, MILLISECONDS, PAPER, REST, WIDTH, Animation
+from actors.trace import Trace
 
 
-def frames(animation):
+def frames(animation, trace=None):
     """Pictures [H, W, 3] and milliseconds of each frame."""
-    with Image.open(io.BytesIO(animation.gif())) as gif:
+    with Image.open(io.BytesIO(animation.gif(trace))) as gif:
         found = []
         for i in range(gif.n_frames):
             gif.seek(i)
@@ -105,3 +106,68 @@ def test_animation_of_one_picture():
     animation = Animation("m")
     animation.add(walk(0))
     assert animation.gif().startswith(b"GIF8")
+
+
+def traced(phi, paid=()):
+    """A trace with this phi, and reward at the steps that are named, counted from 1."""
+    reward = np.zeros(len(phi) - 1, np.float32)
+    reward[[step - 1 for step in paid]] = 0.5
+    phi = np.array(phi, np.float32)
+    return Trace(phi, phi[1:] - phi[:-1], reward)
+
+
+def middle(picture, colour, but_upright=False):
+    """Mean row and column of the pixels of a colour, perhaps of those beside the column that has most of them."""
+    rows, columns = np.nonzero(abs(picture - np.array(colour)).sum(-1) < 12)
+    beside = abs(columns - np.median(columns)) > 1 if but_upright else np.ones(len(rows), bool)
+    return np.array([rows[beside].mean(), columns[beside].mean()])
+
+
+@pytest.mark.parametrize("captioned", [False, True])
+def test_the_mark_is_on_the_curve_where_the_picture_is(captioned):
+    animation = Animation("m", captioned=captioned)
+    for step in range(9):
+        animation.add(walk(step), ("a goal",) if captioned else (), "a goal" if captioned and step == 8 else "")
+    shown = frames(animation, traced([0, 1, 2, 3, 4, 3, 2, 1, 0, -1]))
+    assert len(shown) == 10
+    assert [duration for _, duration in shown[-2:]] == [4 * MILLISECONDS if captioned else MILLISECONDS, REST]
+    below = [picture[-80:] for picture, _ in shown]
+    assert (shown[-1][0][:-80] == shown[-2][0][:-80]).mean() > (0.9 if captioned else 0.999)  # no picture of the end
+    marks = np.array([middle(words[15:60], HERE, but_upright=True) for words in below])
+    columns, rows = np.diff(marks[:, 1]), np.diff(marks[:, 0])
+    assert columns.min() > 0.9 * columns.max() > 0  # equal steps
+    assert (np.sign(rows) == [-1] * 4 + [1] * 5).all()  # higher is better
+    assert all(near(words, LINE) > 100 for words in below)
+    assert near(below[0][15:], MARK) == 0
+
+
+def test_steps_with_reward_are_marked_all_the_time_and_named_at_theirs():
+    animation = Animation("m")
+    for step in range(4):
+        animation.add(walk(step))
+    shown = frames(animation, traced([0, 0, 1, 1, 2], paid=(2,)))
+    marked = [near(picture[-65:], MARK) for picture, _ in shown]
+    named = [near(picture[-81:-67], MARK) for picture, _ in shown]
+    assert min(marked[:2] + marked[3:]) > 30
+    assert named[2] > 10
+    assert named[:2] + named[3:] == [0] * 4
+
+
+def test_what_says_the_same_of_all_states_is_a_line_in_the_middle():
+    animation = Animation("m")
+    animation.add(walk(0))
+    (first, _), (last, _) = frames(animation, traced([-0.0, -0.0], paid=(1,)))
+    assert abs(middle(first[-65:-20], HERE, but_upright=True)[0] - 22) < 2
+    assert abs(middle(last[-65:-20], HERE, but_upright=True)[0] - 22) < 2
+    assert abs(middle(first[-65:-20], LINE)[0] - 22) < 4
+
+
+def test_long_films_with_a_curve_end_where_the_episode_does():
+    animation = Animation("m")
+    for step in range(400):
+        animation.add(walk(step, 126))
+    trace = traced(np.sin(np.arange(401) / 9), paid=(400,))
+    shown = frames(animation, trace)
+    assert len(shown) <= LONGEST + 3
+    assert near(shown[-1][0][-81:-67], MARK) > 10
+    assert len(animation.gif(trace)) < 1_000_000

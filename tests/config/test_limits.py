@@ -217,6 +217,10 @@ def test_a_minibatch_beyond_the_replay_is_refused():
             ["method.shaping.potential=random", "method.shaping.shows=image"],
             "method.shaping.shows=image has no effect without method.shaping.potential=code",
         ),
+        (
+            ["stages=[evaluate]", "evaluate.videos=0", "method.shaping.potential=random"],
+            "method.shaping.potential=random has no effect with method=ppo and no stage that trains or records",
+        ),
         (["llm.batch.size=2"], "llm.batch.size=2 has no effect with method=ppo, which asks no language model"),
         (["policy.lm.head=actions"], "policy.lm.head=actions has no effect with policy.network=mlp"),
         (
@@ -253,6 +257,7 @@ def test_a_word_that_nothing_reads_is_told_in_one_line(words, line, capsys):
             "evaluate.every=5",
         ],
         ["method=cloning", "env=babyai", "method.fit.steps=3", "method.collect.episodes=2", "learner.n=1"],
+        ["stages=[evaluate]", "method.shaping.potential=random"],  # recordings show what it says
     ],
 )
 def test_a_word_that_is_read_is_not_remarked_on(words, capsys):

@@ -82,6 +82,59 @@ def test_only_animations_of_the_run_are_embedded(make_run: MakeRun, file: str, r
     assert "No animations were recorded." in page.text
 
 
+def trace(folder: Path, content: str | None, file: str = "videos/evaluate-0.json") -> None:
+    """Gives the first animation of a run what a potential says along it."""
+    path = folder / "stages/evaluate/results.json"
+    results = json.loads(path.read_text())
+    results["videos"][0]["trace"] = file
+    path.write_text(json.dumps(results))
+    if content is not None:
+        (folder / file).write_text(content)
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize(
+    ("phi", "reward", "said"),
+    [
+        (
+            [-0.0, 0.25, -0.125, 0.12345], [0, 0, 0.9],
+            "phi: 0 at first, 0.123 at last, highest 0.25 (step 1), lowest -0.125 (step 2); reward: step 3",
+        ),
+        ([0.5, 0.5], [0], "phi: 0.5 at first, 0.5 at last, always the same; no reward"),
+        ([0, 1, 1, 1], [1, 0, 2], "highest 1 (step 1), lowest 0 (step 0); reward: steps 1, 3"),
+        ([0] * 10, [0, 1, 1, 1, 1, 1, 0, 0, 0], "always the same; reward: 5 steps, the first is 2"),
+    ],
+)  # fmt: skip
+def test_what_a_potential_says_is_told_in_words_too(
+    phi: list[float], reward: list[float], said: str, make_run: MakeRun, read: Read
+) -> None:
+    folder = make_run("ppo-a", rows=0, mission="go to the ball")
+    trace(folder, json.dumps({"phi": phi, "paid": reward, "reward": reward}))
+    _, page = read(report.write([folder]))
+    assert page.text.count(said) == 1
+    assert "Under the pictures, in blue: phi" in page.text
+    told = [value for name, value in page.attributes if name == "alt"]
+    assert sum(said in value for value in told) == 2  # the moving picture and the still one
+    assert all(value.startswith("go to the ball") for value in told)
+
+
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("content", [None, "", "[1]", '{"phi": 3}', '{"phi": []}', '{"phi": [0, NaN], "reward": [0]}'])
+def test_without_what_a_potential_says_the_page_is_as_ever(
+    content: str | None, make_run: MakeRun, read: Read, tmp_path: Path
+) -> None:
+    folder, plain = make_run("ppo-a", rows=0), make_run("ppo-b", rows=0)
+    trace(folder, content)
+    (tmp_path / "runs/secret.json").write_text('{"phi": [0, 1], "reward": [0]}')
+    for changed, file in ((folder, None), (plain, "../secret.json")):
+        if file:
+            trace(changed, None, file)
+        source, page = read(report.write([changed]))
+        assert source.count("data:image/gif;base64,") == 4
+        assert "phi" not in page.text
+        assert not [value for name, value in page.attributes if name == "alt" and "phi" in value]
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_damaged_animation_is_still_embedded_once(make_run: MakeRun, read: Read) -> None:
     folder = make_run("ppo-a", rows=0)

@@ -151,6 +151,34 @@ def test_what_was_asked_once_is_shared_by_the_tasks_that_it_served(
 
 
 @pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("method.shaping.program=run:b/label seed=1", "b was asked once, for 1 run and 1 task of this page: 606 calls"),
+        ("method.shaping.program={folder}/a/stages/label/", "a was asked once, for 1 run and 1 task of this page"),
+        ("method.shaping.program={folder}/b/stages/label/program.py", "b was asked once, for 1 run"),
+        (
+            "experiment=mine",
+            "a and b chose the same program, which shaped 1 run of this page: whose it was is not known",
+        ),
+        ("method.shaping.program=run:c/label", "a and b chose the same program"),
+    ],
+)
+def test_of_two_extractions_with_the_same_program_the_one_that_was_named_is_told(
+    command: str, said: str, asked: Callable[..., Path], shaped: Callable[..., Path], read: Read
+) -> None:
+    folder = asked("a").parent
+    asked("b")
+    run = shaped("task", potential="code", program=CODE)
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["command"] = f"python launch.py run {command.format(folder=folder)}"
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    words = read(report.write([run]))[1].text.replace("\N{NO-BREAK SPACE}", " ")
+    assert said in words
+    assert ("whose it was" in words) != ("was asked once" in words)
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_what_shaped_and_where_it_had_no_value_is_told(shaped: Callable[..., Path], read: Read) -> None:
     _, page = read(report.write([shaped("a", potential="code", program=CODE)]))
     words = page.text.replace("\N{NO-BREAK SPACE}", " ")

@@ -7,6 +7,7 @@ the extraction that an option names, or whose program it is ──> its calls an
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -86,41 +87,58 @@ def _hash(run: Run) -> str:
 
 def _served(runs: Sequence[Run]) -> list[str]:
     """Sentences: what each extraction cost, by the runs here that it served."""
-    served: dict[Path, list[Run]] = {}
+    served: dict[tuple[Path, ...], list[Run]] = {}
     for run in runs:
-        if origin := _origin(run):
-            served.setdefault(origin, []).append(run)
-    told = []
-    for origin, users in served.items():
-        sums, n = cost(extraction(origin)), len(users)
-        tasks = {run.world + str(part(run.config, "env").get("task") or "") for run in users}
-        scripted = is_scripted(read_mapping(origin / "config.yaml", yaml.safe_load))
-        words = (
-            f"{origin.name} was asked once, for {_several(n, 'run')} and {_several(len(tasks), 'task')} of this page: "
-        )
-        words += f"{count(sums['calls'])} calls, {count(sums['tokens'])} tokens, {sums['dollars']:.2f} dollars. "
-        each = [sums[name] / len(tasks) for name in ("calls", "dollars")]
-        words += f"For each task served that is {count(each[0])} calls and {each[1]:.2f} dollars."
-        told.append(text(words + (" Its answers are rules that we wrote, not a language model's." if scripted else "")))
-    return told
+        if origins := _origins(run):
+            served.setdefault(origins, []).append(run)
+    return [text((_alike if len(origins) > 1 else _cost)(origins, users)) for origins, users in served.items()]
+
+
+def _alike(origins: Sequence[Path], users: Sequence[Run]) -> str:
+    names = " and ".join(origin.name for origin in origins)
+    whom = _several(len(users), "run")
+    return f"{names} chose the same program, which shaped {whom} of this page: whose it was is not known."
+
+
+def _cost(origins: Sequence[Path], users: Sequence[Run]) -> str:
+    origin = origins[0]
+    sums, n = cost(extraction(origin)), len(users)
+    tasks = {run.world + str(part(run.config, "env").get("task") or "") for run in users}
+    scripted = is_scripted(read_mapping(origin / "config.yaml", yaml.safe_load))
+    words = f"{origin.name} was asked once, for {_several(n, 'run')} and {_several(len(tasks), 'task')} of this page: "
+    words += f"{count(sums['calls'])} calls, {count(sums['tokens'])} tokens, {sums['dollars']:.2f} dollars. "
+    each = [sums[name] / len(tasks) for name in ("calls", "dollars")]
+    words += f"For each task served that is {count(each[0])} calls and {each[1]:.2f} dollars."
+    return words + (" Its answers are rules that we wrote, not a language model's." if scripted else "")
 
 
 def _several(n: int, what: str) -> str:
     return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
-def _origin(run: Run) -> Path | None:
-    """The folder of the run that asked for what shaped this one; None where that is not known."""
+def _origins(run: Run) -> tuple[Path, ...]:
+    """The folder of the run that asked for what shaped this one; empty where that is not known, several where it is one
+    of these."""
     options = _potential(run)
     given = str(options.get(OPTIONS.get(str(options["potential"]), "")) or "").strip()
     if "\n" not in given:
         stage = Path(os.path.expanduser(given))  # that of Path raises where nobody is named so
-        return stage.parent.parent if given and extraction(stage.parent.parent) else None
+        return (stage.parent.parent,) if given and extraction(stage.parent.parent) else ()
+    found = []
     for path in sorted(run.folder.parent.glob("*/stages/label/program.py")):  # a run keeps the text, not the place
         try:
             text_there = path.read_text(encoding="utf-8")
         except (OSError, ValueError):
             continue  # another run, of which nothing can be told
         if text_there.strip() == given:
-            return path.parents[2]
-    return None
+            found.append(path.parents[2])
+    named = [origin for origin in found if _names(run, origin)]
+    return tuple(named if len(named) == 1 else found)
+
+
+def _names(run: Run, origin: Path) -> bool:
+    """Whether the command that began a run takes its program from there."""
+    stage = origin / "stages" / "label"
+    command = str(run.manifest.get("command") or "")
+    named = {place.rstrip("/") for place in re.findall(r"method\.shaping\.program=(\S+)", command)}
+    return not named.isdisjoint({f"run:{origin.name}/label", str(stage), str(stage / "program.py")})

@@ -25,6 +25,7 @@ from cluster.config import tree as configuration
 from cluster.config.tree import Config
 from cluster.roles.drawing import Topology
 from cluster.runs.folder import RunError, assert_done
+from cluster.runs.run_data import read_mapping
 from cluster.runs.stage import Outcome, Run, StageEngine
 from cluster.stages._shared.asking import ask_durably, costs
 from learner.behaviours.agreement import spearman
@@ -43,6 +44,8 @@ from llm_service.records import Answer
 from llm_service.sandbox.process import Sandbox
 
 PROGRAMS, PROGRAM, RESULTS = "programs.jsonl", "program.py", "results.json"
+MINUTES = "minutes.json"
+"""What each attempt has taken, by its number: one that was killed cannot add it up at its end."""
 TASKS = {"preferences": "label_preference", "programs": "write_potential", "goals": "suggest_goals"}
 CHANCE = 0.5
 """Agreement of what knows nothing."""
@@ -55,6 +58,7 @@ class Engine(StageEngine):
 
     def __init__(self, run: Run, stage: Stage) -> None:
         super().__init__(run, stage)
+        self._began = time.monotonic()
         self.settings = self.config.method.part(LabelConfig)
 
     @classmethod
@@ -74,7 +78,7 @@ class Engine(StageEngine):
             StoreError: the episodes are damaged, or hold no texts.
             BudgetExhausted, AwayTooLong: as `ask_durably`.
         """
-        began, settings = time.monotonic(), self.settings
+        settings = self.settings
         place = self._place_of_episodes()
         store = EpisodeStore(place)
         try:
@@ -96,6 +100,7 @@ class Engine(StageEngine):
             if name in settings.asks:
                 found = step(segments, store)
                 if found is None:
+                    self._minutes()
                     return None
                 results[name] = found
         if not any(results[name]["answered"] for name in settings.asks):
@@ -103,7 +108,7 @@ class Engine(StageEngine):
         assert self.given.language is not None, "a stage that asks has a service"
         results["cost"] = costs(self.folder.path / "llm", TASKS.values())
         results["language_model"] = self.given.language.numbers()
-        results["minutes"] = round((time.monotonic() - began) / 60, 3)
+        results["minutes"] = self._minutes()
         self.folder.write_json(self.place / RESULTS, results)
         counts = {name: results[name]["answered"] for name in settings.asks}
         return Outcome({"segments": len(segments)} | counts, inputs={"episodes": digest(place)}, lines=_told(results))
@@ -242,9 +247,17 @@ class Engine(StageEngine):
 
     def _ask(self, name: str, items: list[dict[str, Any]]) -> list[Answer] | None:
         def tell(there: int) -> None:
+            self._minutes()
             self.progress.line(f"label  {name} {there:,}/{len(items):,}")
 
         return ask_durably(self.given, TASKS[name], items, tell)
+
+    def _minutes(self) -> float:
+        """Of all attempts until now, which is noted."""
+        taken = read_mapping(self.place / MINUTES)
+        taken[str(self.folder.number)] = (time.monotonic() - self._began) / 60
+        self.folder.write_json(self.place / MINUTES, taken)
+        return round(sum(taken.values()), 3)
 
     # ---- what programs are shown -----------------------------------------------------------------------------------
 

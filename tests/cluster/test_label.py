@@ -342,8 +342,14 @@ def test_a_stage_that_is_asked_to_stop_is_not_done(whole, tmp_path, monkeypatch)
     assert controller.run(config(tmp_path, "stopped", *words)) == 3
     assert not (tmp_path / "stopped/stages/label/manifest.json").exists()
     monkeypatch.undo()
+    taken = label_of(tmp_path / "stopped") / "minutes.json"
+    (first,) = json.loads(taken.read_text())
+    taken.write_text(json.dumps({first: 100.0}))
     assert controller.resume(tmp_path / "stopped", [], False) == 0
     assert left(tmp_path / "stopped") == left(whole)
+    assert list(minutes := json.loads(taken.read_text())) == [first, str(int(first) + 1)]
+    assert results(tmp_path / "stopped")["minutes"] == pytest.approx(sum(minutes.values()), abs=1e-3)
+    assert 100 < results(tmp_path / "stopped")["minutes"] < 110
 
 
 @pytest.mark.slow

@@ -359,7 +359,7 @@ def test_potentials_know_more_in_later_variants_and_after_ties():
 def test_mistaken_potentials_are_the_reverse_or_late_or_say_nothing():
     windows = [standing(view((KEY, 3, row))) for row in range(7)] + [([view((KEY, 3, 5)), *[view()] * 2], [0, 0])]
     right, wrong, late, senseless = (
-        judged(value(backend(**{kind: 1.0} if kind else {}), "write_potential", window=3, variant=1)["code"], *windows)
+        judged(value(backend(**{kind: 1.0} if kind else {}), "write_potential", window=3, variant=0)["code"], *windows)
         for kind in ("", "wrong", "mistimed", "senseless")
     )
     assert np.array_equal(wrong, -right)

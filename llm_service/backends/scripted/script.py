@@ -199,9 +199,10 @@ class Script:
         """Rules of ours that fit any task, the more of them the better; no language model wrote any.
 
         The view is like BabyAI's: the player in the middle of the last row, looking ahead. It is good to see what goals
-        name, better to be near it or hold it, bad to act without effect, good to face such a thing and bad to face what
-        spoils progress, such as a wall. Where numbers have no such names, effects and new sights count. A variant knows
-        the first one, two or three of these rules, and one more if the evidence holds equal values or faults.
+        name, the nearer the better, best to hold it; good to come to new sights, bad to act without effect; good to
+        face such a thing and bad to face what spoils progress, such as a wall. Where numbers have no such names, effects
+        and new sights count. A variant knows the first one, two or three of these rules, and one more if the evidence
+        holds equal values or faults.
 
         Wrong: bad for good; mistimed: by the oldest view instead of the present one; senseless: always zero.
         """
@@ -221,13 +222,17 @@ class Script:
             f"idle = sum(1 for before, now, action in {acts} if action >= 0 and before == now)",
             "-0.5 * idle / len(actions)",
         )
+        new = (
+            "new = sum(1 for i in range(1, len(observations)) if observations[i] not in observations[:i])",
+            "0.4 * new / len(actions)",
+        )
         if not self._things:
-            new = "new = sum(1 for i in range(1, len(observations)) if observations[i] not in observations[:i])"
-            return [effect, (new, "0.5 * new / len(actions)")]
+            return [effect, new]
         things = f"for x, column in enumerate({view}) for y, cell in enumerate(column) if cell[0] in {self._things}"
+        steps = f"(abs(x - len({view}) // 2) + len(column) - 1 - y)"
         return [
-            (f"seen = max((1 {things}), default=0)", "0.2 * seen"),
-            (f"near = max((1 / (abs(x - len({view}) // 2) + len(column) - y) {things}), default=0)", "0.3 * near"),
+            (f"near = max((1 - {steps} / (len({view}) + len(column)) {things}), default=0)", "0.4 * near"),
+            new,
             effect,
             (
                 f"ahead = {view}[len({view}) // 2][-2][0]",

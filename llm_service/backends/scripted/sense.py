@@ -19,8 +19,9 @@ from llm_service.world import World
 MAX_FREE = 64  # words of slots that nothing in view binds, tried for one goal
 _PARTS = re.compile(r"[.,]\s+")
 _STEPS = re.compile(r"(\d+) steps?\b")
-NEAR, IDLE = 0.3, -0.2
-"""How good it is that something that goals are about is one step away; how good an action is that changes nothing."""
+NEAR, IDLE, NEW = 0.3, -0.2, 0.5
+"""How good it is that something that goals are about is one step away; how good an action is that changes nothing; how
+good it is if every action led to a sight that was not met before."""
 _ARTICLE = re.compile(r"\b(?:an?|the)\s+", re.IGNORECASE)
 
 
@@ -193,8 +194,8 @@ class Sense:
 
     def sensible(self, lines: Sequence[str]) -> float | None:
         """How good a segment is that has its actions between what was seen: by its events, deeds that changed something
-        among them, by how near something that goals are about is in the end, and by actions that changed nothing. None:
-        of all these there is nothing.
+        among them, by how near something that goals are about is in the end, by sights that it had not met before, and
+        by actions that changed nothing. None: of all these there is nothing.
 
         Rules of ours, which know no task; no language model told them.
         """
@@ -211,9 +212,10 @@ class Sense:
         merit = self.merit([part for now in (*seen, deeds) for part in now])
         about = [pattern for form in self._forms for pattern in form.seen]
         near = [NEAR / _steps(told) for told in seen[-1] if any(pattern.find([told]) for pattern in about)]
-        if merit is None and all(changed) and not near:
+        new = sum(now not in seen[:i] for i, now in enumerate(seen) if i)
+        if merit is None and all(changed) and not near and not new:
             return None
-        return (merit or 0.0) + IDLE * changed.count(False) + max(near, default=0.0)
+        return (merit or 0.0) + IDLE * changed.count(False) + max(near, default=0.0) + NEW * new / max(1, len(done))
 
 
 def _steps(sentence: str) -> int:

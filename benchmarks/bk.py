@@ -7,11 +7,15 @@ views 7 x 7 x 3. Peers are written from the published design (`peers/bk_loops.py
                   as published or on lists, whichever is faster here. Five programs (`peers/bk_programs.py`) have a row
                   each, `code/NAME`, and `code` is the row of the one whose ratio is the median. Values of all windows
                   are compared before anything is timed
-    goal          the largest cosine of the last step to goals, texts met before, against two MiniLM encodes a window
-    preference    a model of preferences that encodes each view once, against each window's views encoded anew
+    goal          the largest cosine of the last step to goals, of play that is new while its sentences were met before,
+                  against two MiniLM encodes of captions a window; and against each sentence encoded anew
+    preference    a model of preferences that encodes each different view once, against windows that are recomputed in
+                  PyTorch, 256, 512 or 1,024 at once, whichever is faster here. `preference/unshared`: against our own
+                  engine where it recomputes windows, which is no peer
     labels        preferences by a model that takes 1 s a call, through the durable lane, against the published rounds:
                   all calls at once, wait for all, sleep 2 s. 30 calls in flight on either side; `labels/64`: 64
-    training      env steps a second of PPO with the slowest potential that there is, against PPO alone
+    training      env steps a second of PPO with a potential, against PPO alone: `training/NAME` of each potential, and
+                  `training` the row of the slowest
 
 Limit: of `code` the array operations of a program, tens of microseconds each, and 0.2 ms for the way to the other
 process; of `labels` 30 calls a second, so that no ratio is above 3; of `training` the learner's own time.
@@ -19,10 +23,12 @@ process; of `labels` 30 calls a second, so that no ratio is above 3; of `trainin
 
 from __future__ import annotations
 
+import copy
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +40,18 @@ from benchmarks.peers import bk_labels, bk_loops, bk_play, bk_preference, bk_pro
 from benchmarks.peers.bk_play import Play
 from benchmarks.train import better_of, speed_of_ours
 from learner import potentials
-from learner.knowledge.fitted_preference import read_about
+from learner.knowledge import goal_bank
+from learner.knowledge.fitted_preference import FittedPreference, read_about
+from learner.models.sequence.segment_transformer import SegmentTransformer
 from learner.potentials import PotentialSetup, ShapingConfig
 from learner.windows import Windows
-from llm_service.embedding import Encoder, minilm_folder
+from llm_service.embedding import Encoder, embed_one, minilm_folder
 
 CASES = ("code", "labels", "preference", "goal", "training")
-QUICK_ROUNDS, QUICK_SECONDS = 3, 120.0
+POTENTIALS = ("code", "goal", "preference")
+SIZES = 256, 512, 1024
+"""Windows that PyTorch is given at once: the first is the published one."""
+QUICK_ROUNDS, QUICK_SECONDS = 3, 300.0
 CHUNKS = 10
 """Of which all values are compared, and one after the other timed."""
 LEAST_S = 0.4
@@ -62,8 +73,31 @@ class Potentials:
         config = ShapingConfig(potential=name, window=bk_play.WINDOW, **options)
         setup = PotentialSetup(config, spec.fields, 0, self.play.env.texts, spec.action_names)
         made = potentials.potential(name)(setup)
-        self.words[name] = [f"method.shaping.{key}={value}" for key, value in {"potential": name, **options}.items()]
+        if name == "code":
+            self._says(name, **options)
         return made
+
+    def goals(self) -> Path:
+        """The folder of a label stage with goals, and with their bank."""
+        folder = self.folder / "label"
+        if not folder.exists():
+            goal_bank.build(bk_play.label_folder(self.play, folder))
+        self._says("goal", goals=str(folder))
+        return folder
+
+    def preferences(self) -> tuple[Path, SegmentTransformer]:
+        """The folder of a stage prefer, and its model."""
+        found = bk_preference.model_folder(self.play, self.folder / "prefer")
+        self._says("preference", preference=str(found[0]))
+        return found
+
+    def _says(self, name: str, **options: Any) -> None:
+        self.words[name] = [f"method.shaping.{key}={value}" for key, value in {"potential": name, **options}.items()]
+
+
+def cut(windows: Windows, most: int) -> Windows:
+    """The first of them."""
+    return Windows(windows.rows, windows.index[:most], windows.actions[:most])
 
 
 def rate(ask: Callable[[Windows], Any], chunks: list[Windows]) -> float:
@@ -147,90 +181,125 @@ def code(options: Options, made: Potentials) -> Report:
 
 
 class Goals:
-    """Whole captions are embedded on both sides, as published; ours has met the texts before.
+    """Ours, sentence by sentence as it is by default, on play that comes after what it has met; whole captions are
+    embedded by the peer, as published.
 
     Args:
-        most: windows of a chunk.
-        asked: of which the peer computes so many, from the first on.
+        asked: windows of which the peers compute phi, and values are compared.
     """
 
-    def __init__(self, made: Potentials, most: int, asked: int = 256) -> None:
-        folder = bk_play.label_folder(made.play, made.folder / "label")
-        self.encode, self.play, self.asked = Encoder(minilm_folder()).encode, made.play, asked
-        self.ours = made.make("goal", goals=str(folder), goal_by="caption")
-        self.windows, following = (Windows(w.rows, w.index[:most], w.actions[:most]) for w in made.play.chunks[:2])
-        begun = time.perf_counter()
+    def __init__(self, made: Potentials, asked: int = 64) -> None:
+        folder = made.goals()
+        self.encode, self.play = Encoder(minilm_folder()).encode, made.play
+        self.windows = cut(made.play.chunks[0], asked)
+        whole = made.make("goal", goals=str(folder), goal_by="caption")
+        self.captions = whole.bank
+        by_caption = self._cold(whole)
+        self.check("phi by caption", whole.phi(self.windows), self._two_encodes(), whole)
+        self.ours = made.make("goal", goals=str(folder))
+        cold = self._cold(self.ours)
         self.values = self.ours.phi(self.windows)
-        cold = len(self.windows) / (time.perf_counter() - begun)
-        self.ours.counts()
-        self.ours.phi(following)
-        counts = self.ours.counts()
-        known = 1 - counts["texts_new"] / counts["texts"]
-        self.note = f"cold {cold:,.0f} windows a second; of the texts of the chunk after it {known:.0%} were known"
+        met = max(1, len(made.play.chunks) * 2 // 3)
+        for windows in made.play.chunks[:met]:
+            self.ours.phi(windows)
+        self.new = made.play.chunks[met:]
+        self.play_ours()
+        known = 1 - self.counts["texts_new"] / self.counts["texts"]
+        self.note = (
+            f"play that follows {met} chunks: {known:.0%} of its pasts and steps were met before, and "
+            f"{self.counts['texts_embedded']} of its sentences were not; cold {cold:,.0f} windows a second, "
+            f"with goal_by=caption {by_caption:,.0f}"
+        )
+
+    def _cold(self, potential: Any) -> float:
+        """Windows a second, where no text was met before."""
+        embed_one.cache_clear()
+        begun = time.perf_counter()
+        potential.phi(self.windows)
+        return len(self.windows) / (time.perf_counter() - begun)
 
     def play_ours(self) -> float:
-        return rate(self.ours.phi, [self.windows])
+        """Each time on the same play, with what was known before it."""
+        seconds, windows = 0.0, 0
+        while seconds < LEAST_S:
+            ours = copy.deepcopy(self.ours)
+            ours.counts()
+            embed_one.cache_clear()
+            begun = time.perf_counter()
+            windows += sum(len(ours.phi(chunk)) for chunk in self.new)
+            seconds += time.perf_counter() - begun
+            self.counts = ours.counts()
+        return windows / seconds
 
     def two_encodes(self) -> float:
-        """Raises DifferentOutputs where phi is not ours."""
-        bank, (pasts, transitions) = self.ours.bank, self.texts(self.windows)
         begun = time.perf_counter()
-        closest = bk_loops.two_encodes(self.encode, bank, pasts, transitions)
-        seconds = time.perf_counter() - begun
-        sure = np.abs(closest - self.ours.threshold) > 1e-4  # nearer, rounding decides
-        expected = np.where(closest > self.ours.threshold, closest, 0)
-        assert_close("phi", self.values[: self.asked][sure], expected[sure], 1e-4)
-        return len(pasts) / seconds
+        return len(self._two_encodes()) / (time.perf_counter() - begun)
 
-    def texts(self, windows: Windows) -> tuple[list[str], list[str]]:
-        """Of each window what led to the last step, and the last step, as the published captions run on."""
-        env, pasts, transitions = self.play.env, [], []
-        names = env.env_spec.action_names
-        for ids, actions in zip(windows.obs("caption")[: self.asked], windows.actions.tolist(), strict=False):
-            *seen, now = env.texts.texts(ids)
-            told = [text for s, a in zip(seen, actions, strict=True) if a >= 0 for text in (s, names[a])] + [now]
-            pasts.append(". ".join(told[:-2] or told))
-            transitions.append(". ".join(told[-3:]))
-        return pasts, transitions
+    def sentences_anew(self) -> float:
+        """The same phi as ours. Raises DifferentOutputs where it is not."""
+        begun = time.perf_counter()
+        told = bk_play.told(self.play, self.windows)
+        found = bk_loops.sentences_anew(self.encode, self.ours.bank, *told)
+        seconds = time.perf_counter() - begun
+        self.check("phi by sentence", self.values, found, self.ours)
+        return len(found) / seconds
+
+    def _two_encodes(self) -> bk_loops.Values:
+        return bk_loops.two_encodes(self.encode, self.captions, *bk_play.told(self.play, self.windows))
+
+    def check(self, what: str, ours: NDArray[np.float32], theirs: bk_loops.Values, potential: Any) -> None:
+        """Raise DifferentOutputs where the peer's cosine, above the threshold, is not our phi."""
+        sure = np.abs(theirs - potential.threshold) > 1e-4  # nearer, rounding decides
+        expected = np.where(theirs > potential.threshold, theirs, 0)
+        assert_close(what, ours[sure], expected[sure], 1e-4)
 
 
 class Preferences:
-    """One model on both sides, its weights drawn."""
+    """One model on all sides, its weights drawn."""
 
     def __init__(self, made: Potentials) -> None:
-        self.chunks, self.note = made.play.chunks, ""
-        folder, self.model = bk_preference.model_folder(made.play, made.folder / "prefer")
-        self.ours, self.about = made.make("preference", preference=str(folder)), read_about(folder)
-        forms = {"by our engine": self.by_our_engine, "in PyTorch": self.in_pytorch}
+        self.chunks, self.best = made.play.chunks, ""
+        folder, model = made.preferences()
+        self.ours, about = made.make("preference", preference=str(folder)), read_about(folder)
+        scores, in_pytorch = FittedPreference.load(folder).scores, bk_preference.Recomputing(model, about)
+        self.forms: dict[str, Callable[[Windows], Any]] = {
+            f"{size} windows at once": partial(in_pytorch.phi, size=size) for size in SIZES
+        }
+        self.unshared = partial(bk_preference.unshared, scores, about)
         for windows in self.chunks[:2]:
-            for what, form in forms.items():
-                assert_close(f"phi {what}", self.ours.phi(windows), form(windows), 1e-4)
-        self.recomputed_windows = better_of({what: self._run(form) for what, form in forms.items()}, self._best)
+            for what, form in (self.forms | {"by our engine": self.unshared}).items():
+                assert_close(f"phi, {what}", self.ours.phi(windows), form(windows), 1e-4)
 
     def play_ours(self) -> float:
         return rate(self.ours.phi, self.chunks)
 
-    def by_our_engine(self, windows: Windows) -> NDArray[Any]:
-        return bk_loops.recomputed_windows(self.ours, windows)
-
-    def in_pytorch(self, windows: Windows) -> NDArray[Any]:
-        return bk_preference.in_pytorch(self.model, self.about, windows)
-
-    def _run(self, form: Callable[[Windows], Any]) -> Run:
+    def run_of(self, form: Callable[[Windows], Any]) -> Run:
         return lambda: rate(form, self.chunks)
 
-    def _best(self, best: str) -> None:
-        self.note = f"every window encoded anew, {best}"
+    def note(self, best: str) -> None:
+        self.best = best
 
 
-def judged(options: Options, made: Potentials, name: str, peer: str, match: Callable[[Potentials], Any]) -> Report:
-    """Goals or preferences: ours against its one peer."""
-    both = match(made)
-    case = Case("bk", name, "windows", frozenset({peer}))
-    report = compare(case, both.play_ours, {peer: getattr(both, peer)}, options)
-    for row in report.rows:
-        made.speeds[name] = row.ours
-    return Report([replace(row, note=both.note) for row in report.rows], report.skips)
+def preference(options: Options, made: Potentials) -> Report:
+    """Ours against PyTorch, and against our own engine with one idea taken away."""
+    match = Preferences(made)
+    recomputed = better_of({what: match.run_of(form) for what, form in match.forms.items()}, match.note)
+    case = Case("bk", "preference", "windows", frozenset({"recomputed_windows"}))
+    report = compare(case, match.play_ours, {"recomputed_windows": recomputed}, options)
+    report.rows = [replace(row, note=f"in PyTorch, {match.best}") for row in report.rows]
+    case = Case("bk", "preference/unshared", "windows")
+    case.notes["our_engine"] = "no peer: our engine, but it encodes each window for itself"
+    report.add(compare(case, match.play_ours, {"our_engine": match.run_of(match.unshared)}, options))
+    return report
+
+
+def goal(options: Options, made: Potentials) -> Report:
+    match = Goals(made)
+    case = Case("bk", "goal", "windows", frozenset({"two_encodes"}))
+    case.notes["two_encodes"] = match.note
+    case.notes["sentences_anew"] = "the same phi as ours: each sentence of each window is embedded, none is kept"
+    peers: dict[str, Run] = {"two_encodes": match.two_encodes, "sentences_anew": match.sentences_anew}
+    return compare(case, match.play_ours, peers, options)
 
 
 # ---- labels, training ------------------------------------------------------------------------------------------------
@@ -248,14 +317,23 @@ def labels(options: Options, play: Play) -> Report:
 
 
 def training(options: Options, made: Potentials) -> Report:
-    if not made.speeds:
+    """A row of each potential, and of the slowest as the headline."""
+    made.goals()
+    made.preferences()
+    if "code" not in made.words:
         code(Options(options.quick, 1, options.deadline), made)
-    slowest = min(made.speeds, key=lambda name: made.speeds[name])
-    seconds = 6.0 if options.quick else 15.0
-    ours = speed_of_ours(seconds, options, *WORLD, *TRAINED, *made.words[slowest])
-    case = Case("bk", "training", "env_steps", frozenset({"ppo"}))
-    case.notes["ppo"] = f"potential {slowest}, the slowest of {', '.join(sorted(made.speeds))}"
-    return compare(case, ours, {"ppo": speed_of_ours(seconds, options, *WORLD, *TRAINED)}, options)
+    seconds, report = 6.0 if options.quick else 15.0, Report()
+    once = replace(options, rounds=1) if options.quick else options
+    ppo = speed_of_ours(seconds, options, *WORLD, *TRAINED)
+    for name in POTENTIALS:
+        case = Case("bk", f"training/{name}", "env_steps")
+        ours = speed_of_ours(seconds, options, *WORLD, *TRAINED, *made.words[name])
+        report.add(compare(case, ours, {"ppo": ppo}, once))
+    if report.rows:
+        lowest = min(report.rows, key=lambda row: row.ratio)
+        note = f"{lowest.case}, the slowest of {len(report.rows)} potentials"
+        report.rows.insert(0, replace(lowest, case="training", headline=True, note=note))
+    return report
 
 
 def run(options: Options) -> Report:
@@ -265,10 +343,8 @@ def run(options: Options) -> Report:
         cases: dict[str, Callable[[], Report]] = {
             "code": lambda: code(options, made),
             "labels": lambda: labels(options, play),
-            "preference": lambda: judged(options, made, "preference", "recomputed_windows", Preferences),
-            "goal": lambda: judged(
-                options, made, "goal", "two_encodes", lambda made: Goals(made, 256 if options.quick else 1024)
-            ),
+            "preference": lambda: preference(options, made),
+            "goal": lambda: goal(options, made),
             "training": lambda: training(options, made),
         }
         for name in CASES:

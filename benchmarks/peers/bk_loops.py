@@ -2,7 +2,7 @@
 
     per_step_call         one call of a Python function for each (env, step)
     two_encodes           MiniLM on two texts for each (env, step), batches of 64, nothing kept
-    recomputed_windows    the same model, but every observation of every window encoded anew, batches of 256
+    sentences_anew        MiniLM on their sentences, batches of 64, nothing kept: phi as ours defines it
 
 Written from what is known of them; no code of theirs is here.
 """
@@ -17,9 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.peers.bk_programs import Written
+from learner.knowledge.goal_bank import units
 from learner.windows import Windows
 
 Values = NDArray[np.float64]
+Vectors = NDArray[np.float32]
+Texts = Sequence[str]
+"""What was seen, done, seen, ..., seen."""
+Encode = Callable[[Sequence[str]], Vectors]
 Form = Callable[[Written, Windows, str], list[float]]
 
 
@@ -67,22 +72,30 @@ def batches(windows: Windows, size: int) -> Iterator[Windows]:
         yield Windows.of({name: column[index] for name, column in windows.rows.items()}, actions)
 
 
-def recomputed_windows(potential: Any, windows: Windows) -> Values:
-    """Phi by a model that encodes each window for itself."""
-    return np.concatenate([potential.phi(part) for part in batches(windows, 256)])
-
-
-def encoded(encode: Callable[[Sequence[str]], NDArray[np.float32]], texts: Sequence[str]) -> NDArray[np.float32]:
+def encoded(encode: Encode, texts: Sequence[str]) -> Vectors:
     """Unit vectors of all texts, 64 at once."""
     return np.concatenate([encode(texts[first : first + 64]) for first in range(0, len(texts), 64)])
 
 
-def two_encodes(
-    encode: Callable[[Sequence[str]], NDArray[np.float32]], bank: Any, pasts: Sequence[str], transitions: Sequence[str]
-) -> Values:
-    """The largest cosine of each transition to the goals of the three keys that are most like its past."""
-    likeness = encoded(encode, pasts) @ bank.keys.T
-    cosines = encoded(encode, transitions) @ bank.goals.T
-    nearest = np.argsort(-likeness, axis=1)[:, :3]
-    closest: Values = np.where(bank.named[nearest].any(1), cosines, 0.0).max(1)
-    return closest
+def two_encodes(encode: Encode, bank: Any, pasts: Sequence[Texts], transitions: Sequence[Texts]) -> Values:
+    """As published: of each window two captions of several steps are embedded."""
+    of_pasts, of_transitions = (encoded(encode, [". ".join(texts) for texts in part]) for part in (pasts, transitions))
+    return closest(bank, of_pasts, of_transitions)
+
+
+def sentences_anew(encode: Encode, bank: Any, pasts: Sequence[Texts], transitions: Sequence[Texts]) -> Values:
+    """Of each window all sentences of the same two captions are embedded, and added up."""
+    vectors = []
+    for column in (pasts, transitions):
+        parts = [units(texts, "sentence") for texts in column]
+        found = encoded(encode, [sentence for part in parts for sentence in part])
+        total = np.add.reduceat(found, np.cumsum([0, *map(len, parts[:-1])]))
+        vectors.append(total / np.linalg.norm(total, axis=1, keepdims=True))
+    return closest(bank, *vectors)
+
+
+def closest(bank: Any, pasts: Vectors, transitions: Vectors) -> Values:
+    """The largest cosine of each transition [M, D] to the goals of the three keys that are most like its past."""
+    nearest = np.argsort(-(pasts @ bank.keys.T), axis=1)[:, :3]
+    found: Values = np.where(bank.named[nearest].any(1), transitions @ bank.goals.T, 0.0).max(1)
+    return found

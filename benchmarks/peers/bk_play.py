@@ -80,6 +80,17 @@ def segments(play: Play, count: int, actions: int, seed: int = 0) -> list[list[s
     return [list(lines) for lines in found]
 
 
+def told(play: Play, windows: Windows) -> tuple[list[list[str]], list[list[str]]]:
+    """Of each window what led to the last step, and the last step: what was seen, done, seen, ..., seen."""
+    pasts, transitions, names = [], [], play.env.env_spec.action_names
+    for ids, actions in zip(windows.obs("caption"), windows.actions.tolist(), strict=True):
+        *seen, now = play.env.texts.texts(ids)
+        texts = [text for s, a in zip(seen, actions, strict=True) if a >= 0 for text in (s, names[a])] + [now]
+        pasts.append(texts[:-2] or texts)
+        transitions.append(texts[-3:])
+    return pasts, transitions
+
+
 def label_folder(play: Play, folder: Path, count: int = 60) -> Path:
     """A folder as a label stage leaves it, whose goals we made up: to go to what each segment sees."""
     captions = segments(play, count, actions=3)

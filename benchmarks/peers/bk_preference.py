@@ -1,4 +1,7 @@
-"""A model of preferences with drawn weights, as a stage `prefer` leaves one, and the same model in plain PyTorch."""
+"""A model of preferences with drawn weights, as a stage `prefer` leaves one; the same model in PyTorch; and our engine
+when each window is encoded for itself.
+
+The published procedure (Zhang et al. 2024, arXiv 2407.03964) recomputes windows in PyTorch, 256 at once."""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import numpy as np
 import safetensors.numpy
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from benchmarks.peers.bk_loops import batches
 from benchmarks.peers.bk_play import WINDOW, Play
@@ -16,7 +20,7 @@ from learner.files import sha256
 from learner.knowledge.fitted_preference import ABOUT, SPREADS, WEIGHTS, About
 from learner.knowledge.prefer_config import PreferConfig
 from learner.models.sequence.segment_scores import SegmentScores
-from learner.models.sequence.segment_transformer import Column, Encoded, SegmentShape, SegmentTransformer
+from learner.models.sequence.segment_transformer import Column, SegmentShape, SegmentTransformer, led_there
 from learner.windows import Windows
 
 WIDTH = 64
@@ -47,12 +51,48 @@ def model_folder(play: Play, folder: Path, width: int = WIDTH) -> tuple[Path, Se
     return folder, model
 
 
-def in_pytorch(model: SegmentTransformer, about: About, windows: Windows) -> NDArray[np.float32]:
-    """Phi by the model itself, 256 windows at once, each encoded for itself."""
-    scores = []
-    with torch.no_grad():
-        for part in batches(windows, 256):
-            scores.append(model(Encoded(model.shape, part), torch.arange(len(part))).numpy())
-    scaled = (np.concatenate(scores) - np.float32(about.mean)) / np.float32(SPREADS * about.spread)
+class Recomputing(SegmentTransformer):
+    """The same model in PyTorch at its best: what each symbol adds in each cell is made once, no gradients are kept."""
+
+    def __init__(self, model: SegmentTransformer, about: About) -> None:
+        super().__init__(model.shape)
+        self.load_state_dict(model.state_dict())
+        self._about, self._tables = about, dict[str, Tensor]()
+
+    def table(self, name: str, symbols: Tensor) -> Tensor:
+        if name not in self._tables:
+            self._tables[name] = super().table(name, symbols)
+        return self._tables[name]
+
+    def phi(self, windows: Windows, size: int) -> NDArray[np.float32]:
+        """So many windows at once, of which each observation of each is encoded."""
+        with torch.inference_mode():
+            parts = [self(Whole(self.shape, part), torch.arange(len(part))).numpy() for part in batches(windows, size)]
+        return phi_of(np.concatenate(parts), self._about)
+
+
+class Whole:
+    """Windows as `SegmentTransformer` reads them (`Encoded`), with rows of whole tables: no symbol is looked for."""
+
+    def __init__(self, shape: SegmentShape, windows: Windows) -> None:
+        self.places = {
+            name: (
+                torch.from_numpy(column.codes(windows.rows[name]) + column.symbols * np.arange(column.places)),
+                torch.arange(column.symbols),
+            )
+            for name, column in shape.whole.items()
+        }
+        self.numbers = torch.from_numpy(shape.numbers(windows.rows))
+        self.actions = torch.from_numpy(led_there(windows.actions))
+
+
+def unshared(scores: SegmentScores, about: About, windows: Windows) -> NDArray[np.float32]:
+    """By our engine, 256 windows at once, of which each observation of each is encoded."""
+    return phi_of(np.concatenate([scores.of_all(part) for part in batches(windows, 256)]), about)
+
+
+def phi_of(scores: NDArray[np.float32], about: About) -> NDArray[np.float32]:
+    """On the model's fixed scale."""
+    scaled = (scores - np.float32(about.mean)) / np.float32(SPREADS * about.spread)
     phi: NDArray[np.float32] = np.clip(scaled, np.float32(-1), np.float32(1))
     return phi

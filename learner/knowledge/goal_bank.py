@@ -68,6 +68,11 @@ def in_order(lines: Iterable[str]) -> list[str]:
     return texts
 
 
+def deeds(captions: Iterable[Iterable[str]]) -> set[str]:
+    """The actions that segments' captions tell of, by name: those of the world where they were lived."""
+    return {line.removeprefix(CHOSEN) for lines in captions for line in lines if line.startswith(CHOSEN)}
+
+
 def split(texts: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
     """Texts `in_order` -> the past and the transition: what the last action follows, and what it joins.
 

@@ -22,7 +22,7 @@ from pydantic import Field as Option
 
 from envs.api import EnvSpec, Field
 from envs.config import Part
-from learner.knowledge.goal_bank import By, GoalBank, digest, read, units
+from learner.knowledge.goal_bank import By, GoalBank, deeds, digest, read, units
 from learner.options import Artifact
 from learner.potentials import Potential, PotentialSetup, ShapingConfig
 from learner.store.episodes import StoreError
@@ -123,9 +123,14 @@ class Goal(Potential):
         if not own.goals:
             raise ValueError("method.shaping.potential=goal needs goals: set method.shaping.goals=run:NAME/label")
         try:
-            read(_folder(own))
+            captions, _ = read(_folder(own))
         except StoreError as error:
             raise ValueError(f"method.shaping.goals: {error}") from None
+        if foreign := sorted(deeds(captions) - {*spec.action_names}):
+            raise ValueError(
+                f"method.shaping.goals: {own.goals} tells of another world, where one can {foreign[0]!r}, which "
+                f"{spec.id} does not know: ask about this world's own episodes"
+            )
         told = _told(own, spec.fields)
         if missing := [name for name in own.goal_captions if name not in told]:
             raise ValueError(f"method.shaping.goal_captions={missing[0]}: {spec.id} shows no such text")

@@ -7,7 +7,7 @@ import envs
 from benchmarks import bk
 from benchmarks.bk import Goals, Potentials, Preferences, Programs
 from benchmarks.measure import ROOT, DifferentOutputs, Options, OursFailed
-from benchmarks.peers import bk_labels, bk_loops, bk_play, bk_programs
+from benchmarks.peers import bk_labels, bk_loops, bk_play, bk_preference, bk_programs
 from llm_service.backends.scripted.script import Script
 from llm_service.embedding import embed_one
 from llm_service.sandbox.grammar import normalise
@@ -99,12 +99,13 @@ def test_preferences_are_the_same_however_windows_are_encoded(made, monkeypatch)
     match = Preferences(made)
     windows = made.play.chunks[0]
     assert np.ptp(match.ours.phi(windows)) > 0.1
-    assert match.play_ours() > 0
-    assert match.recomputed_windows() > 0
-    assert "every window encoded anew" in match.note
-    phi = match.ours.phi
-    monkeypatch.setattr(bk_loops, "recomputed_windows", lambda potential, windows: phi(windows) + 1e-2)
-    with pytest.raises(DifferentOutputs, match="phi by our engine"):
+    assert len(match.forms) == 3
+    for form in (*match.forms.values(), match.unshared):
+        assert match.run_of(form)() > 0
+        np.testing.assert_allclose(form(windows), match.ours.phi(windows), atol=1e-4)
+    unshared = bk_preference.unshared
+    monkeypatch.setattr(bk_preference, "unshared", lambda *told: unshared(*told) + 1e-2)
+    with pytest.raises(DifferentOutputs, match="phi, by our engine"):
         Preferences(made)
 
 
@@ -131,17 +132,45 @@ def words(monkeypatch):
 
 
 def test_goals_are_the_same_encoded_anew_and_a_difference_is_seen(made, words):
-    match = Goals(made, most=40, asked=20)
+    match = Goals(made, asked=20)
     assert (match.values > 0).any()
-    assert match.play_ours() > 0
     assert match.two_encodes() > 0
-    assert "were known" in match.note
-    closest = np.flatnonzero(match.values[:20] > 0)
-    at = closest[0] if len(closest) else 0
+    assert match.sentences_anew() > 0
+    assert "were met before" in match.note
     match.values = match.values.copy()
-    match.values[at] += 0.01
-    with pytest.raises(DifferentOutputs, match="phi: at"):
-        match.two_encodes()
+    match.values[np.flatnonzero(match.values > 0)[0]] += 0.01
+    with pytest.raises(DifferentOutputs, match="phi by sentence: at"):
+        match.sentences_anew()
+
+
+def test_goals_are_timed_on_play_that_is_new_each_time(made, words):
+    match = Goals(made, asked=4)
+    first = dict(match.counts)
+    assert match.play_ours() > 0
+    assert match.counts == first
+    assert first["texts"] == 2 * sum(map(len, match.new))
+    assert first["texts_new"] > 0
+
+
+def test_the_slowest_potential_is_the_row_of_training(made, monkeypatch):
+    speeds = {"code": 90.0, "goal": 70.0, "preference": 95.0}
+
+    def speed(seconds, options, *said):
+        potential = [word.rpartition("=")[2] for word in said if word.startswith("method.shaping.potential=")]
+        return lambda: speeds[potential[0]] if potential else 100.0
+
+    monkeypatch.setattr(bk, "speed_of_ours", speed)
+    monkeypatch.setattr(bk.goal_bank, "build", lambda folder: None)
+    made.words["code"] = ["method.shaping.potential=code"]
+    rows = {row.id: row for row in bk.training(Options(rounds=1), made).rows}
+    assert [row.case for row in rows.values() if row.headline] == ["training"]
+    assert rows["bk/training/env_steps/ppo"].ratio == pytest.approx(0.7)
+    assert "training/goal" in rows["bk/training/env_steps/ppo"].note
+    for name, steps in speeds.items():
+        assert rows[f"bk/training/{name}/env_steps/ppo"].ratio == pytest.approx(steps / 100)
+    for stage, option in (("label", "goals"), ("prefer", "preference")):
+        said = made.words["goal" if stage == "label" else "preference"]
+        assert f"method.shaping.{option}={made.folder / stage}" in said
 
 
 def test_the_fixed_rows(made, monkeypatch, play):
@@ -150,6 +179,7 @@ def test_the_fixed_rows(made, monkeypatch, play):
     rows = {row.id: row.headline for row in report.rows}
     assert rows.pop("bk/code/windows/per_step_call")
     assert rows.pop("bk/preference/windows/recomputed_windows")
+    assert not rows.pop("bk/preference/unshared/windows/our_engine")
     assert set(rows) == {f"bk/code/{program.__name__}/windows/per_step_call" for program in bk_programs.PROGRAMS}
     assert not any(rows.values())
     whole = next(row for row in report.rows if row.case == "code")
@@ -158,8 +188,10 @@ def test_the_fixed_rows(made, monkeypatch, play):
     documented = (ROOT / "benchmarks" / "README.md").read_text()
     fixed = [
         "goal/windows/two_encodes",
+        "goal/windows/sentences_anew",
         "labels/answers/barrier",
         "labels/64/answers/barrier",
         "training/env_steps/ppo",
+        *(f"training/{name}/env_steps/ppo" for name in bk.POTENTIALS),
     ]
     assert all(f"`{name}`" in documented for name in (*(row.id for row in report.rows), *(f"bk/{x}" for x in fixed)))

@@ -1,6 +1,7 @@
 """The goal bank and its potential: what is near to which goal, from where, and that keeping it changes no bit."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,6 +23,7 @@ from learner.windows import NO_ACTION, Trail, Windows
 from llm_service.embedding import embed_one
 
 ACTIONS = ("turn left", "turn right", "go forward")
+ROOT = Path(__file__).resolve().parents[2]
 ENV, OPTIONS = "babyai/GoToLocal", {"captions": True}
 COMMON = {"a", "you", "see", "to", "the", "step", "steps", "choose"}
 
@@ -357,9 +359,21 @@ def test_what_cannot_be_is_refused_in_a_sentence_that_says_what_to_set(folder, t
     (none / "goals.jsonl").write_text('{"segment": 99, "goals": ["a"]}\n')
     assert "run its stage again" in refused(there, goals=str(none))
     assert "set env.captions=true" in refused((ENV, {}), goals=str(folder))
+    said = refused(("crafter/Text", {"observe": ["symbols", "view", "around"]}), goals=str(folder))
+    assert "tells of another world, where one can 'go forward'" in said
+    assert "crafter/Text" in said
     assert "shows no such text" in refused(there, goals=str(folder), goal_captions=["view"])
     with pytest.raises(ValueError, match="goal_quantile"):
         ShapingConfig(potential="goal", goal_quantile=1.5)
+
+
+def test_the_bank_in_configs_is_that_of_the_goals_beside_it(monkeypatch):
+    place = ROOT / "configs" / "knowledge" / "babyai" / "goals"
+    monkeypatch.setattr(goal_bank, "embed_one", None)  # nothing is embedded
+    bank = GoalBank.of(place)
+    assert (bank.by, bank.source) == ("sentence", goal_bank.digest(place))
+    assert len(bank.cosines) == 300
+    potential("goal").check(ShapingConfig(potential="goal", goals=str(place)), envs.spec(ENV, **OPTIONS))
 
 
 def test_files_that_cannot_be_used_say_so(folder, tmp_path):

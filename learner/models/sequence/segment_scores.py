@@ -1,13 +1,13 @@
-"""Scores of segments without gradients: each observation is encoded once, each window is one query of K keys.
+"""Scores of segments without gradients: each different observation is encoded once, each window is one query of K keys.
 
-    rows [R] ──> sum of rows of tables ──> ReLU ──> token, query, key, value of each     (`_encode`)
-    windows [M, K] of them ──> attention of the last place ──> perceptron ──> score [M]  (`_score`)
+    rows [R] ──> those that differ [U] ──> sum of rows of tables ──> ReLU ──> token ──> query, key, value    (`_encode`)
+    windows [M, K] of them ──> attention of the last place ──> perceptron ──> score [M]                      (`_score`)
 
-All that can be multiplied beforehand is: what a symbol adds in a cell, what an action and a place add to query, key and
-value. What is computed for a window is one chain of sums in one order, whatever else is asked: a score is the same to
-the bit in any batch, which products of matrices by a library do not promise. Zeros after the ReLU are skipped.
+What can be added beforehand is: what a symbol adds in a cell, what an action and a place add to query, key and value.
+What is computed for a window is one chain of sums in one order, whatever else is asked: a score is the same to the bit
+in any batch, which products of matrices by a library do not promise (`_add_product`).
 
-The limit is reading the tables: 49 rows of 512 bytes an observation of BabyAI, from the processor's cache.
+The limit is arithmetic: 33,000 multiplications a different observation and window at width 64.
 """
 
 from __future__ import annotations
@@ -18,14 +18,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from envs.api import Observation
 from envs.compiler import compiled
 from learner.models.sequence.segment_transformer import HEADS, SegmentShape, SegmentTransformer, led_there
 from learner.models.weights import Weights, set_weights
 from learner.windows import Windows
 
 Array = NDArray[np.float32]
+Rows = NDArray[np.int64]
 LEAST = np.float32(1e-5)
 """Added to a variance."""
+TOGETHER = 512
+"""Windows whose intermediate numbers are in memory at once: 0.6 MB at width 64, so that they stay near the core."""
 
 
 class SegmentScores:
@@ -44,7 +48,7 @@ class SegmentScores:
             self._table = _array(torch.cat([torch.zeros(1, 2 * shape.width), *tables]))
             self._numbers, self._bias = _array(model.numbers), _array(model.bias)
             ask, tell = model.query.weight.T, torch.cat([model.key.weight.T, model.value.weight.T], 1)
-            self._project = _array(model.observed.weight.T @ torch.cat([torch.eye(shape.width), ask, tell], 1))
+            self._observed, self._project = _array(model.observed.weight.T), _array(torch.cat([ask, tell], 1))
             led = model.actions + model.places[:, None]  # [K, 1 + A, width]
             self._asked, self._told = _array(torch.cat([led[-1], led[-1] @ ask], 1)), _array(led @ tell)
             self._out, self._norm = _array(model.out.weight.T), _array(model.norm.weight)
@@ -52,18 +56,46 @@ class SegmentScores:
             self._head, self._last = _array(model.head.weight[0]), _array(model.last.weight[0])
 
     def of(self, windows: Windows) -> Array:
-        """Float32 [M]."""
+        """Float32 [M]. Observations that are equal are encoded once."""
+        rows = {name: windows.rows[name] for name in self.shape.columns}
+        first, place = _distinct(_words(rows))
+        rows = {name: column[first] for name, column in rows.items()}
+        return self.of_all(Windows(rows, place[windows.index], windows.actions))
+
+    def of_all(self, windows: Windows) -> Array:
+        """The same, where each observation is encoded, whether or not it is there twice."""
+        tokens, projected = self._encode(windows.rows)
+        index, led = np.ascontiguousarray(windows.index, np.int64), led_there(windows.actions)
+        scores = np.empty(len(index), np.float32)
+        for begin in range(0, len(index), TOGETHER):
+            some = slice(begin, begin + TOGETHER)
+            scores[some] = self._score(index[some], led[some], tokens, projected)
+        return scores
+
+    def _encode(self, obs: Observation) -> tuple[Array, Array]:
+        """Of U observations the token [U, width], and its query, key and value [U, 3 * width], without action and
+        place."""
         first, codes = 1, []
         for name, column in self.shape.whole.items():
             begin = first + column.symbols * np.arange(column.places, dtype=np.int32)
-            codes.append(column.codes(windows.rows[name]) + begin)
+            codes.append(column.codes(obs[name]) + begin)
             first += column.symbols * column.places
-        numbers = self.shape.numbers(windows.rows)
+        numbers = self.shape.numbers(obs)
         rows = np.concatenate(codes, 1) if codes else np.zeros((len(numbers), 0), np.int32)
-        encoded = _encode(rows, numbers, self._table, self._numbers, self._bias, self._project)
-        index, led = np.ascontiguousarray(windows.index, np.int64), led_there(windows.actions)
-        weights = self._asked, self._told, self._out, self._norm, self._up, self._up_bias, self._head, self._last
-        scores: Array = _score(index, led, encoded, *weights)
+        hidden = _sums(rows, numbers, self._table, self._numbers, self._bias)
+        tokens = np.zeros((len(rows), self.shape.width), np.float32)
+        _add_product(hidden, self._observed, tokens)
+        projected = np.zeros((len(rows), 3 * self.shape.width), np.float32)
+        _add_product(tokens, self._project, projected)
+        return tokens, projected
+
+    def _score(self, index: Rows, led: Rows, tokens: Array, projected: Array) -> Array:
+        x, weight = _compared(index, led, tokens, projected, self._asked, self._told)
+        np.exp(weight, out=weight)  # NumPy's is the same to the bit wherever a number stands, and eight at once
+        _add_product(_seen(index, led, projected, self._told, weight), self._out, x)
+        inner = np.tile(self._up_bias, (len(x), 1))
+        _add_product(_normed(x, self._norm), self._up, inner)
+        scores: Array = _judged(x, inner, self._head, self._last)
         return scores
 
 
@@ -71,101 +103,170 @@ def _array(value: torch.Tensor) -> Array:
     return np.ascontiguousarray(value.detach().numpy(), np.float32)
 
 
+def _words(rows: Observation) -> Rows:
+    """The bytes of all fields of each of R observations, as int64 [R, W]."""
+    parts = [np.ascontiguousarray(column).view(np.uint8).reshape(len(column), -1) for column in rows.values()]
+    ends = np.cumsum([part.shape[1] for part in parts])
+    together = np.zeros((len(parts[0]), -(-int(ends[-1]) // 8) * 8), np.uint8)
+    for part, end in zip(parts, ends.tolist(), strict=True):
+        together[:, end - part.shape[1] : end] = part
+    return together.view(np.int64)
+
+
 @compiled
-def _encode(
-    rows: NDArray[np.int32], numbers: Array, table: Array, of_numbers: Array, bias: Array, project: Array
-) -> Array:
-    """Of each observation its token and its query, key and value, [R, 4 * width], without action and place."""
-    hidden, width = project.shape
-    found, x = np.zeros((len(rows), width), np.float32), np.empty(hidden, np.float32)
+def _distinct(words: Rows) -> tuple[Rows, Rows]:
+    """Where each of the U that differ stands first [U], and which of them each is [R]."""
+    size = 1
+    while size < 2 * len(words):
+        size *= 2
+    slots, first, place = np.full(size, -1, np.int64), np.empty(len(words), np.int64), np.empty(len(words), np.int64)
+    count = 0
+    for r in range(len(words)):
+        mixed = np.uint64(0)
+        for i in range(words.shape[1]):
+            mixed = (mixed ^ np.uint64(words[r, i])) * np.uint64(0x9E3779B97F4A7C15)
+            mixed ^= mixed >> np.uint64(32)
+        at = np.int64(mixed & np.uint64(size - 1))
+        while slots[at] >= 0 and not (words[first[slots[at]]] == words[r]).all():
+            at = (at + 1) & (size - 1)
+        if slots[at] < 0:
+            slots[at], first[count] = count, r
+            count += 1
+        place[r] = slots[at]
+    return first[:count], place
+
+
+@compiled
+def _sums(rows: NDArray[np.int32], numbers: Array, table: Array, of_numbers: Array, bias: Array) -> Array:
+    """What the symbols and the numbers of each of U observations add up to, at least 0: [U, 2 * width]."""
+    places, hidden = rows.shape[1], len(bias)
+    fours, x = places // 4 * 4, np.empty((len(rows), hidden), np.float32)
     for r in range(len(rows)):
-        x[:] = bias
-        for p in range(rows.shape[1]):
-            row = rows[r, p]
+        x[r] = bias
+        for p in range(0, fours, 4):
+            a, b, c, d = rows[r, p], rows[r, p + 1], rows[r, p + 2], rows[r, p + 3]
             for j in range(hidden):
-                x[j] += table[row, j]
+                x[r, j] = x[r, j] + table[a, j] + table[b, j] + table[c, j] + table[d, j]
+        for p in range(fours, places):
+            a = rows[r, p]
+            for j in range(hidden):
+                x[r, j] += table[a, j]
         for d in range(numbers.shape[1]):
             for j in range(hidden):
-                x[j] += numbers[r, d] * of_numbers[d, j]
-        for i in range(hidden):
-            if x[i] > 0:
-                for j in range(width):
-                    found[r, j] += x[i] * project[i, j]
-    return found
+                x[r, j] += numbers[r, d] * of_numbers[d, j]
+        for j in range(hidden):
+            x[r, j] = max(x[r, j], np.float32(0))
+    return x
 
 
 @compiled
-def _score(
-    index: NDArray[np.int64],
-    led: NDArray[np.int64],
-    encoded: Array,
-    asked: Array,
-    told: Array,
-    out: Array,
-    norm: Array,
-    up: Array,
-    up_bias: Array,
-    head: Array,
-    last: Array,
-) -> Array:
-    """Scores [M]. asked: token and query of each action that led to the last place, [1 + A, 2 * width]; told: key and
-    value of each that led to each place, [K, 1 + A, 2 * width]. The rest are weights."""
-    (m, window), width, wide = index.shape, len(norm), len(up_bias)
+def _add_product(left: Array, right: Array, total: Array) -> None:
+    """total [M, J] += left [M, I] @ right [I, J], I a multiple of 4: each number's sum in one order.
+
+    Two rows at a time, which read `right` once for both; of an odd number of rows the last comes alone.
+    """
+    (inner, width), twos = right.shape, len(left) // 2 * 2
+    for m in range(0, twos, 2):
+        for i in range(0, inner, 4):
+            a, b, c, d = left[m, i], left[m, i + 1], left[m, i + 2], left[m, i + 3]
+            e, f, g, h = left[m + 1, i], left[m + 1, i + 1], left[m + 1, i + 2], left[m + 1, i + 3]
+            for j in range(width):
+                p, q, r, s = right[i, j], right[i + 1, j], right[i + 2, j], right[i + 3, j]
+                total[m, j] = total[m, j] + a * p + b * q + c * r + d * s
+                total[m + 1, j] = total[m + 1, j] + e * p + f * q + g * r + h * s
+    for m in range(twos, len(left)):
+        for i in range(0, inner, 4):
+            a, b, c, d = left[m, i], left[m, i + 1], left[m, i + 2], left[m, i + 3]
+            for j in range(width):
+                p, q, r, s = right[i, j], right[i + 1, j], right[i + 2, j], right[i + 3, j]
+                total[m, j] = total[m, j] + a * p + b * q + c * r + d * s
+
+
+@compiled
+def _compared(
+    index: Rows, led: Rows, tokens: Array, projected: Array, asked: Array, told: Array
+) -> tuple[Array, Array]:
+    """Tokens [M, width] of the last places, and how much each head looks at each place [M, K, HEADS]: the logarithm,
+    at most 0. asked: token and query of each action that led to the last place, [1 + A, 2 * width]; told: key and value
+    of each that led to each place, [K, 1 + A, 2 * width]."""
+    (m, window), width = index.shape, tokens.shape[1]
     lanes, scale = np.int64(HEADS), np.float32(1 / math.sqrt(width / HEADS))
-    scores, x, seen = np.empty(m, np.float32), np.empty(2 * width, np.float32), np.empty(width, np.float32)
-    weight, inner, sums = np.empty((window, lanes), np.float32), np.empty(wide, np.float32), np.empty(lanes, np.float32)
+    x, weight = np.empty((m, width), np.float32), np.zeros((m, window, lanes), np.float32)
+    query, most = np.empty(width, np.float32), np.empty(lanes, np.float32)
     for s in range(m):
         at, action = index[s, window - 1], led[s, window - 1]
-        for j in range(2 * width):
-            x[j] = encoded[at, j] + asked[action, j]
-        # How much each head looks at each place.
-        for k in range(window):
-            weight[k, :] = 0
-            at, action = index[s, k], led[s, k]
-            for begin in range(0, width, lanes):
-                for h in range(lanes):
-                    j = begin + h
-                    weight[k, h] += x[width + j] * (encoded[at, 2 * width + j] + told[k, action, j])
-        for h in range(lanes):
-            most = weight[:, h].max()
-            total = np.float32(0)
-            for k in range(window):
-                weight[k, h] = math.exp((weight[k, h] - most) * scale)
-                total += weight[k, h]
-            for k in range(window):
-                weight[k, h] /= total
-        seen[:] = 0
+        for j in range(width):
+            x[s, j] = tokens[at, j] + asked[action, j]
+            query[j] = projected[at, j] + asked[action, width + j]
+        most[:] = -np.inf
         for k in range(window):
             at, action = index[s, k], led[s, k]
             for begin in range(0, width, lanes):
                 for h in range(lanes):
                     j = begin + h
-                    seen[j] += weight[k, h] * (encoded[at, 3 * width + j] + told[k, action, width + j])
-        for i in range(width):
-            for j in range(width):
-                x[j] += seen[i] * out[i, j]
-        # The perceptron, of a token of mean 0 and spread 1. Sums run in lanes: one long one would wait for itself.
+                    weight[s, k, h] += query[j] * (projected[at, width + j] + told[k, action, j])
+            for h in range(lanes):
+                most[h] = max(most[h], weight[s, k, h])
+        for k in range(window):
+            for h in range(lanes):
+                weight[s, k, h] = (weight[s, k, h] - most[h]) * scale
+    return x, weight
+
+
+@compiled
+def _seen(index: Rows, led: Rows, projected: Array, told: Array, weight: Array) -> Array:
+    """The mean of the values of all places [M, width], weighed by `weight` [M, K, HEADS]."""
+    (m, window), width, lanes = index.shape, projected.shape[1] // 3, np.int64(HEADS)
+    seen, total, share = np.zeros((m, width), np.float32), np.empty(lanes, np.float32), np.empty(lanes, np.float32)
+    for s in range(m):
+        total[:] = 0
+        for k in range(window):
+            for h in range(lanes):
+                total[h] += weight[s, k, h]
+        for k in range(window):
+            at, action = index[s, k], led[s, k]
+            for h in range(lanes):
+                share[h] = weight[s, k, h] / total[h]
+            for begin in range(0, width, lanes):
+                for h in range(lanes):
+                    j = begin + h
+                    seen[s, j] += share[h] * (projected[at, 2 * width + j] + told[k, action, width + j])
+    return seen
+
+
+@compiled
+def _normed(x: Array, norm: Array) -> Array:
+    """Tokens [M, width] of mean 0 and spread 1, times `norm`. Sums run in lanes: a long one would wait for itself."""
+    (m, width), lanes = x.shape, np.int64(HEADS)
+    normed, sums = np.empty((m, width), np.float32), np.empty(lanes, np.float32)
+    for s in range(m):
         sums[:] = 0
         for begin in range(0, width, lanes):
             for h in range(lanes):
-                sums[h] += x[begin + h]
+                sums[h] += x[s, begin + h]
         mean = sums.sum() / np.float32(width)
         sums[:] = 0
         for begin in range(0, width, lanes):
             for h in range(lanes):
-                sums[h] += (x[begin + h] - mean) * (x[begin + h] - mean)
+                sums[h] += (x[s, begin + h] - mean) * (x[s, begin + h] - mean)
         spread = np.float32(math.sqrt(sums.sum() / np.float32(width) + LEAST))
-        inner[:] = up_bias
-        for i in range(width):
-            normed = (x[i] - mean) / spread * norm[i]
-            for j in range(wide):
-                inner[j] += normed * up[i, j]
+        for j in range(width):
+            normed[s, j] = (x[s, j] - mean) / spread * norm[j]
+    return normed
+
+
+@compiled
+def _judged(x: Array, inner: Array, head: Array, last: Array) -> Array:
+    """Scores [M] of tokens [M, width] and of the perceptron's inner numbers before the ReLU."""
+    (m, width), wide, lanes = x.shape, inner.shape[1], np.int64(HEADS)
+    scores, sums = np.empty(m, np.float32), np.empty(lanes, np.float32)
+    for s in range(m):
         sums[:] = 0
         for begin in range(0, width, lanes):
             for h in range(lanes):
-                sums[h] += head[begin + h] * x[begin + h]
+                sums[h] += head[begin + h] * x[s, begin + h]
         for begin in range(0, wide, lanes):
             for h in range(lanes):
-                sums[h] += last[begin + h] * max(inner[begin + h], np.float32(0))
+                sums[h] += last[begin + h] * max(inner[s, begin + h], np.float32(0))
         scores[s] = sums.sum()
     return scores

@@ -31,6 +31,10 @@ from llm_service.world import World
 RATES = ("wrong", "mistimed", "senseless", "malformed")
 
 
+RULES = "2"
+"""Part of the model's name: another one when a rule changes, so that no reply by older rules is taken for one of these."""
+
+
 class Config(Part):
     """Options of the scripted model."""
 
@@ -71,7 +75,7 @@ class Scripted(Backend):
 
     def __init__(self, config: Config, world: World) -> None:
         said = config.model_dump_json(include={"seed", *RATES})
-        self.model = f"scripted-{digest(said, world.model_dump_json())[:12]}"
+        self.model = f"scripted-{digest(said, RULES, world.model_dump_json())[:12]}"
         self.max_batch, self.concurrency = config.max_batch, config.concurrency
         self.paid = config.dollars_per_million_prompt_tokens + config.dollars_per_million_completion_tokens > 0
         self._config = config

@@ -128,8 +128,9 @@ def own(size: int, number: int, held_out: bool) -> Maze:
 
 def _walls(size: int, random: np.random.RandomState) -> NDArray[np.bool_]:
     walls = np.ones((size, size), np.bool_)
-    walls[1, 1] = False
-    path = [(1, 1)]
+    first: tuple[int, int] = tuple(2 * random.randint(size // 2, size=2) + 1)
+    walls[first] = False
+    path = [first]
     while path:
         row, column = path[-1]
         ways = [

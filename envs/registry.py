@@ -22,7 +22,17 @@ import gymnasium
 
 from envs.api import EnvSpec, VectorEnv
 
-_CONTRACT = {"api", "compiler", "config", "knowledge", "native", "registry", "single", "text"}  # what is no world here
+_CONTRACT = {
+    "api",
+    "compiler",
+    "config",
+    "knowledge",
+    "native",
+    "picture",
+    "registry",
+    "single",
+    "text",
+}  # what is no world here
 
 
 class UnknownEnv(LookupError):

@@ -75,6 +75,16 @@ class EnvSpec:
     eventful: bool = False  # `VectorEnv.events` tells what players did, and `situations` what there is to know
     goals: tuple[str, ...] = ()  # what one could set out to do; `VectorEnv.possible_goals` has a column for each
     expert: bool = False  # the family module publishes `Expert`, with `act(env) -> int[N]`
+    tasks: int = 0  # how many tasks its seeds name, as `task` says; 0: every seed is a task of its own
+    held_out: int = 0  # of these, the last so many are named by held-out seeds, and by no others; 0: all seeds name all
+
+    def task(self, seeds: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Which of the `tasks` each seed names, of the shape of `seeds`. The first seeds name them in order: 0, 1, ...,
+        and `HELD_OUT_FIRST`, `HELD_OUT_FIRST` + 1, ... those that are held out."""
+        if not self.held_out:
+            return seeds % self.tasks
+        free = self.tasks - self.held_out
+        return np.where(seeds < HELD_OUT_FIRST, seeds % free, free + (seeds - HELD_OUT_FIRST) % self.held_out)
 
     @property
     def discrete(self) -> bool:

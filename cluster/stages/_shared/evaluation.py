@@ -188,7 +188,7 @@ def success(solved: NDArray[np.bool_]) -> dict[str, Any]:
 def mean(values: NDArray[np.floating]) -> dict[str, float]:
     """Mean over episodes with its 95 % bootstrap interval."""
     low, high = bootstrap_mean(values)
-    return {"mean": float(values.mean()), "low": low, "high": high}
+    return {"mean": float(values.mean(dtype=np.float64)), "low": low, "high": high}
 
 
 def results(episodes: Episodes, kinds: tuple[str, ...]) -> dict[str, Any]:

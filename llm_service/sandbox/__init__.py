@@ -9,7 +9,7 @@ parts of programs        as closures (statements, expressions), and loops at onc
 what Python means        by arithmetic (functions), comparisons (comparisons), indices   (lists)
 
 where they run           in a process that reaches nothing: callers use `Sandbox`        (process)
-that process             what it does (child), gives up first (lockdown), its two pipes  (connection)
+that process             what it does (child), gives up first (lockdown), how it is spoken to (connection)
 
 The text of a program is never evaluated: nothing here hands it to Python. Nothing is imported here: the child loads
 this package too.

@@ -1,6 +1,10 @@
-"""One child process and the two pipes to it, as its parent sees them: `Connection`.
+"""One child process, the two pipes to it and the memory shared with it, as its parent sees them: `Connection`.
 
-Nothing that comes back is trusted: what is late or not exactly an answer is `Ended`, and the child must go.
+Pipes carry who asks what; arrays lie in memory that both have mapped, so they are written once and cross no pipe.
+
+Nothing that comes back is trusted: what is late or not exactly an answer is `Ended`, and the child must go. It can
+write into the shared memory at any time. So values are copied out of it first and looked at afterwards, and nothing
+else is ever read from it.
 """
 
 from __future__ import annotations
@@ -8,12 +12,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import mmap
 import os
 import re
 import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -28,7 +34,6 @@ from llm_service.sandbox.lockdown import PROTECTIONS
 START_S = 60.0  # to import NumPy from a busy network file system
 MAX_FAULTS = 64
 
-_PIPE_BYTES = 1 << 20  # a whole piece of small views: the two processes take turns less often
 _MEMORY = {"MALLOC_MMAP_THRESHOLD_": "67108864", "MALLOC_TRIM_THRESHOLD_": "268435456"}
 """The child keeps memory for its next array (glibc reads these): to get it anew each time takes longer than to fill it.
 """
@@ -62,24 +67,29 @@ class Connection:
 
     def __init__(self, memory_bytes: int, cpu_s: float) -> None:
         packages = Path(np.__file__).parents[1]
-        words = map(str, (_CHILD, packages, _ROOT, memory_bytes, cpu_s))
+        shared = _shared_file()
+        words = map(str, (_CHILD, packages, _ROOT, memory_bytes, cpu_s, shared))
         libraries = "LD_LIBRARY_PATH"  # where a Python that is loaded as a module has its own library
         self.starter = threading.current_thread()
         self.spent_s = 0.0
-        self.process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-B", *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=_MEMORY | ({libraries: os.environ[libraries]} if libraries in os.environ else {}),
-            cwd="/",
-            start_new_session=True,
-        )
+        try:
+            self._shared = mmap.mmap(shared, child.SHARED_BYTES)
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-B", *words],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=_MEMORY | ({libraries: os.environ[libraries]} if libraries in os.environ else {}),
+                cwd="/",
+                start_new_session=True,
+                pass_fds=[shared],
+            )
+        finally:
+            os.close(shared)
+        self._values = np.frombuffer(self._shared, "<f4", child.MAX_ROWS)
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self._to, self._from = self.process.stdin.fileno(), self.process.stdout.fileno()
-        with contextlib.suppress(OSError, AttributeError):  # not everywhere, nor for every user
-            fcntl.fcntl(self._to, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         os.set_blocking(self._to, False)
         os.set_blocking(self._from, False)
         try:
@@ -120,17 +130,20 @@ class Connection:
         deadline = begin + wall_s
         arrays = {"observations": observations, "actions": actions} | ({} if index is None else {"index": index})
         request = {"code": code} | {name: [array.dtype.str, array.shape] for name, array in arrays.items()}
+        n = len(actions)
+        self._values[:n] = np.nan  # a child that answers but has written nothing is found
+        for name, place in child.places(request).items():
+            array = arrays[name]
+            np.frombuffer(self._shared, array.dtype, array.size, place).reshape(array.shape)[...] = array
         text = json.dumps(request).encode()
-        contents = b"".join(np.ascontiguousarray(array).data for array in arrays.values())
-        self._write(len(text).to_bytes(4, "little") + text + contents, deadline)
+        self._write(len(text).to_bytes(4, "little") + text, deadline)
         answer = self._header(deadline)
         if "fault" in answer:
             raise Ended("memory" if answer["fault"] == "memory" else "process")
-        n = len(actions)
         faults = answer.get("faults")
         if answer.get("rows") != n or not _are_faults(faults, n):
             raise Ended("process")
-        values = np.frombuffer(self._read(4 * n, deadline), "<f4").astype(np.float32)
+        values = self._values[:n].astype(np.float32)  # a copy, which the child cannot reach
         if not np.isfinite(values).all() or _ready(self._from, select.POLLIN, 0):  # or more than was announced
             raise Ended("process")
         self.spent_s += time.monotonic() - begin
@@ -184,6 +197,18 @@ class Connection:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
+
+
+def _shared_file() -> int:
+    """The descriptor of a new file in memory, which neither side can make shorter than the other one believes."""
+    if not hasattr(os, "memfd_create"):  # another system than Linux
+        with tempfile.TemporaryFile() as file:
+            file.truncate(child.SHARED_BYTES)
+            return os.dup(file.fileno())
+    descriptor = os.memfd_create("sandbox", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(descriptor, child.SHARED_BYTES)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    return descriptor
 
 
 def _ready(descriptor: int, event: int, seconds: float) -> bool:

@@ -3,9 +3,9 @@
     with Sandbox() as sandbox:
         done = sandbox.phi(code, observations, actions)      # Values; a fault is a 0.0 that is counted, never an error
 
-One child (`child`, locked down by `lockdown`) answers one request after the other through two pipes. Whatever it does
-but answer in time and in form ends it, the next request starts another. So a program can waste `wall_s` seconds three
-times, and then is not run again.
+One child (`child`, locked down by `lockdown`) answers one request after the other, through two pipes and memory that
+is shared with it. Whatever it does but answer in time and in form ends it, the next request starts another. So a
+program can waste `wall_s` seconds three times, and then is not run again.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llm_service.sandbox import grammar
+from llm_service.sandbox.child import MAX_BYTES, MAX_ROWS
 from llm_service.sandbox.connection import Connection, Ended, SandboxBroken
 from llm_service.sandbox.interpreter import LARGEST_ARGUMENT, Values
 from llm_service.sandbox.lockdown import PROTECTIONS
@@ -31,8 +32,8 @@ __all__ = ["Sandbox", "SandboxBroken"]
 log = logging.getLogger(__name__)
 
 MAX_DEATHS = 3  # of children by one program, in one Sandbox
-PIECE_ROWS = 1024  # sent at once; the limit of time is for each piece
-PIECE_BYTES = 1 << 24
+PIECE_ROWS = MAX_ROWS  # sent at once; the limit of time is for each piece
+PIECE_BYTES = MAX_BYTES
 
 
 class Sandbox:
@@ -200,8 +201,8 @@ def _checked(
         raise ValueError(f"observations [N, K, ...] and actions [N, K - 1] of {shape}, {actions.shape}")
     if index is not None and index.size and not 0 <= index.min() <= index.max() < len(observations):
         raise ValueError(f"the index names other observations than {len(observations)}")
-    view = observations.nbytes // max(1, len(observations)) * (1 if index is None else shape[1])
-    row = view + actions.nbytes // max(1, len(actions))
+    row = observations.nbytes // max(1, len(observations)) * (1 if index is None else shape[1])
+    row += actions.nbytes // max(1, len(actions)) + (0 if index is None else 4 * shape[1])
     if row > PIECE_BYTES:
         raise ValueError(f"a row has {row} bytes, more than {PIECE_BYTES}")
     little = [array.astype(array.dtype.newbyteorder("<"), copy=False) for array in (observations, actions)]

@@ -173,6 +173,20 @@ def test_rows_may_share_observations(sandbox):
             sandbox.phi(PROGRAMS[0], observations, actions, wrong)
 
 
+def test_what_the_child_writes_later_changes_no_value(sandbox):
+    done = sandbox.phi(PROGRAMS[0], *rows(4))
+    sandbox._child._shared[:16] = bytes(16)  # the child's own mapping is of the same memory
+    assert done.values.tolist() == [1.5] * 4
+
+
+def test_the_shared_memory_cannot_be_cut_off_under_the_parent():
+    descriptor = connection._shared_file()
+    for size in (0, 1 << 30):
+        with pytest.raises(PermissionError):
+            os.ftruncate(descriptor, size)
+    os.close(descriptor)
+
+
 @pytest.mark.parametrize(
     ("observations", "actions", "said"),
     [
@@ -214,7 +228,6 @@ def test_a_row_with_two_answers_counts_nothing(sandbox, plant):
         ("1 / 0", "process"),
         ("bytearray(1 << 40)", "memory"),
         ("values = values[1:]", "process"),
-        ("values = values.astype(float)", "process"),
         ("values[0] = np.nan", "process"),
         ("faults['odd'] = n + 1", "process"),
         ("faults['x' * 70000] = 1", "process"),
@@ -293,14 +306,15 @@ def test_a_child_killed_between_calls_costs_nothing(sandbox):
 
 
 FAKE = """
-import json, os, sys, time
+import mmap, os, sys, time
 sys.path.insert(0, {folder!r})
-from child import _receive, _size
+from child import SHARED_BYTES, _receive
 
+shared = mmap.mmap(int(sys.argv[5]), SHARED_BYTES)
 os.write(1, {first!r})
 while True:
-    header = json.loads(_receive(int.from_bytes(_receive(4), "little")))
-    _receive(_size(*header["observations"]) + _size(*header["actions"]))
+    _receive(int.from_bytes(_receive(4), "little"))
+    shared[:len({values!r})] = {values!r}
     os.write(1, {answer!r})
     if {once}:
         break
@@ -312,18 +326,19 @@ while True:
 
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
-    """A child that says these bytes first, and those whatever it is asked."""
+    """A child that says these bytes first, and those whatever it is asked; the values are what it leaves in memory."""
 
-    def make(first, answer=b"", once=False, later=b""):
+    def make(first, answer=b"", values=b"", once=False, later=b""):
         path = tmp_path / "fake.py"
-        path.write_text(FAKE.format(folder=str(FOLDER), first=first, answer=answer, once=once, later=later))
+        told = {"first": first, "answer": answer, "values": values, "once": once, "later": later}
+        path.write_text(FAKE.format(folder=str(FOLDER), **told))
         monkeypatch.setattr(connection, "_CHILD", path)
 
     return make
 
 
-def frame(header, rest=b""):
-    return len(header).to_bytes(4, "little") + header + rest
+def frame(header):
+    return len(header).to_bytes(4, "little") + header
 
 
 HELLO = frame(b'{"protections": []}')
@@ -331,47 +346,50 @@ GOOD = np.ones(2, "<f4").tobytes()
 
 
 @pytest.mark.parametrize(
-    "said",
+    ("said", "values"),
     [
-        b"garbage that is no message at all",
-        b"\xff\xff\xff\xff" + b"x" * 100,
-        frame(b"[1, 2]"),
-        frame(b"\xff\xfe"),
-        frame(b"[" * 60_000),
-        frame(b"{}", GOOD),
-        frame(b'{"rows": 3, "faults": {}}', GOOD + GOOD),
-        frame(b'{"rows": 2, "faults": []}', GOOD),
-        frame(b'{"rows": 2, "faults": {"odd": -1}}', GOOD),
-        frame(b'{"rows": 2, "faults": {"odd": true}}', GOOD),
-        frame(b'{"rows": 2, "faults": {"odd": 1e0}}', GOOD),
-        frame(b'{"rows": 2, "faults": {"\\u001b[31m": 1}}', GOOD),
-        frame(
-            json.dumps(
-                {"rows": 2, "faults": {"a" * i: 1 for i in range(1, 40)} | {"b" * i: 1 for i in range(1, 40)}}
-            ).encode(),
+        (b"garbage that is no message at all", GOOD),
+        (b"\xff\xff\xff\xff" + b"x" * 100, GOOD),
+        (frame(b"[1, 2]"), GOOD),
+        (frame(b"\xff\xfe"), GOOD),
+        (frame(b"[" * 60_000), GOOD),
+        (frame(b"{}"), GOOD),
+        (frame(b'{"rows": 3, "faults": {}}'), GOOD + GOOD),
+        (frame(b'{"rows": 2, "faults": []}'), GOOD),
+        (frame(b'{"rows": 2, "faults": {"odd": -1}}'), GOOD),
+        (frame(b'{"rows": 2, "faults": {"odd": true}}'), GOOD),
+        (frame(b'{"rows": 2, "faults": {"odd": 1e0}}'), GOOD),
+        (frame(b'{"rows": 2, "faults": {"\\u001b[31m": 1}}'), GOOD),
+        (
+            frame(
+                json.dumps(
+                    {"rows": 2, "faults": {"a" * i: 1 for i in range(1, 40)} | {"b" * i: 1 for i in range(1, 40)}}
+                ).encode()
+            ),
             GOOD,
         ),
-        frame(b'{"rows": 2, "faults": {}}', GOOD + b"more"),
-        frame(b'{"rows": 2, "faults": {}}', np.float32([1, np.nan]).tobytes()),
-        frame(b'{"rows": 2, "faults": {}}', np.float32([1, np.inf]).tobytes()),
-        frame(b'{"rows": 2, "faults": {}}', GOOD[:5]),
-        frame(b'{"fault": {"a": 1}}'),
+        (frame(b'{"rows": 2, "faults": {}}') + b"more", GOOD),
+        (frame(b'{"rows": 2, "faults": {}}'), np.float32([1, np.nan]).tobytes()),
+        (frame(b'{"rows": 2, "faults": {}}'), np.float32([1, np.inf]).tobytes()),
+        (frame(b'{"rows": 2, "faults": {}}'), GOOD[:4]),  # the second value is missing
+        (frame(b'{"rows": 2, "faults": {}}'), b""),
+        (frame(b'{"fault": {"a": 1}}'), GOOD),
     ],
 )
-def test_an_answer_out_of_form_is_contained(sandbox, fake, said):
-    fake(HELLO, said, once=True)
+def test_an_answer_out_of_form_is_contained(sandbox, fake, said, values):
+    fake(HELLO, said, values, once=True)
     done = sandbox.phi(PROGRAMS[0], *rows(2))
     assert done.values.tolist() == [0, 0]
     assert done.faults == {"process": 2}
 
 
 def test_what_is_said_after_an_answer_is_no_answer_to_the_next(sandbox, fake):
-    answer = frame(b'{"rows": 2, "faults": {"odd": 1}}', GOOD)
-    fake(HELLO, answer)
+    answer = frame(b'{"rows": 2, "faults": {"odd": 1}}')
+    fake(HELLO, answer, GOOD)
     for _ in range(2):
         assert sandbox.phi(PROGRAMS[0], *rows(2)).faults == {"odd": 1}  # this fake is believed
     sandbox.close()
-    fake(HELLO, answer, later=answer)
+    fake(HELLO, answer, GOOD, later=answer)
     sandbox.phi(PROGRAMS[0], *rows(2))
     first = pid(sandbox)
     time.sleep(0.5)

@@ -1,11 +1,16 @@
 """The process in which written programs run. `connection.Connection` starts this file by its path.
 
-    python -I -S child.py PACKAGES ROOT MEMORY_BYTES CPU_S DESCRIPTOR
+    python -I -S child.py PACKAGES ROOT MEMORY_BYTES CPU_S DESCRIPTOR [REQUEST]
 
 It loads what it needs, maps the memory that it shares with its parent (the file of that descriptor), gives up
 everything else (`lockdown`), says which protections hold, and then answers requests from standard input, one after the
-other, until that ends. A message is a length (4 bytes, little-endian) and so many bytes of JSON; arrays lie in the
-shared memory, each where `places` says:
+other, until that ends. With a REQUEST it makes machine code for the program and the shapes that this names, and runs
+such requests by it; all others, and what there is no code for, the interpreter runs.
+
+A message is a length (4 bytes, little-endian) and so many bytes of JSON; arrays lie in the shared memory, each where
+`places` says:
+
+    first word {"protections", "compiled"}, or {"error"}
 
     request   {"code", and of each array "observations", "actions", perhaps "index": [dtype, shape]}
     answer    {"rows", "faults"}, and float32 values [N] at the beginning of the memory
@@ -25,6 +30,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from llm_service.sandbox.compiler.machine import Compiled
     from llm_service.sandbox.interpreter import Program
 
 MAX_HEADER = 1 << 16
@@ -40,26 +46,41 @@ _FIRST = "def potential(observations, actions):\n    return max(1 / len(view) fo
 
 
 def main() -> None:
-    packages, root, memory_bytes, cpu_s, descriptor = sys.argv[1:]
+    packages, root, memory_bytes, cpu_s, descriptor, *request = sys.argv[1:]
     try:
         shared = mmap.mmap(int(descriptor), SHARED_BYTES)
         os.close(int(descriptor))
         _prepare(packages, root)
-        from llm_service.sandbox.lockdown import lock_down
+        from llm_service.sandbox.lockdown import filter_system_calls, lock_down
 
         # One whole request before the doors close, so that nothing is left to load.
         shapes = {"observations": ["|u1", [2, 2, 3]], "actions": ["<i8", [2, 1]]}
-        _answer({"code": _FIRST} | shapes, shared)
+        _answer({"code": _FIRST} | shapes, shared, None)
+        if request:
+            pass
         held = lock_down(int(memory_bytes), float(cpu_s))
+        compiled = _compiled(json.loads(request[0])) if request else None
+        held += filter_system_calls()  # from here on no more memory can be made executable
     except Exception as error:
         _send({"error": f"{type(error).__name__}: {error}"[:1000]})
         return
-    _send({"protections": held})
+    _send({"protections": held, "compiled": compiled is not None})
     while True:
-        header = _serve(shared)
+        header = _serve(shared, compiled)
         _send(header)
         if "fault" in header:
             return
+
+
+def _compiled(request: dict[str, Any]) -> Compiled | None:
+    """The machine code for such requests; None if there is none."""
+    from llm_service.sandbox.compiler.kinds import NotCompiled
+    from llm_service.sandbox.compiler.machine import Compiled
+
+    try:
+        return Compiled(request["code"], *((request[name][0], tuple(request[name][1])) for name in _ARRAYS[:2]))
+    except NotCompiled:
+        return None
 
 
 def _prepare(packages: str, root: str) -> None:
@@ -85,23 +106,26 @@ def _program(code: str) -> Program:
     return Program(code)
 
 
-def _serve(shared: mmap.mmap) -> dict[str, Any]:
+def _serve(shared: mmap.mmap, compiled: Compiled | None) -> dict[str, Any]:
     try:
-        return _answer(json.loads(_receive(int.from_bytes(_receive(4), "little"))), shared)
+        return _answer(json.loads(_receive(int.from_bytes(_receive(4), "little"))), shared, compiled)
     except MemoryError:
         return {"fault": "memory"}
     except Exception:
         return {"fault": "process"}
 
 
-def _answer(header: dict[str, Any], shared: mmap.mmap) -> dict[str, Any]:
+def _answer(header: dict[str, Any], shared: mmap.mmap, compiled: Compiled | None) -> dict[str, Any]:
     import numpy as np
 
     arrays = [
         np.frombuffer(shared, header[name][0], math.prod(header[name][1]), place).reshape(header[name][1])
         for name, place in places(header).items()
     ]
-    done = _program(header["code"])(*arrays)
+    if compiled is not None and compiled.fits(header["code"], *arrays):
+        done = compiled(*arrays)
+    else:
+        done = _program(header["code"])(*arrays)
     np.frombuffer(shared, np.float32, len(done.values))[:] = done.values
     return {"rows": len(done.values), "faults": done.faults}
 

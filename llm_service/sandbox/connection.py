@@ -22,8 +22,9 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,14 @@ _ROOT = Path(__file__).resolve().parents[2]
 _FAULT = re.compile(r"[a-z][a-z ,_-]{0,39}")
 
 
+Request: TypeAlias = "dict[str, Any]"
+
+
+def request_of(code: str, arrays: Mapping[str, NDArray[Any]]) -> Request:
+    """What the child is told of a request."""
+    return {"code": code} | {name: [array.dtype.str, array.shape] for name, array in arrays.items()}
+
+
 class SandboxBroken(RuntimeError):
     """The child does not start; the message says why. No program can cause this."""
 
@@ -51,27 +60,31 @@ class Ended(Exception):
 
 
 class Connection:
-    """Starts the child and waits for its first word.
+    """Starts the child; `greet` waits for its first word.
 
     Args:
         memory_bytes, cpu_s: what `lockdown.lock_down` leaves it.
+        request: for which it makes machine code, if that can be; as `request_of` makes it.
 
     Attributes:
-        protections: those that hold, as it says.
+        protections: those that hold, as it says; None before its first word.
+        compiled: whether it has machine code, as it says.
         spent_s: seconds that its calls took, an upper bound of their CPU time.
         starter: the thread with which the kernel will end it.
-
-    Raises:
-        SandboxBroken: it does not start.
     """
 
-    def __init__(self, memory_bytes: int, cpu_s: float) -> None:
+    protections: tuple[str, ...] | None = None
+    compiled = False
+
+    def __init__(self, memory_bytes: int, cpu_s: float, request: Request | None = None) -> None:
         packages = Path(np.__file__).parents[1]
         shared = _shared_file()
-        words = map(str, (_CHILD, packages, _ROOT, memory_bytes, cpu_s, shared))
+        words = [*map(str, (_CHILD, packages, _ROOT, memory_bytes, cpu_s, shared))]
+        if request is not None:
+            words.append(json.dumps(request))
         libraries = "LD_LIBRARY_PATH"  # where a Python that is loaded as a module has its own library
         self.starter = threading.current_thread()
-        self.spent_s = 0.0
+        self.spent_s, self._begun = 0.0, time.monotonic()
         try:
             self._shared = mmap.mmap(shared, child.SHARED_BYTES)
             self.process = subprocess.Popen(
@@ -92,21 +105,35 @@ class Connection:
         self._to, self._from = self.process.stdin.fileno(), self.process.stdout.fileno()
         os.set_blocking(self._to, False)
         os.set_blocking(self._from, False)
-        try:
-            self.protections = self._first_word()
-        except BaseException:
-            self.kill()
-            raise
+
+    def may_greet(self) -> bool:
+        """Whether it has spoken, or ended, or had all the time for it."""
+        return _ready(self._from, select.POLLIN, 0) or time.monotonic() > self._begun + START_S
+
+    def greet(self) -> tuple[str, ...]:
+        """Wait for its first word; returns the protections.
+
+        Raises:
+            SandboxBroken: it does not start, and is ended.
+        """
+        if self.protections is None:
+            try:
+                self.protections = self._first_word()
+            except BaseException:
+                self.kill()
+                raise
+        return self.protections
 
     def _first_word(self) -> tuple[str, ...]:
         try:
-            told = self._header(time.monotonic() + START_S)
+            told = self._header(self._begun + START_S)
         except Ended as ended:
             late = str(ended) == "wall"
             told = {"error": f"no word in {START_S:.0f} s" if late else "it ended before its first word"}
         held = told.get("protections")
         if not isinstance(held, list) or not all(name in PROTECTIONS for name in held):
             raise SandboxBroken(f"the process for written programs does not start: {told.get('error')}")
+        self.compiled = told.get("compiled") is True
         return tuple(held)
 
     def idle(self) -> bool:
@@ -129,7 +156,7 @@ class Connection:
         begin = time.monotonic()
         deadline = begin + wall_s
         arrays = {"observations": observations, "actions": actions} | ({} if index is None else {"index": index})
-        request = {"code": code} | {name: [array.dtype.str, array.shape] for name, array in arrays.items()}
+        request = request_of(code, arrays)
         n = len(actions)
         self._values[:n] = np.nan  # a child that answers but has written nothing is found
         for name, place in child.places(request).items():

@@ -1,13 +1,14 @@
 """What a process gives up before it runs a program that a model wrote: nearly everything, for good.
 
-    held = lock_down(memory_bytes=512 << 20, cpu_s=60)
+    held = lock_down(memory_bytes=512 << 20, cpu_s=60) + filter_system_calls()
 
 Each protection is tried on its own, since kernels and containers differ, and the names of those that hold are returned.
 They overlap on purpose: `seccomp` alone forbids all but computing and answering, and where it is missing the others
 still take away files, network, privileges, memory and time.
 
 The order matters. An empty root needs the rights that a new user namespace or root gives; a change of user forgets the
-parent's death signal; and the filter comes last, because it forbids every call above it.
+parent's death signal; and the filter comes last, because it forbids every call above it, and that memory is made
+executable: machine code of a program is made behind all other protections, and before this one.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def lock_down(memory_bytes: int, cpu_s: float) -> tuple[str, ...]:
-    """Give up all but reading descriptor 0, writing descriptor 1 and computing. There is no way back.
+    """Give up all but descriptors 0 and 1, and computing; what is left is `filter_system_calls`. There is no way back.
 
     Everything that will be needed must have been imported: afterwards no file can be opened.
 
@@ -69,11 +70,8 @@ def lock_down(memory_bytes: int, cpu_s: float) -> tuple[str, ...]:
     held: list[str] = []
 
     def attempt(name: str, step: Callable[[], object]) -> None:
-        try:
-            step()
-        except (OSError, ValueError, AttributeError):  # the last one: a C library without that call
-            return
-        held.append(name)
+        if _holds(step):
+            held.append(name)
 
     root = os.getuid() == 0
     os.closerange(2, 256)
@@ -88,10 +86,26 @@ def lock_down(memory_bytes: int, cpu_s: float) -> tuple[str, ...]:
     attempt("no new privileges", lambda: _prctl(_SET_NO_NEW_PRIVILEGES, 1))
     attempt("not dumpable", lambda: _prctl(_SET_DUMPABLE, 0))
     attempt("dies with its parent", lambda: _prctl(_SET_DEATH_SIGNAL, signal.SIGKILL))
-    attempt("seccomp", _filter_system_calls)
     sys.path.clear()
     sys.meta_path.clear()  # an import fails, rather than looks for a file and is killed
     return tuple(held)
+
+
+def filter_system_calls() -> tuple[str, ...]:
+    """Give up all but reading descriptor 0, writing descriptor 1 and memory that cannot be executed, for good.
+
+    Returns:
+        `seccomp`, if that holds.
+    """
+    return ("seccomp",) if _holds(_filter_system_calls) else ()
+
+
+def _holds(step: Callable[[], object]) -> bool:
+    try:
+        step()
+    except (OSError, ValueError, AttributeError):  # the last one: a C library without that call
+        return False
+    return True
 
 
 def _call(name: str, *arguments: object) -> None:

@@ -14,7 +14,8 @@ views 7 x 7 x 3. Peers are written from the published design (`peers/bk_loops.py
                   all calls at once, wait for all, sleep 2 s. 30 calls in flight on either side; `labels/64`: 64
     training      env steps a second of PPO with the slowest potential that there is, against PPO alone
 
-Limit: of `code` the way to the other process, 0.3 ms, most of it the kernel's change from one to the other; of `labels` 30 calls a second, so that no ratio is above 3; of `training` the learner's own time.
+Limit: of `code` the way to the other process, 0.3 ms, most of it the kernel's change from one to the other; of `labels`
+30 calls a second, so that no ratio is above 3; of `training` the learner's own time.
 """
 
 from __future__ import annotations

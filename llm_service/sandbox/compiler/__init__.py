@@ -2,8 +2,8 @@
 
 what values are      and how many bytes they take                                       (kinds)
 how code is written  blocks, checks, steps, loops                                       (emitter)
-what it is about     numbers (arithmetic), lists and places in them (sequences)
-parts of programs    expressions, loops that become one value (reductions), statements
+what it is about     numbers (arithmetic), lists (sequences), places in them (places), names, comparisons
+parts of programs    expressions, calls, loops that become one number (reductions), statements
 what runs            one function over all rows, of LLVM                                (machine)
 
 A row whose code meets anything out of the ordinary (a fault, too many steps, a rare case) gives up, and the interpreter

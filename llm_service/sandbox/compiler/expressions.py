@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from llm_service.sandbox.compiler import arithmetic, calls
+from llm_service.sandbox.compiler import arithmetic, calls, places
 from llm_service.sandbox.compiler.arithmetic import SIGNS, Number, constant
 from llm_service.sandbox.compiler.comparisons import contains, equal
 from llm_service.sandbox.compiler.emitter import WHOLE, Code, Emitter
@@ -22,7 +22,6 @@ from llm_service.sandbox.compiler.sequences import (
     at,
     length,
     most_of,
-    part,
     read,
     ready,
     volume_of,
@@ -87,9 +86,12 @@ class Expressions:
                     ways.append((e.builder.block, value))
                 return merged(e, ways)
             case ast.Subscript(value=whole, slice=ast.Slice(lower=lower, upper=upper, step=step)):
-                return self._part(self.value(whole), [lower, upper, step])
+                value = self.value(whole)
+                given = [None if bound is None else self.number(bound) for bound in (lower, upper, step)]
+                return self._fitting(places.part_of(e, value, *given))
             case ast.Subscript(value=whole, slice=index):
-                return self._item(self.value(whole), self.value(index))
+                value = self.value(whole)
+                return self._fitting(places.item(e, value, self.value(index)))
             case ast.ListComp(elt=element, generators=generators):
                 return self._comprehension(element, generators)
             case ast.Call(func=ast.Name(id="any" | "all" as name), args=[ast.GeneratorExp() as rounds]):
@@ -173,34 +175,9 @@ class Expressions:
         same = equal(e, one, other)
         return same if isinstance(operator, ast.Eq) else e.opposite(same)
 
-    # ---- places in lists ---------------------------------------------------------------------------------------------
-
-    def _item(self, value: Value, index: Value) -> Value:
-        e = self._e
-        if isinstance(value, Number) or not isinstance(index, Number) or not value.kind.most:
-            e.give_up()
-            return constant(0)
-        i, n = arithmetic.as_whole(e, index), length(e, value)
-        if isinstance(i, int) and isinstance(n, int) and not -n <= i < n:
-            e.give_up()
-            return constant(0)
-        e.check(e.both(e.compare(">=", i, e.sub(0, n)), e.compare("<", i, n)))
-        found = at(e, value, e.choose(e.compare("<", i, 0), e.add(i, n), i))
-        self._room(found.kind)
-        return found
-
-    def _part(self, value: Value, bounds: list[ast.expr | None]) -> Value:
-        e = self._e
-        given = [None if bound is None else arithmetic.as_whole(e, self.number(bound)) for bound in bounds]
-        if isinstance(value, Number):
-            e.give_up()
-            return constant(0)
-        start, stop, step = given
-        step = 1 if step is None else step
-        e.check(e.compare("!=", step, 0))
-        found = part(e, value, start, stop, step or 1)
-        self._room(found.kind)
-        return found
+    def _fitting(self, value: Value) -> Value:
+        self._room(value.kind)
+        return value
 
     def _room(self, kind: Kind) -> None:
         """Refuse a value for which the interpreter may have no room in all rounds together."""
@@ -263,19 +240,8 @@ class Expressions:
         if isinstance(target, ast.Name):
             self._bound[target.id] = value
         elif isinstance(target, ast.Tuple):
-            for each, got in zip(target.elts, self.unpacked(value, len(target.elts)), strict=True):
+            for each, got in zip(target.elts, places.unpacked(self._e, value, len(target.elts)), strict=True):
                 self._bind(each, got)
-
-    def unpacked(self, value: Value, count: int) -> tuple[Value, ...]:
-        """The elements of a list of so many."""
-        e = self._e
-        if isinstance(value, Number) or value.kind.most < count:
-            e.give_up()
-            return (constant(0),) * count
-        e.check(e.compare("==", length(e, value), count))
-        if isinstance(value, Together) and len(value.parts) != count:
-            return (constant(0),) * count
-        return tuple(at(e, value, i) for i in range(count))
 
     def _comprehension(self, element: ast.expr, generators: list[ast.comprehension]) -> Value:
         e = self._e

@@ -154,8 +154,9 @@ def join(one: Kind, other: Kind) -> Kind:
         raise NotCompiled("a name or a list holds numbers as well as lists")
     most = max(one.most, other.most)
     if isinstance(one, ViewKind) and isinstance(other, ViewKind):
-        if replace(one, most=0, exact=False) == replace(other, most=0, exact=False):
-            return replace(one, most=most, exact=False)
+        found = replace(one, most=most, exact=False)
+        if found == replace(other, most=most, exact=False):
+            return found
     if isinstance(one, RangeKind) and isinstance(other, RangeKind):
         return RangeKind(most)
     if isinstance(one, TupleKind) and isinstance(other, TupleKind) and one.most == other.most:

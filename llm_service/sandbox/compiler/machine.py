@@ -1,4 +1,4 @@
-"""A program as machine code: `Compiled`, which stands in for `interpreter.Program` and asks that for rows that give up."""
+"""A program as machine code: `Compiled` stands in for `interpreter.Program`, which it asks about rows that give up."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from llm_service.sandbox.interpreter import LARGEST_ARGUMENT, Program, Values
 
 MAX_PASSES = 8  # over the program, until the kinds of all names are known
 LONGEST = (1 << 15, 1 << 12, 1 << 9, 1 << 6)
-"""Elements of ranges of unknown length, tried one after the other: with fewer, more programs fit the memory of a row."""
+"""Elements of ranges of unknown length, tried one after the other: with fewer, more programs fit a row's memory."""
 
 _NUMBERS = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
 _MAX_WINDOW = 100  # observations of a row
@@ -166,7 +166,7 @@ def _rows(module: ir.Module, row: ir.Function, index_bytes: int, action_bytes: i
 
 
 def _engine(text: str) -> Any:
-    """What holds the machine code. No fast mathematics, and no product is fused with a sum: LLVM may not change bits."""
+    """What holds the machine code. LLVM may change no bit: no fast mathematics, no product fused with a sum."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     module = llvm.parse_assembly(text)

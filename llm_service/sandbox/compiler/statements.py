@@ -12,7 +12,7 @@ from typing import Any
 
 from llm_service.sandbox import loops
 from llm_service.sandbox.batch import MAX_STEPS
-from llm_service.sandbox.compiler import arithmetic
+from llm_service.sandbox.compiler import arithmetic, places
 from llm_service.sandbox.compiler.arithmetic import Number, real, whole
 from llm_service.sandbox.compiler.emitter import REAL, WHOLE, Emitter, Loop
 from llm_service.sandbox.compiler.expressions import Expressions
@@ -106,7 +106,7 @@ class Statements:
         if isinstance(target, ast.Name):
             self._names.assign(target.id, value)
         elif isinstance(target, ast.Tuple):
-            for each, got in zip(target.elts, self._expressions.unpacked(value, len(target.elts)), strict=True):
+            for each, got in zip(target.elts, places.unpacked(self._e, value, len(target.elts)), strict=True):
                 self._assign(each, got)
 
     def _for(self, node: ast.For) -> None:

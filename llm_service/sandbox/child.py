@@ -57,9 +57,9 @@ def main() -> None:
         shapes = {"observations": ["|u1", [2, 2, 3]], "actions": ["<i8", [2, 1]]}
         _answer({"code": _FIRST} | shapes, shared, None)
         if request:
-            pass
+            from llm_service.sandbox.compiler.machine import compiled_for
         held = lock_down(int(memory_bytes), float(cpu_s))
-        compiled = _compiled(json.loads(request[0])) if request else None
+        compiled = compiled_for(*map(json.loads, request)) if request else None
         held += filter_system_calls()  # from here on no more memory can be made executable
     except Exception as error:
         _send({"error": f"{type(error).__name__}: {error}"[:1000]})
@@ -70,17 +70,6 @@ def main() -> None:
         _send(header)
         if "fault" in header:
             return
-
-
-def _compiled(request: dict[str, Any]) -> Compiled | None:
-    """The machine code for such requests; None if there is none."""
-    from llm_service.sandbox.compiler.kinds import NotCompiled
-    from llm_service.sandbox.compiler.machine import Compiled
-
-    try:
-        return Compiled(request["code"], *((request[name][0], tuple(request[name][1])) for name in _ARRAYS[:2]))
-    except NotCompiled:
-        return None
 
 
 def _prepare(packages: str, root: str) -> None:

@@ -24,6 +24,7 @@ import tempfile
 from collections.abc import Callable
 
 PROTECTIONS = (
+    "no writable code",  # no memory that can be written can be executed, as a library may have made some
     "namespaces",  # a network without interfaces, mounts and message queues of its own
     "empty root",  # its file system is one empty folder that no longer exists
     "not root",  # started by root, it becomes nobody
@@ -50,7 +51,7 @@ _MAPPING = {"x86_64": (9, 10), "aarch64": (222, 226)}  # mmap, mprotect: of noth
 # clock_gettime fails, no more: Python reads it at each lock, by a system call where the vDSO has no clock to read.
 _CLOCK = {"x86_64": 228, "aarch64": 113}
 _AUDIT_ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # <linux/audit.h>
-_PROT_EXEC = 4
+_PROT_READ, _PROT_EXEC = 1, 4
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -76,6 +77,7 @@ def lock_down(memory_bytes: int, cpu_s: float) -> tuple[str, ...]:
     root = os.getuid() == 0
     os.closerange(2, 256)
     in_use = _address_space()  # read while there is a /proc
+    attempt("no writable code", _protect_code)
     _enter_empty_folder()
     attempt("namespaces", lambda: _call("unshare", _NAMESPACES | (0 if root else _USER_NAMESPACE)))
     attempt("empty root", lambda: os.chroot("."))
@@ -125,6 +127,16 @@ def _address_space() -> int:
             return int(file.read().split()[0]) * resource.getpagesize()
     except OSError:
         return 1 << 30  # no /proc: more than Python and NumPy use
+
+
+def _protect_code() -> None:
+    """Take the right to write from all memory that can be executed."""
+    with open("/proc/self/maps") as file:
+        places = [line.split()[:2] for line in file]
+    for place, rights in places:
+        if "w" in rights and "x" in rights:
+            begin, end = (int(address, 16) for address in place.split("-"))
+            _call("mprotect", ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _PROT_READ | _PROT_EXEC)
 
 
 def _enter_empty_folder() -> None:

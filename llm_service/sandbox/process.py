@@ -197,16 +197,15 @@ class Sandbox:
                     self._rows[old] = 0
             return self._ready()
         self._own.move_to_end(key)
-        new = child.protections is None
-        if new and not child.may_greet():
+        if child.protections is None and not child.may_greet():
             return self._ready()
         if not self._has_code(key, child):
             return self._ready()
         if not self._has_time(child):
             self._stop(child)
             return self._ready()
-        if new and self._child is not None:
-            self._stop(self._child)
+        if not child.spent_s and self._child is not None:
+            self._stop(self._child)  # nobody may need it again
         return child
 
     def _has_code(self, key: Key, child: Connection) -> bool:

@@ -47,10 +47,8 @@ class Number:
         return isinstance(self.code, bool) or getattr(self.code, "type", None) == TRUTH
 
 
-def constant(value: float) -> Number:
-    if isinstance(value, float):
-        return Number(value)
-    return Number(value, abs(int(value)))
+def constant(value: int | float) -> Number:
+    return Number(value, abs(value) if isinstance(value, int) else None)
 
 
 def truth_of(e: Emitter, number: Number) -> Code:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from llm_service.sandbox.compiler import arithmetic
 from llm_service.sandbox.compiler.arithmetic import Number
 from llm_service.sandbox.compiler.emitter import TRUTH, Code, Emitter
-from llm_service.sandbox.compiler.sequences import List, Sequence, Together, Value, at, is_one_block, length, ready
+from llm_service.sandbox.compiler.sequences import List, Sequence, Together, Value, at, even, is_one_block, length
 
 
 def equal(e: Emitter, one: Value, other: Value) -> Code:
@@ -27,12 +27,12 @@ def equal(e: Emitter, one: Value, other: Value) -> Code:
         return e.same_bytes(one.origin, other.origin, one.kind.most * one.kind.element_bytes)  # type: ignore[union-attr]
     if not one.kind.most or not other.kind.most:
         return e.compare("==", length(e, one), length(e, other))
-    one, other = ready(e, one), ready(e, other)
-    found, like = e.memory(8), e.compare("==", length(e, one), length(e, other))
+    a_list, b_list = even(e, one), even(e, other)
+    found, like = e.memory(8), e.compare("==", a_list.length, b_list.length)
     e.store(like, found)
-    with e.loop(e.choose(like, length(e, one), 0)) as loop:
+    with e.loop(e.choose(like, a_list.length, 0)) as loop:
         differs = e.block()
-        e.branch(equal(e, at(e, one, loop.index), at(e, other, loop.index)), loop.following, differs)
+        e.branch(equal(e, at(e, a_list, loop.index), at(e, b_list, loop.index)), loop.following, differs)
         e.start(differs)
         e.store(False, found)
         e.builder.branch(loop.end)

@@ -20,6 +20,7 @@ from llm_service.sandbox.compiler.sequences import (
     Value,
     Zipped,
     at,
+    even,
     length,
     most_of,
     read,
@@ -284,14 +285,15 @@ class Expressions:
 
             return of_rounds
         value = self.value(node)
-        value = value if isinstance(value, Number) else ready(e, value)
+        if isinstance(value, Number):
+            e.give_up()
+            value = Together(())
+        over = even(e, value)
 
         def of_list(body: Callable[[Value], None]) -> None:
-            if isinstance(value, Number):
-                e.give_up()
-            elif value.kind.most:
-                e.spend(value.length)
-                with e.loop(value.length) as loop:
-                    body(at(e, value, loop.index))
+            if over.kind.most:
+                e.spend(over.length)
+                with e.loop(over.length) as loop:
+                    body(at(e, over, loop.index))
 
         return of_list

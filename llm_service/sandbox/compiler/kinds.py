@@ -88,7 +88,9 @@ def view_of(dtype: str, shape: tuple[int, ...]) -> ViewKind:
     return ViewKind(dtype, shape[1:], shape[0], exact=True)
 
 
-ListKind: TypeAlias = ViewKind | RangeKind | TupleKind | ArrayKind
+EvenKind: TypeAlias = ViewKind | RangeKind | ArrayKind
+"""Of lists whose elements are alike."""
+ListKind: TypeAlias = EvenKind | TupleKind
 Kind: TypeAlias = NumberKind | ListKind
 
 
@@ -161,8 +163,10 @@ def join(one: Kind, other: Kind) -> Kind:
         return RangeKind(most)
     if isinstance(one, TupleKind) and isinstance(other, TupleKind) and one.most == other.most:
         return TupleKind(tuple(map(join, one.parts, other.parts)))
-    elements = [element for element in (element_of(one), element_of(other)) if element is not None]
-    return ArrayKind(join(*elements) if len(elements) == 2 else (elements or [None])[0], most)
+    element, another = element_of(one), element_of(other)
+    if element is None or another is None:
+        return ArrayKind(element or another, most)
+    return ArrayKind(join(element, another), most)
 
 
 def element_of(kind: ListKind) -> Kind | None:

@@ -89,6 +89,15 @@ class Compiled:
         return Values(values, rest.faults)
 
 
+def compiled_for(request: dict[str, Any]) -> Compiled | None:
+    """The machine code for a request ("code", and of "observations" and "actions" dtype and shape); None if none is."""
+    observations, actions = ((request[name][0], tuple(request[name][1])) for name in ARGUMENTS)
+    try:
+        return Compiled(request["code"], observations, actions)
+    except NotCompiled:
+        return None
+
+
 def _form(array: tuple[str, tuple[int, ...]]) -> tuple[str, tuple[int, ...]]:
     dtype, shape = array
     return dtype, tuple(shape[1:])

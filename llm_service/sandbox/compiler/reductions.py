@@ -10,8 +10,8 @@ from llm_service.sandbox.batch import MAX_STEPS
 from llm_service.sandbox.compiler import arithmetic
 from llm_service.sandbox.compiler.arithmetic import Number, constant, real, whole
 from llm_service.sandbox.compiler.emitter import REAL, TRUTH, WHOLE, Code, Emitter
-from llm_service.sandbox.compiler.kinds import LARGE, join
-from llm_service.sandbox.compiler.sequences import Value, read, size, write
+from llm_service.sandbox.compiler.kinds import LARGE, join, size
+from llm_service.sandbox.compiler.sequences import Value, read, write
 
 Each: TypeAlias = Callable[[Callable[[Value], None]], None]
 """Writes the loops over all elements, and in the innermost what is done with each."""

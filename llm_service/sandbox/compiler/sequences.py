@@ -16,8 +16,8 @@ from llm_service.sandbox.compiler.emitter import PLACE, POINTER, REAL, WHOLE, Co
 from llm_service.sandbox.compiler.kinds import (
     SMALL,
     ArrayKind,
+    EvenKind,
     Kind,
-    ListKind,
     NumberKind,
     RangeKind,
     TupleKind,
@@ -37,7 +37,7 @@ class Sequence:
         step: from one element to the next, in elements; of a range, in numbers.
     """
 
-    kind: ListKind
+    kind: EvenKind
     origin: Code
     step: Code
     length: Code
@@ -135,10 +135,15 @@ def spilled(e: Emitter, value: Together) -> Sequence:
     return found
 
 
-def ready(e: Emitter, value: Iterable) -> Iterable:
+def ready(e: Emitter, value: Iterable) -> Sequence | Zipped:
     """The same list for a loop over it: what must be laid out in memory is, once."""
     if isinstance(value, Zipped):
         return Zipped(tuple(ready(e, each) for each in value.lists), value.start)
+    return even(e, value)
+
+
+def even(e: Emitter, value: List) -> Sequence:
+    """The same list, whose elements are alike."""
     return spilled(e, value) if isinstance(value, Together) else value
 
 

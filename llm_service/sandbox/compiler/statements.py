@@ -19,7 +19,7 @@ from llm_service.sandbox.compiler.expressions import Expressions
 from llm_service.sandbox.compiler.kinds import LARGE, holds_array
 from llm_service.sandbox.compiler.names import Names
 from llm_service.sandbox.compiler.reductions import number
-from llm_service.sandbox.compiler.sequences import Value, Zipped, at, kept, length, most_of, ready
+from llm_service.sandbox.compiler.sequences import Iterable, Value, Zipped, at, kept, length, most_of, ready
 
 
 @dataclass
@@ -135,7 +135,7 @@ class Statements:
         self._add_up(self._at_once.pop())
 
     def _kept_lists(self, value: Zipped) -> Zipped:
-        lists = []
+        lists: list[Iterable] = []
         for each in value.lists:
             if isinstance(each, Zipped):
                 lists.append(self._kept_lists(each))

@@ -6,6 +6,9 @@
 One child (`child`, locked down by `lockdown`) answers one request after the other, through two pipes and memory that
 is shared with it. Whatever it does but answer in time and in form ends it, the next request starts another. So a
 program can waste `wall_s` seconds three times, and then is not run again.
+
+A program that is asked for often gets a child of its own, which makes machine code of it before it is locked down for
+good. Until that one is there, the first child answers, which interprets: values are the same to the bit.
 """
 
 from __future__ import annotations
@@ -46,11 +49,11 @@ Key: TypeAlias = "tuple[str, str, tuple[int, ...], str, int]"
 class Sandbox:
     """Runs programs of the grammar in a child process. Calls from several threads take turns.
 
-    The child starts at the first call, in about a tenth of a second. It dies with this object and with this process.
+    A child starts at the first call, in about a tenth of a second. All die with this object and with this process.
 
     Args:
         wall_s: seconds within which a piece of at most PIECE_ROWS rows must be answered.
-        memory_bytes: address space of the child beyond what Python and NumPy take.
+        memory_bytes: address space of a child beyond what Python, NumPy and LLVM take.
         cpu_s: seconds of work after which a fresh child takes over, between two calls; its kernel limit.
 
     Raises:

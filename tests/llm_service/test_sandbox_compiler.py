@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.peers import bk_programs
+from llm_service.sandbox.compiler import emitter
 from llm_service.sandbox.compiler.kinds import NotCompiled
 from llm_service.sandbox.compiler.machine import Compiled
 from llm_service.sandbox.grammar import CodeRefused, normalise
@@ -285,12 +286,18 @@ def test_any_program_gives_what_the_interpreter_gives(code, seed, dtype, shape):
         body("x = 1 if actions[0] else (1, 2)", "return 1"),
         looped("n += 1"),
         body("l = 0", "for i in range(9): l = (l, l)", "return 1"),
-        body(*[f"x{i} = {' + '.join(['actions[0] / actions[1]'] * 9)}" for i in range(14)], "return 1"),
     ],
 )
 def test_what_has_no_machine_code_says_so(code):
     with pytest.raises(NotCompiled):
         compiled(code, *windows(rows=2))
+
+
+def test_long_code_is_not_made(monkeypatch):
+    monkeypatch.setattr(emitter, "MAX_BLOCKS", 20)
+    compiled(body("return 1"), *windows(rows=2))
+    with pytest.raises(NotCompiled, match="too long"):
+        compiled(BENCHMARK[0], *windows(rows=2))
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 0), (2, 200, 3)])

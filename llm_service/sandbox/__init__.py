@@ -8,8 +8,10 @@ rows, faults, budgets    which rows still run, what ended the others, what each 
 parts of programs        as closures (statements, expressions), and loops at once        (loops)
 what Python means        by arithmetic (functions), comparisons (comparisons), indices   (lists)
 
+machine code             of programs that are asked for often, equal to the bit         (compiler)
+
 where they run           in a process that reaches nothing: callers use `Sandbox`        (process)
-that process             what it does (child), gives up first (lockdown), its two pipes  (connection)
+that process             what it does (child), gives up first (lockdown), how it is spoken to (connection)
 
 The text of a program is never evaluated: nothing here hands it to Python. Nothing is imported here: the child loads
 this package too.

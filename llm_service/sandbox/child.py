@@ -1,14 +1,20 @@
 """The process in which written programs run. `connection.Connection` starts this file by its path.
 
-    python -I -S child.py PACKAGES ROOT MEMORY_BYTES CPU_S
+    python -I -S child.py PACKAGES ROOT MEMORY_BYTES CPU_S DESCRIPTOR [REQUEST]
 
-It loads what it needs, gives up everything else (`lockdown`), says which protections hold, and then answers requests
-from standard input, one after the other, until that ends. A message is a length (4 bytes, little-endian), so many bytes
-of JSON, and the bytes of arrays:
+It loads what it needs, maps the memory that it shares with its parent (the file of that descriptor), gives up
+everything else (`lockdown`), says which protections hold, and then answers requests from standard input, one after the
+other, until that ends. With a REQUEST it makes machine code for the program and the shapes that this names, and runs
+such requests by it; all others, and what there is no code for, the interpreter runs.
 
-    request   {"code", and of each array "observations", "actions", perhaps "index": [dtype, shape]}    the arrays
-    answer    {"rows", "faults"}                                                     float32 values [N]
-    or        {"fault": "memory"}, {"fault": "process"}                              nothing, and this process ends
+A message is a length (4 bytes, little-endian) and so many bytes of JSON; arrays lie in the shared memory, each where
+`places` says:
+
+    first word {"protections", "compiled"}, or {"error"}
+
+    request   {"code", and of each array "observations", "actions", perhaps "index": [dtype, shape]}
+    answer    {"rows", "faults"}, and float32 values [N] at the beginning of the memory
+    or        {"fault": "memory"}, {"fault": "process"}, and this process ends
 """
 
 from __future__ import annotations
@@ -16,6 +22,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import mmap
 import os
 import sys
 import types
@@ -23,37 +30,44 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from llm_service.sandbox.compiler.machine import Compiled
     from llm_service.sandbox.interpreter import Program
 
 MAX_HEADER = 1 << 16
-MAX_PAYLOAD = 1 << 26
+MAX_ROWS = 1024  # of one request
+MAX_BYTES = 1 << 24  # of its arrays
+SHARED_BYTES = 4 * MAX_ROWS + MAX_BYTES + 4096  # the values, the arrays, and what lies between these
 PROGRAMS = 64  # read programs that are kept, the last used ones
 
 _ARRAYS = ("observations", "actions", "index")  # in their order; the last may be missing
+_ALIGNED = 64  # bytes: where an array begins
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _FIRST = "def potential(observations, actions):\n    return max(1 / len(view) for view in observations)"
 
 
 def main() -> None:
-    packages, root, memory_bytes, cpu_s = sys.argv[1:]
+    packages, root, memory_bytes, cpu_s, descriptor, *request = sys.argv[1:]
     try:
+        shared = mmap.mmap(int(descriptor), SHARED_BYTES)
+        os.close(int(descriptor))
         _prepare(packages, root)
-        from llm_service.sandbox.lockdown import lock_down
+        from llm_service.sandbox.lockdown import filter_system_calls, lock_down
 
         # One whole request before the doors close, so that nothing is left to load.
         shapes = {"observations": ["|u1", [2, 2, 3]], "actions": ["<i8", [2, 1]]}
-        _answer({"code": _FIRST} | shapes, memoryview(bytes(12 + 16)))
+        _answer({"code": _FIRST} | shapes, shared, None)
+        if request:
+            from llm_service.sandbox.compiler.machine import compiled_for
         held = lock_down(int(memory_bytes), float(cpu_s))
+        compiled = compiled_for(*map(json.loads, request)) if request else None
+        held += filter_system_calls()  # from here on no more memory can be made executable
     except Exception as error:
         _send({"error": f"{type(error).__name__}: {error}"[:1000]})
         return
-    _send({"protections": held})
+    _send({"protections": held, "compiled": compiled is not None})
     while True:
-        header, values = _serve()
-        _send(header, values)
+        header = _serve(shared, compiled)
+        _send(header)
         if "fault" in header:
             return
 
@@ -81,41 +95,50 @@ def _program(code: str) -> Program:
     return Program(code)
 
 
-def _serve() -> tuple[dict[str, Any], bytes]:
+def _serve(shared: mmap.mmap, compiled: Compiled | None) -> dict[str, Any]:
     try:
-        header = json.loads(_receive(int.from_bytes(_receive(4), "little"), MAX_HEADER))
-        size = sum(_size(*header[name]) for name in _ARRAYS if name in header)
-        return _answer(header, memoryview(_receive(size, MAX_PAYLOAD)))
+        return _answer(json.loads(_receive(int.from_bytes(_receive(4), "little"))), shared, compiled)
     except MemoryError:
-        return {"fault": "memory"}, b""
+        return {"fault": "memory"}
     except Exception:
-        return {"fault": "process"}, b""
+        return {"fault": "process"}
 
 
-def _answer(header: dict[str, Any], payload: memoryview) -> tuple[dict[str, Any], bytes]:
-    arrays, begin = [], 0
-    for name in _ARRAYS:
-        if name in header:
-            end = begin + _size(*header[name])
-            arrays.append(_array(payload[begin:end], *header[name]))
-            begin = end
-    done = _program(header["code"])(*arrays)
-    return {"rows": len(done.values), "faults": done.faults}, done.values.tobytes()
-
-
-def _size(dtype: str, shape: list[int]) -> int:
-    return int(dtype[2:]) * math.prod(shape)  # "<i8" has 8 bytes
-
-
-def _array(data: memoryview, dtype: str, shape: list[int]) -> NDArray[np.integer]:
+def _answer(header: dict[str, Any], shared: mmap.mmap, compiled: Compiled | None) -> dict[str, Any]:
     import numpy as np
 
-    return np.frombuffer(data, dtype).reshape(shape)
+    arrays = [
+        np.frombuffer(shared, header[name][0], math.prod(header[name][1]), place).reshape(header[name][1])
+        for name, place in places(header).items()
+    ]
+    if compiled is not None and compiled.fits(header["code"], *arrays):
+        done = compiled(*arrays)
+    else:
+        done = _program(header["code"])(*arrays)
+    np.frombuffer(shared, np.float32, len(done.values))[:] = done.values
+    return {"rows": len(done.values), "faults": done.faults}
 
 
-def _receive(size: int, most: int = MAX_HEADER) -> bytes:
+def places(header: dict[str, Any]) -> dict[str, int]:
+    """Where in the shared memory each array of a request begins: behind the values, one after the other.
+
+    Raises:
+        ValueError: there is no room for them.
+    """
+    found, end = {}, 4 * MAX_ROWS
+    for name in _ARRAYS:
+        if name in header:
+            dtype, shape = header[name]
+            found[name] = begin = -(-end // _ALIGNED) * _ALIGNED
+            end = begin + int(dtype[2:]) * math.prod(shape)  # "<i8" has 8 bytes
+    if end > SHARED_BYTES:
+        raise ValueError("the arrays are larger than the memory for them")
+    return found
+
+
+def _receive(size: int) -> bytes:
     """So many bytes of standard input. Where that ends, so does this process: the parent has closed it, or is gone."""
-    if size > most:
+    if size > MAX_HEADER:
         raise ValueError("the message is too long")
     parts = []
     while size:
@@ -127,9 +150,9 @@ def _receive(size: int, most: int = MAX_HEADER) -> bytes:
     return b"".join(parts)
 
 
-def _send(header: dict[str, Any], payload: bytes = b"") -> None:
+def _send(header: dict[str, Any]) -> None:
     text = json.dumps(header).encode()
-    message = memoryview(len(text).to_bytes(4, "little") + text + payload)
+    message = memoryview(len(text).to_bytes(4, "little") + text)
     while message:
         message = message[os.write(1, message) :]
 

@@ -1,6 +1,10 @@
-"""One child process and the two pipes to it, as its parent sees them: `Connection`.
+"""One child process, the two pipes to it and the memory shared with it, as its parent sees them: `Connection`.
 
-Nothing that comes back is trusted: what is late or not exactly an answer is `Ended`, and the child must go.
+Pipes carry who asks what; arrays lie in memory that both have mapped, so they are written once and cross no pipe.
+
+Nothing that comes back is trusted: what is late or not exactly an answer is `Ended`, and the child must go. It can
+write into the shared memory at any time. So values are copied out of it first and looked at afterwards, and nothing
+else is ever read from it.
 """
 
 from __future__ import annotations
@@ -8,16 +12,19 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import mmap
 import os
 import re
 import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,13 +35,20 @@ from llm_service.sandbox.lockdown import PROTECTIONS
 START_S = 60.0  # to import NumPy from a busy network file system
 MAX_FAULTS = 64
 
-_PIPE_BYTES = 1 << 20  # a whole piece of small views: the two processes take turns less often
 _MEMORY = {"MALLOC_MMAP_THRESHOLD_": "67108864", "MALLOC_TRIM_THRESHOLD_": "268435456"}
 """The child keeps memory for its next array (glibc reads these): to get it anew each time takes longer than to fill it.
 """
 _CHILD = Path(child.__file__)
 _ROOT = Path(__file__).resolve().parents[2]
 _FAULT = re.compile(r"[a-z][a-z ,_-]{0,39}")
+
+
+Request: TypeAlias = "dict[str, Any]"
+
+
+def request_of(code: str, arrays: Mapping[str, NDArray[Any]]) -> Request:
+    """What the child is told of a request."""
+    return {"code": code} | {name: [array.dtype.str, array.shape] for name, array in arrays.items()}
 
 
 class SandboxBroken(RuntimeError):
@@ -46,57 +60,80 @@ class Ended(Exception):
 
 
 class Connection:
-    """Starts the child and waits for its first word.
+    """Starts the child; `greet` waits for its first word.
 
     Args:
         memory_bytes, cpu_s: what `lockdown.lock_down` leaves it.
+        request: for which it makes machine code, if that can be; as `request_of` makes it.
 
     Attributes:
-        protections: those that hold, as it says.
+        protections: those that hold, as it says; None before its first word.
+        compiled: whether it has machine code, as it says.
         spent_s: seconds that its calls took, an upper bound of their CPU time.
         starter: the thread with which the kernel will end it.
-
-    Raises:
-        SandboxBroken: it does not start.
     """
 
-    def __init__(self, memory_bytes: int, cpu_s: float) -> None:
+    protections: tuple[str, ...] | None = None
+    compiled = False
+
+    def __init__(self, memory_bytes: int, cpu_s: float, request: Request | None = None) -> None:
         packages = Path(np.__file__).parents[1]
-        words = map(str, (_CHILD, packages, _ROOT, memory_bytes, cpu_s))
+        shared = _shared_file()
+        words = [*map(str, (_CHILD, packages, _ROOT, memory_bytes, cpu_s, shared))]
+        if request is not None:
+            words.append(json.dumps(request))
         libraries = "LD_LIBRARY_PATH"  # where a Python that is loaded as a module has its own library
         self.starter = threading.current_thread()
-        self.spent_s = 0.0
-        self.process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-B", *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=_MEMORY | ({libraries: os.environ[libraries]} if libraries in os.environ else {}),
-            cwd="/",
-            start_new_session=True,
-        )
+        self.spent_s, self._begun = 0.0, time.monotonic()
+        try:
+            self._shared = mmap.mmap(shared, child.SHARED_BYTES)
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-B", *words],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=_MEMORY | ({libraries: os.environ[libraries]} if libraries in os.environ else {}),
+                cwd="/",
+                start_new_session=True,
+                pass_fds=[shared],
+            )
+        finally:
+            os.close(shared)
+        self._values = np.frombuffer(self._shared, "<f4", child.MAX_ROWS)
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self._to, self._from = self.process.stdin.fileno(), self.process.stdout.fileno()
-        with contextlib.suppress(OSError, AttributeError):  # not everywhere, nor for every user
-            fcntl.fcntl(self._to, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         os.set_blocking(self._to, False)
         os.set_blocking(self._from, False)
-        try:
-            self.protections = self._first_word()
-        except BaseException:
-            self.kill()
-            raise
+
+    def may_greet(self) -> bool:
+        """Whether it has spoken, or ended, or had all the time for it."""
+        return _ready(self._from, select.POLLIN, 0) or time.monotonic() > self._begun + START_S
+
+    def greet(self) -> tuple[str, ...]:
+        """Wait for its first word; returns the protections.
+
+        Raises:
+            SandboxBroken: it does not start, and is ended.
+        """
+        if self.protections is None:
+            try:
+                self.protections = self._first_word()
+            except BaseException:
+                self.kill()
+                raise
+        return self.protections
 
     def _first_word(self) -> tuple[str, ...]:
         try:
-            told = self._header(time.monotonic() + START_S)
+            told = self._header(self._begun + START_S)
         except Ended as ended:
             late = str(ended) == "wall"
             told = {"error": f"no word in {START_S:.0f} s" if late else "it ended before its first word"}
         held = told.get("protections")
         if not isinstance(held, list) or not all(name in PROTECTIONS for name in held):
             raise SandboxBroken(f"the process for written programs does not start: {told.get('error')}")
+        self.compiled = told.get("compiled") is True
         return tuple(held)
 
     def idle(self) -> bool:
@@ -119,18 +156,21 @@ class Connection:
         begin = time.monotonic()
         deadline = begin + wall_s
         arrays = {"observations": observations, "actions": actions} | ({} if index is None else {"index": index})
-        request = {"code": code} | {name: [array.dtype.str, array.shape] for name, array in arrays.items()}
+        request = request_of(code, arrays)
+        n = len(actions)
+        self._values[:n] = np.nan  # a child that answers but has written nothing is found
+        for name, place in child.places(request).items():
+            array = arrays[name]
+            np.frombuffer(self._shared, array.dtype, array.size, place).reshape(array.shape)[...] = array
         text = json.dumps(request).encode()
-        contents = b"".join(np.ascontiguousarray(array).data for array in arrays.values())
-        self._write(len(text).to_bytes(4, "little") + text + contents, deadline)
+        self._write(len(text).to_bytes(4, "little") + text, deadline)
         answer = self._header(deadline)
         if "fault" in answer:
             raise Ended("memory" if answer["fault"] == "memory" else "process")
-        n = len(actions)
         faults = answer.get("faults")
         if answer.get("rows") != n or not _are_faults(faults, n):
             raise Ended("process")
-        values = np.frombuffer(self._read(4 * n, deadline), "<f4").astype(np.float32)
+        values = self._values[:n].astype(np.float32)  # a copy, which the child cannot reach
         if not np.isfinite(values).all() or _ready(self._from, select.POLLIN, 0):  # or more than was announced
             raise Ended("process")
         self.spent_s += time.monotonic() - begin
@@ -184,6 +224,18 @@ class Connection:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
+
+
+def _shared_file() -> int:
+    """The descriptor of a new file in memory, which neither side can make shorter than the other one believes."""
+    if not hasattr(os, "memfd_create"):  # another system than Linux
+        with tempfile.TemporaryFile() as file:
+            file.truncate(child.SHARED_BYTES)
+            return os.dup(file.fileno())
+    descriptor = os.memfd_create("sandbox", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(descriptor, child.SHARED_BYTES)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    return descriptor
 
 
 def _ready(descriptor: int, event: int, seconds: float) -> bool:

@@ -114,4 +114,4 @@ def _run(body: Statement, views: Views, index: Array, actions: Array) -> tuple[A
         end = body(batch, batch.whole, Round())
         if end is not None:
             batch.fault("no value", end)
-    return np.where(batch.fault_kinds == 0, batch.result, 0.0), batch.fault_kinds
+    return np.where(batch.fault_kinds == 0, batch.result + 0.0, 0.0), batch.fault_kinds  # a zero has no sign

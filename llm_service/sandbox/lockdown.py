@@ -1,13 +1,14 @@
 """What a process gives up before it runs a program that a model wrote: nearly everything, for good.
 
-    held = lock_down(memory_bytes=512 << 20, cpu_s=60)
+    held = lock_down(memory_bytes=512 << 20, cpu_s=60) + filter_system_calls()
 
 Each protection is tried on its own, since kernels and containers differ, and the names of those that hold are returned.
 They overlap on purpose: `seccomp` alone forbids all but computing and answering, and where it is missing the others
 still take away files, network, privileges, memory and time.
 
 The order matters. An empty root needs the rights that a new user namespace or root gives; a change of user forgets the
-parent's death signal; and the filter comes last, because it forbids every call above it.
+parent's death signal; and the filter comes last, because it forbids every call above it, and that memory is made
+executable: machine code of a program is made behind all other protections, and before this one.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import tempfile
 from collections.abc import Callable
 
 PROTECTIONS = (
+    "no writable code",  # no memory that can be written can be executed, as a library may have made some
     "namespaces",  # a network without interfaces, mounts and message queues of its own
     "empty root",  # its file system is one empty folder that no longer exists
     "not root",  # started by root, it becomes nobody
@@ -49,13 +51,13 @@ _MAPPING = {"x86_64": (9, 10), "aarch64": (222, 226)}  # mmap, mprotect: of noth
 # clock_gettime fails, no more: Python reads it at each lock, by a system call where the vDSO has no clock to read.
 _CLOCK = {"x86_64": 228, "aarch64": 113}
 _AUDIT_ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # <linux/audit.h>
-_PROT_EXEC = 4
+_PROT_READ, _PROT_EXEC = 1, 4
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def lock_down(memory_bytes: int, cpu_s: float) -> tuple[str, ...]:
-    """Give up all but reading descriptor 0, writing descriptor 1 and computing. There is no way back.
+    """Give up all but descriptors 0 and 1, and computing; what is left is `filter_system_calls`. There is no way back.
 
     Everything that will be needed must have been imported: afterwards no file can be opened.
 
@@ -69,15 +71,13 @@ def lock_down(memory_bytes: int, cpu_s: float) -> tuple[str, ...]:
     held: list[str] = []
 
     def attempt(name: str, step: Callable[[], object]) -> None:
-        try:
-            step()
-        except (OSError, ValueError, AttributeError):  # the last one: a C library without that call
-            return
-        held.append(name)
+        if _holds(step):
+            held.append(name)
 
     root = os.getuid() == 0
     os.closerange(2, 256)
     in_use = _address_space()  # read while there is a /proc
+    attempt("no writable code", _protect_code)
     _enter_empty_folder()
     attempt("namespaces", lambda: _call("unshare", _NAMESPACES | (0 if root else _USER_NAMESPACE)))
     attempt("empty root", lambda: os.chroot("."))
@@ -88,10 +88,26 @@ def lock_down(memory_bytes: int, cpu_s: float) -> tuple[str, ...]:
     attempt("no new privileges", lambda: _prctl(_SET_NO_NEW_PRIVILEGES, 1))
     attempt("not dumpable", lambda: _prctl(_SET_DUMPABLE, 0))
     attempt("dies with its parent", lambda: _prctl(_SET_DEATH_SIGNAL, signal.SIGKILL))
-    attempt("seccomp", _filter_system_calls)
     sys.path.clear()
     sys.meta_path.clear()  # an import fails, rather than looks for a file and is killed
     return tuple(held)
+
+
+def filter_system_calls() -> tuple[str, ...]:
+    """Give up all but reading descriptor 0, writing descriptor 1 and memory that cannot be executed, for good.
+
+    Returns:
+        `seccomp`, if that holds.
+    """
+    return ("seccomp",) if _holds(_filter_system_calls) else ()
+
+
+def _holds(step: Callable[[], object]) -> bool:
+    try:
+        step()
+    except (OSError, ValueError, AttributeError):  # the last one: a C library without that call
+        return False
+    return True
 
 
 def _call(name: str, *arguments: object) -> None:
@@ -111,6 +127,16 @@ def _address_space() -> int:
             return int(file.read().split()[0]) * resource.getpagesize()
     except OSError:
         return 1 << 30  # no /proc: more than Python and NumPy use
+
+
+def _protect_code() -> None:
+    """Take the right to write from all memory that can be executed."""
+    with open("/proc/self/maps") as file:
+        places = [line.split()[:2] for line in file]
+    for place, rights in places:
+        if "w" in rights and "x" in rights:
+            begin, end = (int(address, 16) for address in place.split("-"))
+            _call("mprotect", ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _PROT_READ | _PROT_EXEC)
 
 
 def _enter_empty_folder() -> None:

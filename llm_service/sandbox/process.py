@@ -3,9 +3,12 @@
     with Sandbox() as sandbox:
         done = sandbox.phi(code, observations, actions)      # Values; a fault is a 0.0 that is counted, never an error
 
-One child (`child`, locked down by `lockdown`) answers one request after the other through two pipes. Whatever it does
-but answer in time and in form ends it, the next request starts another. So a program can waste `wall_s` seconds three
-times, and then is not run again.
+One child (`child`, locked down by `lockdown`) answers one request after the other, through two pipes and memory that
+is shared with it. Whatever it does but answer in time and in form ends it, the next request starts another. So a
+program can waste `wall_s` seconds three times, and then is not run again.
+
+A program that is asked for often gets a child of its own, which makes machine code of it before it is locked down for
+good. Until that one is there, the first child answers, which interprets: values are the same to the bit.
 """
 
 from __future__ import annotations
@@ -15,14 +18,15 @@ import hashlib
 import logging
 import threading
 import weakref
-from collections import Counter
-from typing import Any
+from collections import Counter, OrderedDict
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from llm_service.sandbox import grammar
-from llm_service.sandbox.connection import Connection, Ended, SandboxBroken
+from llm_service.sandbox.child import MAX_BYTES, MAX_ROWS
+from llm_service.sandbox.connection import Connection, Ended, Request, SandboxBroken, request_of
 from llm_service.sandbox.interpreter import LARGEST_ARGUMENT, Values
 from llm_service.sandbox.lockdown import PROTECTIONS
 
@@ -31,18 +35,25 @@ __all__ = ["Sandbox", "SandboxBroken"]
 log = logging.getLogger(__name__)
 
 MAX_DEATHS = 3  # of children by one program, in one Sandbox
-PIECE_ROWS = 1024  # sent at once; the limit of time is for each piece
-PIECE_BYTES = 1 << 24
+PIECE_ROWS = MAX_ROWS  # sent at once; the limit of time is for each piece
+PIECE_BYTES = MAX_BYTES
+COMPILED_AFTER = 1 << 15
+"""Rows of one program and shape after which it gets machine code: that costs as much as to interpret more rows yet."""
+MAX_OWN = 2  # programs that have a process with machine code at the same time
+NEVER = -(1 << 62)
+
+Key: TypeAlias = "tuple[str, str, tuple[int, ...], str, int]"
+"""A program, and the form of its rows: type and shape of an observation, type and number of actions."""
 
 
 class Sandbox:
     """Runs programs of the grammar in a child process. Calls from several threads take turns.
 
-    The child starts at the first call, in about a tenth of a second. It dies with this object and with this process.
+    A child starts at the first call, in about a tenth of a second. All die with this object and with this process.
 
     Args:
         wall_s: seconds within which a piece of at most PIECE_ROWS rows must be answered.
-        memory_bytes: address space of the child beyond what Python and NumPy take.
+        memory_bytes: address space of a child beyond what Python, NumPy and LLVM take.
         cpu_s: seconds of work after which a fresh child takes over, between two calls; its kernel limit.
 
     Raises:
@@ -55,9 +66,12 @@ class Sandbox:
         if memory_bytes < 8 * PIECE_BYTES:
             raise ValueError(f"memory_bytes must be at least {8 * PIECE_BYTES}, for one piece and its copies")
         self._wall_s, self._memory_bytes, self._cpu_s = wall_s, memory_bytes, cpu_s
-        self._child: Connection | None = None
-        self._end: weakref.finalize[..., Any] | None = None
-        self._deaths: Counter[str] = Counter()
+        self._child: Connection | None = None  # interprets any program
+        self._own = OrderedDict[Key, Connection]()  # of programs that are asked for often, the last used one at the end
+        self._alive: list[Connection] = []
+        weakref.finalize(self, _end, self._alive)  # also at the end of this process
+        self._rows = Counter[Key]()  # asked of each program and shape
+        self._deaths = Counter[str]()
         self._lock = threading.Lock()
         self._told = False
 
@@ -68,9 +82,11 @@ class Sandbox:
         self.close()
 
     def close(self) -> None:
-        """End the child. The next call would start another."""
+        """End all children. The next call would start another."""
         with self._lock:
-            self._stop()
+            self._child = None
+            self._own.clear()
+            _end(self._alive)
 
     @property
     def protections(self) -> tuple[str, ...]:
@@ -80,7 +96,12 @@ class Sandbox:
             SandboxBroken: the child does not start.
         """
         with self._lock:
-            return self._ready().protections
+            return self._ready().greet()
+
+    def await_code(self) -> int:
+        """Wait for machine code that is being made for programs that were asked for often; how many have some."""
+        with self._lock:
+            return sum([self._has_code(key, child) for key, child in [*self._own.items()]])
 
     def phi(
         self,
@@ -143,11 +164,11 @@ class Sandbox:
     ) -> tuple[NDArray[np.float32], dict[str, int]]:
         n = len(actions)
         while self._deaths[code] < MAX_DEATHS:
-            child = self._ready()
+            child = self._child_for(code, observations, actions, index)
             try:
                 return child.ask(code, observations, actions, index, self._wall_s)
             except Ended as ended:
-                self._stop()
+                self._stop(child)
                 if not child.starter.is_alive():
                     continue  # the kernel ended it with the thread that had started it, not for what it ran
                 self._deaths[code] += 1
@@ -155,23 +176,77 @@ class Sandbox:
                 log.warning("written program %s: %s; its process is ended and started anew", name, ended)
                 return np.zeros(n, np.float32), {str(ended): n}
             except BaseException:  # Ctrl-C, say: a late answer to this would pass for one to the next question
-                self._stop()
+                self._stop(child)
                 raise
         return np.zeros(n, np.float32), {"banned": n}
 
+    def _child_for(self, code: str, observations: Any, actions: Any, index: Any) -> Connection:
+        """The one with machine code for such rows, if there is one; else the one that interprets.
+
+        A program gets a child of its own when it has been asked for often. That one starts and compiles beside the
+        other, which answers until it is there.
+        """
+        shape = observations.shape[1 if index is not None else 2 :]
+        key = code, observations.dtype.str, shape, actions.dtype.str, actions.shape[1]
+        self._rows[key] += len(actions)
+        child = self._own.get(key)
+        if child is None:
+            if self._rows[key] >= COMPILED_AFTER:
+                forms = {"observations": np.empty((1, *shape), observations.dtype), "actions": actions[:1]}
+                self._own[key] = self._started(request_of(code, forms))
+                if len(self._own) > MAX_OWN:
+                    old, _ = next(iter(self._own.items()))
+                    self._stop(self._own[old])
+                    self._rows[old] = 0
+            return self._ready()
+        self._own.move_to_end(key)
+        if child.protections is None and not child.may_greet():
+            return self._ready()
+        if not self._has_code(key, child):
+            return self._ready()
+        if not self._has_time(child):
+            self._stop(child)
+            return self._ready()
+        if not child.spent_s and self._child is not None:
+            self._stop(self._child)  # nobody may need it again
+        return child
+
+    def _has_code(self, key: Key, child: Connection) -> bool:
+        """Whether the program's own child has machine code, when it says so; without it, it is ended."""
+        try:
+            child.greet()
+        except SandboxBroken as broken:
+            log.warning("there is no machine code for a written program: %s", broken)
+        if not child.compiled:
+            self._stop(child)
+            self._rows[key] = NEVER
+        return child.compiled
+
     def _ready(self) -> Connection:
-        """A child that is alive, silent and has time for one more call."""
-        if self._child is None or not self._child.idle() or self._child.spent_s + self._wall_s > self._cpu_s:
-            self._stop()
-            self._child = Connection(self._memory_bytes, self._cpu_s)
-            self._end = weakref.finalize(self, self._child.kill)  # also at the end of this process
-            self._tell(self._child.protections)
+        """The child that interprets: alive, silent and with time for one more call."""
+        if self._child is None or not self._has_time(self._child):
+            if self._child is not None:
+                self._stop(self._child)
+            child = self._started(None)
+            self._tell(child.greet())
+            self._child = child
         return self._child
 
-    def _stop(self) -> None:
-        if self._end is not None:
-            self._end()
-        self._child = self._end = None
+    def _has_time(self, child: Connection) -> bool:
+        return child.idle() and child.spent_s + self._wall_s <= self._cpu_s
+
+    def _started(self, request: Request | None) -> Connection:
+        child = Connection(self._memory_bytes, self._cpu_s, request)
+        self._alive.append(child)
+        return child
+
+    def _stop(self, child: Connection) -> None:
+        child.kill()
+        self._alive.remove(child)
+        if child is self._child:
+            self._child = None
+        for key in [key for key, own in self._own.items() if own is child]:
+            del self._own[key]
 
     def _tell(self, held: tuple[str, ...]) -> None:
         if self._told:
@@ -180,6 +255,11 @@ class Sandbox:
         log.info("written programs run behind: %s", ", ".join(held))
         if missing := [name for name in PROTECTIONS if name not in held]:
             log.warning("written programs run without: %s; this machine does not allow it", ", ".join(missing))
+
+
+def _end(children: list[Connection]) -> None:
+    while children:
+        children.pop().kill()
 
 
 @functools.lru_cache(256)
@@ -200,8 +280,8 @@ def _checked(
         raise ValueError(f"observations [N, K, ...] and actions [N, K - 1] of {shape}, {actions.shape}")
     if index is not None and index.size and not 0 <= index.min() <= index.max() < len(observations):
         raise ValueError(f"the index names other observations than {len(observations)}")
-    view = observations.nbytes // max(1, len(observations)) * (1 if index is None else shape[1])
-    row = view + actions.nbytes // max(1, len(actions))
+    row = observations.nbytes // max(1, len(observations)) * (1 if index is None else shape[1])
+    row += actions.nbytes // max(1, len(actions)) + (0 if index is None else 4 * shape[1])
     if row > PIECE_BYTES:
         raise ValueError(f"a row has {row} bytes, more than {PIECE_BYTES}")
     little = [array.astype(array.dtype.newbyteorder("<"), copy=False) for array in (observations, actions)]
@@ -211,10 +291,10 @@ def _checked(
 def _needed(
     observations: NDArray[np.integer], index: NDArray[np.integer]
 ) -> tuple[NDArray[np.integer], NDArray[np.int32]]:
-    """Those of the observations that the index names, and the index into them."""
+    """Of the observations those that the index names, or a few more, and the index into them."""
+    first, end = int(index.min()), int(index.max()) + 1
+    if end - first <= index.size:  # so they are no more than the rows may have
+        return observations[first:end], (index - first).astype("<i4")
     used = np.zeros(len(observations), bool)
     used[index] = True
-    if not used.all():
-        index = (np.cumsum(used) - 1)[index]
-        observations = observations[used]
-    return observations, index.astype("<i4")
+    return observations[used], (np.cumsum(used) - 1)[index].astype("<i4")

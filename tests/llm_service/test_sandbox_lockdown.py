@@ -90,7 +90,7 @@ if {free}:
     os.wait()
 if not {seccomp}:
     lockdown._libc = WithoutSeccomp()
-held = lockdown.lock_down(64 << 20, 0.1)
+held = lockdown.lock_down(64 << 20, 0.1) + lockdown.filter_system_calls()
 os.write(1, (",".join(held) + "\\n").encode())
 try:
     attempt("locked")

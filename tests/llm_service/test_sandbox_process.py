@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from llm_service.sandbox import connection, lockdown, process
-from llm_service.sandbox.grammar import CodeRefused
+from llm_service.sandbox.grammar import CodeRefused, normalise
 from llm_service.sandbox.interpreter import Program
 from llm_service.sandbox.process import Sandbox, SandboxBroken
+from tests.llm_service.escapes import looped
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "llm_service" / "sandbox"
@@ -173,6 +174,20 @@ def test_rows_may_share_observations(sandbox):
             sandbox.phi(PROGRAMS[0], observations, actions, wrong)
 
 
+def test_what_the_child_writes_later_changes_no_value(sandbox):
+    done = sandbox.phi(PROGRAMS[0], *rows(4))
+    sandbox._child._shared[:16] = bytes(16)  # the child's own mapping is of the same memory
+    assert done.values.tolist() == [1.5] * 4
+
+
+def test_the_shared_memory_cannot_be_cut_off_under_the_parent():
+    descriptor = connection._shared_file()
+    for size in (0, 1 << 30):
+        with pytest.raises(PermissionError):
+            os.ftruncate(descriptor, size)
+    os.close(descriptor)
+
+
 @pytest.mark.parametrize(
     ("observations", "actions", "said"),
     [
@@ -214,7 +229,6 @@ def test_a_row_with_two_answers_counts_nothing(sandbox, plant):
         ("1 / 0", "process"),
         ("bytearray(1 << 40)", "memory"),
         ("values = values[1:]", "process"),
-        ("values = values.astype(float)", "process"),
         ("values[0] = np.nan", "process"),
         ("faults['odd'] = n + 1", "process"),
         ("faults['x' * 70000] = 1", "process"),
@@ -293,14 +307,15 @@ def test_a_child_killed_between_calls_costs_nothing(sandbox):
 
 
 FAKE = """
-import json, os, sys, time
+import mmap, os, sys, time
 sys.path.insert(0, {folder!r})
-from child import _receive, _size
+from child import SHARED_BYTES, _receive
 
+shared = mmap.mmap(int(sys.argv[5]), SHARED_BYTES)
 os.write(1, {first!r})
 while True:
-    header = json.loads(_receive(int.from_bytes(_receive(4), "little")))
-    _receive(_size(*header["observations"]) + _size(*header["actions"]))
+    _receive(int.from_bytes(_receive(4), "little"))
+    shared[:len({values!r})] = {values!r}
     os.write(1, {answer!r})
     if {once}:
         break
@@ -312,18 +327,19 @@ while True:
 
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
-    """A child that says these bytes first, and those whatever it is asked."""
+    """A child that says these bytes first, and those whatever it is asked; the values are what it leaves in memory."""
 
-    def make(first, answer=b"", once=False, later=b""):
+    def make(first, answer=b"", values=b"", once=False, later=b""):
         path = tmp_path / "fake.py"
-        path.write_text(FAKE.format(folder=str(FOLDER), first=first, answer=answer, once=once, later=later))
+        told = {"first": first, "answer": answer, "values": values, "once": once, "later": later}
+        path.write_text(FAKE.format(folder=str(FOLDER), **told))
         monkeypatch.setattr(connection, "_CHILD", path)
 
     return make
 
 
-def frame(header, rest=b""):
-    return len(header).to_bytes(4, "little") + header + rest
+def frame(header):
+    return len(header).to_bytes(4, "little") + header
 
 
 HELLO = frame(b'{"protections": []}')
@@ -331,47 +347,50 @@ GOOD = np.ones(2, "<f4").tobytes()
 
 
 @pytest.mark.parametrize(
-    "said",
+    ("said", "values"),
     [
-        b"garbage that is no message at all",
-        b"\xff\xff\xff\xff" + b"x" * 100,
-        frame(b"[1, 2]"),
-        frame(b"\xff\xfe"),
-        frame(b"[" * 60_000),
-        frame(b"{}", GOOD),
-        frame(b'{"rows": 3, "faults": {}}', GOOD + GOOD),
-        frame(b'{"rows": 2, "faults": []}', GOOD),
-        frame(b'{"rows": 2, "faults": {"odd": -1}}', GOOD),
-        frame(b'{"rows": 2, "faults": {"odd": true}}', GOOD),
-        frame(b'{"rows": 2, "faults": {"odd": 1e0}}', GOOD),
-        frame(b'{"rows": 2, "faults": {"\\u001b[31m": 1}}', GOOD),
-        frame(
-            json.dumps(
-                {"rows": 2, "faults": {"a" * i: 1 for i in range(1, 40)} | {"b" * i: 1 for i in range(1, 40)}}
-            ).encode(),
+        (b"garbage that is no message at all", GOOD),
+        (b"\xff\xff\xff\xff" + b"x" * 100, GOOD),
+        (frame(b"[1, 2]"), GOOD),
+        (frame(b"\xff\xfe"), GOOD),
+        (frame(b"[" * 60_000), GOOD),
+        (frame(b"{}"), GOOD),
+        (frame(b'{"rows": 3, "faults": {}}'), GOOD + GOOD),
+        (frame(b'{"rows": 2, "faults": []}'), GOOD),
+        (frame(b'{"rows": 2, "faults": {"odd": -1}}'), GOOD),
+        (frame(b'{"rows": 2, "faults": {"odd": true}}'), GOOD),
+        (frame(b'{"rows": 2, "faults": {"odd": 1e0}}'), GOOD),
+        (frame(b'{"rows": 2, "faults": {"\\u001b[31m": 1}}'), GOOD),
+        (
+            frame(
+                json.dumps(
+                    {"rows": 2, "faults": {"a" * i: 1 for i in range(1, 40)} | {"b" * i: 1 for i in range(1, 40)}}
+                ).encode()
+            ),
             GOOD,
         ),
-        frame(b'{"rows": 2, "faults": {}}', GOOD + b"more"),
-        frame(b'{"rows": 2, "faults": {}}', np.float32([1, np.nan]).tobytes()),
-        frame(b'{"rows": 2, "faults": {}}', np.float32([1, np.inf]).tobytes()),
-        frame(b'{"rows": 2, "faults": {}}', GOOD[:5]),
-        frame(b'{"fault": {"a": 1}}'),
+        (frame(b'{"rows": 2, "faults": {}}') + b"more", GOOD),
+        (frame(b'{"rows": 2, "faults": {}}'), np.float32([1, np.nan]).tobytes()),
+        (frame(b'{"rows": 2, "faults": {}}'), np.float32([1, np.inf]).tobytes()),
+        (frame(b'{"rows": 2, "faults": {}}'), GOOD[:4]),  # the second value is missing
+        (frame(b'{"rows": 2, "faults": {}}'), b""),
+        (frame(b'{"fault": {"a": 1}}'), GOOD),
     ],
 )
-def test_an_answer_out_of_form_is_contained(sandbox, fake, said):
-    fake(HELLO, said, once=True)
+def test_an_answer_out_of_form_is_contained(sandbox, fake, said, values):
+    fake(HELLO, said, values, once=True)
     done = sandbox.phi(PROGRAMS[0], *rows(2))
     assert done.values.tolist() == [0, 0]
     assert done.faults == {"process": 2}
 
 
 def test_what_is_said_after_an_answer_is_no_answer_to_the_next(sandbox, fake):
-    answer = frame(b'{"rows": 2, "faults": {"odd": 1}}', GOOD)
-    fake(HELLO, answer)
+    answer = frame(b'{"rows": 2, "faults": {"odd": 1}}')
+    fake(HELLO, answer, GOOD)
     for _ in range(2):
         assert sandbox.phi(PROGRAMS[0], *rows(2)).faults == {"odd": 1}  # this fake is believed
     sandbox.close()
-    fake(HELLO, answer, later=answer)
+    fake(HELLO, answer, GOOD, later=answer)
     sandbox.phi(PROGRAMS[0], *rows(2))
     first = pid(sandbox)
     time.sleep(0.5)
@@ -479,6 +498,140 @@ def test_after_its_time_a_fresh_child_takes_over(sandbox):
     assert sandbox.phi(PROGRAMS[0], *rows(2)).faults == {}
     assert pid(sandbox) != first
     assert gone(first, 0.1)
+
+
+# Machine code
+
+
+@pytest.fixture
+def often(monkeypatch):
+    """Programs get machine code when they are asked for the second row."""
+    monkeypatch.setattr(process, "COMPILED_AFTER", 2)
+
+
+def own(sandbox):
+    """The programs that have a process with machine code, the last used one at the end."""
+    return [key[0] for key, child in sandbox._own.items() if child.compiled]
+
+
+def test_a_program_that_is_asked_for_often_gets_machine_code(sandbox, often):
+    observations, actions = rows(40)
+    for code in PROGRAMS[:4]:
+        alone = Program(code)(observations, actions)
+        for wait in (False, True, False):
+            if wait:
+                assert sandbox.await_code() > 0
+            done = sandbox.phi(code, observations, actions)
+            assert done.values.tobytes() == alone.values.tobytes()
+            assert done.faults == dict(alone.faults)
+        assert own(sandbox)[-1] == code
+        assert len(sandbox._alive) == len(own(sandbox)) <= process.MAX_OWN  # the one that interprets is not needed
+        index = np.arange(120).reshape(40, 3)
+        assert np.array_equal(
+            sandbox.phi(code, observations.reshape(120, 7, 7, 3), actions, index).values, alone.values
+        )
+    assert own(sandbox) == PROGRAMS[2:4]
+    assert not sandbox._deaths
+    processes = [child.process.pid for child in sandbox._alive]
+    sandbox.close()
+    assert all(gone(number, 0.1) for number in processes)
+
+
+def test_until_its_machine_code_is_there_a_program_is_interpreted(sandbox, often, monkeypatch):
+    monkeypatch.setattr(connection.Connection, "may_greet", lambda child: False)
+    for _ in range(3):
+        assert sandbox.phi(PROGRAMS[0], *rows(2)).values.tolist() == [1.5, 1.5]
+    assert len(sandbox._alive) == 2
+    assert own(sandbox) == []
+
+
+def test_other_shapes_of_a_program_have_code_of_their_own(sandbox, often):
+    small, large = rows(2), rows(2, window=4)
+    for asked in (small, large):
+        sandbox.phi(PROGRAMS[1], *asked)
+        assert sandbox.await_code()
+    alone = [Program(PROGRAMS[1])(*asked).values for asked in (small, large)]
+    assert [sandbox.phi(PROGRAMS[1], *asked).values.tolist() for asked in (small, large)] == [a.tolist() for a in alone]
+    assert own(sandbox) == [PROGRAMS[1]] * 2
+
+
+def test_a_program_without_machine_code_is_interpreted(sandbox, often):
+    code = "def potential(observations, actions):\n    x = 1 if actions[0] > 2 else (1, 2)\n    return x"
+    observations, actions = rows(9)
+    first = sandbox.phi(code, observations, actions)
+    assert sandbox.await_code() == 0
+    assert (
+        sandbox.phi(code, observations, actions).faults == first.faults == Program(code)(observations, actions).faults
+    )
+    assert len(sandbox._alive) == 1
+    sandbox.phi(code, observations, actions)
+    assert sandbox._own == {}
+
+
+def test_where_no_machine_code_can_be_made_programs_are_interpreted(sandbox, often, monkeypatch, caplog):
+    def broken(child):
+        child.kill()
+        raise SandboxBroken("no LLVM here")
+
+    sandbox.phi(PROGRAMS[0], *rows(2))
+    monkeypatch.setattr(connection.Connection, "greet", broken)
+    assert sandbox.await_code() == 0
+    assert "no LLVM here" in caplog.text
+    monkeypatch.undo()
+    assert sandbox.phi(PROGRAMS[0], *rows(2)).values.tolist() == [1.5, 1.5]
+    assert len(sandbox._alive) == 1
+
+
+def test_a_process_with_machine_code_that_is_killed_costs_one_answer_at_most(sandbox, often):
+    sandbox.phi(PROGRAMS[0], *rows(2))
+    sandbox.await_code()
+    sandbox.phi(PROGRAMS[0], *rows(2))
+    (child,) = sandbox._alive
+    child.process.kill()
+    child.process.wait()
+    assert sandbox.phi(PROGRAMS[0], *rows(2)).values.tolist() == [1.5, 1.5]
+    assert sandbox.phi(PROGRAMS[0], *rows(2)).values.tolist() == [1.5, 1.5]
+    assert child not in sandbox._alive
+    assert not sandbox._deaths
+
+
+def test_machine_code_that_stands_still_is_ended(sandbox, often, monkeypatch):
+    sandbox.phi(PROGRAMS[0], *rows(2))
+    sandbox.await_code()
+    sandbox.phi(PROGRAMS[0], *rows(2))
+    monkeypatch.setattr(sandbox, "_wall_s", 1.0)
+    (child,) = sandbox._alive
+    os.kill(child.process.pid, signal.SIGSTOP)
+    assert sandbox.phi(PROGRAMS[0], *rows(3)).faults == {"wall": 3}
+    assert gone(child.process.pid, 0.1)
+    monkeypatch.setattr(sandbox, "_wall_s", 60.0)
+    assert sandbox.phi(PROGRAMS[0], *rows(2)).values.tolist() == [1.5, 1.5]
+
+
+def test_machine_code_that_runs_away_ends_by_its_steps(sandbox, often):
+    code = normalise(looped("n = n * 0.5 + 1", depth=2, over="range(actions[0] * 99)"))
+    observations, actions = rows(40)
+    sandbox.phi(code, observations, actions)
+    assert sandbox.await_code() == 1
+    done, alone = sandbox.phi(code, observations, actions), Program(code)(observations, actions)
+    assert own(sandbox) == [code]
+    assert done.faults == alone.faults
+    assert done.faults["steps"] > 20
+
+
+def test_a_process_with_machine_code_is_locked_down_as_the_other(sandbox, often):
+    held = sandbox.protections
+    sandbox.phi(PROGRAMS[0], *rows(2))
+    assert sandbox.await_code() == 1
+    (child,) = sandbox._own.values()
+    assert child.greet() == held
+    if os.getuid() == 0 and "seccomp" in held:
+        folder = Path(f"/proc/{child.process.pid}")
+        status = dict(line.split(":\t", 1) for line in (folder / "status").read_text().splitlines())
+        assert (status["NoNewPrivs"], status["Seccomp"], status["Threads"]) == ("1", "2", "1")
+        assert {int(x) for x in os.listdir(folder / "fd")} == {0, 1}
+        rights = [line.split()[1] for line in (folder / "maps").read_text().splitlines()]
+        assert not [right for right in rights if "w" in right and "x" in right]
 
 
 # Threads, forks, ends

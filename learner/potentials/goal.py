@@ -126,10 +126,11 @@ class Goal(Potential):
             captions, _ = read(_folder(own))
         except StoreError as error:
             raise ValueError(f"method.shaping.goals: {error}") from None
-        if foreign := sorted(deeds(captions) - {*spec.action_names}):
+        done = deeds(captions)
+        if done and not done & {*spec.action_names}:
             raise ValueError(
-                f"method.shaping.goals: {own.goals} tells of another world, where one can {foreign[0]!r}, which "
-                f"{spec.id} does not know: ask about this world's own episodes"
+                f"method.shaping.goals: {own.goals} tells of another world, where one can {min(done)!r} and nothing "
+                f"that one can in {spec.id}: ask about this world's own episodes"
             )
         told = _told(own, spec.fields)
         if missing := [name for name in own.goal_captions if name not in told]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ def run(*success: float, seed: int = 1, **results: Any) -> Run:
 
 
 def rows(page: str) -> list[list[str]]:
-    plain = page.replace("\N{NO-BREAK SPACE}", " ")
+    plain = unescape(page.replace("\N{NO-BREAK SPACE}", " "))
     return [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in re.findall(r"<tr>(.*?)</tr>", plain, re.DOTALL)][
         1:
     ]
@@ -54,7 +55,7 @@ def test_a_difference_is_welchs_of_the_seeds() -> None:
 
 def test_who_never_learnt_counts_with_its_last_step_and_is_told() -> None:
     found = told(pace.panel([*PLAIN, *QUICK], {"plain": PLAIN, "quick": QUICK}))
-    assert (found["plain"][2], found["plain"][4], found["quick"][4]) == ("400", "1 of 2", "2 of 2")
+    assert (found["plain"][2], found["plain"][4], found["quick"][4]) == ("> 400", "1 of 2", "2 of 2")
 
 
 def test_of_one_seed_no_difference_is_told() -> None:
@@ -62,14 +63,31 @@ def test_of_one_seed_no_difference_is_told() -> None:
     assert found["quick"][1] == found["quick"][3] == "–"
 
 
+def test_where_nobody_learnt_no_steps_are_told() -> None:
+    slow = [run(0.1, 0.2), run(0.2, 0.3)]
+    found = told(pace.panel([*PLAIN[1:] * 2, *slow], {"plain": PLAIN[1:] * 2, "slow": slow}))
+    assert found["slow"][2] == found["slow"][3] == "–"
+    assert found["slow"][1] != "–"
+
+
+def test_arms_are_compared_within_their_world() -> None:
+    elsewhere = [run(0.9, 1.0, 1.0, 1.0, env="large"), run(0.9, 1.0, 1.0, 1.0, env="large")]
+    groups = {"plain": PLAIN, "quick": QUICK, "plain, large": elsewhere, "quick, large": elsewhere}
+    found = told(pace.panel([one for group in groups.values() for one in group], groups))
+    assert found["quick, large"][1] == "+0.0 % [+0.0 %, +0.0 %]"
+    assert found["plain, large"][1] == "–"
+
+
 @pytest.mark.parametrize(
     "groups",
     [
         {"plain": PLAIN},
         {"plain": PLAIN, "never validated": [run()]},
+        {"plain": PLAIN, "not through": [run(0.5, success=None)]},
+        {"plain": PLAIN, "elsewhere": [run(0.5, env="large")]},
         {"plain": [run(0.5, score=SCORE)], "other": [run(0.9, score=SCORE)]},
     ],
-    ids=["one arm", "one that was validated", "another measure"],
+    ids=["one arm", "one that was validated", "one that is through", "two worlds", "another measure"],
 )
 def test_nothing_to_compare(groups: dict[str, list[Run]]) -> None:
     assert pace.panel([one for group in groups.values() for one in group], groups) == ""

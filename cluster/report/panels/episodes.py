@@ -61,8 +61,12 @@ def _animation(run: Run, video: Mapping[str, Any], whose: str) -> str:
 
 def _file(run: Run, name: object, suffix: str) -> Path | None:
     """A file of a run that its results name, if it is there and the run's own."""
-    path = (run.folder / str(name or "")).resolve()
-    return path if path.suffix == suffix and path.is_file() and path.is_relative_to(run.folder.resolve()) else None
+    try:
+        path = (run.folder / str(name or "")).resolve()
+        own = path.suffix == suffix and path.is_file() and path.is_relative_to(run.folder.resolve())
+    except (OSError, ValueError):  # no file has such a name
+        return None
+    return path if own else None
 
 
 def _trace(run: Run, video: Mapping[str, Any]) -> str:

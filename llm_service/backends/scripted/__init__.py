@@ -29,10 +29,8 @@ from llm_service.records import Call, Reply, Verb, digest
 from llm_service.world import World
 
 RATES = ("wrong", "mistimed", "senseless", "malformed")
-
-
 RULES = "2"
-"""Part of the model's name: another one when a rule changes, so that no reply by older rules is taken for one of these."""
+"""Part of the model's name. Another one when a rule changes: no reply by older rules is then taken for one of these."""
 
 
 class Config(Part):

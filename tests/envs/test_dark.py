@@ -212,6 +212,10 @@ def test_a_state_of_other_rules_or_tasks_is_refused_and_changes_nothing():
     before = legacy.state()
     with pytest.raises(ValueError, match=r"is of env\.rules=strict"):
         legacy.restore(strict.state())
+    held = strict.state()
+    with pytest.raises(ValueError, match=r"is of env\.rules=legacy, this env has rules=strict"):
+        strict.restore(before)
+    assert all((strict.state()[name] == value).all() for name, value in held.items())
     other = envs.make("dark/KeyDoor-10x10", 2, rules="legacy", split="published")
     other.begin()
     with pytest.raises(ValueError, match=r"of another env\.split"):

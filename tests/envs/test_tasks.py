@@ -25,6 +25,11 @@ def test_seeds_name_tasks_in_order_and_each_side_its_own(free, held_out, first):
     assert set(sides[0]) <= set(range(free))
 
 
+def test_where_no_tasks_are_counted_every_seed_is_its_own():
+    seeds = np.array([0, 7, HELD_OUT_FIRST - 1, HELD_OUT_FIRST, HELD_OUT_FIRST + 7])
+    assert envs.spec("babyai/GoToLocal").task(seeds).tolist() == seeds.tolist()
+
+
 @pytest.mark.parametrize("env_id", TASKED)
 def test_a_world_plays_the_task_that_its_spec_says(env_id):
     env = envs.make(env_id, 6, seed=3, first_index=10, length=4)

@@ -1,4 +1,4 @@
-"""MazeRunner: mazes of any odd size with hidden goals to visit in order; see `world` for the contract."""
+"""MazeRunner: mazes of odd sizes, 7 to 51, with hidden goals to visit in order; see `world` for the contract."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Config(Part):
 
 
 def names() -> list[str]:
-    """The published one; `has` knows every size."""
+    """The published one; `has` knows the other sizes."""
     return [f"Runner-{mazes.PUBLISHED}"]
 
 

@@ -1,4 +1,4 @@
-"""Mazes: the published ones of 15 x 15 cells, and our own of any odd size.
+"""Mazes: the published ones of 15 x 15 cells, and our own of odd sizes.
 
     published(seed) ──┐
                       ├──> Maze: walls and goals ──> moves, sensors, ways: all that a step or an expert looks up

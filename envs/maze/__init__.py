@@ -32,7 +32,8 @@ class Config(Part):
     the 20 test mazes of Schmied et al. 2024, `published_train`: their 100 training mazes, both for Runner-15; any seed
     names one, by its remainder."""
     mazes: Annotated[int, Option(ge=5, le=1_000_000)] = _MAZES
-    """How many mazes of `split=own` training seeds name; held-out seeds name a fifth as many."""
+    """How many mazes of `split=own` training seeds name; held-out seeds name a fifth as many. A process keeps
+    256 at hand; of more, it draws those anew that it has not met of late, which takes some milliseconds each."""
     length: Annotated[int, Option(ge=1, lt=2**31)] | None = None
     """Steps after which an episode is truncated. None: 400 for 15 x 15 cells, as published, else in proportion."""
 

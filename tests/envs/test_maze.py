@@ -117,6 +117,19 @@ def test_no_own_maze_is_both_trained_on_and_held_out(size):
     assert not trained & held
 
 
+def test_a_process_keeps_few_mazes_and_draws_the_same_again():
+    large = mazes.own(51, 0, False)
+    each = sum(table.nbytes for table in (large.walls, large.moves, large.sensors, large.distance, large.ways))
+    first = mazes.own(7, 0, False)
+    assert mazes.own(7, 0, False) is first
+    for number in range(1, 32 * 2**20 // each):
+        mazes.own(7, number, False)
+    again = mazes.own(7, 0, False)
+    assert again is not first  # all that are kept fit 32 MiB, also if they are large
+    assert (again.walls == first.walls).all()
+    assert (again.start, again.goals) == (first.start, first.goals)
+
+
 def sensed(found, row, column):
     walls, size = walls_of(found), len(found.walls)
     free = []

@@ -80,7 +80,10 @@ class EnvSpec:
 
     def task(self, seeds: NDArray[np.int64]) -> NDArray[np.int64]:
         """Which of the `tasks` each seed names, of the shape of `seeds`. The first seeds name them in order: 0, 1, ...,
-        and `HELD_OUT_FIRST`, `HELD_OUT_FIRST` + 1, ... those that are held out."""
+        and `HELD_OUT_FIRST`, `HELD_OUT_FIRST` + 1, ... those that are held out. Without `tasks` it is the seed
+        itself."""
+        if not self.tasks:
+            return seeds
         if not self.held_out:
             return seeds % self.tasks
         free = self.tasks - self.held_out

@@ -1,4 +1,4 @@
-"""Dark-Room and Key-Door, rooms of any size whose goals cannot be seen; see `world` for the contract."""
+"""Dark-Room and Key-Door, rooms of 3 to 100 cells a side whose goals cannot be seen; see `world` for the contract."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Config(Part):
 
 
 def names() -> list[str]:
-    """The published ones; `has` knows every size."""
+    """The published ones; `has` knows the other sizes."""
     return [f"{kind}-{width}x{height}" for kind in _KINDS for width, height in tasks.PUBLISHED]
 
 

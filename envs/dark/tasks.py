@@ -1,4 +1,4 @@
-"""What is hidden where: the published tasks of Dark-Room and Key-Door, and our own of a room of any size.
+"""What is hidden where: the published tasks of Dark-Room and Key-Door, and our own.
 
 A cell is the number row * width + column.
 """

@@ -146,8 +146,9 @@ class Dark(VectorEnv):
         super()._check_state(state)
         if (longest := state["length"].max()) >= self._limit:
             raise ValueError(f"the state has an episode of {longest} steps, but those of this env have {self._limit}")
-        if self._kept is not None and "kept" not in state:
-            raise ValueError("the state is of env.rules=strict, this env has rules=legacy")
+        if (self._kept is None) != ("kept" not in state):
+            here, there = ("strict", "legacy") if self._kept is None else ("legacy", "strict")
+            raise ValueError(f"the state is of env.rules={there}, this env has rules={here}: use {there}")
         if self._kept is not None and (state["kept"].shape != self._kept.shape or state["kept"].dtype != np.bool_):
             raise ValueError("the state is of another env.split: it keeps the keys of other tasks")
 

@@ -1,4 +1,4 @@
-"""MazeRunner: mazes of any odd size with hidden goals to visit in order; see `world` for the contract."""
+"""MazeRunner: mazes of odd sizes, 7 to 51, with hidden goals to visit in order; see `world` for the contract."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ __all__ = ["Config", "Expert", "Runner", "has", "knowledge", "make", "names", "s
 _NAME = re.compile(r"Runner-([1-9]\d*)")
 _SIZES = range(7, 52, 2)
 _LENGTH = 400  # steps of the published mazes, and in proportion to the cells of others
+_MAZES = 100  # as many as were published for training
 _SHARE = 5  # as many mazes as this that are trained on, for each that is held out
 _SEEDS = {"published": mazes.TEST, "published_train": mazes.TRAINING}
 
@@ -30,14 +31,15 @@ class Config(Part):
     """Which mazes there are. `own`: of our generator, others for training seeds than for held-out ones. `published`:
     the 20 test mazes of Schmied et al. 2024, `published_train`: their 100 training mazes, both for Runner-15; any seed
     names one, by its remainder."""
-    mazes: Annotated[int, Option(ge=5, le=1_000_000)] = 100
-    """How many mazes of `split=own` training seeds name; held-out seeds name a fifth as many."""
+    mazes: Annotated[int, Option(ge=5, le=1_000_000)] = _MAZES
+    """How many mazes of `split=own` training seeds name; held-out seeds name a fifth as many. A process keeps
+    256 at hand; of more, it draws those anew that it has not met of late, which takes some milliseconds each."""
     length: Annotated[int, Option(ge=1, lt=2**31)] | None = None
     """Steps after which an episode is truncated. None: 400 for 15 x 15 cells, as published, else in proportion."""
 
 
 def names() -> list[str]:
-    """The published one; `has` knows every size."""
+    """The published one; `has` knows the other sizes."""
     return [f"Runner-{mazes.PUBLISHED}"]
 
 
@@ -51,11 +53,13 @@ def spec(name: str, config: Config) -> EnvSpec:
     """What a policy must know of it.
 
     Raises:
-        ValueError: mazes of this size were not published.
+        ValueError: mazes of this size were not published, or of those that were a number is asked for.
     """
     if config.split != "own" and _size(name) != mazes.PUBLISHED:
         own = f"maze/{name} has split=own only"
         raise ValueError(f"env.split={config.split} is of maze/Runner-{mazes.PUBLISHED}, and {own}: leave it out")
+    if config.split != "own" and config.mazes != _MAZES:
+        raise ValueError(f"env.mazes={config.mazes} is of split=own, not of split={config.split}: leave env.mazes out")
     held_out = config.mazes // _SHARE if config.split == "own" else 0
     return EnvSpec(
         id=f"maze/{name}",

@@ -1,4 +1,4 @@
-"""Dark rooms: the published tasks and ceilings, rules held to plain rooms played one by one, tasks that never mix."""
+"""Dark rooms: the published tasks and ceilings, rules held to plain rooms played one by one."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,6 @@ import envs
 from actors.evaluate import play
 from actors.players.expert import ExpertPlayer
 from envs import HELD_OUT_FIRST, dark
-from envs.dark import tasks
 from envs.dark.world import EAST, NORTH, SOUTH, STAY, WEST
 
 CEILINGS = {  # mean return of the 20 published test tasks
@@ -58,11 +57,6 @@ def places(env):
     for cells in (env.goal, env.key):
         shown.append(list(zip(env.row_of[cells].tolist(), env.column_of[cells].tolist(), strict=True)))
     return shown
-
-
-def seed_of(spec, task):
-    free = spec.tasks - spec.held_out
-    return task if task < free else HELD_OUT_FIRST + task - free
 
 
 @settings(max_examples=25)
@@ -144,27 +138,6 @@ def test_the_published_tasks_are_those_that_were_published():
     assert [goal for goal, key in zip(goals, keys, strict=True) if goal == key] == [(19, 18)]
 
 
-@given(width=st.integers(3, 40), height=st.integers(3, 40))
-def test_what_pays_in_an_own_held_out_task_pays_in_none_that_is_trained_on(width, height):
-    own = tasks.own(width, height)
-    free = len(own.goal) - own.held_out
-    assert sorted(own.goal.tolist()) == list(range(width * height))
-    assert own.held_out == max(2, width * height // 5)
-    for side in (slice(free), slice(free, None)):
-        assert set(own.key[side]) == set(own.goal[side])
-    assert (own.key != own.goal).all()
-    assert own.goal[0] == 0  # at the usual start
-
-
-def test_own_tasks_of_seven_by_seven_are_all_its_cells():
-    spec = envs.spec("dark/Room-7x7")
-    assert (spec.tasks, spec.held_out) == (49, 9)
-    env = envs.make("dark/Room-7x7", 49)
-    env.begin(np.array([seed_of(spec, task) for task in range(49)]))
-    assert env.task.tolist() == list(range(49))
-    assert sorted(env.goal.tolist()) == list(range(49))
-
-
 def walk(env, cells):
     """Let env 0 go to each cell in turn, along its row first, and say what each step paid."""
     paid = []
@@ -239,6 +212,10 @@ def test_a_state_of_other_rules_or_tasks_is_refused_and_changes_nothing():
     before = legacy.state()
     with pytest.raises(ValueError, match=r"is of env\.rules=strict"):
         legacy.restore(strict.state())
+    held = strict.state()
+    with pytest.raises(ValueError, match=r"is of env\.rules=legacy, this env has rules=strict"):
+        strict.restore(before)
+    assert all((strict.state()[name] == value).all() for name, value in held.items())
     other = envs.make("dark/KeyDoor-10x10", 2, rules="legacy", split="published")
     other.begin()
     with pytest.raises(ValueError, match=r"of another env\.split"):

@@ -117,6 +117,19 @@ def test_no_own_maze_is_both_trained_on_and_held_out(size):
     assert not trained & held
 
 
+def test_a_process_keeps_few_mazes_and_draws_the_same_again():
+    large = mazes.own(51, 0, False)
+    each = sum(table.nbytes for table in (large.walls, large.moves, large.sensors, large.distance, large.ways))
+    first = mazes.own(7, 0, False)
+    assert mazes.own(7, 0, False) is first
+    for number in range(1, 32 * 2**20 // each):
+        mazes.own(7, number, False)
+    again = mazes.own(7, 0, False)
+    assert again is not first  # all that are kept fit 32 MiB, also if they are large
+    assert (again.walls == first.walls).all()
+    assert (again.start, again.goals) == (first.start, first.goals)
+
+
 def sensed(found, row, column):
     walls, size = walls_of(found), len(found.walls)
     free = []
@@ -140,7 +153,8 @@ def test_many_mazes_are_plain_mazes_side_by_side(size, published, length, draw):
     """Rewards, observations and ends of 60 steps, over many episodes; half of the steps are the expert's."""
     split = "published" if published and size == 15 else "own"
     n, random, expert = 4, np.random.default_rng(draw), maze.Expert()
-    env = envs.make(f"maze/Runner-{size}", n, seed=draw, split=split, length=length, mazes=20)
+    options = {"mazes": 20} if split == "own" else {"split": split}
+    env = envs.make(f"maze/Runner-{size}", n, seed=draw, length=length, **options)
     obs = env.begin()
     where, left, steps = [None] * n, [None] * n, [0] * n
 
@@ -196,6 +210,9 @@ def test_a_state_of_longer_episodes_is_refused():
 def test_what_a_maze_does_not_have_is_said():
     with pytest.raises(ValueError, match="maze/Runner-9 has split=own only"):
         envs.make("maze/Runner-9", 1, split="published")
+    for split in ("published", "published_train"):
+        with pytest.raises(ValueError, match=f"mazes=20 is of split=own, not of split={split}: leave env.mazes out"):
+            envs.make("maze/Runner-15", 1, split=split, mazes=20)
     with pytest.raises(ValueError, match="greater than or equal to 5"):
         envs.make("maze/Runner-9", 1, mazes=4)
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import envs
 from envs import HELD_OUT_FIRST, episode_seed
 from envs.api import EnvSpec
+from envs.dark import tasks
 
 TASKED = ["dark/Room-7x5", "dark/KeyDoor-40x20", "maze/Runner-9"]
 
@@ -22,6 +23,11 @@ def test_seeds_name_tasks_in_order_and_each_side_its_own(free, held_out, first):
         assert set(sides[1]) == set(range(free, free + held_out))
         sides = (spec.task(np.minimum(first + np.arange(3 * free), HELD_OUT_FIRST - 1)), sides[1])
     assert set(sides[0]) <= set(range(free))
+
+
+def test_where_no_tasks_are_counted_every_seed_is_its_own():
+    seeds = np.array([0, 7, HELD_OUT_FIRST - 1, HELD_OUT_FIRST, HELD_OUT_FIRST + 7])
+    assert envs.spec("babyai/GoToLocal").task(seeds).tolist() == seeds.tolist()
 
 
 @pytest.mark.parametrize("env_id", TASKED)
@@ -45,3 +51,24 @@ def test_a_world_plays_the_task_that_its_spec_says(env_id):
     env.begin(np.full(6, 7))
     assert (env.task == first).all()
     assert len(set(first.tolist())) == 1
+
+
+@given(width=st.integers(3, 40), height=st.integers(3, 40))
+def test_what_pays_in_an_own_held_out_task_pays_in_none_that_is_trained_on(width, height):
+    own = tasks.own(width, height)
+    free = len(own.goal) - own.held_out
+    assert sorted(own.goal.tolist()) == list(range(width * height))
+    assert own.held_out == max(2, width * height // 5)
+    for side in (slice(free), slice(free, None)):
+        assert set(own.key[side]) == set(own.goal[side])
+    assert (own.key != own.goal).all()
+    assert own.goal[0] == 0  # at the usual start
+
+
+def test_own_tasks_of_seven_by_seven_are_all_its_cells():
+    spec = envs.spec("dark/Room-7x7")
+    assert (spec.tasks, spec.held_out) == (49, 9)
+    env = envs.make("dark/Room-7x7", 49)
+    env.begin(np.concatenate([np.arange(40), HELD_OUT_FIRST + np.arange(9)]))
+    assert env.task.tolist() == list(range(49))
+    assert sorted(env.goal.tolist()) == list(range(49))

@@ -112,3 +112,15 @@ def test_crashed_run_can_be_compared(make_run: MakeRun, capsys: pytest.CaptureFi
     (b / "metrics.jsonl").write_text(json.dumps({"kind": "train", "env_steps": 5})[:-3])
     read(compare(a, b))
     assert "no verdict: B has no held-out evaluation" in capsys.readouterr().out
+
+
+def test_options_that_come_with_another_choice_are_not_listed() -> None:
+    models: list[dict[str, object]] = [
+        {"name": "scripted", "wrong": 0.1, "seed": 0},
+        {"name": "transformers", "folder": "a", "dtype": "auto"},
+        {"name": "transformers", "folder": "b", "dtype": "auto"},
+    ]
+    runs = [run_data.Run(Path(), {"llm": model}, {}, {}, [], [], {}) for model in models]
+    assert list(run_data.arms(runs)) == ["name=scripted", "folder=a, name=transformers", "folder=b, name=transformers"]
+    same = [run_data.Run(Path(), {"llm": {name: 1}}, {}, {}, [], [], {}) for name in "ab"]
+    assert list(run_data.arms(same)) == ["a=1, b=None", "a=None, b=1"]

@@ -276,18 +276,6 @@ def test_settings_are_not_averaged(make_run: MakeRun, read: Read) -> None:
     assert "the runs differ in learning_rate=0.0001; learning_rate=0.001" in page.text
 
 
-def test_options_that_come_with_another_choice_are_not_listed() -> None:
-    models: list[dict[str, object]] = [
-        {"name": "scripted", "wrong": 0.1, "seed": 0},
-        {"name": "transformers", "folder": "a", "dtype": "auto"},
-        {"name": "transformers", "folder": "b", "dtype": "auto"},
-    ]
-    runs = [run_data.Run(Path(), {"llm": model}, {}, {}, [], [], {}) for model in models]
-    assert list(run_data.arms(runs)) == ["name=scripted", "folder=a, name=transformers", "folder=b, name=transformers"]
-    same = [run_data.Run(Path(), {"llm": {name: 1}}, {}, {}, [], [], {}) for name in "ab"]
-    assert list(run_data.arms(same)) == ["a=1, b=None", "a=None, b=1"]
-
-
 @pytest.mark.usefixtures("undrawn")
 def test_many_settings_are_a_table(make_run: MakeRun, read: Read) -> None:
     runs = [make_run(f"s{i}", rows=12, solved=400 + i, learning_rate=i * 1e-4) for i in range(5)]

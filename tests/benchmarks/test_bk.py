@@ -5,9 +5,10 @@ import pytest
 
 import envs
 from benchmarks import bk
-from benchmarks.bk import Goals, Potentials, Preferences, Programs
+from benchmarks.bk import Programs
 from benchmarks.measure import ROOT, DifferentOutputs, Options, OursFailed
-from benchmarks.peers import bk_labels, bk_loops, bk_play, bk_preference, bk_programs
+from benchmarks.peers import bk_labels, bk_loops, bk_matches, bk_play, bk_preference, bk_programs
+from benchmarks.peers.bk_matches import Goals, Potentials, Preferences
 from llm_service.backends.scripted.script import Script
 from llm_service.embedding import embed_one
 from llm_service.sandbox.grammar import normalise
@@ -21,7 +22,7 @@ def play():
 
 @pytest.fixture
 def made(play, tmp_path, monkeypatch):
-    monkeypatch.setattr(bk, "LEAST_S", 0.01)
+    monkeypatch.setattr(bk_matches, "LEAST_S", 0.01)
     return Potentials(play, tmp_path)
 
 
@@ -125,7 +126,7 @@ class Words:
 def words(monkeypatch):
     """Instead of MiniLM, which takes 9 ms a text."""
     monkeypatch.setattr("llm_service.embedding._minilm", Words)
-    monkeypatch.setattr(bk, "Encoder", lambda folder: Words())
+    monkeypatch.setattr(bk_matches, "Encoder", lambda folder: Words())
     embed_one.cache_clear()
     yield
     embed_one.cache_clear()
@@ -160,7 +161,7 @@ def test_the_slowest_potential_is_the_row_of_training(made, monkeypatch):
         return lambda: speeds[potential[0]] if potential else 100.0
 
     monkeypatch.setattr(bk, "speed_of_ours", speed)
-    monkeypatch.setattr(bk.goal_bank, "build", lambda folder: None)
+    monkeypatch.setattr(bk_matches.goal_bank, "build", lambda folder: None)
     made.words["code"] = ["method.shaping.potential=code"]
     rows = {row.id: row for row in bk.training(Options(rounds=1), made).rows}
     assert [row.case for row in rows.values() if row.headline] == ["training"]

@@ -32,7 +32,7 @@ RATES = ("wrong", "mistimed", "senseless", "malformed")
 
 
 RULES = "2"
-"""Part of the model's name: another one when a rule changes, so that no reply by older rules is taken for one of these."""
+"""Part of the model's name: another one when a rule changes, so that no reply by older rules is taken for these."""
 
 
 class Config(Part):

@@ -200,9 +200,9 @@ class Script:
 
         The view is like BabyAI's: the player in the middle of the last row, looking ahead. It is good to see what goals
         name, the nearer the better, best to hold it; good to come to new sights, bad to act without effect; good to
-        face such a thing and bad to face what spoils progress, such as a wall. Where numbers have no such names, effects
-        and new sights count. A variant knows the first one, two or three of these rules, and one more if the evidence
-        holds equal values or faults.
+        face such a thing and bad to face what spoils progress, such as a wall. Where numbers have no such names,
+        effects and new sights count. A variant knows the first one, two or three of these rules, and one more
+        if the evidence holds equal values or faults.
 
         Wrong: bad for good; mistimed: by the oldest view instead of the present one; senseless: always zero.
         """

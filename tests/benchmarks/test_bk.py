@@ -5,9 +5,14 @@ import pytest
 
 import envs
 from benchmarks import bk
-from benchmarks.bk import Goals, Potentials, Preferences, Programs
-from benchmarks.measure import ROOT, DifferentOutputs, Options, OursFailed
-from benchmarks.peers import bk_labels, bk_loops, bk_play, bk_preference, bk_programs
+from benchmarks.bk import Programs
+from benchmarks.measure import ROOT, DifferentOutputs, Options, OursFailed, OutOfTime
+from benchmarks.peers import bk_labels, bk_loops, bk_matches, bk_play, bk_preference, bk_programs
+from benchmarks.peers.bk_matches import Goals, Potentials, Preferences
+from benchmarks.train import EXPERIMENT
+from cluster.config.tree import compose
+from learner import potentials
+from learner.knowledge.goal_bank import GoalBank, digest
 from llm_service.backends.scripted.script import Script
 from llm_service.embedding import embed_one
 from llm_service.sandbox.grammar import normalise
@@ -21,7 +26,7 @@ def play():
 
 @pytest.fixture
 def made(play, tmp_path, monkeypatch):
-    monkeypatch.setattr(bk, "LEAST_S", 0.01)
+    monkeypatch.setattr(bk_matches, "LEAST_S", 0.01)
     return Potentials(play, tmp_path)
 
 
@@ -125,7 +130,7 @@ class Words:
 def words(monkeypatch):
     """Instead of MiniLM, which takes 9 ms a text."""
     monkeypatch.setattr("llm_service.embedding._minilm", Words)
-    monkeypatch.setattr(bk, "Encoder", lambda folder: Words())
+    monkeypatch.setattr(bk_matches, "Encoder", lambda folder: Words())
     embed_one.cache_clear()
     yield
     embed_one.cache_clear()
@@ -137,10 +142,28 @@ def test_goals_are_the_same_encoded_anew_and_a_difference_is_seen(made, words):
     assert match.two_encodes() > 0
     assert match.sentences_anew() > 0
     assert "were met before" in match.note
+    assert match.look_up() > 0
     match.values = match.values.copy()
     match.values[np.flatnonzero(match.values > 0)[0]] += 0.01
     with pytest.raises(DifferentOutputs, match="phi by sentence: at"):
         match.sentences_anew()
+    values = match.whole.phi(match.windows)
+    assert (values > 0).any()
+    match.whole.phi = lambda windows: np.where(values > 0, values + 0.01, values)
+    with pytest.raises(DifferentOutputs, match="phi by caption: at"):
+        match.two_encodes()
+
+
+def test_only_rows_of_equal_outputs_may_be_the_headline_of_goals(made, words):
+    rows = {row.id: row for row in bk.goal(Options(rounds=1), made).rows}
+    assert {name: row.headline for name, row in rows.items()} == {
+        "bk/goal/windows/sentences_anew": True,
+        "bk/goal/windows/two_encodes": False,
+        "bk/goal/caption/windows/two_encodes": False,
+    }
+    assert "the same phi" in rows["bk/goal/windows/sentences_anew"].note
+    assert "another phi than ours" in rows["bk/goal/windows/two_encodes"].note
+    assert "were all met before" in rows["bk/goal/caption/windows/two_encodes"].note
 
 
 def test_goals_are_timed_on_play_that_is_new_each_time(made, words):
@@ -152,25 +175,75 @@ def test_goals_are_timed_on_play_that_is_new_each_time(made, words):
     assert first["texts_new"] > 0
 
 
-def test_the_slowest_potential_is_the_row_of_training(made, monkeypatch):
-    speeds = {"code": 90.0, "goal": 70.0, "preference": 95.0}
+SPEEDS = {"code": 90.0, "goal": 70.0, "preference": 95.0}
 
-    def speed(seconds, options, *said):
-        potential = [word.rpartition("=")[2] for word in said if word.startswith("method.shaping.potential=")]
-        return lambda: speeds[potential[0]] if potential else 100.0
+
+@pytest.fixture
+def said(made, monkeypatch):
+    """The words of each run that `training` measures, as many env steps a second as said above; a potential that has
+    none is out of time."""
+    found = {}
+
+    def speed(seconds, options, *words):
+        potential = next((w.rpartition("=")[2] for w in words if w.startswith("method.shaping.potential=")), "none")
+        found[potential] = words
+
+        def run():
+            if potential not in SPEEDS | {"none": 0.0}:
+                raise OutOfTime("no time was left for it")
+            return SPEEDS.get(potential, 100.0)
+
+        return run
 
     monkeypatch.setattr(bk, "speed_of_ours", speed)
-    monkeypatch.setattr(bk.goal_bank, "build", lambda folder: None)
-    made.words["code"] = ["method.shaping.potential=code"]
+    program = made.folder / "program.py"
+    program.write_text(bk_programs.text_of(bk_programs.nearest))
+    made.says("code", program=program, shows="image")
+    return found
+
+
+def test_the_slowest_potential_is_the_row_of_training(made, said):
     rows = {row.id: row for row in bk.training(Options(rounds=1), made).rows}
     assert [row.case for row in rows.values() if row.headline] == ["training"]
     assert rows["bk/training/env_steps/ppo"].ratio == pytest.approx(0.7)
-    assert "training/goal" in rows["bk/training/env_steps/ppo"].note
-    for name, steps in speeds.items():
+    assert "training/goal, the slowest of 3" in rows["bk/training/env_steps/ppo"].note
+    assert "includes captions" in rows["bk/training/env_steps/ppo"].note
+    assert "includes captions" in rows["bk/training/goal/env_steps/ppo"].note
+    for name, steps in SPEEDS.items():
         assert rows[f"bk/training/{name}/env_steps/ppo"].ratio == pytest.approx(steps / 100)
-    for stage, option in (("label", "goals"), ("prefer", "preference")):
-        said = made.words["goal" if stage == "label" else "preference"]
-        assert f"method.shaping.{option}={made.folder / stage}" in said
+
+
+def test_training_has_no_headline_unless_all_potentials_were_measured(made, said, monkeypatch):
+    monkeypatch.delitem(SPEEDS, "goal")
+    report = bk.training(Options(rounds=1), made)
+    assert [row.case for row in report.rows] == ["training/code", "training/preference"]
+    assert not any(row.headline for row in report.rows)
+    skips = {skip.id: skip.reason for skip in report.skips}
+    assert set(skips) == {"bk/training/env_steps/ppo", "bk/training/goal/env_steps/ppo"}
+    assert "not known without training/goal" in skips["bk/training/env_steps/ppo"]
+
+
+def test_runs_of_training_differ_in_the_potential_alone(made, said):
+    bk.training(Options(rounds=1), made)
+    assert set(said) == {"none", *bk.POTENTIALS}
+    configs = {name: compose([EXPERIMENT, *words]) for name, words in said.items()}
+    assert {name for name, config in configs.items() if config.env.captions} == {"goal"}
+    for name, config in configs.items():
+        assert config.method.shaping.potential == name
+        assert (config.policy, config.actors, config.learner) == (
+            configs["none"].policy,
+            configs["none"].actors,
+            configs["none"].learner,
+        )
+        spec = envs.make(bk_play.LEVEL, 1, seed=0, captions=config.env.captions).env_spec
+        if name != "none":
+            assert config.method.shaping.window == bk_play.WINDOW
+            potentials.potential(name).check(config.method.shaping, spec)
+
+
+def test_goals_have_their_bank_before_training_begins():
+    bank = GoalBank.load(bk.GOALS)
+    assert (bank.by, bank.source) == ("sentence", digest(bk.GOALS))  # else a run would make one
 
 
 def test_the_fixed_rows(made, monkeypatch, play):
@@ -189,6 +262,7 @@ def test_the_fixed_rows(made, monkeypatch, play):
     fixed = [
         "goal/windows/two_encodes",
         "goal/windows/sentences_anew",
+        "goal/caption/windows/two_encodes",
         "labels/answers/barrier",
         "labels/64/answers/barrier",
         "training/env_steps/ppo",

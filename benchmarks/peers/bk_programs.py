@@ -30,24 +30,22 @@ def nearest(observations: Any, actions: Any) -> float:
 def rules(observations: Any, actions: Any) -> float:
     # what the scripted backend writes, three of its rules
     view = observations[-1]
-    seen = max(
-        (1 for x, column in enumerate(view) for y, cell in enumerate(column) if cell[0] in (4, 5, 6, 7)), default=0
-    )
     near = max(
         (
-            1 / (abs(x - len(view) // 2) + len(column) - y)
+            1 - (abs(x - len(view) // 2) + len(column) - 1 - y) / (len(view) + len(column))
             for x, column in enumerate(view)
             for y, cell in enumerate(column)
             if cell[0] in (4, 5, 6, 7)
         ),
         default=0,
     )
+    new = sum(1 for i in range(1, len(observations)) if observations[i] not in observations[:i])
     idle = sum(
         1
         for before, now, action in zip(observations, observations[1:], actions)  # noqa: B905 - as it is written
         if action >= 0 and before == now
     )
-    return 0.2 * seen + 0.3 * near + -0.5 * idle / len(actions)
+    return 0.4 * near + 0.4 * new / len(actions) + -0.5 * idle / len(actions)
 
 
 def first_thing(observations: Any, actions: Any) -> float:

@@ -8,6 +8,7 @@ from benchmarks import sequence
 from benchmarks.measure import ROOT, DifferentOutputs, Options
 from benchmarks.sequence import Match, run
 from learner.group import get_weights
+from learner.models.sequence import behaviour_transformer
 
 
 @pytest.fixture(autouse=True)
@@ -22,6 +23,8 @@ def small(monkeypatch):
         monkeypatch.setattr(sequence, name, value)
     smaller = sequence.MODEL.model_copy(update={"width": 16, "heads": 2})
     monkeypatch.setattr(sequence, "MODEL", smaller)
+    for module in (sequence, behaviour_transformer):  # slow where the processor has none
+        monkeypatch.setattr(module, "has_bfloat16", lambda: True)
 
 
 def test_both_sides_learn_the_same_step_by_step(tmp_path, monkeypatch):

@@ -97,8 +97,9 @@ def lines_of(path):
 def test_the_llm_image_has_what_its_service_imports():
     own = {line.lower() for line in lines_of(DOCKER / "llm.in")}
     wanted = set()
+    compiler = ROOT / "llm_service" / "sandbox" / "compiler"  # written programs run where actors do
     for path in (ROOT / "llm_service").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(ast.parse(path.read_text())) if path.parent != compiler else ():
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
             wanted |= {name.split(".")[0] for name in names}

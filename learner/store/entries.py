@@ -43,7 +43,7 @@ def normalised(vectors: Any, width: int, device: torch.device | str = "cpu") -> 
     Raises:
         ValueError: they have another shape, one is not finite, or is zero and so has no direction.
     """
-    rows = torch.as_tensor(vectors).to(device=device, dtype=torch.float32)
+    rows = torch.as_tensor(vectors).detach().to(device=device, dtype=torch.float32)
     if rows.ndim != 2 or rows.shape[1] != width:
         raise ValueError(f"vectors of shape {tuple(rows.shape)} are not [number, {width}]")
     length = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
@@ -131,12 +131,7 @@ class Entries:
         new = np.bincount(owner, minlength=len(self.sizes))
         sizes = np.concatenate([self.sizes, np.zeros(len(new) - len(self.sizes), np.int64)])
         owners, room = self._ids.shape
-        if len(new) > owners or (sizes + new).max() > room:
-            most = int((sizes + new).max())
-            self.reserve(
-                len(new) if len(new) <= owners or not owners else max(len(new), owners * 3 // 2),
-                most if most <= room or not room else max(most, room * 3 // 2),
-            )
+        self.reserve(_enough(len(new), owners), _enough(int((sizes + new).max()), room))
         order = np.argsort(owner, kind="stable")
         place = np.empty(len(ids), np.int64)  # in its owner's row
         place[order] = np.arange(len(ids)) - np.repeat(np.cumsum(new) - new, new)
@@ -183,6 +178,8 @@ class Entries:
             Superseded: a newer attempt has begun; the folder still holds what it held.
         """
         folder.mkdir(exist_ok=True)
+        # Listed now: what a newer attempt writes from here on is not ours to remove.
+        before = list(folder.glob("entries-*.safetensors"))
         places = self._places()
         places = places[np.argsort(self._ids.reshape(-1)[places])]
         arrays = {name: column.reshape(-1)[places] for name, column in self._columns.items()}
@@ -190,13 +187,13 @@ class Entries:
         arrays["key"] = self._flat_keys[torch.from_numpy(places).to(self.device)].cpu().numpy()
         content = safetensors.numpy.save(arrays)
         digest = hashlib.sha256(content).hexdigest()
-        name = f"entries-{digest[:16]}.safetensors"
+        name = f"entries-{digest[:16]}{attempt.suffix if attempt else ''}.safetensors"
         replace_file(folder / name, content, attempt)
         sync_folder(folder)
         says = {"format": FORMAT, "width": self.width, "next_id": self.next_id, "sha256": {name: digest}}
         replace_file(folder / ABOUT, json.dumps(says, indent=1).encode(), attempt)
         sync_folder(folder)
-        for old in folder.glob("entries-*.safetensors"):
+        for old in before:
             if old.name != name:
                 old.unlink(missing_ok=True)
 
@@ -210,14 +207,15 @@ class Entries:
         says = read_about(folder / ABOUT, "memory index", (FORMAT,), ("width", "next_id", "sha256"), RetrievalError)
         try:
             ((name, digest),) = says["sha256"].items()
-            found = cls(int(says["width"]), device)
-            if sha256(folder / name) != digest:
-                raise RetrievalError(f"{folder / name} is damaged: its hash is not the one in {ABOUT}; build it again")
-            arrays = safetensors.numpy.load_file(folder / name)
-            keys, ids = torch.from_numpy(arrays.pop("key")).to(found.device), arrays.pop("id")
-        except (OSError, ValueError, KeyError, TypeError) as reason:
+            found, actual = cls(int(says["width"]), device), sha256(folder / name)
+            arrays = safetensors.numpy.load_file(folder / name) if actual == digest else {}
+        except (OSError, ValueError, TypeError) as reason:
             raise RetrievalError(f"{folder} is damaged: {reason}") from None
-        found._put(keys, ids, arrays)
+        if actual != digest:
+            raise RetrievalError(f"{folder / name} is damaged: its hash is not the one in {ABOUT}; build it again")
+        if missing := {"key", "id", *COLUMNS} - arrays.keys():
+            raise RetrievalError(f"{folder / name} has no {min(missing)}: build it again")
+        found._put(torch.from_numpy(arrays["key"]).to(found.device), arrays["id"], arrays)
         found.next_id = int(says["next_id"])
         return found
 
@@ -229,6 +227,11 @@ class Entries:
         """Addresses of all entries, which are owner * room + place in its row; int64 [N]."""
         room = self._ids.shape[1]
         return np.concatenate([np.empty(0, np.int64), *(i * room + np.arange(n) for i, n in enumerate(self.sizes))])
+
+
+def _enough(needed: int, there: int) -> int:
+    """Half as much again as there is, if that does not do, so that growing is seldom."""
+    return there if needed <= there else max(needed, there * 3 // 2)
 
 
 def _grown(column: NDArray[Any], owners: int, room: int) -> NDArray[Any]:

@@ -75,12 +75,7 @@ class _Scan(NamedTuple):
 
 
 class MemoryIndex(Entries):
-    """Entries that are searched.
-
-    Args:
-        width: of a key.
-        device: where keys are and products are made. A GPU must not round factors (TF32), which is PyTorch's default.
-    """
+    """Entries that are searched. Made, added to, evicted, saved and loaded as `Entries`."""
 
     def deduplicate(self, above: float = 0.98) -> int:
         """Evict entries that are nearly copies. Returns how many.

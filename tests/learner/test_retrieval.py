@@ -332,6 +332,9 @@ def test_an_older_attempt_does_not_save(tmp_path):
     with pytest.raises(Superseded):
         first.save(tmp_path / "index", older)
     assert len(MemoryIndex.load(tmp_path / "index")) == 5
+    second.save(tmp_path / "index", Attempt.begin(tmp_path))
+    assert len(list((tmp_path / "index").iterdir())) == 2  # nothing of the others is left
+    assert len(MemoryIndex.load(tmp_path / "index")) == 5
 
 
 def test_entries_are_pointers(tmp_path):

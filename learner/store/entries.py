@@ -50,7 +50,8 @@ def normalised(vectors: Any, width: int, device: torch.device | str = "cpu") -> 
     good = torch.isfinite(length) & (length.float() > 0) & torch.isfinite(length.float())
     if not bool(good.all()):
         raise ValueError(f"vector {int(torch.argmin(good.int()))} of {len(rows)} is zero or not finite: leave it out")
-    return rows / length.float()[:, None]
+    made: Tensor = rows / length.float()[:, None]
+    return made
 
 
 class Entries:

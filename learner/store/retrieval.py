@@ -56,7 +56,7 @@ def largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
         top, places = values.topk(count)
         return places, top[:, -1]
     width = columns // group
-    maxima = values[:, : group * width].unflatten(1, (group, width)).amax(1)
+    maxima = values[:, : group * width].view(rows, group, width).amax(1)
     inside = torch.arange(group, device=values.device) * width
     near = (maxima.topk(count).indices[:, :, None] + inside).flatten(1)
     rest = torch.arange(group * width, columns, device=values.device).expand(rows, -1)

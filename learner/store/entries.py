@@ -1,0 +1,241 @@
+"""Entries of a memory index: keys of length 1, where their chunks stand, and whose they are; in memory and on disk.
+
+    index/
+      retrieval.json                   format, width, the next id, hash of the file that counts
+      entries-3f0a9c51d2e47b86.safetensors  keys [N, width], ids and columns [N] in the order of ids; named by its hash
+
+The keys of an owner lie together, in [owners, room, width]; an address is owner * room + place in the owner's row. The
+file is synced before `retrieval.json` names it, which is replaced as a whole: a reader sees the old entries or the new.
+
+Limit: room grows by half, which copies everything once; what is reserved and not filled is not touched. Owners of very
+different sizes reserve as much as the largest. `save` holds a second copy of all entries while it writes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import safetensors.numpy
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from learner.files import Attempt, read_about, replace_file, sha256, sync_folder
+from learner.store.ranking import COLUMNS, Integers
+from llm_service.errors import UsageError
+
+FORMAT = 1
+ABOUT = "retrieval.json"
+
+
+class RetrievalError(UsageError):
+    """An index cannot be read. The message is one sentence that says what to do."""
+
+
+def normalised(vectors: Any, width: int, device: torch.device | str = "cpu") -> Tensor:
+    """Vectors [N, width] of length 1, float32. A row depends on nothing but itself.
+
+    Raises:
+        ValueError: they have another shape, one is not finite, or is zero and so has no direction.
+    """
+    rows = torch.as_tensor(vectors).detach().to(device=device, dtype=torch.float32)
+    if rows.ndim != 2 or rows.shape[1] != width:
+        raise ValueError(f"vectors of shape {tuple(rows.shape)} are not [number, {width}]")
+    length = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    good = torch.isfinite(length) & (length.float() > 0) & torch.isfinite(length.float())
+    if not bool(good.all()):
+        raise ValueError(f"vector {int(torch.argmin(good.int()))} of {len(rows)} is zero or not finite: leave it out")
+    made: Tensor = rows / length.float()[:, None]
+    return made
+
+
+class Entries:
+    """Keys of a width, with the columns of each. It has one writer.
+
+    Args:
+        width: of a key.
+        device: where keys are and products are made. A GPU must not round factors (TF32), which is PyTorch's default.
+
+    Raises:
+        ValueError: a width below 1.
+    """
+
+    def __init__(self, width: int, device: torch.device | str = "cpu") -> None:
+        if width < 1:
+            raise ValueError(f"keys have a width of 1 or more, not {width}")
+        self.width, self.device = width, torch.device(device)
+        self.next_id = 0
+        self.sizes: Integers = np.zeros(0, np.int64)  # entries of each owner
+        self._keys = torch.empty((0, 0, width), device=self.device)
+        self._ids: Integers = np.empty((0, 0), np.int64)  # [owners, room], ascending along a row
+        self._columns: dict[str, NDArray[Any]] = {name: np.empty((0, 0), kind) for name, kind in COLUMNS.items()}
+
+    def __len__(self) -> int:
+        return int(self.sizes.sum())
+
+    @property
+    def ids(self) -> Integers:
+        """Of all entries, ascending, int64 [N]."""
+        return np.sort(self._ids.reshape(-1)[self._places()])
+
+    # ---- writing -----------------------------------------------------------------------------------------------------
+
+    def append(self, keys: Any, columns: Mapping[str, Any], ids: Integers | None = None) -> Integers:
+        """Add M entries. Returns their ids, int64 [M].
+
+        keys: [M, width], of any length but zero.
+        columns: [M] by name, all of `COLUMNS`; without `owner` it is the task. Owners are 0 or more.
+        ids: int64 [M], ascending and above all that were, for one of several shards; by default the next.
+
+        Raises:
+            ValueError: a column is missing, unknown or of another length, or ids or owners are not as said.
+        """
+        columns = {"owner": columns["task"], **columns} if "task" in columns else dict(columns)
+        if columns.keys() != COLUMNS.keys():
+            raise ValueError(f"an entry has the columns {', '.join(COLUMNS)}, not {', '.join(columns) or 'none'}")
+        made = normalised(keys, self.width, self.device)
+        values = {name: np.asarray(columns[name]).astype(kind, casting="same_kind") for name, kind in COLUMNS.items()}
+        given = np.arange(self.next_id, self.next_id + len(made)) if ids is None else np.asarray(ids, np.int64)
+        for name, value in {**values, "id": given}.items():
+            if value.shape != (len(made),):
+                raise ValueError(f"{name} of {len(made)} entries has shape {value.shape}, not {(len(made),)}")
+        if len(made) and (given[0] < self.next_id or (np.diff(given) <= 0).any()):
+            raise ValueError(f"ids of new entries ascend from {self.next_id} on: {given[:4].tolist()} do not")
+        if (values["owner"] < 0).any():
+            raise ValueError(f"owner {values['owner'].min()} is below 0: number owners from 0 on")
+        self._put(made, given, values)
+        return given
+
+    def reserve(self, owners: int, room: int) -> None:
+        """Make room for so many owners and entries of each, so that nothing is copied until then."""
+        old_owners, old_room = self._ids.shape
+        if owners <= old_owners and room <= old_room:
+            return
+        owners, room = max(owners, old_owners), max(room, old_room)
+        keys = torch.empty((owners, room, self.width), device=self.device)
+        keys[:old_owners, :old_room] = self._keys
+        self._keys = keys
+        self._ids = _grown(self._ids, owners, room)
+        self._columns = {name: _grown(column, owners, room) for name, column in self._columns.items()}
+        self.sizes = np.concatenate([self.sizes, np.zeros(owners - len(self.sizes), np.int64)])
+
+    def _put(self, keys: Tensor, ids: Integers, columns: Mapping[str, NDArray[Any]]) -> None:
+        """Entries with normalised keys and ascending ids, each behind those of its owner."""
+        if not len(ids):
+            return
+        owner = columns["owner"]
+        new = np.bincount(owner, minlength=len(self.sizes))
+        sizes = np.concatenate([self.sizes, np.zeros(len(new) - len(self.sizes), np.int64)])
+        owners, room = self._ids.shape
+        self.reserve(_enough(len(new), owners), _enough(int((sizes + new).max()), room))
+        order = np.argsort(owner, kind="stable")
+        place = np.empty(len(ids), np.int64)  # in its owner's row
+        place[order] = np.arange(len(ids)) - np.repeat(np.cumsum(new) - new, new)
+        address = owner * self._ids.shape[1] + self.sizes[owner] + place
+        self._flat_keys[torch.from_numpy(address).to(self.device)] = keys
+        self._ids.reshape(-1)[address] = ids
+        for name, column in self._columns.items():
+            column.reshape(-1)[address] = columns[name]
+        self.sizes[: len(new)] += new
+        self.next_id = int(ids[-1]) + 1
+
+    def evict(self, ids: Any) -> int:
+        """Let go of the entries with these ids. Returns how many there were."""
+        before = len(self)
+        for owner in np.flatnonzero(self.sizes):
+            here = slice(0, int(self.sizes[owner]))
+            kept = np.flatnonzero(~np.isin(self._ids[owner, here], ids))
+            if len(kept) == self.sizes[owner]:
+                continue
+            self._keys[owner, : len(kept)] = self._keys[owner][torch.from_numpy(kept).to(self.device)]
+            for column in (self._ids, *self._columns.values()):
+                column[owner, : len(kept)] = column[owner, kept]
+            self.sizes[owner] = len(kept)
+        return before - len(self)
+
+    def keep_newest(self, most: int, each_owner: bool = False) -> int:
+        """Evict the oldest entries, by id, beyond so many in all or of each owner. Returns how many."""
+        if most < 0:
+            raise ValueError(f"an index cannot keep {most} entries: 0 or more")
+        if not each_owner:
+            ids = self.ids
+            return self.evict(ids[: max(0, len(ids) - most)])
+        old = [row[: max(0, size - most)] for row, size in zip(self._ids, self.sizes, strict=True)]
+        return self.evict(np.concatenate([np.empty(0, np.int64), *old]))
+
+    # ---- on disk -----------------------------------------------------------------------------------------------------
+
+    def save(self, folder: Path, attempt: Attempt | None = None) -> None:
+        """Write all entries into a folder, in place of what it held; its parent exists.
+
+        attempt: in whose name, where several may write.
+
+        Raises:
+            Superseded: a newer attempt has begun; the folder still holds what it held.
+        """
+        folder.mkdir(exist_ok=True)
+        # Listed now: what a newer attempt writes from here on is not ours to remove.
+        before = list(folder.glob("entries-*.safetensors"))
+        places = self._places()
+        places = places[np.argsort(self._ids.reshape(-1)[places])]
+        arrays = {name: column.reshape(-1)[places] for name, column in self._columns.items()}
+        arrays["id"] = self._ids.reshape(-1)[places]
+        arrays["key"] = self._flat_keys[torch.from_numpy(places).to(self.device)].cpu().numpy()
+        content = safetensors.numpy.save(arrays)
+        digest = hashlib.sha256(content).hexdigest()
+        name = f"entries-{digest[:16]}{attempt.suffix if attempt else ''}.safetensors"
+        replace_file(folder / name, content, attempt)
+        sync_folder(folder)
+        says = {"format": FORMAT, "width": self.width, "next_id": self.next_id, "sha256": {name: digest}}
+        replace_file(folder / ABOUT, json.dumps(says, indent=1).encode(), attempt)
+        sync_folder(folder)
+        for old in before:
+            if old.name != name:
+                old.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, folder: Path, device: torch.device | str = "cpu") -> Self:
+        """What `save` wrote, key by key the same bits.
+
+        Raises:
+            RetrievalError: there is no index, or it is damaged.
+        """
+        says = read_about(folder / ABOUT, "memory index", (FORMAT,), ("width", "next_id", "sha256"), RetrievalError)
+        try:
+            ((name, digest),) = says["sha256"].items()
+            found, actual = cls(int(says["width"]), device), sha256(folder / name)
+            arrays = safetensors.numpy.load_file(folder / name) if actual == digest else {}
+        except (OSError, ValueError, TypeError) as reason:
+            raise RetrievalError(f"{folder} is damaged: {reason}") from None
+        if actual != digest:
+            raise RetrievalError(f"{folder / name} is damaged: its hash is not the one in {ABOUT}; build it again")
+        if missing := {"key", "id", *COLUMNS} - arrays.keys():
+            raise RetrievalError(f"{folder / name} has no {min(missing)}: build it again")
+        found._put(torch.from_numpy(arrays["key"]).to(found.device), arrays["id"], arrays)
+        found.next_id = int(says["next_id"])
+        return found
+
+    @property
+    def _flat_keys(self) -> Tensor:
+        return self._keys.view(-1, self.width)
+
+    def _places(self) -> Integers:
+        """Addresses of all entries, which are owner * room + place in its row; int64 [N]."""
+        room = self._ids.shape[1]
+        return np.concatenate([np.empty(0, np.int64), *(i * room + np.arange(n) for i, n in enumerate(self.sizes))])
+
+
+def _enough(needed: int, there: int) -> int:
+    """Half as much again as there is, if that does not do, so that growing is seldom."""
+    return there if needed <= there else max(needed, there * 3 // 2)
+
+
+def _grown(column: NDArray[Any], owners: int, room: int) -> NDArray[Any]:
+    larger = np.empty((owners, room), column.dtype)
+    larger[: column.shape[0], : column.shape[1]] = column
+    return larger

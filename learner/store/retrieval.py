@@ -1,0 +1,248 @@
+"""A memory of chunks of episodes: vectors in, and for a query the entries whose keys have the largest cosine, exactly.
+
+    append(keys, columns)  ──normalised──> keys float32 [owners, capacity, width] and pointers (episode, start, stop)
+    search(queries)        ──normalised──> matrix product ──> the largest ──> summed again in float64 ──> Found
+    Found                  ──learner.store.ranking──> merged over shards, scored, the best k
+
+Contract
+- An entry is a key and columns (`ranking.COLUMNS`): where its chunk stands, not the chunk. Ids are int64 in the order
+  of appending, never used twice, and stay when others go.
+- Keys and queries are normalised by one function, in training and in acting. A similarity depends on its two vectors
+  alone, not on what else is searched, and of equal ones the lower id comes first. So the answer is the same whatever
+  the batch, the order of appending but for equal similarities, the shards, and after `save` and `load`.
+- Entries belong to owners, small integers, whose keys lie together. A query of one owner reads only its keys: in
+  training the owner is the task, in trials each row of (arm, seed, task) has its own memory.
+- Nothing to find is ordinary: ids -1, similarities -inf.
+
+How it is exact: a float32 product errs by at most about width * 2^-24, in whatever order it adds. The largest products,
+somewhat more than were asked for, are computed again in float64 and rounded; unless the last one that is needed lies
+above all that were left out by more than this error, more are taken. What must not be found (the query's own episode,
+a chunk that is too similar) is left out at that point too, so that no mask of all entries is ever made.
+
+The limit is the matrix product: 2 * width operations a key and query, and 256 MB for products. How entries are kept
+and saved is `learner/store/entries.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from learner.store.entries import Entries, normalised
+from learner.store.ranking import Floats, Found, Integers
+
+CELLS = 2**26
+"""Products that are kept at once, 256 MB."""
+PAIRS = 2**18
+"""Numbers that are summed in float64 at once."""
+SPARE = 16
+"""Entries beyond those asked for whose similarity is computed in any case."""
+
+
+def largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Places int64 [R, count] of the largest values of each row [R, N], and [R] what no other value is above.
+
+    Columns are taken in groups first: the largest `count` lie in the `count` groups whose maxima are largest.
+    """
+    rows, columns = values.shape
+    group = math.isqrt(columns // count)
+    if group < 4:
+        top, places = values.topk(count)
+        return places, top[:, -1]
+    width = columns // group
+    maxima = values[:, : group * width].view(rows, group, width).amax(1)
+    inside = torch.arange(group, device=values.device) * width
+    near = (maxima.topk(count).indices[:, :, None] + inside).flatten(1)
+    rest = torch.arange(group * width, columns, device=values.device).expand(rows, -1)
+    near = torch.cat([near, rest], 1)
+    top, places = values.gather(1, near).topk(count)
+    return near.gather(1, places), top[:, -1]
+
+
+class _Scan(NamedTuple):
+    """Products of some queries with some keys."""
+
+    rows: Integers  # [R], which queries
+    products: Tensor  # float32 [R, N]
+    places: Integers  # int64 [N]; the address of a key is this and what its row begins with
+    begins: Integers  # int64 [R]
+
+
+class MemoryIndex(Entries):
+    """Entries that are searched. Made, added to, evicted, saved and loaded as `Entries`."""
+
+    def deduplicate(self, above: float = 0.98) -> int:
+        """Evict entries that are nearly copies. Returns how many.
+
+        In the order of ids, an entry goes if one of its owner and task that stays has a cosine above `above` to it. So
+        afterwards no two are that similar. (Published is a pass over each entry's ten nearest, which leaves some.)
+        """
+        gone = [np.empty(0, np.int64)]
+        for owner in np.flatnonzero(self.sizes):
+            size = int(self.sizes[owner])
+            keys, tasks = self._keys[owner, :size].double(), self._columns["task"][owner, :size]
+            stays = np.ones(size, np.bool_)
+            for begin in range(0, size, step := max(1, CELLS // 8 // size)):
+                block = (keys[begin : begin + step] @ keys[begin:].T).float().cpu().numpy() > above
+                for i, copies in enumerate(block, begin):
+                    if stays[i]:
+                        stays[i + 1 :] &= ~(copies[i + 1 - begin :] & (tasks[i + 1 :] == tasks[i]))
+            gone.append(self._ids[owner, :size][~stays])
+        return self.evict(np.concatenate(gone))
+
+    # ---- searching ---------------------------------------------------------------------------------------------------
+
+    def search(
+        self,
+        queries: Any,
+        count: int,
+        owner: Integers | None = None,
+        not_episode: Integers | None = None,
+        at_most: float = math.inf,
+    ) -> Found:
+        """The `count` entries nearest to each query, ordered by similarity, then id.
+
+        queries: [Q, width], of any length but zero.
+        owner: int64 [Q], search only what this one owns; an owner without entries finds nothing. None: everything.
+        not_episode: int64 [Q], leave out this episode, the query's own; -1 for none.
+        at_most: leave out what is more similar: a copy of the query teaches nothing.
+
+        Raises:
+            ValueError: queries have another shape, are zero or not finite, or `count` is below 1.
+        """
+        if count < 1:
+            raise ValueError(f"a search is for 1 entry or more, not {count}")
+        made = normalised(queries, self.width, self.device)
+        own = np.full(len(made), -1) if not_episode is None else np.asarray(not_episode, np.int64)
+        best = np.full((len(made), count), -1)  # addresses
+        cosines = np.full((len(made), count), -np.inf, np.float32)
+        for scan in self._scan(made, owner):
+            self._settle(scan, made, own, at_most, best, cosines)
+        return self._found(best, cosines)
+
+    def draw(
+        self,
+        queries: Any,
+        tasks: Integers,
+        random: np.random.Generator,
+        count: int = 1,
+        owner: Integers | None = None,
+        not_episode: Integers | None = None,
+    ) -> Found:
+        """For each query up to `count` different entries of its task, each set equally likely; else as `search`.
+
+        tasks: int64 [Q], of the queries.
+        """
+        made = normalised(queries, self.width, self.device)
+        best = np.full((len(made), count), -1)
+        everything = self._places()
+        everything = everything[np.argsort(self._ids.reshape(-1)[everything])]
+        of = {name: self._columns[name].reshape(-1)[everything] for name in ("task", "owner", "episode")}
+        for row, task in enumerate(tasks):
+            fits = of["task"] == task
+            if owner is not None:
+                fits &= of["owner"] == owner[row]
+            if not_episode is not None:
+                fits &= of["episode"] != not_episode[row]
+            places = everything[fits]
+            drawn = random.choice(places, min(count, len(places)), replace=False) if len(places) else places
+            best[row, : len(drawn)] = drawn
+        cosines = np.full(best.shape, -np.inf, np.float32)
+        cosines[best >= 0] = self._cosines(made, np.nonzero(best >= 0)[0], best[best >= 0])
+        order = np.lexsort((np.where(best >= 0, self._at(self._ids, best), -1), -cosines), 1)
+        return self._found(np.take_along_axis(best, order, 1), np.take_along_axis(cosines, order, 1))
+
+    def _scan(self, queries: Tensor, owner: Integers | None) -> Iterator[_Scan]:
+        """Products of all queries with all keys that they may find, a part at a time."""
+        room = self._ids.shape[1]
+        if owner is None:
+            if total := len(self):
+                ends, places = np.cumsum(self.sizes), self._places()
+                for rows in _batches(np.arange(len(queries)), max(1, CELLS // total)):
+                    products = torch.empty((len(rows), total), device=self.device)
+                    for i in np.flatnonzero(self.sizes):
+                        end, size = int(ends[i]), int(self.sizes[i])
+                        torch.mm(queries[rows], self._keys[i, :size].T, out=products[:, end - size : end])
+                    yield _Scan(rows, products, places, np.zeros(len(rows), np.int64))
+            return
+        for first, grid in self._runs(np.asarray(owner, np.int64)):
+            size, owners = int(self.sizes[first]), len(grid)
+            keys = self._keys[first : first + owners, :size]
+            products = torch.bmm(queries[grid], keys.transpose(1, 2)).flatten(0, 1)
+            begins = np.repeat(np.arange(first, first + owners) * room, grid.shape[1])
+            yield _Scan(grid.reshape(-1), products, np.arange(size), begins)
+
+    def _runs(self, owner: Integers) -> Iterator[tuple[int, Integers]]:
+        """(the first owner, rows of queries [owners, R]) of owners in a row with equal sizes and numbers of queries."""
+        order = np.argsort(owner, kind="stable")
+        asked, begins = np.unique(owner[order], return_index=True)
+        pieces = []
+        for i, rows in zip(asked, np.split(order, begins[1:]), strict=True):
+            if 0 <= i < len(self.sizes) and self.sizes[i]:
+                pieces += [(int(i), batch) for batch in _batches(rows, max(1, CELLS // int(self.sizes[i])))]
+        run: list[tuple[int, Integers]] = []
+        for i, rows in pieces:
+            joins = run and i == run[-1][0] + 1 and self.sizes[i] == self.sizes[i - 1] and len(rows) == len(run[-1][1])
+            if run and not (joins and (len(run) + 1) * len(rows) * self.sizes[i] <= CELLS):
+                yield run[0][0], np.stack([batch for _, batch in run])
+                run = []
+            run.append((i, rows))
+        if run:
+            yield run[0][0], np.stack([batch for _, batch in run])
+
+    def _settle(
+        self, scan: _Scan, queries: Tensor, own: Integers, at_most: float, best: Integers, cosines: Floats
+    ) -> None:
+        """Write the addresses and cosines of the nearest entries of a scan's rows into `best` and `cosines`."""
+        count, total = best.shape[1], scan.products.shape[1]
+        error = (self.width + 8) * 2.0**-24
+        kept, left = min(total, count + SPARE), np.arange(len(scan.rows))
+        while len(left):
+            products = scan.products if len(left) == len(scan.rows) else scan.products[left]
+            columns, bound = (value.cpu().numpy() for value in largest(products, kept))
+            rows, address = scan.rows[left], scan.places[columns] + scan.begins[left, None]
+            cosine = self._cosines(queries, np.repeat(rows, kept), address.reshape(-1)).reshape(address.shape)
+            mine = own[rows, None]
+            cosine[(cosine > at_most) | ((self._at(self._columns["episode"], address) == mine) & (mine >= 0))] = -np.inf
+            order = np.lexsort((self._at(self._ids, address), -cosine), 1)[:, :count]
+            cosine = np.take_along_axis(cosine, order, 1)
+            address = np.where(cosine > -np.inf, np.take_along_axis(address, order, 1), -1)
+            sure = np.full(len(left), kept == total)
+            if kept >= count:
+                sure |= cosine[:, -1] > bound.astype(np.float64) + error
+            best[rows[sure], : order.shape[1]] = address[sure]
+            cosines[rows[sure], : order.shape[1]] = cosine[sure]
+            left, kept = left[~sure], min(total, 4 * kept)
+
+    def _cosines(self, queries: Tensor, rows: Integers, address: Integers) -> Floats:
+        """Of pairs of a query and an entry, float32 [P]: summed in float64, so that no order of adding can be seen."""
+        found = np.empty(len(rows), np.float32)
+        for pairs in _batches(np.arange(len(rows)), max(1, PAIRS // self.width)):
+            keys = self._flat_keys[torch.from_numpy(address[pairs]).to(self.device)].double()
+            keys *= queries[torch.from_numpy(rows[pairs]).to(self.device)]
+            found[pairs] = keys.sum(1).float().cpu().numpy()
+        return found
+
+    @staticmethod
+    def _at(column: NDArray[Any], address: Integers) -> NDArray[Any]:
+        """Values of a column [owners, room] at addresses of any shape; any value where an address is -1."""
+        return column.reshape(-1)[address] if column.size else np.full(address.shape, -1, column.dtype)
+
+    def _found(self, address: Integers, cosines: Floats) -> Found:
+        there = address >= 0
+        columns = {
+            name: np.where(there, self._at(column, address), column.dtype.type(-1))
+            for name, column in self._columns.items()
+        }
+        return Found(np.where(there, self._at(self._ids, address), -1), cosines, columns)
+
+
+def _batches(rows: Integers, most: int) -> Iterator[Integers]:
+    for begin in range(0, len(rows), most):
+        yield rows[begin : begin + most]

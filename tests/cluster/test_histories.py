@@ -211,7 +211,7 @@ def test_a_store_of_other_histories_is_not_added_to(tmp_path, small):
     shutil.copytree(small, tmp_path / "small")
     (tmp_path / "small/stages/histories/manifest.json").unlink()
     with pytest.raises(StoreError, match="holds other episodes"):
-        controller.resume(tmp_path / "small", ["method.histories.discount=0.5"], False)
+        controller.resume(tmp_path / "small", ["method.histories.discount=0.5"], allow_change=True)
 
 
 def test_memory_is_asked_for_before(tmp_path):

@@ -14,7 +14,7 @@ from cluster.report.outcome import Arms
 from cluster.report.page import count, section, table, text
 from cluster.runs.run_data import Run, read_mapping
 
-SUBJECT, ORDER = "agents", 15
+SUBJECT, ORDER = "agents", 25
 
 
 def panel(runs: Sequence[Run], groups: Arms) -> str:

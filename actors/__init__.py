@@ -7,6 +7,7 @@ players                                  who acts: policies, language model, exp
 sample                                   actions from logits                                  (players/)
 play, EvaluateConfig                     whole episodes on named seeds, with animations       (evaluate, animation)
 Collector, CollectConfig                 the same, kept step by step in a store               (collect)
+Historian, Histories                     learners of many tasks side by side, kept the same   (histories)
 LanguageSetup                            where the language model service is                  (language)
 Suggestions, Vocabulary                  what a model suggests; names of goals and deeds      (suggestions, vocabulary)
 PolicyServer                             one language model for many actors                   (policy_server)

@@ -165,6 +165,8 @@ class Tee(Wrapper):
         assert (of.length[order] == pieces.first[done] + pieces.length[done]).all()
         for name in ("seed", "total", "success", "kind"):
             getattr(pieces, name)[done] = getattr(of, name)[order]
+        spec = self.env.env_spec
+        pieces.task[done] = spec.task(pieces.seed[done]) if spec.tasks else 0
         # Steps of all actors, were they all as far: which is the same whoever plays the chunk again.
         pieces.source[done] = (chunk.sequence * length + last[done] + 1) * n * self._actors
         running = last == length - 1  # one a env, in their order

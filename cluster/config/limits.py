@@ -45,6 +45,7 @@ SIZES = {  # keys that size memory, and of what
     "evaluate.validation_episodes": "a row of a table each",
     "method.generalise.episodes": "a row of a table each",
     "method.collect.episodes": "a place in the list of what is to be played each",
+    "method.histories.together": "an env, a table and 100 episodes each, of each actor",
 }
 
 

@@ -72,6 +72,7 @@ def spec(name: str, config: Config) -> EnvSpec:
         task_kinds=(_KINDS[kind],),
         score="steps on the goal" if kind == "Room" else "return",
         expert=True,
+        staged=kind == "KeyDoor",
         tasks=len(there.goal),
         held_out=there.held_out,
     )

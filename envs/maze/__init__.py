@@ -68,6 +68,7 @@ def spec(name: str, config: Config) -> EnvSpec:
         task_kinds=("visit the goals in order",),
         score="goals",
         expert=True,
+        staged=True,
         tasks=len(_SEEDS[config.split]) if config.split != "own" else config.mazes + held_out,
         held_out=held_out,
     )

@@ -9,8 +9,8 @@
 What names of files say, and which count, is in `learner.store.shards`.
 
 Two formats. In format 1 a row is a whole episode. In format 2 it is a piece of one (`learner.store.pieces`), which has
-further columns (env, episode, first, ended, source): the reader joins the pieces of an episode, from whichever shards,
-orders episodes by env and number, and leaves out those that are not whole.
+further columns (env, episode, first, ended, source, task): the reader joins the pieces of an episode, from whichever
+shards, orders episodes by env and number, and leaves out those that are not whole.
 
 The files are of Arrow's IPC format (arrow.apache.org/docs/format), which every Arrow library reads. A step's array is
 flattened into its list; its shape is in the column's metadata. Step s of an episode holds what was observed before the
@@ -202,7 +202,9 @@ class EpisodeStore:
         layout, about: as their writers said.
         seed, length, total, success, kind: [E], of each episode.
         env, episode: [E], whose episode it is, and its number there; in stores of whole episodes 0, 1, ... of env 0.
-        source: [E], the training step at which it ended; 0 where the store does not say.
+        source: [E], the training step at which it ended; 0 where the store does not say. Of learning histories: the
+            steps that the learner of its task had had by then.
+        task: [E], which of the world's tasks it was of; 0 where the store does not say.
         first: int64 [E + 1], the number of each episode's first step, and that of all steps.
         unfinished: how many episodes are not whole, and left out.
 
@@ -219,7 +221,7 @@ class EpisodeStore:
         found = {n: [np.zeros(0, COLUMNS[n]), *(shard.rows[n] for shard in self._shards)] for n in names}
         pieces = Pieces.of({name: np.concatenate(columns) for name, columns in found.items()})
         order, last, self.unfinished = pieces.joined()
-        for name in ("seed", "total", "success", "kind", "env", "episode", "source"):
+        for name in ("seed", "total", "success", "kind", "env", "episode", "source", "task"):
             setattr(self, name, getattr(pieces, name)[last])
         self.length = pieces.first[last] + pieces.length[last]
         self.first = np.concatenate([[0], np.cumsum(self.length, dtype=np.int64)])
@@ -238,6 +240,7 @@ class EpisodeStore:
     env: NDArray[np.int32]
     episode: NDArray[np.int64]
     source: NDArray[np.int64]
+    task: NDArray[np.int64]
 
     def _find(self, length: NDArray[np.int32], order: NDArray[np.intp]) -> None:
         """Note where the steps lie of pieces of these lengths, joined in this order, as runs of rows of one shard."""

@@ -31,6 +31,7 @@ COLUMNS: Mapping[str, np.dtype[Any]] = {
     "first": np.dtype(np.int32),
     "ended": np.dtype(np.bool_),
     "source": np.dtype(np.int64),
+    "task": np.dtype(np.int64),
 }
 """Every column that pieces can have, in the order of a shard. A later one goes to the end: stores say which they have,
 and those of before are read without it."""
@@ -59,6 +60,7 @@ class Pieces:
     first: NDArray[np.int32]  # steps of the episode before the piece
     ended: NDArray[np.bool_]  # whether the episode ends with the piece
     source: NDArray[np.int64]  # training step at which it did; 0 where it did not, or nobody says
+    task: NDArray[np.int64]  # as `EnvSpec.task` says; 0 where the piece is not its last, or the world has no tasks
 
     @staticmethod
     def of(found: Mapping[str, NDArray[Any]]) -> Pieces:

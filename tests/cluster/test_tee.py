@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import envs
 from cluster import run as controller
 from cluster.config.tree import compose
 from cluster.roles.learners import LearnerDied
@@ -65,7 +66,7 @@ def assert_whole(path):
 
 
 def assert_same(one, two):
-    for name in ("env", "episode", "seed", "length", "total", "success", "kind", "source"):
+    for name in ("env", "episode", "seed", "length", "total", "success", "kind", "source", "task"):
         np.testing.assert_array_equal(getattr(one, name), getattr(two, name), err_msg=name)
     every = np.arange(one.steps)
     found, expected = one.rows(every), two.rows(every)
@@ -249,3 +250,13 @@ def test_actor_learner_and_controller_are_killed_and_every_episode_is_there_once
     store = assert_whole(path)
     assert store.steps <= 4 * 8 * len(shards(store_of(path)))
     assert [row["version"] for row in rows(path) if row["kind"] == "train"][-1] > saved["version"]
+
+
+def test_it_says_of_which_task_an_episode_was(tmp_path):
+    kept = ["actors.", "learner.", "evaluate.", "stages", "method.tee", "cluster", "sync", "policy.hidden"]
+    words = [word for word in SYNC if word.startswith(tuple(kept))] + ["env=dark", "env.id=dark/Room-3x3"]
+    where = [f"run.folder={tmp_path}", "run.name=dark", "learner.env_steps=384"]
+    assert controller.run(compose([*words, *where])) == 0
+    store = EpisodeStore(store_of(tmp_path / "dark"))
+    np.testing.assert_array_equal(store.task, envs.spec("dark/Room-3x3").task(store.seed))
+    assert len(np.unique(store.task)) > 3

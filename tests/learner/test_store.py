@@ -167,7 +167,8 @@ def in_pieces(seed, lengths, cuts, layout=LAYOUT):
         over = stop == ends[e]
         row = {name: value if over else 0 for name, value in of.items()}
         place = {"env": e % 3, "episode": e // 3, "first": start - (ends[e] - lengths[e])}
-        rows.append(row | place | {"length": stop - start, "ended": over, "source": 7 * e if over else 0})
+        when = {"source": 7 * e if over else 0, "task": e % 4 if over else 0}
+        rows.append(row | place | when | {"length": stop - start, "ended": over})
     return rows, steps, [slice(a, b) for a, b in zip([0, *stops], stops, strict=False)]
 
 
@@ -185,7 +186,7 @@ def write_pieces(folder, rows, steps, slices, holders):
 
 def assert_same(one, two):
     assert len(one) == len(two)
-    for name in ("seed", "length", "total", "success", "kind", "env", "episode", "source", "first"):
+    for name in ("seed", "length", "total", "success", "kind", "env", "episode", "source", "task", "first"):
         assert getattr(one, name).dtype == getattr(two, name).dtype
         np.testing.assert_array_equal(getattr(one, name), getattr(two, name), err_msg=name)
     every = np.random.default_rng(0).permutation(one.steps)
@@ -273,14 +274,14 @@ def test_a_column_that_a_store_has_not_yet_is_read_as_0_and_one_of_later_version
     about.write_text(json.dumps(says | {"columns": [*says["columns"], "mood"]}))
     with pytest.raises(StoreError, match="column 'mood' that this version does not know"):
         EpisodeStore(tmp_path / "store")
-    # A store of a version that had no column `source`.
-    earlier = [name for name in COLUMNS if name != "source"]
+    # A store of a version that had no columns `source` and `task`.
+    earlier = [name for name in COLUMNS if name not in ("source", "task")]
     shutil.rmtree(tmp_path / "store")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("learner.store.episodes.COLUMNS", {name: COLUMNS[name] for name in earlier})
         write_pieces(tmp_path / "store", *in_pieces(2, [4, 4], [2]), [0, 0, 0])
     store = EpisodeStore(tmp_path / "store")
-    assert (len(store), store.source.tolist()) == (2, [0, 0])
+    assert (len(store), store.source.tolist(), store.task.tolist()) == (2, [0, 0], [0, 0])
 
 
 def test_a_closed_store_does_not_grow(tmp_path):

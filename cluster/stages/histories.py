@@ -1,0 +1,153 @@
+"""The engine of a histories stage: rows of shards that any idle actor may play; a learner for each task of a row.
+
+    tasks ──> rows of 16 ──> shares, one an actor ──> stages/<stage>/episodes/00002-00001-a0001.arrow, ...
+                                                 └──> results.json: how returns rose over the histories
+
+A history is a chain, so an actor plays a share from its first episode to its last; it is asked about once a second how
+far it is. A share that was lost with its actor, or with the controller, is played again from its first episode, which
+gives the same; rows whose shards are all there are not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from actors.histories import (
+    NUMBERS,
+    TASKS,
+    Historian,
+    HistorianSetup,
+    HistoryShare,
+    Progressed,
+    blocks_of,
+    kept_fields,
+    rows_of,
+    shard,
+)
+from cluster.config import limits
+from cluster.config.tree import Config
+from cluster.roles.drawing import Role, Topology
+from cluster.runs.stage import Outcome, StageEngine
+from envs import registry
+from learner.histories import HistoriesConfig, states, training_tasks
+from learner.store.episodes import EPISODES, EpisodeStore, EpisodeWriter, Layout, digest, forget_unfinished
+
+PARTS = 10
+"""Into how many parts histories are cut, for a glance at how they rose."""
+
+
+class Engine(StageEngine):
+    """From tasks to their learning histories."""
+
+    def run(self) -> Outcome | None:
+        """Play what is missing.
+
+        Raises:
+            StoreError: the store is of other histories.
+            Superseded: a newer attempt has begun.
+        """
+        config, store, attempt = self.config, self.place / EPISODES, self.folder.attempt
+        settings, spec = config.method.part(HistoriesConfig), config.spec
+        tasks = training_tasks(spec)
+        self.place.mkdir(parents=True, exist_ok=True)
+        EpisodeWriter(store, Layout.of(spec, kept_fields(spec)), about(config), attempt, pieces=True)
+        there, shares = forget_unfinished(store, attempt), shares_of(settings, tasks, config.actors.n)
+        waiting = [left for share in shares if (left := _less(share, there))]
+        setup = HistorianSetup(
+            config.env.id, config.env.options, settings, config.seed, tasks, store, about(config), attempt
+        )
+        if waiting and not self._play(setup, waiting):
+            return None
+        forget_unfinished(store, attempt)
+        found = results(store, tasks, settings.episodes)
+        self.folder.write_json(self.place / "results.json", {"env": config.env.id, "learner": settings.learner} | found)
+        rise = f"return {found['return'][0]:.2f} in the first tenth, {found['return'][-1]:.2f} in the last"
+        told = f"{found['tasks']} tasks, {found['episodes']:,} episodes, {found['steps']:,} steps; {rise}"
+        counts = {name: found[name] for name in ("tasks", "episodes", "steps")}
+        return Outcome(counts, inputs={"episodes": digest(store)}, lines=(f"{self.stage.name}: {told}",))
+
+    @classmethod
+    def roles(cls, config: Config) -> Topology:
+        settings = config.method.part(HistoriesConfig)
+        does = f"{settings.episodes:,} episodes of each task, {settings.together} tasks side by side"
+        return Topology((Role("actor", config.actors.n, 1, does),), (("actor", "store", "learning histories"),))
+
+    @classmethod
+    def memory(cls, config: Config) -> int:
+        """Of the actors: their worlds, tables, and a block of episodes, of which one step each is certain."""
+        settings, spec = config.method.part(HistoriesConfig), registry.spec(config.env.id, **config.env.options)
+        table = 8 * states(spec) * len(spec.action_names) if settings.learner == "q" else 0
+        block = min(NUMBERS, settings.episodes) * (limits.SHARE + limits.observed(config)[0])
+        tasks = min(config.actors.n * settings.together, training_tasks(spec))  # that are played at once
+        return config.actors.n * limits.process(config) + tasks * (limits.ENV + table + block)
+
+    def _play(self, setup: HistorianSetup, waiting: list[HistoryShare]) -> bool:
+        """Play shares to their end. False if the run was asked to stop before."""
+        crew, left = self.start_crew(setup, Historian, "actor"), len(waiting)
+        episodes, played = setup.config.episodes, dict.fromkeys(waiting, 0)
+        while left and not self.stop.reason:
+            self.given.look_after()
+            for actor in crew.idle()[: len(waiting)]:
+                share = waiting.pop(0)
+                crew.give(actor, share, "play", share)
+            found: list[tuple[int, HistoryShare, Any, Progressed | None]] = crew.collect([], timeout=0.5)[0]
+            for actor, share, _, progress in found:
+                played[share] = progress.number if progress else 0
+                if played[share] == episodes:
+                    left -= 1
+                elif progress and actor in crew.idle():  # it alone can go on; another would begin anew
+                    crew.give(actor, share, "play", share)
+                else:
+                    waiting.insert(0, share)
+            done = sum(number * len(share.rows) for share, number in played.items())
+            total = episodes * sum(len(share.rows) for share in played)
+            self.progress.line(f"histories  {done / total:.0%}  actors {crew.alive}/{self.config.actors.n}")
+        crew.kill()
+        return not left
+
+
+def about(config: Config) -> dict[str, Any]:
+    """What a store says of its histories: the world, who learned, and of what configuration that is."""
+    settings = config.method.part(HistoriesConfig)
+    of = config.model_dump(include={"env", "seed"}) | {"histories": settings.model_dump(exclude={"together"})}
+    digested = hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()
+    return {"env": config.env.id, "learner": settings.learner, "seed": config.seed, "config_sha256": digested}
+
+
+def shares_of(settings: HistoriesConfig, tasks: int, actors: int) -> list[HistoryShare]:
+    """All rows of shards, dealt in shares of about equal size that an actor can play side by side."""
+    rows = rows_of(tasks)
+    count = min(rows, actors * -(-rows // (actors * max(1, settings.together // TASKS))))
+    names = {row: [shard(row, block) for block in blocks_of(settings.episodes)] for row in range(rows)}
+    return [
+        HistoryShare(tuple(part.tolist()), frozenset(name for row in part.tolist() for name in names[row]))
+        for part in np.array_split(np.arange(rows), count)
+    ]
+
+
+def results(store: Path, tasks: int, episodes: int) -> dict[str, Any]:
+    """How much was played, and the mean return in each tenth of the histories, first to last, over all tasks."""
+    kept = EpisodeStore(store)
+    assert len(kept) == tasks * episodes, (len(kept), tasks, episodes)
+    returns = kept.total.astype(np.float64).reshape(tasks, episodes)
+    parts = [part for part in np.array_split(returns, min(PARTS, episodes), axis=1) if part.size]
+    return {
+        "tasks": tasks,
+        "episodes": len(kept),
+        "steps": kept.steps,
+        "return": [float(part.mean()) for part in parts],
+        "first": float(returns[:, 0].mean()),
+        "last": float(returns[:, -1].mean()),
+    }
+
+
+def _less(share: HistoryShare, there: dict[str, dict[str, Any]]) -> HistoryShare | None:
+    """What is left of a share: rows of which a shard is not there. None if nothing is."""
+    missing = frozenset(name for name in share.missing if name not in there)
+    rows = tuple(row for row in share.rows if any(int(name.partition("-")[0]) == row for name in missing))
+    return HistoryShare(rows, missing) if rows else None

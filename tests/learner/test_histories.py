@@ -1,0 +1,118 @@
+"""Tabular Q-learning of many tasks at once is that of each alone, and chance falls as it is told to."""
+
+import numpy as np
+import pytest
+
+import envs
+from actors.histories import Histories
+from learner.histories import HistoriesConfig, QLearning, states, training_tasks
+
+
+def alone(world, config, seed, task, **options):
+    """One task's learner, written down step by step: its actions, and its table by state."""
+    env, table, actions = envs.make(world, 1, **options), {}, []
+    keyed = world.startswith("dark/KeyDoor")
+    for number in range(config.episodes):
+        random = np.random.default_rng([seed, task, number])
+        obs, paid, ended = env.begin(np.array([task])), False, False
+        while not ended:
+            state = (int(obs["row"][0]), int(obs["column"][0]), keyed and paid)
+            values = table.setdefault(state, [config.initial] * 5)
+            chance, which = random.random(2)
+            best = [a for a in range(5) if chance < config.epsilon(number) or values[a] == max(values)]
+            actions.append(best[int(which * len(best))])
+            t = env.advance(np.array(actions[-1:]))
+            ended = len(t.final_index) == 1
+            paid = paid or t.reward[0] > 0
+            obs = t.obs
+            seen = t.final_obs if ended else obs
+            after = table.setdefault(
+                (int(seen["row"][0]), int(seen["column"][0]), keyed and paid), [config.initial] * 5
+            )
+            found = float(t.reward[0]) + config.discount * max(after)
+            values[actions[-1]] += config.learning_rate * (found - values[actions[-1]])
+    return actions, table
+
+
+@pytest.mark.parametrize("world", ["dark/Room-4x3", "dark/KeyDoor-4x3"])
+@pytest.mark.parametrize("initial", [0.0, 1.0])
+def test_each_of_many_learns_as_one_alone(world, initial):
+    config = HistoriesConfig(episodes=12, initial=initial, learning_rate=0.3, epsilon_end=0.1)
+    tasks = np.array([2, 0, 5, 4])
+    histories = Histories(envs.make(world, len(tasks)), config, 7, tasks)
+    assert sum(histories.play() for _ in range(12)) == 4 * 12 * 12
+    pieces, steps = histories.take()
+    np.testing.assert_array_equal(pieces.task, np.repeat(tasks, 12))
+    for i, task in enumerate(tasks.tolist()):
+        actions, table = alone(world, config, 7, task)
+        np.testing.assert_array_equal(steps.action[i * 144 : (i + 1) * 144], actions)
+        for (row, column, paid), values in table.items():
+            state = (paid * 3 + row) * 4 + column
+            np.testing.assert_array_equal(histories.learner.values[i, state], values)
+
+
+def test_what_is_taken_is_forgotten_and_goes_on():
+    config = HistoriesConfig(episodes=6)
+    whole, parts = (Histories(envs.make("dark/Room-4x3", 3), config, 0, np.arange(3)) for _ in range(2))
+    taken = []
+    for number in range(6):
+        whole.play()
+        parts.play()
+        if number in (1, 5):
+            taken.append(parts.take())
+    pieces, steps = whole.take()
+    np.testing.assert_array_equal(pieces.episode.reshape(3, 6), np.tile(np.arange(6), (3, 1)))
+    np.testing.assert_array_equal(taken[1][0].episode.reshape(3, 4)[0], [2, 3, 4, 5])
+    ours = np.concatenate([of.source.reshape(3, -1) for of, _ in taken], 1)
+    np.testing.assert_array_equal(ours.ravel(), pieces.source)
+    ours = np.concatenate([of.action.reshape(3, -1) for _, of in taken], 1)
+    np.testing.assert_array_equal(ours.ravel(), steps.action)
+
+
+def test_the_values_of_a_room_are_what_its_goal_is_worth():
+    """With chance alone and small steps the table comes to the optimum: discount to the power of the distance."""
+    config = HistoriesConfig(episodes=400, epsilon_end=1.0, discount=0.5, learning_rate=1.0)
+    histories = Histories(envs.make("dark/Room-3x3", 1), config, 0, np.array([3]))
+    for _ in range(400):
+        histories.play()
+    env = envs.make("dark/Room-3x3", 1)
+    env.begin(np.array([3]))
+    rows, columns = np.divmod(np.arange(9), 3)
+    distance = abs(rows - rows[env.goal[0]]) + abs(columns - columns[env.goal[0]])
+    best = histories.learner.values[0].max(1)
+    np.testing.assert_allclose(best, 2.0 * 0.5 ** np.maximum(0, distance - 1), rtol=1e-6)
+
+
+def test_chance_falls_along_a_line_and_stays():
+    config = HistoriesConfig(episodes=101, epsilon_begin=0.9, epsilon_end=0.1, anneal=0.5)
+    np.testing.assert_allclose([config.epsilon(n) for n in (0, 25, 50, 100)], [0.9, 0.5, 0.1, 0.1])
+    assert HistoriesConfig(episodes=1, epsilon_begin=0.3).epsilon(0) == 0.0  # one episode is the last one
+    shares = [HistoriesConfig(episodes=9).epsilon(n) for n in range(9)]
+    assert shares == sorted(shares, reverse=True)
+
+
+def test_chance_is_as_often_as_it_says():
+    config = HistoriesConfig(episodes=1, epsilon_end=0.5)
+    learner = QLearning(config, envs.spec("dark/Room-3x3"), 20_000)
+    learner.values[:, :, 4] = 1.0
+    learner.begin(0)
+    obs = {name: np.zeros(20_000, np.int64) for name in ("row", "column")}
+    action = learner.act(obs, np.random.default_rng(0).random((20_000, 2)))
+    counts = np.bincount(action, minlength=5) / len(action)
+    np.testing.assert_allclose(counts, [0.1, 0.1, 0.1, 0.1, 0.6], atol=0.01)
+
+
+def test_a_terminal_step_counts_nothing_on():
+    learner = QLearning(HistoriesConfig(learning_rate=1.0, initial=4.0), envs.spec("dark/Room-3x3"), 2)
+    learner.begin(0)
+    obs = {name: np.zeros(2, np.int64) for name in ("row", "column")}
+    action = learner.act(obs, np.zeros((2, 2)))
+    learner.learn(np.arange(2), action, np.ones(2, np.float32), obs, np.array([True, False]))
+    np.testing.assert_allclose(learner.values[[0, 1], 0, action], [1.0, 1.0 + 0.95 * 4.0])
+
+
+def test_tables_and_tasks_are_those_of_the_world():
+    room, door = envs.spec("dark/Room-7x6"), envs.spec("dark/KeyDoor-7x6")
+    assert (states(room), states(door)) == (42, 84)
+    assert training_tasks(room) == room.tasks - room.held_out == 34
+    assert training_tasks(envs.spec("dark/Room-10x10", split="published_train")) == 80

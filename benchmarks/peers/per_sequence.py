@@ -6,18 +6,17 @@ It takes the place of `Decoder` in training, with its layers and its signature.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, scaled_dot_product_attention
 
-from learner.models.sequence.decoder import Decoder
-
 
 class PerSequenceDecoder(nn.Module):
     """Takes the layers of a `Decoder`, whose attention it computes sequence by sequence."""
 
-    def __init__(self, decoder: Decoder) -> None:
+    def __init__(self, decoder: Any) -> None:
         super().__init__()
         self.blocks, self.norm, self.heads = decoder.blocks, decoder.norm, decoder.heads
 

@@ -42,7 +42,7 @@ def causal_attention(qkv: Tensor, lengths: Sequence[int], heads: int, wanted: Se
         batch = qkv.view(len(lengths), lengths[0], qkv.shape[1])
         return _causal(batch, heads, None if wanted is None else torch.stack(list(wanted))).flatten(0, 1)
     parts = [part[None] for part in torch.split(qkv, list(lengths))]
-    rows = [None] * len(parts) if wanted is None else [each[None] for each in wanted]
+    rows: Sequence[Tensor | None] = [None] * len(parts) if wanted is None else [each[None] for each in wanted]
     return torch.cat([_causal(part, heads, own)[0] for part, own in zip(parts, rows, strict=True)])
 
 
@@ -52,8 +52,9 @@ def _causal(qkv: Tensor, heads: int, wanted: Tensor | None) -> Tensor:
     by_products = qkv.dtype == torch.bfloat16 and qkv.device.type == "cpu" and length < FUSED
     at_once = max(1, SCORES // max(1, heads * length**2))
     if by_products and batch > at_once:
-        rows = [None] * batch if wanted is None else wanted.split(at_once)
-        return torch.cat([_causal(part, heads, own) for part, own in zip(qkv.split(at_once), rows, strict=False)])
+        parts = torch.split(qkv, at_once)
+        rows: Sequence[Tensor | None] = [None] * len(parts) if wanted is None else torch.split(wanted, at_once)
+        return torch.cat([_causal(part, heads, own) for part, own in zip(parts, rows, strict=True)])
     query, keys, values = split_heads(qkv, 3 * heads).chunk(3, 1)  # [B, heads, L, size of a head]
     past = None
     if wanted is not None:
@@ -65,7 +66,7 @@ def _causal(qkv: Tensor, heads: int, wanted: Tensor | None) -> Tensor:
         future = future[0] if len(future) == 1 else future.expand(-1, heads, -1, -1).flatten(0, 1)
         query, keys, values = (each.flatten(0, 1) for each in (query, keys, values))
         score = torch.baddbmm(future, query, keys.transpose(1, 2), alpha=query.shape[2] ** -0.5)
-        seen = torch.bmm(score.softmax(-1, dtype=qkv.dtype), values).unflatten(0, (batch, heads))
+        seen = torch.unflatten(torch.bmm(score.softmax(-1, dtype=qkv.dtype), values), 0, (batch, heads))
     else:
         seen = scaled_dot_product_attention(query, keys, values, past, is_causal=past is None)
     return seen.transpose(1, 2).flatten(2)
@@ -88,7 +89,9 @@ def banded_attention(qkv: Tensor, lengths: Sequence[int], heads: int, bias: Tens
     blocks = -(-length // block)
     query, keys, values = split_heads(qkv.view(len(lengths), length, -1), 3 * heads).chunk(3, 1)
     rest = blocks * block - length
-    query = pad(query, (0, 0, 0, rest)).unflatten(2, (blocks, block))  # [B, heads, blocks, block, size of a head]
+    query = torch.unflatten(
+        pad(query, (0, 0, 0, rest)), 2, (blocks, block)
+    )  # [B, heads, blocks, block, size of a head]
     keys, values = (
         pad(each, (0, 0, back, rest)).unfold(2, back + block, block).transpose(-1, -2) for each in (keys, values)
     )  # [B, heads, blocks, back + block, size of a head]
@@ -104,4 +107,4 @@ def banded_attention(qkv: Tensor, lengths: Sequence[int], heads: int, bias: Tens
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
     """[B, n, width] as [B, heads, n, width of a head]."""
-    return x.unflatten(2, (heads, x.shape[2] // heads)).transpose(1, 2)
+    return torch.unflatten(x, 2, (heads, x.shape[2] // heads)).transpose(1, 2)

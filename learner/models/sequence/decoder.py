@@ -75,9 +75,9 @@ class Decoder(nn.Module):
         self.blocks = nn.ModuleList(Block(width, dropout, cross_attention) for _ in range(layers))
         self.norm = nn.LayerNorm(width, bias=False)
         if null_chunk:
-            self.nothing = nn.Parameter(torch.zeros(layers, width))
+            self.nothing = nn.Parameter(torch.zeros(layers, width))  # what a layer sees where there is no chunk
         if band:
-            self.offsets = nn.Parameter(torch.zeros(layers, heads, band))
+            self.offsets = nn.Parameter(torch.zeros(layers, heads, band))  # added to scores, by how far back a key is
         for name, weight in self.named_parameters():
             if weight.ndim > 1:
                 adds = name.endswith(("out.weight", "down.weight"))  # to what passes by; all blocks together should not
@@ -165,21 +165,22 @@ class Decoder(nn.Module):
         """
         rows, n = tokens.shape[:2]
         if isinstance(cache, Ring):
-            for token in tokens[:, :-1].split(1, 1) if n > 1 else ():
+            for token in torch.split(tokens[:, :-1], 1, 1) if n > 1 else ():
                 self.extend(token, cache, memory, index)
-            opened, ring = cache.open(), cache
             look = self._look(memory, index, [1] * rows, None)
+            opened, ring = cache.open(), cache
             return self._through(
                 tokens[:, -1:], lambda layer, qkv: ring.attend(layer, qkv, opened, self.offsets[layer]), look, None
             )[:, 0]
+        index = None if index is None else index.repeat_interleave(n)
+        last = torch.arange(n - 1, rows * n, n, device=tokens.device) if n > 1 else None
+        look = self._look(memory, index, [n] * rows, last)
         mask, whole = cache.open(n), cache
 
         def attend(layer: int, qkv: Tensor) -> Tensor:
             return whole.attend(layer, qkv, mask, last_only=layer == len(self.blocks) - 1)
 
-        index = None if index is None else index.repeat_interleave(n)
-        last = torch.arange(n - 1, rows * n, n, device=tokens.device) if n > 1 else None
-        return self._through(tokens, attend, self._look(memory, index, [n] * rows, last), lambda x: x[:, -1:])[:, 0]
+        return self._through(tokens, attend, look, lambda x: x[:, -1:])[:, 0]
 
     def remember(self, tokens: Tensor, lengths: Sequence[int]) -> Memory:
         """A memory of K chunks, tokens [M, width] of each in turn: their keys and values, computed once.

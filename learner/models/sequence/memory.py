@@ -80,7 +80,7 @@ class Memory:
         known = pad(self.lengths, (0, 1))[index] > 0  # -1 is the last, which is empty
         tokens = known.nonzero()[:, 0]
         tokens = tokens[index[tokens].argsort(stable=True)]
-        used, counts = index[tokens].unique_consecutive(return_counts=True)
+        used, counts = torch.unique_consecutive(index[tokens], return_counts=True)
         size = -(-len(tokens) // max(1, len(used)))
         blocks = (counts + size - 1) // max(1, size)  # of each chunk that is used
         before = torch.stack([counts.cumsum(0) - counts, (blocks.cumsum(0) - blocks) * size])
@@ -102,6 +102,6 @@ class Memory:
             mask = (torch.arange(longest, device=query.device) < lengths[:, None])[:, None, None]
         asked = query.new_zeros(len(groups.chunks) * groups.size, query.shape[1])
         asked = asked.index_copy(0, groups.places, query.index_select(0, groups.tokens))
-        asked = split_heads(asked.unflatten(0, (len(groups.chunks), groups.size)), keys.shape[1])
+        asked = split_heads(torch.unflatten(asked, 0, (len(groups.chunks), groups.size)), keys.shape[1])
         seen = scaled_dot_product_attention(asked, keys, values, mask).transpose(1, 2).flatten(2).flatten(0, 1)
         return found.index_copy(0, groups.tokens, seen.index_select(0, groups.places))

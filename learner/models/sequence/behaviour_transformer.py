@@ -30,8 +30,9 @@ from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 
 from envs.config import Part
+from learner.models.sequence.cache import Cache
 from learner.models.sequence.choice import Choice
-from learner.models.sequence.decoder import INITIAL, Cache, Decoder
+from learner.models.sequence.decoder import INITIAL, Decoder
 from learner.models.weights import Weights, set_weights
 from learner.optim.precision import arithmetic, has_bfloat16
 

@@ -2,11 +2,17 @@
 
     training   tokens [S, width] of all sequences, one after the other ──> blocks ──> outputs at tokens that are read
     acting     prompts ──> Cache (keys and values, [B, capacity] columns) <──> extend: n new tokens a row ──> output
+               nothing ──> Ring  (of the last C tokens, if there is a band) <──┘
+    memory     chunks  ──> Memory (keys and values of each chunk) <── index: which chunk each token looks at, or none
 
-Layers see all tokens of a batch as one matrix; only attention is computed sequence by sequence, so that none sees
+Layers see all tokens of a batch as one matrix; only attention knows of sequences (`attention.py`), so that none sees
 another and nothing is computed for padding. What has a meaning to the order of tokens, such as a code of their place,
-is in the tokens that are given. A block can also attend to a memory, encoded tokens of each sequence's own (Vaswani et
-al. 2017); blocks, initial weights and names follow GPT-2 (Radford et al. 2019), without biases.
+is in the tokens that are given; a band knows offsets itself. A block can also attend to a memory, tokens beside the
+sequence (Vaswani et al. 2017). Blocks, initial weights and names follow GPT-2 (Radford et al. 2019), without biases.
+
+With a band of C tokens one pass over a whole episode gives each token what acting gives it with a ring of C keys a
+layer: through L layers it knows of the last L * (C - 1) + 1 tokens. A window of C tokens that is computed anew at each
+step knows of C, and is another model.
 
 The limit is the matrix products: in float32 they take nine tenths of the time on a CPU. In bfloat16 a CPU's fused
 attention is up to three times as slow as the products that it consists of, unless sequences are long, so these are
@@ -21,12 +27,14 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gelu, scaled_dot_product_attention
+from torch.nn.functional import gelu
+
+from learner.models.sequence.attention import banded_attention, causal_attention
+from learner.models.sequence.cache import Cache, Ring
+from learner.models.sequence.memory import Memory
 
 INITIAL = 0.02
 """Standard deviation of initial weights."""
-FUSED = 1024
-"""Tokens from which a CPU's fused attention is the faster one in bfloat16."""
 
 
 class Decoder(nn.Module):
@@ -37,21 +45,39 @@ class Decoder(nn.Module):
         layers: blocks.
         heads: of attention; they divide the width.
         dropout: share of what a block adds that is dropped in training; attention itself drops nothing.
-        cross_attention: blocks also attend to a memory. Where none is given, this part adds nothing.
+        cross_attention: blocks also attend to a memory. Where there is none, this part adds nothing.
+        null_chunk: a token that looks at no chunk, or is given no memory, sees what is learned for this case. Attention
+            to a single key is its value, so that a value a layer is all that there is.
+        band: a token attends to the last so many tokens, itself among them; 0: to all.
 
     Raises:
-        ValueError: the width is no multiple of the heads.
+        ValueError: the width is no multiple of the heads, a band below 0, a null chunk without cross-attention.
     """
 
     def __init__(
-        self, width: int, layers: int, heads: int, dropout: float = 0.0, cross_attention: bool = False
+        self,
+        width: int,
+        layers: int,
+        heads: int,
+        dropout: float = 0.0,
+        cross_attention: bool = False,
+        null_chunk: bool = False,
+        band: int = 0,
     ) -> None:
         super().__init__()
         if width % heads:
             raise ValueError(f"a width of {width} cannot be divided among {heads} heads: choose a multiple")
-        self.width, self.heads = width, heads
+        if band < 0:
+            raise ValueError(f"a band of {band} tokens cannot be: choose 1 or more, or 0 for all that came before")
+        if null_chunk and not cross_attention:
+            raise ValueError("a null chunk is what cross-attention looks at: set cross_attention, too")
+        self.width, self.heads, self.band, self.null_chunk = width, heads, band, null_chunk
         self.blocks = nn.ModuleList(Block(width, dropout, cross_attention) for _ in range(layers))
         self.norm = nn.LayerNorm(width, bias=False)
+        if null_chunk:
+            self.nothing = nn.Parameter(torch.zeros(layers, width))  # what a layer sees where there is no chunk
+        if band:
+            self.offsets = nn.Parameter(torch.zeros(layers, heads, band))  # added to scores, by how far back a key is
         for name, weight in self.named_parameters():
             if weight.ndim > 1:
                 adds = name.endswith(("out.weight", "down.weight"))  # to what passes by; all blocks together should not
@@ -62,8 +88,8 @@ class Decoder(nn.Module):
         tokens: Tensor,
         lengths: Sequence[int],
         read: Tensor | None = None,
-        memory: Tensor | None = None,
-        memory_lengths: Sequence[int] = (),
+        memory: Memory | None = None,
+        index: Tensor | None = None,
     ) -> Tensor:
         """Outputs [S, width] of sequences, or [R, width] of the tokens that are read.
 
@@ -71,33 +97,37 @@ class Decoder(nn.Module):
             tokens: [S, width], of each sequence in turn.
             lengths: of the sequences; their sum is S.
             read: int64 [R], rising, the tokens whose outputs are wanted. The last block is computed for these alone.
-            memory: [M, width], what each sequence may look at, in turn; with `memory_lengths`, one for each sequence.
+            memory: what tokens may look at, see `remember`.
+            index: the chunk of the memory that each token looks at, -1 for none, int64 [S]. If it is None, all tokens
+                of sequence i look at chunk i.
+
+        Raises:
+            ValueError: an index of another length, or of a chunk that is not there.
         """
         last, wanted = len(self.blocks) - 1, None
-        if read is not None:  # by their places in each sequence
+        if read is not None and not self.band:  # by their places in each sequence
             ends = torch.tensor(lengths, device=read.device).cumsum(0)
             counts = torch.searchsorted(read, ends).diff(prepend=ends.new_zeros(1))
             wanted = list(torch.split(read, counts.tolist()))
             wanted = [each - (end - n) for each, end, n in zip(wanted, ends, lengths, strict=True)]
 
         def attend(layer: int, qkv: Tensor) -> Tensor:
-            return causal_attention(qkv, lengths, self.heads, wanted if layer == last else None)
-
-        def look(layer: int, query: Tensor) -> Tensor:
-            assert memory is not None
-            known = torch.split(self._blocks()[layer].memory(memory), list(memory_lengths))
-            found = []
-            asking = list(lengths) if wanted is None or layer < last else [len(each) for each in wanted]
-            for q, both in zip(torch.split(query, asking), known, strict=True):
-                q, keys, values = (_split(each[None], self.heads) for each in (q, *both.chunk(2, -1)))
-                found.append(scaled_dot_product_attention(q, keys, values)[0].transpose(0, 1).flatten(1))
-            return torch.cat(found)
+            if not self.band:
+                return causal_attention(qkv, lengths, self.heads, wanted if layer == last else None)
+            seen = banded_attention(qkv, lengths, self.heads, self.offsets[layer])
+            return seen if read is None or layer < last else seen.index_select(0, read)
 
         choose = None if read is None else lambda x: x.index_select(0, read)
-        return self._through(tokens, attend, None if memory is None else look, choose)
+        return self._through(tokens, attend, self._look(memory, index, lengths, read), choose)
 
     def begin(self, tokens: Tensor, lengths: Sequence[int]) -> Cache:
-        """Keys and values of B prompts, tokens [S, width] as in `forward`; a prompt may be empty."""
+        """Keys and values of B prompts, tokens [S, width] as in `forward` without a memory; a prompt may be empty.
+
+        Raises:
+            ValueError: there is a band.
+        """
+        if self.band:
+            raise ValueError("a decoder with a band keeps no prompts: make a ring and extend it token by token")
         kept: list[Tensor] = []
 
         def attend(layer: int, qkv: Tensor) -> Tensor:
@@ -105,37 +135,84 @@ class Decoder(nn.Module):
             last = layer == len(self.blocks) - 1  # whose outputs nobody reads
             return qkv[:0, : self.width] if last else causal_attention(qkv, lengths, self.heads)
 
-        self._through(tokens, attend, None, lambda x: x[:0])
+        self._through(tokens, attend, self._look(None, None, lengths, None), lambda x: x[:0])
         return Cache(kept, lengths, self.heads)
 
-    def extend(self, tokens: Tensor, cache: Cache) -> Tensor:
-        """Outputs [B, width] of the last of n new tokens a row [B, n, width], all of which the cache keeps.
+    def ring(self, rows: int) -> Ring:
+        """What acting keeps of B rows that have no tokens yet, if there is a band.
 
         Raises:
-            ValueError: the cache has no room for them.
+            ValueError: there is none.
         """
-        mask = cache.open(tokens.shape[1])
+        if not self.band:
+            raise ValueError("only a decoder with a band has a ring: set band, or begin a cache")
+        qkv = self._blocks()[0].qkv
+        return Ring(rows, len(self.blocks), self.band, self.heads, like=qkv(qkv.weight.new_zeros(0, self.width)))
 
-        def look(layer: int, query: Tensor) -> Tensor:
-            keys, values = cache.memory[layer]
-            found = scaled_dot_product_attention(_split(query, self.heads), keys, values, cache.memory_mask)
-            return found.transpose(1, 2).flatten(2)
+    def extend(
+        self, tokens: Tensor, cache: Cache | Ring, memory: Memory | None = None, index: Tensor | None = None
+    ) -> Tensor:
+        """Outputs [B, width] of the last of n new tokens a row [B, n, width], all of which the cache keeps.
+
+        Args:
+            tokens: [B, n, width].
+            cache: what `begin` or `ring` gave.
+            memory: what tokens may look at, see `remember`.
+            index: the chunk that the n tokens of each row look at, -1 for none, int64 [B]. If None, row i looks at i.
+
+        Raises:
+            ValueError: the cache has no room for them, or an index as in `forward`.
+        """
+        rows, n = tokens.shape[:2]
+        if isinstance(cache, Ring):
+            for token in torch.split(tokens[:, :-1], 1, 1) if n > 1 else ():
+                self.extend(token, cache, memory, index)
+            look = self._look(memory, index, [1] * rows, None)
+            opened, ring = cache.open(), cache
+            return self._through(
+                tokens[:, -1:], lambda layer, qkv: ring.attend(layer, qkv, opened, self.offsets[layer]), look, None
+            )[:, 0]
+        index = None if index is None else index.repeat_interleave(n)
+        last = torch.arange(n - 1, rows * n, n, device=tokens.device) if n > 1 else None
+        look = self._look(memory, index, [n] * rows, last)
+        mask, whole = cache.open(n), cache
 
         def attend(layer: int, qkv: Tensor) -> Tensor:
-            return cache.attend(layer, qkv, mask, last_only=layer == len(self.blocks) - 1)
+            return whole.attend(layer, qkv, mask, last_only=layer == len(self.blocks) - 1)
 
-        return self._through(tokens, attend, look if cache.memory else None, lambda x: x[:, -1:])[:, 0]
+        return self._through(tokens, attend, look, lambda x: x[:, -1:])[:, 0]
 
-    def remember(self, cache: Cache, memory: Tensor, lengths: Sequence[int]) -> None:
-        """Let each row of a cache look at a memory of its own from now on: [M, width] of B rows in turn."""
-        longest = max(lengths)
-        padded = nn.utils.rnn.pad_sequence(list(torch.split(memory, list(lengths))), batch_first=True)
-        columns = torch.arange(longest, device=memory.device)
-        cache.memory_mask = (columns < torch.tensor(lengths, device=memory.device)[:, None])[:, None, None]
-        cache.memory = []
-        for block in self._blocks():
-            keys, values = block.memory(padded).chunk(2, -1)
-            cache.memory.append((_split(keys, self.heads), _split(values, self.heads)))
+    def remember(self, tokens: Tensor, lengths: Sequence[int]) -> Memory:
+        """A memory of K chunks, tokens [M, width] of each in turn: their keys and values, computed once.
+
+        Gradients pass through it, so that training makes one in each step; acting keeps it until weights change.
+        """
+        return Memory([block.memory(tokens) for block in self._blocks()], lengths, self.heads)
+
+    def _look(
+        self, memory: Memory | None, index: Tensor | None, lengths: Sequence[int], read: Tensor | None
+    ) -> Callable[[int, Tensor], Tensor] | None:
+        """What a layer's queries [..., width], in the last layer those of tokens that are read, see of the memory."""
+        nothing = self.nothing if self.null_chunk else self.norm.weight.new_zeros(len(self.blocks), self.width)
+        if memory is None:
+            return (lambda layer, query: nothing[layer].to(query.dtype).expand_as(query)) if self.null_chunk else None
+        known = memory
+        if index is None:
+            counts = torch.tensor(lengths, device=nothing.device)
+            index = torch.arange(len(lengths), device=nothing.device).repeat_interleave(counts)
+        if len(index) != sum(lengths):
+            raise ValueError(
+                f"an index of {len(index)} for {sum(lengths)} tokens: give a chunk for each, or -1 for none"
+            )
+        groups = [memory.group(index)] * len(self.blocks)
+        if read is not None:
+            groups[-1] = memory.group(index[read])
+
+        def look(layer: int, query: Tensor) -> Tensor:
+            found = known.look(layer, query.flatten(0, -2), groups[layer], nothing[layer])
+            return found.view(query.shape)
+
+        return look
 
     def _through(
         self,
@@ -177,115 +254,3 @@ class Block(nn.Module):
             x = x + self.drop(self.cross_out(look(self.query(self.cross_norm(x)))))
         out: Tensor = x + self.drop(self.down(gelu(self.up(self.wide_norm(x)))))
         return out
-
-
-class Cache:
-    """Keys and values of B rows, [B, heads, capacity, width of a head] for each layer.
-
-    Prompts of different lengths end in the same column, so that the next token's is the same for all rows; the columns
-    before a row's first token are never looked at.
-
-    Attributes:
-        filled: columns that hold tokens.
-        memory, memory_mask: what rows look at beside their tokens; see `Decoder.remember`.
-    """
-
-    def __init__(self, kept: Sequence[Tensor], lengths: Sequence[int], heads: int) -> None:
-        """
-        Args:
-            kept: of each layer, queries, keys and values [S, 3 * width] of the prompts' tokens.
-            lengths: of the B prompts.
-        """
-        self.heads, self.filled = heads, max(lengths)
-        size, device = kept[0].shape[1] // 3 // heads, kept[0].device
-        self.keys, self.values = (
-            [each.new_zeros(len(lengths), heads, self.filled, size) for each in kept] for _ in range(2)
-        )
-        self.first = torch.tensor([self.filled - length for length in lengths], device=device)
-        for layer, qkv in enumerate(kept):
-            for row, part in enumerate(torch.split(qkv, list(lengths))):
-                _, keys, values = part.view(-1, 3, heads, size).permute(1, 2, 0, 3).unbind()
-                self.keys[layer][row, :, self.filled - len(part) :] = keys
-                self.values[layer][row, :, self.filled - len(part) :] = values
-        self.memory: list[tuple[Tensor, Tensor]] = []
-        self.memory_mask: Tensor | None = None
-
-    @property
-    def rows(self) -> int:
-        """B."""
-        return len(self.first)
-
-    @property
-    def capacity(self) -> int:
-        """Columns that there are."""
-        return self.keys[0].shape[2]
-
-    def spread(self, rows: Tensor, more: int) -> None:
-        """Become a cache of this one's `rows`, int64 [B'], as often as they are named, with room for `more` tokens."""
-
-        def spread(old: Tensor) -> Tensor:
-            new = old.new_zeros(len(rows), self.heads, self.filled + more, old.shape[3])
-            new[:, :, : self.filled] = old[rows, :, : self.filled]
-            return new
-
-        for layer in range(len(self.keys)):
-            self.keys[layer], self.values[layer] = spread(self.keys[layer]), spread(self.values[layer])
-        self.first = self.first[rows]
-        self.memory = [(keys[rows], values[rows]) for keys, values in self.memory]
-        self.memory_mask = None if self.memory_mask is None else self.memory_mask[rows]
-
-    def open(self, n: int) -> Tensor | None:
-        """Make room for n tokens a row; what they may look at, bool [B or 1, 1, n, filled], None for all.
-
-        Raises:
-            ValueError: there is none.
-        """
-        if self.filled + n > self.capacity:
-            raise ValueError(f"the cache has room for {self.capacity} tokens a row, not {self.filled + n}: spread it")
-        self.filled += n
-        columns = torch.arange(self.filled, device=self.first.device)
-        seen = columns <= columns[-n:, None]  # [n, filled]
-        if self.first.any():
-            return seen & (columns >= self.first[:, None, None, None])
-        return None if n == 1 else seen[None, None]
-
-    def attend(self, layer: int, qkv: Tensor, mask: Tensor | None, last_only: bool) -> Tensor:
-        """Keep keys and values of n new tokens, [B, n, 3 * width]; what they, or the last one, see, [B, ., width]."""
-        query, keys, values = (_split(each, self.heads) for each in qkv.chunk(3, -1))
-        new = slice(self.filled - qkv.shape[1], self.filled)
-        self.keys[layer][:, :, new], self.values[layer][:, :, new] = keys, values
-        keys, values = self.keys[layer][:, :, : self.filled], self.values[layer][:, :, : self.filled]
-        if last_only:
-            query, mask = query[:, :, -1:], None if mask is None else mask[:, :, -1:]
-        return scaled_dot_product_attention(query, keys, values, mask).transpose(1, 2).flatten(2)
-
-
-def causal_attention(qkv: Tensor, lengths: Sequence[int], heads: int, wanted: Sequence[Tensor] | None = None) -> Tensor:
-    """Each sequence's attention to its own past, [S, width], of queries, keys and values [S, 3 * width].
-
-    wanted: which of each sequence's tokens attend, int64; all if None. There are as many rows as these are in all.
-    """
-    size = qkv.shape[1] // 3 // heads
-    by_products = qkv.dtype == torch.bfloat16 and qkv.device.type == "cpu"
-    found = []
-    for sequence, part in enumerate(torch.split(qkv, list(lengths))):
-        length = len(part)
-        query, keys, values = part.view(length, 3, heads, size).permute(1, 2, 0, 3).unbind()  # [heads, length, size]
-        past = None
-        if wanted is not None:
-            query = query.index_select(1, wanted[sequence])
-            past = torch.arange(length, device=qkv.device) <= wanted[sequence][:, None]
-        if by_products and length < FUSED:
-            past = torch.ones(length, length, dtype=torch.bool).tril() if past is None else past
-            future = torch.zeros(past.shape, dtype=qkv.dtype).masked_fill(~past, -math.inf)
-            score = torch.baddbmm(future, query, keys.transpose(1, 2), alpha=size**-0.5)
-            seen = torch.bmm(score.softmax(-1, dtype=qkv.dtype), values)
-        else:
-            seen = scaled_dot_product_attention(query[None], keys[None], values[None], past, is_causal=past is None)[0]
-        found.append(seen.transpose(0, 1).reshape(-1, heads * size))
-    return torch.cat(found)
-
-
-def _split(x: Tensor, heads: int) -> Tensor:
-    """[B, n, width] as [B, heads, n, width of a head]."""
-    return x.view(*x.shape[:2], heads, x.shape[2] // heads).transpose(1, 2)

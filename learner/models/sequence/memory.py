@@ -1,0 +1,107 @@
+"""What tokens look at beside their own past: chunks of encoded tokens, of which each token looks at one or at none.
+
+    chunks' tokens [M, width] ──> keys and values of each layer, once ──┐
+    queries of S tokens, index [S] ──> tokens of one chunk together ────┴──> what they see, [S, width]
+
+Whether steps share a chunk or each has its own, keys and values are computed once a chunk and layer. Queries are put in
+blocks, each of one chunk and at most as long as the mean chunk has queries: there are at most twice as many blocks as
+chunks in use, and less than twice as many places for queries, and one for each chunk, as there are queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad, scaled_dot_product_attention
+
+from learner.models.sequence.attention import split_heads
+
+
+class Groups(NamedTuple):
+    """Tokens that look at something, Q of them, in blocks of equal size; each block looks at one chunk."""
+
+    tokens: Tensor  # int64 [Q], which they are
+    places: Tensor  # int64 [Q], where they are in the blocks
+    chunks: Tensor  # int64 [blocks]
+    size: int
+
+
+class Memory:
+    """Keys and values of K chunks, [K, heads, longest, width of a head] for each layer; see `Decoder.remember`.
+
+    Attributes:
+        lengths: tokens of each chunk, int64 [K].
+    """
+
+    def __init__(self, kept: Sequence[Tensor], lengths: Sequence[int], heads: int) -> None:
+        """
+        Args:
+            kept: of each layer, keys and values [M, 2 * width] of the chunks' tokens in turn.
+            lengths: of the K chunks; their sum is M. A chunk may be empty.
+            heads: of attention.
+        """
+        self.lengths = torch.tensor(lengths, dtype=torch.int64, device=kept[0].device)
+        longest = max(lengths, default=0)
+        real = torch.arange(longest, device=kept[0].device) < self.lengths[:, None]  # [K, longest]
+        self.keys: list[Tensor] = []
+        self.values: list[Tensor] = []
+        for both in kept:
+            padded = both.new_zeros(*real.shape, both.shape[1]).index_put((real,), both)
+            keys, values = split_heads(padded, 2 * heads).chunk(2, 1)
+            self.keys.append(keys)
+            self.values.append(values)
+
+    def __len__(self) -> int:
+        """K."""
+        return len(self.lengths)
+
+    def add(self, more: Memory) -> None:
+        """Append another memory's chunks: its chunk i becomes chunk K + i."""
+        self.lengths = torch.cat([self.lengths, more.lengths])
+        for own, new in ((self.keys, more.keys), (self.values, more.values)):
+            for layer, pair in enumerate(zip(own, new, strict=True)):
+                longest = max(each.shape[2] for each in pair)
+                own[layer] = torch.cat([pad(each, (0, 0, 0, longest - each.shape[2])) for each in pair])
+
+    def group(self, index: Tensor) -> Groups:
+        """Which tokens look at which chunk, given int64 [S]: a chunk's number, or -1 for none. An empty one is none.
+
+        Raises:
+            ValueError: a number that is no chunk's.
+        """
+        if len(index) and not -1 <= int(index.min()) <= int(index.max()) < len(self):
+            raise ValueError(
+                f"tokens look at chunks {int(index.min())} to {int(index.max())}, but the memory has {len(self)}: "
+                "give a number below that, or -1 for none"
+            )
+        known = pad(self.lengths, (0, 1))[index] > 0  # -1 is the last, which is empty
+        tokens = known.nonzero()[:, 0]
+        tokens = tokens[index[tokens].argsort(stable=True)]
+        used, counts = torch.unique_consecutive(index[tokens], return_counts=True)
+        size = -(-len(tokens) // max(1, len(used)))
+        blocks = (counts + size - 1) // max(1, size)  # of each chunk that is used
+        before = torch.stack([counts.cumsum(0) - counts, (blocks.cumsum(0) - blocks) * size])
+        start, place = before.repeat_interleave(counts, 1)  # of each token's chunk: first token, first place
+        return Groups(
+            tokens, place + torch.arange(len(tokens), device=index.device) - start, used.repeat_interleave(blocks), size
+        )
+
+    def look(self, layer: int, query: Tensor, groups: Groups, nothing: Tensor) -> Tensor:
+        """What tokens with these queries [S, width] see of their chunks; `nothing` [width] where they look at none."""
+        found = nothing.to(query.dtype).expand_as(query)
+        if not len(groups.tokens):
+            return found
+        keys, values = (each[layer].index_select(0, groups.chunks) for each in (self.keys, self.values))
+        longest = keys.shape[2]
+        lengths = self.lengths[groups.chunks]
+        mask = None
+        if int(lengths.min()) < longest:
+            mask = (torch.arange(longest, device=query.device) < lengths[:, None])[:, None, None]
+        asked = query.new_zeros(len(groups.chunks) * groups.size, query.shape[1])
+        asked = asked.index_copy(0, groups.places, query.index_select(0, groups.tokens))
+        asked = split_heads(torch.unflatten(asked, 0, (len(groups.chunks), groups.size)), keys.shape[1])
+        seen = scaled_dot_product_attention(asked, keys, values, mask).transpose(1, 2).flatten(2).flatten(0, 1)
+        return found.index_copy(0, groups.tokens, seen.index_select(0, groups.places))

@@ -17,6 +17,7 @@ import math
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn.functional import embedding_bag, pad
 
 from envs.api import Observation
 from envs.compiler import compiled
@@ -29,7 +30,7 @@ Rows = NDArray[np.int64]
 LEAST = np.float32(1e-5)
 """Added to a variance."""
 TOGETHER = 512
-"""Windows whose intermediate numbers are in memory at once: 0.6 MB at width 64, so that they stay near the core."""
+"""Windows whose intermediate numbers are in memory at once: 1 MB at width 64, so that they stay near the core."""
 
 
 class SegmentScores:
@@ -45,14 +46,14 @@ class SegmentScores:
             model = SegmentTransformer(shape)
             set_weights(model, weights, "model of segments")
             tables = [model.table(name, torch.arange(column.symbols)) for name, column in shape.whole.items()]
-            self._table = _array(torch.cat([torch.zeros(1, 2 * shape.width), *tables]))
-            self._numbers, self._bias = _array(model.numbers), _array(model.bias)
+            self._table = _array(torch.cat([model.bias[None], *tables]))  # the first row is everybody's
+            self._numbers = _array(_in_fours(model.numbers.T).T)
             ask, tell = model.query.weight.T, torch.cat([model.key.weight.T, model.value.weight.T], 1)
             self._observed, self._project = _array(model.observed.weight.T), _array(torch.cat([ask, tell], 1))
             led = model.actions + model.places[:, None]  # [K, 1 + A, width]
             self._asked, self._told = _array(torch.cat([led[-1], led[-1] @ ask], 1)), _array(led @ tell)
-            self._out, self._norm = _array(model.out.weight.T), _array(model.norm.weight)
-            self._up, self._up_bias = _array(model.up.weight.T), _array(model.up.bias)
+            self._out, self._norm = _array(model.out.weight), _array(model.norm.weight)
+            self._up, self._up_bias = _array(model.up.weight), _array(model.up.bias)
             self._head, self._last = _array(model.head.weight[0]), _array(model.last.weight[0])
 
     def of(self, windows: Windows) -> Array:
@@ -75,32 +76,41 @@ class SegmentScores:
     def _encode(self, obs: Observation) -> tuple[Array, Array]:
         """Of U observations the token [U, width], and its query, key and value [U, 3 * width], without action and
         place."""
-        first, codes = 1, []
-        for name, column in self.shape.whole.items():
-            begin = first + column.symbols * np.arange(column.places, dtype=np.int32)
-            codes.append(column.codes(obs[name]) + begin)
-            first += column.symbols * column.places
         numbers = self.shape.numbers(obs)
-        rows = np.concatenate(codes, 1) if codes else np.zeros((len(numbers), 0), np.int32)
-        hidden = _sums(rows, numbers, self._table, self._numbers, self._bias)
-        tokens = np.zeros((len(rows), self.shape.width), np.float32)
+        codes: list[NDArray[np.integer]] = [np.zeros((len(numbers), 1), np.int32)]
+        begin = 1
+        for name, column in self.shape.whole.items():
+            codes.append(column.codes(obs[name]) + begin + column.symbols * np.arange(column.places, dtype=np.int32))
+            begin += column.symbols * column.places
+        rows = torch.from_numpy(np.concatenate(codes, 1))
+        hidden = embedding_bag(rows, torch.from_numpy(self._table), mode="sum").numpy()  # each sum by itself, in order
+        _add_product(_array(_in_fours(torch.from_numpy(numbers))), self._numbers, hidden)
+        np.maximum(hidden, 0, out=hidden)
+        tokens = np.zeros((len(hidden), self.shape.width), np.float32)
         _add_product(hidden, self._observed, tokens)
-        projected = np.zeros((len(rows), 3 * self.shape.width), np.float32)
+        projected = np.zeros((len(hidden), 3 * self.shape.width), np.float32)
         _add_product(tokens, self._project, projected)
         return tokens, projected
 
     def _score(self, index: Rows, led: Rows, tokens: Array, projected: Array) -> Array:
         x, weight = _compared(index, led, tokens, projected, self._asked, self._told)
         np.exp(weight, out=weight)  # NumPy's is the same to the bit wherever a number stands, and eight at once
-        _add_product(_seen(index, led, projected, self._told, weight), self._out, x)
-        inner = np.tile(self._up_bias, (len(x), 1))
-        _add_product(_normed(x, self._norm), self._up, inner)
+        seen = _seen(index, led, projected, self._told, weight)
+        x, seen = np.ascontiguousarray(x.T), np.ascontiguousarray(seen.T)  # a column each: loops over windows are long
+        _add_product(self._out, seen, x)
+        inner = np.repeat(self._up_bias[:, None], len(index), 1)
+        _add_product(self._up, _normed(x, self._norm), inner)
         scores: Array = _judged(x, inner, self._head, self._last)
         return scores
 
 
 def _array(value: torch.Tensor) -> Array:
     return np.ascontiguousarray(value.detach().numpy(), np.float32)
+
+
+def _in_fours(x: torch.Tensor) -> torch.Tensor:
+    """With as many zeros behind each row as `_add_product` asks for."""
+    return pad(x, (0, -x.shape[1] % 4))
 
 
 def _words(rows: Observation) -> Rows:
@@ -137,29 +147,6 @@ def _distinct(words: Rows) -> tuple[Rows, Rows]:
 
 
 @compiled
-def _sums(rows: NDArray[np.int32], numbers: Array, table: Array, of_numbers: Array, bias: Array) -> Array:
-    """What the symbols and the numbers of each of U observations add up to, at least 0: [U, 2 * width]."""
-    places, hidden = rows.shape[1], len(bias)
-    fours, x = places // 4 * 4, np.empty((len(rows), hidden), np.float32)
-    for r in range(len(rows)):
-        x[r] = bias
-        for p in range(0, fours, 4):
-            a, b, c, d = rows[r, p], rows[r, p + 1], rows[r, p + 2], rows[r, p + 3]
-            for j in range(hidden):
-                x[r, j] = x[r, j] + table[a, j] + table[b, j] + table[c, j] + table[d, j]
-        for p in range(fours, places):
-            a = rows[r, p]
-            for j in range(hidden):
-                x[r, j] += table[a, j]
-        for d in range(numbers.shape[1]):
-            for j in range(hidden):
-                x[r, j] += numbers[r, d] * of_numbers[d, j]
-        for j in range(hidden):
-            x[r, j] = max(x[r, j], np.float32(0))
-    return x
-
-
-@compiled
 def _add_product(left: Array, right: Array, total: Array) -> None:
     """total [M, J] += left [M, I] @ right [I, J], I a multiple of 4: each number's sum in one order.
 
@@ -191,25 +178,26 @@ def _compared(
     of each that led to each place, [K, 1 + A, 2 * width]."""
     (m, window), width = index.shape, tokens.shape[1]
     lanes, scale = np.int64(HEADS), np.float32(1 / math.sqrt(width / HEADS))
-    x, weight = np.empty((m, width), np.float32), np.zeros((m, window, lanes), np.float32)
-    query, most = np.empty(width, np.float32), np.empty(lanes, np.float32)
+    x, weight = np.empty((m, width), np.float32), np.empty((m, window, lanes), np.float32)
+    query, product, most = np.empty(width, np.float32), np.empty(width, np.float32), np.empty(lanes, np.float32)
     for s in range(m):
         at, action = index[s, window - 1], led[s, window - 1]
         for j in range(width):
             x[s, j] = tokens[at, j] + asked[action, j]
-            query[j] = projected[at, j] + asked[action, width + j]
+            query[j] = (projected[at, j] + asked[action, width + j]) * scale
         most[:] = -np.inf
         for k in range(window):
             at, action = index[s, k], led[s, k]
-            for begin in range(0, width, lanes):
-                for h in range(lanes):
-                    j = begin + h
-                    weight[s, k, h] += query[j] * (projected[at, width + j] + told[k, action, j])
+            for j in range(width):
+                product[j] = query[j] * (projected[at, width + j] + told[k, action, j])
             for h in range(lanes):
-                most[h] = max(most[h], weight[s, k, h])
+                total = np.float32(0)
+                for j in range(h, width, lanes):
+                    total += product[j]
+                weight[s, k, h], most[h] = total, max(most[h], total)
         for k in range(window):
             for h in range(lanes):
-                weight[s, k, h] = (weight[s, k, h] - most[h]) * scale
+                weight[s, k, h] -= most[h]
     return x, weight
 
 
@@ -217,7 +205,7 @@ def _compared(
 def _seen(index: Rows, led: Rows, projected: Array, told: Array, weight: Array) -> Array:
     """The mean of the values of all places [M, width], weighed by `weight` [M, K, HEADS]."""
     (m, window), width, lanes = index.shape, projected.shape[1] // 3, np.int64(HEADS)
-    seen, total, share = np.zeros((m, width), np.float32), np.empty(lanes, np.float32), np.empty(lanes, np.float32)
+    seen, total, share = np.zeros((m, width), np.float32), np.empty(lanes, np.float32), np.empty(width, np.float32)
     for s in range(m):
         total[:] = 0
         for k in range(window):
@@ -226,47 +214,43 @@ def _seen(index: Rows, led: Rows, projected: Array, told: Array, weight: Array) 
         for k in range(window):
             at, action = index[s, k], led[s, k]
             for h in range(lanes):
-                share[h] = weight[s, k, h] / total[h]
-            for begin in range(0, width, lanes):
-                for h in range(lanes):
-                    j = begin + h
-                    seen[s, j] += share[h] * (projected[at, 2 * width + j] + told[k, action, width + j])
+                part = weight[s, k, h] / total[h]
+                for j in range(h, width, lanes):
+                    share[j] = part
+            for j in range(width):
+                seen[s, j] += share[j] * (projected[at, 2 * width + j] + told[k, action, width + j])
     return seen
 
 
 @compiled
 def _normed(x: Array, norm: Array) -> Array:
-    """Tokens [M, width] of mean 0 and spread 1, times `norm`. Sums run in lanes: a long one would wait for itself."""
-    (m, width), lanes = x.shape, np.int64(HEADS)
-    normed, sums = np.empty((m, width), np.float32), np.empty(lanes, np.float32)
+    """Tokens [width, M] of mean 0 and spread 1, times `norm`."""
+    width, m = x.shape
+    normed, mean, scale = np.empty((width, m), np.float32), np.zeros(m, np.float32), np.zeros(m, np.float32)
+    for j in range(width):
+        for s in range(m):
+            mean[s] += x[j, s]
     for s in range(m):
-        sums[:] = 0
-        for begin in range(0, width, lanes):
-            for h in range(lanes):
-                sums[h] += x[s, begin + h]
-        mean = sums.sum() / np.float32(width)
-        sums[:] = 0
-        for begin in range(0, width, lanes):
-            for h in range(lanes):
-                sums[h] += (x[s, begin + h] - mean) * (x[s, begin + h] - mean)
-        spread = np.float32(math.sqrt(sums.sum() / np.float32(width) + LEAST))
-        for j in range(width):
-            normed[s, j] = (x[s, j] - mean) / spread * norm[j]
+        mean[s] /= np.float32(width)
+    for j in range(width):
+        for s in range(m):
+            scale[s] += (x[j, s] - mean[s]) * (x[j, s] - mean[s])
+    for s in range(m):
+        scale[s] = np.float32(1) / np.sqrt(scale[s] / np.float32(width) + LEAST)
+    for j in range(width):
+        for s in range(m):
+            normed[j, s] = (x[j, s] - mean[s]) * scale[s] * norm[j]
     return normed
 
 
 @compiled
 def _judged(x: Array, inner: Array, head: Array, last: Array) -> Array:
-    """Scores [M] of tokens [M, width] and of the perceptron's inner numbers before the ReLU."""
-    (m, width), wide, lanes = x.shape, inner.shape[1], np.int64(HEADS)
-    scores, sums = np.empty(m, np.float32), np.empty(lanes, np.float32)
-    for s in range(m):
-        sums[:] = 0
-        for begin in range(0, width, lanes):
-            for h in range(lanes):
-                sums[h] += head[begin + h] * x[s, begin + h]
-        for begin in range(0, wide, lanes):
-            for h in range(lanes):
-                sums[h] += last[begin + h] * max(inner[s, begin + h], np.float32(0))
-        scores[s] = sums.sum()
+    """Scores [M] of tokens [width, M] and of the perceptron's inner numbers [2 * width, M] before the ReLU."""
+    scores = np.zeros(x.shape[1], np.float32)
+    for j in range(len(x)):
+        for s in range(len(scores)):
+            scores[s] += head[j] * x[j, s]
+    for j in range(len(inner)):
+        for s in range(len(scores)):
+            scores[s] += last[j] * max(inner[j, s], np.float32(0))
     return scores

@@ -10,7 +10,7 @@ thread, CPU time:
                 given the same vectors. Ids must be the same, but where similarities are equal to 1e-5
     restricted  4,096 queries, for the entry that a score of similarity and task chooses: ours among the keys of the
                 task, the nearest one, against ours among all keys, the best of the 50 nearest. The note says how often
-                these are the same; where they are not, none of the 50 is of the task, or only the last
+                these are the same; where they are not, none of the 50 is of the task, or none is nearer than the last
 
 Limit: 0.33 billion float32 operations a query among all keys, 4 million among a task's.
 """
@@ -101,23 +101,24 @@ class Match:
         Raises:
             DifferentOutputs: it found something else.
         """
-        words = [str(size) for size in (*self.sizes, NEAREST, len(self.near.id) if batched else ONE_BY_ONE)]
+        asked = len(self.near.id) if batched else ONE_BY_ONE
+        ids, similarities = self.near.id[:asked], self.near.similarity[:asked]
+        words = [str(size) for size in (*self.sizes, NEAREST, len(ids))]
         answer = run_peer("faiss", "faiss_flat", [*words, "batched" if batched else "one"], TIMEOUT_S)
-        check(self.near.id, self.near.similarity, np.array(answer["ids"]), np.array(answer["similarities"]))
+        check(ids, similarities, np.array(answer["ids"]), np.array(answer["similarities"]))
         return float(answer["queries"])
 
 
 def check(ours: Integers, cosines: Floats, theirs: Integers, their_cosines: NDArray[np.float64]) -> None:
     """Both found the same entries [Q, L], but for those that are equally near.
 
-    theirs: perhaps of the first queries only.
-
     Raises:
-        DifferentOutputs: for the first query that differs.
+        DifferentOutputs: for the first query that differs, or where one was not answered.
     """
-    if not len(theirs) or theirs.shape[1] != ours.shape[1]:
-        raise DifferentOutputs(f"nearest: our shape is {ours.shape}, the peer's {theirs.shape}")
-    for row, (mine, other) in enumerate(zip(ours, theirs, strict=False)):
+    for found in (theirs, their_cosines):
+        if found.shape != ours.shape:
+            raise DifferentOutputs(f"nearest: our shape is {ours.shape}, the peer's {found.shape}")
+    for row, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
         apart = np.abs(cosines[row] - their_cosines[row])
         least = cosines[row, -1]
         odd = [i for i in np.flatnonzero(~np.isin(mine, other)) if cosines[row, i] > least + 1e-5]

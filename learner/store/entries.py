@@ -5,16 +5,19 @@
       entries-3f0a9c51d2e47b86.safetensors  keys [N, width], ids and columns [N] in the order of ids; named by its hash
 
 The keys of an owner lie together, in [owners, room, width]; an address is owner * room + place in the owner's row. The
-file is synced before `retrieval.json` names it, which is replaced as a whole: a reader sees the old entries or the new.
+file is synced before `retrieval.json` names it, which is replaced as a whole: a reader sees the old entries or the new,
+and one that finds the old file gone reads `retrieval.json` once more.
 
-Limit: room grows by half, which copies everything once; what is reserved and not filled is not touched. Owners of very
-different sizes reserve as much as the largest. `save` holds a second copy of all entries while it writes.
+Limit: room grows by half, which copies all entries once; what is reserved and not filled is not touched. Owners of very
+different sizes reserve as much as the largest. `save` holds up to three further copies of all entries while it writes:
+in order, as bytes of each column, and as the content of the file.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -31,6 +34,8 @@ from llm_service.errors import UsageError
 
 FORMAT = 1
 ABOUT = "retrieval.json"
+BEGUN = re.compile(r"\.entries-[0-9a-f]{16}(?:-a(\d+))?\.safetensors\..+")
+"""Names of files of entries that `save` has begun and not finished, with the number of its attempt."""
 
 
 class RetrievalError(UsageError):
@@ -54,12 +59,31 @@ def normalised(vectors: Any, width: int, device: torch.device | str = "cpu") -> 
     return made
 
 
+def one_each(name: str, values: Any, kind: str, count: int, of: str = "entries") -> NDArray[Any]:
+    """A value for each of `count` entries or queries, [count] of type `kind`.
+
+    Raises:
+        ValueError: there are more or fewer, they are of another type, or one is not finite.
+    """
+    given = np.asarray(values)
+    if given.shape != (count,):
+        raise ValueError(f"{name} of {count} {of} has shape {given.shape}, not {(count,)}")
+    if count and not np.can_cast(given.dtype, kind, "same_kind"):  # an empty list is float64 to NumPy
+        raise ValueError(f"{name} of {count} {of} is of type {given.dtype}, not {kind}")
+    with np.errstate(over="ignore"):
+        made = given.astype(kind)
+    if not (finite := np.isfinite(made)).all():
+        raise ValueError(f"{name} {np.argmin(finite)} of {count} {of} is not finite as {kind}: leave it out")
+    return made
+
+
 class Entries:
     """Keys of a width, with the columns of each. It has one writer.
 
     Args:
         width: of a key.
-        device: where keys are and products are made. A GPU must not round factors (TF32), which is PyTorch's default.
+        device: where keys are and products are made. A GPU must multiply whole float32: leave
+            `torch.backends.cuda.matmul.allow_tf32` False, as it is by default.
 
     Raises:
         ValueError: a width below 1.
@@ -93,17 +117,18 @@ class Entries:
         ids: int64 [M], ascending and above all that were, for one of several shards; by default the next.
 
         Raises:
-            ValueError: a column is missing, unknown or of another length, or ids or owners are not as said.
+            ValueError: a column is missing, unknown, of another length or type or not finite, or ids or owners are not
+                as said.
         """
-        columns = {"owner": columns["task"], **columns} if "task" in columns else dict(columns)
+        if "task" in columns:
+            columns = {"task": columns["task"], "owner": columns["task"], **columns}
         if columns.keys() != COLUMNS.keys():
             raise ValueError(f"an entry has the columns {', '.join(COLUMNS)}, not {', '.join(columns) or 'none'}")
         made = normalised(keys, self.width, self.device)
-        values = {name: np.asarray(columns[name]).astype(kind, casting="same_kind") for name, kind in COLUMNS.items()}
-        given = np.arange(self.next_id, self.next_id + len(made)) if ids is None else np.asarray(ids, np.int64)
-        for name, value in {**values, "id": given}.items():
-            if value.shape != (len(made),):
-                raise ValueError(f"{name} of {len(made)} entries has shape {value.shape}, not {(len(made),)}")
+        values = {name: one_each(name, value, COLUMNS[name], len(made)) for name, value in columns.items()}
+        given = np.arange(self.next_id, self.next_id + len(made))
+        if ids is not None:
+            given = one_each("id", ids, "int64", len(made))
         if len(made) and (given[0] < self.next_id or (np.diff(given) <= 0).any()):
             raise ValueError(f"ids of new entries ascend from {self.next_id} on: {given[:4].tolist()} do not")
         if (values["owner"] < 0).any():
@@ -117,11 +142,10 @@ class Entries:
         if owners <= old_owners and room <= old_room:
             return
         owners, room = max(owners, old_owners), max(room, old_room)
-        keys = torch.empty((owners, room, self.width), device=self.device)
-        keys[:old_owners, :old_room] = self._keys
-        self._keys = keys
-        self._ids = _grown(self._ids, owners, room)
-        self._columns = {name: _grown(column, owners, room) for name, column in self._columns.items()}
+        self._keys = _filled(torch.empty((owners, room, self.width), device=self.device), self._keys, self.sizes)
+        self._ids = _filled(np.empty((owners, room), np.int64), self._ids, self.sizes)
+        for name, column in self._columns.items():
+            self._columns[name] = _filled(np.empty((owners, room), column.dtype), column, self.sizes)
         self.sizes = np.concatenate([self.sizes, np.zeros(owners - len(self.sizes), np.int64)])
 
     def _put(self, keys: Tensor, ids: Integers, columns: Mapping[str, NDArray[Any]]) -> None:
@@ -179,8 +203,13 @@ class Entries:
             Superseded: a newer attempt has begun; the folder still holds what it held.
         """
         folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)
         # Listed now: what a newer attempt writes from here on is not ours to remove.
         before = list(folder.glob("entries-*.safetensors"))
+        for path in folder.iterdir():  # a `save` that was killed leaves what it had begun
+            begun = BEGUN.fullmatch(path.name)
+            if begun and (attempt is None or int(begun[1] or 0) <= attempt.number):
+                before.append(path)
         places = self._places()
         places = places[np.argsort(self._ids.reshape(-1)[places])]
         arrays = {name: column.reshape(-1)[places] for name, column in self._columns.items()}
@@ -205,19 +234,37 @@ class Entries:
         Raises:
             RetrievalError: there is no index, or it is damaged.
         """
-        says = read_about(folder / ABOUT, "memory index", (FORMAT,), ("width", "next_id", "sha256"), RetrievalError)
+        says = _read_about(folder)
+        before: dict[str, Any] | None = None
+        while says != before:
+            try:
+                return cls._read(folder, says, device)
+            except FileNotFoundError:  # a `save` has removed it, if `retrieval.json` says something else by now
+                says, before = _read_about(folder), says
+        raise RetrievalError(f"{folder} is damaged: the file that {ABOUT} names is gone; build it again")
+
+    @classmethod
+    def _read(cls, folder: Path, says: Mapping[str, Any], device: torch.device | str) -> Self:
+        """The entries of which `retrieval.json` says this.
+
+        Raises:
+            FileNotFoundError: their file is gone.
+            RetrievalError: it is damaged.
+        """
         try:
             ((name, digest),) = says["sha256"].items()
-            found, actual = cls(int(says["width"]), device), sha256(folder / name)
+            found, next_id, actual = cls(int(says["width"]), device), int(says["next_id"]), sha256(folder / name)
             arrays = safetensors.numpy.load_file(folder / name) if actual == digest else {}
-        except (OSError, ValueError, TypeError) as reason:
+        except FileNotFoundError:
+            raise
+        except (OSError, ValueError, TypeError, AttributeError) as reason:
             raise RetrievalError(f"{folder} is damaged: {reason}") from None
         if actual != digest:
             raise RetrievalError(f"{folder / name} is damaged: its hash is not the one in {ABOUT}; build it again")
         if missing := {"key", "id", *COLUMNS} - arrays.keys():
             raise RetrievalError(f"{folder / name} has no {min(missing)}: build it again")
         found._put(torch.from_numpy(arrays["key"]).to(found.device), arrays["id"], arrays)
-        found.next_id = int(says["next_id"])
+        found.next_id = next_id
         return found
 
     @property
@@ -235,7 +282,12 @@ def _enough(needed: int, there: int) -> int:
     return there if needed <= there else max(needed, there * 3 // 2)
 
 
-def _grown(column: NDArray[Any], owners: int, room: int) -> NDArray[Any]:
-    larger = np.empty((owners, room), column.dtype)
-    larger[: column.shape[0], : column.shape[1]] = column
-    return larger
+def _filled(new: Any, old: Any, sizes: Integers) -> Any:
+    """New room, with the entries of the old. Copying what is not filled as well would make it take memory."""
+    for owner, size in enumerate(sizes.tolist()):
+        new[owner, :size] = old[owner, :size]
+    return new
+
+
+def _read_about(folder: Path) -> dict[str, Any]:
+    return read_about(folder / ABOUT, "memory index", (FORMAT,), ("width", "next_id", "sha256"), RetrievalError)

@@ -151,8 +151,9 @@ def rank(found: Found, weights: Mapping[str, float], count: int, tasks: Integers
     found = _joined([found, Found.nothing(len(found.id), max(0, count - found.id.shape[1]))])
     terms = {name: term(found, tasks).astype(np.float64) for name, term in TERMS.items()}
     score = np.where(found.id >= 0, 0.0, -np.inf)
-    for name, weight in weights.items():
-        score += weight * terms[name]
+    for name in terms:  # in their own order: in another one the sum could round otherwise
+        if name in weights:
+            score += weights[name] * terms[name]
     best = np.argsort(-score, 1, kind="stable")[:, :count]
     chosen = {name: np.take_along_axis(term, best, 1).astype(np.float32) for name, term in terms.items()}
     return Ranked(found.take(best), np.take_along_axis(score, best, 1).astype(np.float32), chosen)

@@ -17,16 +17,18 @@ Contract
 How it is exact: a float32 product errs by at most about width * 2^-24, in whatever order it adds. The largest products,
 somewhat more than were asked for, are computed again in float64 and rounded; unless the last one that is needed lies
 above all that were left out by more than this error, more are taken. What must not be found (the query's own episode,
-a chunk that is too similar) is left out at that point too, so that no mask of all entries is ever made.
+a chunk that is too similar) is left out at that point too. Only what is too similar by more than the error is left out
+of the products: where an episode was lived again and again, a query has as many copies.
 
-The limit is the matrix product: 2 * width operations a key and query, and 256 MB for products. How entries are kept
-and saved is `learner/store/entries.py`.
+The limit is the matrix product: 2 * width operations a key and query, and 256 MB for products, with about as much again
+for what is found among them. How entries are kept and saved is `learner/store/entries.py`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,7 +36,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from learner.store.entries import Entries, normalised
+from learner.store.entries import Entries, normalised, one_each
 from learner.store.ranking import Floats, Found, Integers
 
 CELLS = 2**26
@@ -114,16 +116,20 @@ class MemoryIndex(Entries):
         at_most: leave out what is more similar: a copy of the query teaches nothing.
 
         Raises:
-            ValueError: queries have another shape, are zero or not finite, or `count` is below 1.
+            ValueError: queries have another shape, are zero or not finite, `count` is below 1, or a column is not one
+                integer for each query.
         """
         if count < 1:
             raise ValueError(f"a search is for 1 entry or more, not {count}")
         made = normalised(queries, self.width, self.device)
-        own = np.full(len(made), -1) if not_episode is None else np.asarray(not_episode, np.int64)
+        own = _of_queries("not_episode", not_episode, len(made))
+        asked = None if owner is None else _of_queries("owner", owner, len(made))
         best = np.full((len(made), count), -1)  # addresses
         cosines = np.full((len(made), count), -np.inf, np.float32)
-        for scan in self._scan(made, owner):
-            self._settle(scan, made, own, at_most, best, cosines)
+        with torch.autocast(self.device.type, enabled=False):  # products of half the precision err by more
+            for scan in self._scan(made, asked):
+                self._settle(scan, made, own, at_most, best, cosines)
+                del scan  # before the next products are made
         return self._found(best, cosines)
 
     def draw(
@@ -141,17 +147,22 @@ class MemoryIndex(Entries):
         """
         made = normalised(queries, self.width, self.device)
         best = np.full((len(made), count), -1)
-        everything = self._places()
-        everything = everything[np.argsort(self._ids.reshape(-1)[everything])]
-        of = {name: self._columns[name].reshape(-1)[everything] for name in ("task", "owner", "episode")}
-        for row, task in enumerate(tasks):
-            fits = of["task"] == task
-            if owner is not None:
-                fits &= of["owner"] == owner[row]
-            if not_episode is not None:
-                fits &= of["episode"] != not_episode[row]
-            places = everything[fits]
-            drawn = random.choice(places, min(count, len(places)), replace=False) if len(places) else places
+        own = _of_queries("not_episode", not_episode, len(made)).tolist()
+        asked = zip(_of_queries("tasks", tasks, len(made)), _of_queries("owner", owner, len(made)), strict=True)
+        places = self._places()
+        task, whose, episode = (self._at(self._columns[name], places) for name in ("task", "owner", "episode"))
+        if owner is None:
+            whose = np.full(len(places), -1)
+        # Entries of a task and owner lie together, and among these those of an episode: the query's own is a gap.
+        order = np.lexsort((self._at(self._ids, places), episode, whose, task))
+        places, task, whose, episode = places[order], task[order], whose[order], episode[order]
+        ends = np.flatnonzero((np.diff(task) != 0) | (np.diff(whose) != 0)) + 1
+        groups = {(task[i], whose[i]): slice(i, j) for i, j in pairwise([0, *ends, len(places)]) if i < j}
+        for row, key in enumerate(asked):
+            group = groups.get(key, slice(0))
+            gap, end = np.searchsorted(episode[group], [own[row], own[row] + 1]) if own[row] >= 0 else (0, 0)
+            fits = np.delete(places[group], slice(gap, end))
+            drawn = random.choice(fits, min(count, len(fits)), replace=False)
             best[row, : len(drawn)] = drawn
         cosines = np.full(best.shape, -np.inf, np.float32)
         cosines[best >= 0] = self._cosines(made, np.nonzero(best >= 0)[0], best[best >= 0])
@@ -163,23 +174,26 @@ class MemoryIndex(Entries):
         room = self._ids.shape[1]
         if owner is None:
             if total := len(self):
-                ends, places = np.cumsum(self.sizes), self._places()
-                for rows in _batches(np.arange(len(queries)), max(1, CELLS // total)):
-                    products = torch.empty((len(rows), total), device=self.device)
+                ends, places, most = np.cumsum(self.sizes), self._places(), max(1, CELLS // total)
+                all_products = torch.empty((min(most, len(queries)), total), device=self.device)
+                for rows in _batches(np.arange(len(queries)), most):
+                    products = all_products[: len(rows)]
                     for i in np.flatnonzero(self.sizes):
                         end, size = int(ends[i]), int(self.sizes[i])
                         torch.mm(queries[rows], self._keys[i, :size].T, out=products[:, end - size : end])
                     yield _Scan(rows, products, places, np.zeros(len(rows), np.int64))
             return
-        for first, grid in self._runs(np.asarray(owner, np.int64)):
+        for first, grid in self._runs(owner):
             size, owners = int(self.sizes[first]), len(grid)
-            keys = self._keys[first : first + owners, :size]
-            products = torch.bmm(queries[grid], keys.transpose(1, 2)).flatten(0, 1)
+            keys = self._keys[first : first + owners, :size].transpose(1, 2)
             begins = np.repeat(np.arange(first, first + owners) * room, grid.shape[1])
-            yield _Scan(grid.reshape(-1), products, np.arange(size), begins)
+            # Products have no name here, which would keep them while the next are made.
+            yield _Scan(grid.reshape(-1), torch.bmm(queries[grid], keys).flatten(0, 1), np.arange(size), begins)
 
     def _runs(self, owner: Integers) -> Iterator[tuple[int, Integers]]:
         """(the first owner, rows of queries [owners, R]) of owners in a row with equal sizes and numbers of queries."""
+        if not len(owner):
+            return
         order = np.argsort(owner, kind="stable")
         asked, begins = np.unique(owner[order], return_index=True)
         pieces = []
@@ -202,23 +216,30 @@ class MemoryIndex(Entries):
         """Write the addresses and cosines of the nearest entries of a scan's rows into `best` and `cosines`."""
         count, total = best.shape[1], scan.products.shape[1]
         error = (self.width + 8) * 2.0**-24
+        if at_most < math.inf:
+            scan.products.masked_fill_(scan.products > at_most + error, -math.inf)
         kept, left = min(total, count + SPARE), np.arange(len(scan.rows))
         while len(left):
-            products = scan.products if len(left) == len(scan.rows) else scan.products[left]
-            columns, bound = (value.cpu().numpy() for value in largest(products, kept))
-            rows, address = scan.rows[left], scan.places[columns] + scan.begins[left, None]
-            cosine = self._cosines(queries, np.repeat(rows, kept), address.reshape(-1)).reshape(address.shape)
-            mine = own[rows, None]
-            cosine[(cosine > at_most) | ((self._at(self._columns["episode"], address) == mine) & (mine >= 0))] = -np.inf
-            order = np.lexsort((self._at(self._ids, address), -cosine), 1)[:, :count]
-            cosine = np.take_along_axis(cosine, order, 1)
-            address = np.where(cosine > -np.inf, np.take_along_axis(address, order, 1), -1)
-            sure = np.full(len(left), kept == total)
-            if kept >= count:
-                sure |= cosine[:, -1] > bound.astype(np.float64) + error
-            best[rows[sure], : order.shape[1]] = address[sure]
-            cosines[rows[sure], : order.shape[1]] = cosine[sure]
-            left, kept = left[~sure], min(total, 4 * kept)
+            unsure: list[Integers] = []
+            all_rows = len(left) == len(scan.rows)
+            # At once a copy of a quarter of the products, and 2 million pairs of a row and an entry, or one row.
+            for part in _batches(left, max(1, CELLS // max(4 * total, 32 * kept))):
+                products = scan.products[part[0] : part[-1] + 1] if all_rows else scan.products[part]
+                columns, bound = (value.cpu().numpy() for value in largest(products, kept))
+                rows, address = scan.rows[part], scan.places[columns] + scan.begins[part, None]
+                cosine = self._cosines(queries, np.repeat(rows, kept), address.reshape(-1)).reshape(address.shape)
+                mine = own[rows, None]
+                same = (self._at(self._columns["episode"], address) == mine) & (mine >= 0)
+                cosine[(cosine > at_most) | same] = -np.inf
+                order = np.lexsort((self._at(self._ids, address), -cosine), 1)[:, :count]
+                cosine = np.take_along_axis(cosine, order, 1)
+                address = np.where(cosine > -np.inf, np.take_along_axis(address, order, 1), -1)
+                # Others are surely less similar, or all are too similar, or there are none.
+                sure = (cosine[:, -1] > bound.astype(np.float64) + error) | (bound == -np.inf) | (kept == total)
+                best[rows[sure], : order.shape[1]] = address[sure]
+                cosines[rows[sure], : order.shape[1]] = cosine[sure]
+                unsure.append(part[~sure])
+            left, kept = np.concatenate(unsure), min(total, 4 * kept)
 
     def _cosines(self, queries: Tensor, rows: Integers, address: Integers) -> Floats:
         """Of pairs of a query and an entry, float32 [P]: summed in float64, so that no order of adding can be seen."""
@@ -241,6 +262,11 @@ class MemoryIndex(Entries):
             for name, column in self._columns.items()
         }
         return Found(np.where(there, self._at(self._ids, address), -1), cosines, columns)
+
+
+def _of_queries(name: str, values: Any, count: int) -> Integers:
+    """One for each query, int64 [Q]; -1 for all if none are given."""
+    return np.full(count, -1) if values is None else one_each(name, values, "int64", count, "queries")
 
 
 def _batches(rows: Integers, most: int) -> Iterator[Integers]:

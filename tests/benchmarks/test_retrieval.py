@@ -79,6 +79,14 @@ def test_only_what_is_equally_near_may_differ():
         check(ours, cosines, np.array([[4, 7]]), np.array([[0.9, 0.5]]))
 
 
+def test_each_query_must_be_answered():
+    ours, cosines = np.array([[4], [7]]), np.array([[0.9], [0.5]], np.float32)
+    check(ours, cosines, ours, cosines)
+    for ids, similarities in ((ours[:1], cosines[:1]), (ours, cosines[:1]), (ours[:0], cosines[:0])):
+        with pytest.raises(DifferentOutputs, match="our shape"):
+            check(ours, cosines, ids, similarities)
+
+
 def test_the_rows_are_those_that_the_page_names(monkeypatch):
     monkeypatch.setattr(retrieval, "Match", lambda: Match(*SMALL))
     monkeypatch.setattr(Match, "play_faiss", lambda self, batched: 1.0)

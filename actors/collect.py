@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from actors.evaluate import play
 from actors.players import Acted, Player
 from actors.rollout import RolloutActor
-from envs.api import DenseEnv, Episodes, Observation, Transition
+from envs.api import DenseEnv, Observation, Transition
 from envs.native.random import episode_seeds
 from learner.files import Attempt
 from learner.models.config import fields_of
@@ -72,8 +72,7 @@ class Collector(RolloutActor):
         self._enter("write")
         kept = episodes.success if share.config.successes else np.ones(len(episodes), np.bool_)
         steps, texts = recorder.steps(np.repeat(kept, episodes.length))
-        rows = Episodes(**{name: getattr(episodes, name)[kept] for name in Episodes.__annotations__})
-        entry = writer.write(share.name, rows, steps, texts, played=len(episodes))
+        entry = writer.write(share.name, episodes.take(kept), steps, texts, played=len(episodes))
         self._enter("idle")
         return entry
 

@@ -1,17 +1,20 @@
 """Learning histories, played: the learners of many tasks side by side, one episode of each after the other.
 
     env i plays task i, again and again ──> Histories: learners, and what they lived ──> shards of an EpisodeStore
-                                  shard 00002-00001: tasks 32 to 47, episodes 100 to 199 of each
+                                  shard 00002-00001: tasks 32 to 47, the second block of their episodes
 
 Random numbers follow from (seed, task, number of the episode), and a learner sees its own task alone. So who plays
-which tasks side by side does not show in what is written.
+which tasks side by side does not show in what is written. Where a block ends follows from its own 16 tasks, too.
+
+The limit is memory: a historian holds a block of each 16 of its tasks, at most 2**20 steps and the episodes that came
+to that number. A step of a dark room has 7 bytes there, and those of one block 22 more while it is written.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,10 +28,10 @@ from envs.api import EnvSpec, Episodes, Field, Observation, Transition, VectorEn
 from learner.files import Attempt
 from learner.histories import HistoriesConfig, QLearning
 from learner.store.episodes import EpisodeWriter, Layout, Steps
-from learner.store.pieces import COLUMNS, Pieces
+from learner.store.pieces import COLUMNS, WHOLE, Pieces
 
-TASKS, NUMBERS = 16, 100
-"""Tasks of a shard, and episodes of each."""
+TASKS, NUMBERS, STEPS = 16, 100, 2**20
+"""Tasks of a shard; episodes of each, less where all together have so many steps: with that episode a shard ends."""
 CALL_S = 1.0  # seconds after which a call returns: between two, the run may be stopped
 DRAWN = 64  # steps of which random numbers are drawn at a time; equal whatever it is
 
@@ -73,7 +76,7 @@ def kept_fields(spec: EnvSpec) -> dict[str, Field]:
 
 
 class Histories:
-    """The histories of some tasks, as they grow.
+    """The histories of some tasks, as they grow. Each 16 of the tasks, in order, are a row.
 
     Args:
         env: N envs, for this alone.
@@ -89,79 +92,88 @@ class Histories:
     def __init__(self, env: VectorEnv, config: HistoriesConfig, seed: int, tasks: NDArray[np.int64]) -> None:
         self._env, self._seed, self._tasks, self.number = env, seed, tasks, 0
         spec = env.env_spec
-        self._fields = tuple(kept_fields(spec))
         self.learner: Learner = (
             QLearning(config, spec, len(tasks)) if config.learner == "q" else HinderedExpert(config, env)
         )
+        fields = kept_fields(spec).items()
+        self._kinds = {n: _fewest(field.size) if field.kind == "category" else field.dtype for n, field in fields}
+        self._action = _fewest(len(spec.action_names))
         self._source = np.zeros(len(tasks), np.int64)  # steps that each learner has had
-        self._forget()
-
-    def _forget(self) -> None:
-        self._ended: list[Episodes] = []  # one for each number, in the order of the tasks
-        self._sources: list[NDArray[np.int64]] = []
-        self._running: list[NDArray[np.bool_]] = []  # of each step: whose episode is on
-        self._obs: dict[str, list[NDArray[Any]]] = {name: [] for name in self._fields}
-        self._action: list[NDArray[np.int64]] = []
-        self._reward: list[NDArray[np.float32]] = []
+        self._rows = [slice(first, first + TASKS) for first in range(0, len(tasks), TASKS)]
+        self._kept: list[list[tuple[Pieces, Steps]]] = [[] for _ in self._rows]  # of each row, an episode of its tasks
 
     def play(self) -> int:
         """One more episode of every task. Returns the env steps in it."""
         env, learner, count = self._env, self.learner, len(self._tasks)
         generators = [np.random.default_rng([self._seed, task, self.number]) for task in self._tasks.tolist()]
+        seen: dict[str, list[NDArray[Any]]] = {name: [] for name in self._kinds}
+        done: list[NDArray[Any]] = []
+        paid: list[NDArray[np.float32]] = []
+        lived: list[NDArray[np.bool_]] = []  # of each step: whose episode is on
+        ended: list[Episodes] = []
         obs = env.begin(self._tasks)  # the first seeds name the tasks in order
         learner.begin(self.number)
         running, at, step = np.ones(count, np.bool_), np.arange(count), 0
-        ended: list[Episodes] = []
         while len(at):
             if step % DRAWN == 0:
                 random = np.stack([generator.random((DRAWN, 2)) for generator in generators], 1)
             action = learner.act(obs, random[step % DRAWN])
-            for name, column in self._obs.items():
-                column.append(obs[name].copy())
-            self._running.append(running)
+            for name, kind in self._kinds.items():
+                seen[name].append(obs[name].astype(kind))
+            lived.append(running)
             transition = env.advance(action)
             learner.learn(at, action, transition.reward, _after(transition), transition.terminated)
-            self._action.append(action)
-            self._reward.append(transition.reward.copy())
+            done.append(action.astype(self._action))
+            paid.append(transition.reward.copy())
             obs, step = transition.obs, step + 1
             if len(over := transition.final_index):  # some that are over play on, in what the next seed names
-                ended.append(_rows(transition.episodes, running[over]))
+                ended.append(transition.episodes.take(running[over]))
                 running = running.copy()
                 running[over] = False
                 at = np.flatnonzero(running)
-        every = Episodes.concatenate(ended)
-        every = _rows(every, np.argsort(every.env))
-        self._source = self._source + every.length
-        self._ended.append(every)
-        self._sources.append(self._source)
+        episodes = Episodes.concatenate(ended)
+        episodes = episodes.take(np.argsort(episodes.env))
+        pieces, on = self._pieces(episodes), np.stack(lived, 1)
+        every, acted, earned = {n: np.stack(c, 1) for n, c in seen.items()}, np.stack(done, 1), np.stack(paid, 1)
+        for own, kept in zip(self._rows, self._kept, strict=True):
+            its = on[own]
+            steps = Steps({n: c[own][its] for n, c in every.items()}, acted[own][its], earned[own][its])
+            kept.append((pieces.take(own), steps))
         self.number += 1
-        return int(every.length.sum())
+        return int(episodes.length.sum())
 
-    def take(self) -> tuple[Pieces, Steps]:
-        """The episodes since the last call and their steps, task by task; they are forgotten here."""
-        numbers, count = len(self._ended), len(self._tasks)
-        of = {name: np.stack([getattr(e, name) for e in self._ended], 1).ravel() for name in _TOLD}
-        columns: dict[str, NDArray[Any]] = {name: np.zeros(numbers * count, kind) for name, kind in COLUMNS.items()}
-        task = np.repeat(self._tasks, numbers)
-        columns |= of | {
-            "env": task.astype(np.int32),
-            "episode": np.tile(np.arange(self.number - numbers, self.number), count),
-            "ended": np.ones(len(task), np.bool_),
-            "source": np.stack(self._sources, 1).ravel(),
-            "task": task,
+    def _pieces(self, episodes: Episodes) -> Pieces:
+        """The newest episode of each task, in order of the tasks."""
+        self._source = self._source + episodes.length
+        found = {name: getattr(episodes, name) for name in WHOLE} | {
+            "env": self._tasks.astype(np.int32),
+            "episode": np.full(len(self._tasks), self.number),
+            "source": self._source,
+            "task": self._tasks,
         }
-        lived = np.stack(self._running, 1)
-        obs = {name: np.stack(column, 1)[lived] for name, column in self._obs.items()}
-        steps = Steps(obs, np.stack(self._action, 1)[lived], np.stack(self._reward, 1)[lived])
-        self._forget()
-        return Pieces(**columns), steps
+        return Pieces.of(found)
+
+    def held(self, row: int = 0) -> tuple[int, int]:
+        """Episodes of each task of a row since it was last taken, and the steps in all of them."""
+        return len(self._kept[row]), sum(len(steps.reward) for _, steps in self._kept[row])
+
+    def take(self, row: int = 0) -> tuple[Pieces, Steps]:
+        """Those episodes and their steps, task by task; they are forgotten here. Categories have few bytes."""
+        kept, self._kept[row] = self._kept[row], []
+        pieces = Pieces(**{n: np.stack([getattr(p, n) for p, _ in kept], 1).ravel() for n in COLUMNS})
+        ends = [np.cumsum(p.length) for p, _ in kept]  # of the tasks' steps in each episode
+
+        def joined(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
+            parts = [np.split(column, end[:-1]) for column, end in zip(columns, ends, strict=True)]
+            return np.concatenate([part for of_task in zip(*parts, strict=True) for part in of_task])
+
+        obs = {name: joined([steps.obs[name] for _, steps in kept]) for name in self._kinds}
+        return pieces, Steps(obs, joined([steps.action for _, steps in kept]), joined([s.reward for _, s in kept]))
 
 
-_TOLD = ("seed", "length", "total", "success", "kind")
-
-
-def _rows(episodes: Episodes, which: NDArray[Any]) -> Episodes:
-    return Episodes(**{name: getattr(episodes, name)[which] for name in Episodes.__annotations__})
+def _fewest(size: int) -> np.dtype[Any]:
+    """The type of fewest bytes that holds every number below `size`."""
+    return np.min_scalar_type(size - 1)
 
 
 def _after(transition: Transition) -> Observation:
@@ -196,7 +208,7 @@ class HistoryShare:
     """Tasks for one historian to play side by side: those of some rows of shards."""
 
     rows: tuple[int, ...]
-    missing: frozenset[str]  # names of the shards that are still to be written
+    there: frozenset[str] = frozenset()  # names of shards of these rows that need not be written again
 
 
 @dataclass(frozen=True)
@@ -204,11 +216,10 @@ class Progressed:
     """How far a share is."""
 
     number: int  # episodes that each of its tasks has had
-    entries: Mapping[str, dict[str, Any]]  # shards that were written since the last time, by name
 
 
 def shard(row: int, block: int) -> str:
-    """Name of the shard of tasks 16 `row` to 16 `row` + 15 and episodes 100 `block` to 100 `block` + 99."""
+    """Name of the shard of tasks 16 `row` to 16 `row` + 15 and of a block of their episodes, 0, 1, ..."""
     return f"{row:05d}-{block:05d}"
 
 
@@ -216,8 +227,8 @@ class Historian:
     """A role. It goes on with the share that it has, and begins any other one from its first episode."""
 
     def __init__(self, setup: HistorianSetup, index: int = 0, incarnation: int = 0, saved: Any = None) -> None:
-        self.setup, self.index = setup, index
-        self._phase, self._share = "start", HistoryShare((), frozenset())
+        self.setup = setup
+        self._phase, self._share = "start", HistoryShare(())
         self._histories: Histories
         self._done = {"actor/steps": 0.0, "actor/episodes": 0.0}
 
@@ -241,46 +252,41 @@ class Historian:
         began, total = time.monotonic(), self.setup.config.episodes
         if share != self._share:
             self._begin(share)
-        entries: dict[str, dict[str, Any]] = {}
-        while self._histories.number < total and (not entries and time.monotonic() - began < CALL_S):
+        wrote = False
+        while self._histories.number < total and not wrote and time.monotonic() - began < CALL_S:
             self._phase = "play"
             self._done["actor/steps"] += self._histories.play()
-            self._done["actor/episodes"] += len(self._tasks)
-            number = self._histories.number
-            if number % NUMBERS == 0 or number == total:
-                self._phase = "write"
-                entries |= self._write(share, (number - 1) // NUMBERS)
+            self._done["actor/episodes"] += self._tasks
+            wrote = self._write(share, last=self._histories.number == total)
         self._phase = "idle"
-        return Progressed(self._histories.number, entries)
+        return Progressed(self._histories.number)
 
     def _begin(self, share: HistoryShare) -> None:
         setup = self.setup
-        self._tasks = np.concatenate([np.arange(TASKS * row, TASKS * (row + 1)) for row in share.rows])
-        self._tasks = self._tasks[self._tasks < setup.tasks]
-        env = envs.make(setup.env_id, len(self._tasks), **setup.env_options)
-        self._histories, self._share = Histories(env, setup.config, setup.seed, self._tasks), share
+        tasks = np.concatenate([np.arange(TASKS * row, TASKS * (row + 1)) for row in share.rows])
+        tasks = tasks[tasks < setup.tasks]
+        env = envs.make(setup.env_id, len(tasks), **setup.env_options)
+        self._histories, self._share = Histories(env, setup.config, setup.seed, tasks), share
+        self._tasks, self._blocks = len(tasks), dict.fromkeys(share.rows, 0)  # blocks that each row has had
         layout = Layout.of(env.env_spec, kept_fields(env.env_spec))
         self._writer = EpisodeWriter(setup.folder, layout, setup.about, setup.attempt, pieces=True)
 
-    def _write(self, share: HistoryShare, block: int) -> dict[str, dict[str, Any]]:
-        """Write what was played of a block, a shard for each row. Returns the entries."""
-        pieces, steps = self._histories.take()
-        entries = {}
-        for row in share.rows:
-            if (name := shard(row, block)) in share.missing:
-                own = pieces.task // TASKS == row
-                at = np.repeat(own, pieces.length)
-                some = Pieces(**{column: getattr(pieces, column)[own] for column in COLUMNS})
-                kept = Steps({n: c[at] for n, c in steps.obs.items()}, steps.action[at], steps.reward[at])
-                entries[name] = self._writer.write(name, some, kept, {})
-        return entries
+    def _write(self, share: HistoryShare, last: bool) -> bool:
+        """Write the shards of the rows whose block ends with this episode, in all rows if it is the last one. Returns
+        whether there were any."""
+        ends = False
+        for i, row in enumerate(share.rows):
+            numbers, count = self._histories.held(i)
+            if numbers < NUMBERS and count < STEPS and not last:
+                continue
+            self._phase, ends = "write", True
+            pieces, steps = self._histories.take(i)
+            if (name := shard(row, self._blocks[row])) not in share.there:
+                self._writer.write(name, pieces, steps, {})
+            self._blocks[row] += 1
+        return ends
 
 
 def rows_of(tasks: int) -> int:
     """How many rows of shards so many tasks make."""
     return -(-tasks // TASKS)
-
-
-def blocks_of(episodes: int) -> Sequence[int]:
-    """The blocks of so many episodes."""
-    return range(-(-episodes // NUMBERS))

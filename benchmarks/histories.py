@@ -1,7 +1,7 @@
 """histories: learning histories of a dark room's tasks side by side, against one env a task and a Python loop.
 
 dark/Room-10x10, its 80 tasks of `split=own`, tabular Q-learning of each from nothing, every step kept on disk. One
-thread, CPU time; env steps a second, writing included.
+thread, CPU time; transitions a second, writing included.
 
     one_env_a_task   a Gymnasium env of the task, our world behind it; Q-learning on lists, NumPy's file of a task. It
                      plays four of the tasks, since its speed does not depend on how many
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import envs
-from actors.histories import Historian, HistorianSetup, HistoryShare, blocks_of, rows_of, shard
+from actors.histories import Historian, HistorianSetup, HistoryShare, rows_of
 from benchmarks.measure import Case, Options, Report, assert_equal, compare
 from learner.histories import HistoriesConfig, training_tasks
 from learner.store.episodes import EpisodeStore
@@ -81,12 +81,10 @@ class Match:
         envs.register_all()
 
     def play_ours(self) -> float:
-        """Env steps a second."""
+        """Transitions a second."""
         self.seed += 1
-        rows = tuple(range(rows_of(self.tasks)))
-        names = frozenset(shard(row, block) for row in rows for block in blocks_of(self.config.episodes))
         with tempfile.TemporaryDirectory() as place:
-            folder, share = Path(place) / "store", HistoryShare(rows, names)
+            folder, share = Path(place) / "store", HistoryShare(tuple(range(rows_of(self.tasks))))
             begun = time.process_time()
             historian = Historian(HistorianSetup(ENV_ID, {}, self.config, self.seed, self.tasks, folder, {}, None))
             while historian.play(share).number < self.config.episodes:

@@ -35,7 +35,7 @@ class HistoriesConfig(Part):
     initial: float = 0.0
     """`q`: what every action is worth before it was tried. More than 0 is optimistic: what was not tried is tried."""
     epsilon_begin: Share = 1.0
-    """Share of actions that chance chooses in the first episode."""
+    """Share of actions that chance chooses in the first episode, of two or more: a single one is among the last."""
     epsilon_end: Share = 0.0
     """The same in the last ones."""
     anneal: Annotated[float, Option(gt=0, le=1)] = 0.8
@@ -56,8 +56,8 @@ def training_tasks(spec: EnvSpec) -> int:
 
 
 def states(spec: EnvSpec) -> int:
-    """How many states a table has: one for each observation, where every field is a category; twice as many where what
-    pays changes within an episode (`EnvSpec.staged`)."""
+    """How many states a table has: one for each observation, where every field is one category, and shown to a player;
+    twice as many where what pays changes within an episode (`EnvSpec.staged`)."""
     return math.prod(field.size for field in spec.fields.values()) * (2 if spec.staged else 1)
 
 
@@ -70,7 +70,7 @@ class QLearning:
 
     Args:
         config: of `learner=q`.
-        spec: of the world; every field is a category.
+        spec: of the world; every field is one category, and shown to a player.
         tasks: N.
 
     Attributes:

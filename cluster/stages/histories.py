@@ -24,10 +24,8 @@ from actors.histories import (
     HistorianSetup,
     HistoryShare,
     Progressed,
-    blocks_of,
     kept_fields,
     rows_of,
-    shard,
 )
 from cluster.config import limits
 from cluster.config.tree import Config
@@ -35,10 +33,10 @@ from cluster.roles.drawing import Role, Topology
 from cluster.runs.stage import Outcome, StageEngine
 from envs import registry
 from learner.histories import HistoriesConfig, states, training_tasks
-from learner.store.episodes import EPISODES, EpisodeStore, EpisodeWriter, Layout, digest, forget_unfinished
+from learner.store.episodes import EPISODES, EpisodeStore, EpisodeWriter, Layout, StoreError, digest, forget_unfinished
 
 PARTS = 10
-"""Into how many parts histories are cut, for a glance at how they rose."""
+"""Into how many parts histories are cut, for a glance at how they rose; shorter ones have an episode a part."""
 
 
 class Engine(StageEngine):
@@ -57,7 +55,7 @@ class Engine(StageEngine):
         self.place.mkdir(parents=True, exist_ok=True)
         EpisodeWriter(store, Layout.of(spec, kept_fields(spec)), about(config), attempt, pieces=True)
         there, shares = forget_unfinished(store, attempt), shares_of(settings, tasks, config.actors.n)
-        waiting = [left for share in shares if (left := _less(share, there))]
+        waiting = [left for share in shares if (left := _less(share, there, tasks, settings.episodes))]
         setup = HistorianSetup(
             config.env.id, config.env.options, settings, config.seed, tasks, store, about(config), attempt
         )
@@ -66,7 +64,7 @@ class Engine(StageEngine):
         forget_unfinished(store, attempt)
         found = results(store, tasks, settings.episodes)
         self.folder.write_json(self.place / "results.json", {"env": config.env.id, "learner": settings.learner} | found)
-        rise = f"return {found['return'][0]:.2f} in the first tenth, {found['return'][-1]:.2f} in the last"
+        rise = f"return {found['return'][0]:.2f} in the first part of a history, {found['return'][-1]:.2f} in the last"
         told = f"{found['tasks']} tasks, {found['episodes']:,} episodes, {found['steps']:,} steps; {rise}"
         counts = {name: found[name] for name in ("tasks", "episodes", "steps")}
         return Outcome(counts, inputs={"episodes": digest(store)}, lines=(f"{self.stage.name}: {told}",))
@@ -79,10 +77,11 @@ class Engine(StageEngine):
 
     @classmethod
     def memory(cls, config: Config) -> int:
-        """Of the actors: their worlds, tables, and a block of episodes, of which one step each is certain."""
+        """Of the actors: their worlds, tables, and a block of episodes, of which one step each is certain. What they
+        hold at most, `actors.histories` says."""
         settings, spec = config.method.part(HistoriesConfig), registry.spec(config.env.id, **config.env.options)
         table = 8 * states(spec) * len(spec.action_names) if settings.learner == "q" else 0
-        block = min(NUMBERS, settings.episodes) * (limits.SHARE + limits.observed(config)[0])
+        block = min(NUMBERS, settings.episodes) * (limits.SHARE + limits.observed(config)[1])
         tasks = min(config.actors.n * settings.together, training_tasks(spec))  # that are played at once
         return config.actors.n * limits.process(config) + tasks * (limits.ENV + table + block)
 
@@ -123,19 +122,22 @@ def shares_of(settings: HistoriesConfig, tasks: int, actors: int) -> list[Histor
     """All rows of shards, dealt in shares of about equal size that an actor can play side by side."""
     rows = rows_of(tasks)
     count = min(rows, actors * -(-rows // (actors * max(1, settings.together // TASKS))))
-    names = {row: [shard(row, block) for block in blocks_of(settings.episodes)] for row in range(rows)}
-    return [
-        HistoryShare(tuple(part.tolist()), frozenset(name for row in part.tolist() for name in names[row]))
-        for part in np.array_split(np.arange(rows), count)
-    ]
+    return [HistoryShare(tuple(part.tolist())) for part in np.array_split(np.arange(rows), count)]
 
 
 def results(store: Path, tasks: int, episodes: int) -> dict[str, Any]:
-    """How much was played, and the mean return in each tenth of the histories, first to last, over all tasks."""
+    """How much was played, and the mean return in each part of the histories, first to last, over all tasks.
+
+    Raises:
+        StoreError: not all of it is there, and whole.
+    """
     kept = EpisodeStore(store)
-    assert len(kept) == tasks * episodes, (len(kept), tasks, episodes)
+    if len(kept) != tasks * episodes:
+        raise StoreError(
+            f"{store} holds {len(kept):,} whole episodes, not {tasks * episodes:,}: remove it, and resume the run"
+        )
     returns = kept.total.astype(np.float64).reshape(tasks, episodes)
-    parts = [part for part in np.array_split(returns, min(PARTS, episodes), axis=1) if part.size]
+    parts = np.array_split(returns, min(PARTS, episodes), axis=1)
     return {
         "tasks": tasks,
         "episodes": len(kept),
@@ -146,8 +148,9 @@ def results(store: Path, tasks: int, episodes: int) -> dict[str, Any]:
     }
 
 
-def _less(share: HistoryShare, there: dict[str, dict[str, Any]]) -> HistoryShare | None:
-    """What is left of a share: rows of which a shard is not there. None if nothing is."""
-    missing = frozenset(name for name in share.missing if name not in there)
-    rows = tuple(row for row in share.rows if any(int(name.partition("-")[0]) == row for name in missing))
-    return HistoryShare(rows, missing) if rows else None
+def _less(share: HistoryShare, there: dict[str, dict[str, Any]], tasks: int, episodes: int) -> HistoryShare | None:
+    """What is left of a share: rows of which an episode is not there. None if nothing is."""
+    of = {row: [name for name in there if int(name.partition("-")[0]) == row] for row in share.rows}
+    full = {row: episodes * min(TASKS, tasks - TASKS * row) for row in share.rows}
+    rows = tuple(row for row, names in of.items() if sum(there[name]["episodes"] for name in names) < full[row])
+    return HistoryShare(rows, frozenset(name for row in rows for name in of[row])) if rows else None

@@ -76,8 +76,8 @@ class EnvSpec:
     goals: tuple[str, ...] = ()  # what one could set out to do; `VectorEnv.possible_goals` has a column for each
     expert: bool = False  # the family module publishes `Expert`, with `act(env) -> int[N]`
     tasks: int = 0  # how many tasks its seeds name, as `task` says; 0: every seed is a task of its own
-    staged: bool = False  # once something has paid in an episode, other things pay, and no observation tells of that
     held_out: int = 0  # of these, the last so many are named by held-out seeds, and by no others; 0: all seeds name all
+    staged: bool = False  # once something has paid in an episode, other things pay, and no observation tells of that
 
     def task(self, seeds: NDArray[np.int64]) -> NDArray[np.int64]:
         """Which of the `tasks` each seed names, of the shape of `seeds`. The first seeds name them in order: 0, 1, ...,
@@ -155,6 +155,10 @@ class Episodes:
 
     def __len__(self) -> int:
         return len(self.env)
+
+    def take(self, which: NDArray[Any] | slice) -> Episodes:
+        """The rows `which`: bool [D], their numbers, or a slice."""
+        return Episodes(**{name: getattr(self, name)[which] for name in Episodes.__annotations__})
 
 
 @dataclass

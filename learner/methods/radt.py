@@ -38,11 +38,11 @@ def check(config: Configuration, spec: EnvSpec) -> None:
         )
     if any(field.kind == "text" for field in spec.fields.values()):
         raise ValueError(f"method radt keeps no texts, but {spec.id} shows some: choose another world")
-    others = [name for name, field in spec.fields.items() if field.kind != "category"]
+    others = [n for n, field in spec.fields.items() if field.kind != "category" or field.shape or field.privileged]
     if learner == "q" and others:
         raise ValueError(
-            f"method.histories.learner=q needs a table of states, but {others[0]} of {spec.id} is no category: "
-            "use method.histories.learner=expert"
+            f"method.histories.learner=q needs a table of states, but {others[0]} of {spec.id} is no category "
+            "that stands alone and is shown to a player: use method.histories.learner=expert"
         )
     if learner == "expert" and not spec.expert:
         raise ValueError(

@@ -59,7 +59,7 @@ class Pieces:
     episode: NDArray[np.int64]  # k: counts the episodes of that env
     first: NDArray[np.int32]  # steps of the episode before the piece
     ended: NDArray[np.bool_]  # whether the episode ends with the piece
-    source: NDArray[np.int64]  # training step at which it did; 0 where it did not, or nobody says
+    source: NDArray[np.int64]  # steps of training, or of a history's learner, when it did; 0 where not, or unknown
     task: NDArray[np.int64]  # as `EnvSpec.task` says; 0 where the piece is not its last, or the world has no tasks
 
     @staticmethod
@@ -72,6 +72,10 @@ class Pieces:
 
     def __len__(self) -> int:
         return len(self.length)
+
+    def take(self, which: NDArray[Any] | slice) -> Pieces:
+        """The rows `which`: bool [P], their numbers, or a slice."""
+        return Pieces(**{name: getattr(self, name)[which] for name in COLUMNS})
 
     def joined(self) -> tuple[NDArray[np.intp], NDArray[np.intp], int]:
         """What is whole: pieces in order of env, episode and first step, and which of them are last; and how many

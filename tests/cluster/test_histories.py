@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,10 @@ from cluster import run as controller
 from cluster.config.limits import assert_fits, needed
 from cluster.config.overrides import ConfigError
 from cluster.config.tree import compose
-from cluster.stages.histories import shares_of
+from cluster.stages.histories import results, shares_of
+from envs.api import Field
 from learner.histories import HistoriesConfig
+from learner.methods import radt
 from learner.store.episodes import EpisodeStore, StoreError, digest, shards
 from tests.learner.fault_points import interrupted
 
@@ -76,6 +79,50 @@ def test_learners_improve_and_results_tell(small):
 @pytest.mark.parametrize("words", [["actors.n=3"], ["actors.n=1", "method.histories.together=16"]])
 def test_how_many_play_side_by_side_does_not_show(tmp_path, small, words):
     assert digest(store_of(run(tmp_path, "other", *words))) == digest(store_of(small))
+
+
+def test_a_block_of_many_steps_is_cut_and_the_store_is_the_same(tmp_path, small, monkeypatch):
+    monkeypatch.setattr("actors.histories.STEPS", 16 * 42 * 9 - 1)
+    path = run(tmp_path, "cut", "actors.n=1")
+    steps = [entry["steps"] for entry in shards(store_of(path)).values()]
+    of_two_tasks = [2 * 42 * 72, 2 * 42 * 58]  # the third row
+    assert steps == 2 * [*[16 * 42 * 9] * 14, 16 * 42 * 4] + of_two_tasks
+    cut, whole = EpisodeStore(store_of(path)), EpisodeStore(store_of(small))
+    for name in ("task", "episode", "source", "total", "length", "first"):
+        np.testing.assert_array_equal(getattr(cut, name), getattr(whole, name), err_msg=name)
+    found, expected = (store.rows(np.arange(store.steps)) for store in (cut, whole))
+    np.testing.assert_array_equal(found.action, expected.action)
+    np.testing.assert_array_equal(found.obs["row"], expected.obs["row"])
+
+
+def test_where_a_block_ends_depends_on_its_own_tasks_alone(tmp_path, monkeypatch):
+    """Episodes of mazes end when they are through, so that rows come to as many steps at different times."""
+    monkeypatch.setattr("actors.histories.STEPS", 4000)
+    world = ["env=maze", "env.id=maze/Runner-7", "env.mazes=40"]
+    words = [*world, "method.histories.learner=expert", "method.histories.episodes=60"]
+    together = run(tmp_path, "together", *words, "actors.n=1")
+    one_by_one = run(tmp_path, "one", *words, "actors.n=2", "method.histories.together=16")
+    assert digest(store_of(together)) == digest(store_of(one_by_one))
+    there = shards(store_of(together))
+    each = [[entry["episodes"] for name, entry in there.items() if name.startswith(f"0000{row}")] for row in range(3)]
+    assert [sum(row) for row in each] == [16 * 60, 16 * 60, 8 * 60]
+    assert len(each[0]) > 2
+    assert each[0] != each[1]
+
+    before = digest(store_of(together))
+    (together / "stages/histories/manifest.json").unlink()
+    (store_of(together) / "00001-00001-a0001.json").unlink()
+    assert controller.resume(together, [], False) == 0
+    assert digest(store_of(together)) == before
+    again = {path.name for path in store_of(together).glob("*-a0002.json")}
+    assert again == {"00001-00001-a0002.json"}  # what was there was not written again
+
+
+def test_a_store_that_lost_a_shard_is_not_called_whole(tmp_path, small):
+    shutil.copytree(store_of(small), tmp_path / "store")
+    (tmp_path / "store/00002-00000-a0001.json").unlink()
+    with pytest.raises(StoreError, match=r"holds 4,220 whole episodes, not 4,420: remove it"):
+        results(tmp_path / "store", 34, 130)
 
 
 def test_another_seed_has_other_histories(tmp_path, small):
@@ -207,6 +254,14 @@ def test_what_cannot_be_learned_is_refused_in_one_sentence(tmp_path, words, told
         compose(["method=radt", "cluster=inline", *words, f"run.folder={tmp_path}"])
 
 
+@pytest.mark.parametrize("odd", [Field("category", size=3, privileged=True), Field("category", (2,), 3)])
+def test_a_table_of_states_is_of_single_categories_that_a_player_sees(tmp_path, odd):
+    found = config(tmp_path, "a")
+    spec = replace(found.spec, fields=found.spec.fields | {"odd": odd})
+    with pytest.raises(ValueError, match="odd of dark/Room-7x6 is no category that stands alone and is shown"):
+        radt.check(found, spec)
+
+
 def test_a_store_of_other_histories_is_not_added_to(tmp_path, small):
     shutil.copytree(small, tmp_path / "small")
     (tmp_path / "small/stages/histories/manifest.json").unlink()
@@ -229,7 +284,6 @@ def test_rows_are_dealt_so_that_each_is_played_once():
         assert rows == list(range(-(-tasks // 16)))
         assert max(len(share.rows) for share in shares) <= max(1, together // 16)
         assert len(shares) >= min(actors, len(rows))
-        assert len({name for share in shares for name in share.missing}) == 3 * len(rows)
 
 
 def test_the_smoke_experiment_is_small():

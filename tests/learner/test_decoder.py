@@ -1,7 +1,5 @@
 """The decoder is the textbook's, sequence by sequence; what is kept, left out, packed or batched changes no number."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -10,67 +8,9 @@ from hypothesis import strategies as st
 
 from learner.models.sequence import attention as module
 from learner.models.sequence.decoder import Decoder
+from tests.learner.textbook import HEADS, WIDTH, build, close, textbook, tokens
 
-WIDTH, HEADS = 24, 3
 LENGTHS = [5, 1, 9, 3]
-
-
-def build(cross_attention=False, layers=2, **parts):
-    """A decoder whose weights are large enough for every part to matter."""
-    torch.manual_seed(0)
-    decoder = Decoder(WIDTH, layers, HEADS, cross_attention=cross_attention, **parts).eval()
-    for weight in decoder.parameters():
-        weight.data = torch.randn_like(weight) * (0.3 if weight.ndim > 1 else 1.0)
-    return decoder
-
-
-def tokens(n, seed=1):
-    return torch.randn(n, WIDTH, generator=torch.Generator().manual_seed(seed))
-
-
-def textbook(decoder, x, looks=None):
-    """One sequence [L, width], by the formulas. looks: the chunk [., width] that each token looks at, or None."""
-
-    def norm(layer, x):
-        return (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True, correction=0) + 1e-5).sqrt() * layer.weight
-
-    def attention(query, keys, values, added):
-        """Of one token [width] to several; added: to the scores of each head."""
-        size, found = WIDTH // HEADS, []
-        for head in range(HEADS):
-            part = slice(head * size, (head + 1) * size)
-            score = keys[:, part] @ query[part] / math.sqrt(size) + added[head]
-            found.append(score.softmax(-1) @ values[:, part])
-        return torch.cat(found, -1)
-
-    for layer, block in enumerate(decoder.blocks):
-        q, k, v = (norm(block.norm, x) @ block.qkv.weight.T).chunk(3, -1)
-        seen = []
-        for t in range(len(x)):
-            first = max(0, t + 1 - decoder.band) if decoder.band else 0
-            added = torch.zeros(HEADS, t + 1 - first)
-            if decoder.band:
-                added = decoder.offsets[layer][:, : t + 1 - first].flip(-1)  # the nearest is the last
-            seen.append(attention(q[t], k[first : t + 1], v[first : t + 1], added))
-        x = x + torch.stack(seen) @ block.out.weight.T
-        if looks is not None:
-            q, seen = norm(block.cross_norm, x) @ block.query.weight.T, []
-            for query, chunk in zip(q, looks, strict=True):
-                if chunk is None or not len(chunk):
-                    seen.append(decoder.nothing[layer] if decoder.null_chunk else torch.zeros(WIDTH))
-                else:
-                    k, v = (chunk @ block.memory.weight.T).chunk(2, -1)
-                    seen.append(attention(query, k, v, torch.zeros(HEADS, len(chunk))))
-            x = x + torch.stack(seen) @ block.cross_out.weight.T
-        inner = norm(block.wide_norm, x) @ block.up.weight.T
-        inner = inner * 0.5 * (1 + torch.erf(inner / math.sqrt(2)))
-        x = x + inner @ block.down.weight.T
-    return norm(decoder.norm, x)
-
-
-def close(found, expected, atol=1e-5):
-    assert found.shape == expected.shape
-    torch.testing.assert_close(found, expected, atol=atol, rtol=atol)
 
 
 def test_packed_sequences_are_the_textbooks_one_by_one():
@@ -166,129 +106,6 @@ def test_sequences_of_equal_length_are_computed_at_once(read, monkeypatch):
     assert not torch.isclose(found[far:-far], again[far:-far]).any(-1).all()
 
 
-@pytest.mark.parametrize("lengths", [[3], [5], [17], [17, 17], [11, 2, 0, 5, 6]], ids=str)
-def test_a_token_sees_the_band_behind_it_and_how_far_back_each_token_is(lengths):
-    decoder, x = build(band=5), tokens(sum(lengths))
-    found = decoder(x, lengths)
-    close(found, torch.cat([textbook(decoder, part) for part in x.split(lengths) if len(part)]), atol=2e-5)
-    read = torch.tensor([0, sum(lengths) - 1])
-    close(decoder(x, lengths, read), found[read])
-
-
-def test_a_band_reaches_one_token_less_than_itself_further_in_each_layer():
-    decoder, x = build(band=4, layers=3), tokens(20).requires_grad_()
-    decoder(x, [20])[15].square().sum().backward()
-    assert (x.grad.abs().sum(-1) > 0).tolist() == [15 - 3 * 3 <= i <= 15 for i in range(20)]
-    assert (decoder.offsets.grad.abs() > 0).all()
-
-
-def test_a_ring_is_one_pass_over_episodes_that_are_longer_and_restart_when_they_like():
-    decoder = build(band=4)
-    begins, steps = [[0, 9], [0, 3, 5, 18], [0]], 23
-    rows = torch.stack([tokens(steps, seed=i) for i in range(3)])
-    ring, found = decoder.ring(3), []
-    with torch.no_grad():
-        for t in range(steps):
-            ring.restart(torch.tensor([t in begin for begin in begins]))
-            found.append(decoder.extend(rows[:, t : t + 1], ring))
-        assert ring.keys[0].shape == (3, HEADS, 4, WIDTH // HEADS)
-        for row, begin in enumerate(begins):
-            lengths = np.diff([*begin, steps]).tolist()
-            close(torch.stack(found)[:, row], decoder(rows[row], lengths))
-        ring.restart(torch.arange(3))
-        at_once = [decoder.extend(rows[:, t : t + 3], ring) for t in range(0, 9, 3)]
-        close(torch.stack(at_once, 1), torch.stack([decoder(row[:9], [9])[2::3] for row in rows]))
-
-
-CHUNKS = [4, 1, 0, 7]
-INDEX = [3, 3, -1, 0, 2, 3, 1, 0, -1, 3, 3, 0]  # of two sequences of six; the chunk 2 is empty
-
-
-@pytest.mark.parametrize("null_chunk", [False, True])
-@pytest.mark.parametrize("band", [0, 3])
-def test_each_token_looks_at_the_chunk_that_was_found_for_it(null_chunk, band):
-    decoder, x = build(True, null_chunk=null_chunk, band=band), tokens(12)
-    chunks, index = tokens(12, seed=4).requires_grad_(), torch.tensor(INDEX)
-    looks = [None if i < 0 else chunks.split(CHUNKS)[i] for i in INDEX]
-    expected = torch.cat([textbook(decoder, x[:6], looks[:6]), textbook(decoder, x[6:], looks[6:])])
-    encoded = []
-    hooks = [
-        block.memory.register_forward_hook(lambda *given: encoded.append(len(given[-1]))) for block in decoder.blocks
-    ]
-    memory = decoder.remember(chunks, CHUNKS)
-    found = decoder(x, [6, 6], None, memory, index)
-    assert encoded == [12, 12]  # once a chunk and layer, though 3 is looked at five times
-    close(found, expected, atol=5e-5)
-    read = torch.tensor([1, 2, 5, 8, 11])
-    close(decoder(x, [6, 6], read, memory, index), found[read])
-    gradients = []
-    for each in (found, expected):
-        decoder.zero_grad()
-        chunks.grad = None
-        each.square().sum().backward(retain_graph=True)
-        gradients.append(torch.cat([p.grad.ravel() for p in (chunks, *decoder.parameters())]))
-    close(*gradients, atol=1e-3)
-    for hook in hooks:
-        hook.remove()
-
-
-@settings(max_examples=25, deadline=None)
-@given(index=st.lists(st.integers(-1, 4), min_size=1, max_size=30))
-def test_whoever_looks_where_all_see_what_they_would_alone(index):
-    decoder = build(True)
-    memory, chosen = decoder.remember(tokens(14, seed=4), [3, 2, 0, 5, 4]), torch.tensor(index)
-    groups = memory.group(chosen)
-    used = {i for i in index if i not in (-1, 2)}
-    assert len(used) <= len(groups.chunks) <= 2 * len(used)
-    query = torch.randn(len(index), WIDTH)
-    found = memory.look(0, query, groups, torch.zeros(WIDTH))
-    alone = [
-        memory.look(0, q[None], memory.group(i[None]), torch.zeros(WIDTH)) for q, i in zip(query, chosen, strict=True)
-    ]
-    close(found, torch.cat(alone))
-
-
-def test_an_empty_memory_is_none_alone_and_among_others():
-    decoder, x = build(True), tokens(9)
-    without = decoder(x, [4, 5])
-    for memory in (decoder.remember(x[:0], []), decoder.remember(x[:2], [2]), decoder.remember(x[:0], [0])):
-        assert torch.equal(decoder(x, [4, 5], None, memory, torch.full((9,), -1)), without)
-    mixed = decoder(x, [4, 5], None, decoder.remember(tokens(3, seed=4), [0, 3]))
-    assert torch.equal(mixed[:4], without[:4])
-    assert not torch.isclose(mixed[4:], without[4:]).any()
-    taught = build(True, null_chunk=True)
-    nothing = taught(x, [4, 5], None, taught.remember(x[:0], []), torch.full((9,), -1))
-    close(nothing, torch.cat([textbook(taught, part, [None] * len(part)) for part in x.split([4, 5])]))
-    assert torch.equal(taught(x, [4, 5]), nothing)  # without a memory, too
-
-
-@pytest.mark.parametrize("null_chunk", [False, True])
-@pytest.mark.parametrize("band", [0, 3])
-def test_acting_with_a_memory_that_grows_equals_one_pass(band, null_chunk):
-    decoder, index = build(True, null_chunk=null_chunk, band=band), torch.tensor(INDEX).view(2, 6)
-    rows, chunks = tokens(12).view(2, 6, WIDTH), tokens(12, seed=4)
-    with torch.no_grad():
-        expected = decoder(rows.flatten(0, 1), [6, 6], None, decoder.remember(chunks, CHUNKS), index.flatten())
-        cache = decoder.ring(2) if band else decoder.begin(rows[:0, 0], [0, 0])
-        if not band:
-            cache.spread(torch.arange(2), 6)
-        memory = decoder.remember(chunks[:5], CHUNKS[:2])
-        memory.add(decoder.remember(chunks[5:], CHUNKS[2:]))
-        found = [decoder.extend(rows[:, t : t + 1], cache, memory, index[:, t]) for t in range(6)]
-        close(torch.stack(found, 1).flatten(0, 1), expected)
-
-
-def test_rows_of_a_cache_look_at_their_chunks_with_several_tokens_at_once():
-    decoder, rows = build(True), tokens(12).view(3, 4, WIDTH)
-    memory = decoder.remember(tokens(6, seed=5), [4, 2])
-    index = torch.tensor([1, -1, 0])
-    cache = decoder.begin(rows[:0, 0], [0, 0, 0])
-    cache.spread(torch.arange(3), 4)
-    decoder.extend(rows[:, :3], cache, memory, index)
-    found = decoder.extend(rows[:, 3:], cache, memory, index)
-    close(found, decoder(rows.flatten(0, 1), [4] * 3, None, memory, index.repeat_interleave(4))[3::4])
-
-
 @pytest.mark.parametrize("fused", [0, 1024], ids=["fused", "by products"])
 def test_half_the_precision_gives_nearly_the_same(fused, monkeypatch):
     monkeypatch.setattr(module, "FUSED", fused)
@@ -302,10 +119,23 @@ def test_half_the_precision_gives_nearly_the_same(fused, monkeypatch):
 
 def test_initial_weights_are_small_and_smaller_where_blocks_add_up():
     torch.manual_seed(0)
-    for name, weight in Decoder(64, 8, 4, cross_attention=True).named_parameters():
+    decoder = Decoder(64, 8, 4, cross_attention=True, null_chunk=True, band=5)
+    for name, weight in decoder.named_parameters():
+        if name in ("nothing", "offsets"):
+            assert (weight == 0).all()  # what is not learned yet adds nothing, however far back
+            continue
         expected = 0.02 / 4 if name.split(".")[-2] in ("out", "down", "cross_out") else 0.02
         assert weight.ndim == 1 or abs(float(weight.detach().std()) - expected) < 0.05 * expected, name
         assert weight.ndim > 1 or (weight == 1).all()
+
+
+@pytest.mark.parametrize("band", [0, 2])
+@pytest.mark.parametrize("lengths", [[], [0], [0, 0]], ids=str)
+def test_of_no_tokens_there_are_no_outputs(lengths, band):
+    decoder, none = build(True, band=band), tokens(0)
+    memory = decoder.remember(tokens(2), [2])
+    assert decoder(none, lengths).shape == (0, WIDTH)
+    assert decoder(none, lengths, torch.zeros(0, dtype=torch.int64), memory).shape == (0, WIDTH)
 
 
 def test_dropout_drops_in_training_only():
@@ -336,3 +166,10 @@ def test_what_cannot_be_is_said():
         plain(x, [4], None, memory, torch.tensor([-1, 0, 1, 2]))
     with pytest.raises(ValueError, match="index of 3 for 4 tokens"):
         plain(x, [4], None, memory, torch.tensor([0, 0, 0]))
+    with pytest.raises(ValueError, match="looks at a memory: set cross_attention"):
+        banded.remember(x, [4])
+    cache = plain.begin(x, [1, 1, 2])
+    cache.spread(torch.arange(3), 1)
+    for decoder, kept in ((plain, cache), (banded, banded.ring(3))):
+        with pytest.raises(ValueError, match="tokens of 1 rows for a cache of 3"):
+            decoder.extend(x[None, :1], kept)

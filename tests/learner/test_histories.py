@@ -5,7 +5,9 @@ import pytest
 
 import envs
 from actors.histories import Histories
+from envs.api import Episodes
 from learner.histories import HistoriesConfig, QLearning, states, training_tasks
+from learner.store.pieces import Pieces
 
 
 def alone(world, config, seed, task, **options):
@@ -67,6 +69,39 @@ def test_what_is_taken_is_forgotten_and_goes_on():
     np.testing.assert_array_equal(ours.ravel(), pieces.source)
     ours = np.concatenate([of.action.reshape(3, -1) for _, of in taken], 1)
     np.testing.assert_array_equal(ours.ravel(), steps.action)
+
+
+def test_rows_of_tasks_are_taken_one_by_one_and_held_in_few_bytes():
+    config, tasks = HistoriesConfig(episodes=5), np.arange(9)[::-1]
+    alone = Histories(envs.make("dark/Room-4x3", 9), config, 0, tasks)
+    among = Histories(envs.make("dark/Room-4x3", 25), config, 0, np.concatenate([np.arange(9).repeat(2)[:16], tasks]))
+    for _ in range(2):
+        alone.play()
+        among.play()
+    assert (among.held(0), among.held(1)) == ((2, 2 * 16 * 12), (2, 2 * 9 * 12))
+    among.take(0)
+    for _ in range(3):
+        alone.play()
+        among.play()
+    assert (among.held(0), among.held(1)) == ((3, 3 * 16 * 12), (5, 5 * 9 * 12))
+    (pieces, steps), (expected, lived) = among.take(1), alone.take()
+    for name, column in vars(expected).items():
+        np.testing.assert_array_equal(getattr(pieces, name), column, err_msg=name)
+    np.testing.assert_array_equal(expected.source.reshape(9, 5), 12 * np.tile(np.arange(1, 6), (9, 1)))
+    for name, column in {**lived.obs, "action": lived.action, "reward": lived.reward}.items():
+        np.testing.assert_array_equal(getattr(steps, name, steps.obs.get(name)), column, err_msg=name)
+    assert sum(column.nbytes for column in (*steps.obs.values(), steps.action, steps.reward)) == 7 * 5 * 9 * 12
+    assert among.held(1) == (0, 0)
+
+
+@pytest.mark.parametrize("kind", [Episodes, Pieces])
+def test_rows_are_taken_by_mask_number_or_slice(kind):
+    columns = {name: 10 * i + np.arange(4) for i, name in enumerate(kind.__annotations__)}
+    for which in (np.array([False, True, True, False]), np.array([1, 2]), slice(1, 3)):
+        taken = kind(**columns).take(which)
+        assert len(taken) == 2
+        for name, column in columns.items():
+            np.testing.assert_array_equal(getattr(taken, name), column[1:3], err_msg=name)
 
 
 def test_the_values_of_a_room_are_what_its_goal_is_worth():

@@ -1,6 +1,6 @@
 """What a report says of learning histories: how much the learners of all tasks were paid in each part of them.
 
-stages/histories/results.json ──> a row an arm
+stages/histories/results.json ──> a row an arm, and of an arm for each learner and number of parts that it has
 """
 
 from __future__ import annotations
@@ -19,19 +19,24 @@ SUBJECT, ORDER = "agents", 25
 
 def panel(runs: Sequence[Run], groups: Arms) -> str:
     """Mean returns, as HTML; "" where there are no histories."""
-    found = {arm: [told for run in group if (told := _results(run))] for arm, group in groups.items()}
-    found = {arm: tables for arm, tables in found.items() if tables}
-    if not found:
+    alike: dict[tuple[str, str, int], list[Mapping[str, Any]]] = {}
+    for arm, group in groups.items():
+        for run in group:
+            if told := _results(run):
+                alike.setdefault((arm, told["learner"], len(told["return"])), []).append(told)
+    if not alike:
         return ""
-    parts = max(len(told["return"]) for tables in found.values() for told in tables)
+    most = max(parts for *_, parts in alike)
     rows = []
-    for arm, tables in found.items():
-        alike = [told["return"] for told in tables if len(told["return"]) == parts]
-        means = [f"{value:.2f}" for value in np.mean(alike, 0)] if alike else ["–"] * parts
+    for (arm, learner, parts), tables in alike.items():
+        means = [f"{value:.2f}" for value in np.mean([told["return"] for told in tables], 0)]
         episodes = sum(told["episodes"] for told in tables)
-        rows.append((arm or "all runs", tables[0]["learner"], count(episodes), *means))
-    head = ["settings", "learner", "episodes", *(str(part + 1) for part in range(parts))]
-    words = f"Mean return of an episode, over all tasks, in each of {parts} equal parts of their histories."
+        rows.append((arm or "all runs", learner, count(episodes), *means, *["–"] * (most - parts)))
+    head = ["settings", "learner", "episodes", *(str(part + 1) for part in range(most))]
+    words = (
+        "Mean return of an episode, over all tasks, in each part of their histories, from the first on. Parts are as "
+        "long as each other, or an episode longer; a history of few episodes has a part for each."
+    )
     return section("Learning histories", table(head, rows, dense=True), text(words))
 
 

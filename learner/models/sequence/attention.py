@@ -9,8 +9,8 @@ The band's places are offsets (as in Raffel et al. 2020, arXiv 1910.10683, but o
 rotation of queries and keys. Both depend on differences only; but a rotation is computed from a count that grows as
 long as a cache lives, and its rounding with it. Offsets are integers below C: a ring of keys has them exactly.
 
-The limit is memory traffic: a long sequence's band is cut into blocks of C queries that see 2 C keys, so that cost and
-memory grow with C and not with the length.
+The limit is memory traffic: a long sequence's band is cut into blocks of C queries that see 2 C keys, so that a token's
+time and memory are in proportion to C, however long its sequence is.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ def causal_attention(qkv: Tensor, lengths: Sequence[int], heads: int, wanted: Se
         heads: of attention.
         wanted: which of each sequence's tokens attend, int64; all if None. The output has as many rows.
     """
+    if not len(qkv):
+        return qkv[:, : qkv.shape[1] // 3]
     counts = lengths if wanted is None else [len(each) for each in wanted]
     if len(set(lengths)) == len(set(counts)) == 1:
         batch = qkv.view(len(lengths), lengths[0], qkv.shape[1])

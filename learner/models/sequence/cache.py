@@ -98,6 +98,8 @@ class Ring:
     All rows write into one column, that of the clock, so that a column's offset is the same for all; a row that
     restarts looks at no column that is older than its own first token.
 
+    For acting: no gradient passes through what is kept, which would hold the computation of every step that ever was.
+
     Attributes:
         ages: tokens of each row since it began, C if there are more, int64 [B].
     """
@@ -115,6 +117,11 @@ class Ring:
         shape = rows, heads, band, like.shape[1] // 3 // heads
         self.keys, self.values = ([like.new_zeros(shape) for _ in range(layers)] for _ in range(2))
         self.ages = torch.zeros(rows, dtype=torch.int64, device=like.device)
+
+    @property
+    def rows(self) -> int:
+        """B."""
+        return len(self.ages)
 
     def restart(self, rows: Tensor) -> None:
         """Rows, bool [B] or int64, begin a new sequence with their next token."""
@@ -136,7 +143,7 @@ class Ring:
         offsets, seen = opened
         query, keys, values = split_heads(qkv, 3 * self.heads).chunk(3, 1)
         new = self.clock - 1  # the clock has gone on
-        self.keys[layer][:, :, new], self.values[layer][:, :, new] = keys[:, :, 0], values[:, :, 0]
+        self.keys[layer][:, :, new], self.values[layer][:, :, new] = keys[:, :, 0].detach(), values[:, :, 0].detach()
         added = torch.where(seen[:, None, None], bias[:, None, offsets], -math.inf).to(query.dtype)  # [B, heads, 1, C]
         found = scaled_dot_product_attention(query, self.keys[layer], self.values[layer], added)
         return found.transpose(1, 2).flatten(2)

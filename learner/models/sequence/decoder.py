@@ -71,17 +71,18 @@ class Decoder(nn.Module):
             raise ValueError(f"a band of {band} tokens cannot be: choose 1 or more, or 0 for all that came before")
         if null_chunk and not cross_attention:
             raise ValueError("a null chunk is what cross-attention looks at: set cross_attention, too")
-        self.width, self.heads, self.band, self.null_chunk = width, heads, band, null_chunk
+        self.width, self.heads, self.band = width, heads, band
+        self.cross_attention, self.null_chunk = cross_attention, null_chunk
         self.blocks = nn.ModuleList(Block(width, dropout, cross_attention) for _ in range(layers))
         self.norm = nn.LayerNorm(width, bias=False)
-        if null_chunk:
-            self.nothing = nn.Parameter(torch.zeros(layers, width))  # what a layer sees where there is no chunk
-        if band:
-            self.offsets = nn.Parameter(torch.zeros(layers, heads, band))  # added to scores, by how far back a key is
         for name, weight in self.named_parameters():
             if weight.ndim > 1:
                 adds = name.endswith(("out.weight", "down.weight"))  # to what passes by; all blocks together should not
                 nn.init.normal_(weight, std=INITIAL / math.sqrt(2 * layers) if adds else INITIAL)
+        if null_chunk:
+            self.nothing = nn.Parameter(torch.zeros(layers, width))  # what a layer sees where there is no chunk
+        if band:
+            self.offsets = nn.Parameter(torch.zeros(layers, heads, band))  # added to scores, by how far back a key is
 
     def forward(
         self,
@@ -106,7 +107,7 @@ class Decoder(nn.Module):
         """
         last, wanted = len(self.blocks) - 1, None
         if read is not None and not self.band:  # by their places in each sequence
-            ends = torch.tensor(lengths, device=read.device).cumsum(0)
+            ends = torch.tensor(lengths, dtype=torch.int64, device=read.device).cumsum(0)
             counts = torch.searchsorted(read, ends).diff(prepend=ends.new_zeros(1))
             wanted = list(torch.split(read, counts.tolist()))
             wanted = [each - (end - n) for each, end, n in zip(wanted, ends, lengths, strict=True)]
@@ -161,9 +162,11 @@ class Decoder(nn.Module):
             index: the chunk that the n tokens of each row look at, -1 for none, int64 [B]. If None, row i looks at i.
 
         Raises:
-            ValueError: the cache has no room for them, or an index as in `forward`.
+            ValueError: tokens of more or fewer rows, the cache has no room for them, or an index as in `forward`.
         """
         rows, n = tokens.shape[:2]
+        if rows != cache.rows:
+            raise ValueError(f"tokens of {rows} rows for a cache of {cache.rows}: give tokens of every row")
         if isinstance(cache, Ring):
             for token in torch.split(tokens[:, :-1], 1, 1) if n > 1 else ():
                 self.extend(token, cache, memory, index)
@@ -186,7 +189,12 @@ class Decoder(nn.Module):
         """A memory of K chunks, tokens [M, width] of each in turn: their keys and values, computed once.
 
         Gradients pass through it, so that training makes one in each step; acting keeps it until weights change.
+
+        Raises:
+            ValueError: the decoder has no cross-attention.
         """
+        if not self.cross_attention:
+            raise ValueError("only a decoder with cross-attention looks at a memory: set cross_attention")
         return Memory([block.memory(tokens) for block in self._blocks()], lengths, self.heads)
 
     def _look(
@@ -198,7 +206,7 @@ class Decoder(nn.Module):
             return (lambda layer, query: nothing[layer].to(query.dtype).expand_as(query)) if self.null_chunk else None
         known = memory
         if index is None:
-            counts = torch.tensor(lengths, device=nothing.device)
+            counts = torch.tensor(lengths, dtype=torch.int64, device=nothing.device)
             index = torch.arange(len(lengths), device=nothing.device).repeat_interleave(counts)
         if len(index) != sum(lengths):
             raise ValueError(

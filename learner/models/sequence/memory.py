@@ -30,7 +30,7 @@ class Groups(NamedTuple):
 
 
 class Memory:
-    """Keys and values of K chunks, [K, heads, longest, width of a head] for each layer; see `Decoder.remember`.
+    """Keys and values of K chunks, [K or more, heads, longest, width of a head] for each layer; see `Decoder.remember`.
 
     Attributes:
         lengths: tokens of each chunk, int64 [K].
@@ -59,12 +59,17 @@ class Memory:
         return len(self.lengths)
 
     def add(self, more: Memory) -> None:
-        """Append another memory's chunks: its chunk i becomes chunk K + i."""
+        """Append another memory's chunks: its chunk i becomes chunk K + i. Room grows by half, for many small ones."""
+        count, total = len(self), len(self) + len(more)
         self.lengths = torch.cat([self.lengths, more.lengths])
         for own, new in ((self.keys, more.keys), (self.values, more.values)):
-            for layer, pair in enumerate(zip(own, new, strict=True)):
-                longest = max(each.shape[2] for each in pair)
-                own[layer] = torch.cat([pad(each, (0, 0, 0, longest - each.shape[2])) for each in pair])
+            for layer, added in enumerate(new):
+                old = own[layer]
+                if total > len(old) or added.shape[2] > old.shape[2]:
+                    room, longest = max(total, len(old) * 3 // 2), max(old.shape[2], added.shape[2])
+                    own[layer] = old.new_zeros(room, old.shape[1], longest, old.shape[3])
+                    own[layer][:count, :, : old.shape[2]] = old[:count]
+                own[layer][count:total, :, : added.shape[2]] = added[: len(more)]
 
     def group(self, index: Tensor) -> Groups:
         """Which tokens look at which chunk, given int64 [S]: a chunk's number, or -1 for none. An empty one is none.

@@ -2,8 +2,8 @@
 
 stages/trials/returns.safetensors ── float32 [seed, task, trial] ──> summary
 
-Arrays of several runs fit side by side, as [arm, seed, task, trial]. The file also has what was retrieved, by the same
-axes, see `RETRIEVED`.
+Arrays of several runs fit side by side, as [arm, seed, task, trial]. The file also has what was looked at, by the same
+axes.
 """
 
 from __future__ import annotations
@@ -19,14 +19,8 @@ from cluster.metrics.statistics import Array, interquartile_mean, stratified_boo
 RETURNS = "returns.safetensors"
 RETURN = "return"
 """Name of the returns in that file."""
-RETRIEVED: Mapping[str, str] = {
-    "similarity": "cosine of the query and the key of the chunk",
-    "return": "return of the chunk's episode",
-    "age": "trials since then",
-    "task": "share of chunks that are of the player's own task",
-}
-"""What is told of chunks that were looked at, sums over an episode's queries; `retrieved.<name>` in the file, beside
-`retrieved.queries`, all that were made, and `retrieved.found`, those that found something."""
+RETRIEVED = "retrieved."
+"""What names of sums over an episode's queries begin with, see `actors.trials.TOLD`."""
 
 Statistic = Callable[[Array], Array]
 
@@ -63,14 +57,17 @@ def _figure(values: Array, statistic: Statistic) -> dict[str, float]:
 
 
 def retrieved(arrays: Mapping[str, NDArray[Any]]) -> dict[str, list[float | None]]:
-    """Of what the file holds: means over all queries that found something, by trial; None where none did. `found` is
-    their share of all queries."""
-    queries, found = (arrays[f"retrieved.{name}"].sum((0, 1), dtype=np.float64) for name in ("queries", "found"))
-    told = {"found": _ratio(found, queries)}
-    for name in RETRIEVED:
-        told[name] = _ratio(arrays[f"retrieved.{name}"].sum((0, 1), dtype=np.float64), found)
-    return told
+    """Of what the file holds of looking: means over all queries that found something, by trial; None where none did.
+    `found` is their share of all queries. Empty where nothing is looked at."""
+    sums = {
+        name.removeprefix(RETRIEVED): array.sum((0, 1), dtype=np.float64)
+        for name, array in arrays.items()
+        if name.startswith(RETRIEVED)
+    }
+    queries, found = sums.pop("queries", None), sums.get("found")
+    return {name: _ratio(of, queries if name == "found" else found) for name, of in sums.items()}
 
 
-def _ratio(of: Array, to: Array) -> list[float | None]:
+def _ratio(of: Array, to: Array | None) -> list[float | None]:
+    assert to is not None
     return [float(a / b) if b else None for a, b in zip(of, to, strict=True)]

@@ -128,13 +128,26 @@ class TrialsConfig(Part):
     """Episodes of each task."""
     seeds: Count = 3
     """How often all tasks are played, each time by other chance."""
+    split: str = "held_out"
+    """Which tasks: `held_out`, those that no training seed names, or all, where the world holds none out; `training`,
+    those whose histories were learned from; or another value of `env.split`, such as `published` for a transformer that
+    was fitted with `published_train`: the tasks of that split."""
+    together: Annotated[int, Field(ge=1, le=100_000)] = 64
+    """Rows, each of a seed and a task, that an actor plays side by side, in whole seeds. It shows in the last bits of
+    what is computed alone."""
     target: float = 0.0
     """Mean of the return that is asked for; 0: the largest of the histories."""
     deviation: float = Field(default=0.0, ge=0)
     """Standard deviation of it over episodes."""
     temperature: float = Field(default=1.0, ge=0)
     """Of the softmax over actions; 0: the most probable one."""
-    keep: int = Field(default=0, ge=0)
+    keep: float = Field(default=0.5, gt=0, le=1)
+    """Actions are drawn from those whose logits are at or above the quantile 1 - `keep` of all: 0.5 leaves out those
+    below the median, 1 none."""
+    memory: Literal["own", "others", "none"] = "own"
+    """Where an arm that retrieves looks: in what its own row has lived. The controls: `others`, in what the next task's
+    row has lived, which must not help; `none`, nowhere."""
+    newest: int = Field(default=0, ge=0)
     """Entries of each memory that stay, the newest ones; 0: all."""
     terms: Terms = Field(default={})
     """Weights of the score of what is found, see docs/retrieval.md; empty: similarity 1, return 1."""

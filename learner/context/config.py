@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from envs.config import Part
+from learner.config import Autocast
 from learner.parts import FitConfig
 from learner.store.ranking import TERMS
 
@@ -36,6 +37,13 @@ ARMS: Mapping[str, Arm] = {
     "uniform": Arm(True, "uniform"),
     "same_task": Arm(True, "same_task"),
 }
+ENCODER = "encoder"
+"""The stage that fits what keys are made by."""
+
+
+def arm_of(name: ArmName, stage: str) -> Arm:
+    """What a stage fits, in a run of an arm: the arm itself, but for the encoder, which looks nowhere."""
+    return ARMS["dt" if stage == ENCODER else name]
 
 
 def _known(terms: dict[str, float]) -> dict[str, float]:
@@ -48,8 +56,8 @@ Terms = Annotated[dict[str, float], AfterValidator(_known)]
 
 
 class SequenceConfig(FitConfig):
-    """A transformer of whole episodes, and how it is fitted to learning histories. Of `learner`, only `n`, `threads`,
-    `autocast` and `timeout_s` count here."""
+    """A transformer of whole episodes, and how it is fitted to learning histories. Of `learner`, only `n`, `threads`
+    and `timeout_s` count here."""
 
     width: Count = 96
     """Numbers of a token; a step is one token."""
@@ -76,6 +84,9 @@ class SequenceConfig(FitConfig):
     """Share of their size, times the step size, that matrices lose in each step; biases and other vectors do not."""
     validation: float = Field(default=0.02, ge=0, lt=1)
     """Share of episodes that are not learned from but looked at; which, a hash of task and number says."""
+    autocast: Autocast = "none"
+    """Arithmetic while it is fitted: float32, or bfloat16 (`auto`: where the processor has it). Keys, and what acts,
+    are computed in float32."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """`auto`: a GPU if there is one."""
 

@@ -29,13 +29,13 @@ from cluster.runs.folder import RunError
 from cluster.runs.stage import Outcome, StageEngine
 from envs import registry
 from envs.api import EnvSpec
-from learner.context.config import ARMS, RetrieveConfig, SequenceConfig, TrialsConfig
+from learner.context.config import ARMS, ENCODER, RetrieveConfig, SequenceConfig, TrialsConfig
 from learner.files import sha256
 from learner.models.sequence.history_transformer import HistoryTransformer
 from learner.models.weights import Weights
 
-FIT, ENCODER = "fit", "encoder"
-"""Stages whose weights act, and make keys."""
+FIT = "fit"
+"""The stage whose weights act."""
 SPLITS = ("held_out", "training")
 """Names of tasks that are no split of a world's own."""
 

@@ -3,6 +3,7 @@
     histories ──> stages/histories/episodes/: each training task, learned from nothing   learner/histories.py
     encoder       a decision transformer, whose hidden states are keys (arm radt)        learner/context
     fit           the transformer of `method.arm`                                        learner/context
+    trials        unseen tasks, played again and again by weights that stay as they are  actors/trials.py
 
 For worlds whose seeds name tasks (docs/hidden_goals.md). What differs from the published system: docs/methods/radt.md.
 """
@@ -14,7 +15,7 @@ from typing import Literal
 from envs.api import EnvSpec
 from envs.config import Part
 from learner.config import Configuration
-from learner.context.config import ARMS, ENCODER, ArmName, RetrieveConfig, SequenceConfig
+from learner.context.config import ARMS, ENCODER, ArmName, RetrieveConfig, SequenceConfig, TrialsConfig
 from learner.histories import HistoriesConfig
 from learner.methods import Stage
 
@@ -35,6 +36,8 @@ class Config(Part):
     """The transformer, and how it is fitted; the encoder is one of the same size."""
     retrieve: RetrieveConfig = RetrieveConfig()
     """Chunks of other episodes."""
+    trials: TrialsConfig = TrialsConfig()
+    """Unseen tasks, played again and again."""
 
 
 def stages(config: Configuration) -> list[Stage]:
@@ -42,7 +45,8 @@ def stages(config: Configuration) -> list[Stage]:
     method = config.method
     assert isinstance(method, Config)
     encoder = [Stage(ENCODER, "context", player="")] if ARMS[method.arm].looks == "nearest" else []
-    return [Stage("histories", "histories", player=""), *encoder, Stage("fit", "context", player="")]
+    fitted = [*encoder, Stage("fit", "context", player="")]
+    return [Stage("histories", "histories", player=""), *fitted, Stage("trials", "trials", player="")]
 
 
 def check(config: Configuration, spec: EnvSpec) -> None:

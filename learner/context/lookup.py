@@ -154,8 +154,8 @@ def _nearest(
     keys: Keys,
     tokens: int,
 ) -> tuple[Integers, NDArray[np.float32]]:
-    """For each query [P] the number of the best chunk of its task and its similarity; -1 and nan where there is none."""
-    store, found, queries = reader.store, [], np.empty(0)
+    """For each query [P] the number of the best chunk of its task, and its similarity; -1 and nan: there is none."""
+    store, found = reader.store, []
     of_chunks = np.split(chunks.key, np.flatnonzero(np.diff(chunks.episode)) + 1)  # of each episode, in reader's order
     of_points = np.split(step, np.flatnonzero(np.diff(episode)) + 1)  # of each episode, in the store's order
     lengths = store.length[reader.order].astype(np.int64)

@@ -51,7 +51,7 @@ class Reader:
         return float(self.store.total.max())
 
     def earlier(self, episodes: Integers, skip: int) -> Integers:
-        """The episode of the same task with a number that is lower by `skip`, of each of [B]; -1 where there is none."""
+        """Of each episode [B] that of the same task whose number is lower by `skip`; -1 where there is none."""
         task, number = self.store.task, self.store.episode
         size = int(number.max()) + 1
         known = task[self.order] * size + number[self.order]  # ascending

@@ -162,9 +162,7 @@ def test_a_fitter_that_dies_before_it_saved_begins_its_own_stage_anew(tmp_path, 
 
 
 def test_what_is_missing_is_one_sentence(tmp_path, small):
-    with pytest.raises(
-        RunError, match="stage histories is not there: add it to stages, or set from=run:NAME/histories"
-    ):
+    with pytest.raises(RunError, match="stage histories is not there: add it to stages, or set from=run:NAME"):
         controller.run(config(tmp_path, "a", "stages=[fit]"))
     run(tmp_path, "dt", "method.arm=dt")
     with pytest.raises(RunError, match="stage encoder is not there"):

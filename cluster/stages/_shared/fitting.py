@@ -121,8 +121,8 @@ class Fitting(StageEngine):
         self._wall_before, self._began = record["counters"]["wall_seconds"], time.monotonic()
         self._saved_at = -math.inf if checkpoint is None else time.monotonic()  # the first comes with the first steps
         self.progress.note(
-            f"{self.stage.name}: {there['steps']:,} steps to learn from, {there['validation_steps']:,} held-out ones to "
-            f"look at, of {there['episodes']:,} episodes"
+            f"{self.stage.name}: {there['steps']:,} steps to learn from, {there['validation_steps']:,} held-out ones "
+            f"to look at, of {there['episodes']:,} episodes"
         )
         self.prepare()
 

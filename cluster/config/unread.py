@@ -67,6 +67,7 @@ FOREIGN: tuple[Rule, ...] = (  # keys of what a run has not: what reads them, an
     (r"method\.fit\..+", lambda c: _does(c, "fit"), "without a stage that fits"),
     (r"method\.collect\..+", lambda c: _does(c, "collect"), "without a stage that collects"),
     (r"method\.generalise\..+", lambda c: _does(c, "generalise"), "without a stage that generalises"),
+    (r"method\.trials\..+", lambda c: _does(c, "trials"), "without a stage of trials"),
     (r"evaluate\.(episodes|videos|beside)", lambda c: _does(c, "evaluate"), "without a stage that evaluates"),
     (r"evaluate\.every", trains, "without a stage that trains"),
 )

@@ -88,7 +88,7 @@ class Memories:
         """Add an episode of every row, its `trial`-th."""
         for row, task in enumerate(self._task.tolist()):
             obs, action, reward = lived.of(row)
-            ahead, cut = to_go(reward, [len(reward)]), chunks_of([len(reward)], self._config)
+            ahead, cut = to_go(reward, lived.length[row, None]), chunks_of(lived.length[row, None], self._config)
             keys = torch.ones(len(cut.key), 1)
             if self._encoder is not None:
                 hidden = self._encoder(_steps(obs, action, reward, ahead), [len(reward)])

@@ -27,9 +27,10 @@ from torch import Tensor
 
 import envs
 from actors.memories import Lived, Memories
-from envs.api import HELD_OUT_FIRST, EnvSpec, VectorEnv
+from envs.api import HELD_OUT_FIRST, EnvSpec, Observation, VectorEnv
 from learner.context.config import RetrieveConfig, SequenceConfig, TrialsConfig
 from learner.context.keys import Pooled
+from learner.models.sequence.cache import Held
 from learner.models.sequence.history_transformer import NO_ACTION, HistoryTransformer, StepInputs
 from learner.models.sequence.memory import Memory
 from learner.models.weights import Weights
@@ -65,7 +66,8 @@ def choose(logits: Floats, uniform: NDArray[np.float64], temperature: float, kee
         median or above, 1 all.
     """
     if not temperature:
-        return logits.argmax(1)
+        best: Integers = logits.argmax(1)
+        return best
     least = np.quantile(logits, 1 - keep, axis=1, keepdims=True)
     scaled = np.where(logits >= least, logits.astype(np.float64), -np.inf) / temperature
     reached = np.exp(scaled - scaled.max(1, keepdims=True)).cumsum(1)
@@ -134,7 +136,8 @@ class Trials:
         self._begin()
         action, reward = np.full(rows, NO_ACTION), np.zeros(rows, np.float32)
         length, running = np.zeros(rows, np.int64), np.ones(rows, np.bool_)
-        held, lived = [], []
+        held: list[Held] = []
+        lived: list[tuple[Observation, Integers, Floats]] = []
         while running.any():
             if (step := len(lived)) % DRAWN == 0:
                 random = np.stack([one.random((DRAWN, 2)) for one in chance], 1)  # for an action, for a chunk
@@ -187,16 +190,17 @@ class Trials:
             self._index = torch.full((self._rows,), -1)
             self._index[torch.from_numpy(rows)] = places
             there = best.found.id[:, 0] >= 0
-            told = {"queries": np.ones(len(rows)), "found": there, "similarity": best.found.similarity[:, 0]}
+            told: dict[str, NDArray[Any]] = {"found": there, "similarity": best.found.similarity[:, 0]}
             told |= {"return": best.found["return"][:, 0], "age": self.number - best.found["number"][:, 0]}
             told |= {"task": best.found["task"][:, 0] == self._task[rows]}
+            self._now["queries"][rows] += 1
             for name, value in told.items():
-                self._now[name][rows] += value if name == "queries" else np.where(there, value, 0)
+                self._now[name][rows] += np.where(there, value, 0).astype(np.float64)
         return self.memories.memory, self._index
 
-    def _end(self, lived: list[Any], length: Integers) -> None:
+    def _end(self, lived: list[tuple[Observation, Integers, Floats]], length: Integers) -> None:
         obs = {name: np.stack([step[0][name] for step in lived]) for name in self._fields}
-        action, reward = (np.stack([step[i] for step in lived]) for i in (1, 2))
+        action, reward = np.stack([step[1] for step in lived]), np.stack([step[2] for step in lived])
         self.last = Lived(obs, action, reward, length)
         if self.memories is not None:
             self.memories.keep(self.number, self.last)
@@ -284,7 +288,7 @@ class TrialPlayer:
         if trials.number < setup.config.trials:
             return Tried(trials.number, None)
         shape = (len(share.seeds), len(tasks), trials.number)
-        arrays = {"return": np.stack(trials.returns, 1).reshape(shape)}
+        arrays: dict[str, NDArray[Any]] = {"return": np.stack(trials.returns, 1).reshape(shape)}
         if trials.memories is not None:
             arrays |= {f"retrieved.{name}": np.stack(value, 1).reshape(shape) for name, value in trials.told.items()}
         return Tried(trials.number, arrays)

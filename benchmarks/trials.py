@@ -114,7 +114,8 @@ class OneRow:
         """The mean of the encoder's last hidden states at a step, of length 1."""
         hidden = self.encoder(StepInputs(*_tensors(shown[: at + 1])), [at + 1])
         mean = hidden[-self.retrieve.pool :].double().mean(0).numpy()
-        return mean / np.linalg.norm(mean)
+        key: NDArray[np.float64] = mean / np.linalg.norm(mean)
+        return key
 
     def _nearest(self, query: NDArray[np.float64]) -> Copy:
         """The best of the nearest, by similarity and return."""
@@ -122,7 +123,7 @@ class OneRow:
         first = np.argsort(-near, kind="stable")[: self.retrieve.nearest]
         total = np.array([self.copies[i].total for i in first])
         score = sum((x - x.min()) / (np.ptp(x) or 1.0) for x in (near[first], total))
-        return self.copies[first[np.argmax(score)]]
+        return self.copies[int(first[np.argmax(score)])]
 
     def _remember(self, shown: list[Any], actions: list[int], rewards: list[float]) -> None:
         ahead = np.cumsum(rewards[::-1])[::-1]

@@ -248,4 +248,4 @@ def test_without_weights_nothing_is_played(tmp_path):
 )
 def test_what_cannot_be_played_is_refused_in_one_sentence(folder, words, told):
     with pytest.raises((RunError, ConfigError), match=told):
-        controller.run(config(folder, "refused", *TRIALS, *words))
+        controller.run(config(folder, f"refused-{len(list(folder.iterdir()))}", *TRIALS, *words))

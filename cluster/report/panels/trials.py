@@ -60,7 +60,7 @@ def _name(told: Mapping[str, Any]) -> str:
 
 def _trials(run: Run) -> list[tuple[dict[str, Any], Arrays]]:
     """What each trials stage of a run told, and its arrays."""
-    found = []
+    found: list[tuple[dict[str, Any], Arrays]] = []
     for path in sorted((run.folder / "stages").glob("trials*/results.json")):
         told = read_mapping(path)
         if told and (path.parent / RETURNS).exists():

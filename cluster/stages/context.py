@@ -10,7 +10,7 @@ is found is a function of histories, encoder and seed.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import safetensors.numpy
 
@@ -37,9 +37,9 @@ class Engine(Fitting):
     items = "episodes"
 
     def run(self) -> Outcome | None:
-        config, method = self.config, cast("Any", self.config.method)
+        config, method = self.config, self.config.method
         sequence, retrieve = method.part(SequenceConfig), method.part(RetrieveConfig)
-        arm = arm_of(method.arm, self.stage.name)
+        arm = arm_of(method.model_dump()["arm"], self.stage.name)
         histories = self.given.artifact(HISTORIES) / EPISODES
         inputs, encoder = {"episodes": digest(histories)}, None
         if arm.looks == "nearest":

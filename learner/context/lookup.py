@@ -136,13 +136,18 @@ def _drawn(reader: Reader, chunks: Chunks, episode: Integers, of_all: bool, seed
     tasks, place = reader.store.task[chunks.episode], np.empty(len(reader.order), np.int64)
     place[reader.order] = np.arange(len(reader.order))
     rank_of = place[chunks.episode]  # ascending
-    gap, gap_end = (np.searchsorted(rank_of, place[episode], side) for side in ("left", "right"))
+    gap, gap_end = _span(rank_of, place[episode])
     begin, end = np.zeros(len(episode), np.int64), np.full(len(episode), len(tasks))
     if not of_all:
-        begin, end = (np.searchsorted(tasks, reader.store.task[episode], side) for side in ("left", "right"))
+        begin, end = _span(tasks, reader.store.task[episode])
     free = (end - begin) - (gap_end - gap)
     found = begin + (np.random.default_rng([seed, 2]).random(len(episode)) * free).astype(np.int64)
     return np.where(free > 0, found + np.where(found >= gap, gap_end - gap, 0), -1)
+
+
+def _span(ascending: Integers, values: Integers) -> tuple[Integers, Integers]:
+    """Where each value begins and ends among ascending ones."""
+    return np.searchsorted(ascending, values, "left"), np.searchsorted(ascending, values, "right")
 
 
 def _nearest(

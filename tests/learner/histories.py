@@ -23,7 +23,7 @@ def written(folder: Path, lengths, seed=0, action=None) -> EpisodeStore:
     length = np.concatenate([np.asarray(row) for row in lengths]).astype(np.int32)
     total = int(length.sum())
     reward = (random.random(total) < 0.3).astype(np.float32)
-    paid = np.array([part.sum() for part in np.split(reward, np.cumsum(length)[:-1])], np.float32)
+    paid = np.array([part.sum() for part in np.split(reward, np.cumsum(length))[:-1]], np.float32)
     zeros, ones = np.zeros(len(task), np.int64), np.ones(len(task), np.bool_)
     pieces = Pieces(
         seed=task,

@@ -1,6 +1,8 @@
 """Learning in context: acting is one pass, lookups are those of a plain loop, a batch is its episodes one by one."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,8 +20,9 @@ from learner.context.lookup import keys_by, look_up
 from learner.context.reader import Reader
 from learner.models.sequence.history_transformer import ChunkSteps, HistoryShape, HistoryTransformer, StepInputs
 from learner.models.weights import get_weights
-from learner.store.episodes import StoreError
+from learner.store.episodes import EpisodeStore, StoreError
 from tests.learner.histories import SPEC, written
+from tests.learner.ranks import both
 
 LENGTHS = [[7, 9, 9, 4, 9, 9], [9] * 7, [5], [9, 1, 8, 9]]  # of the episodes of four tasks
 CONFIG = SequenceConfig(
@@ -33,15 +36,18 @@ def store(tmp_path_factory):
     return written(tmp_path_factory.mktemp("histories") / "store", LENGTHS)
 
 
-def model(conditioned=True, chunk=5, **config):
-    """A transformer whose weights are large enough for every part to matter."""
+def loud(made):
+    """With weights that are large enough for every part to matter."""
     torch.manual_seed(0)
-    made = HistoryTransformer(
-        HistoryShape.of(SPEC, 4, conditioned, 3.0, chunk), CONFIG.model_copy(update=config)
-    ).eval()
     for weight in made.parameters():
-        weight.data = torch.randn_like(weight) * (0.3 if weight.ndim > 1 else 1.0)
-    return made
+        weight.data.copy_(torch.randn_like(weight) * (0.3 if weight.ndim > 1 else 1.0))
+    return made.eval()
+
+
+def model(conditioned=True, chunk=5, **config):
+    """A transformer, and none that was fitted."""
+    shape = HistoryShape.of(SPEC, 4, conditioned, 3.0, chunk)
+    return loud(HistoryTransformer(shape, CONFIG.model_copy(update=config)))
 
 
 def setup(store, arm="same_task", encoder=None, retrieve=RETRIEVE, **config):
@@ -374,8 +380,7 @@ def test_an_encoder_looks_nowhere():
 def test_a_batch_is_its_episodes_one_by_one(store, arm):
     """With what each of them looks at read and remembered by itself, stretch by stretch."""
     made = fitter(store, arm)
-    made.model.load_state_dict(model(ARMS[arm].conditioned, made.model.shape.chunk).state_dict(), strict=False)
-    made.model.eval()
+    loud(made.model)
     batch = np.array([5, 13, 0, 8, 10])
     blind = np.array([False, False, False, True, False])
     total, hits = made.loss(batch, blind)
@@ -403,7 +408,7 @@ def test_a_batch_is_its_episodes_one_by_one(store, arm):
 def test_where_nothing_was_found_the_null_chunk_is_seen(store):
     """Task 2 has one episode: it looks at nothing, as one that is blind."""
     made = fitter(store)
-    made.model.load_state_dict(model().state_dict(), strict=False)
+    loud(made.model)
     alone, other = np.flatnonzero(store.task == 2), np.array([1])
     blind, seeing = np.ones(1, np.bool_), np.zeros(1, np.bool_)
     assert torch.equal(made.loss(alone, seeing)[0], made.loss(alone, blind)[0])
@@ -429,6 +434,27 @@ def test_the_same_seed_gives_the_same_weights_stopped_or_not(store, tmp_path, ar
         np.testing.assert_array_equal(get_weights(second.model)[name], value, err_msg=name)
     assert second.validate() == whole.validate()
     assert fitter(store, arm, **told).fit(1) == rows[:1]
+
+
+def fit_ranks(folder, size, rank, address):
+    """One rank of `size` fits and validates; prints what it has."""
+    told = setup(EpisodeStore(Path(folder)), "radt", get_weights(model(chunk=0)), validation=0.3)
+    made = HistoryFitter(replace(told, learner=LearnerConfig(n=size)), rank, address)
+    made.look_up()
+    report = made.fit(8)
+    weights = np.concatenate([value.ravel() for value in get_weights(made.model).values()])
+    print(json.dumps({"report": report, "validation": made.validate(), "weights": weights.tolist()}))
+
+
+@pytest.mark.slow
+def test_two_ranks_do_what_one_does(store, capsys):
+    fit_ranks(store.folder, 1, 0, None)
+    alone = json.loads(capsys.readouterr().out.splitlines()[-1])
+    ranks = both("test_context", "fit_ranks", str(store.folder), 2)
+    np.testing.assert_array_equal(ranks[0]["weights"], ranks[1]["weights"])
+    np.testing.assert_allclose(ranks[0]["weights"], alone["weights"], rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(ranks[0]["report"], alone["report"], rtol=1e-4)
+    assert ranks[0]["validation"] == pytest.approx(alone["validation"], rel=1e-4)
 
 
 def test_validation_is_a_mean_over_held_out_steps(store):

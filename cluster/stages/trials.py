@@ -66,7 +66,8 @@ class Engine(StageEngine):
         memory = settings.memory if setup.looks else "none"
         about = {"env": self.config.env.id, "arm": self._arm, "memory": memory, "split": settings.split}
         named = found | {"seed": np.arange(settings.seeds), "task": np.array(setup.tasks)}
-        self.folder.write(self.place / RETURNS, safetensors.numpy.save(named, about))
+        metadata = {"about": json.dumps(about, sort_keys=True)}  # one entry: several are written in any order
+        self.folder.write(self.place / RETURNS, safetensors.numpy.save(named, metadata))
         counts = {"seeds": settings.seeds, "tasks": len(setup.tasks), "trials": settings.trials}
         told = {**about, **counts, **summary(found[RETURN]), "retrieved": retrieved(found)}
         self.folder.write_json(self.place / "results.json", told)

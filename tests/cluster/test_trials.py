@@ -19,12 +19,13 @@ from cluster.config.tree import compose
 from cluster.runs.folder import RunError
 from cluster.stages.trials import shares_of, tasks_for
 from learner.context.config import TrialsConfig
+from learner.files import sha256
 from tests.learner.fault_points import interrupted
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["experiment=radt_smoke", "env.id=dark/Room-4x4", "method.histories.episodes=12", "method.sequence.skip=3"]
 SMALL += ["method.sequence.width=16", "method.sequence.steps=6", "method.sequence.batch=32", "method.sequence.every=6"]
-SMALL += ["method.trials.trials=12", "method.trials.together=4"]  # 3 seeds of 4 held-out tasks: 3 shares
+SMALL += ["method.trials.trials=12", "method.trials.together=4"]  # 3 seeds of 3 held-out tasks: 3 shares
 TRIALS = ["stages=[trials]", "from=run:small/fit"]
 
 
@@ -63,13 +64,15 @@ def small(folder):
 
 def test_returns_have_a_place_for_each_seed_task_and_trial(small):
     found, told = arrays(small), results(small)
-    assert (found["return"].shape, found["return"].dtype) == ((3, 4, 12), np.float32)
-    np.testing.assert_array_equal(found["task"], [12, 13, 14, 15])  # the last fifth of 16 cells, and no training task
+    assert (found["return"].shape, found["return"].dtype) == ((3, 3, 12), np.float32)
+    np.testing.assert_array_equal(
+        found["task"], [13, 14, 15]
+    )  # the last fifth of 16 cells, which no training seed names
     np.testing.assert_array_equal(found["seed"], [0, 1, 2])
     with safe_open(small / "stages/trials/returns.safetensors", "numpy") as file:
         about = {"env": "dark/Room-4x4", "arm": "radt", "memory": "own", "split": "held_out"}
-        assert file.metadata() == about
-    assert told.items() >= (about | {"seeds": 3, "tasks": 4, "trials": 12}).items()
+        assert json.loads(file.metadata()["about"]) == about
+    assert told.items() >= (about | {"seeds": 3, "tasks": 3, "trials": 12}).items()
     mean = found["return"].mean((0, 1), dtype=np.float64)
     np.testing.assert_allclose(told["curve"]["mean"], mean)
     for name, trial in (("first", 0), ("tenth", 9), ("last", 11)):
@@ -77,7 +80,7 @@ def test_returns_have_a_place_for_each_seed_task_and_trial(small):
         assert told[name]["low"] <= told[name]["mean"] <= told[name]["high"]
     assert told["area"]["mean"] == pytest.approx(mean.mean())
     last = np.sort(found["return"][:, :, -1].ravel())
-    assert told["iqm"]["mean"] == pytest.approx(last[3:9].mean())
+    assert told["iqm"]["mean"] == pytest.approx(last[2:7].mean())
     assert not (small / "stages/trials/parts").exists()
 
 
@@ -98,9 +101,9 @@ def test_what_was_looked_at_is_told(small):
 def test_how_many_actors_play_does_not_show(small, folder):
     other = run(folder, "more", *TRIALS, "actors.n=3")
     assert written(other) == written(small)
-    manifests = [json.loads((path / "stages/trials/manifest.json").read_text()) for path in (small, other)]
-    assert manifests[0]["inputs"] == manifests[1]["inputs"]
-    assert set(manifests[0]["inputs"]) == {"fit", "encoder"}
+    inputs = [json.loads((path / "stages/trials/manifest.json").read_text())["inputs"] for path in (small, other)]
+    for stage in ("fit", "encoder"):
+        assert inputs[0][stage] == inputs[1][stage] == sha256(small / "stages" / stage / "weights.safetensors")
 
 
 def test_rows_that_are_split_otherwise_do_the_same(small, folder):
@@ -142,12 +145,13 @@ def test_every_arm_plays(folder, arm):
 
 
 def test_stopped_and_resumed_is_the_run_without_a_stop(small, folder, monkeypatch):
-    real, calls = Trials.play, []
+    real, calls, stops = Trials.play, [], []
 
     def play(self):
         calls.append(self.number)
-        if len(calls) == 18:  # in the second share
-            (folder / "parts" / "STOP").touch()
+        if len(calls) == 18 and not stops:  # in the second share
+            stops.append(folder / "parts" / "STOP")
+            stops[0].touch()
         return real(self)
 
     monkeypatch.setattr(Trials, "play", play)

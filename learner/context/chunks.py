@@ -61,4 +61,5 @@ def to_go(reward: NDArray[np.float32], lengths: NDArray[Any]) -> NDArray[np.floa
     lengths = np.asarray(lengths, np.int64)
     paid = np.cumsum(reward, dtype=np.float64)
     end = np.repeat(np.cumsum(lengths) - 1, lengths)
-    return (paid[end] - paid + reward).astype(np.float32)
+    left: NDArray[np.float32] = (paid[end] - paid + reward).astype(np.float32)
+    return left

@@ -84,7 +84,7 @@ def keys_by(encoder: HistoryTransformer, reader: Reader, pool: int) -> Keys:
         places = np.concatenate([begin + own for begin, own in zip(first, at, strict=True)])
         with torch.no_grad():
             hidden = encoder(steps, lengths)
-            return Pooled.of(hidden, lengths, pool, torch.from_numpy(places)).cpu().numpy()  # type: ignore[no-any-return]
+            return Pooled.of(hidden, lengths, pool, torch.from_numpy(places)).cpu().numpy()
 
     return keys
 
@@ -118,8 +118,8 @@ def look_up(
     else:
         chosen = drawn
     there = chosen >= 0
-    columns = (np.where(there, column[chosen], -1) for column in (chunks.episode, chunks.start, chunks.stop))
-    return Lookup(first, *columns, similarity, short & there)
+    of, start, stop = (np.where(there, column[chosen], -1) for column in (chunks.episode, chunks.start, chunks.stop))
+    return Lookup(first, of, start, stop, similarity, short & there)
 
 
 def _by_task(reader: Reader, config: RetrieveConfig) -> Chunks:

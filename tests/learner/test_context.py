@@ -399,7 +399,7 @@ def test_a_batch_is_its_episodes_one_by_one(store, arm):
             index = torch.tensor([seen.index(i) if i in seen else -1 for i in index.tolist()])
             memory = made.model.remember(*made.reader.chunks(*columns)) if seen else None
         logits = made.model.logits(made.model(steps, [sum(lengths)], memory, index if memory else None))
-        expected += float(-logits.log_softmax(-1)[torch.arange(len(action)), action].sum())
+        expected -= float(logits.detach().log_softmax(-1)[torch.arange(len(action)), action].sum())
         right += int((logits.argmax(-1) == action).sum())
     np.testing.assert_allclose(float(total), expected, rtol=1e-5)
     assert int(hits) == right

@@ -26,6 +26,7 @@ from tests.learner.fault_points import interrupted
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["experiment=radt_smoke", "env.id=dark/Room-4x4", "method.histories.episodes=12", "method.sequence.skip=3"]
 SMALL += ["method.sequence.width=16", "method.sequence.steps=24", "method.sequence.every=6", "method.sequence.batch=32"]
+SMALL += ["method.trials.trials=1"]
 
 
 def config(folder, name, *words):
@@ -86,7 +87,8 @@ def test_versions_and_rows_count_on_from_stage_to_stage(small):
 @pytest.mark.parametrize("arm", ARMS)
 def test_arms_share_histories(tmp_path, small, arm):
     made = config(tmp_path, arm, f"method.arm={arm}")
-    assert [stage.name for stage in selected(made)] == ["histories", *(["encoder"] if arm == "radt" else []), "fit"]
+    encoder = ["encoder"] if arm == "radt" else []
+    assert [stage.name for stage in selected(made)] == ["histories", *encoder, "fit", "trials"]
     path = run(tmp_path, arm, f"method.arm={arm}", "stages=[fit]", f"from={small}/stages/encoder")
     assert manifest(path)["inputs"]["episodes"] == manifest(small)["inputs"]["episodes"]
     assert (weights(path) == weights(small)) == (arm == "radt")

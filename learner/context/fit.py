@@ -7,7 +7,8 @@ All arms have the same sampler: each episode once an epoch, in an order that fol
 episode; with two episodes a sequence, an earlier one of the task comes before it, and actions of both are learned
 (Laskin et al. 2022, arXiv 2210.14215). The loss is a mean over the steps of the batch, whoever computes them.
 
-The limit is the decoder's arithmetic; tokens of chunks cost a fifth of an own one.
+The limit is the decoder's arithmetic, 14 products of width by width a block for a step, and two more for each token of
+a chunk.
 """
 
 from __future__ import annotations

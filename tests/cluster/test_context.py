@@ -13,14 +13,17 @@ import safetensors.numpy
 
 from cluster import run as controller
 from cluster.config.overrides import ConfigError
-from cluster.config.tree import compose
+from cluster.config.tree import compose, explain
+from cluster.config.unread import tell
 from cluster.runs.folder import RunError
 from cluster.stages._shared import fitting
 from learner import checkpoint
 from learner.context.config import ARMS
 from learner.context.fit import HistoryFitter
 from learner.methods import selected
-from learner.store.episodes import EPISODES, digest
+from learner.store.episodes import EPISODES, EpisodeStore, digest
+from tests.cluster.test_cloning import of_role
+from tests.cluster.test_faults import launch, wait_for
 from tests.learner.fault_points import interrupted
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -96,6 +99,21 @@ def test_arms_share_histories(tmp_path, small, arm):
     assert (path / "stages/fit/lookup.json").exists() == (ARMS[arm].looks != "nowhere")
 
 
+@pytest.mark.parametrize("arm", ["radt", "ad"])
+def test_mazes_are_learned_too(tmp_path, arm):
+    """Their episodes differ in length, and what is observed are numbers."""
+    words = ["env=maze", "env.id=maze/Runner-7", "env.mazes=8", "method.histories.learner=expert", f"method.arm={arm}"]
+    path = run(tmp_path, "maze", *words, "method.sequence.steps=60", "method.sequence.learning_rate=1e-2")
+    store = EpisodeStore(path / "stages/histories" / EPISODES)
+    assert len(set(store.length.tolist())) > 5
+    told = [row["fit/loss"] for row in rows(path)][-10:]
+    assert told[-1] < told[0] < np.log(5) + 0.1
+    found = safetensors.numpy.load(weights(path))
+    assert found["own.vectors.of_sensors.weight"].shape == (16, 6)
+    assert found["decoder.offsets"].shape[2] == (2 * store.length.max() if arm == "ad" else 10)
+    assert found["largest"] == store.total.max()
+
+
 # ---- stopped, killed, hurt ------------------------------------------------------------------------------------------
 
 
@@ -160,6 +178,27 @@ def test_a_fitter_that_dies_before_it_saved_begins_its_own_stage_anew(tmp_path, 
     assert rows(path) == rows(small)
 
 
+@pytest.mark.slow
+def test_fitters_that_are_killed_cost_nothing_but_time(tmp_path):
+    """On Ray, two ranks: one dies while it fits what looks things up; all is as without."""
+    words = [*SMALL, "learner.n=2", "method.sequence.steps=400", "run.checkpoint_every_s=0.2", f"run.folder={tmp_path}"]
+    path = tmp_path / "hurt"
+    process = launch("run", *words, "run.name=hurt")
+
+    def reached():
+        found = [int(folder.name[1:9]) for folder in (path / "checkpoints").glob("v*")]
+        return max(found, default=0) > 420
+
+    wait_for(reached, "a checkpoint of the second fit", 200)
+    os.kill(of_role(process, "ray::HistoryFitter")[1], signal.SIGKILL)
+    assert process.wait(200) == 0
+    assert "fitter died, restarting from the last checkpoint" in (path / "run.log").read_text()
+    assert launch("run", *words, "run.name=well").wait(200) == 0
+    assert weights(tmp_path / "well", "encoder") == weights(path, "encoder")
+    assert weights(tmp_path / "well") == weights(path)
+    assert rows(tmp_path / "well") == rows(path)
+
+
 # ---- what is refused ------------------------------------------------------------------------------------------------
 
 
@@ -195,3 +234,11 @@ def test_terms_of_the_score_are_words_of_the_command_line():
         {"return": 0.5},
         {"similarity": 1.0},
     )
+
+
+def test_words_that_an_arm_does_not_read_are_told(capsys):
+    both = "method.sequence.skip=4, method.retrieve.every=3 have"
+    for arm, told in (("dt", both), ("radt", "method.sequence.skip=4 has")):
+        words = [f"method.arm={arm}", "method.retrieve.every=3", "method.sequence.skip=4", "learner.threads=2"]
+        tell(*explain(["experiment=radt_smoke", *words]))
+        assert capsys.readouterr().err == f"note: {told} no effect with method.arm={arm}\n"

@@ -401,7 +401,7 @@ def test_a_batch_is_its_episodes_one_by_one(store, arm):
         logits = made.model.logits(made.model(steps, [sum(lengths)], memory, index if memory else None))
         expected -= float(logits.detach().log_softmax(-1)[torch.arange(len(action)), action].sum())
         right += int((logits.argmax(-1) == action).sum())
-    np.testing.assert_allclose(float(total), expected, rtol=1e-5)
+    np.testing.assert_allclose(total.item(), expected, rtol=1e-5)
     assert int(hits) == right
 
 
@@ -488,8 +488,8 @@ def test_what_others_did_in_the_task_is_learned_from_them_alone(tmp_path):
     loss = {}
     for arm in ("dt", "uniform", "same_task"):
         retrieve = RetrieveConfig(every=1, past=0, future=1, pool=1, minimum=0, nothing=0.0)
-        made = fitter(told, arm, retrieve=retrieve, batch=40, learning_rate=1e-2, steps=150, validation=0.2)
-        made.fit(150)
+        made = fitter(told, arm, retrieve=retrieve, batch=40, learning_rate=1e-2, steps=90, validation=0.2)
+        made.fit(90)
         loss[arm] = made.validate()["fit/validation_loss"]
     assert loss["same_task"] < 0.1
     assert min(loss["dt"], loss["uniform"]) > 0.8

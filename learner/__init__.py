@@ -11,6 +11,7 @@ potentials/    how sensible a state is, for shaping: found by name
 forms          how that becomes reward
 windows        what they look at: the last steps
 histories      learners, one a task, whose every step is kept: HistoriesConfig, tabular Q-learning
+context/       learning in context from these: chunks, keys, lookups, the fit of a transformer
 fit            Fitter, one rank of supervised learning from a store, and FitConfig
 optim/         from a gradient to a step: Adam, precision, averages over the ranks
 models/        policies: networks, found by name; language models; transformers over a history

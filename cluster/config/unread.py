@@ -16,6 +16,7 @@ from cluster.config.overrides import COMMAND_LINE, flatten, layers
 from cluster.topology import asks_a_language_model, learns
 from learner import algorithms, potentials
 from learner.algorithms.dqn import DQNConfig
+from learner.context.config import ARMS, Arm
 from learner.goals import GoalsConfig
 from learner.methods import selected, trains
 from learner.models.config import LANGUAGE_MODEL
@@ -48,7 +49,11 @@ FOREIGN: tuple[Rule, ...] = (  # keys of what a run has not: what reads them, an
         (rf"learner\.{name}\..+", lambda c, name=name: c.learner.algorithm == name, OF_ALGORITHM)
         for name in algorithms.parts()
     ),
-    (r"learner\.(threads|timeout_s)", lambda c: learns(c) or _does(c, "imitate"), "with method={method.name}"),
+    (
+        r"learner\.(threads|timeout_s)",
+        lambda c: learns(c) or _does(c, "imitate") or _does(c, "context"),
+        "with method={method.name}",
+    ),
     (
         r"llm\..+",
         lambda c: asks_a_language_model(c) or c.cluster.name in JOBS,  # a job may serve it to other runs
@@ -62,6 +67,7 @@ FOREIGN: tuple[Rule, ...] = (  # keys of what a run has not: what reads them, an
     (r"method\.fit\..+", lambda c: _does(c, "fit"), "without a stage that fits"),
     (r"method\.collect\..+", lambda c: _does(c, "collect"), "without a stage that collects"),
     (r"method\.generalise\..+", lambda c: _does(c, "generalise"), "without a stage that generalises"),
+    (r"method\.trials\..+", lambda c: _does(c, "trials"), "without a stage of trials"),
     (r"evaluate\.(episodes|videos|beside)", lambda c: _does(c, "evaluate"), "without a stage that evaluates"),
     (r"evaluate\.every", trains, "without a stage that trains"),
 )
@@ -73,6 +79,8 @@ SWITCHED_OFF: tuple[Rule, ...] = (  # keys that another key of the run leaves wi
         lambda c: c.learner.part(DQNConfig).prioritised,
         "with learner.dqn.prioritised=false",
     ),
+    (r"method\.retrieve\..+", lambda c: _arm(c).looks != "nowhere", "with method.arm={method.arm}"),
+    (r"method\.sequence\.skip", lambda c: _arm(c).episodes > 1, "with method.arm={method.arm}"),
     (r"method\.guide\.share", lambda c: bool(c.method.part(GuideConfig).policy), "without method.guide.policy"),
     (
         r"method\.goals\.(?!source$).+",
@@ -131,6 +139,10 @@ def tell_words(config: Config, words: list[str]) -> None:
     """`tell`, of words that were laid over a saved configuration."""
     if words:
         tell(config, dict.fromkeys(layers(words, only_chosen=True)[-1].values, COMMAND_LINE))
+
+
+def _arm(config: Config) -> Arm:
+    return ARMS[config.method.model_dump()["arm"]]
 
 
 def _does(config: Config, kind: str) -> bool:

@@ -92,6 +92,38 @@ def bootstrap(values: ArrayLike, of: ArrayLike, statistic: Callable[[Array], flo
     return Estimate(float(statistic(data)), float(low), float(high), data.size)
 
 
+def stratified_bootstrap(values: ArrayLike, statistic: Callable[[Array], Array]) -> tuple[Array, Array]:
+    """95 % interval of a statistic of `values` [S, T, ...], S repetitions of each of T tasks; both ends are [...].
+
+    Stratified (Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical precipice", arXiv
+    2108.13264): each task's repetitions are drawn from its own. The tasks are drawn, too: they stand for others like
+    them. One repetition tells nothing of their spread, one task nothing of tasks.
+
+    statistic: of [R, N, ...], of each of R resamples of N = S * T values, [R, ...].
+    """
+    data = np.asarray(values, np.float64)
+    repetitions, tasks = data.shape[:2]
+    generator, samples = np.random.default_rng(0), 2000
+    block = max(1, 1_000_000 // data.size)  # resamples drawn at once: bounds the memory
+    found = []
+    for done in range(0, samples, block):
+        count = min(block, samples - done)
+        task = generator.integers(0, tasks, (count, tasks, 1))
+        repetition = generator.integers(0, repetitions, (count, tasks, repetitions))
+        drawn = data[repetition, task]  # [count, T, S, ...]
+        found.append(statistic(drawn.reshape(count, tasks * repetitions, *data.shape[2:])))
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(np.concatenate(found), [tail, 1 - tail], axis=0)
+    return low, high
+
+
+def interquartile_mean(values: Array) -> Array:
+    """Mean of the middle half along axis 1: without the lowest and the highest quarter, rounded down."""
+    cut = values.shape[1] // 4
+    middle: Array = np.sort(values, 1)[:, cut : values.shape[1] - cut].mean(1)
+    return middle
+
+
 def difference(a: Estimate, b: Estimate) -> Estimate:
     """`b - a` of two independent estimates, from their own intervals.
 

@@ -35,7 +35,7 @@ def read_checkpoint(folder: RunFolder) -> Checkpoint | None:
 def trained(folder: RunFolder) -> Weights | None:
     """Weights of this run's finished train or fit stage."""
     files = [path.parent / "weights.safetensors" for path in (folder.path / "stages").glob("*/manifest.json")]
-    trained = [file for file in files if file.exists()]  # a method has one stage that learns at most
+    trained = [file for file in files if file.exists()]  # of a method with a policy one stage learns, at most
     return safetensors.numpy.load_file(trained[0]) if trained else None
 
 

@@ -1,8 +1,11 @@
-"""RADT: what a decision transformer with retrieval learns from (Schmied et al. 2024, arXiv 2410.07071).
+"""RADT: a decision transformer that retrieves learns in context (Schmied et al. 2024, arXiv 2410.07071).
 
-    histories ──> stages/histories/episodes/: each training task, learned from nothing
+    histories ──> stages/histories/episodes/: each training task, learned from nothing   learner/histories.py
+    encoder       a decision transformer, whose hidden states are keys (arm radt)        learner/context
+    fit           the transformer of `method.arm`                                        learner/context
+    trials        unseen tasks, played again and again by weights that stay as they are  actors/trials.py
 
-For worlds whose seeds name tasks (docs/hidden_goals.md).
+For worlds whose seeds name tasks (docs/hidden_goals.md). What differs from the published system: docs/methods/radt.md.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from typing import Literal
 from envs.api import EnvSpec
 from envs.config import Part
 from learner.config import Configuration
+from learner.context.config import ARMS, ENCODER, ArmName, RetrieveConfig, SequenceConfig, TrialsConfig
 from learner.histories import HistoriesConfig
 from learner.methods import Stage
 
@@ -21,12 +25,28 @@ class Config(Part):
 
     name: Literal["radt"] = "radt"
     """The module of `learner/methods`."""
+    arm: ArmName = "radt"
+    """What learns: `radt`, a decision transformer that looks at the chunk of another episode that is nearest; `dt`, one
+    that looks nowhere; `ad`, algorithm distillation: it is told no returns, and sees an earlier episode and the present
+    one as one sequence; `same_task` and `uniform`, decision transformers that look at any chunk of the task, or of all
+    tasks, by chance."""
     histories: HistoriesConfig = HistoriesConfig()
     """Learners, one a task, whose every step is kept."""
+    sequence: SequenceConfig = SequenceConfig()
+    """The transformer, and how it is fitted; the encoder is one of the same size."""
+    retrieve: RetrieveConfig = RetrieveConfig()
+    """Chunks of other episodes."""
+    trials: TrialsConfig = TrialsConfig()
+    """Unseen tasks, played again and again."""
 
 
 def stages(config: Configuration) -> list[Stage]:
-    return [Stage("histories", "histories", player="")]
+    """An encoder is fitted only where something is retrieved by it."""
+    method = config.method
+    assert isinstance(method, Config)
+    encoder = [Stage(ENCODER, "context", player="")] if ARMS[method.arm].looks == "nearest" else []
+    fitted = [*encoder, Stage("fit", "context", player="")]
+    return [Stage("histories", "histories", player=""), *fitted, Stage("trials", "trials", player="")]
 
 
 def check(config: Configuration, spec: EnvSpec) -> None:

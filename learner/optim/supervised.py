@@ -100,10 +100,11 @@ class Supervised(ABC):
         return [[sums[2 * i], sums[2 * i + 1], norm] for i, (_, _, norm) in enumerate(found)]
 
     def save(self, folder: Path, record: dict[str, Any], keep: int) -> None:
-        """Rank 0 writes a checkpoint with the controller's JSON `record`."""
+        """Rank 0 writes a checkpoint with the controller's JSON `record`, whose `version` may count on from other
+        stages of the run; then `step` is there, too."""
         if self.group.rank == 0:
             groups = {"model": self.weights(), "optimiser": self.adam.state()}
-            checkpoint.write(folder, self.step, groups, record, keep)
+            checkpoint.write(folder, record["counters"]["version"], groups, record, keep)
 
     def restore(self, path: Path) -> None:
         """Continue from a checkpoint.
@@ -115,7 +116,7 @@ class Supervised(ABC):
         found = checkpoint.read(path)
         self.load_weights(found.arrays["model"])
         self.adam.restore(found.arrays["optimiser"])
-        self.step = found.record["counters"]["version"]
+        self.step = found.record.get("step", found.record["counters"]["version"])
 
     def _fit_one(self) -> tuple[float, float, float]:
         config = self.config

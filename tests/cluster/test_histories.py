@@ -27,7 +27,8 @@ from tests.learner.fault_points import interrupted
 
 ROOT = Path(__file__).resolve().parents[2]
 
-SMALL = ["method=radt", "env=dark", "env.id=dark/Room-7x6", "method.histories.episodes=130"]  # 34 tasks, 3 rows
+SMALL = ["method=radt", "stages=[histories]", "env=dark", "env.id=dark/Room-7x6", "method.histories.episodes=130"]
+"""34 tasks, 3 rows of them."""
 
 
 def config(folder, name, *words):

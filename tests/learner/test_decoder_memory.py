@@ -151,6 +151,37 @@ def test_a_memory_that_grows_chunk_by_chunk_is_copied_seldom(at_once):
     close(decoder(x, [120], None, memory, index), decoder(x, [120], None, whole, index))
 
 
+def test_chunks_that_are_added_one_by_one_are_those_of_one_memory():
+    decoder, lengths = build(True), [2, 1, 3, 0, 2, 5, 1, 4]
+    chunks, x = tokens(sum(lengths), seed=4).split(lengths), tokens(8)
+    with torch.no_grad():
+        memory = decoder.remember(chunks[0], lengths[:1])
+        for chunk, length in zip(chunks[1:], lengths[1:], strict=True):
+            memory.add(decoder.remember(chunk, [length]))
+        assert len(memory) == 8
+        whole = decoder.remember(torch.cat(chunks), lengths)
+        close(decoder(x, [8], None, memory, torch.arange(8)), decoder(x, [8], None, whole, torch.arange(8)))
+
+
+@pytest.mark.parametrize("after", [1, 2, 5, 8])
+def test_a_row_that_pauses_goes_on_as_if_there_had_been_no_pause(after):
+    decoder, rows = build(band=4), tokens(24).view(2, 12, WIDTH)
+    with torch.no_grad():
+        ring = decoder.ring(2)
+        for t in range(after):
+            decoder.extend(rows[:, t : t + 1], ring)
+        held = ring.hold(torch.tensor([1]))
+        for t in range(after, after + 3):
+            expected = decoder.extend(rows[:, t : t + 1], ring)
+        ring.resume(held)
+        other = decoder.ring(2)
+        for t in range(after):
+            decoder.extend(rows[:, t : t + 1], other)
+        found = decoder.extend(rows[:, 9:10], ring)[1]
+        close(found, decoder.extend(rows[:, 9:10], other)[1])
+    assert not torch.isclose(found, expected[1]).all()
+
+
 def test_rows_of_a_cache_look_at_their_chunks_with_several_tokens_at_once():
     decoder, rows = build(True), tokens(12).view(3, 4, WIDTH)
     memory = decoder.remember(tokens(6, seed=5), [4, 2])

@@ -67,6 +67,38 @@ def test_bootstrap_is_repeatable_and_bounded_in_memory() -> None:
     assert np.isnan(statistics.bootstrap_mean([])).all()
 
 
+def of_means(values: statistics.Array) -> statistics.Array:
+    found: statistics.Array = values.mean(1)
+    return found
+
+
+def test_a_stratified_bootstrap_knows_of_tasks_and_of_repetitions() -> None:
+    random = np.random.default_rng(3)
+    tasks = random.normal(0, 2, (1, 200))
+    low, high = statistics.stratified_bootstrap(np.repeat(tasks, 3, 0), of_means)  # repetitions that are alike
+    half = 1.96 * tasks.std() / np.sqrt(200)
+    assert (low, high) == pytest.approx((tasks.mean() - half, tasks.mean() + half), abs=0.03)
+    noise = np.repeat(random.normal(0, 2, (20, 1)), 50, 1)  # tasks that are alike
+    low, high = statistics.stratified_bootstrap(noise, of_means)
+    half = 1.96 * noise.std() / np.sqrt(20 * 50)
+    assert (low, high) == pytest.approx((noise.mean() - half, noise.mean() + half), abs=0.015)
+    assert statistics.stratified_bootstrap([[4.0]], of_means) == (4.0, 4.0)
+
+
+def test_a_stratified_bootstrap_of_curves_is_that_of_their_points() -> None:
+    curves = np.random.default_rng(4).normal(0, 1, (3, 7, 5))
+    low, high = statistics.stratified_bootstrap(curves, of_means)
+    for i in range(5):
+        assert statistics.stratified_bootstrap(curves[:, :, i], of_means) == pytest.approx((low[i], high[i]))
+    assert low.shape == (5,)
+
+
+def test_the_interquartile_mean_is_that_of_the_middle_half() -> None:
+    values = np.array([[8.0, 1.0, 2.0, 100.0, 4.0, 3.0, 5.0, -50.0], np.arange(8.0)])
+    np.testing.assert_allclose(statistics.interquartile_mean(values), [3.5, 3.5])
+    assert statistics.interquartile_mean(np.array([[1.0, 2.0, 6.0]])) == 3.0  # a quarter of three is none
+
+
 @pytest.mark.parametrize(("degrees", "quantile"), [(1, 12.7062), (2, 4.3027), (4, 2.7764), (30, 2.0423)])
 def test_student_quantile_equals_tables(degrees: int, quantile: float) -> None:
     assert statistics.student_quantile(0.975, degrees) == pytest.approx(quantile, abs=2e-4)

@@ -4,12 +4,16 @@
 
 The ranks keep the optimiser and the count of steps; what a step does depends on nothing else, so how steps are grouped
 into calls does not show in the weights or in the rows. A rank that dies costs what came after the last checkpoint.
+
+A run may have several such stages. Versions of weights, and of rows and checkpoints with them, count on from one stage
+to the next; a checkpoint says of which it is.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,6 +30,8 @@ from learner.checkpoint import Checkpoint, latest
 from learner.parts import FitConfig
 
 CALL_S = 1.0  # seconds that a call should last: between two, the run may be stopped and saved
+NOTHING: Mapping[str, float] = {"version": 0, "env_steps": 0, "wall_seconds": 0.0}
+"""Counters before anything was learned."""
 
 
 class Fitters(Ranks):
@@ -66,10 +72,14 @@ class Fitting(StageEngine):
         fitter = Role("fitter", learner.n, learner.threads, does)
         return Topology((fitter,), (("store", "fitter", "steps, mapped from disk"),))
 
+    def prepare(self) -> None:
+        """What ranks do once they are built, before they take a step or go on; nothing, if a stage does not say."""
+
     def fit(self, role: type[Any], setup: Any) -> bool:
         """Let ranks of this role, built of `setup`, fit. True if all steps were taken, False if asked to stop."""
-        checkpoint, deaths = self.given.checkpoint, 0
+        checkpoint, deaths = self._own(self.given.checkpoint), 0
         self.settings, self.row = self.config.method.part(self.section), dict[str, Any]()
+        self._before = checkpoint.record.get("before", NOTHING) if checkpoint else self._reached()
         while True:
             self.ranks = Fitters(self.backend, self.config, "fitter", role, setup, deaths)
             try:
@@ -83,27 +93,38 @@ class Fitting(StageEngine):
                 if deaths > self.config.actors.restarts:
                     raise
                 self.progress.note(f"fitter died, restarting from the last checkpoint: {last_line(str(death))}")
-                checkpoint = latest(self.folder.checkpoints)
-                self.metrics.rewind(checkpoint.record["counters"]["version"] if checkpoint else 0)
+                checkpoint = self._own(latest(self.folder.checkpoints))
+                counters = checkpoint.record["counters"] if checkpoint else self._before
+                self.metrics.rewind(int(counters["version"]))
+
+    def _own(self, found: Checkpoint | None) -> Checkpoint | None:
+        """A checkpoint, if it is of this stage; one of older code does not say, and is of a run with one such stage."""
+        return found if found and found.record.get("stage", self.stage.name) == self.stage.name else None
+
+    def _reached(self) -> Mapping[str, float]:
+        """Counters of the stage of this kind that came before, which this one counts on from."""
+        found = latest(self.folder.checkpoints)
+        return found.record["counters"] if found and self._own(found) is None else NOTHING
 
     def _start(self, checkpoint: Checkpoint | None) -> None:
         start_s = self.config.cluster.start_timeout_s
         there = self.ranks.call("ready", timeout=start_s)
-        record: dict[str, Any] = {"counters": {"version": 0, "env_steps": 0, "wall_seconds": 0.0}, "recent": []}
+        record: dict[str, Any] = {"counters": self._before, "recent": []}
         if checkpoint is not None:
             self.ranks.call("restore", checkpoint.path, timeout=start_s)
             record = checkpoint.record
         elif self.given.initial is not None:
             self.ranks.call("load_weights", self.given.initial, timeout=start_s)
-        self.step: int = record["counters"]["version"]
+        self.step: int = record["counters"]["version"] - self._before["version"]
         self.recent: list[list[float]] = record["recent"]  # of the steps since the last row
         self.pace = Pace(self.settings.steps)
         self._wall_before, self._began = record["counters"]["wall_seconds"], time.monotonic()
         self._saved_at = -math.inf if checkpoint is None else time.monotonic()  # the first comes with the first steps
         self.progress.note(
-            f"fit: {there['steps']:,} steps to learn from, {there['validation_steps']:,} held-out ones to look at, "
-            f"of {there['episodes']:,} episodes"
+            f"{self.stage.name}: {there['steps']:,} steps to learn from, {there['validation_steps']:,} held-out ones "
+            f"to look at, of {there['episodes']:,} episodes"
         )
+        self.prepare()
 
     def _loop(self) -> bool:
         fit, timeout = self.settings, self.config.learner.timeout_s
@@ -133,11 +154,12 @@ class Fitting(StageEngine):
 
     def _counters(self) -> dict[str, Any]:
         wall = self._wall_before + time.monotonic() - self._began
-        return {"version": self.step, "env_steps": self.step * self.settings.batch, "wall_seconds": wall}
+        counts = {"version": self.step, "env_steps": self.step * self.settings.batch}
+        return {name: self._before[name] + count for name, count in counts.items()} | {"wall_seconds": wall}
 
     def _show(self) -> None:
         row = self.row
-        parts = [f"fit  steps {self.step:,}/{self.settings.steps:,}"]
+        parts = [f"{self.stage.name}  steps {self.step:,}/{self.settings.steps:,}"]
         parts += [f"{key} {row[f'fit/{key}']:.3f}" for key in ("loss", "accuracy") if row]
         if "fit/validation_accuracy" in row:
             parts.append(f"validation {row['fit/validation_loss']:.3f}, {row['fit/validation_accuracy']:.3f}")
@@ -147,7 +169,8 @@ class Fitting(StageEngine):
     def _save(self) -> None:
         counters = self._counters()
         record = {"counters": counters, "recent": self.recent, "attempt": self.folder.number}
+        record |= {"stage": self.stage.name, "step": self.step, "before": dict(self._before)}
         keep, start_s = self.config.run.keep_checkpoints, self.config.cluster.start_timeout_s
         self.ranks.call("save", self.folder.checkpoints, record, keep, timeout=start_s)
-        self.folder.write_status(phase="fit", fit_step=self.step, wall_seconds=counters["wall_seconds"])
+        self.folder.write_status(phase=self.stage.name, fit_step=self.step, wall_seconds=counters["wall_seconds"])
         self._saved_at = time.monotonic()

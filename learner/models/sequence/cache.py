@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -92,6 +93,15 @@ class Cache:
         return scaled_dot_product_attention(query, keys, values, mask).transpose(1, 2).flatten(2)
 
 
+class Held(NamedTuple):
+    """What some rows of a ring knew at some time."""
+
+    rows: Tensor  # int64 [n]
+    ages: Tensor  # int64 [n]
+    clock: int
+    both: list[list[Tensor]]  # keys and values of each layer, [n, heads, C, width of a head]
+
+
 class Ring:
     """Keys and values of the last C tokens of B rows, [B, heads, C, width of a head] for each layer.
 
@@ -126,6 +136,19 @@ class Ring:
     def restart(self, rows: Tensor) -> None:
         """Rows, bool [B] or int64, begin a new sequence with their next token."""
         self.ages[rows] = 0
+
+    def hold(self, rows: Tensor) -> Held:
+        """What rows, int64 [n], know now, for those that pause while others go on."""
+        both = [[each[rows] for each in layers] for layers in (self.keys, self.values)]
+        return Held(rows, self.ages[rows], self.clock, both)
+
+    def resume(self, held: Held) -> None:
+        """Rows that paused know again what they knew then, and nothing of the tokens that were put in meanwhile."""
+        by = self.clock - held.clock
+        for layers, kept in zip((self.keys, self.values), held.both, strict=True):
+            for own, old in zip(layers, kept, strict=True):
+                own[held.rows] = old.roll(by, 2)
+        self.ages[held.rows] = held.ages
 
     def open(self) -> tuple[Tensor, Tensor]:
         """Make room for a token a row: how far back each column is, int64 [C], and if it is seen, bool [B, C]."""

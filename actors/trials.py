@@ -1,0 +1,294 @@
+"""Trials: tasks played again and again without a change of weights, and what becomes of that.
+
+    row = (seed, task)   all rows' first episode, their second, ... ──> returns [row, trial]
+      act    step ──> model with a ring of its last steps ──> logits ──> the better ones, one by chance ──> env
+      look   every so many steps: encoder ──> query ──> Memories ──> the chunk that the model attends to until the next
+      keep   an episode ends ──> Memories
+
+A return is asked for at first, and lowered by what is paid (Schmied et al. 2024, arXiv 2410.07071, section 3.3). A
+model that is told no returns (algorithm distillation, Laskin et al. 2022, arXiv 2210.14215) has no memory but its ring,
+which goes on from episode to episode.
+
+Chance follows from (seed of the run, seed, task, trial, step), and a row sees its own episodes alone. So who plays
+beside it does not show, but for the last bits of products; and who that is follows from the configuration.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+import envs
+from actors.memories import Lived, Memories
+from envs.api import HELD_OUT_FIRST, EnvSpec, Observation, VectorEnv
+from learner.context.config import RetrieveConfig, SequenceConfig, TrialsConfig
+from learner.context.keys import Pooled
+from learner.models.sequence.cache import Held
+from learner.models.sequence.history_transformer import NO_ACTION, HistoryTransformer, StepInputs
+from learner.models.sequence.memory import Memory
+from learner.models.weights import Weights
+
+CALL_S = 1.0  # seconds after which a call returns: between two, the run may be stopped
+DRAWN = 64  # steps of which random numbers are drawn at a time; equal whatever it is
+TOLD = ("queries", "found", "similarity", "return", "age", "task")
+"""What is told of looking, sums over an episode: queries; those that found something; and of what they found the
+cosine, the return of the chunk's episode, how many trials ago that was, and if it is of the row's own task."""
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float32]
+
+
+def tasks_of(spec: EnvSpec, training: bool) -> Integers:
+    """Tasks that training seeds name, or those that are held out; all, where the world holds none out."""
+    free = spec.tasks - spec.held_out
+    return np.arange(free) if training or not spec.held_out else np.arange(free, spec.tasks)
+
+
+def seeds_of(spec: EnvSpec, tasks: Integers) -> Integers:
+    """A seed that names each task."""
+    free = spec.tasks - spec.held_out
+    return np.where(tasks < free, tasks, HELD_OUT_FIRST + tasks - free)
+
+
+def choose(logits: Floats, uniform: NDArray[np.float64], temperature: float, keep: float) -> Integers:
+    """Actions [B] of logits [B, A].
+
+    uniform: in [0, 1), [B].
+    temperature: logits are divided by it; 0: the most probable action.
+    keep: actions whose logits are below the quantile 1 - `keep` of their row are left out; 0.5 keeps those at the
+        median or above, 1 all.
+    """
+    if not temperature:
+        best: Integers = logits.argmax(1)
+        return best
+    least = np.quantile(logits, 1 - keep, axis=1, keepdims=True)
+    scaled = np.where(logits >= least, logits.astype(np.float64), -np.inf) / temperature
+    reached = np.exp(scaled - scaled.max(1, keepdims=True)).cumsum(1)
+    chosen: Integers = (reached > uniform[:, None] * reached[:, -1:]).argmax(1)
+    return chosen
+
+
+class Trials:
+    """Rows that play, trial by trial.
+
+    Args:
+        env: N envs, for this alone.
+        model: who acts.
+        encoder: who makes keys and queries; None, for a model that looks at chunks: it looks at any.
+        config, retrieve: how is played, and looked.
+        root: seed of the run.
+        seed, task: int64 [N], of each row: all tasks, in one order, for each seed.
+
+    Attributes:
+        returns: float32 [N] of each trial.
+        told: by `TOLD`, float64 [N] of each trial.
+        last: what was lived in the last one.
+    """
+
+    def __init__(
+        self,
+        env: VectorEnv,
+        model: HistoryTransformer,
+        encoder: HistoryTransformer | None,
+        config: TrialsConfig,
+        retrieve: RetrieveConfig,
+        root: int,
+        seed: Integers,
+        task: Integers,
+    ) -> None:
+        self._env, self._model, self._config, self._retrieve = env, model.eval(), config, retrieve
+        self._root, self._seed, self._task, self._rows = root, seed, task, len(task)
+        self._fields = (*(name for name, _ in model.shape.categories), *(name for name, _ in model.shape.vectors))
+        self._target = config.target or float(model.largest)
+        self._ring = model.ring(self._rows)
+        self._encoder = encoder
+        self.memories: Memories | None = None
+        if config.memory != "none" and model.shape.chunk:
+            whose = np.arange(self._rows)
+            if config.memory == "others":  # that of the next task, of the same seed
+                whose = np.roll(whose.reshape(-1, len(np.unique(task))), -1, 1).ravel()
+            kept = (config.weights, config.newest, task, whose)
+            self.memories = Memories(model, encoder.eval() if encoder else None, retrieve, *kept)
+        self.returns: list[Floats] = []
+        self.told: dict[str, list[NDArray[np.float64]]] = {name: [] for name in TOLD}
+
+    @property
+    def number(self) -> int:
+        """Trials that every row has had."""
+        return len(self.returns)
+
+    @torch.no_grad()
+    def play(self) -> int:
+        """One more trial of every row. Returns the env steps in it."""
+        env, model, config, rows = self._env, self._model, self._config, self._rows
+        obs = env.begin(seeds_of(env.env_spec, self._task))
+        keys = zip(self._seed.tolist(), self._task.tolist(), strict=True)
+        chance = [np.random.default_rng([self._root, seed, task, self.number]) for seed, task in keys]
+        wanted = np.array([config.deviation * one.standard_normal() for one in chance]) + self._target
+        wanted = wanted.astype(np.float32)
+        self._begin()
+        action, reward = np.full(rows, NO_ACTION), np.zeros(rows, np.float32)
+        length, running = np.zeros(rows, np.int64), np.ones(rows, np.bool_)
+        held: list[Held] = []
+        lived: list[tuple[Observation, Integers, Floats]] = []
+        while running.any():
+            if (step := len(lived)) % DRAWN == 0:
+                random = np.stack([one.random((DRAWN, 2)) for one in chance], 1)  # for an action, for a chunk
+            seen = {name: obs[name].copy() for name in self._fields}
+            shown = StepInputs(
+                {name: torch.from_numpy(column) for name, column in seen.items()},
+                *map(torch.from_numpy, (wanted, action, reward)),
+            )
+            memory, index = self._look(step, shown, running, random[step % DRAWN, :, 1])
+            logits = model.logits(model.step(shown, self._ring, memory, index)).float().cpu().numpy()
+            action = choose(logits, random[step % DRAWN, :, 0], config.temperature, config.keep)
+            t = env.advance(action)
+            reward = np.where(running, t.reward, np.float32(0))
+            lived.append((seen, action, reward))
+            obs, wanted = t.obs, wanted - reward
+            over = t.final_index[running[t.final_index]].astype(np.int64)
+            if len(over):  # they wait for the others, in episodes that do not count
+                length[over], running[over] = step + 1, False
+                held += [self._ring.hold(torch.from_numpy(over))] if self._goes_on else []
+        for row in held:
+            self._ring.resume(row)
+        self._end(lived, length)
+        return int(length.sum())
+
+    @property
+    def _goes_on(self) -> bool:
+        """Whether the ring does, from episode to episode."""
+        return not self._model.shape.conditioned
+
+    def _begin(self) -> None:
+        if not self._goes_on:
+            self._ring = self._model.ring(self._rows)
+        self._now = {name: np.zeros(self._rows) for name in TOLD}
+        if self._encoder is not None:
+            self._encoded = self._encoder.ring(self._rows)
+            self._pooled = Pooled(self._rows, self._encoder.config.width, self._retrieve.pool, self._encoder.device)
+
+    def _look(
+        self, step: int, shown: StepInputs, running: NDArray[np.bool_], uniform: NDArray[np.float64]
+    ) -> tuple[Memory | None, Tensor | None]:
+        """Chunks, and at which of them each row looks in this step; nothing as long as memories are empty."""
+        if not self.memories:
+            return None, None
+        if self._encoder is not None:
+            self._pooled.add(self._encoder.step(shown, self._encoded))
+        if step % self._retrieve.every == 0:
+            rows = np.flatnonzero(running)
+            queries = self._pooled.mean()[torch.from_numpy(rows)] if self._encoder is not None else None
+            places, best = self.memories.look(rows, queries, uniform[rows])
+            self._index = torch.full((self._rows,), -1)
+            self._index[torch.from_numpy(rows)] = places
+            there = best.found.id[:, 0] >= 0
+            told: dict[str, NDArray[Any]] = {"found": there, "similarity": best.found.similarity[:, 0]}
+            told |= {"return": best.found["return"][:, 0], "age": self.number - best.found["number"][:, 0]}
+            told |= {"task": best.found["task"][:, 0] == self._task[rows]}
+            self._now["queries"][rows] += 1
+            for name, value in told.items():
+                self._now[name][rows] += np.where(there, value, 0).astype(np.float64)
+        return self.memories.memory, self._index
+
+    def _end(self, lived: list[tuple[Observation, Integers, Floats]], length: Integers) -> None:
+        obs = {name: np.stack([step[0][name] for step in lived]) for name in self._fields}
+        action, reward = np.stack([step[1] for step in lived]), np.stack([step[2] for step in lived])
+        self.last = Lived(obs, action, reward, length)
+        if self.memories is not None:
+            self.memories.keep(self.number, self.last)
+        self.returns.append(reward.sum(0, dtype=np.float64).astype(np.float32))
+        for name, value in self._now.items():
+            self.told[name].append(value)
+
+
+# ---- the role --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TrialsSetup:
+    """All that a player of trials needs. Plain data."""
+
+    env_id: str
+    env_options: dict[str, Any]
+    config: TrialsConfig
+    retrieve: RetrieveConfig
+    model: SequenceConfig
+    weights: Weights
+    encoder: Weights | None  # of a model of the same configuration; None where nobody makes keys
+    seed: int
+    tasks: tuple[int, ...]
+
+    @property
+    def looks(self) -> bool:
+        """Whether its players look at chunks."""
+        return self.config.memory != "none" and "retrieved.place.weight" in self.weights
+
+
+@dataclass(frozen=True)
+class TrialShare:
+    """Seeds, of which a player plays all tasks side by side."""
+
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """How far a share is."""
+
+    number: int  # trials that each row has had
+    arrays: dict[str, NDArray[Any]] | None  # [seed, task, trial] by name, once there are no more
+
+
+class TrialPlayer:
+    """A role. It goes on with the share that it has, and begins any other one from its first trial."""
+
+    def __init__(self, setup: TrialsSetup, index: int = 0, incarnation: int = 0, saved: Any = None) -> None:
+        torch.set_num_threads(1)  # actors share the cores with each other
+        self.setup, self.index = setup, index
+        self._phase, self._share = "start", TrialShare(())
+        self._spec = envs.spec(setup.env_id, **setup.env_options)
+        self._model = HistoryTransformer.of(setup.model, self._spec, setup.weights)
+        given = setup.encoder
+        self._encoder = None if given is None else HistoryTransformer.of(setup.model, self._spec, given)
+        self._done = {"actor/steps": 0.0, "actor/episodes": 0.0}
+        self._trials: Trials
+
+    def ready(self) -> bool:
+        """True once the constructor is through."""
+        return True
+
+    def heartbeat(self) -> dict[str, Any]:
+        return {"phase": self._phase, "pid": os.getpid()}
+
+    def numbers(self) -> dict[str, float]:
+        """What it has done since it was built, as `cluster.metrics.table.ACTOR` names it; any thread may ask."""
+        return dict(self._done)
+
+    def play(self, share: TrialShare) -> Tried:
+        """Play a share for about a second, or to its end."""
+        setup, began, tasks = self.setup, time.monotonic(), np.array(self.setup.tasks)
+        if share != self._share:
+            env = envs.make(setup.env_id, len(share.seeds) * len(tasks), **setup.env_options)
+            rows = np.repeat(share.seeds, len(tasks)), np.tile(tasks, len(share.seeds))
+            how = (setup.config, setup.retrieve, setup.seed)
+            self._trials, self._share = Trials(env, self._model, self._encoder, *how, *rows), share
+        trials, self._phase = self._trials, "play"
+        while trials.number < setup.config.trials and time.monotonic() - began < CALL_S:
+            self._done["actor/steps"] += trials.play()
+            self._done["actor/episodes"] += len(share.seeds) * len(tasks)
+        self._phase = "idle"
+        if trials.number < setup.config.trials:
+            return Tried(trials.number, None)
+        shape = (len(share.seeds), len(tasks), trials.number)
+        arrays: dict[str, NDArray[Any]] = {"return": np.stack(trials.returns, 1).reshape(shape)}
+        if trials.memories is not None:
+            arrays |= {f"retrieved.{name}": np.stack(value, 1).reshape(shape) for name, value in trials.told.items()}
+        return Tried(trials.number, arrays)

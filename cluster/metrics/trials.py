@@ -1,0 +1,73 @@
+"""What returns over trials come to: how players did at first, later, and on the whole, each with its interval.
+
+stages/trials/returns.safetensors ── float32 [seed, task, trial] ──> summary
+
+Arrays of several runs fit side by side, as [arm, seed, task, trial]. The file also has what was looked at, by the same
+axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cluster.metrics.statistics import Array, interquartile_mean, stratified_bootstrap
+
+RETURNS = "returns.safetensors"
+RETURN = "return"
+"""Name of the returns in that file."""
+RETRIEVED = "retrieved."
+"""What names of sums over an episode's queries begin with, see `actors.trials.TOLD`."""
+
+Statistic = Callable[[Array], Array]
+
+
+def _mean(values: Array) -> Array:
+    found: Array = values.mean(1)
+    return found
+
+
+def summary(returns: NDArray[Any]) -> dict[str, Any]:
+    """Of returns [seed, task, trial]: a curve over trials, and figures of it, with 95 % intervals (stratified
+    bootstrap over seeds and tasks).
+
+    `curve`: mean, low, high and interquartile mean of each trial. `first`, `tenth` (if there is one), `last`: mean at
+    that trial. `area`: mean over all trials. `iqm`: interquartile mean at the last trial.
+    """
+    data = np.asarray(returns, np.float64)
+    every = data.reshape(1, -1, data.shape[2])
+    low, high = stratified_bootstrap(data, _mean)
+    mean, middle = _mean(every)[0], interquartile_mean(every)[0]
+    curve = {"mean": mean, "low": low, "high": high, "iqm": middle}
+    found: dict[str, Any] = {"curve": {name: values.tolist() for name, values in curve.items()}}
+    for name, trial in {"first": 0, "tenth": 9, "last": data.shape[2] - 1}.items():
+        if trial < data.shape[2]:
+            found[name] = {"mean": float(mean[trial]), "low": float(low[trial]), "high": float(high[trial])}
+    found["area"] = _figure(data.mean(2), _mean)
+    found["iqm"] = _figure(data[:, :, -1], interquartile_mean)
+    return found
+
+
+def _figure(values: Array, statistic: Statistic) -> dict[str, float]:
+    low, high = stratified_bootstrap(values, statistic)
+    return {"mean": float(statistic(values.reshape(1, -1))[0]), "low": float(low), "high": float(high)}
+
+
+def retrieved(arrays: Mapping[str, NDArray[Any]]) -> dict[str, list[float | None]]:
+    """Of what the file holds of looking: means over all queries that found something, by trial; None where none did.
+    `found` is their share of all queries. Empty where nothing is looked at."""
+    sums = {
+        name.removeprefix(RETRIEVED): array.sum((0, 1), dtype=np.float64)
+        for name, array in arrays.items()
+        if name.startswith(RETRIEVED)
+    }
+    queries, found = sums.pop("queries", None), sums.get("found")
+    return {name: _ratio(of, queries if name == "found" else found) for name, of in sums.items()}
+
+
+def _ratio(of: Array, to: Array | None) -> list[float | None]:
+    assert to is not None
+    return [float(a / b) if b else None for a, b in zip(of, to, strict=True)]

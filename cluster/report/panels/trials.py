@@ -1,0 +1,102 @@
+"""What a report says of trials: how returns rise from trial to trial, without a change of weights.
+
+stages/trials*/returns.safetensors ──> a line an arm, with its band, and a row of figures
+                 results.json      ──> what was looked at
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+
+from cluster.metrics.statistics import Estimate
+from cluster.metrics.trials import RETURN, RETURNS, retrieved, summary
+from cluster.report import plots
+from cluster.report.outcome import Arms
+from cluster.report.page import decimal, figure, section, table, text
+from cluster.runs.run_data import Run, read_mapping
+from learner.context.config import ARMS
+
+SUBJECT, ORDER = "agents", 27
+
+Arrays = Mapping[str, Any]
+BAND = "95 % stratified bootstrap over seeds and tasks"
+
+
+def panel(runs: Sequence[Run], groups: Arms) -> str:
+    """Curves and figures, as HTML; "" where there were no trials."""
+    told = [
+        (arm, _name(told), arrays) for arm, group in groups.items() for run in group for told, arrays in _trials(run)
+    ]
+    of = {name: {arm for arm, other, _ in told if other == name} for _, name, _ in told}
+    found: dict[str, list[Arrays]] = {}
+    for arm, name, arrays in told:  # settings are told where the arm alone does not tell runs apart
+        found.setdefault(f"{name}: {arm}" if len(of[name]) > 1 else name, []).append(arrays)
+    if not found:
+        return ""
+    joined = {name: _joined(parts) for name, parts in found.items()}
+    figures = {name: summary(arrays[RETURN]) for name, arrays in joined.items()}
+    lines = [_line(name, of_arm, i) for i, (name, of_arm) in enumerate(figures.items())]
+    shown = plots.curves("trials", lines, title="Return over trials", x_label="trial", zero=True)
+    shape = {arrays[RETURN].shape for arrays in joined.values()}
+    seeds, tasks, trials = next(iter(shape))
+    size = f"{tasks} tasks, {seeds} seeds each" if len(shape) == 1 else "numbers of tasks and seeds differ"
+    words = f"Mean return of an episode in each trial, weights as they are ({size}). Bands and intervals: {BAND}."
+    rows = [(name, *_row(of_arm)) for name, of_arm in figures.items()]
+    head = ["arm", "trial 1", "trial 10", f"last of {trials}", "mean of all", "IQM of the last"]
+    looked = {name: retrieved(arrays) for name, arrays in joined.items()}
+    return section("Trials", figure(shown, words), table(head, rows), _looked(looked))
+
+
+def _name(told: Mapping[str, Any]) -> str:
+    """Of an arm, with the control, if it was one."""
+    looks = told["arm"] in ARMS and ARMS[told["arm"]].looks != "nowhere"
+    control = {"others": ", memories of others", "none": ", no memory"} if looks else {}
+    return str(told["arm"]) + control.get(told["memory"], "")
+
+
+def _trials(run: Run) -> list[tuple[dict[str, Any], Arrays]]:
+    """What each trials stage of a run told, and its arrays."""
+    found: list[tuple[dict[str, Any], Arrays]] = []
+    for path in sorted((run.folder / "stages").glob("trials*/results.json")):
+        told = read_mapping(path)
+        if told and (path.parent / RETURNS).exists():
+            found.append((told, safetensors.numpy.load_file(path.parent / RETURNS)))
+    return found
+
+
+def _joined(parts: Sequence[Arrays]) -> Arrays:
+    """Runs of one arm, as further seeds; of other tasks or trials than the first has, none."""
+    alike = [part for part in parts if part[RETURN].shape[1:] == parts[0][RETURN].shape[1:]]
+    names = [name for name, array in parts[0].items() if array.ndim == 3]
+    return {name: np.concatenate([part[name] for part in alike]) for name in names}
+
+
+def _line(name: str, told: Mapping[str, Any], place: int) -> plots.Line:
+    curve = {key: np.array(values) for key, values in told["curve"].items()}
+    x = np.arange(1.0, len(curve["mean"]) + 1)
+    return plots.Line(name, x, curve["mean"], curve["low"], curve["high"], colour=place, dash=place)
+
+
+def _row(told: Mapping[str, Any]) -> list[str]:
+    names = ("first", "tenth", "last", "area", "iqm")
+    return [decimal(Estimate(told[n]["mean"], told[n]["low"], told[n]["high"])) if n in told else "–" for n in names]
+
+
+def _looked(found: Mapping[str, Mapping[str, Sequence[float | None]]]) -> str:
+    """What was looked at in a few trials; "" where nobody looked."""
+    rows = []
+    for name, told in found.items():
+        trials = len(told.get("found", ()))
+        for trial in sorted({1, 9, trials - 1} & set(range(trials))):
+            cells = [told[key][trial] for key in ("similarity", "return", "age", "task")]
+            if cells[0] is not None:
+                rows.append((name, trial + 1, *(f"{cell:.2f}" for cell in cells if cell is not None)))
+    if not rows:
+        return ""
+    head = ["arm", "trial", "similarity", "return", "trials ago", "of the own task"]
+    words = "What was looked at: cosine of query and key, return and age of the chunk's episode, share of the own task."
+    return text(words) + table(head, rows, dense=True)

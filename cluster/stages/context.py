@@ -1,0 +1,82 @@
+"""The engine of a context stage: a transformer of an arm, fitted to learning histories.
+
+    stages/histories ──┐
+    stages/encoder ────┴──> ranks (`learner.n`): look up, then fit ──> stages/<stage>/weights.safetensors, lookup.json
+
+Histories and encoder are this run's, else those of the run that `from` names. The stage `encoder` is one, too, of the
+arm that looks nowhere. Ranks look up alike and for themselves, before their first step and whenever they go on: what
+is found is a function of histories, encoder and seed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import safetensors.numpy
+
+from cluster.config import limits
+from cluster.config.tree import Config
+from cluster.runs.folder import RunError
+from cluster.runs.stage import Outcome
+from cluster.stages._shared.fitting import Fitting
+from learner.context.config import ENCODER, RetrieveConfig, SequenceConfig, arm_of
+from learner.context.fit import HistoryFitter, HistorySetup
+from learner.files import sha256
+from learner.models.sequence.history_transformer import HistoryTransformer
+from learner.models.weights import Weights
+from learner.store.episodes import EPISODES, digest
+
+HISTORIES, WEIGHTS, LOOKUP = "histories", "weights.safetensors", "lookup.json"
+
+
+class Engine(Fitting):
+    """From learning histories to a transformer."""
+
+    by_name: ClassVar[bool] = True
+    section = SequenceConfig
+    items = "episodes"
+
+    def run(self) -> Outcome | None:
+        config, method = self.config, self.config.method
+        sequence, retrieve = method.part(SequenceConfig), method.part(RetrieveConfig)
+        arm = arm_of(method.model_dump()["arm"], self.stage.name)
+        histories = self.given.artifact(HISTORIES) / EPISODES
+        inputs, encoder = {"episodes": digest(histories)}, None
+        if arm.looks == "nearest":
+            inputs["encoder"] = sha256(self.given.artifact(ENCODER) / WEIGHTS)
+            encoder = self._encoder(sequence)
+        self._found: dict[str, float] = {}
+        setup = HistorySetup(sequence, retrieve, arm, config.spec, config.learner, config.seed, histories, encoder)
+        if not self.fit(HistoryFitter, setup):
+            return None
+        counters = self.given.publish(self.stage)
+        arrays = self.given.newest().arrays["model"]
+        counts = counters | {"parameters": sum(value.size for value in arrays.values())}
+        return Outcome(counts, inputs=inputs)
+
+    def prepare(self) -> None:
+        self._found = self.ranks.call("look_up", timeout=self.config.learner.timeout_s)
+        if self._found:
+            self.folder.write_json(self.place / LOOKUP, self._found)
+            self.progress.note(f"{self.stage.name}: {spoken(self._found)}")
+
+    @classmethod
+    def memory(cls, config: Config) -> int:
+        return config.learner.n * limits.process(config)
+
+    def _encoder(self, sequence: SequenceConfig) -> Weights:
+        path = self.given.artifact(ENCODER) / WEIGHTS
+        weights = safetensors.numpy.load_file(path)
+        try:
+            HistoryTransformer.of(sequence, self.config.spec, weights)
+        except ValueError as reason:
+            raise RunError(f"{path}: {reason}; use the method.sequence and env that it was fitted with") from None
+        return weights
+
+
+def spoken(found: dict[str, Any]) -> str:
+    """What is told of a lookup."""
+    return (
+        f"{found['points']:,.0f} queries, {found['answered']:.1%} answered, {found['drawn_for_short']:.1%} by chance "
+        f"since they are short; similarity {found['similarity']:.3f}, {found['away']:.0f} episodes away"
+    )

@@ -1,0 +1,192 @@
+"""The engine of a trials stage: unseen tasks, played again and again by weights that stay as they are.
+
+    stages/fit, stages/encoder ──> weights ──┐
+    seeds x tasks ──> shares of whole seeds ─┴──> idle actors ──> stages/<stage>/returns.safetensors, results.json
+
+A share's memories grow with its trials, so an actor plays it from its first trial to its last; it is asked about once a
+second how far it is. A share that was lost with its actor, or with the controller, is played again from its first
+trial, which gives the same. Those that are through lie in `parts/` until all are, under names that tell what they are
+of.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+
+from actors.trials import TrialPlayer, TrialShare, TrialsSetup, Tried, tasks_of
+from cluster.config import limits
+from cluster.config.tree import Config
+from cluster.metrics.trials import RETURN, RETURNS, retrieved, summary
+from cluster.roles.drawing import Role, Topology
+from cluster.runs.folder import RunError
+from cluster.runs.stage import Outcome, StageEngine
+from envs import registry
+from envs.api import EnvSpec
+from learner.context.config import ARMS, ENCODER, RetrieveConfig, SequenceConfig, TrialsConfig
+from learner.files import sha256
+from learner.models.sequence.history_transformer import HistoryTransformer
+from learner.models.weights import Weights
+
+FIT = "fit"
+"""The stage whose weights act."""
+SPLITS = ("held_out", "training")
+"""Names of tasks that are no split of a world's own."""
+
+
+class Engine(StageEngine):
+    """From weights to returns over trials."""
+
+    by_name: ClassVar[bool] = True
+    again: ClassVar[bool] = True
+
+    def run(self) -> Outcome | None:
+        """Play what is missing.
+
+        Raises:
+            RunError: weights are missing, or of another configuration; the control has no other task.
+            Superseded: a newer attempt has begun.
+        """
+        setup, inputs = self._setup()
+        settings, parts = setup.config, self.place / "parts"
+        parts.mkdir(parents=True, exist_ok=True)
+        of = _digest(self.config, setup, inputs)
+        names = {
+            share: parts / f"{of}-{share.seeds[0]:05d}.safetensors" for share in shares_of(settings, len(setup.tasks))
+        }
+        if not self._play(setup, names):
+            return None
+        found = _joined([safetensors.numpy.load_file(path) for path in names.values()])
+        memory = settings.memory if setup.looks else "none"
+        about = {"env": self.config.env.id, "arm": self._arm, "memory": memory, "split": settings.split}
+        named = found | {"seed": np.arange(settings.seeds), "task": np.array(setup.tasks)}
+        metadata = {"about": json.dumps(about, sort_keys=True)}  # one entry: several are written in any order
+        self.folder.write(self.place / RETURNS, safetensors.numpy.save(named, metadata))
+        counts = {"seeds": settings.seeds, "tasks": len(setup.tasks), "trials": settings.trials}
+        told = {**about, **counts, **summary(found[RETURN]), "retrieved": retrieved(found)}
+        self.folder.write_json(self.place / "results.json", told)
+        self.folder.forget(parts)
+        return Outcome(counts, inputs=inputs, lines=(f"{self.stage.name}: {line(told)}",))
+
+    @classmethod
+    def roles(cls, config: Config) -> Topology:
+        settings = config.method.part(TrialsConfig)
+        does = f"{settings.trials} trials of each task for {settings.seeds} seeds, {settings.together} side by side"
+        return Topology((Role("actor", config.actors.n, 1, does),), (("actor", "controller", "returns over trials"),))
+
+    @classmethod
+    def memory(cls, config: Config) -> int:
+        """Of the actors: of a row, its world and one step of each trial are certain."""
+        settings = config.method.part(TrialsConfig)
+        row = limits.ENV + settings.trials * limits.observed(config)[0]
+        return config.actors.n * (limits.process(config) + row)
+
+    @property
+    def _arm(self) -> str:
+        method: Any = self.config.method
+        return str(method.arm)
+
+    def _setup(self) -> tuple[TrialsSetup, dict[str, str]]:
+        """What players are given, and the hashes of the weights among it."""
+        method, env = self.config.method, self.config.env
+        settings, retrieve = method.part(TrialsConfig), method.part(RetrieveConfig)
+        sequence, looks = method.part(SequenceConfig), ARMS[self._arm].looks
+        options, spec, tasks = tasks_for(env.id, env.options, settings.split)
+        if settings.memory == "others" and len(tasks) < 2 and looks != "nowhere":
+            raise RunError("method.trials.memory=others needs the memory of another task, and there is one task only")
+        place = self.given.artifact(FIT) / "weights.safetensors"
+        weights = _weights(place, sequence, spec)
+        inputs, keys = {FIT: sha256(place)}, None
+        told = weights.get("retrieved.place.weight")
+        if told is not None and len(told) < retrieve.chunk:
+            raise RunError(
+                f"{place} looks at chunks of {len(told)} steps, but method.retrieve.past and .future make "
+                f"{retrieve.chunk}: use those that it was fitted with"
+            )
+        if looks == "nearest" and settings.memory != "none":
+            place = self.given.artifact(ENCODER) / "weights.safetensors"
+            keys, inputs[ENCODER] = _weights(place, sequence, spec), sha256(place)
+        seed, numbers = self.config.seed, tuple(tasks.tolist())
+        return TrialsSetup(env.id, options, settings, retrieve, sequence, weights, keys, seed, numbers), inputs
+
+    def _play(self, setup: TrialsSetup, names: dict[TrialShare, Path]) -> bool:
+        """Play shares to their end, and write each. False if the run was asked to stop before."""
+        waiting = [share for share, path in names.items() if not path.exists()]
+        if not waiting:
+            return True
+        crew, left = self.start_crew(setup, TrialPlayer, "actor"), len(waiting)
+        played = {share: 0 if share in waiting else setup.config.trials for share in names}
+        while left and not self.stop.reason:
+            self.given.look_after()
+            for actor in crew.idle()[: len(waiting)]:
+                share = waiting.pop(0)
+                crew.give(actor, share, "play", share)
+            found: list[tuple[int, TrialShare, Any, Tried | None]] = crew.collect([], timeout=0.5)[0]
+            for actor, share, _, tried in found:
+                played[share] = tried.number if tried else 0
+                if tried and tried.arrays is not None:
+                    self.folder.write(names[share], safetensors.numpy.save(tried.arrays))
+                    left -= 1
+                elif tried and actor in crew.idle():  # it alone can go on; another would begin anew
+                    crew.give(actor, share, "play", share)
+                else:
+                    waiting.insert(0, share)
+            done = sum(played.values()) / (len(played) * setup.config.trials)
+            self.progress.line(f"trials  {done:.0%}  actors {crew.alive}/{self.config.actors.n}")
+        crew.kill()
+        return not left
+
+
+def tasks_for(env_id: str, options: dict[str, Any], split: str) -> tuple[dict[str, Any], EnvSpec, NDArray[np.int64]]:
+    """The world's options, what it is then, and the tasks that `TrialsConfig.split` names."""
+    if split not in SPLITS:
+        options = options | {"split": split}
+    spec = registry.spec(env_id, **options)
+    return options, spec, tasks_of(spec, split == "training") if split in SPLITS else np.arange(spec.tasks)
+
+
+def shares_of(settings: TrialsConfig, tasks: int) -> list[TrialShare]:
+    """Seeds, dealt in shares of about equal size of which an actor can play all tasks side by side."""
+    count = -(-settings.seeds // max(1, settings.together // tasks))
+    return [TrialShare(tuple(part.tolist())) for part in np.array_split(np.arange(settings.seeds), count)]
+
+
+def line(told: dict[str, Any]) -> str:
+    """What a finished stage prints."""
+    first, last = (told[name] for name in ("first", "last"))
+    return (
+        f"return {first['mean']:.2f} in the first trial, {last['mean']:.2f} [{last['low']:.2f}, {last['high']:.2f}] in "
+        f"trial {told['trials']}; {told['tasks']} tasks, {told['seeds']} seeds"
+    )
+
+
+def _weights(path: Path, config: SequenceConfig, spec: EnvSpec) -> Weights:
+    """Weights of a transformer of histories in a world.
+
+    Raises:
+        RunError: they are of another one.
+    """
+    weights: Weights = safetensors.numpy.load_file(path)
+    try:
+        HistoryTransformer.of(config, spec, weights)
+    except ValueError as error:
+        raise RunError(f"{path}: {error}; use the env and method.sequence settings that it was fitted with") from None
+    return weights
+
+
+def _digest(config: Config, setup: TrialsSetup, inputs: dict[str, str]) -> str:
+    """Of all that what is played depends on."""
+    parts = {name: part.model_dump() for name, part in (("trials", setup.config), ("retrieve", setup.retrieve))}
+    of = {"env": config.env.id, "options": setup.env_options, "seed": setup.seed, **parts, **inputs}
+    return hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _joined(parts: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """Shares, one after the other along the axis of seeds."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -1,0 +1,9 @@
+"""Learning in context: a transformer of learning histories that looks at chunks of other episodes.
+
+config    the arms, and the options of each stage
+keys      the mean of hidden states over the last steps: keys of chunks, and queries
+chunks    which chunks an episode is cut into, and where it asks for others'
+reader    whole episodes and chunks of a store, as what a transformer takes
+lookup    training: the chunk that each stretch of an episode looks at
+fit       one rank that fits a transformer of an arm
+"""

@@ -1,0 +1,192 @@
+"""Training: for each query point of each episode the chunk of another episode that the steps from there on look at.
+
+    episodes ──encoder, one pass──> hidden states ──pooled──> keys of chunks ──> MemoryIndex, an owner a task
+                                                         └──> queries ──search, rank──> Lookup: a chunk a point
+
+An encoder that is causal gives all keys and queries of an episode in one pass over it. What is found depends on the
+histories, the encoder and the seed alone, so it is found once. Beside `nearest` there are two that know less: any chunk
+of the task, and any at all (the same ablations: Schmied et al. 2024, arXiv 2410.07071, section 5).
+
+The limit is the encoder's pass, as long as tasks have few episodes; the search is of a task's own keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from learner.context.chunks import Chunks, Integers, chunks_of, points_of
+from learner.context.config import Looks, RetrieveConfig
+from learner.context.keys import Pooled
+from learner.context.reader import Reader
+from learner.models.sequence.history_transformer import HistoryTransformer
+from learner.store.ranking import rank
+from learner.store.retrieval import MemoryIndex
+
+QUERIES = 4096
+"""Queries that are answered at once."""
+
+
+class Keys(Protocol):
+    """Keys and queries of episodes."""
+
+    def __call__(self, episodes: Integers, at: list[Integers]) -> NDArray[np.float32]:
+        """Of episodes [B], the vectors [K, width] of some steps of each."""
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """What the P query points of all episodes of a store look at.
+
+    Attributes:
+        first: int64 [E + 1], the number of each episode's first point, and that of all points.
+        episode, start, stop: int64 [P], the chunk: steps [start, stop) of an episode of the store; episode -1: none.
+        similarity: float32 [P], its cosine; nan where it was drawn by chance, or is none.
+        short: bool [P], points whose query said too little, and which look at a chunk that was drawn instead.
+    """
+
+    first: Integers
+    episode: Integers
+    start: Integers
+    stop: Integers
+    similarity: NDArray[np.float32]
+    short: NDArray[np.bool_]
+
+    def report(self, reader: Reader) -> dict[str, float]:
+        """Shares of points that are answered and that are `short`, the mean similarity of those that were searched
+        for, and how many episodes of its task the chunk's episode is away; the latter over chunks of the same task."""
+        store, there = reader.store, self.episode >= 0
+        own = np.repeat(np.arange(len(store)), np.diff(self.first))[there]
+        other = self.episode[there]
+        same = store.task[own] == store.task[other]
+        away = np.abs(store.episode[own] - store.episode[other])[same]
+        known = self.similarity[np.isfinite(self.similarity)]
+        return {
+            "points": float(len(there)),
+            "answered": float(there.mean()),
+            "drawn_for_short": float(self.short.mean()),
+            "same_task": float(same.mean()) if len(same) else 0.0,
+            "similarity": float(known.mean()) if len(known) else 0.0,
+            "away": float(away.mean()) if len(away) else 0.0,
+        }
+
+
+def keys_by(encoder: HistoryTransformer, reader: Reader, pool: int) -> Keys:
+    """Keys by the mean of an encoder's hidden states over the last `pool` steps, in float32."""
+
+    def keys(episodes: Integers, at: list[Integers]) -> NDArray[np.float32]:
+        steps, _, lengths = reader.episodes(episodes)
+        first = np.cumsum(lengths) - lengths
+        places = np.concatenate([begin + own for begin, own in zip(first, at, strict=True)])
+        with torch.no_grad():
+            hidden = encoder(steps, lengths)
+            return Pooled.of(hidden, lengths, pool, torch.from_numpy(places)).cpu().numpy()
+
+    return keys
+
+
+def look_up(
+    reader: Reader, config: RetrieveConfig, looks: Looks, keys: Keys | None, seed: int, tokens: int = 8192
+) -> Lookup:
+    """What all query points look at; never at their own episode.
+
+    Args:
+        reader: of the histories.
+        config: which chunks there are, and which are found.
+        looks: at which chunk.
+        keys: of `nearest`.
+        seed: of what is drawn.
+        tokens: steps, or one episode, that are encoded at once.
+    """
+    store = reader.store
+    episode, step = points_of(store.length, config.every)
+    first = np.searchsorted(episode, np.arange(len(store) + 1))
+    chunks = _by_task(reader, config)
+    drawn = _drawn(reader, chunks, episode, looks == "uniform", seed)  # a number of a chunk, -1 for none
+    similarity = np.full(len(episode), np.nan, np.float32)
+    short = np.zeros(len(episode), np.bool_)
+    if looks == "nearest":
+        assert keys is not None, "what is nearest is found by keys"
+        chosen, similarity = _nearest(reader, config, chunks, episode, step, keys, tokens)
+        short = step + 1 < config.minimum
+        chosen = np.where(short, drawn, chosen)
+        similarity[short] = np.nan
+    else:
+        chosen = drawn
+    there = chosen >= 0
+    of, start, stop = (np.where(there, column[chosen], -1) for column in (chunks.episode, chunks.start, chunks.stop))
+    return Lookup(first, of, start, stop, similarity, short & there)
+
+
+def _by_task(reader: Reader, config: RetrieveConfig) -> Chunks:
+    """All chunks of the store in order of task, number and step; `episode` is the store's."""
+    found = chunks_of(reader.store.length[reader.order], config)
+    return Chunks(reader.order[found.episode], found.key, found.start, found.stop)
+
+
+def _drawn(reader: Reader, chunks: Chunks, episode: Integers, of_all: bool, seed: int) -> Integers:
+    """For each query [P] any chunk, of its task or of all, but of its own episode; -1 where there is none.
+
+    Chunks of a task stand together, and in there those of an episode: what must not be drawn is one gap.
+    """
+    tasks, place = reader.store.task[chunks.episode], np.empty(len(reader.order), np.int64)
+    place[reader.order] = np.arange(len(reader.order))
+    rank_of = place[chunks.episode]  # ascending
+    gap, gap_end = _span(rank_of, place[episode])
+    begin, end = np.zeros(len(episode), np.int64), np.full(len(episode), len(tasks))
+    if not of_all:
+        begin, end = _span(tasks, reader.store.task[episode])
+    free = (end - begin) - (gap_end - gap)
+    found = begin + (np.random.default_rng([seed, 2]).random(len(episode)) * free).astype(np.int64)
+    return np.where(free > 0, found + np.where(found >= gap, gap_end - gap, 0), -1)
+
+
+def _span(ascending: Integers, values: Integers) -> tuple[Integers, Integers]:
+    """Where each value begins and ends among ascending ones."""
+    return np.searchsorted(ascending, values, "left"), np.searchsorted(ascending, values, "right")
+
+
+def _nearest(
+    reader: Reader,
+    config: RetrieveConfig,
+    chunks: Chunks,
+    episode: Integers,
+    step: Integers,
+    keys: Keys,
+    tokens: int,
+) -> tuple[Integers, NDArray[np.float32]]:
+    """For each query [P] the number of the best chunk of its task, and its similarity; -1 and nan: there is none."""
+    store, found = reader.store, []
+    of_chunks = np.split(chunks.key, np.flatnonzero(np.diff(chunks.episode)) + 1)  # of each episode, in reader's order
+    of_points = np.split(step, np.flatnonzero(np.diff(episode)) + 1)  # of each episode, in the store's order
+    lengths = store.length[reader.order].astype(np.int64)
+    piece = np.maximum(0, np.cumsum(lengths) - 1) // tokens
+    asked: list[NDArray[np.float32] | None] = [None] * len(store)
+    for each in np.unique(piece):
+        rows = np.flatnonzero(piece == each)
+        own = reader.order[rows]
+        at = [np.concatenate([of_chunks[i], of_points[e]]) for i, e in zip(rows.tolist(), own.tolist(), strict=True)]
+        vectors = np.split(keys(own, at), np.cumsum([len(one) for one in at])[:-1])
+        for i, e, vector in zip(rows.tolist(), own.tolist(), vectors, strict=True):
+            found.append(vector[: len(of_chunks[i])])
+            asked[e] = vector[len(of_chunks[i]) :]
+    made, queries = np.concatenate(found), np.concatenate([one for one in asked if one is not None])
+    # The entry with id i is chunk i: both are in order of task.
+    index = MemoryIndex(made.shape[1])
+    tasks = store.task[chunks.episode]
+    index.reserve(int(tasks.max()) + 1, int(np.bincount(tasks).max()))
+    columns = {"task": tasks, "episode": chunks.episode, "start": chunks.start, "stop": chunks.stop}
+    index.append(made, columns | {"number": store.episode[chunks.episode], "return": store.total[chunks.episode]})
+    chosen, similarity = np.full(len(episode), -1), np.full(len(episode), np.nan, np.float32)
+    for begin in range(0, len(episode), QUERIES):
+        part = slice(begin, begin + QUERIES)
+        own = store.task[episode[part]]
+        near = index.search(queries[part], config.nearest, own, episode[part], config.at_most)
+        best = rank(near, config.weights, 1, own).found
+        chosen[part] = best.id[:, 0]
+        similarity[part] = np.where(best.id[:, 0] >= 0, best.similarity[:, 0], np.nan)
+    return chosen, similarity

@@ -1,0 +1,90 @@
+"""Whole episodes and chunks of a store, as a transformer of histories takes them.
+
+    EpisodeStore ──> Reader: which episodes are of which task, in order; returns to go, once for all steps
+    episodes [E] ──episodes──> StepInputs, actions, lengths        (episode, start, stop) [K] ──chunks──> ChunkSteps
+
+Steps are copied as they are asked for: a store may be larger than memory, but for four bytes a step, returns to go.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from learner.context.chunks import Integers, to_go
+from learner.models.sequence.history_transformer import NO_ACTION, ChunkSteps, StepInputs
+from learner.store.episodes import EpisodeStore
+from learner.store.pieces import Steps
+
+BLOCK = 2**20
+"""Steps whose rewards are read at once."""
+
+
+class Reader:
+    """Episodes of learning histories.
+
+    Args:
+        store: of whole episodes; `task` and `episode`, its number in the task, say whose they are.
+
+    Attributes:
+        order: int64 [E], the store's episodes by task and number.
+        to_go: float32 [S], what each step of the store and all later ones of its episode pay.
+    """
+
+    def __init__(self, store: EpisodeStore) -> None:
+        self.store = store
+        self.order = np.lexsort((store.episode, store.task))
+        blocks = np.flatnonzero(np.diff(store.first[:-1] // BLOCK, prepend=-1))  # the episodes with which they begin
+        parts = [np.zeros(0, np.float32)]
+        for begin, end in zip(blocks, [*blocks[1:], len(store)], strict=True):
+            reward = store.rows(np.arange(store.first[begin], store.first[end])).reward
+            parts.append(to_go(reward, store.length[begin:end]))
+        self.to_go: NDArray[np.float32] = np.concatenate(parts)
+
+    @property
+    def largest(self) -> float:
+        """Return of the best episode."""
+        return float(self.store.total.max())
+
+    def earlier(self, episodes: Integers, skip: int) -> Integers:
+        """Of each episode [B] that of the same task whose number is lower by `skip`; -1 where there is none."""
+        task, number = self.store.task, self.store.episode
+        size = int(number.max()) + 1
+        known = task[self.order] * size + number[self.order]  # ascending
+        wanted = number[episodes] - skip
+        code = task[episodes] * size + wanted
+        at = np.searchsorted(known, code).clip(max=len(known) - 1)
+        return np.where((wanted >= 0) & (known[at] == code), self.order[at], -1)
+
+    def episodes(self, index: Integers) -> tuple[StepInputs, Tensor, list[int]]:
+        """Whole episodes [B], one after the other: what was known before each step, what was done, and lengths."""
+        lengths = self.store.length[index].astype(np.int64)
+        first = np.cumsum(lengths) - lengths
+        steps, to_go = self._read(self.store.first[index], lengths)
+        last_action, last_reward = np.roll(steps.action, 1), np.roll(steps.reward, 1)
+        last_action[first], last_reward[first] = NO_ACTION, 0
+        given = StepInputs(_tensors(steps.obs), _tensor(to_go), _tensor(last_action), _tensor(last_reward))
+        return given, _tensor(steps.action), lengths.tolist()
+
+    def chunks(self, episode: Integers, start: Integers, stop: Integers) -> tuple[ChunkSteps, list[int]]:
+        """Steps [start, stop) of episodes [K], one chunk after the other, and their lengths."""
+        steps, to_go = self._read(self.store.first[episode] + start, stop - start)
+        found = ChunkSteps(_tensors(steps.obs), _tensor(to_go), _tensor(steps.action), _tensor(steps.reward))
+        return found, (stop - start).tolist()
+
+    def _read(self, first: Integers, lengths: Integers) -> tuple[Steps, NDArray[np.float32]]:
+        """Runs of steps of the store, and their returns to go."""
+        index = np.arange(lengths.sum()) + np.repeat(first - (np.cumsum(lengths) - lengths), lengths)
+        return self.store.rows(index), self.to_go[index]
+
+
+def _tensor(column: NDArray[Any]) -> Tensor:
+    return torch.from_numpy(column)
+
+
+def _tensors(columns: dict[str, NDArray[Any]]) -> dict[str, Tensor]:
+    return {name: _tensor(column) for name, column in columns.items()}

@@ -1,0 +1,243 @@
+"""A transformer over whole episodes, a token a step, each of which may look at a chunk of another episode.
+
+    obs, return to go, last action and reward ──sum, norm──> token of a step ──> Decoder with a band ──> hidden states
+    obs, return to go, action, reward, place  ──sum, norm──> tokens of chunks ──remember──> Memory ──^       └──> logits
+
+After the decision transformer (Chen et al. 2021, arXiv 2106.01345) and the one that retrieves (Schmied et al. 2024,
+arXiv 2410.07071). There, a step is three or four tokens; here it is one, the sum of all that is known when its action
+is chosen. Tokens of retrieved steps are made with tables of their own, and know their place in the chunk.
+
+All of it is causal: `forward` over a whole episode gives each step what `step` gives it while it is lived, where a ring
+keeps keys and values of the last steps. A step knows its place in the episode by its own past only: where an episode
+begins there is no last action, and the band tells how far back that was.
+
+The limit is the decoder's arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from envs.api import EnvSpec
+from learner.context.config import SequenceConfig
+from learner.models.sequence.cache import Ring
+from learner.models.sequence.decoder import INITIAL, Decoder
+from learner.models.sequence.memory import Memory
+from learner.models.weights import Weights, set_weights
+
+NO_ACTION = -1
+"""The last action of a step with which an episode begins."""
+
+
+@dataclass(frozen=True)
+class HistoryShape:
+    """What goes into a transformer of histories and what comes out."""
+
+    categories: tuple[tuple[str, int], ...]  # observed fields that are one of so many
+    vectors: tuple[tuple[str, int], ...]  # observed fields of so many numbers
+    actions: int
+    band: int  # steps that a step attends to, itself among them
+    conditioned: bool = True  # whether the return to go is told
+    largest: float = 1.0  # the largest return to go: the bins in which it is told lie between 0 and this
+    chunk: int = 0  # most steps of a chunk that is looked at; 0: none is
+
+    @staticmethod
+    def of(spec: EnvSpec, band: int, conditioned: bool = True, largest: float = 1.0, chunk: int = 0) -> HistoryShape:
+        """Of steps in a world.
+
+        Raises:
+            ValueError: a field is neither a single category nor a vector.
+        """
+        fields = {name: field for name, field in spec.fields.items() if not field.privileged}
+        for name, field in fields.items():
+            if (field.kind, len(field.shape)) not in (("category", 0), ("vector", 1)):
+                raise ValueError(
+                    f"a transformer of histories reads categories and vectors, but {name} of {spec.id} is "
+                    f"{field.kind} of shape {field.shape}: choose another world"
+                )
+        return HistoryShape(
+            tuple((name, field.size) for name, field in fields.items() if field.kind == "category"),
+            tuple((name, field.shape[0]) for name, field in fields.items() if field.kind == "vector"),
+            len(spec.action_names),
+            band,
+            conditioned,
+            largest,
+            chunk,
+        )
+
+
+@dataclass(frozen=True)
+class StepInputs:
+    """What is known when each of S actions is chosen, of episodes one after the other, or of B rows side by side."""
+
+    obs: dict[str, Tensor]  # int64 [S] of categories, float32 [S, D] of vectors
+    to_go: Tensor  # float32 [S], the return that is still to come or wanted, that of the step among it
+    last_action: Tensor  # int64 [S], `NO_ACTION` where an episode begins
+    last_reward: Tensor  # float32 [S], what the last action paid, 0 where an episode begins
+
+
+@dataclass(frozen=True)
+class ChunkSteps:
+    """M steps of chunks, one chunk after the other, as they were lived."""
+
+    obs: dict[str, Tensor]  # as in `StepInputs`, [M]
+    to_go: Tensor  # float32 [M], the return that was still to come
+    action: Tensor  # int64 [M], the action that was taken
+    reward: Tensor  # float32 [M], what it paid
+
+
+class _Tables(nn.Module):
+    """The sum of what a step consists of, normalised, [S, width]."""
+
+    def __init__(self, shape: HistoryShape, width: int, bins: int, places: int = 0) -> None:
+        super().__init__()
+        self.categories = nn.ModuleDict({f"of_{name}": nn.Embedding(size, width) for name, size in shape.categories})
+        self.vectors = nn.ModuleDict({f"of_{name}": nn.Linear(n, width, bias=False) for name, n in shape.vectors})
+        self.action = nn.Embedding(shape.actions + 1, width)  # the first is none
+        self.reward = nn.Linear(1, width, bias=False)
+        if shape.conditioned:
+            self.to_go = nn.Embedding(bins, width)
+        if places:
+            self.place = nn.Embedding(places, width)
+        for table in self.parameters():
+            nn.init.normal_(table, std=INITIAL)
+        self.norm = nn.LayerNorm(width, bias=False)
+        self.conditioned, self.bins = shape.conditioned, bins
+
+    def forward(
+        self,
+        obs: dict[str, Tensor],
+        to_go: Tensor,
+        largest: Tensor,
+        action: Tensor,
+        reward: Tensor,
+        place: Tensor | None = None,
+    ) -> Tensor:
+        x = self.action(action + 1) + self.reward(reward[:, None])
+        for name, table in self.categories.items():
+            x = x + table(obs[name.removeprefix("of_")])
+        for name, table in self.vectors.items():
+            x = x + table(obs[name.removeprefix("of_")])
+        if self.conditioned:
+            x = x + self.to_go((to_go / largest * (self.bins - 1)).round().clamp(0, self.bins - 1).long())
+        if place is not None:
+            x = x + self.place(place)
+        normed: Tensor = self.norm(x)
+        return normed
+
+
+class HistoryTransformer(nn.Module):
+    """See the top of this file.
+
+    Args:
+        shape: what goes in and comes out.
+        config: how large it is, and where it computes.
+
+    Raises:
+        ValueError: sizes that cannot be.
+    """
+
+    largest: Tensor  # return to go, float32 []
+
+    def __init__(self, shape: HistoryShape, config: SequenceConfig) -> None:
+        super().__init__()
+        self.shape, self.config = shape, config
+        self.device = torch.device(
+            config.device if config.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+        )
+        self.register_buffer("largest", torch.tensor(shape.largest, dtype=torch.float32))
+        self.own = _Tables(shape, config.width, config.bins)
+        retrieves = shape.chunk > 0
+        if retrieves:
+            self.retrieved = _Tables(shape, config.width, config.bins, shape.chunk)
+        self.decoder = Decoder(
+            config.width, config.layers, config.heads, config.dropout, retrieves, retrieves, band=shape.band
+        )
+        self.head = nn.Linear(config.width, shape.actions)
+        nn.init.normal_(self.head.weight, std=INITIAL)
+        nn.init.zeros_(self.head.bias)
+        self.to(self.device)
+
+    @staticmethod
+    def of(config: SequenceConfig, spec: EnvSpec, weights: Weights) -> HistoryTransformer:
+        """A transformer with these weights, which say all that is not in its configuration.
+
+        Raises:
+            ValueError: they are of another configuration or world.
+        """
+        try:
+            band, largest = weights["decoder.offsets"].shape[2], float(weights["largest"])
+        except KeyError as missing:
+            raise ValueError(f"these are no weights of a transformer of histories: {missing} is not there") from None
+        places = weights.get("retrieved.place.weight")
+        shape = HistoryShape.of(
+            spec, band, "own.to_go.weight" in weights, largest, 0 if places is None else len(places)
+        )
+        model = HistoryTransformer(shape, config)
+        set_weights(model, weights, "transformer of histories")
+        return model
+
+    def payload(self) -> dict[str, Tensor]:
+        """All that is saved, by name: parameters, and the largest return to go."""
+        return {name: value.detach() for name, value in self.state_dict().items()}
+
+    def forward(
+        self, steps: StepInputs, lengths: Sequence[int], memory: Memory | None = None, index: Tensor | None = None
+    ) -> Tensor:
+        """Hidden states [S, width] of all steps of whole sequences.
+
+        Args:
+            steps: [S], of each sequence in turn.
+            lengths: of the sequences; their sum is S.
+            memory: what steps may look at, see `remember`; None: nothing.
+            index: the chunk that each step looks at, -1 for none, int64 [S]. If None, sequence i looks at chunk i.
+        """
+        return self.decoder(self._tokens(steps), lengths, None, memory, self._placed(index))  # type: ignore[no-any-return]
+
+    def ring(self, rows: int) -> Ring:
+        """What acting keeps of B rows that have not begun; see `Ring.restart`."""
+        return self.decoder.ring(rows)
+
+    def step(self, steps: StepInputs, ring: Ring, memory: Memory | None = None, index: Tensor | None = None) -> Tensor:
+        """Hidden states [B, width] of the next step of each row, which the ring keeps.
+
+        index: the chunk that each row looks at, -1 for none, int64 [B]. If None, row i looks at chunk i.
+        """
+        return self.decoder.extend(self._tokens(steps)[:, None], ring, memory, self._placed(index))
+
+    def remember(self, chunks: ChunkSteps, lengths: Sequence[int]) -> Memory:
+        """A memory of K chunks, each of `lengths` steps: keys and values of all layers, computed once.
+
+        Gradients pass through it, so that training makes one in each step; acting keeps it until weights change.
+
+        Raises:
+            ValueError: the transformer looks at no chunks, or one is longer than it knows places.
+        """
+        if not self.shape.chunk:
+            raise ValueError("this transformer looks at no chunks: choose an arm that does")
+        if max(lengths, default=0) > self.shape.chunk:
+            raise ValueError(f"a chunk of {max(lengths)} steps, but this transformer knows {self.shape.chunk} places")
+        place = torch.cat([torch.arange(0), *(torch.arange(n) for n in lengths)])
+        given = (chunks.to_go, self.largest, chunks.action, chunks.reward, place)
+        tokens = self.retrieved(self._obs(chunks.obs), *(each.to(self.device) for each in given))
+        return self.decoder.remember(tokens, lengths)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Of actions, [..., A], of hidden states [..., width]."""
+        found: Tensor = self.head(hidden)
+        return found
+
+    def _tokens(self, steps: StepInputs) -> Tensor:
+        given = (steps.to_go, self.largest, steps.last_action, steps.last_reward)
+        tokens: Tensor = self.own(self._obs(steps.obs), *(each.to(self.device) for each in given))
+        return tokens
+
+    def _obs(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {name: column.to(self.device) for name, column in obs.items()}
+
+    def _placed(self, index: Tensor | None) -> Tensor | None:
+        return None if index is None else index.to(self.device)

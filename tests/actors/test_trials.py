@@ -1,0 +1,190 @@
+"""Rows that play trials: each lives as if it were alone, sees its own past only, and never the same chance twice."""
+
+import numpy as np
+import pytest
+import torch
+
+import envs
+from actors import memories
+from actors.trials import Trials, choose, seeds_of, tasks_of
+from learner.context.config import RetrieveConfig, SequenceConfig, TrialsConfig
+from learner.models.sequence.history_transformer import HistoryShape, HistoryTransformer, StepInputs
+
+SEQUENCE = SequenceConfig(width=32, layers=2, heads=2, bins=12, device="cpu")
+RETRIEVE = RetrieveConfig(every=4, past=3, future=5, pool=4, nearest=6)
+ROOM, MAZE = "dark/Room-4x4", "maze/Runner-7"
+
+
+def model_of(world, looks=False, conditioned=True, band=6, seed=0):
+    """Weights by chance, large enough for what is told to matter."""
+    torch.manual_seed(seed)
+    shape = HistoryShape.of(envs.spec(world), band, conditioned, 10.0, RETRIEVE.chunk if looks else 0)
+    model = HistoryTransformer(shape, SEQUENCE)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if weight.ndim > 1 and "norm" not in name:
+                weight.mul_(8)
+    return model
+
+
+def trials_of(world, arm="radt", tasks=(0, 1, 2), seeds=(0, 1), retrieve=RETRIEVE, **settings):
+    """Rows of an arm that have not played yet."""
+    looks = arm in ("radt", "uniform")
+    model = model_of(world, looks, arm != "ad", band=40 if arm == "ad" else 6)
+    encoder = model_of(world, seed=1) if arm == "radt" else None
+    env = envs.make(world, len(tasks) * len(seeds))
+    rows = np.repeat(seeds, len(tasks)), np.tile(tasks, len(seeds))
+    config = TrialsConfig(target=5.0, deviation=3.0, **settings)
+    return Trials(env, model, encoder, config, retrieve, 7, *rows)
+
+
+def played(trials, count=4):
+    """What was lived in each trial."""
+    found = []
+    for _ in range(count):
+        trials.play()
+        found.append(trials.last)
+    return found
+
+
+def actions(lived, row):
+    return [one.of(row)[1].tolist() for one in lived]
+
+
+@pytest.mark.parametrize("world", [ROOM, MAZE])
+@pytest.mark.parametrize("arm", ["radt", "uniform", "dt", "ad"])
+def test_a_row_lives_as_if_it_were_alone(world, arm):
+    together = trials_of(world, arm)
+    lived = played(together)
+    for row, (seed, task) in enumerate((seed, task) for seed in (0, 1) for task in (0, 1, 2)):
+        alone = trials_of(world, arm, (task,), (seed,))
+        assert actions(lived, row) == actions(played(alone), 0)
+        for one, other in zip(together.returns, alone.returns, strict=True):
+            assert one[row] == other[0]
+        for name, of_trials in together.told.items():
+            ours, theirs = np.array(of_trials)[:, row], np.array(alone.told[name])[:, 0]
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5, err_msg=name)
+    if world == MAZE:
+        assert any(len(set(one.length)) > 1 for one in lived)  # some waited for others
+
+
+def test_what_is_told_is_what_the_world_showed_and_paid():
+    trials = trials_of(MAZE)
+    for number, one in enumerate(played(trials)):
+        for row, task in enumerate((0, 1, 2) * 2):
+            obs, done, paid = one.of(row)
+            env = envs.make(MAZE, 1)
+            now = env.begin(np.array([task]))
+            for step, action in enumerate(done):
+                np.testing.assert_array_equal(obs["sensors"][step], now["sensors"][0])
+                t = env.advance(action[None])
+                assert t.reward[0] == paid[step]
+                now = t.obs
+            assert len(t.final_index) == 1
+            assert t.episodes.total[0] == trials.returns[number][row]
+
+
+@pytest.mark.parametrize("arm", ["radt", "uniform"])
+def test_the_first_trial_is_that_of_the_same_weights_without_memory(arm):
+    own, none = (played(trials_of(ROOM, arm, memory=memory)) for memory in ("own", "none"))
+    np.testing.assert_array_equal(own[0].action, none[0].action)
+    assert all((a.action != b.action).any() for a, b in zip(own[1:], none[1:], strict=True))
+
+
+@pytest.mark.parametrize("arm", ["radt", "uniform"])
+def test_a_row_finds_its_own_past_or_where_that_is_the_control_the_next_tasks(arm):
+    for memory, share in (("own", 1.0), ("others", 0.0)):
+        trials = trials_of(ROOM, arm, memory=memory)
+        played(trials)
+        told = {name: np.array(of_trials) for name, of_trials in trials.told.items()}  # [trial, row]
+        assert not told["queries"][0].any()
+        np.testing.assert_array_equal(told["queries"][1:], 4)  # 16 steps, one each 4
+        np.testing.assert_array_equal(told["found"], told["queries"])
+        np.testing.assert_array_equal(told["task"], share * told["found"])
+        mean = told["age"][1:] / told["found"][1:]
+        assert (mean >= 1).all()
+        assert (mean <= np.arange(1, 4)[:, None]).all()
+
+
+def test_others_are_of_the_same_seed():
+    """The control of two tasks is their exchange: each finds what the other has lived."""
+    trials = trials_of(ROOM, "radt", (0, 1), memory="others")
+    played(trials)
+    np.testing.assert_array_equal(trials.memories._whose, [1, 0, 3, 2])
+
+
+def test_chance_differs_between_trials_seeds_and_tasks():
+    lived = played(trials_of(ROOM, "dt"))
+    every = [tuple(of_trial) for row in range(6) for of_trial in actions(lived, row)]
+    assert len(set(every)) == len(every)
+
+
+def test_without_chance_every_trial_is_the_same():
+    trials = trials_of(ROOM, "dt", temperature=0.0)
+    trials._config = trials._config.model_copy(update={"deviation": 0.0})
+    first, *others = played(trials)
+    for other in others:
+        np.testing.assert_array_equal(first.action, other.action)
+
+
+@pytest.mark.parametrize("world", [ROOM, MAZE])
+def test_without_returns_the_past_goes_on_from_episode_to_episode(world):
+    """Two episodes in a row are one sequence, as in training; rows that were through early waited."""
+    trials = trials_of(world, "ad", temperature=0.0)
+    lived = played(trials, 3)
+    for row in range(6):
+        parts = [one.of(row) for one in lived]
+        obs = {name: torch.from_numpy(np.concatenate([part[0][name] for part in parts])) for name in parts[0][0]}
+        last = [np.concatenate([[-1], part[1][:-1]]) for part in parts]
+        paid = [np.concatenate([[0], part[2][:-1]]).astype(np.float32) for part in parts]
+        action, reward = torch.from_numpy(np.concatenate(last)), torch.from_numpy(np.concatenate(paid))
+        with torch.no_grad():
+            hidden = trials._model(StepInputs(obs, torch.zeros(len(action)), action, reward), [len(action)])
+            expected = trials._model.logits(hidden).argmax(1).tolist()
+        assert expected == [action for part in parts for action in part[1].tolist()]
+
+
+def test_a_memory_keeps_the_newest_alone():
+    trials = trials_of(ROOM, newest=5)
+    played(trials)
+    np.testing.assert_array_equal(trials.memories._index.sizes, 5)
+
+
+def test_keys_and_values_are_let_go_of_and_computed_again(monkeypatch):
+    kept = played(trials_of(ROOM), 5)
+    monkeypatch.setattr(memories, "MOST", 7)
+    trials = trials_of(ROOM)
+    again = played(trials, 5)
+    assert len(trials.memories.memory) <= 7
+    for one, other in zip(kept, again, strict=True):
+        np.testing.assert_array_equal(one.action, other.action)
+
+
+def test_actions_below_the_median_are_left_out():
+    logits = np.tile(np.array([[0.0, 3.0, 1.0, 2.0, -1.0]], np.float32), (3000, 1))
+    uniform = np.random.default_rng(0).random(3000)
+    assert (choose(logits, uniform, 0.0, 0.5) == 1).all()
+    found = np.bincount(choose(logits, uniform, 1.0, 0.5), minlength=5) / 3000
+    expected = np.exp([-np.inf, 3.0, 1.0, 2.0, -np.inf])
+    np.testing.assert_allclose(found, expected / expected.sum(), atol=0.03)
+    cold = np.bincount(choose(logits, uniform, 0.5, 1.0), minlength=5) / 3000
+    expected = np.exp(2 * logits[0])
+    np.testing.assert_allclose(cold, expected / expected.sum(), atol=0.03)
+    assert set(choose(logits, uniform, 5.0, 0.4)) == {1, 3}
+    assert set(choose(logits, uniform, 5.0, 1.0)) == {0, 1, 2, 3, 4}
+
+
+@pytest.mark.parametrize(
+    ("world", "options"), [("dark/Room-5x5", {}), ("dark/Room-10x10", {"split": "published"}), (MAZE, {"mazes": 8})]
+)
+def test_seeds_name_the_tasks(world, options):
+    spec = envs.spec(world, **options)
+    held_out, training = tasks_of(spec, training=False), tasks_of(spec, training=True)
+    for tasks in (held_out, training):
+        np.testing.assert_array_equal(spec.task(seeds_of(spec, tasks)), tasks)
+    if spec.held_out:
+        assert (seeds_of(spec, held_out) >= envs.HELD_OUT_FIRST).all()
+        assert (seeds_of(spec, training) < envs.HELD_OUT_FIRST).all()
+        np.testing.assert_array_equal(np.sort(np.concatenate([held_out, training])), np.arange(spec.tasks))
+    else:
+        np.testing.assert_array_equal(held_out, np.arange(20))

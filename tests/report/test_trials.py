@@ -1,0 +1,114 @@
+"""Trials on a page: a line and a row for each arm, controls under their own name, runs of one arm as further seeds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from cluster.metrics.trials import retrieved, summary
+from cluster.report import document as report
+from cluster.report import plots
+from cluster.report.panels import trials
+from cluster.runs import run_data
+
+MakeRun = Callable[..., Path]
+Read = Callable[[Path], tuple[str, Any]]
+
+
+def returns(rise: float, seed: int, seeds: int = 3, tasks: int = 8, count: int = 12) -> np.ndarray[Any, Any]:
+    """Returns that rise from 5 on by so much, with chance of their own."""
+    curve = 5 + rise * (1 - np.exp(-np.arange(count) / 3))
+    noise = np.random.default_rng(seed).normal(0, 1, (seeds, tasks, count))
+    return (curve + noise).astype(np.float32)
+
+
+def told(run: Path, arm: str, memory: str, rise: float, seed: int = 0, stage: str = "trials", **shape: int) -> Path:
+    """Let a run have a stage of trials."""
+    found = {"return": returns(rise, seed, **shape), "task": np.arange(8)}
+    if arm == "radt" and memory != "none":
+        some = np.broadcast_to(np.arange(12) > 0, found["return"].shape).astype(np.float64)
+        found |= {"retrieved.queries": 4 * some, "retrieved.found": 4 * some, "retrieved.similarity": 3.6 * some}
+        found |= {"retrieved.return": 80 * some, "retrieved.age": 8 * some, "retrieved.task": 4 * some}
+    place = run / "stages" / stage
+    place.mkdir(parents=True)
+    (place / "returns.safetensors").write_bytes(safetensors.numpy.save(found))
+    (place / "results.json").write_text(json.dumps({"arm": arm, "memory": memory}))
+    return run
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> dict[str, plots.Line]:
+    """Lines by label, of the last figure that is drawn."""
+    seen: dict[str, plots.Line] = {}
+
+    def curves(name: str, drawn: list[plots.Line], **style: Any) -> str:
+        seen.clear()
+        seen.update({line.label: line for line in drawn})
+        return "<svg></svg>"
+
+    monkeypatch.setattr(plots, "curves", curves)
+    return seen
+
+
+def test_each_arm_has_its_line_and_its_figures(make_run: MakeRun, lines: dict[str, plots.Line]) -> None:
+    folders = [told(make_run("a", learning_rate=1e-3), "radt", "own", 30), told(make_run("b"), "dt", "none", 1)]
+    told(folders[0], "radt", "others", 1, stage="trials-1")
+    told(folders[0], "radt", "none", 1, stage="trials-2")
+    runs = [run_data.load(folder) for folder in folders]
+    page = trials.panel(runs, run_data.arms(runs))
+    assert set(lines) == {"radt", "radt, memories of others", "radt, no memory", "dt"}
+    expected, line = returns(30, 0), lines["radt"]
+    np.testing.assert_array_equal(line.x, np.arange(1, 13))
+    np.testing.assert_allclose(line.y, expected.mean((0, 1), dtype=np.float64))
+    assert line.low is not None
+    assert line.high is not None
+    assert ((line.low < line.y) & (line.y < line.high)).all()
+    figures = summary(expected)
+    for name in ("first", "tenth", "last", "area", "iqm"):
+        assert f"{figures[name]['mean']:.2f} [" in page
+    assert "8 tasks, 3 seeds each" in page
+    assert "trials ago" in page
+    assert page.count(">0.90<") == 2 * 3  # similarity of trials 2, 10 and 12: those without a memory have no rows
+
+
+def test_runs_of_one_arm_are_further_seeds(make_run: MakeRun, lines: dict[str, plots.Line]) -> None:
+    folders = [told(make_run(f"run-{seed}", seed=seed), "ad", "none", 10, seed) for seed in range(2)]
+    runs = [run_data.load(folder) for folder in folders]
+    assert "6 seeds each" in trials.panel(runs, run_data.arms(runs))
+    both = np.concatenate([returns(10, seed) for seed in range(2)])
+    np.testing.assert_allclose(lines["ad"].y, both.mean((0, 1), dtype=np.float64))
+
+
+def test_settings_are_told_where_arms_are_called_alike(make_run: MakeRun, lines: dict[str, plots.Line]) -> None:
+    folders = [told(make_run(str(i), learning_rate=rate), "dt", "none", 10) for i, rate in enumerate((1e-3, 1e-4))]
+    runs = [run_data.load(folder) for folder in folders]
+    trials.panel(runs, run_data.arms(runs))
+    assert len(lines) == 2
+    assert all(label.startswith("dt: ") and "learning_rate" in label for label in lines)
+
+
+def test_a_page_draws_them(make_run: MakeRun, read: Read) -> None:
+    _, page = read(report.write([told(make_run("a"), "radt", "own", 30)]))
+    assert "Mean return of an episode in each trial" in page.text
+    assert "95 % stratified bootstrap over seeds and tasks" in page.text
+
+
+def test_without_trials_there_is_no_panel(make_run: MakeRun) -> None:
+    runs = [run_data.load(make_run("a"))]
+    assert trials.panel(runs, run_data.arms(runs)) == ""
+
+
+def test_what_is_told_of_looking_is_weighed_by_queries() -> None:
+    arrays = {
+        "retrieved.queries": np.array([[[0.0, 4.0]], [[0.0, 2.0]]]),
+        "retrieved.found": np.array([[[0.0, 2.0]], [[0.0, 1.0]]]),
+        "retrieved.age": np.array([[[0.0, 8.0]], [[0.0, 1.0]]]),
+    }
+    assert retrieved(arrays) == {"found": [None, 0.5], "age": [None, 3.0]}
+    assert retrieved({"return": np.zeros((1, 1, 1))}) == {}

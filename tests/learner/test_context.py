@@ -465,7 +465,7 @@ def test_validation_is_a_mean_over_held_out_steps(store):
     total, hits = made.loss(made.validation, np.zeros(len(made.validation), np.bool_))
     steps = store.length[made.validation].sum()
     found = made.validate()
-    assert found["fit/validation_loss"] == pytest.approx(float(total) / steps, rel=1e-5)
+    assert found["fit/validation_loss"] == pytest.approx(total.item() / steps, rel=1e-5)
     assert found["fit/validation_accuracy"] == pytest.approx(float(hits) / steps)
     assert fitter(store, validation=0.0).validate() == {}
 

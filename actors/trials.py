@@ -252,7 +252,7 @@ class TrialPlayer:
 
     def __init__(self, setup: TrialsSetup, index: int = 0, incarnation: int = 0, saved: Any = None) -> None:
         torch.set_num_threads(1)  # actors share the cores with each other
-        self.setup, self.index = setup, index
+        self.setup = setup
         self._phase, self._share = "start", TrialShare(())
         self._spec = envs.spec(setup.env_id, **setup.env_options)
         self._model = HistoryTransformer.of(setup.model, self._spec, setup.weights)

@@ -41,9 +41,14 @@ ENCODER = "encoder"
 """The stage that fits what keys are made by."""
 
 
+ENCODED = Arm(conditioned=False)
+"""What makes keys: it looks nowhere, and is told no return. A query knows what is wanted and a key what was paid, which
+are far apart while acting: told these, no query would find what is like it."""
+
+
 def arm_of(name: ArmName, stage: str) -> Arm:
-    """What a stage fits, in a run of an arm: the arm itself, but for the encoder, which looks nowhere."""
-    return ARMS["dt" if stage == ENCODER else name]
+    """What a stage fits, in a run of an arm: the arm itself, but for the encoder."""
+    return ENCODED if stage == ENCODER else ARMS[name]
 
 
 def _known(terms: dict[str, float]) -> dict[str, float]:

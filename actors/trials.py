@@ -107,6 +107,7 @@ class Trials:
         self._root, self._seed, self._task, self._rows = root, seed, task, len(task)
         self._fields = (*(name for name, _ in model.shape.categories), *(name for name, _ in model.shape.vectors))
         self._target = config.target or float(model.largest)
+        self._reach = model.best.cpu().numpy()
         self._ring = model.ring(self._rows)
         self._encoder = encoder
         self.memories: Memories | None = None
@@ -144,7 +145,7 @@ class Trials:
             seen = {name: obs[name].copy() for name in self._fields}
             shown = StepInputs(
                 {name: torch.from_numpy(column) for name, column in seen.items()},
-                *map(torch.from_numpy, (wanted, action, reward)),
+                *map(torch.from_numpy, (self._told_of(wanted, step), action, reward)),
             )
             memory, index = self._look(step, shown, running, random[step % DRAWN, :, 1])
             logits = model.logits(model.step(shown, self._ring, memory, index)).float().cpu().numpy()
@@ -161,6 +162,12 @@ class Trials:
             self._ring.resume(row)
         self._end(lived, length)
         return int(length.sum())
+
+    def _told_of(self, wanted: Floats, step: int) -> Floats:
+        """The return to go that is told, [N]."""
+        if not self._config.within_reach:
+            return wanted
+        return np.minimum(wanted, self._reach[min(step, len(self._reach) - 1)])
 
     @property
     def _goes_on(self) -> bool:

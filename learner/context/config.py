@@ -155,6 +155,9 @@ class TrialsConfig(Part):
     """Mean of the return that is asked for; 0: the largest of the histories."""
     deviation: float = Field(default=0.0, ge=0)
     """Standard deviation of it over episodes."""
+    within_reach: bool = True
+    """Whether it is never told that more is wanted than the best episode of the histories was still paid from the same
+    step on. What was never seen is never asked for: who has found nothing yet goes on searching."""
     temperature: float = Field(default=1.0, ge=0)
     """Of the softmax over actions; 0: the most probable one."""
     keep: float = Field(default=0.5, gt=0, le=1)

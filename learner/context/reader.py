@@ -46,9 +46,13 @@ class Reader:
         self.to_go: NDArray[np.float32] = np.concatenate(parts)
 
     @property
-    def largest(self) -> float:
-        """Return of the best episode."""
-        return float(self.store.total.max())
+    def best(self) -> NDArray[np.float32]:
+        """The largest return to go of each step of an episode, over all episodes that have so many, [T]."""
+        length = self.store.length.astype(np.int64)
+        step = np.arange(length.sum()) - np.repeat(self.store.first[:-1], length)
+        found = np.full(int(length.max()), -np.inf, np.float32)
+        np.maximum.at(found, step, self.to_go)
+        return found
 
     def earlier(self, episodes: Integers, skip: int) -> Integers:
         """Of each episode [B] that of the same task whose number is lower by `skip`; -1 where there is none."""

@@ -18,7 +18,7 @@ ROOM, MAZE = "dark/Room-4x4", "maze/Runner-7"
 def model_of(world, looks=False, conditioned=True, band=6, seed=0):
     """Weights by chance, large enough for what is told to matter."""
     torch.manual_seed(seed)
-    shape = HistoryShape.of(envs.spec(world), band, conditioned, 10.0, RETRIEVE.chunk if looks else 0)
+    shape = HistoryShape.of(envs.spec(world), band, conditioned, (10.0,), RETRIEVE.chunk if looks else 0)
     model = HistoryTransformer(shape, SEQUENCE)
     with torch.no_grad():
         for name, weight in model.named_parameters():

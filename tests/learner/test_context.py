@@ -46,7 +46,7 @@ def loud(made):
 
 def model(conditioned=True, chunk=5, **config):
     """A transformer, and none that was fitted."""
-    shape = HistoryShape.of(SPEC, 4, conditioned, 3.0, chunk)
+    shape = HistoryShape.of(SPEC, 4, conditioned, (3.0,), chunk)
     return loud(HistoryTransformer(shape, CONFIG.model_copy(update=config)))
 
 

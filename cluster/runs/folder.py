@@ -193,17 +193,24 @@ class RunFolder:
 
 
 def finished_stage(run: Path, origin: str, stage: str) -> Path | None:
-    """The folder of a finished stage: of a run, else of the run that its `from` names; None if neither has it.
+    """The folder of a finished stage: of a run, else of the one that its `from` names, else of the one from which that
+    was made, and so on; None if none has it.
 
     run: the run's folder, beside those of other runs.
     origin: what `from` says, run:NAME/stage or the path of a stage; empty if it names nothing.
     """
-    places = [run / "stages" / stage]
-    if origin.startswith("run:"):
-        places.append(run.parent / origin.removeprefix("run:").partition("/")[0] / "stages" / stage)
-    elif origin:
-        places.append(Path(origin).parent / stage)
-    return next((place for place in places if (place / "manifest.json").is_file()), None)
+    asked: set[Path] = set()
+    while run not in asked:
+        asked.add(run)
+        if ((place := run / "stages" / stage) / "manifest.json").is_file():
+            return place
+        if not origin:
+            return None
+        other, _, named = origin.removeprefix("run:").partition("/")
+        given = run.parent / other / "stages" / named if origin.startswith("run:") else Path(origin)
+        run, manifest = given.parent.parent, given / "manifest.json"
+        origin = json.loads(manifest.read_text()).get("from", "") if manifest.is_file() else ""
+    return None
 
 
 def assert_done(origin: str, place: Path) -> None:

@@ -14,7 +14,7 @@ from cluster.config import overrides
 from cluster.config.overrides import ConfigError
 from cluster.config.tree import compose
 from cluster.roles.drawing import Role, Topology
-from cluster.runs.folder import RunError
+from cluster.runs.folder import RunError, finished_stage
 from cluster.runs.stage import Artifact, StageEngine
 from cluster.topology import draw, topology
 from learner import methods
@@ -165,3 +165,25 @@ def test_the_controller_names_no_kind():
         text = (ROOT / "cluster" / name).read_text()
         assert not [kind for kind in stages.names() if f'"{kind}"' in text], name
     assert len((ROOT / "cluster/run.py").read_text().splitlines()) < 210
+
+
+def test_a_finished_stage_is_found_along_the_runs_it_was_made_from(tmp_path):
+    """Histories of one run, the encoder of a second, the fit of a third: the last one names the second only."""
+
+    def made(run, stage, origin):
+        place = tmp_path / run / "stages" / stage
+        place.mkdir(parents=True)
+        (place / "manifest.json").write_text(json.dumps({"stage": stage, "from": origin}))
+        return place
+
+    histories = made("lived", "histories", "")
+    encoder = made("encoded", "encoder", "run:lived/histories")
+    fit = made("fitted", "fit", str(encoder))  # by its path
+    assert finished_stage(tmp_path / "new", "run:fitted/fit", "fit") == fit
+    assert finished_stage(tmp_path / "new", "run:fitted/fit", "encoder") == encoder
+    assert finished_stage(tmp_path / "new", "run:fitted/fit", "histories") == histories
+    assert finished_stage(tmp_path / "new", "run:fitted/fit", "trials") is None
+    assert finished_stage(tmp_path / "new", "run:nobody/fit", "fit") is None
+    circle = made("circle", "fit", "run:circle/fit")
+    assert finished_stage(tmp_path / "circle", "run:circle/fit", "trials") is None
+    assert finished_stage(tmp_path / "circle", "run:circle/fit", "fit") == circle

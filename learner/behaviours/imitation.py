@@ -1,16 +1,15 @@
 """Fitting a sequence model to recorded episodes: behavioural cloning of a text's and a target's deeds, one rank of it.
 
-    Sequences ──> batch ──> pieces of some thousand tokens: loss, gradients add up
+    Sequences, a text of each ──> loss; batches, pieces and gradients as `learner/optim/sequences.py` says
 
-The loss is a mean over the steps of the batch, whoever computes them. What step k drops is a function of (seed, k,
-rank). A text is drawn anew each time, where an episode has several.
+A text is drawn anew each time, where an episode has several.
 
 The limit is the decoder's arithmetic (`learner/models/sequence/decoder.py`); reading takes some microseconds a step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,6 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field
+from torch import Tensor
 
 from envs.config import Part
 from learner.behaviours.demonstrations import Sequences, Texts
@@ -27,13 +27,10 @@ from learner.config import LearnerConfig
 from learner.models.sequence.behaviour_transformer import BehaviourConfig, BehaviourModel, Scales
 from learner.optim.adam import DecayingAdam
 from learner.optim.collective import Group
-from learner.optim.supervised import Supervised
+from learner.optim.sequences import VALIDATED, SequenceSupervised
 from learner.parts import step_size
 from learner.store.episodes import EpisodeStore
 from llm_service.errors import UsageError
-
-VALIDATED = 512
-"""Held-out sequences that are looked at each time, always the same ones."""
 
 
 class SequenceConfig(Part):
@@ -97,8 +94,8 @@ class SequenceSetup:
     longest: tuple[int, int] = (0, 0)  # tokens of a text, steps, that the model shall know of; at least those there are
 
 
-class SequenceFitter(Supervised):
-    """One rank. Its accuracy is the share of steps whose clusters were the most probable.
+class SequenceFitter(SequenceSupervised):
+    """One rank. Its accuracy is the share of steps of which all clusters were the most probable ones.
 
     Raises:
         UsageError: what is to be learned does not fit together.
@@ -107,6 +104,7 @@ class SequenceFitter(Supervised):
 
     RATE: ClassVar[str] = "method.sequence.learning_rate"
     WHAT: ClassVar[str] = "behaviour model"
+    PARTS: ClassVar[Sequence[str]] = ("cluster", "offset")
     model: BehaviourModel
 
     def __init__(self, setup: SequenceSetup, rank: int = 0, address: str | None = None) -> None:
@@ -127,7 +125,7 @@ class SequenceFitter(Supervised):
         model = BehaviourModel(
             setup.config.model, setup.vocabulary, (longest[0], longest[1]), setup.centres, setup.scales
         )
-        self.seed, group = setup.seed, Group(rank, setup.learner.n, address)
+        self.setup, self.seed, group = setup, setup.seed, Group(rank, setup.learner.n, address)
         optimiser = partial(DecayingAdam, betas=setup.config.betas)
         super().__init__(setup.config, group, model, setup.held_out, VALIDATED, [setup.seed, 0], optimiser)
 
@@ -136,52 +134,14 @@ class SequenceFitter(Supervised):
         training, validation = (int(self.data.steps[rows].sum()) for rows in (self.training, self.validation))
         return {"episodes": len(self.data), "steps": training, "validation_steps": validation}
 
-    def learn(self, batch: NDArray[np.int64]) -> tuple[float, float]:
-        # So that the mean over ranks is the sum over the batch, divided by its steps.
-        share = self.group.size / int(self.data.steps[batch].sum())
-        uniform = np.random.default_rng([self.seed, 1, self.step]).random(len(batch))  # which text, for each sequence
-        drops = np.random.SeedSequence([self.seed, self.step, self.group.rank])
-        torch.manual_seed(int(drops.generate_state(1)[0]))
-        self.model.train()
-        loss = hits = 0.0
-        own = slice(self.group.rank, None, self.group.size)
-        for rows, which in self._pieces(batch[own], uniform[own]):
-            found = self.model.loss(self.data.read(rows, which, self.config.blur, self.config.forget))
-            part = found["loss"] * share
-            part.backward()  # type: ignore[no-untyped-call]
-            loss += float(part.detach())
-            hits += float(found["hits"]) * share
-        return loss, hits
+    def steps_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self.data.steps[rows]
 
-    def validate(self) -> dict[str, float]:
-        """Means over the steps of held-out sequences; empty if there are none.
+    def cost_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self.data.steps[rows] * self.model.tokens_per_step + self.data.longest[0]
 
-        `fit/validation_loss` and its parts `cluster` and `offset` (the squared error of an action, world units), and
-        `fit/validation_accuracy`, how often all clusters were the most probable ones.
-        """
-        if not len(self.validation):
-            return {}
-        self.model.eval()
-        sums = dict.fromkeys(("loss", "cluster", "offset", "hits"), 0.0)
-        with torch.no_grad():
-            for rows, _ in self._pieces(self.validation[self.group.rank :: self.group.size]):
-                for name, total in self.model.loss(self.data.read(rows)).items():
-                    sums[name] += float(total)
-        steps = self.data.steps[self.validation].sum() / self.group.size
-        loss, cluster, offset, hits = (total / steps for total in self.group.mean(list(sums.values())))
-        return {
-            "fit/validation_loss": float(loss),
-            "fit/validation_accuracy": float(hits),
-            "fit/validation_cluster": float(cluster),
-            "fit/validation_offset": float(offset),
-        }
-
-    def _pieces(
-        self, rows: NDArray[np.int64], uniform: NDArray[np.float64] | None = None
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64] | None]]:
-        """Sequences that are computed together: of about `tokens` tokens, at least one."""
-        size = self.data.steps[rows] * self.model.tokens_per_step + self.data.longest[0]
-        piece = np.maximum(0, np.cumsum(size) - 1) // self.config.tokens
-        for each in np.unique(piece):
-            own = piece == each
-            yield rows[own], None if uniform is None else uniform[own]
+    def losses(self, rows: NDArray[np.int64], uniform: NDArray[np.float64] | None) -> Mapping[str, Tensor]:
+        """Beside the loss its parts: `cluster`, and `offset`, the squared error of an action, world units."""
+        if uniform is None:
+            return self.model.loss(self.data.read(rows))
+        return self.model.loss(self.data.read(rows, uniform, self.setup.config.blur, self.setup.config.forget))

@@ -178,9 +178,7 @@ class HistoryTransformer(nn.Module):
         except KeyError as missing:
             raise ValueError(f"these are no weights of a transformer of histories: {missing} is not there") from None
         places = weights.get("retrieved.place.weight")
-        shape = HistoryShape.of(
-            spec, band, "own.to_go.weight" in weights, best, 0 if places is None else len(places)
-        )
+        shape = HistoryShape.of(spec, band, "own.to_go.weight" in weights, best, 0 if places is None else len(places))
         model = HistoryTransformer(shape, config)
         set_weights(model, weights, "transformer of histories")
         return model

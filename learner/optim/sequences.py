@@ -1,0 +1,99 @@
+"""Supervised learning from whole sequences of different lengths: what every fit of a sequence model shares.
+
+    batch of sequences ──> pieces of about `tokens` tokens ──> losses, summed over steps ──> gradients add up
+
+The loss is a mean over the steps of the batch, whoever computes them and in whatever pieces. One number in [0, 1) a
+sequence and step says what is drawn anew of it each time. What step k drops is a function of (seed, k, rank).
+
+The limit is the model's arithmetic.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from learner.optim.supervised import Supervised
+
+VALIDATED = 512
+"""Held-out sequences that are looked at each time, always the same ones."""
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class SequenceSupervised(Supervised):
+    """One rank. Its accuracy is the share of steps of which the model's first choice was what was done.
+
+    Attributes:
+        seed: of what is drawn and dropped. Set before the first step.
+    """
+
+    PARTS: ClassVar[Sequence[str]] = ()
+    """Further sums of `losses` that a validation tells of."""
+    seed: int
+
+    @abstractmethod
+    def steps_of(self, rows: Integers) -> Integers:
+        """Steps of which these sequences [B] are learned, int64 [B]."""
+
+    @abstractmethod
+    def losses(self, rows: Integers, uniform: Floats | None) -> Mapping[str, Tensor]:
+        """Sums over all steps of these sequences [B]: `loss`, `hits`, how many first choices were right, and `PARTS`.
+
+        uniform: in [0, 1), [B], what is drawn of each; None when they are validated: nothing is drawn.
+        """
+
+    def cost_of(self, rows: Integers) -> Integers:
+        """Tokens that these sequences [B] take, int64 [B]."""
+        return self.steps_of(rows)
+
+    def apart(self, rows: Integers) -> list[NDArray[np.intp]]:
+        """Places among these sequences [B] of those that go into pieces of their own."""
+        return [np.arange(len(rows))]
+
+    def learn(self, batch: Integers) -> tuple[float, float]:
+        # So that the mean over ranks is the sum over the batch, divided by its steps.
+        share = self.group.size / int(self.steps_of(batch).sum())
+        uniform = np.random.default_rng([self.seed, 1, self.step]).random(len(batch))
+        drops = np.random.SeedSequence([self.seed, self.step, self.group.rank])
+        torch.manual_seed(int(drops.generate_state(1)[0]))
+        self.model.train()
+        loss = hits = 0.0
+        own = slice(self.group.rank, None, self.group.size)
+        for rows, drawn in self._pieces(batch[own], uniform[own]):
+            found = self.losses(rows, drawn)
+            part = found["loss"] * share
+            part.backward()  # type: ignore[no-untyped-call]
+            loss += float(part.detach())
+            hits += float(found["hits"]) * share
+        return loss, hits
+
+    def validate(self) -> dict[str, float]:
+        """Means over the steps of held-out sequences; empty if there are none."""
+        if not len(self.validation):
+            return {}
+        self.model.eval()
+        sums: dict[str, Any] = dict.fromkeys(("loss", *self.PARTS, "hits"), 0.0)
+        with torch.no_grad():
+            for rows, _ in self._pieces(self.validation[self.group.rank :: self.group.size]):
+                for name, total in self.losses(rows, None).items():
+                    sums[name] += float(total)
+        steps = self.steps_of(self.validation).sum() / self.group.size
+        means = [total / steps for total in self.group.mean(list(sums.values()))]
+        found = dict(zip(sums, map(float, means), strict=True))
+        return {f"fit/validation_{'accuracy' if name == 'hits' else name}": mean for name, mean in found.items()}
+
+    def _pieces(self, rows: Integers, uniform: Floats | None = None) -> Iterator[tuple[Integers, Floats | None]]:
+        """Sequences that are computed together: of about `tokens` tokens, at least one."""
+        for kind in self.apart(rows):
+            piece = np.maximum(0, np.cumsum(self.cost_of(rows[kind])) - 1) // self.config.tokens
+            for each in np.unique(piece):
+                own = kind[piece == each]
+                yield rows[own], None if uniform is None else uniform[own]

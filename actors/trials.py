@@ -107,7 +107,7 @@ class Trials:
         self._root, self._seed, self._task, self._rows = root, seed, task, len(task)
         self._fields = (*(name for name, _ in model.shape.categories), *(name for name, _ in model.shape.vectors))
         self._target = config.target or float(model.largest)
-        self._reach = model.best.cpu().numpy()
+        self._reach = model.reach.cpu().numpy()
         self._ring = model.ring(self._rows)
         self._encoder = encoder
         self.memories: Memories | None = None

@@ -42,7 +42,7 @@ def build(sequence: SequenceConfig = SEQUENCE, chunk: int = 0, seed: int = 0) ->
     """A model whose actions depend visibly on what it is told, though nobody taught it. chunk: steps that it may look
     at; 0: an encoder."""
     torch.manual_seed(seed)
-    shape = HistoryShape.of(envs.spec(ENV_ID), sequence.band, best=(LARGEST,), chunk=chunk)
+    shape = HistoryShape.of(envs.spec(ENV_ID), sequence.band, reach=(LARGEST,), chunk=chunk)
     model = HistoryTransformer(shape, sequence)
     with torch.no_grad():
         for name, weight in model.named_parameters():

@@ -88,10 +88,10 @@ class HistoryFitter(Supervised):
         self.lookup: Lookup | None = None
         band = arm.episodes * int(store.length.max()) if arm.episodes > 1 else config.band
         chunk = 0 if arm.looks == "nowhere" else setup.retrieve.chunk
-        best = self.reader.best.tolist()
-        if arm.conditioned and max(best) <= 0:
+        reach = self.reader.reach.tolist()
+        if arm.conditioned and max(reach) <= 0:
             raise StoreError(f"{setup.store} holds no episode that was paid for: there are no returns to tell apart")
-        shape = HistoryShape.of(setup.spec, band, arm.conditioned, best, chunk)
+        shape = HistoryShape.of(setup.spec, band, arm.conditioned, reach, chunk)
         torch.manual_seed(setup.seed)
         group, model = Group(rank, setup.learner.n, address), HistoryTransformer(shape, config)
         self.half = config.autocast != "none" and (model.device.type != "cpu" or halves(config.autocast))

@@ -46,7 +46,7 @@ class Reader:
         self.to_go: NDArray[np.float64] = np.concatenate(parts)
 
     @property
-    def best(self) -> NDArray[np.float32]:
+    def reach(self) -> NDArray[np.float32]:
         """The largest return to go of each step of an episode, over all episodes that have so many, [T]."""
         length = self.store.length.astype(np.int64)
         step = np.arange(length.sum()) - np.repeat(self.store.first[:-1], length)

@@ -42,12 +42,12 @@ class HistoryShape:
     actions: int
     band: int  # steps that a step attends to, itself among them
     conditioned: bool = True  # whether the return to go is told
-    best: tuple[float, ...] = (1.0,)  # the largest return to go of each step: bins lie between 0 and the largest of all
+    reach: tuple[float, ...] = (1.0,)  # the largest return to go of each step: bins lie between 0 and the largest of all
     chunk: int = 0  # most steps of a chunk that is looked at; 0: none is
 
     @staticmethod
     def of(
-        spec: EnvSpec, band: int, conditioned: bool = True, best: Sequence[float] = (1.0,), chunk: int = 0
+        spec: EnvSpec, band: int, conditioned: bool = True, reach: Sequence[float] = (1.0,), chunk: int = 0
     ) -> HistoryShape:
         """Of steps in a world.
 
@@ -67,7 +67,7 @@ class HistoryShape:
             len(spec.action_names),
             band,
             conditioned,
-            tuple(best),
+            tuple(reach),
             chunk,
         )
 
@@ -143,7 +143,7 @@ class HistoryTransformer(nn.Module):
         ValueError: sizes that cannot be.
     """
 
-    best: Tensor  # the largest return to go of each step, float32 [T]
+    reach: Tensor  # the largest return to go of each step, float32 [T]
     largest: Tensor  # of all of these and 1, float32 []
 
     def __init__(self, shape: HistoryShape, config: SequenceConfig) -> None:
@@ -152,8 +152,8 @@ class HistoryTransformer(nn.Module):
         self.device = torch.device(
             config.device if config.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
         )
-        self.register_buffer("best", torch.tensor(shape.best, dtype=torch.float32))
-        self.register_buffer("largest", self.best.max().clamp(min=1), persistent=False)
+        self.register_buffer("reach", torch.tensor(shape.reach, dtype=torch.float32))
+        self.register_buffer("largest", self.reach.max().clamp(min=1), persistent=False)
         self.own = _Tables(shape, config.width, config.bins)
         retrieves = shape.chunk > 0
         if retrieves:
@@ -174,11 +174,11 @@ class HistoryTransformer(nn.Module):
             ValueError: they are of another configuration or world.
         """
         try:
-            band, best = weights["decoder.offsets"].shape[2], weights["best"].tolist()
+            band, reach = weights["decoder.offsets"].shape[2], weights["reach"].tolist()
         except KeyError as missing:
             raise ValueError(f"these are no weights of a transformer of histories: {missing} is not there") from None
         places = weights.get("retrieved.place.weight")
-        shape = HistoryShape.of(spec, band, "own.to_go.weight" in weights, best, 0 if places is None else len(places))
+        shape = HistoryShape.of(spec, band, "own.to_go.weight" in weights, reach, 0 if places is None else len(places))
         model = HistoryTransformer(shape, config)
         set_weights(model, weights, "transformer of histories")
         return model

@@ -28,8 +28,10 @@ class Config(Part):
     arm: ArmName = "radt"
     """What learns: `radt`, a decision transformer that looks at the chunk of another episode that is nearest; `dt`, one
     that looks nowhere; `ad`, algorithm distillation: it is told no returns, and sees an earlier episode and the present
-    one as one sequence; `same_task` and `uniform`, decision transformers that look at any chunk of the task, or of all
-    tasks, by chance."""
+    one as one sequence; `dpt`, the decision-pretrained transformer: it is told what it observes alone, looks at another
+    episode of the task, and learns what was done at last; `same_task` and `uniform`, decision transformers that look at
+    any chunk of the task, or of all tasks, by chance; `oracle_chunk`, an upper bound, one that looks at a chunk of the
+    task's best episodes, and in trials at its planner's."""
     histories: HistoriesConfig = HistoriesConfig()
     """Learners, one a task, whose every step is kept."""
     sequence: SequenceConfig = SequenceConfig()
@@ -51,7 +53,9 @@ def stages(config: Configuration) -> list[Stage]:
 
 def check(config: Configuration, spec: EnvSpec) -> None:
     """Tasks must be there, and a learner that can play them."""
-    learner = config.method.part(HistoriesConfig).learner
+    method = config.method
+    assert isinstance(method, Config)
+    learner = method.histories.learner
     if not spec.tasks or not spec.discrete:
         raise ValueError(
             f"method radt needs a world whose seeds name tasks, such as dark/Room-10x10, but {spec.id} has none"
@@ -63,6 +67,11 @@ def check(config: Configuration, spec: EnvSpec) -> None:
         raise ValueError(
             f"method.histories.learner=q needs a table of states, but {others[0]} of {spec.id} is no category "
             "that stands alone and is shown to a player: use method.histories.learner=expert"
+        )
+    if ARMS[method.arm].looks == "best" and not spec.expert:
+        raise ValueError(
+            f"method.arm={method.arm} is shown what the world's planner does, but {spec.id} has none: "
+            "choose another arm"
         )
     if learner == "expert" and not spec.expert:
         raise ValueError(

@@ -131,12 +131,13 @@ def test_a_control_can_stand_beside_the_runs_own_trials(small):
     assert written(small) == before
 
 
-@pytest.mark.parametrize("arm", ["dt", "ad", "uniform"])
+@pytest.mark.parametrize("arm", ["dt", "ad", "dpt", "uniform", "oracle_chunk"])
 def test_every_arm_plays(folder, arm):
     words = ["stages=[fit,trials]", "from=run:small/histories", f"method.arm={arm}", "method.trials.trials=3"]
     told = results(run(folder, arm, *words))
     assert told["arm"] == arm
-    assert told["memory"] == ("own" if arm == "uniform" else "none")
+    assert told["memory"] == ("none" if arm in ("dt", "ad") else "own")
+    assert (told["retrieved"].get("found", [None])[0] is not None) == (arm == "oracle_chunk")
     assert len(told["curve"]["mean"]) == 3
     assert "tenth" not in told
 

@@ -44,9 +44,12 @@ class HistoryShape:
     conditioned: bool = True  # whether the return to go is told
     largest: float = 1.0  # the largest return to go: the bins in which it is told lie between 0 and this
     chunk: int = 0  # most steps of a chunk that is looked at; 0: none is
+    last: bool = True  # whether the last action and what it paid are told
 
     @staticmethod
-    def of(spec: EnvSpec, band: int, conditioned: bool = True, largest: float = 1.0, chunk: int = 0) -> HistoryShape:
+    def of(
+        spec: EnvSpec, band: int, conditioned: bool = True, largest: float = 1.0, chunk: int = 0, last: bool = True
+    ) -> HistoryShape:
         """Of steps in a world.
 
         Raises:
@@ -67,6 +70,7 @@ class HistoryShape:
             conditioned,
             largest,
             chunk,
+            last,
         )
 
 
@@ -97,8 +101,10 @@ class _Tables(nn.Module):
         super().__init__()
         self.categories = nn.ModuleDict({f"of_{name}": nn.Embedding(size, width) for name, size in shape.categories})
         self.vectors = nn.ModuleDict({f"of_{name}": nn.Linear(n, width, bias=False) for name, n in shape.vectors})
-        self.action = nn.Embedding(shape.actions + 1, width)  # the first is none
-        self.reward = nn.Linear(1, width, bias=False)
+        self.acts = shape.last or places > 0  # a chunk's steps always tell what was done
+        if self.acts:
+            self.action = nn.Embedding(shape.actions + 1, width)  # the first is none
+            self.reward = nn.Linear(1, width, bias=False)
         if shape.conditioned:
             self.to_go = nn.Embedding(bins, width)
         if places:
@@ -117,11 +123,10 @@ class _Tables(nn.Module):
         reward: Tensor,
         place: Tensor | None = None,
     ) -> Tensor:
-        x = self.action(action + 1) + self.reward(reward[:, None])
-        for name, table in self.categories.items():
-            x = x + table(obs[name.removeprefix("of_")])
-        for name, table in self.vectors.items():
-            x = x + table(obs[name.removeprefix("of_")])
+        parts = [self.action(action + 1), self.reward(reward[:, None])] if self.acts else []
+        for name, table in (*self.categories.items(), *self.vectors.items()):
+            parts.append(table(obs[name.removeprefix("of_")]))
+        x = sum(parts[1:], parts[0])
         if self.conditioned:
             x = x + self.to_go((to_go / largest * (self.bins - 1)).round().clamp(0, self.bins - 1).long())
         if place is not None:
@@ -174,9 +179,8 @@ class HistoryTransformer(nn.Module):
         except KeyError as missing:
             raise ValueError(f"these are no weights of a transformer of histories: {missing} is not there") from None
         places = weights.get("retrieved.place.weight")
-        shape = HistoryShape.of(
-            spec, band, "own.to_go.weight" in weights, largest, 0 if places is None else len(places)
-        )
+        conditioned, last = "own.to_go.weight" in weights, "own.action.weight" in weights
+        shape = HistoryShape.of(spec, band, conditioned, largest, 0 if places is None else len(places), last)
         model = HistoryTransformer(shape, config)
         set_weights(model, weights, "transformer of histories")
         return model

@@ -8,11 +8,12 @@ The planner looks at the world itself, so what is shown is what no player could 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from actors.histories import kept_fields
 from actors.memories import Integers, Lived
 from envs import registry
-from envs.api import VectorEnv
+from envs.api import Observation, VectorEnv
 
 
 def demonstrations(env: VectorEnv, seeds: Integers) -> Lived:
@@ -25,7 +26,8 @@ def demonstrations(env: VectorEnv, seeds: Integers) -> Lived:
     expert = registry.family(env.env_spec.id.partition("/")[0]).Expert()
     fields = list(kept_fields(env.env_spec))
     length, running = np.zeros(env.num_envs, np.int64), np.ones(env.num_envs, np.bool_)
-    obs, lived = env.begin(seeds), []
+    lived: list[tuple[Observation, Integers, NDArray[np.float32]]] = []
+    obs = env.begin(seeds)
     while running.any():
         seen, action = {name: obs[name].copy() for name in fields}, expert.act(env)
         t = env.advance(action)

@@ -62,11 +62,11 @@ def check(config: Configuration, spec: EnvSpec) -> None:
         )
     if any(field.kind == "text" for field in spec.fields.values()):
         raise ValueError(f"method radt keeps no texts, but {spec.id} shows some: choose another world")
-    others = [n for n, field in spec.fields.items() if field.kind != "category" or field.shape or field.privileged]
+    others = [name for name, field in spec.fields.items() if not field.size or field.privileged]
     if learner == "q" and others:
         raise ValueError(
-            f"method.histories.learner=q needs a table of states, but {others[0]} of {spec.id} is no category "
-            "that stands alone and is shown to a player: use method.histories.learner=expert"
+            f"method.histories.learner=q needs a table of states, but {others[0]} of {spec.id} holds no "
+            "categories or other whole numbers that are shown to a player: use method.histories.learner=expert"
         )
     if ARMS[method.arm].looks == "best" and not spec.expert:
         raise ValueError(

@@ -142,6 +142,20 @@ def test_every_arm_plays(folder, arm):
     assert "tenth" not in told
 
 
+def test_who_was_told_coordinates_can_be_tried_in_another_room(folder):
+    """The same weights in a larger room, from another start; places of categories would be of one room alone."""
+    coordinates, other = "env.observe=coordinates", ["env.id=dark/Room-6x5", "env.start=[2,3]"]
+    run(folder, "coordinates", coordinates, "method.arm=dt", "method.trials.trials=1")
+    words = ["stages=[trials]", "from=run:coordinates/fit", "method.arm=dt", "method.trials.trials=2", *other]
+    path = run(folder, "elsewhere", coordinates, *words)
+    assert results(path)["env"] == "dark/Room-6x5"
+    assert arrays(path)["return"].shape == (3, 6, 2)
+    inputs = json.loads((path / "stages/trials/manifest.json").read_text())["inputs"]
+    assert inputs["fit"] == sha256(folder / "coordinates/stages/fit/weights.safetensors")
+    with pytest.raises(RunError, match="weights do not fit"):
+        controller.run(config(folder, "cells", *words))
+
+
 # ---- stopped, killed, hurt ------------------------------------------------------------------------------------------
 
 

@@ -28,8 +28,9 @@ from learner.models.sequence.memory import Memory
 from learner.store.ranking import Ranked, rank
 from learner.store.retrieval import MemoryIndex
 
-MOST = 4096
-"""Chunks whose keys and values are kept; beyond that, those that are looked at are computed again."""
+MOST = 2**18
+"""Steps of chunks, as many each as the longest may have, whose keys and values are kept; beyond that, those that are
+looked at are computed again."""
 
 Integers = NDArray[np.int64]
 
@@ -126,7 +127,7 @@ class Memories:
     def _remember(self, best: Ranked) -> None:
         """Compute keys and values of those chunks whose are not there."""
         entries = {int(entry): i for i, entry in enumerate(best.found.id[:, 0]) if entry >= 0}
-        if len(self._place) + len(entries) > MOST:
+        if (len(self._place) + len(entries)) * self._model.shape.chunk > MOST:
             self._memory, self._place = None, {}
         new = {entry: i for entry, i in entries.items() if entry not in self._place}
         if not new:

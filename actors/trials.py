@@ -6,8 +6,9 @@
       keep   an episode ends ──> Memories
 
 A return is asked for at first, and lowered by what is paid (Schmied et al. 2024, arXiv 2410.07071, section 3.3). A
-model that is told no returns (algorithm distillation, Laskin et al. 2022, arXiv 2210.14215) has no memory but its ring,
-which goes on from episode to episode.
+model that is told no returns and looks nowhere (algorithm distillation, Laskin et al. 2022, arXiv 2210.14215) has no
+memory but its ring, which goes on from episode to episode. The upper bound of what a chunk can tell is shown an episode
+of the planner before its first trial, and never looks at its own.
 
 Chance follows from (seed of the run, seed, task, trial, step), and a row sees its own episodes alone. So who plays
 beside it does not show, but for the last bits of products; and who that is follows from the configuration.
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import envs
+from actors.demonstrations import demonstrations
 from actors.memories import Lived, Memories
 from envs.api import HELD_OUT_FIRST, EnvSpec, Observation, VectorEnv
 from learner.context.config import RetrieveConfig, SequenceConfig, TrialsConfig
@@ -85,6 +87,7 @@ class Trials:
         config, retrieve: how is played, and looked.
         root: seed of the run.
         seed, task: int64 [N], of each row: all tasks, in one order, for each seed.
+        shown: an episode for each row; if there are any, memories hold these and no others.
 
     Attributes:
         returns: float32 [N] of each trial.
@@ -102,6 +105,7 @@ class Trials:
         root: int,
         seed: Integers,
         task: Integers,
+        shown: Lived | None = None,
     ) -> None:
         self._env, self._model, self._config, self._retrieve = env, model.eval(), config, retrieve
         self._root, self._seed, self._task, self._rows = root, seed, task, len(task)
@@ -117,6 +121,9 @@ class Trials:
                 whose = np.roll(whose.reshape(-1, len(np.unique(task))), -1, 1).ravel()
             kept = (config.weights, config.newest, task, whose)
             self.memories = Memories(model, encoder.eval() if encoder else None, retrieve, *kept)
+            if shown is not None:
+                self.memories.keep(-1, shown)
+        self._keeps = shown is None
         self.returns: list[Floats] = []
         self.told: dict[str, list[NDArray[np.float64]]] = {name: [] for name in TOLD}
 
@@ -172,7 +179,7 @@ class Trials:
     @property
     def _goes_on(self) -> bool:
         """Whether the ring does, from episode to episode."""
-        return not self._model.shape.conditioned
+        return not self._model.shape.conditioned and not self._model.shape.chunk
 
     def _begin(self) -> None:
         if not self._goes_on:
@@ -209,7 +216,7 @@ class Trials:
         obs = {name: np.stack([step[0][name] for step in lived]) for name in self._fields}
         action, reward = np.stack([step[1] for step in lived]), np.stack([step[2] for step in lived])
         self.last = Lived(obs, action, reward, length)
-        if self.memories is not None:
+        if self.memories is not None and self._keeps:
             self.memories.keep(self.number, self.last)
         self.returns.append(reward.sum(0, dtype=np.float64).astype(np.float32))
         for name, value in self._now.items():
@@ -232,6 +239,7 @@ class TrialsSetup:
     encoder: Weights | None  # of a model of the same configuration; None where nobody makes keys
     seed: int
     tasks: tuple[int, ...]
+    shown: bool = False  # whether memories hold an episode of the world's planner, and no others
 
     @property
     def looks(self) -> bool:
@@ -286,7 +294,11 @@ class TrialPlayer:
             env = envs.make(setup.env_id, len(share.seeds) * len(tasks), **setup.env_options)
             rows = np.repeat(share.seeds, len(tasks)), np.tile(tasks, len(share.seeds))
             how = (setup.config, setup.retrieve, setup.seed)
-            self._trials, self._share = Trials(env, self._model, self._encoder, *how, *rows), share
+            shown = None
+            if setup.shown and setup.looks:  # in envs of its own, where legacy rules keep no key of it
+                there = envs.make(setup.env_id, env.num_envs, **setup.env_options)
+                shown = demonstrations(there, seeds_of(self._spec, rows[1]))
+            self._trials, self._share = Trials(env, self._model, self._encoder, *how, *rows, shown), share
         trials, self._phase = self._trials, "play"
         while trials.number < setup.config.trials and time.monotonic() - began < CALL_S:
             self._done["actor/steps"] += trials.play()

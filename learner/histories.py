@@ -24,8 +24,8 @@ class HistoriesConfig(Part):
     """Learning histories: every task that training seeds name has a learner of its own, which begins with nothing."""
 
     learner: Literal["q", "expert"] = "q"
-    """Who learns. `q`: tabular Q-learning, where all that is observed are categories. `expert`: the world's planner,
-    which is hindered by ever less chance."""
+    """Who learns. `q`: tabular Q-learning, where all that is observed are categories or other whole numbers. `expert`:
+    the world's planner, which is hindered by ever less chance."""
     episodes: Annotated[int, Option(ge=1, le=10_000_000)] = 1000
     """Episodes of each task."""
     learning_rate: Annotated[float, Option(gt=0, le=1)] = 0.5
@@ -56,9 +56,10 @@ def training_tasks(spec: EnvSpec) -> int:
 
 
 def states(spec: EnvSpec) -> int:
-    """How many states a table has: one for each observation, where every field is one category, and shown to a player;
+    """How many states a table has: one for each observation, where every field has a `size`, and is shown to a player;
     twice as many where what pays changes within an episode (`EnvSpec.staged`)."""
-    return math.prod(field.size for field in spec.fields.values()) * (2 if spec.staged else 1)
+    each = [field.size ** math.prod(field.shape) for field in spec.fields.values()]
+    return math.prod(each) * (2 if spec.staged else 1)
 
 
 class QLearning:
@@ -70,7 +71,7 @@ class QLearning:
 
     Args:
         config: of `learner=q`.
-        spec: of the world; every field is one category, and shown to a player.
+        spec: of the world; every field holds whole numbers, and is shown to a player.
         tasks: N.
 
     Attributes:
@@ -125,5 +126,6 @@ class QLearning:
     def _state_of(self, obs: Observation) -> NDArray[np.int64]:
         state = self._paid if self._spec.staged else np.zeros(len(self._rows), np.int64)
         for name, field in self._spec.fields.items():
-            state = state * field.size + obs[name]
+            for number in obs[name].reshape(len(state), -1).T:
+                state = state * field.size + number.astype(np.int64)
         return state

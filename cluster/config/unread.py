@@ -80,6 +80,11 @@ SWITCHED_OFF: tuple[Rule, ...] = (  # keys that another key of the run leaves wi
         "with learner.dqn.prioritised=false",
     ),
     (r"method\.retrieve\..+", lambda c: _arm(c).looks != "nowhere", "with method.arm={method.arm}"),
+    (
+        r"method\.(sequence\.band|retrieve\.(?!nothing$).+|trials\.newest)",
+        lambda c: not _arm(c).whole,
+        "with method.arm={method.arm}",
+    ),
     (r"method\.sequence\.skip", lambda c: _arm(c).episodes > 1, "with method.arm={method.arm}"),
     (r"method\.guide\.share", lambda c: bool(c.method.part(GuideConfig).policy), "without method.guide.policy"),
     (

@@ -96,24 +96,27 @@ class Engine(StageEngine):
         """What players are given, and the hashes of the weights among it."""
         method, env = self.config.method, self.config.env
         settings, retrieve = method.part(TrialsConfig), method.part(RetrieveConfig)
-        sequence, looks = method.part(SequenceConfig), ARMS[self._arm].looks
+        sequence, arm = method.part(SequenceConfig), ARMS[self._arm]
         options, spec, tasks = tasks_for(env.id, env.options, settings.split)
-        if settings.memory == "others" and len(tasks) < 2 and looks != "nowhere":
+        if settings.memory == "others" and len(tasks) < 2 and arm.looks != "nowhere":
             raise RunError("method.trials.memory=others needs the memory of another task, and there is one task only")
         place = self.given.artifact(FIT) / "weights.safetensors"
         weights = _weights(place, sequence, spec)
         inputs, keys = {FIT: sha256(place)}, None
         told = weights.get("retrieved.place.weight")
+        if arm.whole and told is not None:
+            settings, retrieve = settings.model_copy(update={"newest": 1}), retrieve.whole(len(told))
         if told is not None and len(told) < retrieve.chunk:
             raise RunError(
                 f"{place} looks at chunks of {len(told)} steps, but method.retrieve.past and .future make "
                 f"{retrieve.chunk}: use those that it was fitted with"
             )
-        if looks == "nearest" and settings.memory != "none":
+        if arm.looks == "nearest" and settings.memory != "none":
             place = self.given.artifact(ENCODER) / "weights.safetensors"
             keys, inputs[ENCODER] = _weights(place, sequence, spec), sha256(place)
-        seed, numbers = self.config.seed, tuple(tasks.tolist())
-        return TrialsSetup(env.id, options, settings, retrieve, sequence, weights, keys, seed, numbers), inputs
+        numbers, shown = tuple(tasks.tolist()), arm.looks == "best"
+        how = (settings, retrieve, sequence, weights, keys, self.config.seed)
+        return TrialsSetup(env.id, options, *how, numbers, shown), inputs
 
     def _play(self, setup: TrialsSetup, names: dict[TrialShare, Path]) -> bool:
         """Play shares to their end, and write each. False if the run was asked to stop before."""
@@ -183,7 +186,8 @@ def _weights(path: Path, config: SequenceConfig, spec: EnvSpec) -> Weights:
 def _digest(config: Config, setup: TrialsSetup, inputs: dict[str, str]) -> str:
     """Of all that what is played depends on."""
     parts = {name: part.model_dump() for name, part in (("trials", setup.config), ("retrieve", setup.retrieve))}
-    of = {"env": config.env.id, "options": setup.env_options, "seed": setup.seed, **parts, **inputs}
+    world = {"env": config.env.id, "options": setup.env_options, "seed": setup.seed}
+    of = {**world, "shown": setup.shown, **parts, **inputs}
     return hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()[:16]
 
 

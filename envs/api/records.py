@@ -34,7 +34,8 @@ class Field:
           `vector` (float32 [D]), `text` (int32 id in `VectorEnv.texts`; of shape (K,), a set of K texts),
           `pixels` (uint8 [H, W, 3], red, green, blue).
     shape: of one env's entry, without the batch axis.
-    size: number of categories for `category`; per-channel numbers of symbols are the encoder's business for `grid`.
+    size: number of categories for `category`; for a `vector` of whole numbers from 0 on, what they all are below;
+          per-channel numbers of symbols are the encoder's business for `grid`.
     privileged: a player could not know it, so no policy reads it, and no intrinsic reward judges it.
     """
 

@@ -35,6 +35,9 @@ class Config(Part):
         default_factory=lambda: [0, 0]
     )
     """Where episodes begin: row and column, from the top left."""
+    observe: Literal["cells", "coordinates"] = "cells"
+    """What is observed. `cells`: row and column, a category each. `coordinates`: both as they are, in one vector, so
+    that who is fitted in one room can be tried in another, where there are cells that it has not seen."""
     length: Annotated[int, Option(ge=1, lt=2**31)] | None = None
     """Steps after which an episode is truncated. None: as many as the room has cells."""
 
@@ -65,9 +68,12 @@ def spec(name: str, config: Config) -> EnvSpec:
     row, column = config.start
     if row >= height or column >= width:
         raise ValueError(f"env.start={config.start}: dark/{name} has rows 0 to {height - 1}, columns 0 to {width - 1}")
+    fields = {"row": Field("category", size=height), "column": Field("category", size=width)}
+    if config.observe == "coordinates":
+        fields = {"position": Field("vector", (2,), size=max(height, width))}
     return EnvSpec(
         id=f"dark/{name}",
-        fields={"row": Field("category", size=height), "column": Field("category", size=width)},
+        fields=fields,
         action_names=ACTION_NAMES,
         task_kinds=(_KINDS[kind],),
         score="steps on the goal" if kind == "Room" else "return",

@@ -2,7 +2,8 @@
 `envs.api`. Published for learning in context: who plays a task again and again can do better each time.
 
 Actions: 0 north, 1 east, 2 south, 3 west, 4 stay; at a wall, one stays.
-Observation: `row` category in [0, height), `column` category in [0, width), counted from the top left.
+Observation: `row` category in [0, height), `column` category in [0, width), counted from the top left; or with
+`observe=coordinates` both in `position` float32 [2], as they are, not scaled: a step changes it alike in every room.
 Reward: Room: 1 for each step that ends on the goal. KeyDoor: 1 for the step that ends on the key, which is taken then;
 after that, also from that very step on, 1 for each step that ends at the door.
 Termination: never. Truncation: after `Config.length` steps, without it as many as there are cells.
@@ -54,6 +55,7 @@ class Dark(VectorEnv):
         holding: bool [N], the goal pays; without a key, always.
         reached: bool [N], it has paid in this episode.
         row_of, column_of: int64 [cells].
+        position_of: float32 [cells, 2], row and column.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Dark(VectorEnv):
         super().__init__(env_spec, num_envs, seed, first_index)
         self._tasks, self._keyed, self._place, self._limit = tasks, keyed, start, length
         self.row_of, self.column_of = np.divmod(np.arange(width * height), width)
+        self.position_of = np.stack([self.row_of, self.column_of], 1).astype(np.float32)
         self._moved = np.stack(  # cell by action and cell
             [
                 np.clip(self.row_of + down, 0, height - 1) * width + np.clip(self.column_of + right, 0, width - 1)
@@ -125,6 +128,8 @@ class Dark(VectorEnv):
 
     def _observe(self, index: NDArray[np.intp] | slice) -> Observation:
         cell = self.cell[index]
+        if "position" in self.env_spec.fields:
+            return {"position": self.position_of[cell]}
         return {"row": self.row_of[cell], "column": self.column_of[cell]}
 
     # ---- state between two steps --------------------------------------------------------------------------------

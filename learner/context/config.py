@@ -17,8 +17,8 @@ from learner.parts import FitConfig
 from learner.store.ranking import TERMS
 
 Count = Annotated[int, Field(ge=1)]
-Looks = Literal["nowhere", "nearest", "same_task", "uniform"]
-ArmName = Literal["radt", "dt", "ad", "uniform", "same_task"]
+Looks = Literal["nowhere", "nearest", "same_task", "uniform", "best"]
+ArmName = Literal["radt", "dt", "ad", "dpt", "uniform", "same_task", "oracle_chunk"]
 
 
 @dataclass(frozen=True)
@@ -26,17 +26,25 @@ class Arm:
     """What sets one arm apart. Data, sampler, batch, number of steps and sizes are the same for all."""
 
     conditioned: bool  # whether the return to go is told
-    looks: Looks = "nowhere"  # at which chunk of another episode: the nearest of the task, any of it, any of all
+    looks: Looks = "nowhere"  # at which chunk of another episode: the nearest of the task, any of it, any of all,
+    # or any of the task's best, which in trials are its planner's
     episodes: int = 1  # of a sequence: with 2, an earlier one of the task comes before the one that is lived
+    alone: bool = False  # a step is told what is observed and nothing that was before: no other step, action or reward
+    whole: bool = False  # what is looked at are whole episodes; in trials, the newest one
+    best: bool = False  # of a task's episodes only the best are learned
 
 
 ARMS: Mapping[str, Arm] = {
     "radt": Arm(True, "nearest"),
     "dt": Arm(True),
     "ad": Arm(False, episodes=2),
+    "dpt": Arm(False, "same_task", alone=True, whole=True, best=True),
     "uniform": Arm(True, "uniform"),
     "same_task": Arm(True, "same_task"),
+    "oracle_chunk": Arm(True, "best"),
 }
+BEST = 0.1
+"""Share of a task's episodes, the last ones, that are its best: there its learner has learned."""
 ENCODER = "encoder"
 """The stage that fits what keys are made by."""
 
@@ -73,7 +81,8 @@ class SequenceConfig(FitConfig):
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Share of what a block adds that is dropped in training."""
     band: Count = 25
-    """Steps that a step attends to, itself among them. Arm `ad` attends to two whole episodes instead."""
+    """Steps that a step attends to, itself among them. Arm `ad` attends to two whole episodes instead, `dpt` to one
+    step."""
     bins: int = Field(default=100, ge=2)
     """Into how many numbers returns to go are told apart, from 0 to the largest of the histories."""
     skip: Count = 100
@@ -125,6 +134,10 @@ class RetrieveConfig(Part):
     terms: Terms = Field(default={})
     """Training: weights of the score, see docs/retrieval.md; empty: similarity 1. Only chunks of the query's own task
     are searched."""
+
+    def whole(self, steps: int) -> RetrieveConfig:
+        """The same, but for chunks that are whole episodes, of at most so many steps, and a query as each begins."""
+        return self.model_copy(update={"every": 2**31, "past": 0, "future": steps})
 
     @property
     def chunk(self) -> int:

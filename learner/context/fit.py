@@ -5,7 +5,8 @@
 
 All arms have the same sampler: each episode once an epoch, in an order that follows from the seed. A sequence is an
 episode; with two episodes a sequence, an earlier one of the task comes before it, and actions of both are learned
-(Laskin et al. 2022, arXiv 2210.14215). The loss is a mean over the steps of the batch, whoever computes them.
+(Laskin et al. 2022, arXiv 2210.14215). Where the best are learned, as if their learner knew the task (Lee et al. 2023,
+arXiv 2306.14892), an epoch is of these. The loss is a mean over the steps of the batch, whoever computes them.
 
 The limit is the decoder's arithmetic, 14 products of width by width a block for a step, and two more for each token of
 a chunk.
@@ -79,23 +80,26 @@ class HistoryFitter(Supervised):
         config, arm, store = setup.sequence, setup.arm, EpisodeStore(setup.store)
         if not len(store):
             raise StoreError(f"{setup.store} holds no episodes: run the stage histories again")
+        self.setup, self.reader = setup, Reader(store)
         kept = held_out(store.task, store.episode, config.validation)
-        if kept.all():
+        used = self.reader.best if arm.best else np.ones(len(store), np.bool_)
+        if kept[used].all():
             raise StoreError(
                 f"{setup.store} holds {len(store)} episodes, all for validation: lower method.sequence.validation"
             )
-        self.setup, self.reader = setup, Reader(store)
         self.lookup: Lookup | None = None
-        band = arm.episodes * int(store.length.max()) if arm.episodes > 1 else config.band
-        chunk = 0 if arm.looks == "nowhere" else setup.retrieve.chunk
+        longest = int(store.length.max())
+        band = 1 if arm.alone else arm.episodes * longest if arm.episodes > 1 else config.band
+        self.retrieve = setup.retrieve.whole(longest) if arm.whole else setup.retrieve
+        chunk = 0 if arm.looks == "nowhere" else self.retrieve.chunk
         reach = self.reader.reach.tolist()
         if arm.conditioned and max(reach) <= 0:
             raise StoreError(f"{setup.store} holds no episode that was paid for: there are no returns to tell apart")
-        shape = HistoryShape.of(setup.spec, band, arm.conditioned, reach, chunk)
+        shape = HistoryShape.of(setup.spec, band, arm.conditioned, reach, chunk, not arm.alone)
         torch.manual_seed(setup.seed)
         group, model = Group(rank, setup.learner.n, address), HistoryTransformer(shape, config)
         self.half = config.autocast != "none" and (model.device.type != "cpu" or halves(config.autocast))
-        super().__init__(config, group, model, kept, VALIDATED, [setup.seed, 0])
+        super().__init__(config, group, model, kept, VALIDATED, [setup.seed, 0], among=used)
 
     def ready(self) -> dict[str, int]:
         """What there is to learn from, once the rank is built."""
@@ -114,14 +118,14 @@ class HistoryFitter(Supervised):
             encoder = HistoryTransformer.of(setup.sequence, setup.spec, setup.encoder).eval()
             keys = keys_by(encoder, self.reader, setup.retrieve.pool)
         tokens = setup.sequence.tokens
-        self.lookup = look_up(self.reader, setup.retrieve, setup.arm.looks, keys, setup.seed, tokens)
+        self.lookup = look_up(self.reader, self.retrieve, setup.arm.looks, keys, setup.seed, tokens)
         return self.lookup.report(self.reader)
 
     def learn(self, batch: NDArray[np.int64]) -> tuple[float, float]:
         config, seed = self.setup.sequence, self.setup.seed
         # So that the mean over ranks is the sum over the batch, divided by its steps.
         share = self.group.size / int(self._steps(batch).sum())
-        blind = np.random.default_rng([seed, 1, self.step]).random(len(batch)) < self.setup.retrieve.nothing
+        blind = np.random.default_rng([seed, 1, self.step]).random(len(batch)) < self.retrieve.nothing
         drops = np.random.SeedSequence([seed, self.step, self.group.rank])
         torch.manual_seed(int(drops.generate_state(1)[0]))
         self.model.train()
@@ -183,7 +187,7 @@ class HistoryFitter(Supervised):
         """The chunks that these episodes look at, each once, and which of them each step looks at."""
         if self.setup.arm.looks == "nowhere":
             return None, None
-        table, every = self.lookup, self.setup.retrieve.every
+        table, every = self.lookup, self.retrieve.every
         assert table is not None, "chunks are looked up before anything is learned"
         length = self.reader.store.length[episodes].astype(np.int64)
         counts = table.first[episodes + 1] - table.first[episodes]

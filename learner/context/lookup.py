@@ -5,7 +5,8 @@
 
 An encoder that is causal gives all keys and queries of an episode in one pass over it. What is found depends on the
 histories, the encoder and the seed alone, so it is found once. Beside `nearest` there are two that know less: any chunk
-of the task, and any at all (the same ablations: Schmied et al. 2024, arXiv 2410.07071, section 5).
+of the task, and any at all (the same ablations: Schmied et al. 2024, arXiv 2410.07071, section 5); and one that knows
+more: any chunk of the task's best episodes.
 
 The limit is the encoder's pass, as long as tasks have few episodes; the search is of a task's own keys.
 """
@@ -105,7 +106,7 @@ def look_up(
     store = reader.store
     episode, step = points_of(store.length, config.every)
     first = np.searchsorted(episode, np.arange(len(store) + 1))
-    chunks = _by_task(reader, config)
+    chunks = _by_task(reader, config, looks == "best")
     drawn = _drawn(reader, chunks, episode, looks == "uniform", seed)  # a number of a chunk, -1 for none
     similarity = np.full(len(episode), np.nan, np.float32)
     short = np.zeros(len(episode), np.bool_)
@@ -122,10 +123,12 @@ def look_up(
     return Lookup(first, of, start, stop, similarity, short & there)
 
 
-def _by_task(reader: Reader, config: RetrieveConfig) -> Chunks:
-    """All chunks of the store in order of task, number and step; `episode` is the store's."""
-    found = chunks_of(reader.store.length[reader.order], config)
-    return Chunks(reader.order[found.episode], found.key, found.start, found.stop)
+def _by_task(reader: Reader, config: RetrieveConfig, best: bool) -> Chunks:
+    """Chunks of the store, all or those of the best episodes, in order of task, number and step; `episode` is the
+    store's."""
+    order = reader.order[reader.best[reader.order]] if best else reader.order
+    found = chunks_of(reader.store.length[order], config)
+    return Chunks(order[found.episode], found.key, found.start, found.stop)
 
 
 def _drawn(reader: Reader, chunks: Chunks, episode: Integers, of_all: bool, seed: int) -> Integers:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from learner.context.chunks import Integers, to_go
+from learner.context.config import BEST
 from learner.models.sequence.history_transformer import NO_ACTION, ChunkSteps, StepInputs
 from learner.store.episodes import EpisodeStore
 from learner.store.pieces import Steps
@@ -52,6 +53,15 @@ class Reader:
         step = np.arange(length.sum()) - np.repeat(self.store.first[:-1], length)
         found = np.full(int(length.max()), -np.inf, np.float32)
         np.maximum.at(found, step, self.to_go)
+        return found
+
+    @property
+    def best(self) -> NDArray[np.bool_]:
+        """Which episodes are among the best of their task, bool [E]: see `BEST`; of two or more, at least two."""
+        task, found = self.store.task[self.order], np.empty(len(self.order), np.bool_)
+        end = np.searchsorted(task, task, "right")
+        count = np.maximum(2, np.ceil(BEST * (end - np.searchsorted(task, task, "left"))))
+        found[self.order] = np.arange(len(task)) >= end - count
         return found
 
     def earlier(self, episodes: Integers, skip: int) -> Integers:

@@ -28,8 +28,10 @@ class Config(Part):
     arm: ArmName = "radt"
     """What learns: `radt`, a decision transformer that looks at the chunk of another episode that is nearest; `dt`, one
     that looks nowhere; `ad`, algorithm distillation: it is told no returns, and sees an earlier episode and the present
-    one as one sequence; `same_task` and `uniform`, decision transformers that look at any chunk of the task, or of all
-    tasks, by chance."""
+    one as one sequence; `dpt`, the decision-pretrained transformer: it is told what it observes alone, looks at another
+    episode of the task, and learns what was done at last; `same_task` and `uniform`, decision transformers that look at
+    any chunk of the task, or of all tasks, by chance; `oracle_chunk`, an upper bound, one that looks at a chunk of the
+    task's best episodes, and in trials at its planner's."""
     histories: HistoriesConfig = HistoriesConfig()
     """Learners, one a task, whose every step is kept."""
     sequence: SequenceConfig = SequenceConfig()
@@ -51,18 +53,25 @@ def stages(config: Configuration) -> list[Stage]:
 
 def check(config: Configuration, spec: EnvSpec) -> None:
     """Tasks must be there, and a learner that can play them."""
-    learner = config.method.part(HistoriesConfig).learner
+    method = config.method
+    assert isinstance(method, Config)
+    learner = method.histories.learner
     if not spec.tasks or not spec.discrete:
         raise ValueError(
             f"method radt needs a world whose seeds name tasks, such as dark/Room-10x10, but {spec.id} has none"
         )
     if any(field.kind == "text" for field in spec.fields.values()):
         raise ValueError(f"method radt keeps no texts, but {spec.id} shows some: choose another world")
-    others = [n for n, field in spec.fields.items() if field.kind != "category" or field.shape or field.privileged]
+    others = [name for name, field in spec.fields.items() if not field.size or field.privileged]
     if learner == "q" and others:
         raise ValueError(
-            f"method.histories.learner=q needs a table of states, but {others[0]} of {spec.id} is no category "
-            "that stands alone and is shown to a player: use method.histories.learner=expert"
+            f"method.histories.learner=q needs a table of states, but {others[0]} of {spec.id} holds no "
+            "categories or other whole numbers that are shown to a player: use method.histories.learner=expert"
+        )
+    if ARMS[method.arm].looks == "best" and not spec.expert:
+        raise ValueError(
+            f"method.arm={method.arm} is shown what the world's planner does, but {spec.id} has none: "
+            "choose another arm"
         )
     if learner == "expert" and not spec.expert:
         raise ValueError(

@@ -34,6 +34,7 @@ class Supervised(ABC):
         looked_at: so many of these are validated, always the same ones.
         seeds: of the orders of an epoch; the first is also of the choice of what is looked at.
         optimiser: of the parameters side by side.
+        among: bool [N], of all rows those that are learned from or validated; all of them if None.
 
     Attributes:
         step: gradient steps taken.
@@ -53,9 +54,11 @@ class Supervised(ABC):
         looked_at: int,
         seeds: Sequence[int],
         optimiser: Callable[[Tensor], Adam] = Adam,
+        among: NDArray[np.bool_] | None = None,
     ) -> None:
         self.config, self.group, self.model, self.step = config, group, model, 0
-        self.training, validation = np.flatnonzero(~held_out), np.flatnonzero(held_out)
+        used = np.ones_like(held_out) if among is None else among
+        self.training, validation = np.flatnonzero(~held_out & used), np.flatnonzero(held_out & used)
         self.validation = np.sort(np.random.default_rng(seeds[0]).permutation(validation)[:looked_at])
         self._parts = max(1, round(len(self.training) / config.batch))  # of an epoch; they share its rows evenly
         self._seeds, self._epoch = [*seeds], -1

@@ -6,7 +6,11 @@ import torch
 
 import envs
 from actors import memories
+from actors.demonstrations import demonstrations
+from actors.evaluate import play
+from actors.players.expert import ExpertPlayer
 from actors.trials import Trials, choose, seeds_of, tasks_of
+from envs.registry import family
 from learner.context.config import RetrieveConfig, SequenceConfig, TrialsConfig
 from learner.models.sequence.history_transformer import HistoryShape, HistoryTransformer, StepInputs
 
@@ -15,10 +19,10 @@ RETRIEVE = RetrieveConfig(every=4, past=3, future=5, pool=4, nearest=6)
 ROOM, MAZE = "dark/Room-4x4", "maze/Runner-7"
 
 
-def model_of(world, looks=False, conditioned=True, band=6, seed=0):
+def model_of(world, chunk=0, conditioned=True, band=6, seed=0, last=True):
     """Weights by chance, large enough for what is told to matter."""
     torch.manual_seed(seed)
-    shape = HistoryShape.of(envs.spec(world), band, conditioned, (10.0,), RETRIEVE.chunk if looks else 0)
+    shape = HistoryShape.of(envs.spec(world), band, conditioned, (10.0,), chunk, last)
     model = HistoryTransformer(shape, SEQUENCE)
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -29,13 +33,17 @@ def model_of(world, looks=False, conditioned=True, band=6, seed=0):
 
 def trials_of(world, arm="radt", tasks=(0, 1, 2), seeds=(0, 1), retrieve=RETRIEVE, **settings):
     """Rows of an arm that have not played yet."""
-    looks = arm in ("radt", "uniform")
-    model = model_of(world, looks, arm != "ad", band=40 if arm == "ad" else 6)
+    if arm == "dpt":
+        retrieve, settings = retrieve.whole(100), settings | {"newest": 1}
+    chunk = 0 if arm in ("dt", "ad") else retrieve.chunk
+    band = {"ad": 40, "dpt": 1}.get(arm, 6)
+    model = model_of(world, chunk, arm not in ("ad", "dpt"), band, last=arm != "dpt")
     encoder = model_of(world, seed=1) if arm == "radt" else None
-    env = envs.make(world, len(tasks) * len(seeds))
+    env, other = (envs.make(world, len(tasks) * len(seeds)) for _ in range(2))
     rows = np.repeat(seeds, len(tasks)), np.tile(tasks, len(seeds))
+    shown = demonstrations(other, rows[1]) if arm == "oracle_chunk" else None
     config = TrialsConfig(target=5.0, deviation=3.0, **settings)
-    return Trials(env, model, encoder, config, retrieve, 7, *rows)
+    return Trials(env, model, encoder, config, retrieve, 7, *rows, shown)
 
 
 def played(trials, count=4):
@@ -52,7 +60,7 @@ def actions(lived, row):
 
 
 @pytest.mark.parametrize("world", [ROOM, MAZE])
-@pytest.mark.parametrize("arm", ["radt", "uniform", "dt", "ad"])
+@pytest.mark.parametrize("arm", ["radt", "uniform", "dt", "ad", "dpt", "oracle_chunk"])
 def test_a_row_lives_as_if_it_were_alone(world, arm):
     together = trials_of(world, arm)
     lived = played(together)
@@ -84,7 +92,7 @@ def test_what_is_told_is_what_the_world_showed_and_paid():
             assert t.episodes.total[0] == trials.returns[number][row]
 
 
-@pytest.mark.parametrize("arm", ["radt", "uniform"])
+@pytest.mark.parametrize("arm", ["radt", "uniform", "dpt"])
 def test_the_first_trial_is_that_of_the_same_weights_without_memory(arm):
     own, none = (played(trials_of(ROOM, arm, memory=memory)) for memory in ("own", "none"))
     np.testing.assert_array_equal(own[0].action, none[0].action)
@@ -104,6 +112,45 @@ def test_a_row_finds_its_own_past_or_where_that_is_the_control_the_next_tasks(ar
         mean = told["age"][1:] / told["found"][1:]
         assert (mean >= 1).all()
         assert (mean <= np.arange(1, 4)[:, None]).all()
+
+
+@pytest.mark.parametrize("world", [ROOM, MAZE])
+def test_who_is_shown_what_the_planner_does_looks_at_nothing_else(world):
+    trials = trials_of(world, "oracle_chunk")
+    before = len(trials.memories)
+    played(trials)
+    assert len(trials.memories) == before
+    told = {name: np.array(of_trials) for name, of_trials in trials.told.items()}  # [trial, row]
+    assert told["queries"][0].all()  # from the first trial on
+    for name in ("found", "task"):
+        np.testing.assert_array_equal(told[name], told["queries"])
+    env = envs.make(world, 3)
+    best = play(env, ExpertPlayer(family(world.partition("/")[0]).Expert()), np.arange(3)).episodes
+    paid = best.total[np.argsort(best.env)]
+    np.testing.assert_allclose(told["return"], told["found"] * np.tile(paid, 2))
+
+
+def test_a_whole_episode_the_newest_one_is_all_that_dpt_looks_at():
+    trials = trials_of(ROOM, "dpt")
+    played(trials)
+    told = {name: np.array(of_trials) for name, of_trials in trials.told.items()}
+    np.testing.assert_array_equal(told["queries"], [[0] * 6, *[[1] * 6] * 3])  # one an episode
+    np.testing.assert_array_equal(told["age"], told["queries"])
+    np.testing.assert_array_equal(told["return"][1:], trials.returns[:3])
+    assert trials.memories.memory.lengths.tolist() == [16] * 18
+
+
+def test_dpt_knows_of_no_step_but_the_present_one_and_of_its_context():
+    """The same place, the same context: the same action, whatever was done before."""
+    trials = trials_of(ROOM, "dpt", temperature=0.0)
+    met = set()
+    for number, one in enumerate(played(trials)):
+        for row in range(6):
+            obs, done, _ = one.of(row)
+            places = list(zip(obs["row"].tolist(), obs["column"].tolist(), strict=True))
+            assert len({*zip(places, done.tolist(), strict=True)}) == len(set(places))
+            met |= {(number, row, place) for place in places}
+    assert len(met) > 24  # not all of them stay where they are
 
 
 def test_others_are_of_the_same_seed():
@@ -164,7 +211,7 @@ def test_an_entry_says_what_its_steps_and_its_episode_paid():
 
 def test_keys_and_values_are_let_go_of_and_computed_again(monkeypatch):
     kept = played(trials_of(ROOM), 5)
-    monkeypatch.setattr(memories, "MOST", 7)
+    monkeypatch.setattr(memories, "MOST", 7 * RETRIEVE.chunk)
     trials = trials_of(ROOM)
     again = played(trials, 5)
     assert len(trials.memories.memory) <= 7

@@ -238,7 +238,8 @@ def test_terms_of_the_score_are_words_of_the_command_line():
 
 def test_words_that_an_arm_does_not_read_are_told(capsys):
     both = "method.sequence.skip=4, method.retrieve.every=3 have"
-    for arm, told in (("dt", both), ("radt", "method.sequence.skip=4 has")):
+    alone = {"dt": both, "dpt": both, "radt": "method.sequence.skip=4 has"}
+    for arm, told in alone.items():
         words = [f"method.arm={arm}", "method.retrieve.every=3", "method.sequence.skip=4", "learner.threads=2"]
         tell(*explain(["experiment=radt_smoke", *words]))
         assert capsys.readouterr().err == f"note: {told} no effect with method.arm={arm}\n"

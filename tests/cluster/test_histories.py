@@ -139,6 +139,7 @@ def test_another_seed_has_other_histories(tmp_path, small):
         ("dark/Room-5x4", [], "q"),
         ("dark/KeyDoor-5x4", [], "q"),
         ("dark/KeyDoor-5x4", ["env.rules=legacy"], "q"),
+        ("dark/KeyDoor-5x4", ["env.observe=coordinates"], "q"),
         ("dark/KeyDoor-5x4", [], "expert"),
         ("maze/Runner-7", ["env.mazes=8"], "expert"),
     ],
@@ -245,7 +246,7 @@ def test_a_share_that_is_lost_with_its_actor_is_played_again(tmp_path, small, mo
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["env=maze"], r"learner=q needs a table of states, but sensors of maze/Runner-15 is no category"),
+        (["env=maze"], r"learner=q needs a table of states, but sensors of maze/Runner-15 holds no categories"),
         (["env=toy", "env.id=toy/Line"], r"needs a world whose seeds name tasks, .* but toy/Line has none"),
         (["env=dark", "method.histories.episodes=0"], r"method\.histories\.episodes"),
     ],
@@ -255,11 +256,11 @@ def test_what_cannot_be_learned_is_refused_in_one_sentence(tmp_path, words, told
         compose(["method=radt", "cluster=inline", *words, f"run.folder={tmp_path}"])
 
 
-@pytest.mark.parametrize("odd", [Field("category", size=3, privileged=True), Field("category", (2,), 3)])
-def test_a_table_of_states_is_of_single_categories_that_a_player_sees(tmp_path, odd):
+@pytest.mark.parametrize("odd", [Field("category", size=3, privileged=True), Field("vector", (2,))])
+def test_a_table_of_states_is_of_whole_numbers_that_a_player_sees(tmp_path, odd):
     found = config(tmp_path, "a")
     spec = replace(found.spec, fields=found.spec.fields | {"odd": odd})
-    with pytest.raises(ValueError, match="odd of dark/Room-7x6 is no category that stands alone and is shown"):
+    with pytest.raises(ValueError, match="odd of dark/Room-7x6 holds no categories or other whole numbers"):
         radt.check(found, spec)
 
 

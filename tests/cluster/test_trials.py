@@ -131,14 +131,29 @@ def test_a_control_can_stand_beside_the_runs_own_trials(small):
     assert written(small) == before
 
 
-@pytest.mark.parametrize("arm", ["dt", "ad", "uniform"])
+@pytest.mark.parametrize("arm", ["dt", "ad", "dpt", "uniform", "oracle_chunk"])
 def test_every_arm_plays(folder, arm):
     words = ["stages=[fit,trials]", "from=run:small/histories", f"method.arm={arm}", "method.trials.trials=3"]
     told = results(run(folder, arm, *words))
     assert told["arm"] == arm
-    assert told["memory"] == ("own" if arm == "uniform" else "none")
+    assert told["memory"] == ("none" if arm in ("dt", "ad") else "own")
+    assert (told["retrieved"].get("found", [None])[0] is not None) == (arm == "oracle_chunk")
     assert len(told["curve"]["mean"]) == 3
     assert "tenth" not in told
+
+
+def test_who_was_told_coordinates_can_be_tried_in_another_room(folder):
+    """The same weights in a larger room, from another start; places of categories would be of one room alone."""
+    coordinates, other = "env.observe=coordinates", ["env.id=dark/Room-6x5", "env.start=[2,3]"]
+    run(folder, "coordinates", coordinates, "method.arm=dt", "method.trials.trials=1")
+    words = ["stages=[trials]", "from=run:coordinates/fit", "method.arm=dt", "method.trials.trials=2", *other]
+    path = run(folder, "elsewhere", coordinates, *words)
+    assert results(path)["env"] == "dark/Room-6x5"
+    assert arrays(path)["return"].shape == (3, 6, 2)
+    inputs = json.loads((path / "stages/trials/manifest.json").read_text())["inputs"]
+    assert inputs["fit"] == sha256(folder / "coordinates/stages/fit/weights.safetensors")
+    with pytest.raises(RunError, match="weights do not fit"):
+        controller.run(config(folder, "cells", *words))
 
 
 # ---- stopped, killed, hurt ------------------------------------------------------------------------------------------

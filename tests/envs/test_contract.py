@@ -40,7 +40,7 @@ def options(env_id):
     return {
         "babyai": {"max_steps": 9, "captions": True},
         "crafter": {"length": 9, "observe": every, "task": "gardening", "subgoals": "shown"},
-        "dark": {"length": 9, "start": [1, 2]},
+        "dark": {"length": 9, "start": [1, 2], "observe": "coordinates" if "KeyDoor" in env_id else "cells"},
         "maze": {"length": 9},
         "navigation": {"length": 9, "start": "anywhere", "captions": True},
     }.get(family, {})

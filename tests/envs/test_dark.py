@@ -138,6 +138,22 @@ def test_the_published_tasks_are_those_that_were_published():
     assert [goal for goal, key in zip(goals, keys, strict=True) if goal == key] == [(19, 18)]
 
 
+def test_coordinates_are_the_cells_as_they_are():
+    """In a wide room, where rows and columns can be told apart; all else is the same."""
+    random = np.random.default_rng(0)
+    both = [envs.make("dark/KeyDoor-5x3", 4, observe=observe) for observe in ("cells", "coordinates")]
+    cells, coordinates = (env.begin() for env in both)
+    for _ in range(40):
+        assert coordinates.keys() == {"position"}
+        assert (coordinates["position"].shape, coordinates["position"].dtype) == ((4, 2), np.float32)
+        np.testing.assert_array_equal(coordinates["position"].T, [cells["row"], cells["column"]])
+        action = np.where(random.random(4) < 0.5, dark.Expert().act(both[1]), random.integers(0, 5, 4))
+        first, second = (env.advance(action) for env in both)
+        np.testing.assert_array_equal(first.reward, second.reward)
+        cells, coordinates = first.obs, second.obs
+    assert envs.spec("dark/KeyDoor-5x3", observe="coordinates").fields["position"].size == 5
+
+
 def walk(env, cells):
     """Let env 0 go to each cell in turn, along its row first, and say what each step paid."""
     paid = []

@@ -44,9 +44,9 @@ def loud(made):
     return made.eval()
 
 
-def model(conditioned=True, chunk=5, **config):
+def model(conditioned=True, chunk=5, last=True, **config):
     """A transformer, and none that was fitted."""
-    shape = HistoryShape.of(SPEC, 4, conditioned, (3.0,), chunk)
+    shape = HistoryShape.of(SPEC, 4, conditioned, (3.0,), chunk, last)
     return loud(HistoryTransformer(shape, CONFIG.model_copy(update=config)))
 
 
@@ -114,6 +114,10 @@ def test_what_is_not_told_does_not_matter_and_all_else_does(store):
     hidden = blind(steps, lengths, blind.remember(chunks, sizes))
     told = blind(replace(steps, to_go=unknown), lengths, blind.remember(replace(chunks, to_go=unknown[:9]), sizes))
     assert torch.equal(hidden, told)
+    present = model(last=False)
+    hidden = present(steps, lengths, present.remember(chunks, sizes))
+    other = replace(steps, last_action=steps.last_action.roll(1), last_reward=steps.last_reward.roll(1))
+    assert torch.equal(hidden, present(other, lengths, present.remember(chunks, sizes)))
     seeing = model()
     hidden = seeing(steps, lengths, seeing.remember(chunks, sizes))
     for name in ("to_go", "last_action", "last_reward"):
@@ -137,9 +141,9 @@ def test_no_memory_no_chunk_and_an_empty_one_are_the_same(store):
     assert not torch.allclose(made(steps, lengths, memory, torch.zeros(sum(lengths), dtype=torch.int64)), alone)
 
 
-@pytest.mark.parametrize(("conditioned", "chunk"), [(True, 5), (True, 0), (False, 0)])
-def test_weights_say_what_the_configuration_does_not(conditioned, chunk):
-    made = model(conditioned, chunk)
+@pytest.mark.parametrize(("conditioned", "chunk", "last"), [(True, 5, True), (True, 0, True), (False, 5, False)])
+def test_weights_say_what_the_configuration_does_not(conditioned, chunk, last):
+    made = model(conditioned, chunk, last)
     again = HistoryTransformer.of(CONFIG, SPEC, get_weights(made))
     assert again.shape == made.shape
     assert all(torch.equal(value, again.payload()[name]) for name, value in made.payload().items())
@@ -352,6 +356,31 @@ def test_chance_takes_any_chunk_but_one_s_own(store, looks):
         assert max(drawn.values()) < 400 / len(allowed) * 3 + 10
 
 
+def test_the_best_of_a_task_are_its_last_tenth_and_two_at_least(tmp_path):
+    reader = Reader(written(tmp_path / "store", [[2] * 25, [2], [2] * 4]))
+    assert np.flatnonzero(reader.best).tolist() == [22, 23, 24, 25, 28, 29]
+    drawn = [look_up(reader, RETRIEVE, "best", None, seed).episode for seed in range(60)]  # a point an episode
+    drawn = np.stack(drawn, 1)
+    assert all(set(drawn[e]) == {22, 23, 24} - {e} for e in range(25))
+    assert set(drawn[25]) == {-1}  # there is no other
+    assert all(set(drawn[e]) == {28, 29} - {e} for e in range(26, 30))
+
+
+def test_dpt_learns_the_best_from_any_whole_episode(store):
+    made = fitter(store, "dpt", validation=0.3)
+    used = np.sort(np.concatenate([made.training, made.validation]))
+    assert used.tolist() == np.flatnonzero(made.reader.best).tolist()
+    assert (made.model.shape.band, made.model.shape.conditioned, made.model.shape.last) == (1, False, False)
+    table, own = made.lookup, np.arange(len(store))
+    np.testing.assert_array_equal(table.first, np.arange(len(store) + 1))
+    there = table.episode >= 0
+    assert (there == (store.task != 2)).all()  # which has one episode
+    assert (table.episode != own).all()
+    assert (store.task[table.episode[there]] == store.task[own[there]]).all()
+    np.testing.assert_array_equal(table.start[there], 0)
+    np.testing.assert_array_equal(table.stop[there], store.length[table.episode[there]])
+
+
 def test_the_report_of_a_lookup_counts_what_is_in_it(store):
     reader = Reader(store)
     config = RETRIEVE.model_copy(update={"minimum": 4})
@@ -372,7 +401,8 @@ def test_the_report_of_a_lookup_counts_what_is_in_it(store):
 
 
 def test_an_encoder_looks_nowhere():
-    assert arm_of("radt", "encoder") == ENCODED and not ENCODED.conditioned
+    assert arm_of("radt", "encoder") == ENCODED
+    assert not ENCODED.conditioned
     assert [name for name, arm in ARMS.items() if arm.looks == "nowhere"] == ["dt", "ad"]
 
 
@@ -381,7 +411,7 @@ def test_a_batch_is_its_episodes_one_by_one(store, arm):
     """With what each of them looks at read and remembered by itself, stretch by stretch."""
     made = fitter(store, arm)
     loud(made.model)
-    batch = np.array([5, 13, 0, 8, 10])
+    batch = np.array([5, 13, 0, 8, 10])  # of those that are learned, and others
     blind = np.array([False, False, False, True, False])
     total, hits = made.loss(batch, blind)
     expected, right = 0.0, 0
@@ -395,7 +425,7 @@ def test_a_batch_is_its_episodes_one_by_one(store, arm):
             first, end = made.lookup.first[e], made.lookup.first[e + 1]
             seen = [i for i in range(first, end) if made.lookup.episode[i] >= 0]
             columns = (getattr(made.lookup, name)[seen] for name in ("episode", "start", "stop"))
-            index = torch.tensor([first + t // 3 for t in range(lengths[0])])
+            index = torch.tensor([first + t // made.retrieve.every for t in range(lengths[0])])
             index = torch.tensor([seen.index(i) if i in seen else -1 for i in index.tolist()])
             memory = made.model.remember(*made.reader.chunks(*columns)) if seen else None
         logits = made.model.logits(made.model(steps, [sum(lengths)], memory, index if memory else None))

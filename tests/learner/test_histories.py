@@ -118,6 +118,21 @@ def test_the_values_of_a_room_are_what_its_goal_is_worth():
     np.testing.assert_allclose(best, 2.0 * 0.5 ** np.maximum(0, distance - 1), rtol=1e-6)
 
 
+@pytest.mark.parametrize("world", ["dark/Room-4x3", "dark/KeyDoor-3x4"])
+def test_learning_from_coordinates_is_learning_from_cells(world):
+    tasks, found = np.arange(5), []
+    for observe in ("cells", "coordinates"):
+        env = envs.make(world, 5, observe=observe)
+        histories = Histories(env, HistoriesConfig(episodes=12), 0, tasks)
+        for _ in range(12):
+            histories.play()
+        found.append((histories.learner.values, histories.take()[1]))
+    (cells, theirs), (coordinates, ours) = found
+    np.testing.assert_array_equal(ours.action, theirs.action)
+    np.testing.assert_array_equal(ours.obs["position"], np.stack([theirs.obs["row"], theirs.obs["column"]], 1))
+    assert np.unique(coordinates).tolist() == np.unique(cells).tolist()
+
+
 def test_chance_falls_along_a_line_and_stays():
     config = HistoriesConfig(episodes=101, epsilon_begin=0.9, epsilon_end=0.1, anneal=0.5)
     np.testing.assert_allclose([config.epsilon(n) for n in (0, 25, 50, 100)], [0.9, 0.5, 0.1, 0.1])

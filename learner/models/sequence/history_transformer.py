@@ -42,12 +42,20 @@ class HistoryShape:
     actions: int
     band: int  # steps that a step attends to, itself among them
     conditioned: bool = True  # whether the return to go is told
-    reach: tuple[float, ...] = (1.0,)  # the largest return to go of each step: bins lie between 0 and the largest of all
+    reach: tuple[float, ...] = (
+        1.0,
+    )  # the largest return to go of each step: bins lie between 0 and the largest of all
     chunk: int = 0  # most steps of a chunk that is looked at; 0: none is
+    last: bool = True  # whether the last action and what it paid are told
 
     @staticmethod
     def of(
-        spec: EnvSpec, band: int, conditioned: bool = True, reach: Sequence[float] = (1.0,), chunk: int = 0
+        spec: EnvSpec,
+        band: int,
+        conditioned: bool = True,
+        reach: Sequence[float] = (1.0,),
+        chunk: int = 0,
+        last: bool = True,
     ) -> HistoryShape:
         """Of steps in a world.
 
@@ -69,6 +77,7 @@ class HistoryShape:
             conditioned,
             tuple(reach),
             chunk,
+            last,
         )
 
 
@@ -99,8 +108,10 @@ class _Tables(nn.Module):
         super().__init__()
         self.categories = nn.ModuleDict({f"of_{name}": nn.Embedding(size, width) for name, size in shape.categories})
         self.vectors = nn.ModuleDict({f"of_{name}": nn.Linear(n, width, bias=False) for name, n in shape.vectors})
-        self.action = nn.Embedding(shape.actions + 1, width)  # the first is none
-        self.reward = nn.Linear(1, width, bias=False)
+        self.acts = shape.last or places > 0  # a chunk's steps always tell what was done
+        if self.acts:
+            self.action = nn.Embedding(shape.actions + 1, width)  # the first is none
+            self.reward = nn.Linear(1, width, bias=False)
         if shape.conditioned:
             self.to_go = nn.Embedding(bins, width)
         if places:
@@ -119,11 +130,10 @@ class _Tables(nn.Module):
         reward: Tensor,
         place: Tensor | None = None,
     ) -> Tensor:
-        x = self.action(action + 1) + self.reward(reward[:, None])
-        for name, table in self.categories.items():
-            x = x + table(obs[name.removeprefix("of_")])
-        for name, table in self.vectors.items():
-            x = x + table(obs[name.removeprefix("of_")])
+        parts = [self.action(action + 1), self.reward(reward[:, None])] if self.acts else []
+        for name, table in (*self.categories.items(), *self.vectors.items()):
+            parts.append(table(obs[name.removeprefix("of_")]))
+        x = sum(parts[1:], parts[0])
         if self.conditioned:
             x = x + self.to_go((to_go / largest * (self.bins - 1)).round().clamp(0, self.bins - 1).long())
         if place is not None:
@@ -178,7 +188,8 @@ class HistoryTransformer(nn.Module):
         except KeyError as missing:
             raise ValueError(f"these are no weights of a transformer of histories: {missing} is not there") from None
         places = weights.get("retrieved.place.weight")
-        shape = HistoryShape.of(spec, band, "own.to_go.weight" in weights, reach, 0 if places is None else len(places))
+        conditioned, last = "own.to_go.weight" in weights, "own.action.weight" in weights
+        shape = HistoryShape.of(spec, band, conditioned, reach, 0 if places is None else len(places), last)
         model = HistoryTransformer(shape, config)
         set_weights(model, weights, "transformer of histories")
         return model

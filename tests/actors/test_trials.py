@@ -72,7 +72,7 @@ def test_a_row_lives_as_if_it_were_alone(world, arm):
         for name, of_trials in together.told.items():
             ours, theirs = np.array(of_trials)[:, row], np.array(alone.told[name])[:, 0]
             np.testing.assert_allclose(ours, theirs, rtol=1e-5, err_msg=name)
-    if world == MAZE:
+    if world == MAZE and arm != "dpt":  # who knows of no step before is not through early with such weights
         assert any(len(set(one.length)) > 1 for one in lived)  # some waited for others
 
 

@@ -14,7 +14,6 @@ a chunk.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -37,11 +36,8 @@ from learner.models.sequence.memory import Memory
 from learner.models.weights import Weights
 from learner.optim.collective import Group
 from learner.optim.precision import arithmetic, halves
-from learner.optim.supervised import Supervised
+from learner.optim.sequences import VALIDATED, SequenceSupervised
 from learner.store.episodes import EpisodeStore, StoreError
-
-VALIDATED = 512
-"""Held-out episodes that are looked at each time, always the same ones."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +59,7 @@ def held_out(task: NDArray[np.int64], number: NDArray[np.int64], share: float) -
     return uniform(task * 2**32 + number) < share
 
 
-class HistoryFitter(Supervised):
+class HistoryFitter(SequenceSupervised):
     """One rank. Its accuracy is the share of actions that were the most probable.
 
     Raises:
@@ -80,7 +76,7 @@ class HistoryFitter(Supervised):
         config, arm, store = setup.sequence, setup.arm, EpisodeStore(setup.store)
         if not len(store):
             raise StoreError(f"{setup.store} holds no episodes: run the stage histories again")
-        self.setup, self.reader = setup, Reader(store)
+        self.setup, self.seed, self.reader = setup, setup.seed, Reader(store)
         kept = held_out(store.task, store.episode, config.validation)
         used = self.reader.best if arm.best else np.ones(len(store), np.bool_)
         if kept[used].all():
@@ -121,67 +117,35 @@ class HistoryFitter(Supervised):
         self.lookup = look_up(self.reader, self.retrieve, setup.arm.looks, keys, setup.seed, tokens)
         return self.lookup.report(self.reader)
 
-    def learn(self, batch: NDArray[np.int64]) -> tuple[float, float]:
-        config, seed = self.setup.sequence, self.setup.seed
-        # So that the mean over ranks is the sum over the batch, divided by its steps.
-        share = self.group.size / int(self._steps(batch).sum())
-        blind = np.random.default_rng([seed, 1, self.step]).random(len(batch)) < self.retrieve.nothing
-        drops = np.random.SeedSequence([seed, self.step, self.group.rank])
-        torch.manual_seed(int(drops.generate_state(1)[0]))
-        self.model.train()
-        loss = hits = 0.0
-        own = slice(self.group.rank, None, self.group.size)
-        for rows, unseeing in self._pieces(batch[own], blind[own], config.tokens):
-            total, right = self.loss(rows, unseeing)
-            (total * share).backward()  # type: ignore[no-untyped-call]
-            loss += float(total.detach()) * share
-            hits += float(right) * share
-        return loss, hits
-
-    def validate(self) -> dict[str, float]:
-        if not len(self.validation):
-            return {}
-        self.model.eval()
-        own = self.validation[self.group.rank :: self.group.size]
-        loss = hits = 0.0
-        with torch.no_grad():
-            for rows, unseeing in self._pieces(own, np.zeros(len(own), np.bool_), self.setup.sequence.tokens):
-                total, right = self.loss(rows, unseeing)
-                loss += float(total)
-                hits += float(right)
-        loss, hits = self.group.mean([loss, hits])
-        n = int(self._steps(self.validation).sum()) / self.group.size
-        return {"fit/validation_loss": loss / n, "fit/validation_accuracy": hits / n}
-
-    def loss(self, episodes: Integers, blind: NDArray[np.bool_]) -> tuple[Tensor, Tensor]:
-        """Of the sequences that end with these episodes [B]: the sum of -log p over all their actions, and how many of
-        these were the most probable ones.
-
-        blind: bool [B], those that look at nothing.
-        """
-        rows, lengths = self._sequences(episodes)
-        steps, action, _ = self.reader.episodes(rows)
+    def losses(self, rows: Integers, uniform: NDArray[np.float64] | None) -> dict[str, Tensor]:
+        """Of the sequences that end with these episodes [B]. Those whose number is below `nothing` look at nothing."""
+        blind = np.zeros(len(rows), np.bool_) if uniform is None else uniform < self.retrieve.nothing
+        steps, action, _ = self.reader.episodes(self._sequences(rows))
         action = action.to(self.model.device)
         with arithmetic(self.half, self.model.device.type):
-            hidden = self.model(steps, lengths, *self._memory(episodes, blind))
+            hidden = self.model(steps, self.steps_of(rows).tolist(), *self._memory(rows, blind))
             logits = self.model.logits(hidden)
         logits = logits.float()
-        return cross_entropy(logits, action, reduction="sum"), (logits.argmax(-1) == action).sum()
+        return {"loss": cross_entropy(logits, action, reduction="sum"), "hits": (logits.argmax(-1) == action).sum()}
 
-    def _sequences(self, episodes: Integers) -> tuple[Integers, list[int]]:
-        """The episodes that make up the sequences that end with these [B], in order, and lengths of the sequences."""
-        if self.setup.arm.episodes == 1:
-            return episodes, self._steps(episodes).tolist()
-        both = np.stack([self.reader.earlier(episodes, self.setup.sequence.skip), episodes], 1).ravel()
-        return both[both >= 0], self._steps(episodes).tolist()
-
-    def _steps(self, episodes: Integers) -> Integers:
-        """Steps of the sequences that end with these episodes, int64 [B]."""
+    def steps_of(self, rows: Integers) -> Integers:
         length = self.reader.store.length.astype(np.int64)
         if self.setup.arm.episodes == 1:
-            return length[episodes]
-        before = self.reader.earlier(episodes, self.setup.sequence.skip)
-        return length[episodes] + np.where(before >= 0, length[before], 0)
+            return length[rows]
+        before = self.reader.earlier(rows, self.setup.sequence.skip)
+        return length[rows] + np.where(before >= 0, length[before], 0)
+
+    def apart(self, rows: Integers) -> list[NDArray[np.intp]]:
+        """Sequences of one episode and those of two, since sequences of equal length attend faster."""
+        longer = self.steps_of(rows) > self.reader.store.length[rows]
+        return [np.flatnonzero(~longer), np.flatnonzero(longer)]
+
+    def _sequences(self, episodes: Integers) -> Integers:
+        """The episodes that make up the sequences that end with these [B], in order."""
+        if self.setup.arm.episodes == 1:
+            return episodes
+        both = np.stack([self.reader.earlier(episodes, self.setup.sequence.skip), episodes], 1).ravel()
+        return both[both >= 0]
 
     def _memory(self, episodes: Integers, blind: NDArray[np.bool_]) -> tuple[Memory | None, Tensor | None]:
         """The chunks that these episodes look at, each once, and which of them each step looks at."""
@@ -204,16 +168,3 @@ class HistoryFitter(Supervised):
         stretch = np.minimum(length[of] - number * every, every)  # steps that look at what this point found
         memory = self.model.remember(*self.reader.chunks(chunks[:, 0], chunks[:, 1], chunks[:, 2]))
         return memory, torch.from_numpy(np.repeat(index, stretch))
-
-    def _pieces(
-        self, episodes: Integers, blind: NDArray[np.bool_], tokens: int
-    ) -> Iterator[tuple[Integers, NDArray[np.bool_]]]:
-        """Sequences that are computed together: of about `tokens` steps, at least one. Those of one episode and those
-        of two are apart, since sequences of equal length attend faster."""
-        steps = self._steps(episodes)
-        longer = steps > self.reader.store.length[episodes]
-        for kind in (np.flatnonzero(~longer), np.flatnonzero(longer)):
-            piece = np.maximum(0, np.cumsum(steps[kind]) - 1) // tokens
-            for each in np.unique(piece):
-                own = kind[piece == each]
-                yield episodes[own], blind[own]

@@ -413,7 +413,7 @@ def test_a_batch_is_its_episodes_one_by_one(store, arm):
     loud(made.model)
     batch = np.array([5, 13, 0, 8, 10])  # of those that are learned, and others
     blind = np.array([False, False, False, True, False])
-    total, hits = made.loss(batch, blind)
+    found = made.losses(batch, np.where(blind, 0.0, 1.0))
     expected, right = 0.0, 0
     for e, unseeing in zip(batch, blind, strict=True):
         rows = [e]
@@ -431,8 +431,8 @@ def test_a_batch_is_its_episodes_one_by_one(store, arm):
         logits = made.model.logits(made.model(steps, [sum(lengths)], memory, index if memory else None))
         expected -= float(logits.detach().log_softmax(-1)[torch.arange(len(action)), action].sum())
         right += int((logits.argmax(-1) == action).sum())
-    np.testing.assert_allclose(total.item(), expected, rtol=1e-5)
-    assert int(hits) == right
+    np.testing.assert_allclose(found["loss"].item(), expected, rtol=1e-5)
+    assert int(found["hits"]) == right
 
 
 def test_where_nothing_was_found_the_null_chunk_is_seen(store):
@@ -440,10 +440,15 @@ def test_where_nothing_was_found_the_null_chunk_is_seen(store):
     made = fitter(store)
     loud(made.model)
     alone, other = np.flatnonzero(store.task == 2), np.array([1])
-    blind, seeing = np.ones(1, np.bool_), np.zeros(1, np.bool_)
-    assert torch.equal(made.loss(alone, seeing)[0], made.loss(alone, blind)[0])
-    assert not torch.allclose(made.loss(other, seeing)[0], made.loss(other, blind)[0])
-    made.loss(alone, seeing)[0].backward()
+    blind, seeing = np.zeros(1), np.ones(1)
+    loss = {
+        (name, i): made.losses(rows, drawn)["loss"]
+        for name, rows in (("alone", alone), ("other", other))
+        for i, drawn in enumerate((blind, seeing))
+    }
+    assert torch.equal(loss["alone", 0], loss["alone", 1])
+    assert not torch.allclose(loss["other", 0], loss["other", 1])
+    loss["alone", 1].backward()
     assert made.model.decoder.nothing.grad.abs().sum() > 0
 
 
@@ -492,22 +497,21 @@ def test_validation_is_a_mean_over_held_out_steps(store):
     assert (held_out(store.task, store.episode, 0.3)[made.validation]).all()
     assert 0 < len(made.validation) < len(store)
     assert not set(made.validation) & set(made.training)
-    total, hits = made.loss(made.validation, np.zeros(len(made.validation), np.bool_))
+    sums = made.losses(made.validation, None)
     steps = store.length[made.validation].sum()
     found = made.validate()
-    assert found["fit/validation_loss"] == pytest.approx(total.item() / steps, rel=1e-5)
-    assert found["fit/validation_accuracy"] == pytest.approx(float(hits) / steps)
+    assert found["fit/validation_loss"] == pytest.approx(sums["loss"].item() / steps, rel=1e-5)
+    assert found["fit/validation_accuracy"] == pytest.approx(float(sums["hits"]) / steps)
     assert fitter(store, validation=0.0).validate() == {}
 
 
 def test_two_episodes_of_a_task_are_one_sequence_and_both_are_learned(store):
-    made = fitter(store, "ad")
+    made = fitter(store, "ad", tokens=20)
     assert made.model.shape.band == 18
     assert not made.model.shape.conditioned
-    rows, lengths = made._sequences(np.array([2, 1, 9]))
-    assert rows.tolist() == [0, 2, 1, 7, 9]
-    assert lengths == [16, 9, 18]
-    pieces = list(made._pieces(np.array([2, 1, 9, 0]), np.zeros(4, np.bool_), 20))
+    assert made._sequences(np.array([2, 1, 9])).tolist() == [0, 2, 1, 7, 9]
+    assert made.steps_of(np.array([2, 1, 9])).tolist() == [16, 9, 18]
+    pieces = list(made._pieces(np.array([2, 1, 9, 0])))
     assert [part.tolist() for part, _ in pieces] == [[1, 0], [2], [9]]
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from envs.api import Observation
-from learner.context.chunks import chunks_of, to_go
+from learner.context.chunks import chunks_of, paid_in, to_go
 from learner.context.config import RetrieveConfig
 from learner.context.keys import Pooled
 from learner.models.sequence.history_transformer import NO_ACTION, ChunkSteps, HistoryTransformer, StepInputs
@@ -88,7 +88,8 @@ class Memories:
         """Add an episode of every row, its `trial`-th."""
         for row, task in enumerate(self._task.tolist()):
             obs, action, reward = lived.of(row)
-            ahead, cut = to_go(reward, lived.length[row, None]), chunks_of(lived.length[row, None], self._config)
+            left, cut = to_go(reward, lived.length[row, None]), chunks_of(lived.length[row, None], self._config)
+            paid, ahead = paid_in(left, cut.start, cut.stop, len(reward)), left.astype(np.float32)
             keys = torch.ones(len(cut.key), 1)
             if self._encoder is not None:
                 hidden = self._encoder(_steps(obs, action, reward, ahead), [len(reward)])
@@ -96,7 +97,7 @@ class Memories:
             columns: dict[str, Any] = {"owner": row, "task": task, "episode": len(self._episodes), "number": trial}
             columns |= {"return": reward.sum(dtype=np.float64)}
             columns = {name: np.full(len(cut.key), value) for name, value in columns.items()}
-            self._index.append(keys, columns | {"start": cut.start, "stop": cut.stop})
+            self._index.append(keys, columns | {"start": cut.start, "stop": cut.stop, "paid": paid})
             self._episodes.append((obs, action, reward, ahead))
         if self._newest:
             self._index.keep_newest(self._newest, each_owner=True)

@@ -66,7 +66,8 @@ class Match:
             "start": 25 * (numbers % 4),
             "number": numbers // 4,
         }
-        self.index.append(keys, {**columns, "stop": columns["start"] + 50, "return": np.zeros(len(keys), np.float32)})
+        paid = dict.fromkeys(("return", "paid"), np.zeros(len(keys), np.float32))
+        self.index.append(keys, {**columns, "stop": columns["start"] + 50, **paid})
 
     def play_all(self) -> float:
         """Queries a second among all keys."""

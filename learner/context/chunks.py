@@ -56,10 +56,20 @@ def chunks_of(lengths: NDArray[Any], config: RetrieveConfig) -> Chunks:
     )
 
 
-def to_go(reward: NDArray[np.float32], lengths: NDArray[Any]) -> NDArray[np.float32]:
+def to_go(reward: NDArray[np.float32], lengths: NDArray[Any]) -> NDArray[np.float64]:
     """What each of S steps and all later ones of its episode pay, [S]; `lengths` of the episodes, whose sum is S."""
     lengths = np.asarray(lengths, np.int64)
     paid = np.cumsum(reward, dtype=np.float64)
     end = np.repeat(np.cumsum(lengths) - 1, lengths)
-    left: NDArray[np.float32] = (paid[end] - paid + reward).astype(np.float32)
+    left: NDArray[np.float64] = paid[end] - paid + reward
     return left
+
+
+def paid_in(ahead: NDArray[np.float64], start: Integers, stop: Integers, end: Integers | int) -> NDArray[np.float64]:
+    """What chunks paid, the sums of rewards of steps [start, stop), [K]; steps count as in `ahead`.
+
+    ahead: returns to go, [S]. A sum of numbers of 32 bits is exact in 64, so that chunks which paid the same are equal.
+    end: of the chunks' episodes.
+    """
+    later: NDArray[np.float64] = np.where(stop < end, ahead[np.minimum(stop, end - 1)], 0.0)
+    return ahead[start] - later

@@ -13,13 +13,13 @@ The limit is the encoder's pass, as long as tasks have few episodes; the search 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from learner.context.chunks import Chunks, Integers, chunks_of, points_of
+from learner.context.chunks import Chunks, Integers, chunks_of, paid_in, points_of
 from learner.context.config import Looks, RetrieveConfig
 from learner.context.keys import Pooled
 from learner.context.reader import Reader
@@ -179,8 +179,12 @@ def _nearest(
     index = MemoryIndex(made.shape[1])
     tasks = store.task[chunks.episode]
     index.reserve(int(tasks.max()) + 1, int(np.bincount(tasks).max()))
-    columns = {"task": tasks, "episode": chunks.episode, "start": chunks.start, "stop": chunks.stop}
-    index.append(made, columns | {"number": store.episode[chunks.episode], "return": store.total[chunks.episode]})
+    first, end = store.first[chunks.episode], store.first[chunks.episode + 1]
+    columns: dict[str, NDArray[Any]] = {"task": tasks, "episode": chunks.episode}
+    columns |= {"number": store.episode[chunks.episode], "return": store.total[chunks.episode]}
+    columns |= {"start": chunks.start, "stop": chunks.stop}
+    columns |= {"paid": paid_in(reader.to_go, first + chunks.start, first + chunks.stop, end)}
+    index.append(made, columns)
     chosen, similarity = np.full(len(episode), -1), np.full(len(episode), np.nan, np.float32)
     for begin in range(0, len(episode), QUERIES):
         part = slice(begin, begin + QUERIES)

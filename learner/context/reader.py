@@ -3,7 +3,7 @@
     EpisodeStore ──> Reader: which episodes are of which task, in order; returns to go, once for all steps
     episodes [E] ──episodes──> StepInputs, actions, lengths        (episode, start, stop) [K] ──chunks──> ChunkSteps
 
-Steps are copied as they are asked for: a store may be larger than memory, but for four bytes a step, returns to go.
+Steps are copied as they are asked for: a store may be larger than memory, but for eight bytes a step, returns to go.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ class Reader:
 
     Attributes:
         order: int64 [E], the store's episodes by task and number.
-        to_go: float32 [S], what each step of the store and all later ones of its episode pay.
+        to_go: float64 [S], what each step of the store and all later ones of its episode pay.
     """
 
     def __init__(self, store: EpisodeStore) -> None:
         self.store = store
         self.order = np.lexsort((store.episode, store.task))
         blocks = np.flatnonzero(np.diff(store.first[:-1] // BLOCK, prepend=-1))  # the episodes with which they begin
-        parts = [np.zeros(0, np.float32)]
+        parts = [np.zeros(0)]
         for begin, end in zip(blocks, [*blocks[1:], len(store)], strict=True):
             reward = store.rows(np.arange(store.first[begin], store.first[end])).reward
             parts.append(to_go(reward, store.length[begin:end]))
-        self.to_go: NDArray[np.float32] = np.concatenate(parts)
+        self.to_go: NDArray[np.float64] = np.concatenate(parts)
 
     @property
     def largest(self) -> float:
@@ -79,7 +79,7 @@ class Reader:
     def _read(self, first: Integers, lengths: Integers) -> tuple[Steps, NDArray[np.float32]]:
         """Runs of steps of the store, and their returns to go."""
         index = np.arange(lengths.sum()) + np.repeat(first - (np.cumsum(lengths) - lengths), lengths)
-        return self.store.rows(index), self.to_go[index]
+        return self.store.rows(index), self.to_go[index].astype(np.float32)
 
 
 def _tensor(column: NDArray[Any]) -> Tensor:

@@ -32,7 +32,7 @@ from learner.files import Attempt, read_about, replace_file, sha256, sync_folder
 from learner.store.ranking import COLUMNS, Integers
 from llm_service.errors import UsageError
 
-FORMAT = 1
+FORMAT = 2
 ABOUT = "retrieval.json"
 BEGUN = re.compile(r"\.entries-[0-9a-f]{16}(?:-a(\d+))?\.safetensors\..+")
 """Names of files of entries that `save` has begun and not finished, with the number of its attempt."""

@@ -6,11 +6,13 @@ A row belongs to a query, and its entries are ordered by similarity, equal ones 
 -1 and similarities -inf; such places are never ranked, and scaled with nothing.
 
 Terms (Schmied et al. 2024, arXiv 2410.07071, section 3: similarity and task while training, similarity and return while
-acting; recency is ours). Scaled means by the row: its least value becomes 0, its largest 1, and 0 where all are equal.
+acting; paid and recency are ours). Scaled means by the row: its least value becomes 0, its largest 1, and 0 where all
+are equal.
 
     similarity  cosine of query and key, scaled
     task        1 where the entry is of the query's task, else 0
     return      return of the entry's episode, scaled
+    paid        what the steps of the chunk itself paid, scaled
     recency     number of the entry's episode in its task, scaled: the latest is 1
 """
 
@@ -31,6 +33,7 @@ COLUMNS: Mapping[str, str] = {
     "stop": "int64",
     "number": "int64",  # of the episode in its task, ascending with time
     "return": "float32",  # of the whole episode
+    "paid": "float32",  # sum of the rewards of steps [start, stop)
 }
 """What is kept of an entry besides its key, and the type."""
 
@@ -133,6 +136,7 @@ TERMS: Mapping[str, Term] = {
     "similarity": lambda found, tasks: scaled(found.similarity, found.id >= 0),
     "task": lambda found, tasks: (found["task"] == tasks[:, None]) & (found.id >= 0),
     "return": lambda found, tasks: scaled(found["return"], found.id >= 0),
+    "paid": lambda found, tasks: scaled(found["paid"], found.id >= 0),
     "recency": lambda found, tasks: scaled(found["number"], found.id >= 0),
 }
 

@@ -150,6 +150,18 @@ def test_a_memory_keeps_the_newest_alone():
     np.testing.assert_array_equal(trials.memories._index.sizes, 5)
 
 
+def test_an_entry_says_what_its_steps_and_its_episode_paid():
+    trials = trials_of(MAZE)
+    lived = played(trials)
+    found = trials.memories._index.search(torch.ones(6, 32), 100, np.arange(6))
+    for row, at in zip(*np.nonzero(found.id >= 0), strict=True):
+        number, start, stop = (found[name][row, at] for name in ("number", "start", "stop"))
+        reward = lived[number].of(row)[2]
+        assert found["paid"][row, at] == reward[start:stop].sum()
+        assert found["return"][row, at] == reward.sum()
+    assert len(np.unique(found["paid"])) > 2  # one is -1, where there is nothing
+
+
 def test_keys_and_values_are_let_go_of_and_computed_again(monkeypatch):
     kept = played(trials_of(ROOM), 5)
     monkeypatch.setattr(memories, "MOST", 7)

@@ -133,7 +133,7 @@ def test_a_damaged_index_is_one_sentence(tmp_path):
         with pytest.raises(RetrievalError, match="is damaged"):
             MemoryIndex.load(tmp_path)
     (tmp_path / "retrieval.json").write_text(json.dumps({**says, "format": 9}))
-    with pytest.raises(RetrievalError, match="has format 9, this version reads 1"):
+    with pytest.raises(RetrievalError, match="has format 9, this version reads 2"):
         MemoryIndex.load(tmp_path)
 
 

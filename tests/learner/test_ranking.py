@@ -45,22 +45,25 @@ def test_a_score_is_a_sum_of_terms_that_are_returned():
         [[0.9, 0.8, 0.5, -np.inf], [0.7, -np.inf, -np.inf, -np.inf]],
         task=[[1, 2, 1, -1], [3, -1, -1, -1]],
         number=[[10, 30, 20, -1], [4, -1, -1, -1]],
+        paid=[[1, 3, 5, -1], [3, -1, -1, -1]],
         **{"return": [[0, 4, 8, -1], [2, -1, -1, -1]]},
     )
-    weights = {"similarity": 1.0, "task": 2.0, "return": 3.0, "recency": 0.5}
+    weights = {"similarity": 1.0, "task": 2.0, "return": 3.0, "paid": 0.25, "recency": 0.5}
     ranked = rank(found, weights, 4, np.array([1, 8]))
     assert ranked.found.id.tolist() == [[9, 5, 2, -1], [1, -1, -1, -1]]
     np.testing.assert_allclose(ranked.terms["similarity"], [[0, 1, 0.75, 0], [0, 0, 0, 0]], rtol=1e-6)
     np.testing.assert_allclose(ranked.terms["task"], [[1, 1, 0, 0], [0, 0, 0, 0]])
     np.testing.assert_allclose(ranked.terms["return"], [[1, 0, 0.5, 0], [0, 0, 0, 0]])
+    np.testing.assert_allclose(ranked.terms["paid"], [[1, 0, 0.5, 0], [0, 0, 0, 0]])
     np.testing.assert_allclose(ranked.terms["recency"], [[0.5, 0, 1, 0], [0, 0, 0, 0]])
-    score = [[2 + 3 + 0.25, 1 + 2, 0.75 + 1.5 + 0.5, -np.inf], [0, -np.inf, -np.inf, -np.inf]]
+    score = [[2 + 3 + 0.25 + 0.25, 1 + 2, 0.75 + 1.5 + 0.125 + 0.5, -np.inf], [0, -np.inf, -np.inf, -np.inf]]
     np.testing.assert_allclose(ranked.score, score, rtol=1e-6)
+    assert rank(found, {"paid": 1}, 2, np.array([1, 8])).found.id.tolist() == [[9, 2], [1, -1]]
     assert rank(found, {"recency": 1}, 2, np.array([1, 8])).found.id.tolist() == [[2, 9], [1, -1]]
     assert rank(found, {"recency": -1}, 1, np.array([1, 8])).found.id.tolist() == [[5], [1]]
     assert rank(found, {}, 2, np.array([1, 8])).found.id.tolist() == [[5, 2], [1, -1]]
     assert rank(found, {"task": 1}, 6, np.array([2, 8])).found.id.tolist() == [[2, 5, 9, -1, -1, -1], [1] + [-1] * 5]
-    with pytest.raises(ValueError, match="a score has no term 'novelty': there are similarity, task, return, recency"):
+    with pytest.raises(ValueError, match="no term 'novelty': there are similarity, task, return, paid, recency"):
         rank(found, {"novelty": 1}, 2, np.array([1, 8]))
 
 

@@ -50,7 +50,8 @@ def about(count, tasks, seed):
     task = random.integers(0, tasks, count // 3 + 1)[episode]
     start = 10 * (np.arange(count) % 3)
     value = random.integers(0, 5, count // 3 + 1)[episode].astype(np.float32)
-    return {"task": task, "episode": episode, "start": start, "stop": start + 10, "number": episode, "return": value}
+    columns = {"task": task, "episode": episode, "start": start, "stop": start + 10, "number": episode, "return": value}
+    return columns | {"paid": random.integers(0, 4, count).astype(np.float32)}
 
 
 def rows_of(columns, rows):

@@ -110,8 +110,7 @@ class Memories:
         queries: [R, width], where there is an encoder. uniform: in [0, 1), [R]: which one it is, where there is none.
         """
         if queries is None:
-            every = self._index.search(torch.ones(len(rows), 1), max(1, *self._index.sizes), self._whose[rows])
-            found = every.take((uniform * (every.id >= 0).sum(1)).astype(np.int64)[:, None])
+            found = self._index.draw(torch.ones(len(rows), 1), self._whose[rows], uniform)
         else:
             found = self._index.search(queries, self._config.nearest, self._whose[rows])
         best = rank(found, self._weights, 1, self._task[rows])

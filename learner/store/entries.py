@@ -1,12 +1,8 @@
 """Entries of a memory index: keys of length 1, where their chunks stand, and whose they are; in memory and on disk.
 
-    index/
-      retrieval.json                   format, width, the next id, hash of the file that counts
-      entries-3f0a9c51d2e47b86.safetensors  keys [N, width], ids and columns [N] in the order of ids; named by its hash
+    append ──normalised──> keys [owners, room, width], ids and columns [owners, room] ──> files (`entry_files`)
 
-The keys of an owner lie together, in [owners, room, width]; an address is owner * room + place in the owner's row. The
-file is synced before `retrieval.json` names it, which is replaced as a whole: a reader sees the old entries or the new,
-and one that finds the old file gone reads `retrieval.json` once more.
+The keys of an owner lie together, in the order of ids; an address is owner * room + place in the owner's row.
 
 Limit: room grows by half, which copies all entries once; what is reserved and not filled is not touched. Owners of very
 different sizes reserve as much as the largest. `save` holds up to three further copies of all entries while it writes:
@@ -15,31 +11,18 @@ in order, as bytes of each column, and as the content of the file.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import safetensors.numpy
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from learner.files import Attempt, read_about, replace_file, sha256, sync_folder
+from learner.files import Attempt
+from learner.store import entry_files
 from learner.store.ranking import COLUMNS, Integers
-from llm_service.errors import UsageError
-
-FORMAT = 2
-ABOUT = "retrieval.json"
-BEGUN = re.compile(r"\.entries-[0-9a-f]{16}(?:-a(\d+))?\.safetensors\..+")
-"""Names of files of entries that `save` has begun and not finished, with the number of its attempt."""
-
-
-class RetrievalError(UsageError):
-    """An index cannot be read. The message is one sentence that says what to do."""
 
 
 def normalised(vectors: Any, width: int, device: torch.device | str = "cpu") -> Tensor:
@@ -120,6 +103,18 @@ class Entries:
             ValueError: a column is missing, unknown, of another length or type or not finite, or ids or owners are not
                 as said.
         """
+        made, given, values = self.checked(keys, columns, ids)
+        self._put(made, given, values)
+        return given
+
+    def checked(
+        self, keys: Any, columns: Mapping[str, Any], ids: Integers | None = None
+    ) -> tuple[Tensor, Integers, dict[str, NDArray[Any]]]:
+        """Normalised keys, ids and all columns of entries that `append` would add; nothing is added.
+
+        Raises:
+            ValueError: as `append`.
+        """
         if "task" in columns:
             columns = {"task": columns["task"], "owner": columns["task"], **columns}
         if columns.keys() != COLUMNS.keys():
@@ -133,8 +128,7 @@ class Entries:
             raise ValueError(f"ids of new entries ascend from {self.next_id} on: {given[:4].tolist()} do not")
         if (values["owner"] < 0).any():
             raise ValueError(f"owner {values['owner'].min()} is below 0: number owners from 0 on")
-        self._put(made, given, values)
-        return given
+        return made, given, values
 
     def reserve(self, owners: int, room: int) -> None:
         """Make room for so many owners and entries of each, so that nothing is copied until then."""
@@ -202,68 +196,34 @@ class Entries:
         Raises:
             Superseded: a newer attempt has begun; the folder still holds what it held.
         """
-        folder.mkdir(exist_ok=True)
-        sync_folder(folder.parent)
-        # Listed now: what a newer attempt writes from here on is not ours to remove.
-        before = list(folder.glob("entries-*.safetensors"))
-        for path in folder.iterdir():  # a `save` that was killed leaves what it had begun
-            begun = BEGUN.fullmatch(path.name)
-            if begun and (attempt is None or int(begun[1] or 0) <= attempt.number):
-                before.append(path)
+        before = entry_files.begin(folder, attempt)
+        name, digest = self.write(folder, attempt)
+        entry_files.publish(folder, self.width, self.next_id, {name: digest}, before, attempt)
+
+    def write(self, folder: Path, attempt: Attempt | None = None) -> tuple[str, str]:
+        """Write all entries into a file that does not count yet, for one of several shards. Returns its name and hash.
+
+        Raises:
+            Superseded: a newer attempt has begun.
+        """
         places = self._places()
         places = places[np.argsort(self._ids.reshape(-1)[places])]
         arrays = {name: column.reshape(-1)[places] for name, column in self._columns.items()}
         arrays["id"] = self._ids.reshape(-1)[places]
         arrays["key"] = self._flat_keys[torch.from_numpy(places).to(self.device)].cpu().numpy()
-        content = safetensors.numpy.save(arrays)
-        digest = hashlib.sha256(content).hexdigest()
-        name = f"entries-{digest[:16]}{attempt.suffix if attempt else ''}.safetensors"
-        replace_file(folder / name, content, attempt)
-        sync_folder(folder)
-        says = {"format": FORMAT, "width": self.width, "next_id": self.next_id, "sha256": {name: digest}}
-        replace_file(folder / ABOUT, json.dumps(says, indent=1).encode(), attempt)
-        sync_folder(folder)
-        for old in before:
-            if old.name != name:
-                old.unlink(missing_ok=True)
+        return entry_files.write(folder, arrays, attempt)
 
     @classmethod
-    def load(cls, folder: Path, device: torch.device | str = "cpu") -> Self:
-        """What `save` wrote, key by key the same bits.
+    def load(cls, folder: Path, device: torch.device | str = "cpu", shard: int = 0, of: int = 1) -> Self:
+        """What `save` wrote, key by key the same bits; of owners that are `shard` modulo `of`.
 
         Raises:
             RetrievalError: there is no index, or it is damaged.
         """
-        says = _read_about(folder)
-        before: dict[str, Any] | None = None
-        while says != before:
-            try:
-                return cls._read(folder, says, device)
-            except FileNotFoundError:  # a `save` has removed it, if `retrieval.json` says something else by now
-                says, before = _read_about(folder), says
-        raise RetrievalError(f"{folder} is damaged: the file that {ABOUT} names is gone; build it again")
-
-    @classmethod
-    def _read(cls, folder: Path, says: Mapping[str, Any], device: torch.device | str) -> Self:
-        """The entries of which `retrieval.json` says this.
-
-        Raises:
-            FileNotFoundError: their file is gone.
-            RetrievalError: it is damaged.
-        """
-        try:
-            ((name, digest),) = says["sha256"].items()
-            found, next_id, actual = cls(int(says["width"]), device), int(says["next_id"]), sha256(folder / name)
-            arrays = safetensors.numpy.load_file(folder / name) if actual == digest else {}
-        except FileNotFoundError:
-            raise
-        except (OSError, ValueError, TypeError, AttributeError) as reason:
-            raise RetrievalError(f"{folder} is damaged: {reason}") from None
-        if actual != digest:
-            raise RetrievalError(f"{folder / name} is damaged: its hash is not the one in {ABOUT}; build it again")
-        if missing := {"key", "id", *COLUMNS} - arrays.keys():
-            raise RetrievalError(f"{folder / name} has no {min(missing)}: build it again")
-        found._put(torch.from_numpy(arrays["key"]).to(found.device), arrays["id"], arrays)
+        width, next_id, parts = entry_files.read(folder, shard, of)
+        found = cls(width, device)
+        for arrays in parts:
+            found._put(torch.from_numpy(arrays["key"]).to(found.device), arrays["id"], arrays)
         found.next_id = next_id
         return found
 
@@ -287,7 +247,3 @@ def _filled(new: Any, old: Any, sizes: Integers) -> Any:
     for owner, size in enumerate(sizes.tolist()):
         new[owner, :size] = old[owner, :size]
     return new
-
-
-def _read_about(folder: Path) -> dict[str, Any]:
-    return read_about(folder / ABOUT, "memory index", (FORMAT,), ("width", "next_id", "sha256"), RetrievalError)

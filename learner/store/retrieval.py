@@ -2,6 +2,7 @@
 
     append(keys, columns)  ──normalised──> keys float32 [owners, capacity, width] and pointers (episode, start, stop)
     search(queries)        ──normalised──> matrix product ──> the largest ──> summed again in float64 ──> Found
+    draw(owner, uniform)   ──────────────> any entry of the owner, by a random number ──────────────────> Found
     Found                  ──learner.store.ranking──> merged over shards, scored, the best k
 
 Contract
@@ -28,7 +29,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -133,41 +133,36 @@ class MemoryIndex(Entries):
         return self._found(best, cosines)
 
     def draw(
-        self,
-        queries: Any,
-        tasks: Integers,
-        random: np.random.Generator,
-        count: int = 1,
-        owner: Integers | None = None,
-        not_episode: Integers | None = None,
+        self, queries: Any, owner: Integers, uniform: NDArray[np.float64], not_episode: Integers | None = None
     ) -> Found:
-        """For each query up to `count` different entries of its task, each set equally likely; else as `search`.
+        """Any entry of each query's owner, each equally likely, [Q, 1]: for queries that say too little, or nothing.
 
-        tasks: int64 [Q], of the queries.
+        queries: [Q, width], as of `search`; only similarities depend on them.
+        owner: int64 [Q]; one without entries that may be drawn gets none.
+        uniform: [Q], in [0, 1): which entry it is, in the order of ids. So a row depends on its own entries and number
+            alone, whoever is asked about beside it.
+        not_episode: int64 [Q], leave out this episode, the query's own; -1 for none.
+
+        Raises:
+            ValueError: as `search`, or a number is not in [0, 1).
         """
         made = normalised(queries, self.width, self.device)
-        best = np.full((len(made), count), -1)
-        own = _of_queries("not_episode", not_episode, len(made)).tolist()
-        asked = zip(_of_queries("tasks", tasks, len(made)), _of_queries("owner", owner, len(made)), strict=True)
-        places = self._places()
-        task, whose, episode = (self._at(self._columns[name], places) for name in ("task", "owner", "episode"))
-        if owner is None:
-            whose = np.full(len(places), -1)
-        # Entries of a task and owner lie together, and among these those of an episode: the query's own is a gap.
-        order = np.lexsort((self._at(self._ids, places), episode, whose, task))
-        places, task, whose, episode = places[order], task[order], whose[order], episode[order]
-        ends = np.flatnonzero((np.diff(task) != 0) | (np.diff(whose) != 0)) + 1
-        groups = {(task[i], whose[i]): slice(i, j) for i, j in pairwise([0, *ends, len(places)]) if i < j}
-        for row, key in enumerate(asked):
-            group = groups.get(key, slice(0))
-            gap, end = np.searchsorted(episode[group], [own[row], own[row] + 1]) if own[row] >= 0 else (0, 0)
-            fits = np.delete(places[group], slice(gap, end))
-            drawn = random.choice(fits, min(count, len(fits)), replace=False)
-            best[row, : len(drawn)] = drawn
-        cosines = np.full(best.shape, -np.inf, np.float32)
-        cosines[best >= 0] = self._cosines(made, np.nonzero(best >= 0)[0], best[best >= 0])
-        order = np.lexsort((np.where(best >= 0, self._at(self._ids, best), -1), -cosines), 1)
-        return self._found(np.take_along_axis(best, order, 1), np.take_along_axis(cosines, order, 1))
+        whose, own = _of_queries("owner", owner, len(made)), _of_queries("not_episode", not_episode, len(made))
+        chance = one_each("uniform", uniform, "float64", len(made), "queries")
+        if (outside := (chance < 0) | (chance >= 1)).any():
+            raise ValueError(f"uniform {chance[outside][0]} is not in [0, 1)")
+        best, room, most = np.full((len(made), 1), -1), self._ids.shape[1], int(self.sizes.max(initial=0))
+        known = np.flatnonzero((whose >= 0) & (whose < len(self.sizes)))
+        for rows in _batches(known, max(1, CELLS // 8 // max(1, most))):
+            free = np.arange(most) < self.sizes[whose[rows], None]
+            mine = own[rows, None]
+            free &= (self._columns["episode"][whose[rows], :most] != mine) | (mine < 0)
+            nth = (chance[rows] * free.sum(1)).astype(np.int64)
+            place = (free & (free.cumsum(1) == nth[:, None] + 1)).argmax(1) if most else nth
+            best[rows, 0] = np.where(free.any(1), whose[rows] * room + place, -1)
+        cosines, there = np.full(best.shape, -np.inf, np.float32), np.flatnonzero(best[:, 0] >= 0)
+        cosines[there, 0] = self._cosines(made, there, best[there, 0])
+        return self._found(best, cosines)
 
     def _scan(self, queries: Tensor, owner: Integers | None) -> Iterator[_Scan]:
         """Products of all queries with all keys that they may find, a part at a time."""

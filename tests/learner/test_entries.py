@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from learner.files import Attempt, Superseded
-from learner.store import entries, retrieval
-from learner.store.entries import RetrievalError
+from learner.store import entry_files, retrieval
+from learner.store.entry_files import RetrievalError
 from learner.store.ranking import COLUMNS
 from learner.store.retrieval import MemoryIndex
 from tests.learner.vectors import about, built, cosines, drawn, expected, rows_of, same
@@ -103,6 +105,35 @@ def test_saved_and_read_again_it_is_the_same(tmp_path):
     assert len(MemoryIndex.load(tmp_path / "empty")) == 0
 
 
+@settings(max_examples=30, deadline=None)
+@given(
+    parts=st.lists(st.tuples(st.integers(0, 30), st.sampled_from(["evict", "newest", "each", "copies"])), max_size=5),
+    stops=st.sets(st.integers(0, 4)),
+    seed=st.integers(0, 2**31),
+)
+def test_stopped_and_resumed_anywhere_it_is_the_index_that_went_on(tmp_path_factory, parts, stops, seed):
+    """To the bytes on disk, and so in all that it will ever find."""
+    folder, random = tmp_path_factory.mktemp("at"), np.random.default_rng(seed)
+    went_on, resumed = MemoryIndex(6), MemoryIndex(6)
+    for i, (size, change) in enumerate(parts):
+        keys, columns = drawn("clusters", size, 6, seed + i), about(size, 3, seed + i)
+        gone = random.integers(0, went_on.next_id + size + 1, 8)
+        for index in (went_on, resumed):
+            index.append(keys, columns)
+            if change == "copies":
+                index.deduplicate(0.99999)
+            elif change == "evict":
+                index.evict(gone)
+            else:
+                index.keep_newest(12, each_owner=change == "each")
+        if i in stops:
+            resumed.save(folder / "resumed")
+            resumed = MemoryIndex.load(folder / "resumed")
+    went_on.save(folder / "went_on")
+    resumed.save(folder / "resumed")
+    assert (folder / "went_on/retrieval.json").read_bytes() == (folder / "resumed/retrieval.json").read_bytes()
+
+
 def test_equal_content_is_saved_as_equal_bytes(tmp_path):
     keys, columns = drawn("normal", 90, 5, 0), about(90, 4, 0)
     at_once, in_parts = built(keys, columns), MemoryIndex(5)
@@ -141,14 +172,14 @@ def test_a_damaged_index_is_one_sentence(tmp_path):
 def test_who_loads_while_another_saves_reads_what_is_newer(saves, tmp_path, monkeypatch):
     """As often as it happens."""
     built(drawn("normal", 9, 4, 0), about(9, 2, 0)).save(tmp_path)
-    read, later = entries.sha256, [built(drawn("normal", n, 4, 0), about(n, 2, 0)) for n in range(saves, 0, -1)]
+    read, later = entry_files.sha256, [built(drawn("normal", n, 4, 0), about(n, 2, 0)) for n in range(saves, 0, -1)]
 
     def sha256(path):
         if later:
             later.pop().save(tmp_path)
         return read(path)
 
-    monkeypatch.setattr(entries, "sha256", sha256)
+    monkeypatch.setattr(entry_files, "sha256", sha256)
     assert len(MemoryIndex.load(tmp_path)) == saves
 
 
@@ -184,7 +215,7 @@ def test_what_a_killed_save_has_begun_goes_with_the_next(tmp_path):
 
 def test_the_name_of_a_new_folder_is_on_the_disk_before_what_it_holds(tmp_path, monkeypatch):
     synced = []
-    monkeypatch.setattr(entries, "sync_folder", synced.append)
+    monkeypatch.setattr(entry_files, "sync_folder", synced.append)
     built(drawn("normal", 9, 4, 0), about(9, 2, 0)).save(tmp_path / "index")
     assert synced[0] == tmp_path
     assert set(synced[1:]) == {tmp_path / "index"}

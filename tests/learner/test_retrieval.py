@@ -1,7 +1,6 @@
 """What is found is what comparing with every key finds, whatever the batch, the shards, and what happened before."""
 
 import weakref
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -186,9 +185,9 @@ def test_nothing_is_ordinary():
     for one in (index, built(np.ones((2, 3)), about(2, 1, 0))):
         assert one.search(np.empty((0, 3)), 4).id.shape == (0, 4)
         assert one.search(np.empty((0, 3)), 4, nobody, nobody).id.shape == (0, 4)
-        assert one.draw(np.empty((0, 3)), nobody, np.random.default_rng(0), 4, nobody).id.shape == (0, 4)
+        assert one.draw(np.empty((0, 3)), nobody, np.empty(0), nobody).id.shape == (0, 1)
     assert index.append(np.empty((0, 3)), about(0, 1, 0)).shape == (0,)
-    assert (index.draw(np.ones((2, 3)), np.zeros(2, int), np.random.default_rng(0)).id == -1).all()
+    assert (index.draw(np.ones((2, 3)), np.array([0, -1]), np.zeros(2)).id == -1).all()
     assert index.deduplicate() == index.keep_newest(0) == 0
 
 
@@ -225,14 +224,12 @@ def test_the_order_of_appending_is_no_matter(kind, total, seed):
 def test_who_has_seen_too_little_gets_any_chunk_of_the_task():
     keys, columns = drawn("normal", 120, 8, 0), about(120, 4, 0)
     index, queries = built(keys, columns), drawn("normal", 400, 8, 1)
-    task = np.zeros(400, int)
+    task, uniform = np.zeros(400, int), np.random.default_rng(3).random(400)
     fits = np.flatnonzero(columns["task"] == 0)
     episode = np.full(400, columns["episode"][fits[0]])
     fits = fits[columns["episode"][fits] != episode[0]]
-    found = index.search(queries, 5, task, episode)
-    one = index.draw(queries, task, np.random.default_rng(3), owner=task, not_episode=episode)
+    found, one = index.search(queries, 5, task, episode), index.draw(queries, task, uniform, episode)
     assert set(one.id[:, 0].tolist()) == set(fits.tolist())  # every one of them, and never the own episode
-    same(one, index.draw(queries, task, np.random.default_rng(3), not_episode=episode))
     np.testing.assert_array_equal(one.similarity[:, 0], cosines(queries, keys)[np.arange(400), one.id[:, 0]])
     short = np.arange(400) < 150
     mixed = found.replaced(short, one)
@@ -241,32 +238,45 @@ def test_who_has_seen_too_little_gets_any_chunk_of_the_task():
     assert (mixed.id[:150, 1:] == -1).all()
     ranked = rank(mixed, {"similarity": 1, "task": 1}, 1, task)
     np.testing.assert_array_equal(ranked.found.id[:150, 0], one.id[:150, 0])
-    some_more = index.draw(queries[:50], task[:50], np.random.default_rng(3), 200)
-    assert all(sorted(row[row >= 0]) == np.flatnonzero(columns["task"] == 0).tolist() for row in some_more.id)
     with pytest.raises(ValueError, match="draw fewer entries"):
-        found.replaced(short[:50], some_more)
+        one.replaced(short, found)
 
 
-def test_a_draw_is_any_set_of_the_task_and_owner_but_for_the_own_episode():
-    task, owner, episode = (values.reshape(-1) for values in np.mgrid[:2, :2, :4])
-    index = built(drawn("normal", 16, 4, 0), {**about(16, 1, 0), "task": task, "owner": owner, "episode": episode})
-    index.evict([6])  # of task 0 and owner 1
-    times, ids = 1500, np.delete(np.arange(16), 6)
-    asked = [(0, 0, -1), (0, 1, -1), (1, 0, 2), (0, 1, 0), (1, 1, 9), (1, 5, 0), (7, 0, 0)]  # task, owner, own episode
-    tasks, owners, not_episode = np.repeat(asked, times, 0).T
-    for options in ({"owner": owners}, {}):
-        keys, random = drawn("normal", len(tasks), 4, 1), np.random.default_rng(0)
-        found = index.draw(keys, tasks, random, 2, not_episode=not_episode, **options)
-        for (of, whose, own), rows in zip(asked, np.split(found.id, len(asked)), strict=True):
-            fits = ids[(task[ids] == of) & (episode[ids] != own) & ((owner[ids] == whose) if options else True)]
-            sets = dict.fromkeys(combinations(fits.tolist(), min(2, len(fits))), 0)
-            for row in rows:
-                sets[tuple(sorted(row[row >= 0].tolist()))] += 1
-            assert min(sets.values()) > times / len(sets) / 2
+@settings(max_examples=60, deadline=None)
+@given(
+    total=st.integers(0, 60),
+    tasks=st.integers(1, 4),
+    gone=st.sets(st.integers(0, 59)),
+    cells=st.sampled_from([1, 2**26]),
+    seed=st.integers(0, 2**31),
+)
+def test_a_number_draws_its_share_of_the_owners_entries_in_order_of_ids(total, tasks, gone, cells, seed):
+    """Alone or beside others: the n entries that may be drawn have the numbers [0, 1/n), [1/n, 2/n), ..."""
+    columns, random = about(total, tasks, seed), np.random.default_rng(seed)
+    order = random.permutation(total)  # those of an episode stand apart
+    columns = rows_of(columns, order)
+    index, keys = built(drawn("normal", total, 4, seed), columns), drawn("normal", 30, 4, seed + 1)
+    index.evict(list(gone))
+    owner, own, uniform = random.integers(-1, tasks + 1, 30), random.integers(-1, 20, 30), random.random(30)
+    uniform[:2] = 0, np.nextafter(1, 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(retrieval, "CELLS", cells)
+        found = index.draw(keys, owner, uniform, own)
+    left = np.setdiff1d(np.arange(total), list(gone))
+    for row in range(30):
+        fits = left[(columns["task"][left] == owner[row]) & (columns["episode"][left] != own[row])]
+        assert found.id[row, 0] == (fits[int(uniform[row] * len(fits))] if len(fits) else -1)
+        at = slice(row, row + 1)
+        alone = index.draw(keys[at], owner[at], uniform[at], own[at])
+        assert (alone.id[0], alone.similarity[0]) == (found.id[row], found.similarity[row])
+        assert all(alone[name][0] == found[name][row] for name in columns)
+    any_episode = index.draw(keys, owner, uniform)
+    same(any_episode, index.draw(keys, owner, uniform, np.full(30, -1)))
 
 
-def test_a_column_is_one_integer_for_each_query():
-    index, queries, random = built(drawn("normal", 4, 3, 0), about(4, 2, 0)), np.ones((2, 3)), np.random.default_rng(0)
+def test_a_column_is_one_number_for_each_query():
+    index, queries = built(drawn("normal", 4, 3, 0), about(4, 2, 0)), np.ones((2, 3))
+    good = {"owner": np.zeros(2, int), "uniform": np.zeros(2), "not_episode": np.zeros(2, int)}
     for wrong, says in (
         (np.zeros(1, int), r"has shape \(1,\), not \(2,\)"),
         (np.zeros(3, int), r"has shape \(3,\), not \(2,\)"),
@@ -277,6 +287,9 @@ def test_a_column_is_one_integer_for_each_query():
             with pytest.raises(ValueError, match=f"{name} of 2 queries {says}"):
                 index.search(queries, 1, **{name: wrong})
             with pytest.raises(ValueError, match=f"{name} of 2 queries {says}"):
-                index.draw(queries, np.zeros(2, int), random, **{name: wrong})
-        with pytest.raises(ValueError, match=f"tasks of 2 queries {says}"):
-            index.draw(queries, wrong, random)
+                index.draw(queries, **good | {name: wrong})
+    with pytest.raises(ValueError, match=r"uniform of 2 queries has shape \(3,\)"):
+        index.draw(queries, **good | {"uniform": np.zeros(3)})
+    for wrong in (1.0, -0.1):
+        with pytest.raises(ValueError, match=rf"uniform {wrong} is not in \[0, 1\)"):
+            index.draw(queries, **good | {"uniform": np.array([0.5, wrong])})

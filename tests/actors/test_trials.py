@@ -7,7 +7,9 @@ import torch
 import envs
 from actors import memories
 from actors.trials import Trials, choose, seeds_of, tasks_of
+from learner.context import encoders
 from learner.context.config import RetrieveConfig, SequenceConfig, TrialsConfig
+from learner.context.encoders.fitted import Fitted
 from learner.models.sequence.history_transformer import HistoryShape, HistoryTransformer, StepInputs
 
 SEQUENCE = SequenceConfig(width=32, layers=2, heads=2, bins=12, device="cpu")
@@ -31,7 +33,9 @@ def trials_of(world, arm="radt", tasks=(0, 1, 2), seeds=(0, 1), retrieve=RETRIEV
     """Rows of an arm that have not played yet."""
     looks = arm in ("radt", "uniform")
     model = model_of(world, looks, arm != "ad", band=40 if arm == "ad" else 6)
-    encoder = model_of(world, seed=1) if arm == "radt" else None
+    encoder = Fitted(model_of(world, seed=1), retrieve.pool) if arm == "radt" else None
+    if arm == "radt" and retrieve.frozen:
+        encoder = encoders.make(SEQUENCE, retrieve, envs.spec(world), {}, 10.0)
     env = envs.make(world, len(tasks) * len(seeds))
     rows = np.repeat(seeds, len(tasks)), np.tile(tasks, len(seeds))
     config = TrialsConfig(target=5.0, deviation=3.0, **settings)
@@ -52,12 +56,14 @@ def actions(lived, row):
 
 
 @pytest.mark.parametrize("world", [ROOM, MAZE])
-@pytest.mark.parametrize("arm", ["radt", "uniform", "dt", "ad"])
+@pytest.mark.parametrize("arm", ["radt", "radt random", "radt hopfield", "uniform", "dt", "ad"])
 def test_a_row_lives_as_if_it_were_alone(world, arm):
-    together = trials_of(world, arm)
+    arm, _, encoder = arm.partition(" ")
+    retrieve = RETRIEVE.model_copy(update={"encoder": encoder or "fitted"})
+    together = trials_of(world, arm, retrieve=retrieve)
     lived = played(together)
     for row, (seed, task) in enumerate((seed, task) for seed in (0, 1) for task in (0, 1, 2)):
-        alone = trials_of(world, arm, (task,), (seed,))
+        alone = trials_of(world, arm, (task,), (seed,), retrieve)
         assert actions(lived, row) == actions(played(alone), 0)
         for one, other in zip(together.returns, alone.returns, strict=True):
             assert one[row] == other[0]

@@ -22,7 +22,7 @@ from torch import Tensor
 from envs.api import Observation
 from learner.context.chunks import chunks_of, paid_in, to_go
 from learner.context.config import RetrieveConfig
-from learner.context.keys import Pooled
+from learner.context.encoders import Encoder
 from learner.models.sequence.history_transformer import NO_ACTION, ChunkSteps, HistoryTransformer, StepInputs
 from learner.models.sequence.memory import Memory
 from learner.store.ranking import Ranked, rank
@@ -67,7 +67,7 @@ class Memories:
     def __init__(
         self,
         model: HistoryTransformer,
-        encoder: HistoryTransformer | None,
+        encoder: Encoder | None,
         config: RetrieveConfig,
         weights: dict[str, float],
         newest: int,
@@ -76,7 +76,7 @@ class Memories:
     ) -> None:
         self._model, self._encoder, self._config = model, encoder, config
         self._weights, self._newest, self._task, self._whose = weights, newest, task, whose
-        self._index = MemoryIndex(encoder.config.width if encoder else 1)
+        self._index = MemoryIndex(encoder.width if encoder else 1)
         self._episodes: list[tuple[Observation, Integers, NDArray[np.float32], NDArray[np.float32]]] = []
         self._memory: Memory | None = None
         self._place: dict[int, int] = {}  # in the memory, of each entry whose chunk is there
@@ -93,8 +93,8 @@ class Memories:
             paid, ahead = paid_in(left, cut.start, cut.stop, len(reward)), left.astype(np.float32)
             keys = torch.ones(len(cut.key), 1)
             if self._encoder is not None:
-                hidden = self._encoder(_steps(obs, action, reward, ahead), [len(reward)])
-                keys = Pooled.of(hidden, [len(reward)], self._config.pool, torch.from_numpy(cut.key))
+                steps = _steps(obs, action, reward, ahead)
+                keys = self._encoder.of(steps, [len(reward)], torch.from_numpy(cut.key))
             columns: dict[str, Any] = {"owner": row, "task": task, "episode": len(self._episodes), "number": trial}
             columns |= {"return": reward.sum(dtype=np.float64)}
             columns = {name: np.full(len(cut.key), value) for name, value in columns.items()}

@@ -30,8 +30,9 @@ import envs
 from actors.demonstrations import demonstrations
 from actors.memories import Lived, Memories
 from envs.api import HELD_OUT_FIRST, EnvSpec, Observation, VectorEnv
+from learner.context import encoders
 from learner.context.config import RetrieveConfig, SequenceConfig, TrialsConfig
-from learner.context.keys import Pooled
+from learner.context.encoders import Encoder
 from learner.models.sequence.cache import Held
 from learner.models.sequence.history_transformer import NO_ACTION, HistoryTransformer, StepInputs
 from learner.models.sequence.memory import Memory
@@ -99,7 +100,7 @@ class Trials:
         self,
         env: VectorEnv,
         model: HistoryTransformer,
-        encoder: HistoryTransformer | None,
+        encoder: Encoder | None,
         config: TrialsConfig,
         retrieve: RetrieveConfig,
         root: int,
@@ -120,7 +121,7 @@ class Trials:
             if config.memory == "others":  # that of the next task, of the same seed
                 whose = np.roll(whose.reshape(-1, len(np.unique(task))), -1, 1).ravel()
             kept = (config.weights, config.newest, task, whose)
-            self.memories = Memories(model, encoder.eval() if encoder else None, retrieve, *kept)
+            self.memories = Memories(model, encoder, retrieve, *kept)
             if shown is not None:
                 self.memories.keep(-1, shown)
         self._keeps = shown is None
@@ -186,8 +187,7 @@ class Trials:
             self._ring = self._model.ring(self._rows)
         self._now = {name: np.zeros(self._rows) for name in TOLD}
         if self._encoder is not None:
-            self._encoded = self._encoder.ring(self._rows)
-            self._pooled = Pooled(self._rows, self._encoder.config.width, self._retrieve.pool, self._encoder.device)
+            self._lately = self._encoder.stream(self._rows)
 
     def _look(
         self, step: int, shown: StepInputs, running: NDArray[np.bool_], uniform: NDArray[np.float64]
@@ -196,10 +196,10 @@ class Trials:
         if not self.memories:
             return None, None
         if self._encoder is not None:
-            self._pooled.add(self._encoder.step(shown, self._encoded))
+            self._lately.add(shown)
         if step % self._retrieve.every == 0:
             rows = np.flatnonzero(running)
-            queries = self._pooled.mean()[torch.from_numpy(rows)] if self._encoder is not None else None
+            queries = self._lately.vectors(torch.from_numpy(rows)) if self._encoder is not None else None
             places, best = self.memories.look(rows, queries, uniform[rows])
             self._index = torch.full((self._rows,), -1)
             self._index[torch.from_numpy(rows)] = places
@@ -236,7 +236,7 @@ class TrialsSetup:
     retrieve: RetrieveConfig
     model: SequenceConfig
     weights: Weights
-    encoder: Weights | None  # of a model of the same configuration; None where nobody makes keys
+    encoder: Weights | None  # of what makes keys, none if that is frozen; None where nobody does
     seed: int
     tasks: tuple[int, ...]
     shown: bool = False  # whether memories hold an episode of the world's planner, and no others
@@ -271,8 +271,10 @@ class TrialPlayer:
         self._phase, self._share = "start", TrialShare(())
         self._spec = envs.spec(setup.env_id, **setup.env_options)
         self._model = HistoryTransformer.of(setup.model, self._spec, setup.weights)
-        given = setup.encoder
-        self._encoder = None if given is None else HistoryTransformer.of(setup.model, self._spec, given)
+        self._encoder: Encoder | None = None
+        if setup.encoder is not None:
+            largest = float(self._model.largest)
+            self._encoder = encoders.make(setup.model, setup.retrieve, self._spec, setup.encoder, largest)
         self._done = {"actor/steps": 0.0, "actor/episodes": 0.0}
         self._trials: Trials
 

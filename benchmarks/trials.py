@@ -27,6 +27,7 @@ import envs
 from actors.trials import Trials, seeds_of
 from benchmarks.measure import Case, Options, Report, assert_equal, compare
 from learner.context.config import RetrieveConfig, SequenceConfig, TrialsConfig
+from learner.context.encoders.fitted import Fitted
 from learner.models.sequence.history_transformer import ChunkSteps, HistoryShape, HistoryTransformer, StepInputs
 
 CASES = ("dark10",)
@@ -157,7 +158,7 @@ class Match:
         begun, steps = time.process_time(), 0
         env = envs.make(ENV_ID, len(self.tasks))
         how = (self.settings, self.retrieve, self.round, np.zeros_like(self.tasks), self.tasks)
-        trials = Trials(env, self.model, self.encoder, *how)
+        trials = Trials(env, self.model, Fitted(self.encoder, self.retrieve.pool), *how)
         self.found = []
         for _ in range(self.settings.trials):
             steps += trials.play()

@@ -52,7 +52,11 @@ def minilm_folder() -> str:
 
 
 class Encoder:
-    """A frozen sentence encoder: mean of the last hidden states, scaled to unit length."""
+    """A frozen sentence encoder: mean of the last hidden states, scaled to unit length.
+
+    Attributes:
+        model: the transformer itself, for who has other inputs than texts.
+    """
 
     def __init__(self, folder: str, device: str = "cpu") -> None:
         import torch
@@ -64,7 +68,7 @@ class Encoder:
         try:
             self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
             model = AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True)
-            self._model = model.eval().to(device)
+            self.model = model.eval().to(device)
         except (OSError, ValueError) as error:
             reason = str(error).splitlines()[0]
             raise UsageError(f"llm.embedding.folder: {folder} holds no encoder that can be loaded: {reason}") from None
@@ -73,9 +77,9 @@ class Encoder:
         """Texts -> float32 [N, D], unit length; longer texts are cut after 256 tokens."""
         tokens = self._tokenizer(list(texts), return_tensors="pt", truncation=True, max_length=256, padding=True)
         tokens = tokens.to(self._device)
-        plain = self._torch.autocast(self._model.device.type, enabled=False)  # whatever who asks is doing
+        plain = self._torch.autocast(self.model.device.type, enabled=False)  # whatever who asks is doing
         with self._torch.no_grad(), plain:
-            states = self._model(**tokens).last_hidden_state
+            states = self.model(**tokens).last_hidden_state
         if len(texts) == 1:
             mean = states.mean(1)
         else:

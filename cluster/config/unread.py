@@ -16,7 +16,7 @@ from cluster.config.overrides import COMMAND_LINE, flatten, layers
 from cluster.topology import asks_a_language_model, learns
 from learner import algorithms, potentials
 from learner.algorithms.dqn import DQNConfig
-from learner.context.config import ARMS, Arm
+from learner.context.config import ARMS, Arm, RetrieveConfig
 from learner.goals import GoalsConfig
 from learner.methods import selected, trains
 from learner.models.config import LANGUAGE_MODEL
@@ -84,6 +84,16 @@ SWITCHED_OFF: tuple[Rule, ...] = (  # keys that another key of the run leaves wi
         r"method\.(sequence\.band|retrieve\.(?!nothing$).+|trials\.newest)",
         lambda c: not _arm(c).whole,
         "with method.arm={method.arm}",
+    ),
+    (
+        r"method\.retrieve\.(told|projection)",
+        lambda c: c.method.part(RetrieveConfig).frozen,
+        "with method.retrieve.encoder=fitted",
+    ),
+    (
+        r"method\.retrieve\.beta",
+        lambda c: c.method.part(RetrieveConfig).encoder == "hopfield",
+        "with method.retrieve.encoder={method.retrieve.encoder}",
     ),
     (r"method\.sequence\.skip", lambda c: _arm(c).episodes > 1, "with method.arm={method.arm}"),
     (r"method\.guide\.share", lambda c: bool(c.method.part(GuideConfig).policy), "without method.guide.policy"),

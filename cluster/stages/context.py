@@ -4,29 +4,24 @@
     stages/encoder ────┴──> ranks (`learner.n`): look up, then fit ──> stages/<stage>/weights.safetensors, lookup.json
 
 Histories and encoder are this run's, else those of the run that `from` names. The stage `encoder` is one, too, of the
-arm that looks nowhere. Ranks look up alike and for themselves, before their first step and whenever they go on: what
-is found is a function of histories, encoder and seed.
+arm that looks nowhere; an encoder that is frozen needs none. Ranks look up alike and for themselves, before their first
+step and whenever they go on: what is found is a function of histories, encoder and seed.
 """
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import safetensors.numpy
-
 from cluster.config import limits
 from cluster.config.tree import Config
-from cluster.runs.folder import RunError
 from cluster.runs.stage import Outcome
 from cluster.stages._shared.fitting import Fitting
+from cluster.stages._shared.transformers import encoder_of
 from learner.context.config import ENCODER, RetrieveConfig, SequenceConfig, arm_of
 from learner.context.fit import HistoryFitter, HistorySetup
-from learner.files import sha256
-from learner.models.sequence.history_transformer import HistoryTransformer
-from learner.models.weights import Weights
 from learner.store.episodes import EPISODES, digest
 
-HISTORIES, WEIGHTS, LOOKUP = "histories", "weights.safetensors", "lookup.json"
+HISTORIES, LOOKUP = "histories", "lookup.json"
 
 
 class Engine(Fitting):
@@ -43,8 +38,7 @@ class Engine(Fitting):
         histories = self.given.artifact(HISTORIES) / EPISODES
         inputs, encoder = {"episodes": digest(histories)}, None
         if arm.looks == "nearest":
-            inputs["encoder"] = sha256(self.given.artifact(ENCODER) / WEIGHTS)
-            encoder = self._encoder(sequence)
+            encoder, inputs[ENCODER] = encoder_of(self.given, sequence, retrieve, config.spec)
         self._found: dict[str, float] = {}
         setup = HistorySetup(sequence, retrieve, arm, config.spec, config.learner, config.seed, histories, encoder)
         if not self.fit(HistoryFitter, setup):
@@ -63,15 +57,6 @@ class Engine(Fitting):
     @classmethod
     def memory(cls, config: Config) -> int:
         return config.learner.n * limits.process(config)
-
-    def _encoder(self, sequence: SequenceConfig) -> Weights:
-        path = self.given.artifact(ENCODER) / WEIGHTS
-        weights = safetensors.numpy.load_file(path)
-        try:
-            HistoryTransformer.of(sequence, self.config.spec, weights)
-        except ValueError as reason:
-            raise RunError(f"{path}: {reason}; use the method.sequence and env that it was fitted with") from None
-        return weights
 
 
 def spoken(found: dict[str, Any]) -> str:

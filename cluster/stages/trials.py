@@ -1,6 +1,6 @@
 """The engine of a trials stage: unseen tasks, played again and again by weights that stay as they are.
 
-    stages/fit, stages/encoder ──> weights ──┐
+    stages/fit, stages/encoder ──> weights ──┐   (a frozen encoder has none)
     seeds x tasks ──> shares of whole seeds ─┴──> idle actors ──> stages/<stage>/returns.safetensors, results.json
 
 A share's memories grow with its trials, so an actor plays it from its first trial to its last; it is asked about once a
@@ -27,12 +27,11 @@ from cluster.metrics.trials import RETURN, RETURNS, retrieved, summary
 from cluster.roles.drawing import Role, Topology
 from cluster.runs.folder import RunError
 from cluster.runs.stage import Outcome, StageEngine
+from cluster.stages._shared.transformers import WEIGHTS, encoder_of, weights_of
 from envs import registry
 from envs.api import EnvSpec
 from learner.context.config import ARMS, ENCODER, RetrieveConfig, SequenceConfig, TrialsConfig
 from learner.files import sha256
-from learner.models.sequence.history_transformer import HistoryTransformer
-from learner.models.weights import Weights
 
 FIT = "fit"
 """The stage whose weights act."""
@@ -100,8 +99,8 @@ class Engine(StageEngine):
         options, spec, tasks = tasks_for(env.id, env.options, settings.split)
         if settings.memory == "others" and len(tasks) < 2 and arm.looks != "nowhere":
             raise RunError("method.trials.memory=others needs the memory of another task, and there is one task only")
-        place = self.given.artifact(FIT) / "weights.safetensors"
-        weights = _weights(place, sequence, spec)
+        place = self.given.artifact(FIT) / WEIGHTS
+        weights = weights_of(place, sequence, spec)
         inputs, keys = {FIT: sha256(place)}, None
         told = weights.get("retrieved.place.weight")
         if arm.whole and told is not None:
@@ -112,8 +111,7 @@ class Engine(StageEngine):
                 f"{retrieve.chunk}: use those that it was fitted with"
             )
         if arm.looks == "nearest" and settings.memory != "none":
-            place = self.given.artifact(ENCODER) / "weights.safetensors"
-            keys, inputs[ENCODER] = _weights(place, sequence, spec), sha256(place)
+            keys, inputs[ENCODER] = encoder_of(self.given, sequence, retrieve, spec)
         numbers, shown = tuple(tasks.tolist()), arm.looks == "best"
         how = (settings, retrieve, sequence, weights, keys, self.config.seed)
         return TrialsSetup(env.id, options, *how, numbers, shown), inputs
@@ -167,20 +165,6 @@ def line(told: dict[str, Any]) -> str:
         f"return {first['mean']:.2f} in the first trial, {last['mean']:.2f} [{last['low']:.2f}, {last['high']:.2f}] in "
         f"trial {told['trials']}; {told['tasks']} tasks, {told['seeds']} seeds"
     )
-
-
-def _weights(path: Path, config: SequenceConfig, spec: EnvSpec) -> Weights:
-    """Weights of a transformer of histories in a world.
-
-    Raises:
-        RunError: they are of another one.
-    """
-    weights: Weights = safetensors.numpy.load_file(path)
-    try:
-        HistoryTransformer.of(config, spec, weights)
-    except ValueError as error:
-        raise RunError(f"{path}: {error}; use the env and method.sequence settings that it was fitted with") from None
-    return weights
 
 
 def _digest(config: Config, setup: TrialsSetup, inputs: dict[str, str]) -> str:

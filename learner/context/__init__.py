@@ -1,7 +1,8 @@
 """Learning in context: a transformer of learning histories that looks at chunks of other episodes.
 
 config    the arms, and the options of each stage
-keys      the mean of hidden states over the last steps: keys of chunks, and queries
+keys      the mean of hidden states over the last steps
+encoders/ what makes keys of chunks, and queries: fitted to histories, a language model, a random projection
 chunks    which chunks an episode is cut into, and where it asks for others'
 reader    whole episodes and chunks of a store, as what a transformer takes
 lookup    training: the chunk that each stretch of an episode looks at

@@ -111,6 +111,10 @@ class SequenceConfig(FitConfig):
         return self
 
 
+READABLE = 512
+"""Steps that the language model of `hopfield` can read."""
+
+
 class RetrieveConfig(Part):
     """Chunks of other episodes: which there are, and which of them a step looks at. In training all episodes of the
     histories are there, in trials those that the task has had."""
@@ -122,7 +126,18 @@ class RetrieveConfig(Part):
     future: Count = 25
     """Steps of a chunk from that one on."""
     pool: Count = 25
-    """A key is the mean of the encoder's hidden states over the last so many steps, and so is a query."""
+    """A key is the mean of what the encoder makes of the last so many steps, and so is a query."""
+    encoder: Literal["fitted", "hopfield", "random"] = "fitted"
+    """What makes keys and queries: `fitted`, the transformer of the stage `encoder`; and two that are fitted to
+    nothing: `hopfield`, a small language model that reads steps as if they were words; `random`, a random projection of
+    what was seen and done."""
+    told: bool = False
+    """`hopfield` and `random`: whether the return to go is among what a key or query is made of, in
+    `method.sequence.bins`."""
+    beta: float = Field(default=10.0, gt=0)
+    """`hopfield`: how much nearer to its nearest words a step becomes; 0 would make all steps one."""
+    projection: int = Field(default=0, ge=0)
+    """`hopfield` and `random`: seed of the projection, whatever that of the run."""
     nearest: Count = 50
     """Entries that are found by similarity, of which the terms choose one."""
     at_most: float = Field(default=0.98, gt=0)
@@ -134,6 +149,17 @@ class RetrieveConfig(Part):
     terms: Terms = Field(default={})
     """Training: weights of the score, see docs/retrieval.md; empty: similarity 1. Only chunks of the query's own task
     are searched."""
+
+    @model_validator(mode="after")
+    def _windows_can_be_read(self) -> RetrieveConfig:
+        if self.encoder == "hopfield" and self.pool > READABLE:
+            raise ValueError(f"encoder=hopfield reads {READABLE} steps at most, not pool={self.pool}: choose fewer")
+        return self
+
+    @property
+    def frozen(self) -> bool:
+        """Whether what makes keys needs no weights of its own."""
+        return self.encoder != "fitted"
 
     def whole(self, steps: int) -> RetrieveConfig:
         """The same, but for chunks that are whole episodes, of at most so many steps, and a query as each begins."""

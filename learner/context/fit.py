@@ -26,6 +26,7 @@ from torch.nn.functional import cross_entropy
 
 from envs.api import EnvSpec
 from learner.config import LearnerConfig
+from learner.context import encoders
 from learner.context.chunks import Integers
 from learner.context.config import Arm, RetrieveConfig, SequenceConfig
 from learner.context.lookup import Lookup, keys_by, look_up
@@ -51,7 +52,7 @@ class HistorySetup:
     learner: LearnerConfig
     seed: int
     store: Path
-    encoder: Weights | None = None  # of a transformer of the same configuration, for arms that look at what is nearest
+    encoder: Weights | None = None  # of what makes keys, none if that is frozen; for arms that look at what is nearest
 
 
 def held_out(task: NDArray[np.int64], number: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
@@ -111,8 +112,9 @@ class HistoryFitter(SequenceSupervised):
         keys = None
         if setup.arm.looks == "nearest":
             assert setup.encoder is not None, "what is nearest is found by an encoder's keys"
-            encoder = HistoryTransformer.of(setup.sequence, setup.spec, setup.encoder).eval()
-            keys = keys_by(encoder, self.reader, setup.retrieve.pool)
+            largest = float(self.model.largest)
+            encoder = encoders.make(setup.sequence, setup.retrieve, setup.spec, setup.encoder, largest)
+            keys = keys_by(encoder, self.reader)
         tokens = setup.sequence.tokens
         self.lookup = look_up(self.reader, self.retrieve, setup.arm.looks, keys, setup.seed, tokens)
         return self.lookup.report(self.reader)

@@ -1,12 +1,12 @@
 """Training: for each query point of each episode the chunk of another episode that the steps from there on look at.
 
-    episodes ──encoder, one pass──> hidden states ──pooled──> keys of chunks ──> MemoryIndex, an owner a task
-                                                         └──> queries ──search, rank──> Lookup: a chunk a point
+    episodes ──encoder──> keys of chunks ──> MemoryIndex, an owner a task
+                    └──> queries ──search, rank──> Lookup: a chunk a point
 
-An encoder that is causal gives all keys and queries of an episode in one pass over it. What is found depends on the
-histories, the encoder and the seed alone, so it is found once. Beside `nearest` there are two that know less: any chunk
-of the task, and any at all (the same ablations: Schmied et al. 2024, arXiv 2410.07071, section 5); and one that knows
-more: any chunk of the task's best episodes.
+An encoder gives all keys and queries of an episode at once, since they know nothing of what comes later. What is found
+depends on the histories, the encoder and the seed alone, so it is found once. Beside `nearest` there are two that know
+less: any chunk of the task, and any at all (the same ablations: Schmied et al. 2024, arXiv 2410.07071, section 5); and
+one that knows more: any chunk of the task's best episodes.
 
 The limit is the encoder's pass, as long as tasks have few episodes; the search is of a task's own keys.
 """
@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 
 from learner.context.chunks import Chunks, Integers, chunks_of, paid_in, points_of
 from learner.context.config import Looks, RetrieveConfig
-from learner.context.keys import Pooled
+from learner.context.encoders import Encoder
 from learner.context.reader import Reader
-from learner.models.sequence.history_transformer import HistoryTransformer
 from learner.store.ranking import rank
 from learner.store.retrieval import MemoryIndex
 
@@ -76,16 +75,14 @@ class Lookup:
         }
 
 
-def keys_by(encoder: HistoryTransformer, reader: Reader, pool: int) -> Keys:
-    """Keys by the mean of an encoder's hidden states over the last `pool` steps, in float32."""
+def keys_by(encoder: Encoder, reader: Reader) -> Keys:
+    """Keys by an encoder."""
 
     def keys(episodes: Integers, at: list[Integers]) -> NDArray[np.float32]:
         steps, _, lengths = reader.episodes(episodes)
         first = np.cumsum(lengths) - lengths
         places = np.concatenate([begin + own for begin, own in zip(first, at, strict=True)])
-        with torch.no_grad():
-            hidden = encoder(steps, lengths)
-            return Pooled.of(hidden, lengths, pool, torch.from_numpy(places)).cpu().numpy()
+        return encoder.of(steps, lengths, torch.from_numpy(places)).cpu().numpy()
 
     return keys
 

@@ -1,7 +1,7 @@
 """RADT: a decision transformer that retrieves learns in context (Schmied et al. 2024, arXiv 2410.07071).
 
     histories ──> stages/histories/episodes/: each training task, learned from nothing   learner/histories.py
-    encoder       a decision transformer, whose hidden states are keys (arm radt)        learner/context
+    encoder       a transformer whose hidden states are keys (arm radt, if not frozen)   learner/context
     fit           the transformer of `method.arm`                                        learner/context
     trials        unseen tasks, played again and again by weights that stay as they are  actors/trials.py
 
@@ -43,10 +43,11 @@ class Config(Part):
 
 
 def stages(config: Configuration) -> list[Stage]:
-    """An encoder is fitted only where something is retrieved by it."""
+    """An encoder is fitted only where something is retrieved by it, and none that is frozen."""
     method = config.method
     assert isinstance(method, Config)
-    encoder = [Stage(ENCODER, "context", player="")] if ARMS[method.arm].looks == "nearest" else []
+    fits = ARMS[method.arm].looks == "nearest" and not method.retrieve.frozen
+    encoder = [Stage(ENCODER, "context", player="")] if fits else []
     fitted = [*encoder, Stage("fit", "context", player="")]
     return [Stage("histories", "histories", player=""), *fitted, Stage("trials", "trials", player="")]
 

@@ -11,7 +11,9 @@ from actors.evaluate import play
 from actors.players.expert import ExpertPlayer
 from actors.trials import Trials, choose, seeds_of, tasks_of
 from envs.registry import family
+from learner.context import encoders
 from learner.context.config import RetrieveConfig, SequenceConfig, TrialsConfig
+from learner.context.encoders.fitted import Fitted
 from learner.models.sequence.history_transformer import HistoryShape, HistoryTransformer, StepInputs
 
 SEQUENCE = SequenceConfig(width=32, layers=2, heads=2, bins=12, device="cpu")
@@ -38,7 +40,9 @@ def trials_of(world, arm="radt", tasks=(0, 1, 2), seeds=(0, 1), retrieve=RETRIEV
     chunk = 0 if arm in ("dt", "ad") else retrieve.chunk
     band = {"ad": 40, "dpt": 1}.get(arm, 6)
     model = model_of(world, chunk, arm not in ("ad", "dpt"), band, last=arm != "dpt")
-    encoder = model_of(world, seed=1) if arm == "radt" else None
+    encoder = Fitted(model_of(world, seed=1), retrieve.pool) if arm == "radt" else None
+    if arm == "radt" and retrieve.frozen:
+        encoder = encoders.make(SEQUENCE, retrieve, envs.spec(world), {}, 10.0)
     env, other = (envs.make(world, len(tasks) * len(seeds)) for _ in range(2))
     rows = np.repeat(seeds, len(tasks)), np.tile(tasks, len(seeds))
     shown = demonstrations(other, rows[1]) if arm == "oracle_chunk" else None
@@ -60,12 +64,14 @@ def actions(lived, row):
 
 
 @pytest.mark.parametrize("world", [ROOM, MAZE])
-@pytest.mark.parametrize("arm", ["radt", "uniform", "dt", "ad", "dpt", "oracle_chunk"])
+@pytest.mark.parametrize("arm", ["radt", "radt random", "radt hopfield", "uniform", "dt", "ad", "dpt", "oracle_chunk"])
 def test_a_row_lives_as_if_it_were_alone(world, arm):
-    together = trials_of(world, arm)
+    arm, _, encoder = arm.partition(" ")
+    retrieve = RETRIEVE.model_copy(update={"encoder": encoder or "fitted"})
+    together = trials_of(world, arm, retrieve=retrieve)
     lived = played(together)
     for row, (seed, task) in enumerate((seed, task) for seed in (0, 1) for task in (0, 1, 2)):
-        alone = trials_of(world, arm, (task,), (seed,))
+        alone = trials_of(world, arm, (task,), (seed,), retrieve)
         assert actions(lived, row) == actions(played(alone), 0)
         for one, other in zip(together.returns, alone.returns, strict=True):
             assert one[row] == other[0]

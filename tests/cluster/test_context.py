@@ -16,12 +16,13 @@ from cluster.config.overrides import ConfigError
 from cluster.config.tree import compose, explain
 from cluster.config.unread import tell
 from cluster.runs.folder import RunError
-from cluster.stages._shared import fitting
+from cluster.stages._shared import fitting, transformers
 from learner import checkpoint
 from learner.context.config import ARMS
 from learner.context.fit import HistoryFitter
 from learner.methods import selected
 from learner.store.episodes import EPISODES, EpisodeStore, digest
+from llm_service.embedding import EmbedderMissing
 from tests.cluster.test_cloning import of_role
 from tests.cluster.test_faults import launch, wait_for
 from tests.learner.fault_points import interrupted
@@ -97,6 +98,21 @@ def test_arms_share_histories(tmp_path, small, arm):
     assert (weights(path) == weights(small)) == (arm == "radt")
     assert (weights(path) == weights(small, "encoder")) == (arm == "dt")
     assert (path / "stages/fit/lookup.json").exists() == (ARMS[arm].looks != "nowhere")
+
+
+@pytest.mark.parametrize("encoder", ["random", "hopfield"])
+def test_a_frozen_encoder_is_no_stage(tmp_path, small, encoder):
+    words = [f"method.retrieve.encoder={encoder}", "method.retrieve.at_most=1.1", f"from={small}/stages/histories"]
+    assert [stage.name for stage in selected(config(tmp_path, "all", *words))] == ["histories", "fit", "trials"]
+    path = run(tmp_path, encoder, *words, "stages=[fit,trials]", "method.sequence.steps=6", "method.trials.trials=3")
+    for stage in ("fit", "trials"):
+        assert manifest(path, stage)["inputs"]["encoder"] == encoder
+    told = [json.loads((place / "stages/fit/lookup.json").read_text()) for place in (path, small)]
+    assert told[0]["points"] == told[1]["points"]
+    assert told[0]["answered"] == 1.0
+    assert told[0]["similarity"] != told[1]["similarity"]
+    found = json.loads((path / "stages/trials/results.json").read_text())["retrieved"]
+    assert found["found"] == [None, 1.0, 1.0]
 
 
 @pytest.mark.parametrize("arm", ["radt", "ad"])
@@ -221,11 +237,24 @@ def test_what_is_missing_is_one_sentence(tmp_path, small):
         (["method.sequence.heads=5"], "a width of 64 cannot be divided among 5 heads"),
         (["method.retrieve.terms.nearness=1"], "there is no term 'nearness': choose from similarity"),
         (["method.retrieve.every=0"], r"method\.retrieve\.every"),
+        (["method.retrieve.encoder=frozen"], r"method\.retrieve\.encoder"),
+        (["method.retrieve.encoder=hopfield", "method.retrieve.beta=0"], r"method\.retrieve\.beta"),
+        (["method.retrieve.encoder=hopfield", "method.retrieve.pool=513"], "reads 512 steps at most, not pool=513"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_sentence(words, told):
     with pytest.raises(ConfigError, match=told):
         compose(["experiment=radt_smoke", *words])
+
+
+def test_without_the_language_model_nothing_begins(tmp_path, small, monkeypatch):
+    def missing():
+        raise EmbedderMissing("pip install it")
+
+    monkeypatch.setattr(transformers, "minilm_folder", missing)
+    words = ["stages=[fit]", f"from={small}/stages/histories", "method.retrieve.encoder=hopfield"]
+    with pytest.raises(RunError, match=r"method\.retrieve\.encoder=hopfield: pip install it"):
+        controller.run(config(tmp_path, "missing", *words))
 
 
 def test_terms_of_the_score_are_words_of_the_command_line():
@@ -243,3 +272,8 @@ def test_words_that_an_arm_does_not_read_are_told(capsys):
         words = [f"method.arm={arm}", "method.retrieve.every=3", "method.sequence.skip=4", "learner.threads=2"]
         tell(*explain(["experiment=radt_smoke", *words]))
         assert capsys.readouterr().err == f"note: {told} no effect with method.arm={arm}\n"
+    for encoder, told in (("fitted", "beta=20.0, method.retrieve.projection=1 have"), ("random", "beta=20.0 has")):
+        words = [f"method.retrieve.encoder={encoder}", "method.retrieve.beta=20", "method.retrieve.projection=1"]
+        tell(*explain(["experiment=radt_smoke", *words]))
+        told = f"note: method.retrieve.{told} no effect with method.retrieve.encoder={encoder}\n"
+        assert capsys.readouterr().err == told

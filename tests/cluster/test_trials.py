@@ -256,7 +256,7 @@ def test_without_weights_nothing_is_played(tmp_path):
     [
         (
             ["method.sequence.width=32"],
-            r"do not fit this transformer of histories.*: \S+ differ|use the env and method",
+            r"do not fit this transformer of histories.*: \S+ differ|use the method\.sequence and env",
         ),
         (
             ["method.retrieve.future=40"],

@@ -14,6 +14,7 @@ from learner import checkpoint
 from learner.config import LearnerConfig
 from learner.context.chunks import chunks_of, points_of, to_go
 from learner.context.config import ARMS, ENCODED, RetrieveConfig, SequenceConfig, arm_of
+from learner.context.encoders.fitted import Fitted
 from learner.context.fit import HistoryFitter, HistorySetup, held_out
 from learner.context.keys import Pooled
 from learner.context.lookup import keys_by, look_up
@@ -186,17 +187,6 @@ def test_nothing_lived_is_a_mean_of_zeros():
     assert torch.equal(Pooled(2, 3, 4).mean(), torch.zeros(2, 3))
 
 
-def test_keys_as_lived_are_those_of_the_pass(store):
-    reader, made = Reader(store), model(chunk=0)
-    steps, _, (length,) = reader.episodes(np.array([1]))
-    expected = keys_by(made, reader, 3)(np.array([0, 1]), [np.array([2]), np.arange(length)])[1:]
-    ring, pooled = made.ring(1), Pooled(1, CONFIG.width, 3)
-    with torch.no_grad():
-        for t in range(length):
-            pooled.add(made.step(rows_of(steps, torch.tensor([t])), ring))
-            close(pooled.mean()[0], torch.from_numpy(expected[t]))
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     lengths=st.lists(st.integers(1, 12), min_size=1, max_size=4),
@@ -288,7 +278,7 @@ def plain_loop(reader, config, keys):
 def test_what_is_nearest_is_found_as_by_a_plain_loop(store, minimum):
     reader = Reader(store)
     config = RETRIEVE.model_copy(update={"minimum": minimum})
-    keys = keys_by(model(chunk=0), reader, config.pool)
+    keys = keys_by(Fitted(model(chunk=0), config.pool), reader)
     table = look_up(reader, config, "nearest", keys, 3, tokens=20)
     expected = plain_loop(reader, config, keys)
     assert len(table.episode) == len(expected)
@@ -384,7 +374,7 @@ def test_dpt_learns_the_best_from_any_whole_episode(store):
 def test_the_report_of_a_lookup_counts_what_is_in_it(store):
     reader = Reader(store)
     config = RETRIEVE.model_copy(update={"minimum": 4})
-    table = look_up(reader, config, "nearest", keys_by(model(chunk=0), reader, 3), 3)
+    table = look_up(reader, config, "nearest", keys_by(Fitted(model(chunk=0), 3), reader), 3)
     told = table.report(reader)
     assert told["points"] == len(table.episode)
     assert told["answered"] == np.mean(table.episode >= 0) < 1

@@ -101,6 +101,11 @@ class ChunkSteps:
     reward: Tensor  # float32 [M], what it paid
 
 
+def bin_of(to_go: Tensor, largest: Tensor | float, bins: int) -> Tensor:
+    """In which of so many bins between 0 and the largest a return to go lies, int64 of its shape."""
+    return (to_go / largest * (bins - 1)).round().clamp(0, bins - 1).long()
+
+
 class _Tables(nn.Module):
     """The sum of what a step consists of, normalised, [S, width]."""
 
@@ -135,7 +140,7 @@ class _Tables(nn.Module):
             parts.append(table(obs[name.removeprefix("of_")]))
         x = sum(parts[1:], parts[0])
         if self.conditioned:
-            x = x + self.to_go((to_go / largest * (self.bins - 1)).round().clamp(0, self.bins - 1).long())
+            x = x + self.to_go(bin_of(to_go, largest, self.bins))
         if place is not None:
             x = x + self.place(place)
         normed: Tensor = self.norm(x)

@@ -1,0 +1,139 @@
+"""Keys by a language model that never saw a world: steps become words of MiniLM, and it reads the last ones.
+
+    steps ──merged──> x [S, size] ──P──> [S, 384] ──cosines with all words──softmax──> mix of words e [S, 384]
+    the last `pool` e of a step ──MiniLM, each attends to all──> hidden states ──mean──> vectors [K, 384]
+
+The mapping is FrozenHopfield (Paischer et al. 2022, arXiv 2205.12258): e = E^T softmax(beta cos(E, P x)) with the word
+embeddings E, one step of retrieval in a modern Hopfield network whose patterns are the words. As keys for retrieval:
+Schmied et al. 2024, arXiv 2410.07071, there of four tokens a step, here of one. Nothing is fitted.
+
+Where steps are categories few different ones exist: the mix of each is computed once and kept. Equal windows are read
+once. The limit is MiniLM, 22 million operations a step of a window, and for steps that are new 47 million more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import normalize, pad
+
+from learner.context.config import RetrieveConfig, SequenceConfig
+from learner.context.encoders.merged import Merged, projection
+from learner.models.sequence.history_transformer import HistoryShape, StepInputs
+from llm_service.embedding import MINILM_WIDTH, Encoder, minilm_folder
+
+BLOCK = 16
+"""Steps that are mapped together, always so many: the bits of a mix do not depend on its company."""
+MOST = 2**16
+"""Mixes that are kept, 100 MB; beyond that, all are forgotten."""
+WINDOWS = 64
+"""Windows that are read together."""
+
+
+class Hopfield:
+    """An `Encoder`.
+
+    Args:
+        shape: which fields a step has, and whether the return to go is told.
+        sequence: bins of the return to go, and where is computed.
+        retrieve: `pool`, `beta`, and the seed of the projection.
+        largest: return to go.
+
+    Raises:
+        EmbedderMissing: the package of MiniLM is not installed.
+    """
+
+    width = MINILM_WIDTH
+
+    def __init__(self, shape: HistoryShape, sequence: SequenceConfig, retrieve: RetrieveConfig, largest: float) -> None:
+        self.pool, self._beta = retrieve.pool, retrieve.beta
+        self.merged = Merged(shape, sequence.bins, largest)
+        self._device = sequence.device if sequence.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+        self._model = Encoder(minilm_folder(), self._device).model.requires_grad_(False)
+        self._words: Tensor = self._model.get_input_embeddings().weight
+        self._directions = normalize(self._words)
+        self._projection = projection(self.merged.size, self.width, retrieve.projection).to(self._device)
+        self._place: dict[bytes, int] = {}  # among the mixes, of each step that was seen
+        self._mixes = torch.zeros(0, self.width, device=self._device)
+
+    def of(self, steps: StepInputs, lengths: Sequence[int], at: Tensor) -> Tensor:
+        """Vectors [K, 384] of steps `at` of whole episodes."""
+        ages = torch.cat([torch.arange(0), *(torch.arange(1, n + 1) for n in lengths)])
+        return self.read(self.merged(steps), at, ages[at].clamp(max=self.pool))
+
+    def stream(self, rows: int) -> HopfieldStream:
+        """Of rows that have not begun."""
+        return HopfieldStream(self, rows)
+
+    def read(self, x: Tensor, last: Tensor, sizes: Tensor) -> Tensor:
+        """Vectors [K, 384] of windows.
+
+        Args:
+            x: merged steps, [S, size].
+            last: int64 [K], the last step of each window.
+            sizes: int64 [K], its steps; of one without any the vector is zero.
+        """
+        vectors = torch.zeros(len(last), self.width, device=self._device)
+        for size in sorted(set(sizes.tolist()) - {0}):
+            own = (sizes == size).nonzero()[:, 0]
+            steps = x[last[own, None] + torch.arange(1 - size, 1)]  # [k, size, ...]
+            distinct, places = torch.unique(steps.flatten(0, 1), dim=0, return_inverse=True)
+            windows, which = torch.unique(places.view(len(own), size), dim=0, return_inverse=True)
+            mixes = self._known(distinct)
+            hidden = (self._model(inputs_embeds=mixes[part.to(self._device)]) for part in torch.split(windows, WINDOWS))
+            means = torch.cat([part.last_hidden_state.mean(1) for part in hidden])
+            vectors[own.to(self._device)] = means[which.to(self._device)]
+        return vectors
+
+    def mix(self, x: Tensor) -> Tensor:
+        """Of merged steps [n, size] the words that they become, [n, 384]."""
+        whole = pad(x, (0, 0, 0, -len(x) % BLOCK)).to(self._device)
+        return torch.cat([self._mix(block) for block in torch.split(whole, BLOCK)])[: len(x)]
+
+    def _mix(self, block: Tensor) -> Tensor:
+        cosines = normalize(block @ self._projection.T) @ self._directions.T
+        return (self._beta * cosines).softmax(1) @ self._words
+
+    def _known(self, distinct: Tensor) -> Tensor:
+        """`mix` of merged steps [n, size] that all differ; those that are new are computed, and kept."""
+        if len(self._place) > MOST:
+            self._place, self._mixes = {}, self._mixes[:0]
+        names = [step.tobytes() for step in _array(distinct)]
+        new = [i for i, name in enumerate(names) if name not in self._place]
+        if new:
+            self._place |= {names[i]: len(self._mixes) + n for n, i in enumerate(new)}
+            self._mixes = torch.cat([self._mixes, self.mix(distinct[new])])
+        return self._mixes[[self._place[name] for name in names]]
+
+
+class HopfieldStream:
+    """A `Stream`: it keeps the last steps, and reads them when it is asked."""
+
+    def __init__(self, encoder: Hopfield, rows: int) -> None:
+        self._encoder = encoder
+        self._kept = torch.zeros(rows, encoder.pool, encoder.merged.size)  # the newest is the last
+        self._ages = torch.zeros(rows, dtype=torch.int64)
+
+    def restart(self, rows: Tensor) -> None:
+        """Rows begin a new episode."""
+        self._ages[rows] = 0
+
+    def add(self, steps: StepInputs) -> None:
+        """The next step of each row."""
+        self._kept = torch.cat([self._kept[:, 1:], self._encoder.merged(steps)[:, None]], 1)
+        self._ages += 1
+
+    def vectors(self, rows: Tensor) -> Tensor:
+        """Of the last steps of some rows, [R, 384]."""
+        pool = self._encoder.pool
+        last = torch.arange(1, len(rows) + 1) * pool - 1
+        return self._encoder.read(self._kept[rows].flatten(0, 1), last, self._ages[rows].clamp(max=pool))
+
+
+def _array(x: Tensor) -> NDArray[np.float32]:
+    found: NDArray[np.float32] = x.cpu().numpy()
+    return found

@@ -171,11 +171,11 @@ class Trials:
         self._end(lived, length)
         return int(length.sum())
 
-    def _told_of(self, wanted: Floats, step: int) -> Floats:
-        """The return to go that is told, [N]."""
-        if not self._config.within_reach:
-            return wanted
-        return np.minimum(wanted, self._reach[min(step, len(self._reach) - 1)])
+    def _told_of(self, wanted: NDArray[Any], step: int) -> NDArray[Any]:
+        """The return to go that is told, float32 [N]."""
+        reach = self._reach[min(step, len(self._reach) - 1)] if self._config.within_reach else np.inf
+        told: NDArray[Any] = np.minimum(wanted, np.float32(reach))
+        return told
 
     @property
     def _goes_on(self) -> bool:

@@ -59,7 +59,7 @@ def states(spec: EnvSpec) -> int:
     """How many states a table has: one for each observation, where every field has a `size`, and is shown to a player;
     twice as many where what pays changes within an episode (`EnvSpec.staged`)."""
     each = [field.size ** math.prod(field.shape) for field in spec.fields.values()]
-    return math.prod(each) * (2 if spec.staged else 1)
+    return int(math.prod(each)) * (2 if spec.staged else 1)
 
 
 class QLearning:

@@ -35,6 +35,7 @@ class Engine(Fitting):
         config, method = self.config, self.config.method
         sequence, retrieve = method.part(SequenceConfig), method.part(RetrieveConfig)
         arm = arm_of(method.model_dump()["arm"], self.stage.name)
+        sequence = sequence.encoding if self.stage.name == ENCODER else sequence
         histories = self.given.artifact(HISTORIES) / EPISODES
         inputs, encoder = {"episodes": digest(histories)}, None
         if arm.looks == "nearest":

@@ -134,14 +134,14 @@ class SequenceFitter(SequenceSupervised):
         training, validation = (int(self.data.steps[rows].sum()) for rows in (self.training, self.validation))
         return {"episodes": len(self.data), "steps": training, "validation_steps": validation}
 
-    def steps_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    def steps_of(self, rows: NDArray[np.int64], uniform: NDArray[np.float64] | None) -> NDArray[np.int64]:
         return self.data.steps[rows]
 
-    def cost_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    def cost_of(self, rows: NDArray[np.int64], uniform: NDArray[np.float64] | None) -> NDArray[np.int64]:
         return self.data.steps[rows] * self.model.tokens_per_step + self.data.longest[0]
 
     def losses(self, rows: NDArray[np.int64], uniform: NDArray[np.float64] | None) -> Mapping[str, Tensor]:
         """Beside the loss its parts: `cluster`, and `offset`, the squared error of an action, world units."""
         if uniform is None:
             return self.model.loss(self.data.read(rows))
-        return self.model.loss(self.data.read(rows, uniform, self.setup.config.blur, self.setup.config.forget))
+        return self.model.loss(self.data.read(rows, uniform[:, 0], self.setup.config.blur, self.setup.config.forget))

@@ -80,6 +80,10 @@ class SequenceConfig(FitConfig):
     """Of attention; they divide the width."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Share of what a block adds that is dropped in training."""
+    attention: Literal["band", "window"] = "band"
+    """`band`: a step attends to the last steps, each of which looks at the chunk that was found when it was lived. So
+    acting computes one step, and keeps keys and values. `window`: as published, the last steps are computed anew at
+    each step, are told their places in the episode, and all look at what the newest one found."""
     band: Count = 25
     """Steps that a step attends to, itself among them. Arm `ad` attends to two whole episodes instead, `dpt` to one
     step."""
@@ -103,6 +107,11 @@ class SequenceConfig(FitConfig):
     are computed in float32."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """`auto`: a GPU if there is one."""
+
+    @property
+    def encoding(self) -> SequenceConfig:
+        """Of what makes keys, which computes each step once."""
+        return self.model_copy(update={"attention": "band"})
 
     @model_validator(mode="after")
     def _heads_divide_the_width(self) -> SequenceConfig:

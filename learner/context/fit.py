@@ -37,7 +37,7 @@ from learner.models.sequence.memory import Memory
 from learner.models.weights import Weights
 from learner.optim.collective import Group
 from learner.optim.precision import arithmetic, halves
-from learner.optim.sequences import VALIDATED, SequenceSupervised
+from learner.optim.sequences import VALIDATED, Floats, SequenceSupervised
 from learner.store.episodes import EpisodeStore, StoreError
 
 
@@ -70,6 +70,7 @@ class HistoryFitter(SequenceSupervised):
 
     RATE: ClassVar[str] = "method.sequence.learning_rate"
     WHAT: ClassVar[str] = "transformer of histories"
+    DRAWN: ClassVar[int] = 2
     model: HistoryTransformer
 
     def __init__(self, setup: HistorySetup, rank: int = 0, address: str | None = None) -> None:
@@ -119,27 +120,40 @@ class HistoryFitter(SequenceSupervised):
         self.lookup = look_up(self.reader, self.retrieve, setup.arm.looks, keys, setup.seed, tokens)
         return self.lookup.report(self.reader)
 
-    def losses(self, rows: Integers, uniform: NDArray[np.float64] | None) -> dict[str, Tensor]:
-        """Of the sequences that end with these episodes [B]. Those whose number is below `nothing` look at nothing."""
-        blind = np.zeros(len(rows), np.bool_) if uniform is None else uniform < self.retrieve.nothing
-        steps, action, _ = self.reader.episodes(self._sequences(rows))
+    def losses(self, rows: Integers, uniform: Floats | None) -> dict[str, Tensor]:
+        """Of the sequences that end with these episodes [B], or of a window of each. What is drawn of one: if it looks
+        at nothing, and where its window ends; in validation, where the episode does."""
+        blind = np.zeros(len(rows), np.bool_) if uniform is None else uniform[:, 0] < self.retrieve.nothing
+        steps, action, lengths = self.reader.episodes(self._sequences(rows))
+        counts, (memory, index) = self.steps_of(rows, uniform), self._memory(rows, blind)
+        if self.model.windowed:
+            stop = np.cumsum(lengths) - lengths + self._ends(rows, uniform)
+            within = np.arange(counts.sum()) + np.repeat(stop - np.cumsum(counts), counts)
+            index = None if index is None else index[np.repeat(stop - 1, counts)]
+            steps, action = steps.take(torch.from_numpy(within)), action[within]
         action = action.to(self.model.device)
         with arithmetic(self.half, self.model.device.type):
-            hidden = self.model(steps, self.steps_of(rows).tolist(), *self._memory(rows, blind))
-            logits = self.model.logits(hidden)
+            logits = self.model.logits(self.model(steps, counts.tolist(), memory, index))
         logits = logits.float()
         return {"loss": cross_entropy(logits, action, reduction="sum"), "hits": (logits.argmax(-1) == action).sum()}
 
-    def steps_of(self, rows: Integers) -> Integers:
+    def steps_of(self, rows: Integers, uniform: Floats | None) -> Integers:
+        if self.model.windowed:
+            return np.minimum(self._ends(rows, uniform), self.model.shape.band)
         length = self.reader.store.length.astype(np.int64)
         if self.setup.arm.episodes == 1:
             return length[rows]
         before = self.reader.earlier(rows, self.setup.sequence.skip)
         return length[rows] + np.where(before >= 0, length[before], 0)
 
+    def _ends(self, rows: Integers, uniform: Floats | None) -> Integers:
+        """Steps of each episode up to the end of its window, [B], so that it is as often short as in acting."""
+        length = self.reader.store.length[rows].astype(np.int64)
+        return length if uniform is None else 1 + (uniform[:, 1] * length).astype(np.int64)
+
     def apart(self, rows: Integers) -> list[NDArray[np.intp]]:
         """Sequences of one episode and those of two, since sequences of equal length attend faster."""
-        longer = self.steps_of(rows) > self.reader.store.length[rows]
+        longer = self.steps_of(rows, None) > self.reader.store.length[rows]
         return [np.flatnonzero(~longer), np.flatnonzero(longer)]
 
     def _sequences(self, episodes: Integers) -> Integers:

@@ -81,7 +81,9 @@ class Reader:
         steps, to_go = self._read(self.store.first[index], lengths)
         last_action, last_reward = np.roll(steps.action, 1), np.roll(steps.reward, 1)
         last_action[first], last_reward[first] = NO_ACTION, 0
-        given = StepInputs(_tensors(steps.obs), _tensor(to_go), _tensor(last_action), _tensor(last_reward))
+        place = np.arange(len(to_go)) - np.repeat(first, lengths)
+        told = map(_tensor, (to_go, last_action, last_reward, place))
+        given = StepInputs(_tensors(steps.obs), *told)
         return given, _tensor(steps.action), lengths.tolist()
 
     def chunks(self, episode: Integers, start: Integers, stop: Integers) -> tuple[ChunkSteps, list[int]]:

@@ -69,7 +69,13 @@ def check(config: Configuration, spec: EnvSpec) -> None:
             f"method.histories.learner=q needs a table of states, but {others[0]} of {spec.id} holds no "
             "categories or other whole numbers that are shown to a player: use method.histories.learner=expert"
         )
-    if ARMS[method.arm].looks == "best" and not spec.expert:
+    arm = ARMS[method.arm]
+    if method.sequence.attention == "window" and (arm.episodes > 1 or arm.alone):
+        raise ValueError(
+            f"method.sequence.attention=window is a window of one episode, and method.arm={method.arm} sees another "
+            "part of what was lived: use attention=band"
+        )
+    if arm.looks == "best" and not spec.expert:
         raise ValueError(
             f"method.arm={method.arm} is shown what the world's planner does, but {spec.id} has none: "
             "choose another arm"

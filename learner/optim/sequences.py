@@ -2,8 +2,8 @@
 
     batch of sequences ──> pieces of about `tokens` tokens ──> losses, summed over steps ──> gradients add up
 
-The loss is a mean over the steps of the batch, whoever computes them and in whatever pieces. One number in [0, 1) a
-sequence and step says what is drawn anew of it each time. What step k drops is a function of (seed, k, rank).
+The loss is a mean over the steps of the batch, whoever computes them and in whatever pieces. Some numbers in [0, 1)
+a sequence and step say what is drawn anew of it each time. What step k drops is a function of (seed, k, rank).
 
 The limit is the model's arithmetic.
 """
@@ -37,31 +37,33 @@ class SequenceSupervised(Supervised):
 
     PARTS: ClassVar[Sequence[str]] = ()
     """Further sums of `losses` that a validation tells of."""
+    DRAWN: ClassVar[int] = 1
+    """Numbers that are drawn of a sequence."""
     seed: int
 
     @abstractmethod
-    def steps_of(self, rows: Integers) -> Integers:
-        """Steps of which these sequences [B] are learned, int64 [B]."""
+    def steps_of(self, rows: Integers, uniform: Floats | None) -> Integers:
+        """Steps of which these sequences [B] are learned, int64 [B]; `uniform` as below."""
 
     @abstractmethod
     def losses(self, rows: Integers, uniform: Floats | None) -> Mapping[str, Tensor]:
         """Sums over all steps of these sequences [B]: `loss`, `hits`, how many first choices were right, and `PARTS`.
 
-        uniform: in [0, 1), [B], what is drawn of each; None when they are validated: nothing is drawn.
+        uniform: in [0, 1), [B, DRAWN], what is drawn of each; None when they are validated: nothing is drawn.
         """
 
-    def cost_of(self, rows: Integers) -> Integers:
+    def cost_of(self, rows: Integers, uniform: Floats | None) -> Integers:
         """Tokens that these sequences [B] take, int64 [B]."""
-        return self.steps_of(rows)
+        return self.steps_of(rows, uniform)
 
     def apart(self, rows: Integers) -> list[NDArray[np.intp]]:
         """Places among these sequences [B] of those that go into pieces of their own."""
         return [np.arange(len(rows))]
 
     def learn(self, batch: Integers) -> tuple[float, float]:
+        uniform = np.random.default_rng([self.seed, 1, self.step]).random((len(batch), self.DRAWN))
         # So that the mean over ranks is the sum over the batch, divided by its steps.
-        share = self.group.size / int(self.steps_of(batch).sum())
-        uniform = np.random.default_rng([self.seed, 1, self.step]).random(len(batch))
+        share = self.group.size / int(self.steps_of(batch, uniform).sum())
         drops = np.random.SeedSequence([self.seed, self.step, self.group.rank])
         torch.manual_seed(int(drops.generate_state(1)[0]))
         self.model.train()
@@ -85,7 +87,7 @@ class SequenceSupervised(Supervised):
             for rows, _ in self._pieces(self.validation[self.group.rank :: self.group.size]):
                 for name, total in self.losses(rows, None).items():
                     sums[name] += float(total)
-        steps = self.steps_of(self.validation).sum() / self.group.size
+        steps = self.steps_of(self.validation, None).sum() / self.group.size
         means = [total / steps for total in self.group.mean(list(sums.values()))]
         found = dict(zip(sums, map(float, means), strict=True))
         return {f"fit/validation_{'accuracy' if name == 'hits' else name}": mean for name, mean in found.items()}
@@ -93,7 +95,8 @@ class SequenceSupervised(Supervised):
     def _pieces(self, rows: Integers, uniform: Floats | None = None) -> Iterator[tuple[Integers, Floats | None]]:
         """Sequences that are computed together: of about `tokens` tokens, at least one."""
         for kind in self.apart(rows):
-            piece = np.maximum(0, np.cumsum(self.cost_of(rows[kind])) - 1) // self.config.tokens
+            cost = self.cost_of(rows[kind], None if uniform is None else uniform[kind])
+            piece = np.maximum(0, np.cumsum(cost) - 1) // self.config.tokens
             for each in np.unique(piece):
                 own = kind[piece == each]
                 yield rows[own], None if uniform is None else uniform[own]

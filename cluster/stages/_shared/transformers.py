@@ -40,7 +40,7 @@ def encoder_of(given: Run, sequence: SequenceConfig, retrieve: RetrieveConfig, s
     """
     if not retrieve.frozen:
         path = given.artifact(ENCODER) / WEIGHTS
-        return weights_of(path, sequence, spec), sha256(path)
+        return weights_of(path, sequence.encoding, spec), sha256(path)
     if retrieve.encoder == "hopfield":
         try:
             minilm_folder()

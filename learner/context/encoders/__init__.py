@@ -81,6 +81,6 @@ def make(
         EmbedderMissing: `hopfield` without the package of MiniLM.
     """
     if retrieve.encoder == "fitted":
-        return Fitted(HistoryTransformer.of(sequence, spec, weights), retrieve.pool)
+        return Fitted(HistoryTransformer.of(sequence.encoding, spec, weights), retrieve.pool)
     shape = HistoryShape.of(spec, band=1, conditioned=retrieve.told)
     return (Hopfield if retrieve.encoder == "hopfield" else Random)(shape, sequence, retrieve, largest)

@@ -27,6 +27,7 @@ from learner.context.config import SequenceConfig
 from learner.models.sequence.cache import Ring
 from learner.models.sequence.decoder import INITIAL, Decoder
 from learner.models.sequence.memory import Memory
+from learner.models.sequence.window import Window
 from learner.models.weights import Weights, set_weights
 
 NO_ACTION = -1
@@ -40,7 +41,7 @@ class HistoryShape:
     categories: tuple[tuple[str, int], ...]  # observed fields that are one of so many
     vectors: tuple[tuple[str, int], ...]  # observed fields of so many numbers
     actions: int
-    band: int  # steps that a step attends to, itself among them
+    band: int  # steps that a step attends to, or that are a window, itself among them
     conditioned: bool = True  # whether the return to go is told
     reach: tuple[float, ...] = (
         1.0,
@@ -89,6 +90,13 @@ class StepInputs:
     to_go: Tensor  # float32 [S], the return that is still to come or wanted, that of the step among it
     last_action: Tensor  # int64 [S], `NO_ACTION` where an episode begins
     last_reward: Tensor  # float32 [S], what the last action paid, 0 where an episode begins
+    place: Tensor | None = None  # int64 [S], of each step in its episode; told where windows are computed anew
+
+    def take(self, index: Tensor) -> StepInputs:
+        """Some of the steps, int64 [N]."""
+        told = [each[index] for each in (self.to_go, self.last_action, self.last_reward)]
+        place = None if self.place is None else self.place[index]
+        return StepInputs({name: column[index] for name, column in self.obs.items()}, *told, place)
 
 
 @dataclass(frozen=True)
@@ -109,11 +117,11 @@ def bin_of(to_go: Tensor, largest: Tensor | float, bins: int) -> Tensor:
 class _Tables(nn.Module):
     """The sum of what a step consists of, normalised, [S, width]."""
 
-    def __init__(self, shape: HistoryShape, width: int, bins: int, places: int = 0) -> None:
+    def __init__(self, shape: HistoryShape, width: int, bins: int, places: int = 0, retrieved: bool = False) -> None:
         super().__init__()
         self.categories = nn.ModuleDict({f"of_{name}": nn.Embedding(size, width) for name, size in shape.categories})
         self.vectors = nn.ModuleDict({f"of_{name}": nn.Linear(n, width, bias=False) for name, n in shape.vectors})
-        self.acts = shape.last or places > 0  # a chunk's steps always tell what was done
+        self.acts = shape.last or retrieved  # a chunk's steps always tell what was done
         if self.acts:
             self.action = nn.Embedding(shape.actions + 1, width)  # the first is none
             self.reward = nn.Linear(1, width, bias=False)
@@ -169,12 +177,19 @@ class HistoryTransformer(nn.Module):
         )
         self.register_buffer("reach", torch.tensor(shape.reach, dtype=torch.float32))
         self.register_buffer("largest", self.reach.max().clamp(min=1), persistent=False)
-        self.own = _Tables(shape, config.width, config.bins)
+        self.windowed = config.attention == "window"
+        self.own = _Tables(shape, config.width, config.bins, len(shape.reach) if self.windowed else 0)
         retrieves = shape.chunk > 0
         if retrieves:
-            self.retrieved = _Tables(shape, config.width, config.bins, shape.chunk)
+            self.retrieved = _Tables(shape, config.width, config.bins, shape.chunk, retrieved=True)
         self.decoder = Decoder(
-            config.width, config.layers, config.heads, config.dropout, retrieves, retrieves, band=shape.band
+            config.width,
+            config.layers,
+            config.heads,
+            config.dropout,
+            cross_attention=retrieves,
+            null_chunk=retrieves,
+            band=0 if self.windowed else shape.band,
         )
         self.head = nn.Linear(config.width, shape.actions)
         nn.init.normal_(self.head.weight, std=INITIAL)
@@ -189,7 +204,8 @@ class HistoryTransformer(nn.Module):
             ValueError: they are of another configuration or world.
         """
         try:
-            band, reach = weights["decoder.offsets"].shape[2], weights["reach"].tolist()
+            band = config.band if config.attention == "window" else weights["decoder.offsets"].shape[2]
+            reach = weights["reach"].tolist()
         except KeyError as missing:
             raise ValueError(f"these are no weights of a transformer of histories: {missing} is not there") from None
         places = weights.get("retrieved.place.weight")
@@ -216,15 +232,26 @@ class HistoryTransformer(nn.Module):
         """
         return self.decoder(self._tokens(steps), lengths, None, memory, self._placed(index))  # type: ignore[no-any-return]
 
-    def ring(self, rows: int) -> Ring:
+    def ring(self, rows: int) -> Ring | Window:
         """What acting keeps of B rows that have not begun; see `Ring.restart`."""
-        return self.decoder.ring(rows)
+        return Window(self.shape.band) if self.windowed else self.decoder.ring(rows)
 
-    def step(self, steps: StepInputs, ring: Ring, memory: Memory | None = None, index: Tensor | None = None) -> Tensor:
+    def step(
+        self, steps: StepInputs, ring: Ring | Window, memory: Memory | None = None, index: Tensor | None = None
+    ) -> Tensor:
         """Hidden states [B, width] of the next step of each row, which the ring keeps.
 
-        index: the chunk that each row looks at, -1 for none, int64 [B]. If None, row i looks at chunk i.
+        index: the chunk that each row looks at, -1 for none, int64 [B]. If None, row i looks at chunk i. Where windows
+            are computed anew, all of a window looks at it.
         """
+        if isinstance(ring, Window):
+            ring.add(steps)
+            whole, n = ring.steps()
+            rows = len(steps.to_go)
+            spread = torch.arange(rows) if index is None else index
+            read = torch.arange(n - 1, rows * n, n, device=self.device)
+            look = self._placed(spread.repeat_interleave(n))
+            return self.decoder(self._tokens(whole), [n] * rows, read, memory, look)  # type: ignore[no-any-return]
         return self.decoder.extend(self._tokens(steps)[:, None], ring, memory, self._placed(index))
 
     def remember(self, chunks: ChunkSteps, lengths: Sequence[int]) -> Memory:
@@ -250,7 +277,10 @@ class HistoryTransformer(nn.Module):
         return found
 
     def _tokens(self, steps: StepInputs) -> Tensor:
-        given = (steps.to_go, self.largest, steps.last_action, steps.last_reward)
+        given = [steps.to_go, self.largest, steps.last_action, steps.last_reward]
+        if self.windowed:
+            assert steps.place is not None, "steps of windows know their places"
+            given.append(steps.place.clamp(max=len(self.reach) - 1))
         tokens: Tensor = self.own(self._obs(steps.obs), *(each.to(self.device) for each in given))
         return tokens
 

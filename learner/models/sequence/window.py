@@ -1,0 +1,49 @@
+"""What acting keeps where nothing that was computed can be kept: the last steps as they were told, not their keys.
+
+    step of B rows ──add──> the last C steps ──steps──> B sequences, one after the other, computed anew
+
+Where steps are told their places in a window, or all of a window looks at the chunk of its newest step, each step
+changes what all steps before it are. So a window costs C times what a ring does.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from learner.models.sequence.history_transformer import StepInputs
+
+
+class Window:
+    """The last steps of B rows that began together.
+
+    Args:
+        steps: C, that are kept.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self._kept: deque[StepInputs] = deque(maxlen=steps)
+        self._lived = 0
+
+    def add(self, steps: StepInputs) -> None:
+        """The next step of each row, [B]."""
+        self._kept.append(steps)
+        self._lived += 1
+
+    def steps(self) -> tuple[StepInputs, int]:
+        """What is kept of each row in turn, [B * n], with places in the episode; and n."""
+        kept, n = list(self._kept), len(self._kept)
+        rows = len(kept[0].to_go)
+
+        def side_by_side(parts: Sequence[Tensor]) -> Tensor:
+            return torch.stack(list(parts), 1).flatten(0, 1)
+
+        place = torch.arange(self._lived - n, self._lived).repeat(rows)
+        told = [side_by_side([getattr(one, name) for one in kept]) for name in ("to_go", "last_action", "last_reward")]
+        obs = {name: side_by_side([one.obs[name] for one in kept]) for name in kept[0].obs}
+        return type(kept[0])(obs, *told, place), n

@@ -33,7 +33,7 @@ from envs.api import HELD_OUT_FIRST, EnvSpec, Observation, VectorEnv
 from learner.context import encoders
 from learner.context.config import RetrieveConfig, SequenceConfig, TrialsConfig
 from learner.context.encoders import Encoder
-from learner.models.sequence.cache import Held
+from learner.models.sequence.cache import Held, Ring
 from learner.models.sequence.history_transformer import NO_ACTION, HistoryTransformer, StepInputs
 from learner.models.sequence.memory import Memory
 from learner.models.weights import Weights
@@ -145,7 +145,7 @@ class Trials:
         self._begin()
         action, reward = np.full(rows, NO_ACTION), np.zeros(rows, np.float32)
         length, running = np.zeros(rows, np.int64), np.ones(rows, np.bool_)
-        held: list[Held] = []
+        ring, held = self._ring if self._goes_on and isinstance(self._ring, Ring) else None, list[Held]()
         lived: list[tuple[Observation, Integers, Floats]] = []
         while running.any():
             if (step := len(lived)) % DRAWN == 0:
@@ -165,9 +165,11 @@ class Trials:
             over = t.final_index[running[t.final_index]].astype(np.int64)
             if len(over):  # they wait for the others, in episodes that do not count
                 length[over], running[over] = step + 1, False
-                held += [self._ring.hold(torch.from_numpy(over))] if self._goes_on else []
+                if ring:
+                    held.append(ring.hold(torch.from_numpy(over)))
         for row in held:
-            self._ring.resume(row)
+            if ring:
+                ring.resume(row)
         self._end(lived, length)
         return int(length.sum())
 

@@ -86,9 +86,7 @@ def test_the_place_in_the_episode_is_told(store):
     moved = steps.take(torch.arange(3))
     with torch.no_grad():
         one = made.model(moved, [3])
-        later = made.model(
-            type(moved)(moved.obs, moved.to_go, moved.last_action, moved.last_reward, moved.place + 2), [3]
-        )
+        later = made.model(replace(moved, place=moved.place + 2), [3])
     assert not torch.allclose(one, later)
     assert "own.place.weight" in made.model.state_dict()
     assert "decoder.offsets" not in made.model.state_dict()

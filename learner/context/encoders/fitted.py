@@ -44,7 +44,7 @@ class FittedStream:
     """A `Stream`."""
 
     def __init__(self, model: HistoryTransformer, rows: int, pool: int) -> None:
-        self._model, self._ring = model, model.ring(rows)
+        self._model, self._ring = model, model.decoder.ring(rows)
         self._pooled = Pooled(rows, model.config.width, pool, model.device)
 
     def restart(self, rows: Tensor) -> None:

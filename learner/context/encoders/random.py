@@ -32,7 +32,7 @@ class Random:
 
     def __init__(self, shape: HistoryShape, sequence: SequenceConfig, retrieve: RetrieveConfig, largest: float) -> None:
         self._merged, self._pool = Merged(shape, sequence.bins, largest), retrieve.pool
-        self._projection = projection(self._merged.size, sequence.width, retrieve.projection).T
+        self._projection = projection(self._merged.size, sequence.width, retrieve.projection).T.double()
         self.width = sequence.width
 
     def of(self, steps: StepInputs, lengths: Sequence[int], at: Tensor) -> Tensor:
@@ -44,8 +44,8 @@ class Random:
         return RandomStream(self, rows, self._pool)
 
     def states(self, steps: StepInputs) -> Tensor:
-        """What is pooled, [S, width]."""
-        return self._merged(steps) @ self._projection
+        """What is pooled, [S, width]; of each step the same, whatever is beside it: summed in float64, then rounded."""
+        return (self._merged(steps).double() @ self._projection).float()
 
 
 class RandomStream:

@@ -94,9 +94,9 @@ class StepInputs:
 
     def take(self, index: Tensor) -> StepInputs:
         """Some of the steps, int64 [N]."""
-        told = [each[index] for each in (self.to_go, self.last_action, self.last_reward)]
+        obs = {name: column[index] for name, column in self.obs.items()}
         place = None if self.place is None else self.place[index]
-        return StepInputs({name: column[index] for name, column in self.obs.items()}, *told, place)
+        return StepInputs(obs, self.to_go[index], self.last_action[index], self.last_reward[index], place)
 
 
 @dataclass(frozen=True)

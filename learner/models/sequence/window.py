@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -43,7 +44,8 @@ class Window:
         def side_by_side(parts: Sequence[Tensor]) -> Tensor:
             return torch.stack(list(parts), 1).flatten(0, 1)
 
-        place = torch.arange(self._lived - n, self._lived).repeat(rows)
-        told = [side_by_side([getattr(one, name) for one in kept]) for name in ("to_go", "last_action", "last_reward")]
+        names = ("to_go", "last_action", "last_reward")
+        told = {name: side_by_side([getattr(one, name) for one in kept]) for name in names}
         obs = {name: side_by_side([one.obs[name] for one in kept]) for name in kept[0].obs}
-        return type(kept[0])(obs, *told, place), n
+        place = torch.arange(self._lived - n, self._lived).repeat(rows)
+        return replace(kept[0], obs=obs, place=place, **told), n

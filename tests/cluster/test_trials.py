@@ -131,6 +131,7 @@ def test_a_control_can_stand_beside_the_runs_own_trials(small):
     assert written(small) == before
 
 
+@pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("arm", ["dt", "ad", "dpt", "uniform", "oracle_chunk"])
 def test_every_arm_plays(folder, arm):
     words = ["stages=[fit,trials]", "from=run:small/histories", f"method.arm={arm}", "method.trials.trials=3"]

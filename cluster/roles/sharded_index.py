@@ -64,7 +64,7 @@ class IndexShard:
 
 
 class ShardedIndex:
-    """One index of `shards` roles; empty. Its methods are those of `MemoryIndex`, with equal results.
+    """One index of `shards` roles; empty. What it does it does as `MemoryIndex`, with equal results.
 
     Args:
         backend: where the shards run.

@@ -1,4 +1,4 @@
-"""The 16 games of Procgen, played in a Python of their own since they need an older NumPy; see `world` for the contract."""
+"""The 16 games of Procgen, in a Python of their own since they need an older NumPy; `world` is the contract."""
 
 from __future__ import annotations
 

@@ -19,12 +19,12 @@ The limit: one process steps its N games one after another, in some 100 microsec
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import tempfile
 import weakref
-from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +53,7 @@ class Child:
     """
 
     def __init__(self, python: str, game: str, mode: str, number: int) -> None:
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115: as long as the process
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (it stays open as long as the process)
         self.process = subprocess.Popen(
             [python, "-I", server.__file__, game, mode, str(number)],
             stdin=subprocess.PIPE,
@@ -64,7 +64,7 @@ class Child:
         assert self.process.stdin
         assert self.process.stdout
         self._to, self._from = self.process.stdin, self.process.stdout
-        self.end = weakref.finalize(self, _end, self.process)
+        self.end = weakref.finalize(self, _end, self.process, self._said)
         version = self._from.readline().decode().strip()
         if not version:
             raise self._ended(f"{python} does not run Procgen")
@@ -78,35 +78,41 @@ class Child:
         Raises:
             ProcgenEnded: it is gone.
         """
+        if not self.end.alive:
+            raise ProcgenEnded("Procgen's process is gone: the env was closed")
         size, found = len(orders) * server.ROW.itemsize, b""
         try:
             self._to.write(np.array(len(orders), server.COUNT).tobytes() + orders.tobytes())
             self._to.flush()
             found = self._from.read(size)
-        except (BrokenPipeError, ValueError):  # it died, or `end` closed the pipe
+        except BrokenPipeError:  # it died with orders unread
             pass
         if len(found) < size:
             raise self._ended("Procgen's process is gone")
         return np.frombuffer(found, server.ROW)
 
     def _ended(self, what: str) -> ProcgenEnded:
-        self.end()
-        code = self.process.returncode
+        _close(self.process)
+        code = self.process.wait()
         self._said.seek(0)
         last = self._said.read().decode(errors="replace").strip().rpartition("\n")[2]
+        self.end()
         how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
         return ProcgenEnded(f"{what} ({how}){f': {last}' if last else ''}")
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Its stdin ends, and so does it; nothing that it would keep is lost."""
+def _close(process: subprocess.Popen[bytes]) -> None:
+    """Its stdin ends, and so does it."""
     for pipe in (process.stdin, process.stdout):
         assert pipe
-        try:
+        with contextlib.suppress(BrokenPipeError):  # orders that it did not read
             pipe.close()
-        except BrokenPipeError:  # orders that it did not read
-            pass
+
+
+def _end(process: subprocess.Popen[bytes], said: IO[bytes]) -> None:
+    _close(process)
     process.wait()
+    said.close()
 
 
 class Games(VectorEnv):

@@ -1,6 +1,6 @@
-"""Procgen's games in a process of their own: what they promise beyond the contract, and what goes wrong in one sentence.
+"""Procgen in a process of its own: what it promises beyond the contract, and what goes wrong in one sentence.
 
-What any world promises is in `test_contract`. Tests of the games themselves need the Python that docs/procgen.md sets up.
+What any world promises is in `test_contract`. Tests of the games need the Python that docs/procgen.md sets up.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from procgen import ProcgenGym3Env
 from procgen.env import ENV_NAMES
 
 name, mode, level, actions = sys.argv[1], sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])
-game = ProcgenGym3Env(num=1, env_name=name, start_level=level, num_levels=1, distribution_mode=mode, rand_seed=5)
+game = ProcgenGym3Env(num=1, env_name=name, start_level=level, num_levels=1, distribution_mode=mode, num_threads=0)
 told = {"games": ENV_NAMES, "keys": game.get_combos(), "rewards": [], "ended": []}
 pictures = [game.observe()[1]["rgb"][0].copy()]
 for action in actions:
@@ -53,7 +53,11 @@ def reference(game, mode, level, actions):
 @played
 @pytest.mark.parametrize(
     ("game", "mode", "seed", "level"),
-    [("coinrun", "easy", 207, 7), ("starpilot", "hard", HELD_OUT_FIRST, 200), ("maze", "easy", HELD_OUT_FIRST + 103, 203)],
+    [
+        ("coinrun", "easy", 207, 7),
+        ("starpilot", "hard", HELD_OUT_FIRST, 200),
+        ("maze", "easy", HELD_OUT_FIRST + 103, 203),
+    ],
 )
 def test_an_episode_is_procgens_own_of_the_level_that_the_seed_names(game, mode, seed, level):
     actions = np.random.default_rng(level).integers(0, 15, 399).tolist()
@@ -128,7 +132,7 @@ def test_the_process_ends_with_the_env():
     closed.close()
     del dropped
     assert [process.poll() for process in processes] == [0, 0]
-    with pytest.raises(procgen.ProcgenEnded, match="is gone"):
+    with pytest.raises(procgen.ProcgenEnded, match="the env was closed"):
         closed.begin()
 
 
@@ -144,12 +148,16 @@ def test_a_state_of_longer_episodes_is_refused():
 
 def test_without_its_python_it_says_how_to_get_one(tmp_path):
     for build in (envs.spec, envs.make):
-        with pytest.raises(envs.UnknownEnv, match=r"nowhere is none: run `python3.11 -m venv \.procgen && .*env\.python"):
+        with pytest.raises(
+            envs.UnknownEnv, match=r"nowhere is none: run `python3.11 -m venv \.procgen && .*env\.python"
+        ):
             build("procgen/coinrun", python=str(tmp_path / "nowhere"))
 
 
 def test_a_python_without_procgen_is_told_from_one_that_has_it():
-    with pytest.raises(procgen.ProcgenEnded, match=r"does not run Procgen \(exit code 1\): .*No module named 'procgen'"):
+    with pytest.raises(
+        procgen.ProcgenEnded, match=r"does not run Procgen \(exit code 1\): .*No module named 'procgen'"
+    ):
         envs.make("procgen/coinrun", python=sys.executable)
 
 

@@ -1,6 +1,7 @@
 """What every world promises, for every id that can be listed. A new world is tested by being there.
 
-Each property is checked on all worlds outside `babyai` and a sample of its levels; the slow runs take all of them.
+Each property is checked on all worlds outside `babyai` and `procgen`, and on a sample of theirs; the slow runs take all
+of them.
 """
 
 import warnings
@@ -22,15 +23,20 @@ SAMPLE = {
     "babyai/MiniBossLevel",
     "babyai/Text-GoTo-RedBallBlueBox-S20",
     "babyai/GoToFrench",
+    "procgen/bigfish",
+    "procgen/maze",
 }
 ALL = envs.ids()
-worlds = pytest.mark.parametrize(
-    "env_id",
-    [
-        pytest.param(i, marks=[] if i in SAMPLE or not i.startswith("babyai/") else [pytest.mark.slow], id=i)
-        for i in ALL
-    ],
-)
+ELSEWHERE = family("procgen").python(family("procgen").Config()) is None
+
+
+def marks(env_id):
+    slow = env_id.startswith(("babyai/", "procgen/")) and env_id not in SAMPLE
+    away = pytest.mark.skipif(ELSEWHERE, reason="Procgen has no Python here: docs/procgen.md says how to set it up")
+    return [pytest.mark.slow] * slow + [away] * env_id.startswith("procgen/")
+
+
+worlds = pytest.mark.parametrize("env_id", [pytest.param(i, marks=marks(i), id=i) for i in ALL])
 
 
 def options(env_id):
@@ -43,6 +49,7 @@ def options(env_id):
         "dark": {"length": 9, "start": [1, 2], "observe": "coordinates" if "KeyDoor" in env_id else "cells"},
         "maze": {"length": 9},
         "navigation": {"length": 9, "start": "anywhere", "captions": True},
+        "procgen": {"length": 9},
     }.get(family, {})
 
 

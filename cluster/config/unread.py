@@ -81,6 +81,11 @@ SWITCHED_OFF: tuple[Rule, ...] = (  # keys that another key of the run leaves wi
     ),
     (r"method\.retrieve\..+", lambda c: _arm(c).looks != "nowhere", "with method.arm={method.arm}"),
     (
+        r"method\.retrieve\.(encoder|told|beta|projection)",
+        lambda c: _arm(c).looks == "nearest",
+        "with method.arm={method.arm}",
+    ),
+    (
         r"method\.retrieve\.(told|projection)",
         lambda c: c.method.part(RetrieveConfig).frozen,
         "with method.retrieve.encoder=fitted",

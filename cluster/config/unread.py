@@ -86,6 +86,11 @@ SWITCHED_OFF: tuple[Rule, ...] = (  # keys that another key of the run leaves wi
         "with method.arm={method.arm}",
     ),
     (
+        r"method\.retrieve\.(encoder|told|beta|projection)",
+        lambda c: _arm(c).looks == "nearest",
+        "with method.arm={method.arm}",
+    ),
+    (
         r"method\.retrieve\.(told|projection)",
         lambda c: c.method.part(RetrieveConfig).frozen,
         "with method.retrieve.encoder=fitted",

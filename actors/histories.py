@@ -17,62 +17,22 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import envs
-from envs import registry
-from envs.api import EnvSpec, Episodes, Field, Observation, Transition, VectorEnv
+from envs.api import Episodes, Observation, Transition, VectorEnv
 from learner.files import Attempt
-from learner.histories import HistoriesConfig, QLearning
+from learner.histories import TASKS, HistoriesConfig, kept_fields, learner
 from learner.store.episodes import EpisodeWriter, Layout, Steps
 from learner.store.pieces import COLUMNS, WHOLE, Pieces
 
-TASKS, NUMBERS, STEPS = 16, 100, 2**20
-"""Tasks of a shard; episodes of each, less where all together have so many steps: with that episode a shard ends."""
+NUMBERS, STEPS = 100, 2**20
+"""Episodes of each task of a shard, less where all together have so many steps: with that episode a shard ends."""
 CALL_S = 1.0  # seconds after which a call returns: between two, the run may be stopped
 DRAWN = 64  # steps of which random numbers are drawn at a time; equal whatever it is
-
-
-class Learner(Protocol):
-    """Who learns N tasks, each for itself. `QLearning` says what the arguments are."""
-
-    def begin(self, number: int) -> None: ...
-    def act(self, obs: Observation, random: NDArray[np.float64]) -> NDArray[np.int64]: ...
-    def learn(
-        self,
-        at: NDArray[np.intp],
-        action: NDArray[np.int64],
-        reward: NDArray[np.float32],
-        obs: Observation,
-        terminated: NDArray[np.bool_],
-    ) -> None: ...
-
-
-class HinderedExpert:
-    """The world's planner, of whose actions chance chooses a share that falls from episode to episode: it seems to
-    learn (noise distillation, Zisman et al. 2024, arXiv 2312.12275)."""
-
-    def __init__(self, config: HistoriesConfig, env: VectorEnv) -> None:
-        self._config, self._env, self._actions = config, env, len(env.env_spec.action_names)
-        self._expert = registry.family(env.env_spec.id.partition("/")[0]).Expert()
-
-    def begin(self, number: int) -> None:
-        self._epsilon = self._config.epsilon(number)
-
-    def act(self, obs: Observation, random: NDArray[np.float64]) -> NDArray[np.int64]:
-        drawn = (random[:, 1] * self._actions).astype(np.int64)
-        return np.where(random[:, 0] < self._epsilon, drawn, self._expert.act(self._env))
-
-    def learn(self, *step: Any) -> None:
-        """It knows the world already."""
-
-
-def kept_fields(spec: EnvSpec) -> dict[str, Field]:
-    """Fields of a step: all that the world shows a player."""
-    return {name: field for name, field in spec.fields.items() if not field.privileged}
 
 
 class Histories:
@@ -92,9 +52,7 @@ class Histories:
     def __init__(self, env: VectorEnv, config: HistoriesConfig, seed: int, tasks: NDArray[np.int64]) -> None:
         self._env, self._seed, self._tasks, self.number = env, seed, tasks, 0
         spec = env.env_spec
-        self.learner: Learner = (
-            QLearning(config, spec, len(tasks)) if config.learner == "q" else HinderedExpert(config, env)
-        )
+        self.learner = learner(config.learner)(config, env, seed, tasks)
         fields = kept_fields(spec).items()
         self._kinds = {n: _fewest(field.size) if field.kind == "category" else field.dtype for n, field in fields}
         self._action = _fewest(len(spec.action_names))
@@ -104,7 +62,7 @@ class Histories:
 
     def play(self) -> int:
         """One more episode of every task. Returns the env steps in it."""
-        env, learner, count = self._env, self.learner, len(self._tasks)
+        env, who, count = self._env, self.learner, len(self._tasks)
         generators = [np.random.default_rng([self._seed, task, self.number]) for task in self._tasks.tolist()]
         seen: dict[str, list[NDArray[Any]]] = {name: [] for name in self._kinds}
         done: list[NDArray[Any]] = []
@@ -112,17 +70,18 @@ class Histories:
         lived: list[NDArray[np.bool_]] = []  # of each step: whose episode is on
         ended: list[Episodes] = []
         obs = env.begin(self._tasks)  # the first seeds name the tasks in order
-        learner.begin(self.number)
+        who.begin(self.number)
         running, at, step = np.ones(count, np.bool_), np.arange(count), 0
         while len(at):
             if step % DRAWN == 0:
                 random = np.stack([generator.random((DRAWN, 2)) for generator in generators], 1)
-            action = learner.act(obs, random[step % DRAWN])
+            action = who.act(obs, random[step % DRAWN])
             for name, kind in self._kinds.items():
                 seen[name].append(obs[name].astype(kind))
             lived.append(running)
             transition = env.advance(action)
-            learner.learn(at, action, transition.reward, _after(transition), transition.terminated)
+            ended_by = transition.terminated, transition.truncated
+            who.learn(at, action, transition.reward, _after(transition), *ended_by)
             done.append(action.astype(self._action))
             paid.append(transition.reward.copy())
             obs, step = transition.obs, step + 1

@@ -10,7 +10,7 @@ curiosity/     what these terms are made of: steps, reading, networks
 potentials/    how sensible a state is, for shaping: found by name
 forms          how that becomes reward
 windows        what they look at: the last steps
-histories      learners, one a task, whose every step is kept: HistoriesConfig, tabular Q-learning
+histories/     learners, one a task, whose every step is kept, found by name; HistoriesConfig
 context/       learning in context from these: chunks, keys, lookups, the fit of a transformer
 fit            Fitter, one rank of supervised learning from a store, and FitConfig
 optim/         from a gradient to a step: Adam, precision, averages over the ranks

@@ -45,9 +45,10 @@ from cluster.config.sections import ClusterConfig, EnvConfig, LearnerSection, Ru
 from envs import registry
 from envs.api import EnvSpec
 from envs.config import Part
-from learner import algorithms, methods, potentials, rewards
+from learner import algorithms, histories, methods, potentials, rewards
 from learner.files import Attempt, replace_file
 from learner.goals import check_goals
+from learner.histories import HistoriesConfig
 from learner.intrinsic import check_intrinsic
 from learner.models import networks
 from learner.models.config import HISTORY, LANGUAGE_MODEL, PolicyConfig, visible
@@ -200,6 +201,7 @@ def _check(config: Config, origins: Mapping[str, str]) -> None:
     _known("method.intrinsic.name", intrinsic.name, [NONE, *rewards.names()])
     _known("method.shaping.potential", method.part(ShapingConfig).potential, [NONE, *potentials.names()])
     _known("method.collect.player", method.part(CollectConfig).player, players.nameable())
+    _known("method.histories.learner", method.part(HistoriesConfig).learner, histories.names())
     name = method.model_dump()["name"]
     module = method_module(name)
     try:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 from cluster.config.checks import JOBS
 from cluster.config.overrides import COMMAND_LINE, flatten, layers
 from cluster.topology import asks_a_language_model, learns
-from learner import algorithms, potentials
+from learner import algorithms, histories, potentials
 from learner.algorithms.dqn import DQNConfig
 from learner.context.config import ARMS, Arm, RetrieveConfig
 from learner.goals import GoalsConfig
+from learner.histories import HistoriesConfig
 from learner.methods import selected, trains
 from learner.models.config import LANGUAGE_MODEL
 from learner.parts import GuideConfig
@@ -67,6 +68,14 @@ FOREIGN: tuple[Rule, ...] = (  # keys of what a run has not: what reads them, an
     (r"method\.fit\..+", lambda c: _does(c, "fit"), "without a stage that fits"),
     (r"method\.collect\..+", lambda c: _does(c, "collect"), "without a stage that collects"),
     (r"method\.generalise\..+", lambda c: _does(c, "generalise"), "without a stage that generalises"),
+    *(
+        (
+            rf"method\.histories\.{name}\..+",
+            lambda c, name=name: c.method.part(HistoriesConfig).learner == name,
+            "with method.histories.learner={method.histories.learner}",
+        )
+        for name in histories.parts()
+    ),
     (r"method\.trials\..+", lambda c: _does(c, "trials"), "without a stage of trials"),
     (r"evaluate\.(episodes|videos|beside)", lambda c: _does(c, "evaluate"), "without a stage that evaluates"),
     (r"evaluate\.every", trains, "without a stage that trains"),

@@ -17,22 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from actors.histories import (
-    NUMBERS,
-    TASKS,
-    Historian,
-    HistorianSetup,
-    HistoryShare,
-    Progressed,
-    kept_fields,
-    rows_of,
-)
+from actors.histories import NUMBERS, Historian, HistorianSetup, HistoryShare, Progressed, rows_of
 from cluster.config import limits
 from cluster.config.tree import Config
 from cluster.roles.drawing import Role, Topology
 from cluster.runs.stage import Outcome, StageEngine
 from envs import registry
-from learner.histories import HistoriesConfig, states, training_tasks
+from learner.histories import TASKS, HistoriesConfig, kept_fields, learner, training_tasks
 from learner.store.episodes import EPISODES, EpisodeStore, EpisodeWriter, Layout, StoreError, digest, forget_unfinished
 
 PARTS = 10
@@ -64,10 +55,8 @@ class Engine(StageEngine):
         forget_unfinished(store, attempt)
         found = results(store, tasks, settings.episodes)
         self.folder.write_json(self.place / "results.json", {"env": config.env.id, "learner": settings.learner} | found)
-        rise = f"return {found['return'][0]:.2f} in the first part of a history, {found['return'][-1]:.2f} in the last"
-        told = f"{found['tasks']} tasks, {found['episodes']:,} episodes, {found['steps']:,} steps; {rise}"
         counts = {name: found[name] for name in ("tasks", "episodes", "steps")}
-        return Outcome(counts, inputs={"episodes": digest(store)}, lines=(f"{self.stage.name}: {told}",))
+        return Outcome(counts, inputs={"episodes": digest(store)}, lines=(line(self.stage.name, found),))
 
     @classmethod
     def roles(cls, config: Config) -> Topology:
@@ -80,7 +69,7 @@ class Engine(StageEngine):
         """Of the actors: their worlds, tables, and a block of episodes, of which one step each is certain. What they
         hold at most, `actors.histories` says."""
         settings, spec = config.method.part(HistoriesConfig), registry.spec(config.env.id, **config.env.options)
-        table = 8 * states(spec) * len(spec.action_names) if settings.learner == "q" else 0
+        table = learner(settings.learner).memory(settings, spec)
         block = min(NUMBERS, settings.episodes) * (limits.SHARE + limits.observed(config)[1])
         tasks = min(config.actors.n * settings.together, training_tasks(spec))  # that are played at once
         return config.actors.n * limits.process(config) + tasks * (limits.ENV + table + block)
@@ -113,7 +102,7 @@ class Engine(StageEngine):
 def about(config: Config) -> dict[str, Any]:
     """What a store says of its histories: the world, who learned, and of what configuration that is."""
     settings = config.method.part(HistoriesConfig)
-    of = config.model_dump(include={"env", "seed"}) | {"histories": settings.model_dump(exclude={"together"})}
+    of = config.model_dump(include={"env", "seed"}) | {"histories": settings.counted()}
     digested = hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()
     return {"env": config.env.id, "learner": settings.learner, "seed": config.seed, "config_sha256": digested}
 
@@ -126,7 +115,7 @@ def shares_of(settings: HistoriesConfig, tasks: int, actors: int) -> list[Histor
 
 
 def results(store: Path, tasks: int, episodes: int) -> dict[str, Any]:
-    """How much was played, and the mean return in each part of the histories, first to last, over all tasks.
+    """What a whole store holds, as `told` says it.
 
     Raises:
         StoreError: not all of it is there, and whole.
@@ -136,16 +125,28 @@ def results(store: Path, tasks: int, episodes: int) -> dict[str, Any]:
         raise StoreError(
             f"{store} holds {len(kept):,} whole episodes, not {tasks * episodes:,}: remove it, and resume the run"
         )
-    returns = kept.total.astype(np.float64).reshape(tasks, episodes)
-    parts = np.array_split(returns, min(PARTS, episodes), axis=1)
+    return told(kept)
+
+
+def told(kept: EpisodeStore) -> dict[str, Any]:
+    """How much was played, and the mean return in each part of the histories, first to last, over all tasks."""
+    (begins,) = np.diff(kept.task, prepend=-1).nonzero()
+    histories = np.split(kept.total.astype(np.float64), begins[1:])
+    parts = zip(*(np.array_split(of, min(PARTS, *map(len, histories))) for of in histories), strict=True)
     return {
-        "tasks": tasks,
+        "tasks": len(histories),
         "episodes": len(kept),
         "steps": kept.steps,
-        "return": [float(part.mean()) for part in parts],
-        "first": float(returns[:, 0].mean()),
-        "last": float(returns[:, -1].mean()),
+        "return": [float(np.concatenate(part).mean()) for part in parts],
+        "first": float(np.mean([of[0] for of in histories])),
+        "last": float(np.mean([of[-1] for of in histories])),
     }
+
+
+def line(name: str, found: dict[str, Any]) -> str:
+    """What a finished stage prints."""
+    rise = f"return {found['return'][0]:.2f} in the first part of a history, {found['return'][-1]:.2f} in the last"
+    return f"{name}: {found['tasks']} tasks, {found['episodes']:,} episodes, {found['steps']:,} steps; {rise}"
 
 
 def _less(share: HistoryShare, there: dict[str, dict[str, Any]], tasks: int, episodes: int) -> HistoryShare | None:

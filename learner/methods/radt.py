@@ -1,6 +1,6 @@
 """RADT: a decision transformer that retrieves learns in context (Schmied et al. 2024, arXiv 2410.07071).
 
-    histories ──> stages/histories/episodes/: each training task, learned from nothing   learner/histories.py
+    histories ──> stages/histories/episodes/: each training task, learned from nothing   learner/histories
     encoder       a transformer whose hidden states are keys (arm radt, if not frozen)   learner/context
     fit           the transformer of `method.arm`                                        learner/context
     trials        unseen tasks, played again and again by weights that stay as they are  actors/trials.py
@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from envs.api import EnvSpec
 from envs.config import Part
 from learner.config import Configuration
 from learner.context.config import ARMS, ENCODER, ArmName, RetrieveConfig, SequenceConfig, TrialsConfig
-from learner.histories import HistoriesConfig
-from learner.methods import Stage
+from learner.histories import HistoriesConfig, learner
+from learner.methods import Stage, selected
 
 
 class Config(Part):
@@ -32,7 +34,7 @@ class Config(Part):
     episode of the task, and learns what was done at last; `same_task` and `uniform`, decision transformers that look at
     any chunk of the task, or of all tasks, by chance; `oracle_chunk`, an upper bound, one that looks at a chunk of the
     task's best episodes, and in trials at its planner's."""
-    histories: HistoriesConfig = HistoriesConfig()
+    histories: HistoriesConfig = Field(default_factory=HistoriesConfig)
     """Learners, one a task, whose every step is kept."""
     sequence: SequenceConfig = SequenceConfig()
     """The transformer, and how it is fitted; the encoder is one of the same size."""
@@ -53,22 +55,17 @@ def stages(config: Configuration) -> list[Stage]:
 
 
 def check(config: Configuration, spec: EnvSpec) -> None:
-    """Tasks must be there, and a learner that can play them."""
+    """Tasks must be there, and a learner that can play them where histories are to be lived."""
     method = config.method
     assert isinstance(method, Config)
-    learner = method.histories.learner
     if not spec.tasks or not spec.discrete:
         raise ValueError(
             f"method radt needs a world whose seeds name tasks, such as dark/Room-10x10, but {spec.id} has none"
         )
     if any(field.kind == "text" for field in spec.fields.values()):
         raise ValueError(f"method radt keeps no texts, but {spec.id} shows some: choose another world")
-    others = [name for name, field in spec.fields.items() if not field.size or field.privileged]
-    if learner == "q" and others:
-        raise ValueError(
-            f"method.histories.learner=q needs a table of states, but {others[0]} of {spec.id} holds no "
-            "categories or other whole numbers that are shown to a player: use method.histories.learner=expert"
-        )
+    if any(stage.kind == "histories" for stage in selected(config)):  # else they are taken from another run
+        learner(config.method.part(HistoriesConfig).learner).check(spec)
     arm = ARMS[method.arm]
     if method.sequence.attention == "window" and (arm.episodes > 1 or arm.alone):
         raise ValueError(
@@ -79,9 +76,4 @@ def check(config: Configuration, spec: EnvSpec) -> None:
         raise ValueError(
             f"method.arm={method.arm} is shown what the world's planner does, but {spec.id} has none: "
             "choose another arm"
-        )
-    if learner == "expert" and not spec.expert:
-        raise ValueError(
-            f"method.histories.learner=expert needs a world with a planner, but {spec.id} has none: "
-            "use method.histories.learner=q"
         )

@@ -17,8 +17,9 @@ from actors.histories import Histories
 from cluster import run as controller
 from cluster.config.limits import assert_fits, needed
 from cluster.config.overrides import ConfigError
-from cluster.config.tree import compose
-from cluster.stages.histories import results, shares_of
+from cluster.config.tree import compose, explain
+from cluster.config.unread import tell
+from cluster.stages.histories import about, results, shares_of
 from envs.api import Field
 from learner.histories import HistoriesConfig
 from learner.methods import radt
@@ -117,6 +118,34 @@ def test_where_a_block_ends_depends_on_its_own_tasks_alone(tmp_path, monkeypatch
     assert digest(store_of(together)) == before
     again = {path.name for path in store_of(together).glob("*-a0002.json")}
     assert again == {"00001-00001-a0002.json"}  # what was there was not written again
+
+
+def test_networks_of_a_shard_are_the_same_whoever_plays_and_when(tmp_path):
+    """PPO multiplies the networks of many tasks at once; floats would tell if others than a shard's were among them."""
+    words = ["method.histories.learner=ppo", "method.histories.episodes=5", "method.histories.ppo.steps=64"]
+    words += [
+        "method.histories.ppo.epochs=1",
+        "method.histories.ppo.hidden=8",
+        "method.histories.ppo.learning_rate=0.05",
+    ]
+    together = run(tmp_path, "together", *words, "actors.n=1")
+    apart = run(tmp_path, "apart", *words, "actors.n=2", "method.histories.together=16")
+    before = digest(store_of(together))
+    assert digest(store_of(apart)) == before
+    (apart / "stages/histories/manifest.json").unlink()
+    (store_of(apart) / "00001-00000-a0001.json").unlink()
+    assert controller.resume(apart, [], False) == 0
+    assert digest(store_of(apart)) == before
+    other = run(tmp_path, "other", *words, "actors.n=1", "method.histories.ppo.entropy=1")
+    assert digest(store_of(other)) != before
+
+
+def test_a_store_says_of_what_its_learner_was_told_and_no_other():
+    said = about(compose(SMALL))
+    assert about(compose([*SMALL, "method.histories.ppo.epochs=3", "method.histories.together=16"])) == said
+    assert about(compose([*SMALL, "method.histories.anneal=0.5"])) != said
+    ppo = [*SMALL, "method.histories.learner=ppo"]
+    assert about(compose(ppo)) != about(compose([*ppo, "method.histories.ppo.epochs=3"]))
 
 
 def test_a_store_that_lost_a_shard_is_not_called_whole(tmp_path, small):
@@ -249,11 +278,22 @@ def test_a_share_that_is_lost_with_its_actor_is_played_again(tmp_path, small, mo
         (["env=maze"], r"learner=q needs a table of states, but sensors of maze/Runner-15 holds no categories"),
         (["env=toy", "env.id=toy/Line"], r"needs a world whose seeds name tasks, .* but toy/Line has none"),
         (["env=dark", "method.histories.episodes=0"], r"method\.histories\.episodes"),
+        (
+            ["env=dark", "method.histories.learner=pro"],
+            r"method\.histories\.learner: there is no 'pro': did you mean ppo",
+        ),
+        (["env=dark", "method.histories.ppo.epochs=0"], r"method\.histories\.ppo\.epochs: .* equal to 1, got 0"),
+        (["env=dark", "method.histories.ppo.epoch=1"], r"did you mean method\.histories\.ppo\.epochs"),
     ],
 )
 def test_what_cannot_be_learned_is_refused_in_one_sentence(tmp_path, words, told):
     with pytest.raises(ConfigError, match=told):
         compose(["method=radt", "cluster=inline", *words, f"run.folder={tmp_path}"])
+
+
+def test_a_learner_of_another_run_is_not_asked_whether_it_suits(tmp_path):
+    words = ["method=radt", "env=maze", "stages=[fit]", "cluster=inline", f"run.folder={tmp_path}"]
+    assert compose(words).method.histories.learner == "q"
 
 
 @pytest.mark.parametrize("odd", [Field("category", size=3, privileged=True), Field("vector", (2,))])
@@ -276,6 +316,11 @@ def test_memory_is_asked_for_before(tmp_path):
     assert needed(large) > 8000 * 100 * 100 * 2 * 5 * 8  # the table alone
     with pytest.raises(ConfigError, match=r"method\.histories\.together=\d+ fits"):
         assert_fits(large, 2**30)
+
+
+def test_keys_of_another_learner_are_told_to_have_no_effect(capsys):
+    tell(*explain([*SMALL, "method.histories.ppo.epochs=3"]))
+    assert "ppo.epochs=3 has no effect with method.histories.learner=q" in capsys.readouterr().err
 
 
 def test_rows_are_dealt_so_that_each_is_played_once():

@@ -1,12 +1,18 @@
 """Tabular Q-learning of many tasks at once is that of each alone, and chance falls as it is told to."""
 
+import sys
+
 import numpy as np
 import pytest
 
 import envs
 from actors.histories import Histories
+from cluster.config.overrides import ConfigError
+from cluster.config.tree import compose
 from envs.api import Episodes
-from learner.histories import HistoriesConfig, QLearning, states, training_tasks
+from learner import histories as learners
+from learner.histories import HistoriesConfig, training_tasks
+from learner.histories.q import QLearning, states
 from learner.store.pieces import Pieces
 
 
@@ -143,7 +149,7 @@ def test_chance_falls_along_a_line_and_stays():
 
 def test_chance_is_as_often_as_it_says():
     config = HistoriesConfig(episodes=1, epsilon_end=0.5)
-    learner = QLearning(config, envs.spec("dark/Room-3x3"), 20_000)
+    learner = QLearning(config, envs.make("dark/Room-3x3", 1), 0, np.arange(20_000))
     learner.values[:, :, 4] = 1.0
     learner.begin(0)
     obs = {name: np.zeros(20_000, np.int64) for name in ("row", "column")}
@@ -153,11 +159,11 @@ def test_chance_is_as_often_as_it_says():
 
 
 def test_a_terminal_step_counts_nothing_on():
-    learner = QLearning(HistoriesConfig(learning_rate=1.0, initial=4.0), envs.spec("dark/Room-3x3"), 2)
+    learner = QLearning(HistoriesConfig(learning_rate=1.0, initial=4.0), envs.make("dark/Room-3x3", 1), 0, np.arange(2))
     learner.begin(0)
     obs = {name: np.zeros(2, np.int64) for name in ("row", "column")}
     action = learner.act(obs, np.zeros((2, 2)))
-    learner.learn(np.arange(2), action, np.ones(2, np.float32), obs, np.array([True, False]))
+    learner.learn(np.arange(2), action, np.ones(2, np.float32), obs, np.array([True, False]), np.zeros(2, np.bool_))
     np.testing.assert_allclose(learner.values[[0, 1], 0, action], [1.0, 1.0 + 0.95 * 4.0])
 
 
@@ -166,3 +172,55 @@ def test_tables_and_tasks_are_those_of_the_world():
     assert (states(room), states(door)) == (42, 84)
     assert training_tasks(room) == room.tasks - room.held_out == 34
     assert training_tasks(envs.spec("dark/Room-10x10", split="published_train")) == 80
+
+
+STILL = """
+import numpy as np
+
+from envs.config import Part
+from learner.histories import HistoryLearner
+
+
+class Config(Part):
+    \"\"\"Options of who does one thing.\"\"\"
+
+    what: int = 4
+    \"\"\"The action.\"\"\"
+
+
+class Still(HistoryLearner):
+    Config = Config
+
+    @classmethod
+    def check(cls, spec):
+        pass
+
+    def __init__(self, config, env, seed, tasks):
+        self.action = np.full(len(tasks), config.part(Config).what)
+
+    def begin(self, number):
+        pass
+
+    def act(self, obs, random):
+        return self.action
+
+    def learn(self, at, action, reward, obs, terminated, truncated):
+        pass
+
+
+LEARNER = Still
+"""
+
+
+def test_a_learner_is_one_module_found_by_its_name(tmp_path, monkeypatch):
+    (tmp_path / "still.py").write_text(STILL)
+    monkeypatch.setattr(learners, "__path__", [*learners.__path__, str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "learner.histories.still", raising=False)
+    words = ["method=radt", "env=dark", "env.id=dark/Room-4x3", "method.histories.learner=still"]
+    config = compose([*words, "method.histories.still.what=1"]).method.part(HistoriesConfig)
+    lived = Histories(envs.make("dark/Room-4x3", 2), config, 0, np.arange(2))
+    lived.play()
+    assert set(lived.take()[1].action) == {1}
+    with pytest.raises(ConfigError, match=r"method\.histories\.still\.what: expected .* got 'up'"):
+        compose([*words, "method.histories.still.what=up"])
+    del sys.modules["learner.histories.still"]

@@ -1,0 +1,54 @@
+"""Noise distillation (Zisman et al. 2024, arXiv 2312.12275): a planner, of whose actions chance chooses ever fewer.
+
+It learns nothing, and its history looks as if it did. Limit: there must be a planner.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs import registry
+from envs.api import EnvSpec, Observation, VectorEnv
+from learner.histories import HistoriesConfig, HistoryLearner
+
+
+class HinderedExpert(HistoryLearner):
+    """The world's planner, of whose actions chance chooses a share that falls from episode to episode."""
+
+    @classmethod
+    def check(cls, spec: EnvSpec) -> None:
+        if not spec.expert:
+            raise ValueError(
+                f"method.histories.learner=expert needs a world with a planner, but {spec.id} has none: "
+                "use method.histories.learner=q or ppo"
+            )
+
+    def __init__(self, config: HistoriesConfig, env: VectorEnv, seed: int, tasks: NDArray[np.int64]) -> None:
+        self._config, self._env, self._actions = config, env, len(env.env_spec.action_names)
+        self._expert = registry.family(env.env_spec.id.partition("/")[0]).Expert()
+
+    def begin(self, number: int) -> None:
+        self._epsilon = self._config.epsilon(number)
+
+    def act(self, obs: Observation, random: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The next action of each task [N].
+
+        random: float64 [N, 2] in [0, 1): whether chance chooses, and which it takes.
+        """
+        drawn = (random[:, 1] * self._actions).astype(np.int64)
+        return np.where(random[:, 0] < self._epsilon, drawn, self._expert.act(self._env))
+
+    def learn(
+        self,
+        at: NDArray[np.intp],
+        action: NDArray[np.int64],
+        reward: NDArray[np.float32],
+        obs: Observation,
+        terminated: NDArray[np.bool_],
+        truncated: NDArray[np.bool_],
+    ) -> None:
+        """It knows the world already."""
+
+
+LEARNER = HinderedExpert

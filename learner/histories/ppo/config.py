@@ -1,0 +1,35 @@
+"""What PPO is told where its learning is kept as a history."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field as Option
+
+from envs.config import Part
+
+
+class PPOHistoriesConfig(Part):
+    """`ppo`: PPO of each task. Defaults are those of Schmied et al. 2024 for rooms of 10 x 10 cells; the larger rooms
+    had 30 epochs there, and 40x20 an entropy coefficient of 0.1."""
+
+    learning_rate: Annotated[float, Option(gt=0, le=1)] = 3e-4
+    """Step size of Adam."""
+    steps: Annotated[int, Option(ge=2, le=1_000_000)] = 2048
+    """Steps of a task between two updates, over the ends of episodes."""
+    minibatch: Annotated[int, Option(ge=2)] = 64
+    """Steps that a gradient step learns from; the last of an epoch has what is left."""
+    epochs: Annotated[int, Option(ge=1)] = 10
+    """Passes over the steps of an update."""
+    discount: Annotated[float, Option(ge=0, lt=1)] = 0.99
+    """Gamma."""
+    gae_lambda: Annotated[float, Option(ge=0, le=1)] = 0.95
+    """Lambda of GAE."""
+    clip: Annotated[float, Option(gt=0, lt=1)] = 0.2
+    """Clip range of the probability ratio."""
+    entropy: Annotated[float, Option(ge=0)] = 0.01
+    """Weight of the entropy bonus."""
+    gradient_clip: Annotated[float, Option(gt=0)] = 0.5
+    """Largest global norm of a task's gradient."""
+    hidden: Annotated[int, Option(ge=1)] = 64
+    """Width of both hidden layers, of the policy and of the value each."""

@@ -60,5 +60,5 @@ class Paths:
             "length": np.array([lived.length[place] for lived in self._lived]),
             "action": np.concatenate(action),
             "reward": np.concatenate(reward),
-            "query": queries[queries[:, 0] == self._rows[place], 1:],
+            "query": np.ascontiguousarray(queries[queries[:, 0] == self._rows[place], 1:]),
         }

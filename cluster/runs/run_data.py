@@ -264,10 +264,11 @@ def _cases(folder: Path) -> dict[str, Row]:
 
 
 def _fits(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """Rows by the stage that wrote them; older ones do not name it, and are of one."""
+    """Rows by the stage that wrote them; those of older code do not name it, and are left out."""
     found: dict[str, list[Row]] = {}
     for row in _unwound(rows):
-        found.setdefault(str(row.get("stage", "fit")), []).append(row)
+        if "stage" in row:
+            found.setdefault(str(row["stage"]), []).append(row)
     return found
 
 

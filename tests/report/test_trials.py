@@ -32,7 +32,7 @@ def told(run: Path, arm: str, memory: str, rise: float, seed: int = 0, stage: st
     """Let a run have a stage of trials."""
     found = {"return": returns(rise, seed, **shape), "task": np.arange(8)}
     if arm == "radt" and memory != "none":
-        some = np.broadcast_to(np.arange(12) > 0, found["return"].shape).astype(np.float64)
+        some = np.broadcast_to(np.arange(12) > 0, found["return"].shape).astype(np.float64, order="C")
         found |= {"retrieved.queries": 4 * some, "retrieved.found": 4 * some, "retrieved.similarity": 3.6 * some}
         found |= {"retrieved.return": 80 * some, "retrieved.age": 8 * some, "retrieved.task": 4 * some}
     place = run / "stages" / stage

@@ -54,7 +54,8 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
 
 def shown(trials: int) -> list[int]:
     """Up to `MOST` of so many trials, from 0: the first and the last, and between them ever fewer."""
-    return np.unique(np.geomspace(1, trials, min(trials, MOST)).round().astype(int) - 1).tolist()
+    chosen = np.arange(trials) if trials <= MOST else np.unique(np.geomspace(1, trials, MOST).round().astype(int) - 1)
+    return chosen.tolist()
 
 
 def _read(run: Run) -> tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]:
@@ -82,7 +83,7 @@ class Played:
 
     def drawn(self, trial: int) -> str:
         """A figure, as HTML."""
-        words = f"Trial {trial + 1}: return {self._return(trial):g}."
+        words = f"Trial {trial + 1}: return {self._return(trial):g}{self._since(trial)}."
         layers = [_cells(self._paid(*self._steps(trial)), f'fill="{PAID}" fill-opacity=".55"')]
         if (chunk := self._looked(trial)) is not None:
             of, start, stop = chunk
@@ -102,6 +103,10 @@ class Played:
 
     def _return(self, trial: int) -> float:
         return float(self._reward[slice(*self._steps(trial))].sum(dtype=np.float64))
+
+    def _since(self, trial: int) -> str:
+        paid = np.flatnonzero(self._reward[slice(*self._steps(trial))] > 0)
+        return f", paid first in step {paid[0] + 1}" if len(paid) else ""
 
     def _paid(self, first: int, end: int) -> Integers:
         """Cells that steps [first, end) were paid for reaching, each once, [K, 2]."""

@@ -29,6 +29,7 @@ from torch import Tensor
 import envs
 from actors.demonstrations import demonstrations
 from actors.memories import Lived, Memories
+from actors.paths import Paths
 from envs.api import HELD_OUT_FIRST, EnvSpec, Observation, VectorEnv
 from learner.context import encoders
 from learner.context.config import RetrieveConfig, SequenceConfig, TrialsConfig
@@ -43,6 +44,7 @@ DRAWN = 64  # steps of which random numbers are drawn at a time; equal whatever 
 TOLD = ("queries", "found", "similarity", "return", "age", "task")
 """What is told of looking, sums over an episode: queries; those that found something; and of what they found the
 cosine, the return of the chunk's episode, how many trials ago that was, and if it is of the row's own task."""
+PATH = "path."
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -94,6 +96,7 @@ class Trials:
         returns: float32 [N] of each trial.
         told: by `TOLD`, float64 [N] of each trial.
         last: what was lived in the last one.
+        paths: all that rows of seed 0 live.
     """
 
     def __init__(
@@ -125,6 +128,7 @@ class Trials:
             if shown is not None:
                 self.memories.keep(-1, shown)
         self._keeps = shown is None
+        self.paths = Paths(np.flatnonzero(seed == 0))
         self.returns: list[Floats] = []
         self.told: dict[str, list[NDArray[np.float64]]] = {name: [] for name in TOLD}
 
@@ -205,6 +209,7 @@ class Trials:
             places, best = self.memories.look(rows, queries, uniform[rows])
             self._index = torch.full((self._rows,), -1)
             self._index[torch.from_numpy(rows)] = places
+            self.paths.look(rows, step, best.found)
             there = best.found.id[:, 0] >= 0
             told: dict[str, NDArray[Any]] = {"found": there, "similarity": best.found.similarity[:, 0]}
             told |= {"return": best.found["return"][:, 0], "age": self.number - best.found["number"][:, 0]}
@@ -218,6 +223,7 @@ class Trials:
         obs = {name: np.stack([step[0][name] for step in lived]) for name in self._fields}
         action, reward = np.stack([step[1] for step in lived]), np.stack([step[2] for step in lived])
         self.last = Lived(obs, action, reward, length)
+        self.paths.keep(self.last)
         if self.memories is not None and self._keeps:
             self.memories.keep(self.number, self.last)
         self.returns.append(reward.sum(0, dtype=np.float64).astype(np.float32))
@@ -261,7 +267,9 @@ class Tried:
     """How far a share is."""
 
     number: int  # trials that each row has had
-    arrays: dict[str, NDArray[Any]] | None  # [seed, task, trial] by name, once there are no more
+    arrays: dict[str, NDArray[Any]] | None
+    """Once there are no more: [seed, task, trial] by name; by names that begin with `PATH`, one row of seed 0, if it is
+    in the share."""
 
 
 class TrialPlayer:
@@ -314,4 +322,5 @@ class TrialPlayer:
         arrays: dict[str, NDArray[Any]] = {"return": np.stack(trials.returns, 1).reshape(shape)}
         if trials.memories is not None:
             arrays |= {f"retrieved.{name}": np.stack(value, 1).reshape(shape) for name, value in trials.told.items()}
+        arrays |= {f"{PATH}{name}": column for name, column in trials.paths.typical().items()}
         return Tried(trials.number, arrays)

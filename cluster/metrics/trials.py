@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cluster.metrics.statistics import Array, interquartile_mean, stratified_bootstrap
 
-RETURNS = "returns.safetensors"
+RETURNS, PATHS = "returns.safetensors", "paths.safetensors"
 RETURN = "return"
 """Name of the returns in that file."""
 RETRIEVED = "retrieved."

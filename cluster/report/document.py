@@ -2,7 +2,7 @@
 
     run folders -> runs -> arms (same settings, other seeds) -> panels -> report.html
 
-Everything shown is read from the run folder; what is not there is said in a sentence.
+Everything shown is read from the run folder; a section that has nothing to show is not there.
 """
 
 from __future__ import annotations

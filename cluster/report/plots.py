@@ -87,6 +87,7 @@ def curves(
         axes.yaxis.set_major_formatter(_steps)
     if size == SMALL:
         axes.locator_params(nbins=4)
+        axes.locator_params(axis="x", integer=True)
     if len({line.label for line in lines if not line.faint}) > 1:
         _legend(figure, axes)
     return _svg(figure, name, title)

@@ -38,6 +38,7 @@ class Run:
     evaluations: list[Row]
     results: Row  # of the evaluate stage
     cases: dict[str, Row] = field(default_factory=dict)  # of the last generalise stage, by their names
+    fits: dict[str, list[Row]] = field(default_factory=dict)  # rows of gradient steps, by name of the stage
 
     @property
     def name(self) -> str:
@@ -118,6 +119,7 @@ def load(folder: Path) -> Run:
         evaluations=_unwound(row for row in rows if row.get("kind") == "evaluate"),
         results=read_mapping(folder / "stages" / "evaluate" / "results.json"),
         cases=_cases(folder),
+        fits=_fits(row for row in rows if row.get("kind") == "fit"),
     )
 
 
@@ -259,6 +261,15 @@ def _cases(folder: Path) -> dict[str, Row]:
     last = max((n for n in found if n.isdecimal()), key=int, default="")
     rows = read_mapping(found[last]).get("cases") if last in found else []
     return {str(row.get("name")): row for row in rows if isinstance(row, dict)} if isinstance(rows, list) else {}
+
+
+def _fits(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Rows by the stage that wrote them; those of older code do not name it, and are left out."""
+    found: dict[str, list[Row]] = {}
+    for row in _unwound(rows):
+        if "stage" in row:
+            found.setdefault(str(row["stage"]), []).append(row)
+    return found
 
 
 def read_rows(path: Path) -> list[Row]:

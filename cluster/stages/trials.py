@@ -2,6 +2,7 @@
 
     stages/fit, stages/encoder ──> weights ──┐   (a frozen encoder has none)
     seeds x tasks ──> shares of whole seeds ─┴──> idle actors ──> stages/<stage>/returns.safetensors, results.json
+                                                                  and of one row paths.safetensors
 
 A share's memories grow with its trials, so an actor plays it from its first trial to its last; it is asked about once a
 second how far it is. A share that was lost with its actor, or with the controller, is played again from its first
@@ -20,10 +21,10 @@ import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from actors.trials import TrialPlayer, TrialShare, TrialsSetup, Tried, tasks_of
+from actors.trials import PATH, TrialPlayer, TrialShare, TrialsSetup, Tried, tasks_of
 from cluster.config import limits
 from cluster.config.tree import Config
-from cluster.metrics.trials import RETURN, RETURNS, retrieved, summary
+from cluster.metrics.trials import PATHS, RETURN, RETURNS, retrieved, summary
 from cluster.roles.drawing import Role, Topology
 from cluster.runs.folder import RunError
 from cluster.runs.stage import Outcome, StageEngine
@@ -61,12 +62,15 @@ class Engine(StageEngine):
         }
         if not self._play(setup, names):
             return None
-        found = _joined([safetensors.numpy.load_file(path) for path in names.values()])
+        shares = [safetensors.numpy.load_file(path) for path in names.values()]
+        lived = {name.removeprefix(PATH): shares[0].pop(name) for name in list(shares[0]) if name.startswith(PATH)}
+        found = _joined(shares)
         memory = settings.memory if setup.looks else "none"
         about = {"env": self.config.env.id, "arm": self._arm, "memory": memory, "split": settings.split}
-        named = found | {"seed": np.arange(settings.seeds), "task": np.array(setup.tasks)}
-        metadata = {"about": json.dumps(about, sort_keys=True)}  # one entry: several are written in any order
-        self.folder.write(self.place / RETURNS, safetensors.numpy.save(named, metadata))
+        tasks = np.array(setup.tasks)
+        self._save(RETURNS, found | {"seed": np.arange(settings.seeds), "task": tasks}, about)
+        lived["task"] = tasks[lived.pop("place")]
+        self._save(PATHS, lived, about | {"sizes": _sizes(setup)})
         counts = {"seeds": settings.seeds, "tasks": len(setup.tasks), "trials": settings.trials}
         told = {**about, **counts, **summary(found[RETURN]), "retrieved": retrieved(found)}
         self.folder.write_json(self.place / "results.json", told)
@@ -85,6 +89,11 @@ class Engine(StageEngine):
         settings = config.method.part(TrialsConfig)
         row = limits.ENV + settings.trials * limits.observed(config)[0]
         return config.actors.n * (limits.process(config) + row)
+
+    def _save(self, name: str, arrays: dict[str, NDArray[Any]], about: dict[str, Any]) -> None:
+        """Write arrays; what they are of is one entry of their metadata, since several are written in any order."""
+        told = {"about": json.dumps(about, sort_keys=True)}
+        self.folder.write(self.place / name, safetensors.numpy.save(arrays, told))
 
     @property
     def _arm(self) -> str:
@@ -167,11 +176,17 @@ def line(told: dict[str, Any]) -> str:
     )
 
 
+def _sizes(setup: TrialsSetup) -> dict[str, int]:
+    """How many values each category of what is observed has."""
+    fields = registry.spec(setup.env_id, **setup.env_options).fields
+    return {name: field.size for name, field in fields.items() if field.kind == "category"}
+
+
 def _digest(config: Config, setup: TrialsSetup, inputs: dict[str, str]) -> str:
     """Of all that what is played depends on."""
     parts = {name: part.model_dump() for name, part in (("trials", setup.config), ("retrieve", setup.retrieve))}
     world = {"env": config.env.id, "options": setup.env_options, "seed": setup.seed}
-    of = {**world, "shown": setup.shown, **parts, **inputs}
+    of = {**world, "shown": setup.shown, "kept": PATH, **parts, **inputs}
     return hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()[:16]
 
 

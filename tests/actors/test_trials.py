@@ -225,6 +225,36 @@ def test_keys_and_values_are_let_go_of_and_computed_again(monkeypatch):
         np.testing.assert_array_equal(one.action, other.action)
 
 
+@pytest.mark.parametrize(("world", "arm"), [(ROOM, "radt"), (MAZE, "radt"), (ROOM, "dt")])
+def test_one_row_of_seed_0_is_kept_whole_with_what_it_found(world, arm):
+    trials = trials_of(world, arm, seeds=(3, 0))
+    lived, found = played(trials), trials.paths.typical()
+    gain = (trials.returns[-1] - trials.returns[0])[3:]  # rows of seed 0
+    place = int(found["place"][0])
+    assert gain[place] == np.median(gain)
+    of = [one.of(3 + place) for one in lived]
+    assert found["length"].tolist() == [len(one[1]) for one in of]
+    for name, column in of[0][0].items():
+        expected = np.concatenate([one[0][name] for one in of])
+        np.testing.assert_array_equal(found[f"obs.{name}"], expected)
+        assert found[f"obs.{name}"].dtype == column.dtype
+    np.testing.assert_array_equal(found["action"], np.concatenate([one[1] for one in of]))
+    np.testing.assert_array_equal(found["reward"], np.concatenate([one[2] for one in of]))
+    trial, step, number, start, stop = found["query"].T
+    queries, age = (np.array(trials.told[name])[:, 3 + place] for name in ("queries", "age"))
+    np.testing.assert_array_equal(np.bincount(trial, minlength=4), queries)
+    np.testing.assert_array_equal(np.bincount(trial, trial - number, minlength=4), age)
+    assert (step % RETRIEVE.every == 0).all()
+    assert ((start < stop) & (stop <= found["length"][number])).all()
+    assert bool(len(trial)) == (arm == "radt")
+
+
+def test_without_seed_0_no_row_is_kept():
+    trials = trials_of(ROOM, seeds=(1, 2))
+    played(trials, 2)
+    assert trials.paths.typical() == {}
+
+
 def test_actions_below_the_median_are_left_out():
     logits = np.tile(np.array([[0.0, 3.0, 1.0, 2.0, -1.0]], np.float32), (3000, 1))
     uniform = np.random.default_rng(0).random(3000)

@@ -46,6 +46,10 @@ def arrays(path):
     return safetensors.numpy.load(written(path))
 
 
+def drawn(path):
+    return (path / "stages/trials/paths.safetensors").read_bytes()
+
+
 def results(path, stage="trials"):
     return json.loads((path / "stages" / stage / "results.json").read_text())
 
@@ -98,9 +102,26 @@ def test_what_was_looked_at_is_told(small):
     assert "of the own task" in page
 
 
+def test_one_task_is_kept_whole(small):
+    found, returns = safetensors.numpy.load(drawn(small)), arrays(small)["return"][0]  # of seed 0
+    gain = returns[:, -1] - returns[:, 0]
+    assert gain[found["task"][0] - 13] == np.median(gain)
+    ends = np.cumsum(found["length"])
+    paid = np.add.reduceat(found["reward"], ends - found["length"])
+    np.testing.assert_array_equal(paid, returns[found["task"][0] - 13])
+    assert len(found["obs.row"]) == len(found["obs.column"]) == len(found["action"]) == ends[-1] == 12 * 16
+    assert found["query"].shape == (11 * 4, 5)
+    assert (found["query"][:, 2] < found["query"][:, 0]).all()
+    with safe_open(small / "stages/trials/paths.safetensors", "numpy") as file:
+        about = json.loads(file.metadata()["about"])
+    assert (about["arm"], about["memory"], about["sizes"]) == ("radt", "own", {"row": 4, "column": 4})
+    assert "Paths</h2>" in (small / "report.html").read_text()
+
+
 def test_how_many_actors_play_does_not_show(small, folder):
     other = run(folder, "more", *TRIALS, "actors.n=3")
     assert written(other) == written(small)
+    assert drawn(other) == drawn(small)
     inputs = [json.loads((path / "stages/trials/manifest.json").read_text())["inputs"] for path in (small, other)]
     for stage in ("fit", "encoder"):
         assert inputs[0][stage] == inputs[1][stage] == sha256(small / "stages" / stage / "weights.safetensors")
@@ -178,6 +199,7 @@ def test_stopped_and_resumed_is_the_run_without_a_stop(small, folder, monkeypatc
     assert controller.resume(folder / "parts", [], False) == 0
     assert len(calls) == 2 * 12  # the share that was through was not played again
     assert written(folder / "parts") == written(small)
+    assert drawn(folder / "parts") == drawn(small)
     assert results(folder / "parts") == results(small)
 
 
@@ -201,6 +223,7 @@ def test_a_killed_controller_resumes_to_the_same_array(small, folder, at, there)
     assert len(parts) == there
     assert controller.resume(path, [], False) == 0
     assert written(path) == written(small)
+    assert drawn(path) == drawn(small)
     assert results(path) == results(small)
     path.rename(folder / f"killed{there}")
 

@@ -32,7 +32,7 @@ def told(run: Path, arm: str, memory: str, rise: float, seed: int = 0, stage: st
     """Let a run have a stage of trials."""
     found = {"return": returns(rise, seed, **shape), "task": np.arange(8)}
     if arm == "radt" and memory != "none":
-        some = np.broadcast_to(np.arange(12) > 0, found["return"].shape).astype(np.float64)
+        some = np.broadcast_to(np.arange(12) > 0, found["return"].shape).astype(np.float64, order="C")
         found |= {"retrieved.queries": 4 * some, "retrieved.found": 4 * some, "retrieved.similarity": 3.6 * some}
         found |= {"retrieved.return": 80 * some, "retrieved.age": 8 * some, "retrieved.task": 4 * some}
     place = run / "stages" / stage
@@ -42,26 +42,34 @@ def told(run: Path, arm: str, memory: str, rise: float, seed: int = 0, stage: st
     return run
 
 
+Figures = dict[str, list[plots.Line]]
+
+
 @pytest.fixture
-def lines(monkeypatch: pytest.MonkeyPatch) -> dict[str, plots.Line]:
-    """Lines by label, of the last figure that is drawn."""
-    seen: dict[str, plots.Line] = {}
+def figures(monkeypatch: pytest.MonkeyPatch) -> Figures:
+    """Lines of each figure that is drawn, by its name."""
+    seen: Figures = {}
 
     def curves(name: str, drawn: list[plots.Line], **style: Any) -> str:
-        seen.clear()
-        seen.update({line.label: line for line in drawn})
+        seen[name] = drawn
         return "<svg></svg>"
 
     monkeypatch.setattr(plots, "curves", curves)
     return seen
 
 
-def test_each_arm_has_its_line_and_its_figures(make_run: MakeRun, lines: dict[str, plots.Line]) -> None:
+def labelled(drawn: list[plots.Line]) -> dict[str, plots.Line]:
+    """Lines by what they are called; thin ones are not."""
+    return {line.label: line for line in drawn if not line.faint}
+
+
+def test_each_arm_has_its_line_and_its_figures(make_run: MakeRun, figures: Figures) -> None:
     folders = [told(make_run("a", learning_rate=1e-3), "radt", "own", 30), told(make_run("b"), "dt", "none", 1)]
     told(folders[0], "radt", "others", 1, stage="trials-1")
     told(folders[0], "radt", "none", 1, stage="trials-2")
     runs = [run_data.load(folder) for folder in folders]
     page = trials.panel(runs, run_data.arms(runs))
+    lines = labelled(figures["trials"])
     assert set(lines) == {"radt", "radt, memories of others", "radt, no memory", "dt"}
     expected, line = returns(30, 0), lines["radt"]
     np.testing.assert_array_equal(line.x, np.arange(1, 13))
@@ -69,26 +77,78 @@ def test_each_arm_has_its_line_and_its_figures(make_run: MakeRun, lines: dict[st
     assert line.low is not None
     assert line.high is not None
     assert ((line.low < line.y) & (line.y < line.high)).all()
-    figures = summary(expected)
+    whole = summary(expected)
     for name in ("first", "tenth", "last", "area", "iqm"):
-        assert f"{figures[name]['mean']:.2f} [" in page
+        assert f"{whole[name]['mean']:.2f} [" in page
+    thin = [line for line in figures["trials"] if line.faint]
+    assert [line.colour for line in thin] == [line.colour for line in lines.values()]
+    np.testing.assert_array_equal(thin[0].y, whole["curve"]["iqm"])
     assert "8 tasks, 3 seeds each" in page
     assert "trials ago" in page
     assert page.count(">0.90<") == 2 * 3  # similarity of trials 2, 10 and 12: those without a memory have no rows
 
 
-def test_runs_of_one_arm_are_further_seeds(make_run: MakeRun, lines: dict[str, plots.Line]) -> None:
+def test_what_was_retrieved_is_drawn_over_trials_in_the_colours_of_the_arms(
+    make_run: MakeRun, figures: Figures
+) -> None:
+    folders = [told(make_run("a", learning_rate=1e-3), "dt", "none", 1), told(make_run("b"), "radt", "own", 30)]
+    told(folders[1], "radt", "others", 1, stage="trials-1")
+    runs = [run_data.load(folder) for folder in folders]
+    assert "What was retrieved" in trials.panel(runs, run_data.arms(runs))
+    expected = {"similarity": 0.9, "return": 20.0, "age": 2.0, "found": 1.0}
+    names = {line.colour: name for name, line in labelled(figures["trials"]).items()}
+    for key, value in expected.items():
+        lines = {names[line.colour]: line for line in figures[f"retrieved-{key}"]}
+        assert set(lines) == {"radt", "radt, memories of others"}
+        np.testing.assert_allclose(lines["radt"].y, [np.nan, *[value] * 11])  # nothing is there to find in the first
+    runs = runs[:1]
+    assert "What was retrieved" not in trials.panel(runs, run_data.arms(runs))
+
+
+@pytest.mark.parametrize(
+    ("arm", "memory", "words"),
+    [("radt", "own", "a memory of its own"), ("radt", "others", "memories of others"), ("ad", "none", "no memory")],
+)
+@pytest.mark.usefixtures("figures")
+def test_the_headline_is_the_first_and_the_last_trial(
+    make_run: MakeRun, read: Read, arm: str, memory: str, words: str
+) -> None:
+    run = told(make_run("a", rows=0, evaluated=False), arm, memory, 30)
+    told(run, arm, "none", 1, stage="trials-1")
+    _, page = read(report.write([run]))
+    first, last = (summary(returns(30, 0))[name] for name in ("first", "last"))
+    assert f"{first['mean']:.2f} → {last['mean']:.2f}" in page.text
+    before, after = (f"{at['mean']:.2f} ({at['low']:.2f} to {at['high']:.2f})" for at in (first, last))
+    assert f"return in an episode: {before} in the first trial, {after} in trial 12, without" in page.text
+    assert f"Arm {arm}, {words}." in page.text
+    assert "no finished evaluate stage" not in page.text
+
+
+@pytest.mark.usefixtures("figures")
+def test_each_of_a_few_arms_has_its_headline_and_many_have_the_table_alone(make_run: MakeRun, read: Read) -> None:
+    runs = [
+        told(make_run(str(i), rows=0, evaluated=False, learning_rate=i), "dt", "none", 10 * i, seed=i) for i in range(4)
+    ]
+    assert read(report.write(runs[:3]))[1].text.count("→") == 3
+    _, page = read(report.write(runs))
+    assert "→" not in page.text
+    assert "Held-out" not in page.text
+    assert "dt: learning_rate=3" in page.text
+
+
+def test_runs_of_one_arm_are_further_seeds(make_run: MakeRun, figures: Figures) -> None:
     folders = [told(make_run(f"run-{seed}", seed=seed), "ad", "none", 10, seed) for seed in range(2)]
     runs = [run_data.load(folder) for folder in folders]
     assert "6 seeds each" in trials.panel(runs, run_data.arms(runs))
     both = np.concatenate([returns(10, seed) for seed in range(2)])
-    np.testing.assert_allclose(lines["ad"].y, both.mean((0, 1), dtype=np.float64))
+    np.testing.assert_allclose(labelled(figures["trials"])["ad"].y, both.mean((0, 1), dtype=np.float64))
 
 
-def test_settings_are_told_where_arms_are_called_alike(make_run: MakeRun, lines: dict[str, plots.Line]) -> None:
+def test_settings_are_told_where_arms_are_called_alike(make_run: MakeRun, figures: Figures) -> None:
     folders = [told(make_run(str(i), learning_rate=rate), "dt", "none", 10) for i, rate in enumerate((1e-3, 1e-4))]
     runs = [run_data.load(folder) for folder in folders]
     trials.panel(runs, run_data.arms(runs))
+    lines = labelled(figures["trials"])
     assert len(lines) == 2
     assert all(label.startswith("dt: ") and "learning_rate" in label for label in lines)
 

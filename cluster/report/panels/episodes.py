@@ -25,12 +25,13 @@ CURVES = (
 
 
 def panel(runs: Sequence[Run], groups: Arms) -> str:
+    """The animations, as HTML; "" where none was recorded."""
     each = max(1, MOST_ANIMATIONS // len(runs))
     videos = [[(r, v) for v in r.results.get("videos") or [] if isinstance(v, Mapping)] for r in runs]
     chosen = [item for of_run in videos for item in of_run[:each]][:MOST_ANIMATIONS]
     drawn = [item for r, v in chosen if (item := _animation(r, v, r.name if len(runs) > 1 else ""))]
     if not drawn:
-        return section("Episodes", text("No animations were recorded."))
+        return ""
     total = sum(map(len, videos))
     note = text(f"{len(drawn)} of {total} recorded episodes are shown.") if len(drawn) < total else ""
     traced = any(_trace(r, v) for r, v in chosen)

@@ -1,24 +1,34 @@
-"""What came out in the end: held-out success or score, of each setting."""
+"""What came out in the end, of each setting: held-out success or score, or the returns of the first and last trial.
+
+Runs that neither train an agent nor judge one have no headline.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
+from typing import Any
 
 from cluster.report.outcome import FEW_ARMS, Arms, largest, measure, overall
 from cluster.report.page import count, section, span, table, text, tiles
 from cluster.report.panels.knowledge import extraction
+from cluster.report.panels.trials import BAND, own
 from cluster.runs.run_data import Run, seeds
 
 SUBJECT, ORDER = "agents", 10
+MEMORIES = {"own": "a memory of its own", "others": "memories of others", "none": "no memory"}
+"""What `method.trials.memory` is, in words."""
 
 
 def panel(runs: Sequence[Run], groups: Arms) -> str:
+    """The headlines of a few settings, a table of many, as HTML; "" where there is nothing that could have one."""
     if all(extraction(run.folder) and not run.results for run in runs):  # no task was told, so that none was solved
         return ""
     if len(groups) <= FEW_ARMS:
         return f"<section>{''.join(_headline(arm, group) for arm, group in groups.items())}</section>"
     judge = measure(runs)
+    if not judge.each(runs):
+        return ""
     rows = [
         (arm, judge.cell(overall(judge.each(group))), len(group), span(r.env_steps for r in group))
         for arm, group in groups.items()
@@ -32,25 +42,39 @@ def _headline(label: str, runs: Sequence[Run]) -> str:
     judge = measure(runs)
     found = judge.each(runs)
     parts = [f"<h3>{escape(label)}</h3>" if label else ""]
-    if total := overall(found):
+    total, facts = overall(found), dict[str, str]()
+    if total:
         what = f"{judge.score} in a held-out episode" if judge.score else "of held-out episodes solved"
         parts.append(f'<p class="headline">{judge.number(total.value)}</p>')
         evaluated = [run for run in runs if judge.of(run)]
         parts.append(text(f"{what}, {judge.spread(evaluated)} {judge.range(total)}{_acting(runs)}."))
         if len(found) < len(runs):
             parts.append(text(f"{len(found)} of {len(runs)} runs are evaluated."))
-    else:
+    elif played := own(runs):
+        parts.append(_played(judge.score or "return", *played))
+        facts = {name: count(played[0].get(name)) for name in ("trials", "tasks")}
+    elif any(run.train for run in runs):
         parts.append(text(f"There is no finished evaluate stage, and so no held-out {judge.name}."))
     each = " a run" if len(runs) > 1 else ""
     different = len(set(seeds(runs)))
-    facts = {
+    facts |= {
         "held-out episodes": count(total.n if total else None),
         f"env steps{each}": span(r.env_steps for r in runs),
         f"wall minutes{each}": span((r.minutes for r in runs), ",.1f"),
         **({"runs": str(len(runs))} if different < len(runs) else {}),
         "training seeds": str(different),
     }
-    return "".join([*parts, tiles(facts)])
+    return "".join([*parts, tiles({name: value for name, value in facts.items() if value != "–"})])
+
+
+def _played(what: str, told: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
+    """Of trials: the first and the last."""
+    first, last = (figures[name] for name in ("first", "last"))
+    before, after = (f"{at['mean']:.2f} ({at['low']:.2f} to {at['high']:.2f})" for at in (first, last))
+    words = f"{what} in an episode: {before} in the first trial, {after} in trial {len(figures['curve']['mean'])}, "
+    words += "without a change of weights. "
+    words += f"Arm {told['arm']}, {MEMORIES[told['memory']]}. Intervals: {BAND}."
+    return f'<p class="headline">{first["mean"]:.2f} → {last["mean"]:.2f}</p>' + text(words)
 
 
 def _acting(runs: Sequence[Run]) -> str:

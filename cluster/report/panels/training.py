@@ -15,7 +15,8 @@ SUBJECT, ORDER = "agents", 90
 
 
 def panel(runs: Sequence[Run], groups: Arms) -> str:
-    return "\n".join(of_part(runs[0], len(runs)) for of_part in (_throughput, _losses, _probes))
+    """The sections, as HTML; "" where nothing was recorded."""
+    return "\n".join(filter(None, (of_part(runs[0], len(runs)) for of_part in (_throughput, _losses, _probes))))
 
 
 def _throughput(run: Run, of: int) -> str:
@@ -29,7 +30,7 @@ def _throughput(run: Run, of: int) -> str:
         metrics_figure([run], "rho", rho, "Importance ratio, new policy to the one that acted.", zero=True),
     ]
     if not any(drawn):
-        return section("Throughput and policy lag", text("No throughput was recorded."))
+        return ""
     parts = [grid("plots", drawn)]
     if run.speed:
         told = f"{count(run.env_steps)} env steps in {run.minutes:,.1f} minutes: {count(run.speed)} a second."
@@ -49,7 +50,7 @@ def _losses(run: Run, of: int) -> str:
         slug = "".join(c if c.isalnum() else "-" for c in key)
         drawn.append(metrics_figure([run], slug, {key: words}, words.capitalize(), size=plots.SMALL))
     if not any(drawn):
-        return section("Losses", text("No losses were recorded."))
+        return ""
     return section("Losses", grid("small", drawn), _only(run, of))
 
 

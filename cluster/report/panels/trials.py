@@ -1,7 +1,7 @@
 """What a report says of trials: how returns rise from trial to trial, without a change of weights.
 
-stages/trials*/returns.safetensors ──> a line an arm, with its band, and a row of figures
-                 results.json      ──> what was looked at
+stages/trials*/returns.safetensors ──> a line an arm, with its band and its interquartile mean, and a row of figures
+                                   ──> what was looked at: a line an arm again
 """
 
 from __future__ import annotations
@@ -16,13 +16,20 @@ from cluster.metrics.statistics import Estimate
 from cluster.metrics.trials import RETURN, RETURNS, retrieved, summary
 from cluster.report import plots
 from cluster.report.outcome import Arms
-from cluster.report.page import decimal, figure, section, table, text
+from cluster.report.page import decimal, figure, grid, section, table, text
 from cluster.runs.run_data import Run, read_mapping
 from learner.context.config import ARMS
 
 SUBJECT, ORDER = "agents", 27
 
 Arrays = Mapping[str, Any]
+LOOKED = {
+    "similarity": "Cosine of query and key.",
+    "return": "Return of the chunk's episode.",
+    "age": "Trials ago.",
+    "found": "Share of queries that found something.",
+}
+"""What is drawn of looking, by its name in `cluster.metrics.trials.retrieved`."""
 BAND = "95 % stratified bootstrap over seeds and tasks"
 
 
@@ -39,16 +46,26 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
         return ""
     joined = {name: _joined(parts) for name, parts in found.items()}
     figures = {name: summary(arrays[RETURN]) for name, arrays in joined.items()}
-    lines = [_line(name, of_arm, i) for i, (name, of_arm) in enumerate(figures.items())]
+    lines = [line for i, (name, of_arm) in enumerate(figures.items()) for line in _lines(name, of_arm, i)]
     shown = plots.curves("trials", lines, title="Return over trials", x_label="trial", zero=True)
     shape = {arrays[RETURN].shape for arrays in joined.values()}
     seeds, tasks, trials = next(iter(shape))
     size = f"{tasks} tasks, {seeds} seeds each" if len(shape) == 1 else "numbers of tasks and seeds differ"
-    words = f"Mean return of an episode in each trial, weights as they are ({size}). Bands and intervals: {BAND}."
+    words = f"Mean return of an episode in each trial, weights as they are ({size}). Bands and intervals: {BAND}. "
+    words += "Thin lines: interquartile means."
     rows = [(name, *_row(of_arm)) for name, of_arm in figures.items()]
     head = ["arm", "trial 1", "trial 10", f"last of {trials}", "mean of all", "IQM of the last"]
     looked = {name: retrieved(arrays) for name, arrays in joined.items()}
     return section("Trials", figure(shown, words), table(head, rows), _looked(looked))
+
+
+def own(runs: Sequence[Run]) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """What the first trials stage of the first of some runs told, and the figures of all of them; None if none played.
+
+    Of a run that played controls, too, these are the trials that it began with.
+    """
+    found = [of[0] for run in runs if (of := _trials(run))]
+    return (found[0][0], summary(_joined([arrays for _, arrays in found])[RETURN])) if found else None
 
 
 def _name(told: Mapping[str, Any]) -> str:
@@ -75,10 +92,12 @@ def _joined(parts: Sequence[Arrays]) -> Arrays:
     return {name: np.concatenate([part[name] for part in alike]) for name in names}
 
 
-def _line(name: str, told: Mapping[str, Any], place: int) -> plots.Line:
+def _lines(name: str, told: Mapping[str, Any], place: int) -> list[plots.Line]:
+    """Means with their band, and interquartile means."""
     curve = {key: np.array(values) for key, values in told["curve"].items()}
     x = np.arange(1.0, len(curve["mean"]) + 1)
-    return plots.Line(name, x, curve["mean"], curve["low"], curve["high"], colour=place, dash=place)
+    middle = plots.Line("", x, curve["iqm"], colour=place, faint=True)
+    return [plots.Line(name, x, curve["mean"], curve["low"], curve["high"], colour=place, dash=place), middle]
 
 
 def _row(told: Mapping[str, Any]) -> list[str]:
@@ -87,7 +106,7 @@ def _row(told: Mapping[str, Any]) -> list[str]:
 
 
 def _looked(found: Mapping[str, Mapping[str, Sequence[float | None]]]) -> str:
-    """What was looked at in a few trials; "" where nobody looked."""
+    """What was looked at, over trials and in a few of them; "" where nobody looked."""
     rows = []
     for name, told in found.items():
         trials = len(told.get("found", ()))
@@ -98,5 +117,21 @@ def _looked(found: Mapping[str, Mapping[str, Sequence[float | None]]]) -> str:
     if not rows:
         return ""
     head = ["arm", "trial", "similarity", "return", "trials ago", "of the own task"]
-    words = "What was looked at: cosine of query and key, return and age of the chunk's episode, share of the own task."
-    return text(words) + table(head, rows, dense=True)
+    words = (
+        "What was looked at, lines as above: cosine of query and key, return and age of the chunk's episode, share of "
+    )
+    words += "the own task."
+    drawn = [_looked_figure(found, key, caption) for key, caption in LOOKED.items()]
+    return "<h3>What was retrieved</h3>" + grid("small", drawn) + text(words) + table(head, rows, dense=True)
+
+
+def _looked_figure(found: Mapping[str, Mapping[str, Sequence[float | None]]], key: str, caption: str) -> str:
+    """A number of what was looked at, a line an arm; a gap where nothing was found. It is too small for
+    names: an arm has the colour and the dashes that it has in the curve of returns."""
+    lines = []
+    for place, told in enumerate(found.values()):
+        if any(value is not None for value in told.get(key, ())):
+            y = np.array([np.nan if value is None else value for value in told[key]])
+            lines.append(plots.Line("", np.arange(1.0, len(y) + 1), y, colour=place, dash=place))
+    style = {"percent": key == "found", "zero": key in ("return", "age"), "size": plots.SMALL}
+    return figure(plots.curves(f"retrieved-{key}", lines, title=caption, x_label="trial", **style), caption)

@@ -146,7 +146,8 @@ class Fitting(StageEngine):
 
     def _write_row(self, validation: dict[str, float]) -> None:
         loss, accuracy, norm = np.mean(self.recent, 0).tolist()
-        self.row = {"kind": "fit", **self._counters(), "fit/loss": loss, "fit/accuracy": accuracy, **validation}
+        self.row = {"kind": "fit", "stage": self.stage.name, **self._counters(), **validation}
+        self.row |= {"fit/loss": loss, "fit/accuracy": accuracy}
         self.row |= {"fit/gradient_norm": norm, "fit/learning_rate": self.settings.step_size(self.step - 1)}
         self.row["fit/step"] = self.step
         self.recent = []

@@ -40,11 +40,11 @@ class Learner(Protocol):
     """Who learns N tasks, each for itself. `QLearning` says what the arguments are."""
 
     def begin(self, number: int) -> None: ...
-    def act(self, obs: Observation, random: NDArray[np.float64]) -> NDArray[np.int64]: ...
+    def act(self, obs: Observation, random: NDArray[np.float64]) -> NDArray[Any]: ...
     def learn(
         self,
         at: NDArray[np.intp],
-        action: NDArray[np.int64],
+        action: NDArray[Any],
         reward: NDArray[np.float32],
         obs: Observation,
         terminated: NDArray[np.bool_],
@@ -53,21 +53,33 @@ class Learner(Protocol):
 
 class HinderedExpert:
     """The world's planner, of whose actions chance chooses a share that falls from episode to episode: it seems to
-    learn (noise distillation, Zisman et al. 2024, arXiv 2312.12275)."""
+    learn (noise distillation, Zisman et al. 2024, arXiv 2312.12275). With `learner=random` chance chooses all."""
 
     def __init__(self, config: HistoriesConfig, env: VectorEnv) -> None:
-        self._config, self._env, self._actions = config, env, len(env.env_spec.action_names)
-        self._expert = registry.family(env.env_spec.id.partition("/")[0]).Expert()
+        self._config, self._env = config, env
+        family = registry.family(env.env_spec.id.partition("/")[0])
+        self._expert = family.Expert() if config.learner == "expert" else None
 
     def begin(self, number: int) -> None:
         self._epsilon = self._config.epsilon(number)
 
-    def act(self, obs: Observation, random: NDArray[np.float64]) -> NDArray[np.int64]:
-        drawn = (random[:, 1] * self._actions).astype(np.int64)
-        return np.where(random[:, 0] < self._epsilon, drawn, self._expert.act(self._env))
+    def act(self, obs: Observation, random: NDArray[np.float64]) -> NDArray[Any]:
+        drawn = by_chance(self._env.env_spec, random[:, 1:])
+        if self._expert is None:
+            return drawn
+        chance = (random[:, 0] < self._epsilon).reshape(-1, *[1] * (drawn.ndim - 1))
+        return np.where(chance, drawn, self._expert.act(self._env))
 
     def learn(self, *step: Any) -> None:
         """It knows the world already."""
+
+
+def by_chance(spec: EnvSpec, random: NDArray[np.float64]) -> NDArray[Any]:
+    """An action of each row, int64 [N] or float32 [N, D], of as many numbers in [0, 1) as it consists of, [N, D]."""
+    if spec.discrete:
+        return (random[:, 0] * len(spec.action_names)).astype(np.int64)
+    low, high = np.array(spec.action_bounds).T
+    return (low + random * (high - low)).astype(np.float32)
 
 
 def kept_fields(spec: EnvSpec) -> dict[str, Field]:
@@ -97,7 +109,8 @@ class Histories:
         )
         fields = kept_fields(spec).items()
         self._kinds = {n: _fewest(field.size) if field.kind == "category" else field.dtype for n, field in fields}
-        self._action = _fewest(len(spec.action_names))
+        self._action = _fewest(len(spec.action_names)) if spec.discrete else np.dtype(np.float32)
+        self._numbers = 1 + (spec.action_shape or (1,))[0]  # that are drawn for an action
         self._source = np.zeros(len(tasks), np.int64)  # steps that each learner has had
         self._rows = [slice(first, first + TASKS) for first in range(0, len(tasks), TASKS)]
         self._kept: list[list[tuple[Pieces, Steps]]] = [[] for _ in self._rows]  # of each row, an episode of its tasks
@@ -116,7 +129,7 @@ class Histories:
         running, at, step = np.ones(count, np.bool_), np.arange(count), 0
         while len(at):
             if step % DRAWN == 0:
-                random = np.stack([generator.random((DRAWN, 2)) for generator in generators], 1)
+                random = np.stack([generator.random((DRAWN, self._numbers)) for generator in generators], 1)
             action = learner.act(obs, random[step % DRAWN])
             for name, kind in self._kinds.items():
                 seen[name].append(obs[name].astype(kind))

@@ -23,9 +23,9 @@ Share = Annotated[float, Option(ge=0, le=1)]
 class HistoriesConfig(Part):
     """Learning histories: every task that training seeds name has a learner of its own, which begins with nothing."""
 
-    learner: Literal["q", "expert"] = "q"
+    learner: Literal["q", "expert", "random"] = "q"
     """Who learns. `q`: tabular Q-learning, where all that is observed are categories. `expert`: the world's planner,
-    which is hindered by ever less chance."""
+    which is hindered by ever less chance. `random`: nobody, chance alone acts, so that returns do not rise."""
     episodes: Annotated[int, Option(ge=1, le=10_000_000)] = 1000
     """Episodes of each task."""
     learning_rate: Annotated[float, Option(gt=0, le=1)] = 0.5

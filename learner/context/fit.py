@@ -1,6 +1,7 @@
 """Fitting a transformer of an arm to learning histories: one rank of it.
 
-    histories ──> batch of episodes ──> pieces of some thousand steps ──> -log p(recorded action), gradients add up
+    histories ──> batch of episodes ──> pieces of some thousand steps ──> -log p(recorded action), gradients add up;
+                                  of actions that are vectors the squared error, a mean over their numbers ──^
     Lookup: which chunk each stretch looks at ──> Memory of the chunks of a piece, each once ──^
 
 All arms have the same sampler: each episode once an epoch, in an order that follows from the seed. A sequence is an
@@ -63,7 +64,7 @@ def held_out(task: NDArray[np.int64], number: NDArray[np.int64], share: float) -
 
 
 class HistoryFitter(Supervised):
-    """One rank. Its accuracy is the share of actions that were the most probable.
+    """One rank. Its accuracy is the share of actions that were the most probable; nan where actions are vectors.
 
     Raises:
         StoreError: there is nothing to learn from.
@@ -147,11 +148,12 @@ class HistoryFitter(Supervised):
                 hits += float(right)
         loss, hits = self.group.mean([loss, hits])
         n = int(self._steps(self.validation).sum()) / self.group.size
-        return {"fit/validation_loss": loss / n, "fit/validation_accuracy": hits / n}
+        found = {"fit/validation_loss": loss / n}
+        return found if self.model.shape.bounds else found | {"fit/validation_accuracy": hits / n}
 
     def loss(self, episodes: Integers, blind: NDArray[np.bool_]) -> tuple[Tensor, Tensor]:
         """Of the sequences that end with these episodes [B]: the sum of -log p over all their actions, and how many of
-        these were the most probable ones.
+        these were the most probable ones. Where actions are vectors: the sum of the mean squared errors, and nan.
 
         blind: bool [B], those that look at nothing.
         """
@@ -162,6 +164,8 @@ class HistoryFitter(Supervised):
             hidden = self.model(steps, lengths, *self._memory(episodes, blind))
             logits = self.model.logits(hidden)
         logits = logits.float()
+        if self.model.shape.bounds:
+            return (logits - action).square().mean(-1).sum(), torch.tensor(torch.nan)
         return cross_entropy(logits, action, reduction="sum"), (logits.argmax(-1) == action).sum()
 
     def _sequences(self, episodes: Integers) -> tuple[Integers, list[int]]:

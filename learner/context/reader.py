@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from learner.context.chunks import Integers, to_go
-from learner.models.sequence.history_transformer import NO_ACTION, ChunkSteps, StepInputs
+from learner.models.sequence.history_transformer import ChunkSteps, StepInputs, none_of
 from learner.store.episodes import EpisodeStore
 from learner.store.pieces import Steps
 
@@ -65,8 +65,8 @@ class Reader:
         lengths = self.store.length[index].astype(np.int64)
         first = np.cumsum(lengths) - lengths
         steps, to_go = self._read(self.store.first[index], lengths)
-        last_action, last_reward = np.roll(steps.action, 1), np.roll(steps.reward, 1)
-        last_action[first], last_reward[first] = NO_ACTION, 0
+        last_action, last_reward = np.roll(steps.action, 1, 0), np.roll(steps.reward, 1)
+        last_action[first], last_reward[first] = none_of(last_action), 0
         given = StepInputs(_tensors(steps.obs), _tensor(to_go), _tensor(last_action), _tensor(last_reward))
         return given, _tensor(steps.action), lengths.tolist()
 

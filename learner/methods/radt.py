@@ -52,12 +52,17 @@ def stages(config: Configuration) -> list[Stage]:
 def check(config: Configuration, spec: EnvSpec) -> None:
     """Tasks must be there, and a learner that can play them."""
     learner = config.method.part(HistoriesConfig).learner
-    if not spec.tasks or not spec.discrete:
+    if not spec.tasks or not (spec.discrete or spec.action_bounds):
         raise ValueError(
             f"method radt needs a world whose seeds name tasks, such as dark/Room-10x10, but {spec.id} has none"
         )
     if any(field.kind == "text" for field in spec.fields.values()):
         raise ValueError(f"method radt keeps no texts, but {spec.id} shows some: choose another world")
+    if learner == "q" and not spec.discrete:
+        raise ValueError(
+            f"method.histories.learner=q needs a table of actions, and those of {spec.id} are vectors: "
+            f"use method.histories.learner={'expert' if spec.expert else 'random'}"
+        )
     others = [n for n, field in spec.fields.items() if field.kind != "category" or field.shape or field.privileged]
     if learner == "q" and others:
         raise ValueError(
@@ -67,5 +72,5 @@ def check(config: Configuration, spec: EnvSpec) -> None:
     if learner == "expert" and not spec.expert:
         raise ValueError(
             f"method.histories.learner=expert needs a world with a planner, but {spec.id} has none: "
-            "use method.histories.learner=q"
+            f"use method.histories.learner={'q' if spec.discrete else 'random'}"
         )

@@ -24,13 +24,15 @@ SAMPLE = {
     "babyai/GoToFrench",
 }
 ALL = envs.ids()
-worlds = pytest.mark.parametrize(
-    "env_id",
-    [
-        pytest.param(i, marks=[] if i in SAMPLE or not i.startswith("babyai/") else [pytest.mark.slow], id=i)
-        for i in ALL
-    ],
-)
+MARKS = {"babyai": pytest.mark.slow, "control": pytest.mark.mujoco, "metaworld": pytest.mark.mujoco}
+
+
+def marks(env_id):
+    found = MARKS.get(env_id.partition("/")[0])
+    return [] if found is None or env_id in SAMPLE else [found]
+
+
+worlds = pytest.mark.parametrize("env_id", [pytest.param(i, marks=marks(i), id=i) for i in ALL])
 
 
 def options(env_id):
@@ -42,6 +44,8 @@ def options(env_id):
         "crafter": {"length": 9, "observe": every, "task": "gardening", "subgoals": "shown"},
         "dark": {"length": 9, "start": [1, 2]},
         "maze": {"length": 9},
+        "control": {"length": 9},
+        "metaworld": {"length": 9, "training": ["reach", "push", "door-open"], "held_out": []},
         "navigation": {"length": 9, "start": "anywhere", "captions": True},
     }.get(family, {})
 

@@ -5,7 +5,8 @@
 
 After the decision transformer (Chen et al. 2021, arXiv 2106.01345) and the one that retrieves (Schmied et al. 2024,
 arXiv 2410.07071). There, a step is three or four tokens; here it is one, the sum of all that is known when its action
-is chosen. Tokens of retrieved steps are made with tables of their own, and know their place in the chunk.
+is chosen. Where actions are vectors, the head says the action itself instead of logits. Tokens of retrieved steps are
+made with tables of their own, and know their place in the chunk.
 
 All of it is causal: `forward` over a whole episode gives each step what `step` gives it while it is lived, where a ring
 keeps keys and values of the last steps. A step knows its place in the episode by its own past only: where an episode
@@ -18,8 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from envs.api import EnvSpec
@@ -30,7 +34,12 @@ from learner.models.sequence.memory import Memory
 from learner.models.weights import Weights, set_weights
 
 NO_ACTION = -1
-"""The last action of a step with which an episode begins."""
+"""The last action of a step with which an episode begins; of actions that are vectors, each number is nan."""
+
+
+def none_of(actions: NDArray[Any]) -> float:
+    """What stands for no action among these."""
+    return NO_ACTION if actions.dtype.kind == "i" else np.nan
 
 
 @dataclass(frozen=True)
@@ -39,18 +48,19 @@ class HistoryShape:
 
     categories: tuple[tuple[str, int], ...]  # observed fields that are one of so many
     vectors: tuple[tuple[str, int], ...]  # observed fields of so many numbers
-    actions: int
+    actions: int  # of which one is chosen; the numbers of one, where actions are vectors
     band: int  # steps that a step attends to, itself among them
     conditioned: bool = True  # whether the return to go is told
     largest: float = 1.0  # the largest return to go: the bins in which it is told lie between 0 and this
     chunk: int = 0  # most steps of a chunk that is looked at; 0: none is
+    bounds: tuple[tuple[float, float], ...] = ()  # of each number of an action; empty: actions are one of so many
 
     @staticmethod
     def of(spec: EnvSpec, band: int, conditioned: bool = True, largest: float = 1.0, chunk: int = 0) -> HistoryShape:
         """Of steps in a world.
 
         Raises:
-            ValueError: a field is neither a single category nor a vector.
+            ValueError: a field is neither a single category nor a vector, or actions are vectors without bounds.
         """
         fields = {name: field for name, field in spec.fields.items() if not field.privileged}
         for name, field in fields.items():
@@ -59,14 +69,17 @@ class HistoryShape:
                     f"a transformer of histories reads categories and vectors, but {name} of {spec.id} is "
                     f"{field.kind} of shape {field.shape}: choose another world"
                 )
+        if not spec.discrete and not spec.action_bounds:
+            raise ValueError(f"a transformer of histories needs the bounds of actions, and {spec.id} tells none")
         return HistoryShape(
             tuple((name, field.size) for name, field in fields.items() if field.kind == "category"),
             tuple((name, field.shape[0]) for name, field in fields.items() if field.kind == "vector"),
-            len(spec.action_names),
+            len(spec.action_names) or spec.action_shape[0],
             band,
             conditioned,
             largest,
             chunk,
+            spec.action_bounds,
         )
 
 
@@ -76,7 +89,7 @@ class StepInputs:
 
     obs: dict[str, Tensor]  # int64 [S] of categories, float32 [S, D] of vectors
     to_go: Tensor  # float32 [S], the return that is still to come or wanted, that of the step among it
-    last_action: Tensor  # int64 [S], `NO_ACTION` where an episode begins
+    last_action: Tensor  # int64 [S], `NO_ACTION` where an episode begins; float32 [S, D], nan there
     last_reward: Tensor  # float32 [S], what the last action paid, 0 where an episode begins
 
 
@@ -86,7 +99,7 @@ class ChunkSteps:
 
     obs: dict[str, Tensor]  # as in `StepInputs`, [M]
     to_go: Tensor  # float32 [M], the return that was still to come
-    action: Tensor  # int64 [M], the action that was taken
+    action: Tensor  # int64 [M] or float32 [M, D], the action that was taken
     reward: Tensor  # float32 [M], what it paid
 
 
@@ -97,7 +110,10 @@ class _Tables(nn.Module):
         super().__init__()
         self.categories = nn.ModuleDict({f"of_{name}": nn.Embedding(size, width) for name, size in shape.categories})
         self.vectors = nn.ModuleDict({f"of_{name}": nn.Linear(n, width, bias=False) for name, n in shape.vectors})
-        self.action = nn.Embedding(shape.actions + 1, width)  # the first is none
+        if shape.bounds:
+            self.action, self.none = nn.Linear(shape.actions, width, bias=False), nn.Parameter(torch.empty(1, width))
+        else:
+            self.action = nn.Embedding(shape.actions + 1, width)  # the first is none
         self.reward = nn.Linear(1, width, bias=False)
         if shape.conditioned:
             self.to_go = nn.Embedding(bins, width)
@@ -106,7 +122,7 @@ class _Tables(nn.Module):
         for table in self.parameters():
             nn.init.normal_(table, std=INITIAL)
         self.norm = nn.LayerNorm(width, bias=False)
-        self.conditioned, self.bins = shape.conditioned, bins
+        self.conditioned, self.bins, self.vector = shape.conditioned, bins, bool(shape.bounds)
 
     def forward(
         self,
@@ -115,9 +131,11 @@ class _Tables(nn.Module):
         largest: Tensor,
         action: Tensor,
         reward: Tensor,
+        scale: Tensor,
         place: Tensor | None = None,
     ) -> Tensor:
-        x = self.action(action + 1) + self.reward(reward[:, None])
+        acted = self._vector(action) if self.vector else self.action(action + 1)
+        x = acted + self.reward(reward[:, None] / scale)
         for name, table in self.categories.items():
             x = x + table(obs[name.removeprefix("of_")])
         for name, table in self.vectors.items():
@@ -128,6 +146,11 @@ class _Tables(nn.Module):
             x = x + self.place(place)
         normed: Tensor = self.norm(x)
         return normed
+
+    def _vector(self, action: Tensor) -> Tensor:
+        there = ~action.isnan()
+        found: Tensor = self.action(torch.where(there, action, 0.0))
+        return torch.where(there.all(-1, keepdim=True), found, self.none)
 
 
 class HistoryTransformer(nn.Module):
@@ -142,6 +165,7 @@ class HistoryTransformer(nn.Module):
     """
 
     largest: Tensor  # return to go, float32 []
+    reward_scale: Tensor  # what rewards are divided by, float32 []
 
     def __init__(self, shape: HistoryShape, config: SequenceConfig) -> None:
         super().__init__()
@@ -150,6 +174,8 @@ class HistoryTransformer(nn.Module):
             config.device if config.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
         )
         self.register_buffer("largest", torch.tensor(shape.largest, dtype=torch.float32))
+        scale, scaled = torch.tensor(config.reward_scale, dtype=torch.float32), config.reward_scale != 1
+        self.register_buffer("reward_scale", scale, persistent=scaled)  # weights say it where there is one
         self.own = _Tables(shape, config.width, config.bins)
         retrieves = shape.chunk > 0
         if retrieves:
@@ -222,17 +248,18 @@ class HistoryTransformer(nn.Module):
         if max(lengths, default=0) > self.shape.chunk:
             raise ValueError(f"a chunk of {max(lengths)} steps, but this transformer knows {self.shape.chunk} places")
         place = torch.cat([torch.arange(0), *(torch.arange(n) for n in lengths)])
-        given = (chunks.to_go, self.largest, chunks.action, chunks.reward, place)
+        given = (chunks.to_go, self.largest, chunks.action, chunks.reward, self.reward_scale, place)
         tokens = self.retrieved(self._obs(chunks.obs), *(each.to(self.device) for each in given))
         return self.decoder.remember(tokens, lengths)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Of actions, [..., A], of hidden states [..., width]."""
+        """Of actions, [..., A], of hidden states [..., width]; where actions are vectors the action that is expected,
+        [..., D], which may lie outside of its bounds."""
         found: Tensor = self.head(hidden)
         return found
 
     def _tokens(self, steps: StepInputs) -> Tensor:
-        given = (steps.to_go, self.largest, steps.last_action, steps.last_reward)
+        given = (steps.to_go, self.largest, steps.last_action, steps.last_reward, self.reward_scale)
         tokens: Tensor = self.own(self._obs(steps.obs), *(each.to(self.device) for each in given))
         return tokens
 

@@ -10,7 +10,7 @@
     draw                     worlds of cells as pictures                           (picture)
 
 Worlds, one module or package each: `toy`, `babyai`, `crafter`, `navigation`, `dark`, `maze`, `gym` (any registered
-Gymnasium env).
+Gymnasium env), and as an extra `metaworld` and `control`, of many tasks each (pool).
 """
 
 from envs.api import HELD_OUT_FIRST, VectorEnv, episode_seed

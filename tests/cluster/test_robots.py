@@ -65,6 +65,6 @@ def test_what_cannot_play_vectors_is_refused_in_one_sentence(words, told):
 def test_a_world_without_its_simulator_is_refused_before_anything_is_written(tmp_path, monkeypatch):
     config = compose([*TINY, "env=metaworld", *ROBOTS["metaworld"], f"run.folder={tmp_path}", "run.name=a"])
     monkeypatch.setattr(pool.importlib.util, "find_spec", lambda package: None)
-    with pytest.raises(RunError, match="needs the package metaworld: pip install -r requirements-mujoco.txt"):
+    with pytest.raises(RunError, match="needs the package metaworld: pip install -r requirements"):
         controller.run(config)
     assert not list(tmp_path.iterdir())

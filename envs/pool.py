@@ -102,14 +102,12 @@ class Pool(VectorEnv):
         self._shown = np.zeros((num_envs, *env_spec.fields[OBSERVATION].shape), np.float32)
         self._solved = np.zeros(num_envs, np.bool_)
 
-    def _start_one(self, i: int, seed: int) -> None:
-        task, before = int(self.env_spec.task(np.array(seed))), int(self.task[i])
-        if task != before:
-            played, self.simulations[i], self.task[i] = self.simulations[i], self._take(task), task
-            if played is not None:
-                self._idle = [*self._idle, (before, played)][-self.num_envs :]
-        self._solved[i] = False
-        self._show(i, self.simulations[i].reset(task, seed))
+    def _start(self, index: NDArray[np.intp], seeds: NDArray[np.int64]) -> None:
+        self._idle += [(int(self.task[i]), self.simulations[i]) for i in index if self.task[i] >= 0]
+        for i, task, seed in zip(index.tolist(), self.env_spec.task(seeds).tolist(), seeds.tolist(), strict=True):
+            self.task[i], self.simulations[i], self._solved[i] = task, self._take(task), False
+            self._show(i, self.simulations[i].reset(task, seed))
+        self._idle = self._idle[-self.num_envs :]
 
     def _take(self, task: int) -> Simulation:
         for place, (of, simulation) in enumerate(self._idle):

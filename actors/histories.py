@@ -55,7 +55,8 @@ class Histories:
         self.learner = learner(config.learner)(config, env, seed, tasks)
         fields = kept_fields(spec).items()
         self._kinds = {n: _fewest(field.size) if field.kind == "category" else field.dtype for n, field in fields}
-        self._action = _fewest(len(spec.action_names))
+        self._action = _fewest(len(spec.action_names)) if spec.discrete else np.dtype(np.float32)
+        self._numbers = 1 + (spec.action_shape or (1,))[0]  # that are drawn for an action
         self._source = np.zeros(len(tasks), np.int64)  # steps that each learner has had
         self._rows = [slice(first, first + TASKS) for first in range(0, len(tasks), TASKS)]
         self._kept: list[list[tuple[Pieces, Steps]]] = [[] for _ in self._rows]  # of each row, an episode of its tasks
@@ -74,7 +75,7 @@ class Histories:
         running, at, step = np.ones(count, np.bool_), np.arange(count), 0
         while len(at):
             if step % DRAWN == 0:
-                random = np.stack([generator.random((DRAWN, 2)) for generator in generators], 1)
+                random = np.stack([generator.random((DRAWN, self._numbers)) for generator in generators], 1)
             action = who.act(obs, random[step % DRAWN])
             for name, kind in self._kinds.items():
                 seen[name].append(obs[name].astype(kind))

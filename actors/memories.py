@@ -23,7 +23,7 @@ from envs.api import Observation
 from learner.context.chunks import chunks_of, paid_in, to_go
 from learner.context.config import RetrieveConfig
 from learner.context.encoders import Encoder
-from learner.models.sequence.history_transformer import NO_ACTION, ChunkSteps, HistoryTransformer, StepInputs
+from learner.models.sequence.history_transformer import ChunkSteps, HistoryTransformer, StepInputs, none_of
 from learner.models.sequence.memory import Memory
 from learner.store.ranking import Ranked, rank
 from learner.store.retrieval import MemoryIndex
@@ -40,11 +40,11 @@ class Lived:
     """One episode of each of B rows, T steps at most; what comes after a row's last step means nothing."""
 
     obs: Observation  # [T, B, ...]
-    action: Integers  # [T, B]
+    action: NDArray[Any]  # int64 [T, B] or float32 [T, B, D]
     reward: NDArray[np.float32]  # [T, B]
     length: Integers  # [B]
 
-    def of(self, row: int) -> tuple[Observation, Integers, NDArray[np.float32]]:
+    def of(self, row: int) -> tuple[Observation, NDArray[Any], NDArray[np.float32]]:
         """What one row observed, did and was paid."""
         own = np.s_[: self.length[row], row]
         obs = {name: np.ascontiguousarray(column[own]) for name, column in self.obs.items()}
@@ -77,7 +77,7 @@ class Memories:
         self._model, self._encoder, self._config = model, encoder, config
         self._weights, self._newest, self._task, self._whose = weights, newest, task, whose
         self._index = MemoryIndex(encoder.width if encoder else 1)
-        self._episodes: list[tuple[Observation, Integers, NDArray[np.float32], NDArray[np.float32]]] = []
+        self._episodes: list[tuple[Observation, NDArray[Any], NDArray[np.float32], NDArray[np.float32]]] = []
         self._memory: Memory | None = None
         self._place: dict[int, int] = {}  # in the memory, of each entry whose chunk is there
 
@@ -157,8 +157,10 @@ def _chunks(parts: Sequence[Sequence[Any]]) -> ChunkSteps:
     return ChunkSteps(*_tensors(obs, ahead, action, reward))
 
 
-def _steps(obs: Observation, action: Integers, reward: NDArray[np.float32], ahead: NDArray[np.float32]) -> StepInputs:
+def _steps(
+    obs: Observation, action: NDArray[Any], reward: NDArray[np.float32], ahead: NDArray[np.float32]
+) -> StepInputs:
     """A whole episode as its player could have seen it, had it known what would be paid."""
-    last_action, last_reward = np.roll(action, 1), np.roll(reward, 1)
-    last_action[0], last_reward[0] = NO_ACTION, 0
+    last_action, last_reward = np.roll(action, 1, 0), np.roll(reward, 1)
+    last_action[0], last_reward[0] = none_of(action), 0
     return StepInputs(*_tensors(obs, ahead, last_action, last_reward))

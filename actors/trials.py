@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,6 +79,18 @@ def choose(logits: Floats, uniform: NDArray[np.float64], temperature: float, kee
     reached = np.exp(scaled - scaled.max(1, keepdims=True)).cumsum(1)
     chosen: Integers = (reached > uniform[:, None] * reached[:, -1:]).argmax(1)
     return chosen
+
+
+def around(mean: Floats, uniform: NDArray[np.float64], noise: float, bounds: Sequence[tuple[float, float]]) -> Floats:
+    """Actions [B, D] that are vectors: what is expected, [B, D], and Gaussian noise, clipped to the bounds [D].
+
+    uniform: in [0, 1), [B, D]; its quantiles are the noise.
+    noise: standard deviation, in halves of the range; 0: none.
+    """
+    low, high = np.array(bounds, np.float32).T
+    drawn = torch.special.ndtri(torch.from_numpy(uniform)).numpy() if noise else np.zeros_like(uniform)
+    found: Floats = np.clip(mean + noise * (high - low) / 2 * drawn, low, high).astype(np.float32)
+    return found
 
 
 class Trials:
@@ -147,21 +160,26 @@ class Trials:
         wanted = np.array([config.deviation * one.standard_normal() for one in chance]) + self._target
         wanted = wanted.astype(np.float32)
         self._begin()
-        action, reward = np.full(rows, NO_ACTION), np.zeros(rows, np.float32)
+        bounds, reward = model.shape.bounds, np.zeros(rows, np.float32)
+        action: NDArray[Any] = np.full((rows, len(bounds)), np.nan, np.float32) if bounds else np.full(rows, NO_ACTION)
         length, running = np.zeros(rows, np.int64), np.ones(rows, np.bool_)
         ring, held = self._ring if self._goes_on and isinstance(self._ring, Ring) else None, list[Held]()
-        lived: list[tuple[Observation, Integers, Floats]] = []
+        lived: list[tuple[Observation, NDArray[Any], Floats]] = []
         while running.any():
             if (step := len(lived)) % DRAWN == 0:
-                random = np.stack([one.random((DRAWN, 2)) for one in chance], 1)  # for an action, for a chunk
+                drawn = (DRAWN, (len(bounds) or 1) + 1)  # for an action, for a chunk
+                random = np.stack([one.random(drawn) for one in chance], 1)
             seen = {name: obs[name].copy() for name in self._fields}
             shown = StepInputs(
                 {name: torch.from_numpy(column) for name, column in seen.items()},
                 *map(torch.from_numpy, (self._told_of(wanted, step), action, reward)),
             )
-            memory, index = self._look(step, shown, running, random[step % DRAWN, :, 1])
+            memory, index = self._look(step, shown, running, random[step % DRAWN, :, -1])
             logits = model.logits(model.step(shown, self._ring, memory, index)).float().cpu().numpy()
-            action = choose(logits, random[step % DRAWN, :, 0], config.temperature, config.keep)
+            if bounds:
+                action = around(logits, random[step % DRAWN, :, :-1], config.noise if config.temperature else 0, bounds)
+            else:
+                action = choose(logits, random[step % DRAWN, :, 0], config.temperature, config.keep)
             t = env.advance(action)
             reward = np.where(running, t.reward, np.float32(0))
             lived.append((seen, action, reward))
@@ -219,7 +237,7 @@ class Trials:
                 self._now[name][rows] += np.where(there, value, 0).astype(np.float64)
         return self.memories.memory, self._index
 
-    def _end(self, lived: list[tuple[Observation, Integers, Floats]], length: Integers) -> None:
+    def _end(self, lived: list[tuple[Observation, NDArray[Any], Floats]], length: Integers) -> None:
         obs = {name: np.stack([step[0][name] for step in lived]) for name in self._fields}
         action, reward = np.stack([step[1] for step in lived]), np.stack([step[2] for step in lived])
         self.last = Lived(obs, action, reward, length)

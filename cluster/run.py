@@ -18,6 +18,7 @@ from cluster.runs.supply import assert_resumable, assert_supplied, initial_weigh
 from cluster.runs.weights import assert_fits, assert_model, guide_weights, read_checkpoint, trained
 from cluster.stages import engine
 from cluster.topology import asks_a_language_model, learns
+from envs import registry
 from learner.group import Weights
 from learner.methods import Stage, every_stage, selected
 from learner.potentials import NONE, ShapingConfig
@@ -29,6 +30,8 @@ def run(config: Config) -> int:
     Raises:
         UsageError: nothing was started and nothing written; or the run ended resumable, with an exit code of its own.
     """
+    if missing := registry.missing(config.env.id):
+        raise RunError(missing)
     limits.assert_fits(config)
     assert_model(config)
     initial = initial_weights(config)

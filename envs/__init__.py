@@ -9,8 +9,8 @@
     compiled                 loops as machine code, here and in `learner`          (compiler, native/)
     draw                     worlds of cells as pictures                           (picture)
 
-Worlds, one module or package each: `toy`, `babyai`, `crafter`, `navigation`, `dark`, `maze`, `procgen`,
-`gym` (any registered Gymnasium env).
+Worlds, one module or package each: `toy`, `babyai`, `crafter`, `navigation`, `dark`, `maze`, `procgen`, `gym` (any
+registered Gymnasium env), and as an extra `metaworld` and `control`, of many tasks each (pool).
 """
 
 from envs.api import HELD_OUT_FIRST, VectorEnv, episode_seed

@@ -1,7 +1,8 @@
 """What a machine lacks, and what nobody looks at.
 
 Tests that look through a browser are left out where there is none, and that is said. `CAIRN_BROWSER=required` runs
-them all the same, and they fail.
+them all the same, and they fail. Tests marked `mujoco` are left out where its simulators are not installed, and that is
+said, too.
 """
 
 import html
@@ -10,9 +11,14 @@ import os
 import pytest
 
 from cluster.report import plots
+from envs import registry
 from tests.cluster import browser
 
-LEFT_OUT = pytest.StashKey[int]()
+LEFT_OUT = pytest.StashKey[dict[str, int]]()
+SAID = {
+    "browser": "tests look at pages through a browser and were left out: apt-get install chromium, and run them again",
+    "mujoco": "tests simulate robots and were left out: pip install -r requirements-mujoco.txt, and run them again",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -27,24 +33,29 @@ def figures(request, monkeypatch):
 
 
 def pytest_collection_modifyitems(config, items):
-    if browser.find() is None and os.environ.get("CAIRN_BROWSER") != "required":
-        through = [item for item in items if "browser" in item.fixturenames]
-        items[:] = [item for item in items if item not in through]
-        config.hook.pytest_deselected(items=through)
-        config.stash[LEFT_OUT] = len(through)
+    without = {
+        "browser": browser.find() is None and os.environ.get("CAIRN_BROWSER") != "required",
+        "mujoco": any(map(registry.missing, ("metaworld/ML45", "control/Tasks"))),
+    }
+    needs = {name: [i for i in items if name in i.fixturenames or i.get_closest_marker(name)] for name in without}
+    left_out = {name: found for name, found in needs.items() if without[name]}
+    gone = {item for found in left_out.values() for item in found}
+    items[:] = [item for item in items if item not in gone]
+    config.hook.pytest_deselected(items=list(gone))
+    config.stash[LEFT_OUT] = {name: len(found) for name, found in left_out.items()}
 
 
 def pytest_sessionfinish(session):
     if hasattr(session.config, "workeroutput"):  # one of several processes: the first one tells
-        session.config.workeroutput["left_out"] = session.config.stash.get(LEFT_OUT, 0)
+        session.config.workeroutput["left_out"] = session.config.stash.get(LEFT_OUT, {})
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node):
-    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", 0)
+    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", {})
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    if left_out := config.stash.get(LEFT_OUT, 0):
-        what = "tests look at pages through a browser and were left out"
-        terminalreporter.write_line(f"{left_out} {what}: apt-get install chromium, and run them again")
+    for name, count in config.stash.get(LEFT_OUT, {}).items():
+        if count:
+            terminalreporter.write_line(f"{count} {SAID[name]}")

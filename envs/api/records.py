@@ -68,6 +68,7 @@ class EnvSpec:
     fields: dict[str, Field]
     action_names: tuple[str, ...]  # empty for a continuous action space
     action_shape: tuple[int, ...] = ()  # () for Discrete, (D,) for Box
+    action_bounds: tuple[tuple[float, float], ...] = ()  # least and largest of each of D numbers; empty: not told
     words: tuple[str, ...] = ()  # every word that missions and captions may hold, sorted
     task_kinds: tuple[str, ...] = ("task",)
     captioned: bool = False  # the world has sentences for what an observation shows
@@ -101,7 +102,8 @@ class EnvSpec:
     def action_space(self) -> spaces.Space[Any]:
         if self.discrete:
             return spaces.Discrete(len(self.action_names))
-        return spaces.Box(-np.inf, np.inf, self.action_shape, np.float32)
+        low, high = np.array(self.action_bounds or [(-np.inf, np.inf)] * self.action_shape[0], np.float32).T
+        return spaces.Box(low, high, self.action_shape, np.float32)
 
     def checked(self, actions: NDArray[Any], num_envs: int) -> NDArray[Any]:
         """The same actions, one for each env.

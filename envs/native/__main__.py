@@ -15,7 +15,7 @@ import numpy as np
 
 from envs import compiler, registry
 
-THIRD_PARTY = ("gym/", "procgen/")  # families of worlds that are not ours
+THIRD_PARTY = ("gym", "procgen", "metaworld", "control")  # families of worlds that others compiled
 
 
 def play(env_ids: list[str]) -> None:
@@ -42,7 +42,7 @@ def main() -> None:
     began = time.monotonic()
     families = [list(ids) for _, ids in groupby(registry.ids(), key=lambda env_id: env_id.partition("/")[0])]
     with ProcessPoolExecutor() as pool:
-        list(pool.map(play, [ids for ids in families if not ids[0].startswith(THIRD_PARTY)]))
+        list(pool.map(play, [ids for ids in families if ids[0].partition("/")[0] not in THIRD_PARTY]))
     print(f"compiled engines are ready in {compiler.folder()}, after {time.monotonic() - began:.0f} s")
 
 

@@ -89,6 +89,9 @@ class SequenceConfig(FitConfig):
     step."""
     bins: int = Field(default=100, ge=2)
     """Into how many numbers returns to go are told apart, from 0 to the largest of the histories."""
+    reward_scale: float = Field(default=1.0, gt=0)
+    """What rewards are divided by before the model is told of them: 200 in Meta-World and 100 in the DeepMind Control
+    Suite, as published. Returns need none: they are told in `bins` up to the largest."""
     skip: Count = 100
     """Arm `ad`: how many episodes of its task an episode comes after the one that is its context. Those that have none
     are learned alone."""
@@ -208,6 +211,9 @@ class TrialsConfig(Part):
     step on. What was never seen is never asked for: who has found nothing yet goes on searching."""
     temperature: float = Field(default=1.0, ge=0)
     """Of the softmax over actions; 0: the most probable one."""
+    noise: float = Field(default=0.1, ge=0)
+    """Where actions are vectors: standard deviation of the Gaussian noise that is added to each number, in halves of
+    its range; `temperature` 0: none is. What leaves the bounds is clipped."""
     keep: float = Field(default=0.5, gt=0, le=1)
     """Actions are drawn from those whose logits are at or above the quantile 1 - `keep` of all: 0.5 leaves out those
     below the median, 1 none."""

@@ -1,6 +1,7 @@
 """Fitting a transformer of an arm to learning histories: one rank of it.
 
-    histories ──> batch of episodes ──> pieces of some thousand steps ──> -log p(recorded action), gradients add up
+    histories ──> batch of episodes ──> pieces of some thousand steps ──> -log p(recorded action), gradients add up;
+                                  of actions that are vectors the squared error, a mean over their numbers ──^
     Lookup: which chunk each stretch looks at ──> Memory of the chunks of a piece, each once ──^
 
 All arms have the same sampler: each episode once an epoch, in an order that follows from the seed. A sequence is an
@@ -61,7 +62,7 @@ def held_out(task: NDArray[np.int64], number: NDArray[np.int64], share: float) -
 
 
 class HistoryFitter(SequenceSupervised):
-    """One rank. Its accuracy is the share of actions that were the most probable.
+    """One rank. Its accuracy is the share of actions that were the most probable; nan where actions are vectors.
 
     Raises:
         StoreError: there is nothing to learn from.
@@ -135,6 +136,8 @@ class HistoryFitter(SequenceSupervised):
         with arithmetic(self.half, self.model.device.type):
             logits = self.model.logits(self.model(steps, counts.tolist(), memory, index))
         logits = logits.float()
+        if self.model.shape.bounds:
+            return {"loss": (logits - action).square().mean(-1).sum(), "hits": torch.tensor(torch.nan)}
         return {"loss": cross_entropy(logits, action, reduction="sum"), "hits": (logits.argmax(-1) == action).sum()}
 
     def steps_of(self, rows: Integers, uniform: Floats | None) -> Integers:

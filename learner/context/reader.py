@@ -17,7 +17,7 @@ from torch import Tensor
 
 from learner.context.chunks import Integers, to_go
 from learner.context.config import BEST
-from learner.models.sequence.history_transformer import NO_ACTION, ChunkSteps, StepInputs
+from learner.models.sequence.history_transformer import ChunkSteps, StepInputs, none_of
 from learner.store.episodes import EpisodeStore
 from learner.store.pieces import Steps
 
@@ -79,8 +79,8 @@ class Reader:
         lengths = self.store.length[index].astype(np.int64)
         first = np.cumsum(lengths) - lengths
         steps, to_go = self._read(self.store.first[index], lengths)
-        last_action, last_reward = np.roll(steps.action, 1), np.roll(steps.reward, 1)
-        last_action[first], last_reward[first] = NO_ACTION, 0
+        last_action, last_reward = np.roll(steps.action, 1, 0), np.roll(steps.reward, 1)
+        last_action[first], last_reward[first] = none_of(last_action), 0
         place = np.arange(len(to_go)) - np.repeat(first, lengths)
         told = map(_tensor, (to_go, last_action, last_reward, place))
         given = StepInputs(_tensors(steps.obs), *told)

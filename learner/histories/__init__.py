@@ -42,7 +42,7 @@ class HistoriesConfig(Part):
     learner: str = "q"
     """Who learns, a module of `learner/histories`. `q`: tabular Q-learning, where all that is observed are categories
     or other whole numbers. `ppo`: PPO with small networks, the published recipe. `expert`: the world's planner, which
-    is hindered by ever less chance."""
+    is hindered by ever less chance. `random`: nobody, chance alone acts."""
     episodes: Annotated[int, Option(ge=1, le=10_000_000)] = 1000
     """Episodes of each task."""
     learning_rate: Annotated[float, Option(gt=0, le=1)] = 0.5
@@ -117,17 +117,17 @@ class HistoryLearner(ABC):
         """Episode `number` begins in every task."""
 
     @abstractmethod
-    def act(self, obs: Observation, random: NDArray[np.float64]) -> NDArray[np.int64]:
-        """The next action of each task [N].
+    def act(self, obs: Observation, random: NDArray[np.float64]) -> NDArray[Any]:
+        """The next action of each task, int64 [N] or float32 [N, D].
 
-        random: float64 [N, 2] in [0, 1), of the task and the step alone.
+        random: float64 [N, 1 + D] in [0, 1), of the task and the step alone; D is 1 where actions are one of so many.
         """
 
     @abstractmethod
     def learn(
         self,
         at: NDArray[np.intp],
-        action: NDArray[np.int64],
+        action: NDArray[Any],
         reward: NDArray[np.float32],
         obs: Observation,
         terminated: NDArray[np.bool_],

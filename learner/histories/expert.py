@@ -5,12 +5,15 @@ It learns nothing, and its history looks as if it did. Limit: there must be a pl
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from envs import registry
 from envs.api import EnvSpec, Observation, VectorEnv
 from learner.histories import HistoriesConfig, HistoryLearner
+from learner.histories.random import by_chance
 
 
 class HinderedExpert(HistoryLearner):
@@ -21,28 +24,29 @@ class HinderedExpert(HistoryLearner):
         if not spec.expert:
             raise ValueError(
                 f"method.histories.learner=expert needs a world with a planner, but {spec.id} has none: "
-                "use method.histories.learner=q or ppo"
+                "use method.histories.learner=q, ppo or random"
             )
 
     def __init__(self, config: HistoriesConfig, env: VectorEnv, seed: int, tasks: NDArray[np.int64]) -> None:
-        self._config, self._env, self._actions = config, env, len(env.env_spec.action_names)
+        self._config, self._env = config, env
         self._expert = registry.family(env.env_spec.id.partition("/")[0]).Expert()
 
     def begin(self, number: int) -> None:
         self._epsilon = self._config.epsilon(number)
 
-    def act(self, obs: Observation, random: NDArray[np.float64]) -> NDArray[np.int64]:
+    def act(self, obs: Observation, random: NDArray[np.float64]) -> NDArray[Any]:
         """The next action of each task [N].
 
-        random: float64 [N, 2] in [0, 1): whether chance chooses, and which it takes.
+        random: float64 [N, 1 + D] in [0, 1): whether chance chooses, and which it takes.
         """
-        drawn = (random[:, 1] * self._actions).astype(np.int64)
-        return np.where(random[:, 0] < self._epsilon, drawn, self._expert.act(self._env))
+        drawn = by_chance(self._env.env_spec, random[:, 1:])
+        chance = (random[:, 0] < self._epsilon).reshape(-1, *[1] * (drawn.ndim - 1))
+        return np.where(chance, drawn, self._expert.act(self._env))
 
     def learn(
         self,
         at: NDArray[np.intp],
-        action: NDArray[np.int64],
+        action: NDArray[Any],
         reward: NDArray[np.float32],
         obs: Observation,
         terminated: NDArray[np.bool_],

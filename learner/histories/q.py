@@ -28,6 +28,11 @@ class QLearning(HistoryLearner):
 
     @classmethod
     def check(cls, spec: EnvSpec) -> None:
+        if not spec.discrete:
+            raise ValueError(
+                f"method.histories.learner=q needs a table of actions, and those of {spec.id} are vectors: "
+                f"use method.histories.learner={'expert' if spec.expert else 'random'}"
+            )
         others = [name for name, field in spec.fields.items() if not field.size or field.privileged]
         if others:
             raise ValueError(

@@ -58,7 +58,7 @@ def check(config: Configuration, spec: EnvSpec) -> None:
     """Tasks must be there, and a learner that can play them where histories are to be lived."""
     method = config.method
     assert isinstance(method, Config)
-    if not spec.tasks or not spec.discrete:
+    if not spec.tasks or not (spec.discrete or spec.action_bounds):
         raise ValueError(
             f"method radt needs a world whose seeds name tasks, such as dark/Room-10x10, but {spec.id} has none"
         )

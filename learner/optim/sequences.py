@@ -47,7 +47,8 @@ class SequenceSupervised(Supervised):
 
     @abstractmethod
     def losses(self, rows: Integers, uniform: Floats | None) -> Mapping[str, Tensor]:
-        """Sums over all steps of these sequences [B]: `loss`, `hits`, how many first choices were right, and `PARTS`.
+        """Sums over all steps of these sequences [B]: `loss`, `hits`, how many first choices were right, nan where
+        nothing is chosen, and `PARTS`.
 
         uniform: in [0, 1), [B, DRAWN], what is drawn of each; None when they are validated: nothing is drawn.
         """
@@ -78,7 +79,7 @@ class SequenceSupervised(Supervised):
         return loss, hits
 
     def validate(self) -> dict[str, float]:
-        """Means over the steps of held-out sequences; empty if there are none."""
+        """Means over the steps of held-out sequences; empty if there are none. What is nan is not told."""
         if not len(self.validation):
             return {}
         self.model.eval()
@@ -89,7 +90,7 @@ class SequenceSupervised(Supervised):
                     sums[name] += float(total)
         steps = self.steps_of(self.validation, None).sum() / self.group.size
         means = [total / steps for total in self.group.mean(list(sums.values()))]
-        found = dict(zip(sums, map(float, means), strict=True))
+        found = {name: float(mean) for name, mean in zip(sums, means, strict=True) if not np.isnan(mean)}
         return {f"fit/validation_{'accuracy' if name == 'hits' else name}": mean for name, mean in found.items()}
 
     def _pieces(self, rows: Integers, uniform: Floats | None = None) -> Iterator[tuple[Integers, Floats | None]]:

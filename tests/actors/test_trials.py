@@ -9,12 +9,13 @@ from actors import memories
 from actors.demonstrations import demonstrations
 from actors.evaluate import play
 from actors.players.expert import ExpertPlayer
-from actors.trials import Trials, choose, seeds_of, tasks_of
+from actors.trials import Trials, around, choose, seeds_of, tasks_of
 from envs.registry import family
 from learner.context import encoders
 from learner.context.config import RetrieveConfig, SequenceConfig, TrialsConfig
 from learner.context.encoders.fitted import Fitted
 from learner.models.sequence.history_transformer import HistoryShape, HistoryTransformer, StepInputs
+from tests.envs.points import points
 
 SEQUENCE = SequenceConfig(width=32, layers=2, heads=2, bins=12, device="cpu")
 RETRIEVE = RetrieveConfig(every=4, past=3, future=5, pool=4, nearest=6)
@@ -283,3 +284,55 @@ def test_seeds_name_the_tasks(world, options):
         np.testing.assert_array_equal(np.sort(np.concatenate([held_out, training])), np.arange(spec.tasks))
     else:
         np.testing.assert_array_equal(held_out, np.arange(20))
+
+
+def test_vectors_are_drawn_around_what_is_expected_and_clipped():
+    bounds = ((-1.0, 1.0), (0.0, 10.0))
+    mean = np.tile(np.array([[0.9, 4.0]], np.float32), (4000, 1))
+    uniform = np.random.default_rng(0).random((4000, 2))
+    np.testing.assert_array_equal(around(mean, uniform, 0.0, bounds), mean)
+    np.testing.assert_array_equal(around(mean[:1] + 20, uniform[:1], 0.0, bounds), [[1.0, 10.0]])
+    found = around(mean, uniform, 0.1, bounds)
+    assert found.dtype == np.float32
+    assert found[:, 0].max() == 1.0
+    np.testing.assert_allclose(found.std(0)[1], 0.5, rtol=0.05)  # a tenth of half of ten
+    np.testing.assert_allclose(np.quantile(found[:, 0], 0.16), 0.8, atol=0.01)
+    np.testing.assert_allclose(found.mean(0)[1], 4.0, atol=0.05)
+
+
+def vector_trials(tasks=(0, 1, 2), seeds=(0, 1), **settings):
+    """Rows that play points."""
+    env = points(len(tasks) * len(seeds))
+    models = []
+    for seed, chunk in ((0, RETRIEVE.chunk), (1, 0)):
+        torch.manual_seed(seed)
+        models.append(HistoryTransformer(HistoryShape.of(env.env_spec, 6, True, 10.0, chunk), SEQUENCE))
+    rows = np.repeat(seeds, len(tasks)), np.tile(tasks, len(seeds))
+    return Trials(env, *models, TrialsConfig(target=5.0, **settings), RETRIEVE, 7, *rows)
+
+
+def test_rows_whose_actions_are_vectors_live_as_if_alone():
+    lived = played(vector_trials(noise=0.5))
+    for row, (seed, task) in enumerate((seed, task) for seed in (0, 1) for task in (0, 1, 2)):
+        alone = played(vector_trials((task,), (seed,), noise=0.5))
+        for one, other in zip(lived, alone, strict=True):
+            ours, theirs = one.of(row)[1], other.of(0)[1]
+            assert ours.shape == (other.length[0], 4)
+            assert (np.abs(ours) <= 1).all()
+            np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    assert len({one.action[0, 0, 0] for one in lived}) == len(lived)  # another chance in each trial
+
+
+def test_vectors_without_chance_are_what_the_model_expects():
+    trials = vector_trials(temperature=0.0, memory="none")
+    (lived,) = played(trials, 1)
+    for row in range(6):
+        obs, action, reward = lived.of(row)
+        last = np.concatenate([np.full((1, 4), np.nan, np.float32), action[:-1]])
+        paid = np.concatenate([[0], reward[:-1]]).astype(np.float32)
+        wanted = 5 - np.cumsum(paid, dtype=np.float32)
+        told = {name: torch.from_numpy(column) for name, column in obs.items()}
+        with torch.no_grad():
+            hidden = trials._model(StepInputs(told, *map(torch.from_numpy, (wanted, last, paid))), [len(action)])
+            expected = trials._model.logits(hidden).clamp(-1, 1)
+        np.testing.assert_allclose(action, expected, atol=1e-4)

@@ -28,12 +28,20 @@ SAMPLE = {
 }
 ALL = envs.ids()
 ELSEWHERE = family("procgen").python(family("procgen").Config()) is None
+MARKS = {"babyai": pytest.mark.slow, "procgen": pytest.mark.slow}
+EXTRAS = {
+    "control": pytest.mark.mujoco,
+    "metaworld": pytest.mark.mujoco,
+    "procgen": pytest.mark.skipif(
+        ELSEWHERE, reason="Procgen has no Python here: docs/procgen.md says how to set it up"
+    ),
+}
 
 
 def marks(env_id):
-    slow = env_id.startswith(("babyai/", "procgen/")) and env_id not in SAMPLE
-    away = pytest.mark.skipif(ELSEWHERE, reason="Procgen has no Python here: docs/procgen.md says how to set it up")
-    return [pytest.mark.slow] * slow + [away] * env_id.startswith("procgen/")
+    family = env_id.partition("/")[0]
+    slow = MARKS.get(family) if env_id not in SAMPLE else None
+    return [mark for mark in (slow, EXTRAS.get(family)) if mark]
 
 
 worlds = pytest.mark.parametrize("env_id", [pytest.param(i, marks=marks(i), id=i) for i in ALL])
@@ -48,6 +56,8 @@ def options(env_id):
         "crafter": {"length": 9, "observe": every, "task": "gardening", "subgoals": "shown"},
         "dark": {"length": 9, "start": [1, 2], "observe": "coordinates" if "KeyDoor" in env_id else "cells"},
         "maze": {"length": 9},
+        "control": {"length": 9},
+        "metaworld": {"length": 9, "training": ["reach", "push", "door-open"], "held_out": []},
         "navigation": {"length": 9, "start": "anywhere", "captions": True},
         "procgen": {"length": 9},
     }.get(family, {})

@@ -1,5 +1,6 @@
 """A small store of learning histories, of a world that does not exist."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,15 @@ FIELDS = {"cell": Field("category", (), 5), "sensors": Field("vector", (3,))}
 SPEC = EnvSpec("nowhere/Room", FIELDS, ("left", "right", "stay"), tasks=9)
 
 
-def written(folder: Path, lengths, seed=0, action=None) -> EpisodeStore:
+VECTORS = replace(SPEC, action_names=(), action_shape=(2,), action_bounds=((-1.0, 1.0), (-2.0, 4.0)))
+"""The same, where actions are vectors."""
+
+
+def written(folder: Path, lengths, seed=0, action=None, spec=SPEC) -> EpisodeStore:
     """A store of tasks whose episodes have these lengths, each a row; all else by chance.
 
-    action: of all S steps, int64 [S], in order of task and number; by chance if None.
+    action: of all S steps, int64 [S], in order of task and number, or a function of what is observed; by chance if
+        None.
     """
     random = np.random.default_rng(seed)
     task = np.repeat(np.arange(len(lengths)), [len(row) for row in lengths])
@@ -42,7 +48,7 @@ def written(folder: Path, lengths, seed=0, action=None) -> EpisodeStore:
         "cell": random.integers(5, size=total),
         "sensors": random.random((total, 3)).astype(np.float32),
     }
-    done = random.integers(3, size=total) if action is None else action
-    writer = EpisodeWriter(folder, Layout.of(SPEC, SPEC.fields), {}, pieces=True)
+    done = random.integers(3, size=total) if action is None else action(obs) if callable(action) else action
+    writer = EpisodeWriter(folder, Layout.of(spec, spec.fields), {}, pieces=True)
     writer.write("00000-00000", pieces, Steps(obs, done, reward), {})
     return EpisodeStore(folder)

@@ -146,8 +146,8 @@ class Fitting(StageEngine):
 
     def _write_row(self, validation: dict[str, float]) -> None:
         loss, accuracy, norm = np.mean(self.recent, 0).tolist()
-        self.row = {"kind": "fit", "stage": self.stage.name, **self._counters(), **validation}
-        self.row |= {"fit/loss": loss, "fit/accuracy": accuracy}
+        told = {"fit/loss": loss} | ({} if math.isnan(accuracy) else {"fit/accuracy": accuracy})
+        self.row = {"kind": "fit", "stage": self.stage.name, **self._counters(), **told, **validation}
         self.row |= {"fit/gradient_norm": norm, "fit/learning_rate": self.settings.step_size(self.step - 1)}
         self.row["fit/step"] = self.step
         self.recent = []
@@ -161,9 +161,9 @@ class Fitting(StageEngine):
     def _show(self) -> None:
         row = self.row
         parts = [f"{self.stage.name}  steps {self.step:,}/{self.settings.steps:,}"]
-        parts += [f"{key} {row[f'fit/{key}']:.3f}" for key in ("loss", "accuracy") if row]
-        if "fit/validation_accuracy" in row:
-            parts.append(f"validation {row['fit/validation_loss']:.3f}, {row['fit/validation_accuracy']:.3f}")
+        parts += [f"{key} {row[f'fit/{key}']:.3f}" for key in ("loss", "accuracy") if f"fit/{key}" in row]
+        held_out = [f"{row[name]:.3f}" for key in ("loss", "accuracy") if (name := f"fit/validation_{key}") in row]
+        parts += [f"validation {', '.join(held_out)}"] if held_out else []
         self.pace.reached(self.step)
         self.progress.line("  ".join([*parts, f"left {duration(self.pace.left)}"]))
 

@@ -31,12 +31,15 @@ class Merged:
     def __init__(self, shape: HistoryShape, bins: int, largest: float) -> None:
         self._shape, self._bins, self._largest = shape, bins, largest
         fields = sum(size for _, size in (*shape.categories, *shape.vectors))
-        self.size = shape.actions + 2 + fields + (bins if shape.conditioned else 0)
+        action = len(shape.bounds) or shape.actions + 1
+        self.size = action + 1 + fields + (bins if shape.conditioned else 0)
 
     def __call__(self, steps: StepInputs) -> Tensor:
         """float32 [S, size], where the steps are."""
         shape = self._shape
-        parts = [one_hot(steps.last_action + 1, shape.actions + 1), steps.last_reward[:, None]]
+        action = steps.last_action  # of a vector, none is zeros
+        acted = action.nan_to_num() if shape.bounds else one_hot(action + 1, shape.actions + 1)
+        parts = [acted, steps.last_reward[:, None]]
         parts += [one_hot(steps.obs[name], size) for name, size in shape.categories]
         parts += [steps.obs[name] for name, _ in shape.vectors]
         if shape.conditioned:

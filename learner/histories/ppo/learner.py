@@ -25,6 +25,11 @@ class PPO(HistoryLearner):
 
     @classmethod
     def check(cls, spec: EnvSpec) -> None:
+        if not spec.discrete:
+            raise ValueError(
+                f"method.histories.learner=ppo chooses one of so many actions, and those of {spec.id} are vectors: "
+                f"use method.histories.learner={'expert' if spec.expert else 'random'}"
+            )
         readable = {"category": 0, "vector": 1}  # kinds, and the dimensions of one value
         for name, field in kept_fields(spec).items():
             if len(field.shape) != readable.get(field.kind, -1):

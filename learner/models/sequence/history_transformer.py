@@ -5,7 +5,8 @@
 
 After the decision transformer (Chen et al. 2021, arXiv 2106.01345) and the one that retrieves (Schmied et al. 2024,
 arXiv 2410.07071). There, a step is three or four tokens; here it is one, the sum of all that is known when its action
-is chosen. Tokens of retrieved steps are made with tables of their own, and know their place in the chunk.
+is chosen. Where actions are vectors, the head says the action itself instead of logits. Tokens of retrieved steps are
+made with tables of their own, and know their place in the chunk.
 
 All of it is causal: `forward` over a whole episode gives each step what `step` gives it while it is lived, where a ring
 keeps keys and values of the last steps. A step knows its place in the episode by its own past only: where an episode
@@ -18,8 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from envs.api import EnvSpec
@@ -31,7 +35,12 @@ from learner.models.sequence.window import Window
 from learner.models.weights import Weights, set_weights
 
 NO_ACTION = -1
-"""The last action of a step with which an episode begins."""
+"""The last action of a step with which an episode begins; of actions that are vectors, each number is nan."""
+
+
+def none_of(actions: NDArray[Any]) -> float:
+    """What stands for no action among these."""
+    return NO_ACTION if actions.dtype.kind == "i" else np.nan
 
 
 @dataclass(frozen=True)
@@ -40,7 +49,7 @@ class HistoryShape:
 
     categories: tuple[tuple[str, int], ...]  # observed fields that are one of so many
     vectors: tuple[tuple[str, int], ...]  # observed fields of so many numbers
-    actions: int
+    actions: int  # of which one is chosen; the numbers of one, where actions are vectors
     band: int  # steps that a step attends to, or that are a window, itself among them
     conditioned: bool = True  # whether the return to go is told
     reach: tuple[float, ...] = (
@@ -48,6 +57,7 @@ class HistoryShape:
     )  # the largest return to go of each step: bins lie between 0 and the largest of all
     chunk: int = 0  # most steps of a chunk that is looked at; 0: none is
     last: bool = True  # whether the last action and what it paid are told
+    bounds: tuple[tuple[float, float], ...] = ()  # of each number of an action; empty: actions are one of so many
 
     @staticmethod
     def of(
@@ -61,7 +71,7 @@ class HistoryShape:
         """Of steps in a world.
 
         Raises:
-            ValueError: a field is neither a single category nor a vector.
+            ValueError: a field is neither a single category nor a vector, or actions are vectors without bounds.
         """
         fields = {name: field for name, field in spec.fields.items() if not field.privileged}
         for name, field in fields.items():
@@ -70,15 +80,18 @@ class HistoryShape:
                     f"a transformer of histories reads categories and vectors, but {name} of {spec.id} is "
                     f"{field.kind} of shape {field.shape}: choose another world"
                 )
+        if not spec.discrete and not spec.action_bounds:
+            raise ValueError(f"a transformer of histories needs the bounds of actions, and {spec.id} tells none")
         return HistoryShape(
             tuple((name, field.size) for name, field in fields.items() if field.kind == "category"),
             tuple((name, field.shape[0]) for name, field in fields.items() if field.kind == "vector"),
-            len(spec.action_names),
+            len(spec.action_names) or spec.action_shape[0],
             band,
             conditioned,
             tuple(reach),
             chunk,
             last,
+            spec.action_bounds,
         )
 
 
@@ -88,7 +101,7 @@ class StepInputs:
 
     obs: dict[str, Tensor]  # int64 [S] of categories, float32 [S, D] of vectors
     to_go: Tensor  # float32 [S], the return that is still to come or wanted, that of the step among it
-    last_action: Tensor  # int64 [S], `NO_ACTION` where an episode begins
+    last_action: Tensor  # int64 [S], `NO_ACTION` where an episode begins; float32 [S, D], nan there
     last_reward: Tensor  # float32 [S], what the last action paid, 0 where an episode begins
     place: Tensor | None = None  # int64 [S], of each step in its episode; told where windows are computed anew
 
@@ -105,7 +118,7 @@ class ChunkSteps:
 
     obs: dict[str, Tensor]  # as in `StepInputs`, [M]
     to_go: Tensor  # float32 [M], the return that was still to come
-    action: Tensor  # int64 [M], the action that was taken
+    action: Tensor  # int64 [M] or float32 [M, D], the action that was taken
     reward: Tensor  # float32 [M], what it paid
 
 
@@ -123,7 +136,11 @@ class _Tables(nn.Module):
         self.vectors = nn.ModuleDict({f"of_{name}": nn.Linear(n, width, bias=False) for name, n in shape.vectors})
         self.acts = shape.last or retrieved  # a chunk's steps always tell what was done
         if self.acts:
-            self.action = nn.Embedding(shape.actions + 1, width)  # the first is none
+            if shape.bounds:
+                self.action: nn.Module = nn.Linear(shape.actions, width, bias=False)
+                self.none = nn.Parameter(torch.empty(1, width))
+            else:
+                self.action = nn.Embedding(shape.actions + 1, width)  # the first is none
             self.reward = nn.Linear(1, width, bias=False)
         if shape.conditioned:
             self.to_go = nn.Embedding(bins, width)
@@ -132,7 +149,7 @@ class _Tables(nn.Module):
         for table in self.parameters():
             nn.init.normal_(table, std=INITIAL)
         self.norm = nn.LayerNorm(width, bias=False)
-        self.conditioned, self.bins = shape.conditioned, bins
+        self.conditioned, self.bins, self.vector = shape.conditioned, bins, bool(shape.bounds)
 
     def forward(
         self,
@@ -141,9 +158,10 @@ class _Tables(nn.Module):
         largest: Tensor,
         action: Tensor,
         reward: Tensor,
+        scale: Tensor,
         place: Tensor | None = None,
     ) -> Tensor:
-        parts = [self.action(action + 1), self.reward(reward[:, None])] if self.acts else []
+        parts = [self._acted(action), self.reward(reward[:, None] / scale)] if self.acts else []
         for name, table in (*self.categories.items(), *self.vectors.items()):
             parts.append(table(obs[name.removeprefix("of_")]))
         x = sum(parts[1:], parts[0])
@@ -153,6 +171,13 @@ class _Tables(nn.Module):
             x = x + self.place(place)
         normed: Tensor = self.norm(x)
         return normed
+
+    def _acted(self, action: Tensor) -> Tensor:
+        if not self.vector:
+            return self.action(action + 1)  # type: ignore[no-any-return]
+        there = ~action.isnan()
+        found: Tensor = self.action(torch.where(there, action, 0.0))
+        return torch.where(there.all(-1, keepdim=True), found, self.none)
 
 
 class HistoryTransformer(nn.Module):
@@ -168,6 +193,7 @@ class HistoryTransformer(nn.Module):
 
     reach: Tensor  # the largest return to go of each step, float32 [T]
     largest: Tensor  # of all of these and 1, float32 []
+    reward_scale: Tensor  # what rewards are divided by, float32 []
 
     def __init__(self, shape: HistoryShape, config: SequenceConfig) -> None:
         super().__init__()
@@ -175,6 +201,8 @@ class HistoryTransformer(nn.Module):
         self.device = torch.device(
             config.device if config.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
         )
+        scale, scaled = torch.tensor(config.reward_scale, dtype=torch.float32), config.reward_scale != 1
+        self.register_buffer("reward_scale", scale, persistent=scaled)  # weights say it where there is one
         self.register_buffer("reach", torch.tensor(shape.reach, dtype=torch.float32))
         self.register_buffer("largest", self.reach.max().clamp(min=1), persistent=False)
         self.windowed = config.attention == "window"
@@ -267,17 +295,18 @@ class HistoryTransformer(nn.Module):
         if max(lengths, default=0) > self.shape.chunk:
             raise ValueError(f"a chunk of {max(lengths)} steps, but this transformer knows {self.shape.chunk} places")
         place = torch.cat([torch.arange(0), *(torch.arange(n) for n in lengths)])
-        given = (chunks.to_go, self.largest, chunks.action, chunks.reward, place)
+        given = (chunks.to_go, self.largest, chunks.action, chunks.reward, self.reward_scale, place)
         tokens = self.retrieved(self._obs(chunks.obs), *(each.to(self.device) for each in given))
         return self.decoder.remember(tokens, lengths)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Of actions, [..., A], of hidden states [..., width]."""
+        """Of actions, [..., A], of hidden states [..., width]; where actions are vectors the action that is expected,
+        [..., D], which may lie outside of its bounds."""
         found: Tensor = self.head(hidden)
         return found
 
     def _tokens(self, steps: StepInputs) -> Tensor:
-        given = [steps.to_go, self.largest, steps.last_action, steps.last_reward]
+        given = [steps.to_go, self.largest, steps.last_action, steps.last_reward, self.reward_scale]
         if self.windowed:
             assert steps.place is not None, "steps of windows know their places"
             given.append(steps.place.clamp(max=len(self.reach) - 1))

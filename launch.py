@@ -1,7 +1,5 @@
 """Cairn's command line: one function a verb. `python launch.py` alone prints an overview."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +8,7 @@ ROOT = Path(__file__).resolve().parent
 try:
     import typer
 
+    from cluster.cli.import_verbs import imports
     from cluster.cli.llm_verbs import llm
     from cluster.cli.terminal import finish, guard, print_overview, print_tree, run_folder
 except ImportError as missing:
@@ -18,6 +17,7 @@ except ImportError as missing:
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 app.add_typer(llm, name="llm")
+app.add_typer(imports, name="import")
 
 Words = Annotated[list[str] | None, typer.Argument(metavar="[GROUP=NAME|KEY=VALUE]", show_default=False)]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="Name of a run, or the path of its folder.")]
@@ -30,7 +30,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be sta
 def overview(context: typer.Context) -> None:
     """Cairn: language-guided reinforcement learning on Ray and PyTorch."""
     if context.invoked_subcommand is None:
-        print_overview(app.registered_commands, {"llm": llm.registered_commands})
+        print_overview(app.registered_commands, {"import": imports.registered_commands, "llm": llm.registered_commands})
 
 
 @app.command()

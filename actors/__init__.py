@@ -8,6 +8,7 @@ sample                                   actions from logits                    
 play, EvaluateConfig                     whole episodes on named seeds, with animations       (evaluate, animation)
 Collector, CollectConfig                 the same, kept step by step in a store               (collect)
 Historian, Histories                     learners of many tasks side by side, kept the same   (histories)
+pieces_of, task_of                       histories that others recorded, played again          (recordings)
 LanguageSetup                            where the language model service is                  (language)
 Suggestions, Vocabulary                  what a model suggests; names of goals and deeds      (suggestions, vocabulary)
 PolicyServer                             one language model for many actors                   (policy_server)

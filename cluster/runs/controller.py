@@ -161,12 +161,12 @@ class Controller:
         outcome = engine(stage.kind)(run, stage).run()
         if outcome is None:
             return False
-        self._finish(stage, outcome)
+        self.finish(stage, outcome)
         for line in outcome.lines:
             run.progress.note(line)
         return True
 
-    def _finish(self, stage: Stage, outcome: Outcome) -> None:
+    def finish(self, stage: Stage, outcome: Outcome) -> None:
         """Write the manifest of what a stage left and of what that was made of: with it, the stage is done.
 
         Raises:

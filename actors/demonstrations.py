@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from actors.histories import kept_fields
 from actors.memories import Integers, Lived
 from envs import registry
 from envs.api import Observation, VectorEnv
+from learner.histories import kept_fields
 
 
 def demonstrations(env: VectorEnv, seeds: Integers) -> Lived:

@@ -92,7 +92,7 @@ def _play(env: VectorEnv, tasks: NDArray[np.int64], lived: Sequence[Steps]) -> t
     for step in range(int(length.max())):
         shown.append({name: column.copy() for name, column in obs.items()})
         transition = env.advance(action[step])
-        over = step == length - 1
+        over = length - 1 == step
         paid.append(transition.reward.copy())
         ends.append(transition.terminated | transition.truncated)
         ended.append(transition.episodes.take(over[transition.final_index]))

@@ -171,7 +171,8 @@ class Games(VectorEnv):
     def frame(self, i: int) -> NDArray[np.uint8]:
         """The picture that env i shows, uint8 [64, 64, 3]."""
         self._require_begun()
-        return self._pictures[i].copy()
+        picture: NDArray[np.uint8] = self._pictures[i].copy()
+        return picture
 
     def close_extras(self, **kwargs: Any) -> None:
         """End the process."""

@@ -57,7 +57,8 @@ def _lines(groups: Arms, stage: str, of: str) -> list[plots.Line]:
         for k, (key, kind) in enumerate(kinds.items()):
             curves = [series(run.fits.get(stage, ()), key, "fit/step") for run in runs]
             if found := [binned(*curve) for curve in curves if len(curve[0])]:
-                curve = found[0] if len(found) == 1 else band(found)
+                x, y, *ends = found[0] if len(found) == 1 else band(found)
                 label, colour = f"{arm}: {kind}" if arm else kind, i if len(groups) > 1 else k
-                lines.append(plots.Line(label, *curve, colour=colour, dash=k))
+                low, high = ends or (None, None)
+                lines.append(plots.Line(label, x, y, low, high, colour=colour, dash=k))
     return [line for line in lines if not line.dash] or lines if len(groups) > FEW_ARMS else lines

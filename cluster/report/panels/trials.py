@@ -117,10 +117,8 @@ def _looked(found: Mapping[str, Mapping[str, Sequence[float | None]]]) -> str:
     if not rows:
         return ""
     head = ["arm", "trial", "similarity", "return", "trials ago", "of the own task"]
-    words = (
-        "What was looked at, lines as above: cosine of query and key, return and age of the chunk's episode, share of "
-    )
-    words += "the own task."
+    words = "What was looked at, lines as above: cosine of query and key, return and age of the chunk's episode, "
+    words += "share of the own task."
     drawn = [_looked_figure(found, key, caption) for key, caption in LOOKED.items()]
     return "<h3>What was retrieved</h3>" + grid("small", drawn) + text(words) + table(head, rows, dense=True)
 
@@ -133,5 +131,8 @@ def _looked_figure(found: Mapping[str, Mapping[str, Sequence[float | None]]], ke
         if any(value is not None for value in told.get(key, ())):
             y = np.array([np.nan if value is None else value for value in told[key]])
             lines.append(plots.Line("", np.arange(1.0, len(y) + 1), y, colour=place, dash=place))
-    style = {"percent": key == "found", "zero": key in ("return", "age"), "size": plots.SMALL}
-    return figure(plots.curves(f"retrieved-{key}", lines, title=caption, x_label="trial", **style), caption)
+    svg = plots.curves(
+        f"retrieved-{key}", lines, title=caption, x_label="trial",
+        percent=key == "found", zero=key in ("return", "age"), size=plots.SMALL,
+    )  # fmt: skip
+    return figure(svg, caption)

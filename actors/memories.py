@@ -23,7 +23,8 @@ from envs.api import Observation
 from learner.context.chunks import chunks_of, paid_in, to_go
 from learner.context.config import RetrieveConfig
 from learner.context.encoders import Encoder
-from learner.models.sequence.history_transformer import ChunkSteps, HistoryTransformer, StepInputs, none_of
+from learner.models.sequence.history_steps import ChunkSteps, StepInputs, none_of
+from learner.models.sequence.history_transformer import HistoryTransformer
 from learner.models.sequence.memory import Memory
 from learner.store.ranking import Ranked, rank
 from learner.store.retrieval import MemoryIndex

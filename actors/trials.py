@@ -36,7 +36,8 @@ from learner.context import encoders
 from learner.context.config import RetrieveConfig, SequenceConfig, TrialsConfig
 from learner.context.encoders import Encoder
 from learner.models.sequence.cache import Held, Ring
-from learner.models.sequence.history_transformer import NO_ACTION, HistoryTransformer, StepInputs
+from learner.models.sequence.history_steps import NO_ACTION, StepInputs
+from learner.models.sequence.history_transformer import HistoryTransformer
 from learner.models.sequence.memory import Memory
 from learner.models.weights import Weights
 

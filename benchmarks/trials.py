@@ -28,7 +28,8 @@ from actors.trials import Trials, seeds_of
 from benchmarks.measure import Case, Options, Report, assert_equal, compare
 from learner.context.config import RetrieveConfig, SequenceConfig, TrialsConfig
 from learner.context.encoders.fitted import Fitted
-from learner.models.sequence.history_transformer import ChunkSteps, HistoryShape, HistoryTransformer, StepInputs
+from learner.models.sequence.history_steps import ChunkSteps, HistoryShape, StepInputs
+from learner.models.sequence.history_transformer import HistoryTransformer
 
 CASES = ("dark10",)
 ENV_ID = "dark/Room-10x10"

@@ -33,7 +33,8 @@ from learner.context.config import Arm, RetrieveConfig, SequenceConfig
 from learner.context.lookup import Lookup, keys_by, look_up
 from learner.context.reader import Reader
 from learner.hashing import uniform
-from learner.models.sequence.history_transformer import HistoryShape, HistoryTransformer
+from learner.models.sequence.history_steps import HistoryShape
+from learner.models.sequence.history_transformer import HistoryTransformer
 from learner.models.sequence.memory import Memory
 from learner.models.weights import Weights
 from learner.optim.collective import Group

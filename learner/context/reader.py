@@ -17,7 +17,7 @@ from torch import Tensor
 
 from learner.context.chunks import Integers, to_go
 from learner.context.config import BEST
-from learner.models.sequence.history_transformer import ChunkSteps, StepInputs, none_of
+from learner.models.sequence.history_steps import ChunkSteps, StepInputs, none_of
 from learner.store.episodes import EpisodeStore
 from learner.store.pieces import Steps
 

@@ -14,7 +14,8 @@ from envs.registry import family
 from learner.context import encoders
 from learner.context.config import RetrieveConfig, SequenceConfig, TrialsConfig
 from learner.context.encoders.fitted import Fitted
-from learner.models.sequence.history_transformer import HistoryShape, HistoryTransformer, StepInputs
+from learner.models.sequence.history_steps import HistoryShape, StepInputs
+from learner.models.sequence.history_transformer import HistoryTransformer
 from tests.envs.points import points
 
 SEQUENCE = SequenceConfig(width=32, layers=2, heads=2, bins=12, device="cpu")
@@ -306,9 +307,9 @@ def vector_trials(tasks=(0, 1, 2), seeds=(0, 1), **settings):
     models = []
     for seed, chunk in ((0, RETRIEVE.chunk), (1, 0)):
         torch.manual_seed(seed)
-        models.append(HistoryTransformer(HistoryShape.of(env.env_spec, 6, True, 10.0, chunk), SEQUENCE))
-    rows = np.repeat(seeds, len(tasks)), np.tile(tasks, len(seeds))
-    return Trials(env, *models, TrialsConfig(target=5.0, **settings), RETRIEVE, 7, *rows)
+        models.append(HistoryTransformer(HistoryShape.of(env.env_spec, 6, True, (10.0,), chunk), SEQUENCE))
+    rows, encoder = (np.repeat(seeds, len(tasks)), np.tile(tasks, len(seeds))), Fitted(models[1], RETRIEVE.pool)
+    return Trials(env, models[0], encoder, TrialsConfig(target=5.0, **settings), RETRIEVE, 7, *rows)
 
 
 def test_rows_whose_actions_are_vectors_live_as_if_alone():

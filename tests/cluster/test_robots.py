@@ -54,7 +54,7 @@ def test_a_robot_s_histories_are_fitted_and_its_held_out_task_is_tried(tmp_path,
     [
         (["env=metaworld"], "method.histories.learner=q needs a table of actions, .* vectors: .*learner=expert"),
         (["env=control"], "those of control/Tasks are vectors: use method.histories.learner=random"),
-        (["env=control", "method.histories.learner=expert"], "has none: use method.histories.learner=random"),
+        (["env=control", "method.histories.learner=expert"], "has none: use method.histories.learner=q, ppo or random"),
     ],
 )
 def test_what_cannot_play_vectors_is_refused_in_one_sentence(words, told):

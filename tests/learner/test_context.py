@@ -19,7 +19,8 @@ from learner.context.fit import HistoryFitter, held_out
 from learner.context.keys import Pooled
 from learner.context.lookup import keys_by, look_up
 from learner.context.reader import Reader
-from learner.models.sequence.history_transformer import ChunkSteps, HistoryTransformer, StepInputs
+from learner.models.sequence.history_steps import ChunkSteps, StepInputs
+from learner.models.sequence.history_transformer import HistoryTransformer
 from learner.models.weights import get_weights
 from learner.store.episodes import EpisodeStore, StoreError
 from tests.learner.histories import SPEC, written
@@ -367,7 +368,7 @@ def test_a_batch_is_its_episodes_one_by_one(store, arm):
     loud(made.model)
     batch = np.array([5, 13, 0, 8, 10])  # of those that are learned, and others
     blind = np.array([False, False, False, True, False])
-    found = made.losses(batch, np.where(blind, 0.0, 1.0))
+    found = made.losses(batch, np.column_stack([~blind, ~blind]).astype(float))
     expected, right = 0.0, 0
     for e, unseeing in zip(batch, blind, strict=True):
         rows = [e]
@@ -394,7 +395,7 @@ def test_where_nothing_was_found_the_null_chunk_is_seen(store):
     made = fitter(store)
     loud(made.model)
     alone, other = np.flatnonzero(store.task == 2), np.array([1])
-    blind, seeing = np.zeros(1), np.ones(1)
+    blind, seeing = np.zeros((1, 2)), np.ones((1, 2))
     loss = {
         (name, i): made.losses(rows, drawn)["loss"]
         for name, rows in (("alone", alone), ("other", other))
@@ -464,7 +465,7 @@ def test_two_episodes_of_a_task_are_one_sequence_and_both_are_learned(store):
     assert made.model.shape.band == 18
     assert not made.model.shape.conditioned
     assert made._sequences(np.array([2, 1, 9])).tolist() == [0, 2, 1, 7, 9]
-    assert made.steps_of(np.array([2, 1, 9])).tolist() == [16, 9, 18]
+    assert made.steps_of(np.array([2, 1, 9]), None).tolist() == [16, 9, 18]
     pieces = list(made._pieces(np.array([2, 1, 9, 0])))
     assert [part.tolist() for part, _ in pieces] == [[1, 0], [2], [9]]
 

@@ -12,7 +12,8 @@ from learner.context.encoders import hopfield
 from learner.context.encoders.merged import Merged, projection
 from learner.context.lookup import keys_by
 from learner.context.reader import Reader
-from learner.models.sequence.history_transformer import HistoryShape, HistoryTransformer, StepInputs
+from learner.models.sequence.history_steps import HistoryShape, StepInputs
+from learner.models.sequence.history_transformer import HistoryTransformer
 from learner.models.weights import get_weights
 from llm_service.embedding import Encoder, minilm_folder
 from tests.learner.histories import SPEC, written

@@ -10,7 +10,8 @@ from learner.config import LearnerConfig
 from learner.context.config import ARMS, RetrieveConfig, SequenceConfig
 from learner.context.fit import HistoryFitter, HistorySetup
 from learner.context.reader import Reader
-from learner.models.sequence.history_transformer import HistoryShape, HistoryTransformer, StepInputs
+from learner.models.sequence.history_steps import HistoryShape, StepInputs
+from learner.models.sequence.history_transformer import HistoryTransformer
 from learner.models.weights import get_weights
 from tests.learner.histories import SPEC, VECTORS, written
 
@@ -33,7 +34,7 @@ def store(tmp_path_factory):
 
 def model(**config):
     torch.manual_seed(0)
-    made = HistoryTransformer(HistoryShape.of(VECTORS, 4, True, 3.0, 5), CONFIG.model_copy(update=config))
+    made = HistoryTransformer(HistoryShape.of(VECTORS, 4, True, (3.0,), 5), CONFIG.model_copy(update=config))
     for weight in made.parameters():
         weight.data.copy_(torch.randn_like(weight) * (0.3 if weight.ndim > 1 else 1.0))
     return made.eval()
@@ -104,16 +105,15 @@ def test_the_loss_is_the_mean_squared_error_of_a_step(store, arm):
     made.model.eval()
     episodes, expected = np.array([1, 4, 6]), 0.0
     with torch.no_grad():
-        found, hits = made.loss(episodes, np.zeros(3, np.bool_))
+        found = made.losses(episodes, None)
         for episode in episodes:
-            rows, lengths = made._sequences(np.array([episode]))
-            steps, action, _ = made.reader.episodes(rows)
+            steps, action, lengths = made.reader.episodes(made._sequences(np.array([episode])))
             memory = made._memory(np.array([episode]), np.zeros(1, np.bool_))
-            predicted = made.model.logits(made.model(steps, lengths, *memory))
+            predicted = made.model.logits(made.model(steps, [sum(lengths)], *memory))
             for one, other in zip(predicted, action, strict=True):
                 expected += sum((float(a) - float(b)) ** 2 for a, b in zip(one, other, strict=True)) / 2
-    assert float(found) == pytest.approx(expected, rel=1e-5)
-    assert hits.isnan()
+    assert float(found["loss"]) == pytest.approx(expected, rel=1e-5)
+    assert found["hits"].isnan()
 
 
 def test_what_others_did_is_learned_and_no_accuracy_is_told(store):

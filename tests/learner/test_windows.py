@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from learner.context.config import SequenceConfig
-from learner.models.sequence.history_transformer import HistoryShape, HistoryTransformer
+from learner.models.sequence.history_steps import HistoryShape
+from learner.models.sequence.history_transformer import HistoryTransformer
 from tests.learner.histories import SPEC, written
 from tests.learner.transformers import CONFIG, LENGTHS, close, fitter, loud
 

@@ -5,7 +5,8 @@ import torch
 from learner.config import LearnerConfig
 from learner.context.config import ARMS, RetrieveConfig, SequenceConfig
 from learner.context.fit import HistoryFitter, HistorySetup
-from learner.models.sequence.history_transformer import HistoryShape, HistoryTransformer
+from learner.models.sequence.history_steps import HistoryShape
+from learner.models.sequence.history_transformer import HistoryTransformer
 from learner.models.weights import get_weights
 from tests.learner.histories import SPEC
 

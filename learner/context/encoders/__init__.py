@@ -24,7 +24,8 @@ from learner.context.config import RetrieveConfig, SequenceConfig
 from learner.context.encoders.fitted import Fitted
 from learner.context.encoders.hopfield import Hopfield
 from learner.context.encoders.random import Random
-from learner.models.sequence.history_transformer import HistoryShape, HistoryTransformer, StepInputs
+from learner.models.sequence.history_steps import HistoryShape, StepInputs
+from learner.models.sequence.history_transformer import HistoryTransformer
 from learner.models.weights import Weights
 
 

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from learner.context.keys import Pooled
-from learner.models.sequence.history_transformer import HistoryTransformer, StepInputs
+from learner.models.sequence.history_steps import StepInputs
+from learner.models.sequence.history_transformer import HistoryTransformer
 
 
 class Fitted:

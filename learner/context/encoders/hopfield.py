@@ -23,7 +23,7 @@ from torch.nn.functional import normalize, pad
 
 from learner.context.config import RetrieveConfig, SequenceConfig
 from learner.context.encoders.merged import Merged, projection
-from learner.models.sequence.history_transformer import HistoryShape, StepInputs
+from learner.models.sequence.history_steps import HistoryShape, StepInputs
 from llm_service.embedding import MINILM_WIDTH, Encoder, minilm_folder
 
 BLOCK = 16

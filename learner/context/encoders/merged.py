@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from learner.models.sequence.history_transformer import HistoryShape, StepInputs, bin_of
+from learner.models.sequence.history_steps import HistoryShape, StepInputs, bin_of
 
 
 class Merged:

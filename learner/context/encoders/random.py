@@ -17,7 +17,7 @@ from torch import Tensor
 from learner.context.config import RetrieveConfig, SequenceConfig
 from learner.context.encoders.merged import Merged, projection
 from learner.context.keys import Pooled
-from learner.models.sequence.history_transformer import HistoryShape, StepInputs
+from learner.models.sequence.history_steps import HistoryShape, StepInputs
 
 
 class Random:

@@ -11,13 +11,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from learner.models.sequence.history_transformer import StepInputs
+from learner.models.sequence.history_steps import StepInputs
 
 
 class Window:

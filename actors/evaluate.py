@@ -93,7 +93,7 @@ def play(
     while running.any():
         action, _, _, state = player.act(obs, state, None if greedy else random.random(env.num_envs, np.float32))
         for i in np.flatnonzero(running[: len(explained)]).tolist():
-            if (why := player.explain(obs, i, int(action[i]))) is not None:
+            if (why := player.explain(obs, i, action[i])) is not None:
                 explained[i].append({"seed": int(seeds[i]), "step": len(explained[i])} | why)
         env.counted[:] = running
         t = env.advance(action)

@@ -45,7 +45,8 @@ CALL_S = 1.0  # seconds after which a call returns: between two, the run may be 
 DRAWN = 64  # steps of which random numbers are drawn at a time; equal whatever it is
 TOLD = ("queries", "found", "similarity", "return", "age", "task")
 """What is told of looking, sums over an episode: queries; those that found something; and of what they found the
-cosine, the return of the chunk's episode, how many trials ago that was, and if it is of the row's own task."""
+cosine, nan where nothing was searched, the return of the chunk's episode, how many trials ago that was, nan where it
+was shown, and if it is of the row's own task."""
 PATH = "path."
 
 Integers = NDArray[np.int64]
@@ -198,8 +199,9 @@ class Trials:
 
     def _told_of(self, wanted: NDArray[Any], step: int) -> NDArray[Any]:
         """The return to go that is told, float32 [N]."""
-        reach = self._reach[min(step, len(self._reach) - 1)] if self._config.within_reach else np.inf
-        told: NDArray[Any] = np.minimum(wanted, np.float32(reach))
+        if not self._config.within_reach or step >= len(self._reach):
+            return wanted
+        told: NDArray[Any] = np.minimum(wanted, self._reach[step])
         return told
 
     @property
@@ -230,8 +232,10 @@ class Trials:
             self._index[torch.from_numpy(rows)] = places
             self.paths.look(rows, step, best.found)
             there = best.found.id[:, 0] >= 0
-            told: dict[str, NDArray[Any]] = {"found": there, "similarity": best.found.similarity[:, 0]}
-            told |= {"return": best.found["return"][:, 0], "age": self.number - best.found["number"][:, 0]}
+            number = np.where(best.found["number"][:, 0] < 0, np.nan, best.found["number"][:, 0])  # one that was shown
+            alike = best.found.similarity[:, 0] if self._encoder is not None else np.float32(np.nan)  # nothing searched
+            told: dict[str, NDArray[Any]] = {"found": there, "similarity": np.broadcast_to(alike, len(rows))}
+            told |= {"return": best.found["return"][:, 0], "age": self.number - number.astype(np.float64)}
             told |= {"task": best.found["task"][:, 0] == self._task[rows]}
             self._now["queries"][rows] += 1
             for name, value in told.items():

@@ -85,7 +85,7 @@ class Player:
     def observe(self, transition: Transition) -> None:
         """What became of the last actions; `final_index` says whose episodes have ended."""
 
-    def explain(self, obs: Observation, i: int, action: int) -> dict[str, Any] | None:
+    def explain(self, obs: Observation, i: int, action: Any) -> dict[str, Any] | None:
         """For people: why env i did `action` in the last `act`; None if that cannot be read."""
         return None
 

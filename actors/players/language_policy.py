@@ -134,7 +134,7 @@ class PromptedPlayer(LogitsPlayer):
         found = [self._known[key] for key in keys]
         return np.stack([logits for logits, _ in found]), np.stack([value for _, value in found]), None
 
-    def explain(self, obs: Observation, i: int, action: int) -> dict[str, Any]:
+    def explain(self, obs: Observation, i: int, action: Any) -> dict[str, Any]:
         """The prompt, the probability of each action, and the action, by their names."""
         self.prompter.prompt.varied = self._varied
         prompt, names = self.prompter.told({name: obs[name] for name in self.fields}, i, self.env.texts)

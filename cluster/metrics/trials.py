@@ -57,8 +57,8 @@ def _figure(values: Array, statistic: Statistic) -> dict[str, float]:
 
 
 def retrieved(arrays: Mapping[str, NDArray[Any]]) -> dict[str, list[float | None]]:
-    """Of what the file holds of looking: means over all queries that found something, by trial; None where none did.
-    `found` is their share of all queries. Empty where nothing is looked at."""
+    """Of what the file holds of looking: means over all queries that found something, by trial; None where none did,
+    and of what nobody can tell. `found` is their share of all queries. Empty where nothing is looked at."""
     sums = {
         name.removeprefix(RETRIEVED): array.sum((0, 1), dtype=np.float64)
         for name, array in arrays.items()
@@ -70,4 +70,4 @@ def retrieved(arrays: Mapping[str, NDArray[Any]]) -> dict[str, list[float | None
 
 def _ratio(of: Array, to: Array | None) -> list[float | None]:
     assert to is not None
-    return [float(a / b) if b else None for a, b in zip(of, to, strict=True)]
+    return [float(a / b) if b and not np.isnan(a) else None for a, b in zip(of, to, strict=True)]

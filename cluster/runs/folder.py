@@ -199,16 +199,16 @@ def finished_stage(run: Path, origin: str, stage: str) -> Path | None:
     run: the run's folder, beside those of other runs.
     origin: what `from` says, run:NAME/stage or the path of a stage; empty if it names nothing.
     """
-    asked: set[Path] = set()
-    while run not in asked:
-        asked.add(run)
-        if ((place := run / "stages" / stage) / "manifest.json").is_file():
-            return place
+    stages, asked = run / "stages", set[Path]()
+    while stages not in asked:
+        asked.add(stages)
+        if (stages / stage / "manifest.json").is_file():
+            return stages / stage
         if not origin:
             return None
         other, _, named = origin.removeprefix("run:").partition("/")
-        given = run.parent / other / "stages" / named if origin.startswith("run:") else Path(origin)
-        run, manifest = given.parent.parent, given / "manifest.json"
+        given = stages.parents[1] / other / "stages" / named if origin.startswith("run:") else Path(origin)
+        stages, manifest = given.parent, given / "manifest.json"
         origin = json.loads(manifest.read_text()).get("from", "") if manifest.is_file() else ""
     return None
 

@@ -90,7 +90,8 @@ class Run:
         return weights
 
     def artifact(self, name: str) -> Path:
-        """The folder of a finished stage: this run's, else that of the run that `from` names.
+        """The folder of a finished stage: this run's, else that of the run that `from` names, or of one that this was
+        made from.
 
         Raises:
             RunError: neither has it.

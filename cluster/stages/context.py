@@ -3,9 +3,9 @@
     stages/histories ──┐
     stages/encoder ────┴──> ranks (`learner.n`): look up, then fit ──> stages/<stage>/weights.safetensors, lookup.json
 
-Histories and encoder are this run's, else those of the run that `from` names. The stage `encoder` is one, too, of the
-arm that looks nowhere; an encoder that is frozen needs none. Ranks look up alike and for themselves, before their first
-step and whenever they go on: what is found is a function of histories, encoder and seed.
+Histories and encoder are this run's, else those of the run that `from` names, or of one that this was made from. The
+stage `encoder` is one, too, that looks nowhere; an encoder that is frozen needs none. Ranks look up alike and for
+themselves, before their first step and whenever they go on: what is found is a function of histories, encoder and seed.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from learner.context.fit import HistoryFitter, HistorySetup
 from learner.store.episodes import EPISODES, digest
 
 HISTORIES, LOOKUP = "histories", "lookup.json"
+BUFFERS = ("reach", "reward_scale")
+"""What is saved beside parameters."""
 
 
 class Engine(Fitting):
@@ -46,7 +48,7 @@ class Engine(Fitting):
             return None
         counters = self.given.publish(self.stage)
         arrays = self.given.newest().arrays["model"]
-        counts = counters | {"parameters": sum(value.size for value in arrays.values())}
+        counts = counters | {"parameters": sum(value.size for name, value in arrays.items() if name not in BUFFERS)}
         return Outcome(counts, inputs=inputs)
 
     def prepare(self) -> None:

@@ -66,7 +66,7 @@ class Engine(StageEngine):
         lived = {name.removeprefix(PATH): shares[0].pop(name) for name in list(shares[0]) if name.startswith(PATH)}
         found = _joined(shares)
         memory = settings.memory if setup.looks else "none"
-        about = {"env": self.config.env.id, "arm": self._arm, "memory": memory, "split": settings.split}
+        about = {"env": self.config.env.id, "arm": self._arm, "memory": memory, "split": self._split(setup)}
         tasks = np.array(setup.tasks)
         self._save(RETURNS, found | {"seed": np.arange(settings.seeds), "task": tasks}, about)
         lived["task"] = tasks[lived.pop("place")]
@@ -124,6 +124,12 @@ class Engine(StageEngine):
         numbers, shown = tuple(tasks.tolist()), arm.looks == "best"
         how = (settings, retrieve, sequence, weights, keys, self.config.seed)
         return TrialsSetup(env.id, options, *how, numbers, shown), inputs
+
+    def _split(self, setup: TrialsSetup) -> str:
+        """Which tasks were played; where the world holds none out, they are all that it has."""
+        split = self.config.method.part(TrialsConfig).split
+        held_out = registry.spec(setup.env_id, **setup.env_options).held_out
+        return "all" if split == "held_out" and not held_out else split
 
     def _play(self, setup: TrialsSetup, names: dict[TrialShare, Path]) -> bool:
         """Play shares to their end, and write each. False if the run was asked to stop before."""

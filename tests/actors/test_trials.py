@@ -337,3 +337,24 @@ def test_vectors_without_chance_are_what_the_model_expects():
             hidden = trials._model(StepInputs(told, *map(torch.from_numpy, (wanted, last, paid))), [len(action)])
             expected = trials._model.logits(hidden).clamp(-1, 1)
         np.testing.assert_allclose(action, expected, atol=1e-4)
+
+
+def test_no_more_is_asked_for_than_the_histories_were_paid_from_the_same_step_on():
+    trials = trials_of(ROOM, "dt")
+    wanted = np.array([9.0, 2.0, 5.0], np.float32)
+    trials._reach = np.array([8.0, 4.0, 1.0], np.float32)
+    assert trials._told_of(wanted, 0).tolist() == [8, 2, 5]
+    assert trials._told_of(wanted, 2).tolist() == [1, 1, 1]
+    assert trials._told_of(wanted, 3).tolist() == wanted.tolist()  # no history is so long: nothing is known
+    free = trials_of(ROOM, "dt", within_reach=False)
+    free._reach = trials._reach
+    assert free._told_of(wanted, 2).tolist() == wanted.tolist()
+
+
+def test_what_nobody_searched_has_no_similarity_and_what_was_shown_no_age():
+    for arm, similar, aged in (("radt", True, True), ("uniform", False, True), ("oracle_chunk", False, False)):
+        trials = trials_of(ROOM, arm)
+        played(trials, 2)
+        assert np.isfinite(trials.told["similarity"][1]).all() == similar
+        assert np.isfinite(trials.told["age"][1]).all() == aged
+        assert (trials.told["found"][1] > 0).all()

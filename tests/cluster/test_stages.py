@@ -184,6 +184,11 @@ def test_a_finished_stage_is_found_along_the_runs_it_was_made_from(tmp_path):
     assert finished_stage(tmp_path / "new", "run:fitted/fit", "histories") == histories
     assert finished_stage(tmp_path / "new", "run:fitted/fit", "trials") is None
     assert finished_stage(tmp_path / "new", "run:nobody/fit", "fit") is None
+    (tmp_path / "copied").mkdir()
+    for place in (histories, fit):  # side by side, in no run
+        shutil.copytree(place, tmp_path / "copied" / place.name)
+    copied = tmp_path / "copied"
+    assert finished_stage(tmp_path / "new", str(copied / "fit"), "histories") == copied / "histories"
     circle = made("circle", "fit", "run:circle/fit")
     assert finished_stage(tmp_path / "circle", "run:circle/fit", "trials") is None
     assert finished_stage(tmp_path / "circle", "run:circle/fit", "fit") == circle

@@ -18,6 +18,8 @@ from cluster.runs.run_data import Run, seeds
 SUBJECT, ORDER = "agents", 10
 MEMORIES = {"own": "a memory of its own", "others": "memories of others", "none": "no memory"}
 """What `method.trials.memory` is, in words."""
+SHOWN = "a memory that holds its planner's episode"
+"""The same of the arm that is shown one."""
 
 
 def panel(runs: Sequence[Run], groups: Arms) -> str:
@@ -73,7 +75,8 @@ def _played(what: str, told: Mapping[str, Any], figures: Mapping[str, Any]) -> s
     before, after = (f"{at['mean']:.2f} ({at['low']:.2f} to {at['high']:.2f})" for at in (first, last))
     words = f"{what} in an episode: {before} in the first trial, {after} in trial {len(figures['curve']['mean'])}, "
     words += "without a change of weights. "
-    words += f"Arm {told['arm']}, {MEMORIES[told['memory']]}. Intervals: {BAND}."
+    shown = told["arm"] == "oracle_chunk" and told["memory"] == "own"
+    words += f"Arm {told['arm']}, {SHOWN if shown else MEMORIES[told['memory']]}. Intervals: {BAND}."
     return f'<p class="headline">{first["mean"]:.2f} → {last["mean"]:.2f}</p>' + text(words)
 
 

@@ -112,8 +112,8 @@ def _looked(found: Mapping[str, Mapping[str, Sequence[float | None]]]) -> str:
         trials = len(told.get("found", ()))
         for trial in sorted({1, 9, trials - 1} & set(range(trials))):
             cells = [told[key][trial] for key in ("similarity", "return", "age", "task")]
-            if cells[0] is not None:
-                rows.append((name, trial + 1, *(f"{cell:.2f}" for cell in cells if cell is not None)))
+            if any(cell is not None for cell in cells):
+                rows.append((name, trial + 1, *("–" if cell is None else f"{cell:.2f}" for cell in cells)))
     if not rows:
         return ""
     head = ["arm", "trial", "similarity", "return", "trials ago", "of the own task"]

@@ -36,10 +36,13 @@ class Engine(Fitting):
     def run(self) -> Outcome | None:
         config, method = self.config, self.config.method
         sequence, retrieve = method.part(SequenceConfig), method.part(RetrieveConfig)
-        arm = arm_of(method.model_dump()["arm"], self.stage.name)
+        named = method.model_dump()["arm"]
+        arm = arm_of(named, self.stage.name)
         sequence = sequence.encoding if self.stage.name == ENCODER else sequence
         histories = self.given.artifact(HISTORIES) / EPISODES
         inputs, encoder = {"episodes": digest(histories)}, None
+        if self.stage.name != ENCODER:
+            inputs["arm"] = named  # trials refuse to play it under another name
         if arm.looks == "nearest":
             encoder, inputs[ENCODER] = encoder_of(self.given, sequence, retrieve, config.spec)
         self._found: dict[str, float] = {}

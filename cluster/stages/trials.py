@@ -108,7 +108,11 @@ class Engine(StageEngine):
         options, spec, tasks = tasks_for(env.id, env.options, settings.split)
         if settings.memory == "others" and len(tasks) < 2 and arm.looks != "nowhere":
             raise RunError("method.trials.memory=others needs the memory of another task, and there is one task only")
-        place = self.given.artifact(FIT) / WEIGHTS
+        fit = self.given.artifact(FIT)
+        fitted = json.loads((fit / "manifest.json").read_text())["inputs"].get("arm", self._arm)
+        if fitted != self._arm:
+            raise RunError(f"{fit} was fitted with method.arm={fitted}, not {self._arm}: set method.arm={fitted}")
+        place = fit / WEIGHTS
         weights = weights_of(place, sequence, spec)
         inputs, keys = {FIT: sha256(place)}, None
         told = weights.get("retrieved.place.weight")

@@ -69,7 +69,9 @@ def test_histories_make_an_encoder_and_both_a_transformer(small):
     found = {stage: safetensors.numpy.load(weights(small, stage)) for stage in ("encoder", "fit")}
     assert not any(name.startswith("retrieved") for name in found["encoder"])
     assert found["fit"]["retrieved.place.weight"].shape == (15, 16)  # 5 steps before, 10 from there on
-    assert manifest(small)["counts"]["parameters"] == sum(value.size for value in found["fit"].values())
+    learned = [value.size for name, value in found["fit"].items() if name != "reach"]  # what is saved and not learned
+    assert manifest(small)["counts"]["parameters"] == sum(learned)
+    assert manifest(small)["inputs"]["arm"] == "radt"
     told = json.loads((small / "stages/fit/lookup.json").read_text())
     assert told["points"] == 13 * 12 * 4  # tasks, episodes, of 16 steps each
     assert told["answered"] == 1.0

@@ -253,6 +253,11 @@ def test_shares_are_whole_seeds():
         assert max(len(share.seeds) for share in shares) <= max(1, together // tasks)
 
 
+def test_weights_are_played_under_the_name_of_their_arm(small, folder):
+    with pytest.raises(RunError, match=r"was fitted with method\.arm=radt, not uniform: set method\.arm=radt"):
+        run(folder, "misnamed", *TRIALS, "method.arm=uniform")
+
+
 @pytest.mark.parametrize(
     ("split", "options", "tasks"),
     [

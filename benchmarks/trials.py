@@ -4,10 +4,10 @@ dark/Room-10x10, its 100 tasks, 40 episodes each (`--quick`: 4) without a change
 The model that retrieves in its default size and an encoder of the same, weights drawn; greedy, each episode with a
 target of its own. One thread, CPU time, float32; env steps a second, worlds, memories and searches included.
 
-    one_env    the published loop, for the same model: one env, and for each action a pass over the whole episode so
-               far; where it queries, a second pass, by the encoder; chunks kept as copies, their keys and values
-               computed in each pass. It plays one of the tasks, all its episodes, since its speed does not depend on
-               how many tasks there are
+    published_loop    the same model with one env, and for each action a pass over the whole episode so far; where it
+                      queries, a second pass, by the encoder; chunks kept as copies, their keys and values computed in
+                      each pass. It plays one of the tasks, all its episodes, since its speed does not depend on how
+                      many tasks there are
 
 Every action of that task is compared. Limit: the decoder's arithmetic, of one step of 100 rows at a time.
 """
@@ -167,7 +167,7 @@ class Match:
         return steps / (time.process_time() - begun)
 
     @torch.no_grad()
-    def play_one_env(self) -> float:
+    def play_published_loop(self) -> float:
         """The peer's.
 
         Raises:
@@ -186,6 +186,6 @@ def run(options: Options) -> Report:
     torch.set_num_threads(1)
     match = Match(4 if options.quick else 40)
     note = f"{len(match.tasks)} tasks, {match.settings.trials} trials; the peer plays one of the tasks"
-    case = Case("trials", "dark10", "env_steps", frozenset({"one_env"}), notes={"one_env": note})
-    peers: dict[str, Callable[[], float]] = {"one_env": match.play_one_env}
+    case = Case("trials", "dark10", "env_steps", frozenset({"published_loop"}), notes={"published_loop": note})
+    peers: dict[str, Callable[[], float]] = {"published_loop": match.play_published_loop}
     return compare(case, match.play_ours, peers, options)

@@ -24,14 +24,19 @@ from learner.methods import Stage, every_stage, selected
 from learner.potentials import NONE, ShapingConfig
 
 
+def assert_installed(config: Config) -> None:
+    """RunError, with what to do, where packages are missing that the world needs."""
+    if missing := registry.missing(config.env.id):
+        raise RunError(missing)
+
+
 def run(config: Config) -> int:
     """Run a new experiment. Returns the exit code: 0 done, 3 stopped as asked and resumable.
 
     Raises:
         UsageError: nothing was started and nothing written; or the run ended resumable, with an exit code of its own.
     """
-    if missing := registry.missing(config.env.id):
-        raise RunError(missing)
+    assert_installed(config)
     limits.assert_fits(config)
     assert_model(config)
     initial = initial_weights(config)
@@ -59,6 +64,7 @@ def resume(path: Path, words: list[str], allow_change: bool) -> int:
             f"{', '.join(changed)} would make {path.name!r} another experiment; add --allow-change if that is meant"
         )
     folder = RunFolder(path)
+    assert_installed(config)
     assert_model(config)
     found = read_checkpoint(folder)
     limits.assert_fits(config, kinds={stage.kind for stage in stages_left(selected(config), config, folder, found)})
@@ -79,6 +85,7 @@ def evaluate(path: Path, words: list[str]) -> int:
         words = [f"method.shaping.potential={NONE}", *words]
     config = configuration.update(before, words)
     folder = RunFolder(path)
+    assert_installed(config)
     able = [stage for stage in (*selected(config), *every_stage(config)) if engine(stage.kind).again]
     if not able:
         raise RunError(f"run {path.name!r} has no stage that can be run once more: see its report")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from pydantic import Field, field_validator
 
@@ -87,9 +87,20 @@ class Actors(Protocol):
     def steps(self) -> int: ...
 
 
+class Env(Protocol):
+    """A world by name."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def options(self) -> dict[str, Any]: ...
+
+
 class Configuration(Protocol):
     """What is read of a run's whole configuration by those who do not know all of it (`cluster.config.tree.Config`)."""
 
+    @property
+    def env(self) -> Env: ...
     @property
     def method(self) -> Part: ...
     @property

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from cluster.config.tree import Config
 
 OF_ALGORITHM = "with method={method.name} and learner.algorithm={learner.algorithm}"
+OF_ARM = "with method.arm={method.arm}"
 Rule = tuple[str, Callable[["Config"], bool], str]
 
 FOREIGN: tuple[Rule, ...] = (  # keys of what a run has not: what reads them, and why it is not there; {key} is a value
@@ -88,17 +89,17 @@ SWITCHED_OFF: tuple[Rule, ...] = (  # keys that another key of the run leaves wi
         lambda c: c.learner.part(DQNConfig).prioritised,
         "with learner.dqn.prioritised=false",
     ),
-    (r"method\.retrieve\..+", lambda c: _arm(c).looks != "nowhere", "with method.arm={method.arm}"),
+    (r"method\.(retrieve\..+|trials\.(memory|newest|terms.*))", lambda c: _arm(c).looks != "nowhere", OF_ARM),
+    (r"method\.(retrieve\.(every|past|future)|trials\.newest)", lambda c: not _arm(c).whole, OF_ARM),
     (
-        r"method\.(sequence\.band|retrieve\.(?!nothing$).+|trials\.newest)",
-        lambda c: not _arm(c).whole,
-        "with method.arm={method.arm}",
-    ),
-    (
-        r"method\.retrieve\.(encoder|told|beta|projection)",
+        r"method\.(retrieve\.(?!every$|past$|future$|nothing$).+|trials\.terms.*)",
         lambda c: _arm(c).looks == "nearest",
-        "with method.arm={method.arm}",
+        OF_ARM,
     ),
+    (r"method\.sequence\.band", lambda c: not _arm(c).alone and _arm(c).episodes == 1, OF_ARM),
+    (r"method\.trials\.(target|deviation|within_reach)", lambda c: _arm(c).conditioned, OF_ARM),
+    (r"method\.trials\.keep", lambda c: c.spec.discrete, "with env.id={env.id}, whose actions are vectors"),
+    (r"method\.trials\.noise", lambda c: not c.spec.discrete, "with env.id={env.id}, whose actions are no vectors"),
     (
         r"method\.retrieve\.(told|projection)",
         lambda c: c.method.part(RetrieveConfig).frozen,
@@ -109,7 +110,7 @@ SWITCHED_OFF: tuple[Rule, ...] = (  # keys that another key of the run leaves wi
         lambda c: c.method.part(RetrieveConfig).encoder == "hopfield",
         "with method.retrieve.encoder={method.retrieve.encoder}",
     ),
-    (r"method\.sequence\.skip", lambda c: _arm(c).episodes > 1, "with method.arm={method.arm}"),
+    (r"method\.sequence\.skip", lambda c: _arm(c).episodes > 1, OF_ARM),
     (r"method\.guide\.share", lambda c: bool(c.method.part(GuideConfig).policy), "without method.guide.policy"),
     (
         r"method\.goals\.(?!source$).+",

@@ -44,17 +44,22 @@ class RunFolder:
         self._beside: int | None = None  # the newest attempt when this controller began to stand beside it
 
     @staticmethod
+    def assert_free(path: Path) -> None:
+        """RunError if the name of a new run is taken."""
+        if path.exists():
+            raise RunError(
+                f"run {path.name!r} exists in {path.parent}: continue it with 'python launch.py resume {path.name}', "
+                "or choose another run.name"
+            )
+
+    @staticmethod
     def create(path: Path) -> RunFolder:
         """Make a new run folder.
 
         Raises:
             RunError: the name is taken, or the place cannot be written.
         """
-        if path.exists():
-            raise RunError(
-                f"run {path.name!r} exists in {path.parent}: continue it with 'python launch.py resume {path.name}', "
-                "or choose another run.name"
-            )
+        RunFolder.assert_free(path)
         try:
             path.mkdir(parents=True)
             for name in ("checkpoints", "stages", "videos"):

@@ -16,7 +16,7 @@ from cluster.config import limits
 from cluster.config.tree import Config
 from cluster.runs.stage import Outcome
 from cluster.stages._shared.fitting import Fitting
-from cluster.stages._shared.transformers import encoder_of
+from cluster.stages._shared.transformers import encoder_of, fitted_with
 from learner.context.config import ENCODER, RetrieveConfig, SequenceConfig, arm_of
 from learner.context.fit import HistoryFitter, HistorySetup
 from learner.store.episodes import EPISODES, digest
@@ -36,13 +36,12 @@ class Engine(Fitting):
     def run(self) -> Outcome | None:
         config, method = self.config, self.config.method
         sequence, retrieve = method.part(SequenceConfig), method.part(RetrieveConfig)
-        named = method.model_dump()["arm"]
-        arm = arm_of(named, self.stage.name)
+        arm = arm_of(method.model_dump()["arm"], self.stage.name)
         sequence = sequence.encoding if self.stage.name == ENCODER else sequence
         histories = self.given.artifact(HISTORIES) / EPISODES
         inputs, encoder = {"episodes": digest(histories)}, None
         if self.stage.name != ENCODER:
-            inputs["arm"] = named  # trials refuse to play it under another name
+            inputs |= fitted_with(config)  # trials refuse to play it otherwise
         if arm.looks == "nearest":
             encoder, inputs[ENCODER] = encoder_of(self.given, sequence, retrieve, config.spec)
         self._found: dict[str, float] = {}

@@ -28,16 +28,14 @@ from cluster.metrics.trials import PATHS, RETURN, RETURNS, retrieved, summary
 from cluster.roles.drawing import Role, Topology
 from cluster.runs.folder import RunError
 from cluster.runs.stage import Outcome, StageEngine
-from cluster.stages._shared.transformers import WEIGHTS, encoder_of, weights_of
+from cluster.stages._shared.transformers import WEIGHTS, encoder_of, fitted_with, weights_of
 from envs import registry
 from envs.api import EnvSpec
-from learner.context.config import ARMS, ENCODER, RetrieveConfig, SequenceConfig, TrialsConfig
+from learner.context.config import ARMS, ENCODER, SPLITS, RetrieveConfig, SequenceConfig, TrialsConfig
 from learner.files import sha256
 
 FIT = "fit"
 """The stage whose weights act."""
-SPLITS = ("held_out", "training")
-"""Names of tasks that are no split of a world's own."""
 
 
 class Engine(StageEngine):
@@ -109,20 +107,16 @@ class Engine(StageEngine):
         if settings.memory == "others" and len(tasks) < 2 and arm.looks != "nowhere":
             raise RunError("method.trials.memory=others needs the memory of another task, and there is one task only")
         fit = self.given.artifact(FIT)
-        fitted = json.loads((fit / "manifest.json").read_text())["inputs"].get("arm", self._arm)
-        if fitted != self._arm:
-            raise RunError(f"{fit} was fitted with method.arm={fitted}, not {self._arm}: set method.arm={fitted}")
+        fitted = json.loads((fit / "manifest.json").read_text())["inputs"]
+        for name, value in fitted_with(self.config).items():
+            if (made := fitted.get(name, value)) != value:
+                raise RunError(f"{fit} was fitted with {name}={made}, not {value}: set {name}={made}")
         place = fit / WEIGHTS
         weights = weights_of(place, sequence, spec)
         inputs, keys = {FIT: sha256(place)}, None
         told = weights.get("retrieved.place.weight")
         if arm.whole and told is not None:
             settings, retrieve = settings.model_copy(update={"newest": 1}), retrieve.whole(len(told))
-        if told is not None and len(told) < retrieve.chunk:
-            raise RunError(
-                f"{place} looks at chunks of {len(told)} steps, but method.retrieve.past and .future make "
-                f"{retrieve.chunk}: use those that it was fitted with"
-            )
         if arm.looks == "nearest" and settings.memory != "none":
             keys, inputs[ENCODER] = encoder_of(self.given, sequence, retrieve, spec)
         numbers, shown = tuple(tasks.tolist()), arm.looks == "best"

@@ -188,6 +188,10 @@ class RetrieveConfig(Part):
         return self.terms or {"similarity": 1.0}
 
 
+SPLITS = ("held_out", "training")
+"""Names of tasks to be tried that are no split of a world's own."""
+
+
 class TrialsConfig(Part):
     """Unseen tasks, played again and again without a change of weights."""
 

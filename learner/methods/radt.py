@@ -14,10 +14,11 @@ from typing import Literal
 
 from pydantic import Field
 
+from envs import registry
 from envs.api import EnvSpec
 from envs.config import Part
 from learner.config import Configuration
-from learner.context.config import ARMS, ENCODER, ArmName, RetrieveConfig, SequenceConfig, TrialsConfig
+from learner.context.config import ARMS, ENCODER, SPLITS, ArmName, RetrieveConfig, SequenceConfig, TrialsConfig
 from learner.histories import HistoriesConfig, learner
 from learner.methods import Stage, selected
 
@@ -55,7 +56,8 @@ def stages(config: Configuration) -> list[Stage]:
 
 
 def check(config: Configuration, spec: EnvSpec) -> None:
-    """Tasks must be there, and a learner that can play them where histories are to be lived."""
+    """Tasks must be there, those that are to be tried among them, and a learner that can play them where histories are
+    to be lived."""
     method = config.method
     assert isinstance(method, Config)
     if not spec.tasks or not (spec.discrete or spec.action_bounds):
@@ -66,7 +68,14 @@ def check(config: Configuration, spec: EnvSpec) -> None:
         raise ValueError(f"method radt keeps no texts, but {spec.id} shows some: choose another world")
     if any(stage.kind == "histories" for stage in selected(config)):  # else they are taken from another run
         learner(config.method.part(HistoriesConfig).learner).check(spec)
-    arm = ARMS[method.arm]
+    arm, split = ARMS[method.arm], method.trials.split
+    if any(stage.kind == "trials" for stage in selected(config)) and split not in SPLITS:
+        try:
+            registry.spec(config.env.id, **config.env.options | {"split": split})
+        except ValueError:
+            raise ValueError(
+                f"method.trials.split={split} is neither {' nor '.join(SPLITS)}, nor a value of env.split in {spec.id}"
+            ) from None
     if method.sequence.attention == "window" and (arm.episodes > 1 or arm.alone):
         raise ValueError(
             f"method.sequence.attention=window is a window of one episode, and method.arm={method.arm} sees another "

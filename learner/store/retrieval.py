@@ -16,20 +16,22 @@ Contract
 - Nothing to find is ordinary: ids -1, similarities -inf.
 
 How it is exact: a float32 product errs by at most about width * 2^-24, in whatever order it adds. The largest products,
-somewhat more than were asked for, are computed again in float64 and rounded; unless the last one that is needed lies
-above all that were left out by more than this error, more are taken. What must not be found (the query's own episode,
+and all that lie no more than this error below the last one that is needed, are computed again in float64 and rounded;
+unless that one lies above all that were left out by more than this error, more are taken. What must not be found (the query's own episode,
 a chunk that is too similar) is left out at that point too. Only what is too similar by more than the error is left out
 of the products: where an episode was lived again and again, a query has as many copies.
 
-The limit is the matrix product: 2 * width operations a key and query, and 256 MB for products, with about as much again
-for what is found among them. How entries are kept and saved is `learner/store/entries.py`.
+The limit is the matrix product: 2 * width operations a key and query. Of products 4 MB are made at once where
+everything is searched, and 256 MB, with about as much again for what is found among them, where each query has an
+owner (`learner/store/products.py`). How entries are kept and saved is `learner/store/entries.py`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -37,43 +39,71 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from learner.store.entries import Entries, normalised, one_each
+from learner.store.products import largest, largest_products, products_of
 from learner.store.ranking import Floats, Found, Integers
 
 CELLS = 2**26
-"""Products that are kept at once, 256 MB."""
+"""Products with owners' keys that are kept at once, 256 MB."""
+QUERIES = 512
+"""Queries of everything that are answered at once."""
 PAIRS = 2**18
 """Numbers that are summed in float64 at once."""
-SPARE = 16
-"""Entries beyond those asked for whose similarity is computed in any case."""
+SPARE = 8
+"""Entries beyond those asked for that are looked at in any case, since some may be the query's own episode."""
 
 
-def largest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Places int64 [R, count] of the largest values of each row [R, N], and [R] what no other value is above.
-
-    Columns are taken in groups first: the largest `count` lie in the `count` groups whose maxima are largest.
-    """
-    rows, columns = values.shape
-    group = math.isqrt(columns // count)
-    if group < 4:
-        top, places = values.topk(count)
-        return places, top[:, -1]
-    width = columns // group
-    maxima = values[:, : group * width].view(rows, group, width).amax(1)
-    inside = torch.arange(group, device=values.device) * width
-    near = (maxima.topk(count).indices[:, :, None] + inside).flatten(1)
-    rest = torch.arange(group * width, columns, device=values.device).expand(rows, -1)
-    near = torch.cat([near, rest], 1)
-    top, places = values.gather(1, near).topk(count)
-    return near.gather(1, places), top[:, -1]
-
-
-class _Scan(NamedTuple):
-    """Products of some queries with some keys."""
+class _Scan(Protocol):
+    """Some queries, and the keys that they may find."""
 
     rows: Integers  # [R], which queries
+    total: int  # keys
+    copied: int  # numbers that `top` copies of a row, or as many in what it makes of them
+
+    def top(self, part: Integers, count: int) -> tuple[Integers, Floats]:
+        """Addresses [P, count] of keys with the largest products with these of the rows, and these, descending."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class _Own:
+    """Queries that are each of an owner, whose products with all of its keys are there."""
+
+    rows: Integers
     products: Tensor  # float32 [R, N]
-    places: Integers  # int64 [N]; the address of a key is this and what its row begins with
-    begins: Integers  # int64 [R]
+    begins: Integers  # int64 [R], addresses of the first key
+
+    @property
+    def total(self) -> int:
+        return self.products.shape[1]
+
+    @property
+    def copied(self) -> int:
+        return 4 * self.total
+
+    def top(self, part: Integers, count: int) -> tuple[Integers, Floats]:
+        every = len(part) == len(self.rows)
+        columns, found = largest(self.products if every else self.products[part], count)
+        return columns.cpu().numpy() + self.begins[part, None], found.cpu().numpy()
+
+
+@dataclass(frozen=True, eq=False)
+class _All:
+    """Queries of everything."""
+
+    rows: Integers
+    queries: Tensor  # [R, width]
+    keys: Sequence[Tensor]  # of each owner
+    places: Integers  # int64 [N], addresses of these
+    most: float
+    copied = 0  # products are not kept
+
+    @property
+    def total(self) -> int:
+        return len(self.places)
+
+    def top(self, part: Integers, count: int) -> tuple[Integers, Floats]:
+        numbers, found = largest_products(self.queries[part], self.keys, count, self.most)
+        return self.places[numbers.cpu().numpy()], found.cpu().numpy()
 
 
 class MemoryIndex(Entries):
@@ -127,7 +157,7 @@ class MemoryIndex(Entries):
         best = np.full((len(made), count), -1)  # addresses
         cosines = np.full((len(made), count), -np.inf, np.float32)
         with torch.autocast(self.device.type, enabled=False):  # products of half the precision err by more
-            for scan in self._scan(made, asked):
+            for scan in self._scan(made, asked, at_most):
                 self._settle(scan, made, own, at_most, best, cosines)
                 del scan  # before the next products are made
         return self._found(best, cosines)
@@ -164,26 +194,21 @@ class MemoryIndex(Entries):
         cosines[there, 0] = self._cosines(made, there, best[there, 0])
         return self._found(best, cosines)
 
-    def _scan(self, queries: Tensor, owner: Integers | None) -> Iterator[_Scan]:
-        """Products of all queries with all keys that they may find, a part at a time."""
-        room = self._ids.shape[1]
+    def _scan(self, queries: Tensor, owner: Integers | None, at_most: float) -> Iterator[_Scan]:
+        """All queries with all keys that they may find, a part at a time. What is surely too similar is not found."""
+        room, most = self._ids.shape[1], at_most + self._error
         if owner is None:
-            if total := len(self):
-                ends, places, most = np.cumsum(self.sizes), self._places(), max(1, CELLS // total)
-                all_products = torch.empty((min(most, len(queries)), total), device=self.device)
-                for rows in _batches(np.arange(len(queries)), most):
-                    products = all_products[: len(rows)]
-                    for i in np.flatnonzero(self.sizes):
-                        end, size = int(ends[i]), int(self.sizes[i])
-                        torch.mm(queries[rows], self._keys[i, :size].T, out=products[:, end - size : end])
-                    yield _Scan(rows, products, places, np.zeros(len(rows), np.int64))
+            if len(self):
+                keys, places = [self._keys[i, : self.sizes[i]] for i in np.flatnonzero(self.sizes)], self._places()
+                for rows in _batches(np.arange(len(queries)), QUERIES):
+                    yield _All(rows, queries[rows], keys, places, most)
             return
         for first, grid in self._runs(owner):
             size, owners = int(self.sizes[first]), len(grid)
-            keys = self._keys[first : first + owners, :size].transpose(1, 2)
+            keys = self._keys[first : first + owners, :size]
             begins = np.repeat(np.arange(first, first + owners) * room, grid.shape[1])
             # Products have no name here, which would keep them while the next are made.
-            yield _Scan(grid.reshape(-1), torch.bmm(queries[grid], keys).flatten(0, 1), np.arange(size), begins)
+            yield _Own(grid.reshape(-1), products_of(queries[grid], keys, most).flatten(0, 1), begins)
 
     def _runs(self, owner: Integers) -> Iterator[tuple[int, Integers]]:
         """(the first owner, rows of queries [owners, R]) of owners in a row with equal sizes and numbers of queries."""
@@ -209,32 +234,36 @@ class MemoryIndex(Entries):
         self, scan: _Scan, queries: Tensor, own: Integers, at_most: float, best: Integers, cosines: Floats
     ) -> None:
         """Write the addresses and cosines of the nearest entries of a scan's rows into `best` and `cosines`."""
-        count, total = best.shape[1], scan.products.shape[1]
-        error = (self.width + 8) * 2.0**-24
-        if at_most < math.inf:
-            scan.products.masked_fill_(scan.products > at_most + error, -math.inf)
-        kept, left = min(total, count + SPARE), np.arange(len(scan.rows))
+        count, error = best.shape[1], self._error
+        kept, left = min(scan.total, count + SPARE), np.arange(len(scan.rows))
         while len(left):
             unsure: list[Integers] = []
-            all_rows = len(left) == len(scan.rows)
             # At once a copy of a quarter of the products, and 2 million pairs of a row and an entry, or one row.
-            for part in _batches(left, max(1, CELLS // max(4 * total, 32 * kept))):
-                products = scan.products[part[0] : part[-1] + 1] if all_rows else scan.products[part]
-                columns, bound = (value.cpu().numpy() for value in largest(products, kept))
-                rows, address = scan.rows[part], scan.places[columns] + scan.begins[part, None]
-                cosine = self._cosines(queries, np.repeat(rows, kept), address.reshape(-1)).reshape(address.shape)
-                mine = own[rows, None]
-                same = (self._at(self._columns["episode"], address) == mine) & (mine >= 0)
-                cosine[(cosine > at_most) | same] = -np.inf
+            for part in _batches(left, max(1, CELLS // max(scan.copied, 32 * kept))):
+                address, product = scan.top(part, kept)
+                rows, mine = scan.rows[part], own[scan.rows[part], None]
+                other = (self._at(self._columns["episode"], address) != mine) | (mine < 0)
+                # Any with a product below `least` is surely less near than `count` that are surely left in.
+                least = _nth(product, other & (product <= at_most - error), count) - 2 * error
+                row, place = np.nonzero(other & (product >= least[:, None]) & (product > -np.inf))
+                cosine = np.full(product.shape, -np.inf, np.float32)
+                cosine[row, place] = self._cosines(queries, rows[row], address[row, place])
+                cosine[cosine > at_most] = -np.inf
                 order = np.lexsort((self._at(self._ids, address), -cosine), 1)[:, :count]
                 cosine = np.take_along_axis(cosine, order, 1)
                 address = np.where(cosine > -np.inf, np.take_along_axis(address, order, 1), -1)
                 # Others are surely less similar, or all are too similar, or there are none.
-                sure = (cosine[:, -1] > bound.astype(np.float64) + error) | (bound == -np.inf) | (kept == total)
+                bound = product[:, -1]
+                sure = (cosine[:, -1] > bound.astype(np.float64) + error) | (bound == -np.inf) | (kept == scan.total)
                 best[rows[sure], : order.shape[1]] = address[sure]
                 cosines[rows[sure], : order.shape[1]] = cosine[sure]
                 unsure.append(part[~sure])
-            left, kept = np.concatenate(unsure), min(total, 4 * kept)
+            left, kept = np.concatenate(unsure), min(scan.total, 4 * kept)
+
+    @property
+    def _error(self) -> float:
+        """By how much a float32 product of normalised vectors errs at most."""
+        return float((self.width + 8) * 2.0**-24)
 
     def _cosines(self, queries: Tensor, rows: Integers, address: Integers) -> Floats:
         """Of pairs of a query and an entry, float32 [P]: summed in float64, so that no order of adding can be seen."""
@@ -262,6 +291,12 @@ class MemoryIndex(Entries):
 def _of_queries(name: str, values: Any, count: int) -> Integers:
     """One for each query, int64 [Q]; -1 for all if none are given."""
     return np.full(count, -1) if values is None else one_each(name, values, "int64", count, "queries")
+
+
+def _nth(values: Floats, counted: NDArray[np.bool_], count: int) -> Floats:
+    """[R], the `count`-th of the values of each row [R, N] that are counted, which descend; -inf if there are fewer."""
+    at = (counted.cumsum(1) == count) & counted
+    return np.where(at.any(1), np.take_along_axis(values, at.argmax(1)[:, None], 1)[:, 0], np.float32(-np.inf))
 
 
 def _batches(rows: Integers, most: int) -> Iterator[Integers]:

@@ -71,7 +71,7 @@ def test_histories_make_an_encoder_and_both_a_transformer(small):
     assert found["fit"]["retrieved.place.weight"].shape == (15, 16)  # 5 steps before, 10 from there on
     learned = [value.size for name, value in found["fit"].items() if name != "reach"]  # what is saved and not learned
     assert manifest(small)["counts"]["parameters"] == sum(learned)
-    assert manifest(small)["inputs"]["arm"] == "radt"
+    assert manifest(small)["inputs"]["method.arm"] == "radt"
     told = json.loads((small / "stages/fit/lookup.json").read_text())
     assert told["points"] == 13 * 12 * 4  # tasks, episodes, of 16 steps each
     assert told["answered"] == 1.0

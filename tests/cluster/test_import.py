@@ -2,6 +2,7 @@
 
 import json
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -181,6 +182,28 @@ def test_a_single_array_is_no_recording(tmp_path):
         np.save(file, OBS)
     with pytest.raises(RecordingError, match=r"is a single array, not an \.npz with columns observations"):
         bring([tmp_path / "a.npz"], [*ROOM, f"run.folder={tmp_path}"])
+
+
+DYING = """
+import os, sys
+from pathlib import Path
+from cluster.cli.import_verbs import bring
+from tests.learner.fault_points import interrupted
+folder, file, *words = sys.argv[1:]
+with interrupted(folder, lambda what: what == f"os.rename {folder}/.a.importing", lambda _: os._exit(9)):
+    bring([Path(file)], words)
+"""
+
+
+def test_a_killed_import_is_no_run(tmp_path):
+    """It dies when all is written but the name; the next one clears what it left."""
+    (file,), folder = export(tmp_path, lived(ROOM, episodes=10, tasks=[2])[1]), tmp_path / "runs"
+    words = [*ROOM, f"run.folder={folder}", "run.name=a"]
+    died = subprocess.run([sys.executable, "-c", DYING, folder, file, *words], cwd=ROOT, check=False)
+    assert died.returncode == 9
+    assert [path.name for path in folder.iterdir()] == [".a.importing"]
+    assert len(EpisodeStore(bring([file], words) / EPISODES)) == 10
+    assert [path.name for path in folder.iterdir()] == ["a"]
 
 
 def test_a_file_that_tells_of_no_task_needs_its_name(tmp_path):

@@ -289,8 +289,11 @@ def test_without_weights_nothing_is_played(tmp_path):
         ),
         (
             ["method.retrieve.future=40"],
-            r"looks at chunks of 15 steps, but method\.retrieve\.past and \.future make 45",
+            r"was fitted with method\.retrieve\.future=10, not 40: set method\.retrieve\.future=10",
         ),
+        (["method.retrieve.encoder=random"], r"with method\.retrieve\.encoder=fitted, not random"),
+        (["method.sequence.attention=window"], r"with method\.sequence\.attention=band, not window"),
+        (["method.sequence.band=9"], r"with method\.sequence\.band=10, not 9"),
         (["env.id=dark/Room-3x3", "method.trials.memory=others"], r"weights do not fit|needs the memory of another"),
     ],
 )

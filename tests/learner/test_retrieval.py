@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from learner.store import retrieval
 from learner.store.ranking import rank
-from learner.store.retrieval import MemoryIndex, largest
+from learner.store.retrieval import MemoryIndex
 from tests.learner.vectors import KINDS, about, built, cosines, drawn, expected, rows_of, same
 
 
@@ -66,18 +66,6 @@ def test_equal_to_comparing_with_every_key_where_only_the_best_groups_are_looked
     np.testing.assert_array_equal(found.similarity, best)
 
 
-@settings(max_examples=60, deadline=None)
-@given(columns=st.integers(1, 3000), count=st.integers(1, 40), levels=st.integers(1, 1000), seed=st.integers(0, 2**31))
-def test_the_largest_are_the_largest_and_the_bound_holds(columns, count, levels, seed):
-    values = np.random.default_rng(seed).integers(0, levels, (3, columns)).astype(np.float32)
-    count = min(count, columns)
-    places, bound = (value.numpy() for value in largest(torch.from_numpy(values), count))
-    top = np.sort(values, 1)[:, ::-1][:, :count]
-    np.testing.assert_array_equal(np.take_along_axis(values, places, 1), top)
-    np.testing.assert_array_equal(bound, top[:, -1])
-    assert all(len(set(row)) == count for row in places.tolist())
-
-
 def test_of_equal_keys_the_lower_ids_are_found_however_many_there_are():
     keys = np.tile(drawn("normal", 1, 8, 0), (3000, 1)) * np.float32(2) ** (np.arange(3000) % 5)[:, None]
     index = built(keys, about(3000, 7, 0))
@@ -90,7 +78,7 @@ def test_copies_that_are_left_out_cost_no_more_than_other_entries(owned, monkeyp
     keys, kept = drawn("normal", 4000, 8, 0), []
     keys[::3] = keys[0] * np.float32(2) ** (np.arange(1334) % 5)[:, None]
     index, owner = built(keys, about(4000, 1, 0)), np.zeros(2, int) if owned else None
-    monkeypatch.setattr(retrieval, "largest", lambda values, count: kept.append(count) or largest(values, count))
+    watched(monkeypatch, lambda rows, count: kept.append(count))
     for at_most in (0.98, -2.0):
         found = index.search(keys[:2], 50, owner, at_most=at_most)
         allowed = ~(cosines(keys[:2], keys) > np.float32(at_most))
@@ -105,33 +93,39 @@ def test_pairs_that_are_settled_at_once_are_bounded_however_many_are_equally_nea
     keys, pairs = np.tile(drawn("normal", 1, 8, 0), (1000, 1)), []
     index, owner = built(keys, about(1000, 1, 0)), np.zeros(64, int) if owned else None
     monkeypatch.setattr(retrieval, "CELLS", 2**18)
-    monkeypatch.setattr(
-        retrieval, "largest", lambda values, count: pairs.append(len(values) * count) or largest(values, count)
-    )
+    watched(monkeypatch, lambda rows, count: pairs.append(rows * count))
     assert (index.search(keys[:64], 20, owner).id == np.arange(20)).all()
     assert max(pairs) <= 2**18 // 32
 
 
-@pytest.mark.parametrize("owned", [False, True])
-def test_products_are_let_go_before_the_next_are_made(owned, monkeypatch):
+def test_products_are_let_go_before_the_next_are_made(monkeypatch):
     monkeypatch.setattr(retrieval, "CELLS", 120)
     keys, columns = drawn("normal", 90, 6, 0), {**about(90, 1, 0), "owner": np.arange(90) % 3}
-    settle, multiply, scans, rooms = MemoryIndex._settle, torch.bmm, [], set()
+    settle, multiply, scans = MemoryIndex._settle, retrieval.products_of, []
 
     def settled(index, scan, *rest):
         settle(index, scan, *rest)
         scans.append(weakref.ref(scan.products))
-        rooms.add(scan.products.untyped_storage().data_ptr())
 
     def multiplied(*factors):
         assert all(scan() is None for scan in scans)
         return multiply(*factors)
 
     monkeypatch.setattr(MemoryIndex, "_settle", settled)
-    monkeypatch.setattr(torch, "bmm", multiplied)
-    built(keys, columns).search(drawn("normal", 20, 6, 1), 3, np.arange(20) % 3 if owned else None)
+    monkeypatch.setattr(retrieval, "products_of", multiplied)
+    built(keys, columns).search(drawn("normal", 20, 6, 1), 3, np.arange(20) % 3)
     assert len(scans) > 3
-    assert owned or len(rooms) == 1  # products with all keys stand in one place
+
+
+def watched(monkeypatch, tell):
+    """Call `tell` with the number of rows and of entries whenever the largest are looked for."""
+    own, every = retrieval.largest, retrieval.largest_products
+    monkeypatch.setattr(retrieval, "largest", lambda values, count: tell(len(values), count) or own(values, count))
+    monkeypatch.setattr(
+        retrieval,
+        "largest_products",
+        lambda queries, keys, count, most: tell(len(queries), count) or every(queries, keys, count, most),
+    )
 
 
 @pytest.mark.parametrize("owned", [False, True])

@@ -3,19 +3,38 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import safetensors.numpy
 
 from cluster.runs.folder import RunError
 from cluster.runs.stage import Run
 from envs.api import EnvSpec
-from learner.context.config import ENCODER, RetrieveConfig, SequenceConfig
+from learner.context.config import ARMS, ENCODER, RetrieveConfig, SequenceConfig
 from learner.files import sha256
 from learner.models.sequence.history_transformer import HistoryTransformer
 from learner.models.weights import Weights
 from llm_service.embedding import EmbedderMissing, minilm_folder
 
+if TYPE_CHECKING:
+    from cluster.config.tree import Config
+
 WEIGHTS = "weights.safetensors"
+
+
+def fitted_with(config: Config) -> dict[str, str]:
+    """Words of a configuration that weights do not tell, and that who acts by them must not change, by name."""
+    method: Any = config.method
+    sequence, retrieve, arm = method.sequence, method.retrieve, ARMS[method.arm]
+    words = {"method.arm": method.arm, "method.sequence.attention": sequence.attention}
+    if not arm.alone and arm.episodes == 1:
+        words["method.sequence.band"] = sequence.band
+    of = ("past", "future") if arm.looks != "nowhere" and not arm.whole else ()
+    of += ("encoder", "pool") if arm.looks == "nearest" else ()
+    of += ("told", "projection") if arm.looks == "nearest" and retrieve.frozen else ()
+    return {name: str(value) for name, value in words.items()} | {
+        f"method.retrieve.{name}": str(getattr(retrieve, name)) for name in of
+    }
 
 
 def weights_of(path: Path, config: SequenceConfig, spec: EnvSpec) -> Weights:

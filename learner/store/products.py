@@ -79,7 +79,7 @@ def largest_products(queries: Tensor, keys: Sequence[Tensor], count: int, most: 
     numbers = torch.zeros((rows, count), dtype=torch.int64, device=device)
     waiting: list[tuple[Tensor, Tensor, Tensor]] = []  # rows, numbers and products of what passed
     first, passed = 0, 0
-    for block in (part for own in keys for part in own.split(size)):
+    for block in (own[begin : begin + size] for own in keys for begin in range(0, len(own), size)):
         found = made[: len(block)]
         multiply(block, queries.T, found)
         if not first:  # there is nothing to compare with

@@ -31,7 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -52,23 +52,11 @@ SPARE = 8
 """Entries beyond those asked for that are looked at in any case, since some may be the query's own episode."""
 
 
-class _Scan(Protocol):
-    """Some queries, and the keys that they may find."""
-
-    rows: Integers  # [R], which queries
-    total: int  # keys
-    copied: int  # numbers that `top` copies of a row, or as many in what it makes of them
-
-    def top(self, part: Integers, count: int) -> tuple[Integers, Floats]:
-        """Addresses [P, count] of keys with the largest products with these of the rows, and these, descending."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class _Own:
     """Queries that are each of an owner, whose products with all of its keys are there."""
 
-    rows: Integers
+    rows: Integers  # [R], which queries
     products: Tensor  # float32 [R, N]
     begins: Integers  # int64 [R], addresses of the first key
 
@@ -78,9 +66,11 @@ class _Own:
 
     @property
     def copied(self) -> int:
+        """Numbers that `top` copies of a row, four times over."""
         return 4 * self.total
 
     def top(self, part: Integers, count: int) -> tuple[Integers, Floats]:
+        """Addresses [P, count] of keys with the largest products with these of the rows, and these, descending."""
         every = len(part) == len(self.rows)
         columns, found = largest(self.products if every else self.products[part], count)
         return columns.cpu().numpy() + self.begins[part, None], found.cpu().numpy()
@@ -95,15 +85,19 @@ class _All:
     keys: Sequence[Tensor]  # of each owner
     places: Integers  # int64 [N], addresses of these
     most: float
-    copied = 0  # products are not kept
+    copied: ClassVar[int] = 0  # products are not kept
 
     @property
     def total(self) -> int:
         return len(self.places)
 
     def top(self, part: Integers, count: int) -> tuple[Integers, Floats]:
+        """As of `_Own`."""
         numbers, found = largest_products(self.queries[part], self.keys, count, self.most)
         return self.places[numbers.cpu().numpy()], found.cpu().numpy()
+
+
+_Scan = _Own | _All
 
 
 class MemoryIndex(Entries):
@@ -205,10 +199,10 @@ class MemoryIndex(Entries):
             return
         for first, grid in self._runs(owner):
             size, owners = int(self.sizes[first]), len(grid)
-            keys = self._keys[first : first + owners, :size]
+            own = self._keys[first : first + owners, :size]
             begins = np.repeat(np.arange(first, first + owners) * room, grid.shape[1])
             # Products have no name here, which would keep them while the next are made.
-            yield _Own(grid.reshape(-1), products_of(queries[grid], keys, most).flatten(0, 1), begins)
+            yield _Own(grid.reshape(-1), products_of(queries[grid], own, most).flatten(0, 1), begins)
 
     def _runs(self, owner: Integers) -> Iterator[tuple[int, Integers]]:
         """(the first owner, rows of queries [owners, R]) of owners in a row with equal sizes and numbers of queries."""

@@ -240,6 +240,14 @@ def test_what_is_missing_is_one_sentence(tmp_path, small):
         (["method.sequence.heads=5"], "a width of 64 cannot be divided among 5 heads"),
         (["method.retrieve.terms.nearness=1"], "there is no term 'nearness': choose from similarity"),
         (["method.retrieve.every=0"], r"method\.retrieve\.every"),
+        (
+            ["method.trials.split=tests"],
+            r"method\.trials\.split=tests is neither held_out nor training, nor a value of env",
+        ),
+        (
+            ["method.trials.split=published"],
+            r"method\.trials\.split=published is neither .* env\.split in dark/Room-5x5",
+        ),
         (["method.retrieve.encoder=frozen"], r"method\.retrieve\.encoder"),
         (["method.retrieve.encoder=hopfield", "method.retrieve.beta=0"], r"method\.retrieve\.beta"),
         (["method.retrieve.encoder=hopfield", "method.retrieve.pool=513"], "reads 512 steps at most, not pool=513"),
@@ -270,6 +278,18 @@ def test_terms_of_the_score_are_words_of_the_command_line():
 
 def test_words_that_an_arm_does_not_read_are_told(capsys):
     both = "method.sequence.skip=4, method.retrieve.every=3 have"
+    tuned = [
+        "method.sequence.band=9",
+        "method.retrieve.at_most=0.9",
+        "method.trials.target=3.0",
+        "method.trials.terms.paid=1",
+    ]
+    unread = {"radt": [], "same_task": [1, 3], "dt": [1, 3], "ad": [0, 1, 2, 3], "dpt": [0, 1, 2, 3]}
+    for arm, places in unread.items():
+        tell(*explain(["experiment=radt_smoke", f"method.arm={arm}", *tuned]))
+        told = capsys.readouterr().err
+        assert [i for i, word in enumerate(tuned) if word.partition("=")[0] in told] == places, arm
+        assert not told or told.endswith(f"no effect with method.arm={arm}\n")
     alone = {"dt": both, "dpt": both, "radt": "method.sequence.skip=4 has"}
     for arm, told in alone.items():
         words = [f"method.arm={arm}", "method.retrieve.every=3", "method.sequence.skip=4", "learner.threads=2"]

@@ -17,14 +17,15 @@ from cluster.config import overrides
 from cluster.config.tree import compose
 from cluster.report import panels
 from envs import registry
-from learner import algorithms, methods, potentials, rewards
+from learner import algorithms, histories, methods, potentials, rewards
 from learner.models import networks
 from llm_service import backends, tasks
 from tests.extending import COMMANDS, FILES, LABELS, PAGE
 
 ROOT = PAGE.parents[1]
 PACKAGES = (
-    envs, wrappers, players, networks, rewards, potentials, algorithms, stages, methods, tasks, backends, panels,
+    envs, wrappers, players, networks, rewards, potentials, algorithms, histories, stages, methods, tasks, backends,
+    panels,
 )  # fmt: skip
 SMALL = ["cluster=inline", "policy.hidden=8", "actors.envs=4", "actors.steps=8", "evaluate.episodes=4"]
 TRAINED = ["learner.env_steps=128", "learner.minibatch=16", "evaluate.every=0", "evaluate.videos=0"]
@@ -60,7 +61,7 @@ def play(folder, words):
 
 
 def test_no_file_of_the_page_is_there_and_each_is_used(beside):
-    assert len(FILES) == 15
+    assert len(FILES) == 16
     assert not [name for name in FILES if (ROOT / name).exists()]
     assert "coin" in registry.families()
     assert "wide" in networks.names()
@@ -69,6 +70,7 @@ def test_no_file_of_the_page_is_there_and_each_is_used(beside):
     assert "count" in rewards.names()
     assert "patient" in potentials.names()
     assert "reinforce" in algorithms.names()
+    assert "repeats" in histories.names()
     assert "census" in stages.names()
     assert "counting" in methods.names()
     assert "lengths" in panels.names()
@@ -98,6 +100,9 @@ def test_what_the_examples_do_is_seen_in_their_runs(beside):
     rows = [json.loads(line) for line in (counted / "metrics.jsonl").read_text().splitlines()]
     paid = [row["intrinsic/reward_mean"] for row in rows if "intrinsic/reward_mean" in row]
     assert paid[0] > paid[-1] > 0  # what is met again bores
+    repeats = play(beside / "r", next(words for words in COMMANDS if "method.histories.learner=repeats" in words))
+    told = json.loads((repeats / "stages/histories/results.json").read_text())
+    assert told["return"][-1] > 2 * told["return"][0]  # who repeats the best becomes better
     patient = play(beside / "p", next(words for words in COMMANDS if "method.shaping.potential=patient" in words))
     rows = [json.loads(line) for line in (patient / "metrics.jsonl").read_text().splitlines()]
     assert any(row.get("rewards/shaping") for row in rows)

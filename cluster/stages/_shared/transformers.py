@@ -29,7 +29,7 @@ def fitted_with(config: Config) -> dict[str, str]:
     words = {"method.arm": method.arm, "method.sequence.attention": sequence.attention}
     if not arm.alone and arm.episodes == 1:
         words["method.sequence.band"] = sequence.band
-    of = ("past", "future") if arm.looks != "nowhere" and not arm.whole else ()
+    of: tuple[str, ...] = ("past", "future") if arm.looks != "nowhere" and not arm.whole else ()
     of += ("encoder", "pool") if arm.looks == "nearest" else ()
     of += ("told", "projection") if arm.looks == "nearest" and retrieve.frozen else ()
     return {name: str(value) for name, value in words.items()} | {

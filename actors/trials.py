@@ -16,10 +16,7 @@ beside it does not show, but for the last bits of products; and who that is foll
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,27 +24,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-import envs
-from actors.demonstrations import demonstrations
 from actors.memories import Lived, Memories
 from actors.paths import Paths
 from envs.api import HELD_OUT_FIRST, EnvSpec, Observation, VectorEnv
-from learner.context import encoders
-from learner.context.config import RetrieveConfig, SequenceConfig, TrialsConfig
+from learner.context.config import RetrieveConfig, TrialsConfig
 from learner.context.encoders import Encoder
 from learner.models.sequence.cache import Held, Ring
 from learner.models.sequence.history_steps import NO_ACTION, StepInputs
 from learner.models.sequence.history_transformer import HistoryTransformer
 from learner.models.sequence.memory import Memory
-from learner.models.weights import Weights
 
-CALL_S = 1.0  # seconds after which a call returns: between two, the run may be stopped
 DRAWN = 64  # steps of which random numbers are drawn at a time; equal whatever it is
 TOLD = ("queries", "found", "similarity", "return", "age", "task")
 """What is told of looking, sums over an episode: queries; those that found something; and of what they found the
 cosine, nan where nothing was searched, the return of the chunk's episode, how many trials ago that was, nan where it
 was shown, and if it is of the row's own task."""
-PATH = "path."
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -252,98 +243,3 @@ class Trials:
         self.returns.append(reward.sum(0, dtype=np.float64).astype(np.float32))
         for name, value in self._now.items():
             self.told[name].append(value)
-
-
-# ---- the role --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class TrialsSetup:
-    """All that a player of trials needs. Plain data."""
-
-    env_id: str
-    env_options: dict[str, Any]
-    config: TrialsConfig
-    retrieve: RetrieveConfig
-    model: SequenceConfig
-    weights: Weights
-    encoder: Weights | None  # of what makes keys, none if that is frozen; None where nobody does
-    seed: int
-    tasks: tuple[int, ...]
-    shown: bool = False  # whether memories hold an episode of the world's planner, and no others
-
-    @property
-    def looks(self) -> bool:
-        """Whether its players look at chunks."""
-        return self.config.memory != "none" and "retrieved.place.weight" in self.weights
-
-
-@dataclass(frozen=True)
-class TrialShare:
-    """Seeds, of which a player plays all tasks side by side."""
-
-    seeds: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Tried:
-    """How far a share is."""
-
-    number: int  # trials that each row has had
-    arrays: dict[str, NDArray[Any]] | None
-    """Once there are no more: [seed, task, trial] by name; by names that begin with `PATH`, one row of seed 0, if it is
-    in the share."""
-
-
-class TrialPlayer:
-    """A role. It goes on with the share that it has, and begins any other one from its first trial."""
-
-    def __init__(self, setup: TrialsSetup, index: int = 0, incarnation: int = 0, saved: Any = None) -> None:
-        torch.set_num_threads(1)  # actors share the cores with each other
-        self.setup = setup
-        self._phase, self._share = "start", TrialShare(())
-        self._spec = envs.spec(setup.env_id, **setup.env_options)
-        self._model = HistoryTransformer.of(setup.model, self._spec, setup.weights)
-        self._encoder: Encoder | None = None
-        if setup.encoder is not None:
-            largest = float(self._model.largest)
-            self._encoder = encoders.make(setup.model, setup.retrieve, self._spec, setup.encoder, largest)
-        self._done = {"actor/steps": 0.0, "actor/episodes": 0.0}
-        self._trials: Trials
-
-    def ready(self) -> bool:
-        """True once the constructor is through."""
-        return True
-
-    def heartbeat(self) -> dict[str, Any]:
-        return {"phase": self._phase, "pid": os.getpid()}
-
-    def numbers(self) -> dict[str, float]:
-        """What it has done since it was built, as `cluster.metrics.table.ACTOR` names it; any thread may ask."""
-        return dict(self._done)
-
-    def play(self, share: TrialShare) -> Tried:
-        """Play a share for about a second, or to its end."""
-        setup, began, tasks = self.setup, time.monotonic(), np.array(self.setup.tasks)
-        if share != self._share:
-            env = envs.make(setup.env_id, len(share.seeds) * len(tasks), **setup.env_options)
-            rows = np.repeat(share.seeds, len(tasks)), np.tile(tasks, len(share.seeds))
-            how = (setup.config, setup.retrieve, setup.seed)
-            shown = None
-            if setup.shown and setup.looks:  # in envs of its own, where legacy rules keep no key of it
-                there = envs.make(setup.env_id, env.num_envs, **setup.env_options)
-                shown = demonstrations(there, seeds_of(self._spec, rows[1]))
-            self._trials, self._share = Trials(env, self._model, self._encoder, *how, *rows, shown), share
-        trials, self._phase = self._trials, "play"
-        while trials.number < setup.config.trials and time.monotonic() - began < CALL_S:
-            self._done["actor/steps"] += trials.play()
-            self._done["actor/episodes"] += len(share.seeds) * len(tasks)
-        self._phase = "idle"
-        if trials.number < setup.config.trials:
-            return Tried(trials.number, None)
-        shape = (len(share.seeds), len(tasks), trials.number)
-        arrays: dict[str, NDArray[Any]] = {"return": np.stack(trials.returns, 1).reshape(shape)}
-        if trials.memories is not None:
-            arrays |= {f"retrieved.{name}": np.stack(value, 1).reshape(shape) for name, value in trials.told.items()}
-        arrays |= {f"{PATH}{name}": column for name, column in trials.paths.typical().items()}
-        return Tried(trials.number, arrays)

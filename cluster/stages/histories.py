@@ -17,11 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from actors.histories import NUMBERS, Historian, HistorianSetup, HistoryShare, Progressed, rows_of
+from actors.histories import NUMBERS, Historian, HistorianSetup, HistoryShare, rows_of
 from cluster.config import limits
 from cluster.config.tree import Config
 from cluster.roles.drawing import Role, Topology
 from cluster.runs.stage import Outcome, StageEngine
+from cluster.stages._shared.shares import play
 from envs import registry
 from learner.histories import TASKS, HistoriesConfig, kept_fields, learner, training_tasks
 from learner.store.episodes import EPISODES, EpisodeStore, EpisodeWriter, Layout, StoreError, digest, forget_unfinished
@@ -50,7 +51,8 @@ class Engine(StageEngine):
         setup = HistorianSetup(
             config.env.id, config.env.options, settings, config.seed, tasks, store, about(config), attempt
         )
-        if waiting and not self._play(setup, waiting):
+        much = {share: len(share.rows) for share in waiting}
+        if not play(self, setup, Historian, much, settings.episodes):
             return None
         forget_unfinished(store, attempt)
         found = results(store, tasks, settings.episodes)
@@ -73,30 +75,6 @@ class Engine(StageEngine):
         block = min(NUMBERS, settings.episodes) * (limits.SHARE + limits.observed(config)[1])
         tasks = min(config.actors.n * settings.together, training_tasks(spec))  # that are played at once
         return config.actors.n * limits.process(config) + tasks * (limits.ENV + table + block)
-
-    def _play(self, setup: HistorianSetup, waiting: list[HistoryShare]) -> bool:
-        """Play shares to their end. False if the run was asked to stop before."""
-        crew, left = self.start_crew(setup, Historian, "actor"), len(waiting)
-        episodes, played = setup.config.episodes, dict.fromkeys(waiting, 0)
-        while left and not self.stop.reason:
-            self.given.look_after()
-            for actor in crew.idle()[: len(waiting)]:
-                share = waiting.pop(0)
-                crew.give(actor, share, "play", share)
-            found: list[tuple[int, HistoryShare, Any, Progressed | None]] = crew.collect([], timeout=0.5)[0]
-            for actor, share, _, progress in found:
-                played[share] = progress.number if progress else 0
-                if played[share] == episodes:
-                    left -= 1
-                elif progress and actor in crew.idle():  # it alone can go on; another would begin anew
-                    crew.give(actor, share, "play", share)
-                else:
-                    waiting.insert(0, share)
-            done = sum(number * len(share.rows) for share, number in played.items())
-            total = episodes * sum(len(share.rows) for share in played)
-            self.progress.line(f"histories  {done / total:.0%}  actors {crew.alive}/{self.config.actors.n}")
-        crew.kill()
-        return not left
 
 
 def about(config: Config) -> dict[str, Any]:

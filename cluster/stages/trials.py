@@ -14,20 +14,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from actors.trials import PATH, TrialPlayer, TrialShare, TrialsSetup, Tried, tasks_of
+from actors.trial_player import PATH, TrialPlayer, TrialShare, TrialsSetup, Tried
+from actors.trials import tasks_of
 from cluster.config import limits
 from cluster.config.tree import Config
 from cluster.metrics.trials import PATHS, RETURN, RETURNS, retrieved, summary
 from cluster.roles.drawing import Role, Topology
 from cluster.runs.folder import RunError
 from cluster.runs.stage import Outcome, StageEngine
+from cluster.stages._shared.shares import play
 from cluster.stages._shared.transformers import WEIGHTS, encoder_of, fitted_with, weights_of
 from envs import registry
 from envs.api import EnvSpec
@@ -58,7 +59,12 @@ class Engine(StageEngine):
         names = {
             share: parts / f"{of}-{share.seeds[0]:05d}.safetensors" for share in shares_of(settings, len(setup.tasks))
         }
-        if not self._play(setup, names):
+
+        def keep(share: TrialShare, tried: Tried) -> None:
+            self.folder.write(names[share], safetensors.numpy.save(tried.arrays or {}))
+
+        whole = frozenset(share for share, path in names.items() if path.exists())
+        if not play(self, setup, TrialPlayer, dict.fromkeys(names, 1), settings.trials, whole, keep):
             return None
         shares = [safetensors.numpy.load_file(path) for path in names.values()]
         lived = {name.removeprefix(PATH): shares[0].pop(name) for name in list(shares[0]) if name.startswith(PATH)}
@@ -128,33 +134,6 @@ class Engine(StageEngine):
         split = self.config.method.part(TrialsConfig).split
         held_out = registry.spec(setup.env_id, **setup.env_options).held_out
         return "all" if split == "held_out" and not held_out else split
-
-    def _play(self, setup: TrialsSetup, names: dict[TrialShare, Path]) -> bool:
-        """Play shares to their end, and write each. False if the run was asked to stop before."""
-        waiting = [share for share, path in names.items() if not path.exists()]
-        if not waiting:
-            return True
-        crew, left = self.start_crew(setup, TrialPlayer, "actor"), len(waiting)
-        played = {share: 0 if share in waiting else setup.config.trials for share in names}
-        while left and not self.stop.reason:
-            self.given.look_after()
-            for actor in crew.idle()[: len(waiting)]:
-                share = waiting.pop(0)
-                crew.give(actor, share, "play", share)
-            found: list[tuple[int, TrialShare, Any, Tried | None]] = crew.collect([], timeout=0.5)[0]
-            for actor, share, _, tried in found:
-                played[share] = tried.number if tried else 0
-                if tried and tried.arrays is not None:
-                    self.folder.write(names[share], safetensors.numpy.save(tried.arrays))
-                    left -= 1
-                elif tried and actor in crew.idle():  # it alone can go on; another would begin anew
-                    crew.give(actor, share, "play", share)
-                else:
-                    waiting.insert(0, share)
-            done = sum(played.values()) / (len(played) * setup.config.trials)
-            self.progress.line(f"trials  {done:.0%}  actors {crew.alive}/{self.config.actors.n}")
-        crew.kill()
-        return not left
 
 
 def tasks_for(env_id: str, options: dict[str, Any], split: str) -> tuple[dict[str, Any], EnvSpec, NDArray[np.int64]]:

@@ -17,9 +17,9 @@ Contract
 
 How it is exact: a float32 product errs by at most about width * 2^-24, in whatever order it adds. The largest products,
 and all that lie no more than this error below the last one that is needed, are computed again in float64 and rounded;
-unless that one lies above all that were left out by more than this error, more are taken. What must not be found (the query's own episode,
-a chunk that is too similar) is left out at that point too. Only what is too similar by more than the error is left out
-of the products: where an episode was lived again and again, a query has as many copies.
+unless that one lies above all that were left out by more than this error, more are taken. What must not be found (the
+query's own episode, a chunk that is too similar) is left out at that point too. Only what is too similar by more than
+the error is left out of the products: where an episode was lived again and again, a query has as many copies.
 
 The limit is the matrix product: 2 * width operations a key and query. Of products 4 MB are made at once where
 everything is searched, and 256 MB, with about as much again for what is found among them, where each query has an

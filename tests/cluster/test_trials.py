@@ -192,7 +192,7 @@ def test_stopped_and_resumed_is_the_run_without_a_stop(small, folder, monkeypatc
         return real(self)
 
     monkeypatch.setattr(Trials, "play", play)
-    monkeypatch.setattr("actors.trials.CALL_S", 0.0001)
+    monkeypatch.setattr("actors.trial_player.CALL_S", 0.0001)
     assert controller.run(config(folder, "parts", *TRIALS, "actors.n=1")) == 3
     assert len(list((folder / "parts/stages/trials/parts").iterdir())) == 1
     calls.clear()

@@ -141,13 +141,13 @@ def test_all_that_is_told_matters_and_returns_are_told_on_demand(reader, name):
 
 def test_steps_are_merged_side_by_side(reader):
     steps, _, _ = whole(reader)
-    merged = Merged(HistoryShape.of(SPEC, 1), 8, 3.0)
+    merged = Merged(HistoryShape.of(SPEC, 1), 8, 3.0, 4.0)
     x = merged(steps)
     assert x.shape == (len(steps.to_go), merged.size)
     for s, row in enumerate(x.tolist()):
         expected = np.zeros(merged.size)
         expected[int(steps.last_action[s]) + 1] = 1  # the first is none
-        expected[4] = steps.last_reward[s]
+        expected[4] = steps.last_reward[s] / 4
         expected[5 + int(steps.obs["cell"][s])] = 1
         expected[10:13] = steps.obs["sensors"][s]
         expected[13 + round(min(float(steps.to_go[s]), 3.0) / 3 * 7)] = 1

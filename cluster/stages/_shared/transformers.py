@@ -29,6 +29,8 @@ def fitted_with(config: Config) -> dict[str, str]:
     words = {"method.arm": method.arm, "method.sequence.attention": sequence.attention}
     if not arm.alone and arm.episodes == 1:
         words["method.sequence.band"] = sequence.band
+    if arm.looks == "nearest" and retrieve.frozen:
+        words["method.sequence.reward_scale"] = sequence.reward_scale
     of: tuple[str, ...] = ("past", "future") if arm.looks != "nowhere" and not arm.whole else ()
     of += ("encoder", "pool") if arm.looks == "nearest" else ()
     of += ("told", "projection") if arm.looks == "nearest" and retrieve.frozen else ()

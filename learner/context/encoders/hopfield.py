@@ -51,7 +51,7 @@ class Hopfield:
 
     def __init__(self, shape: HistoryShape, sequence: SequenceConfig, retrieve: RetrieveConfig, largest: float) -> None:
         self.pool, self._beta = retrieve.pool, retrieve.beta
-        self.merged = Merged(shape, sequence.bins, largest)
+        self.merged = Merged(shape, sequence.bins, largest, sequence.reward_scale)
         self._device = sequence.device if sequence.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
         self._model = Encoder(minilm_folder(), self._device).model.requires_grad_(False)
         self._words: Tensor = self._model.get_input_embeddings().weight

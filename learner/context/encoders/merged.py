@@ -23,13 +23,14 @@ class Merged:
         shape: which fields a step has, and whether the return to go is told.
         bins: in which it is told.
         largest: return to go, at the end of the last bin.
+        scale: what rewards are divided by.
 
     Attributes:
         size: of a vector.
     """
 
-    def __init__(self, shape: HistoryShape, bins: int, largest: float) -> None:
-        self._shape, self._bins, self._largest = shape, bins, largest
+    def __init__(self, shape: HistoryShape, bins: int, largest: float, scale: float = 1.0) -> None:
+        self._shape, self._bins, self._largest, self._scale = shape, bins, largest, scale
         fields = sum(size for _, size in (*shape.categories, *shape.vectors))
         action = len(shape.bounds) or shape.actions + 1
         self.size = action + 1 + fields + (bins if shape.conditioned else 0)
@@ -39,7 +40,7 @@ class Merged:
         shape = self._shape
         action = steps.last_action  # of a vector, none is zeros
         acted = action.nan_to_num() if shape.bounds else one_hot(action + 1, shape.actions + 1)
-        parts = [acted, steps.last_reward[:, None]]
+        parts = [acted, steps.last_reward[:, None] / self._scale]
         parts += [one_hot(steps.obs[name], size) for name, size in shape.categories]
         parts += [steps.obs[name] for name, _ in shape.vectors]
         if shape.conditioned:

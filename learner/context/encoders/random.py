@@ -31,7 +31,7 @@ class Random:
     """
 
     def __init__(self, shape: HistoryShape, sequence: SequenceConfig, retrieve: RetrieveConfig, largest: float) -> None:
-        self._merged, self._pool = Merged(shape, sequence.bins, largest), retrieve.pool
+        self._merged, self._pool = Merged(shape, sequence.bins, largest, sequence.reward_scale), retrieve.pool
         self._projection = projection(self._merged.size, sequence.width, retrieve.projection).T.double()
         self.width = sequence.width
 

@@ -33,11 +33,15 @@ def multiply(left: Tensor, right: Tensor, product: Tensor) -> None:
         torch.matmul(left, right, out=product)
 
 
-def products_of(queries: Tensor, keys: Tensor, most: float) -> Tensor:
-    """Products [owners, R, N] of queries [owners, R, width] and keys [owners, N, width] of the same owner; -inf where
-    one is larger than `most`."""
-    made = torch.empty((*queries.shape[:2], keys.shape[1]), device=queries.device)
-    multiply(queries, keys.transpose(1, 2), made)
+def products_of(own: Sequence[tuple[Tensor, Tensor]], most: float) -> Tensor:
+    """Products of queries, each with all keys of its owner, [rows, N]; -inf where one is larger than `most`.
+
+    own: queries [owners, R, width] and keys [owners, N, width] of the same owners; R may differ.
+    """
+    rows = [queries.shape[0] * queries.shape[1] for queries, _ in own]
+    made = torch.empty((sum(rows), own[0][1].shape[1]), device=own[0][0].device)
+    for (queries, keys), part in zip(own, torch.split(made, rows), strict=True):
+        multiply(queries, keys.transpose(1, 2), part.view(*queries.shape[:2], -1))
     return made.masked_fill_(made > most, -math.inf) if most < math.inf else made
 
 

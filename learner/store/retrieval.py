@@ -22,8 +22,8 @@ query's own episode, a chunk that is too similar) is left out at that point too.
 the error is left out of the products: where an episode was lived again and again, a query has as many copies.
 
 The limit is the matrix product: 2 * width operations a key and query. Of products 4 MB are made at once where
-everything is searched, and 256 MB, with about as much again for what is found among them, where each query has an
-owner (`learner/store/products.py`). How entries are kept and saved is `learner/store/entries.py`.
+everything is searched (`learner/store/products.py`), and 16 MB where each query has an owner. How entries are kept and
+saved is `learner/store/entries.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,11 +42,13 @@ from learner.store.entries import Entries, normalised, one_each
 from learner.store.products import largest, largest_products, products_of
 from learner.store.ranking import Floats, Found, Integers
 
-CELLS = 2**26
-"""Products with owners' keys that are kept at once, 256 MB."""
+CELLS = 2**22
+"""Products with owners' keys that are made at once, 16 MB: more leave the processor's cache."""
 QUERIES = 512
 """Queries of everything that are answered at once."""
-PAIRS = 2**18
+PAIRS = 2**17
+"""Pairs of a query and an entry that are looked at at once, or those of one query."""
+NUMBERS = 2**18
 """Numbers that are summed in float64 at once."""
 SPARE = 8
 """Entries beyond those asked for that are looked at in any case, since some may be the query's own episode."""
@@ -64,11 +66,6 @@ class _Own:
     def total(self) -> int:
         return self.products.shape[1]
 
-    @property
-    def copied(self) -> int:
-        """Numbers that `top` copies of a row, four times over."""
-        return 4 * self.total
-
     def top(self, part: Integers, count: int) -> tuple[Integers, Floats]:
         """Addresses [P, count] of keys with the largest products with these of the rows, and these, descending."""
         every = len(part) == len(self.rows)
@@ -85,7 +82,6 @@ class _All:
     keys: Sequence[Tensor]  # of each owner
     places: Integers  # int64 [N], addresses of these
     most: float
-    copied: ClassVar[int] = 0  # products are not kept
 
     @property
     def total(self) -> int:
@@ -197,32 +193,36 @@ class MemoryIndex(Entries):
                 for rows in _batches(np.arange(len(queries)), QUERIES):
                     yield _All(rows, queries[rows], keys, places, most)
             return
-        for first, grid in self._runs(owner):
-            size, owners = int(self.sizes[first]), len(grid)
-            own = self._keys[first : first + owners, :size]
-            begins = np.repeat(np.arange(first, first + owners) * room, grid.shape[1])
+        for run in self._runs(owner):
+            size, rows = int(self.sizes[run[0][0]]), np.concatenate([grid.reshape(-1) for _, grid in run])
+            begins = np.concatenate([np.repeat(np.arange(i, i + len(grid)) * room, grid.shape[1]) for i, grid in run])
+            own = [(queries[grid], self._keys[first : first + len(grid), :size]) for first, grid in run]
             # Products have no name here, which would keep them while the next are made.
-            yield _Own(grid.reshape(-1), products_of(queries[grid], own, most).flatten(0, 1), begins)
+            yield _Own(rows, products_of(own, most), begins)
 
-    def _runs(self, owner: Integers) -> Iterator[tuple[int, Integers]]:
-        """(the first owner, rows of queries [owners, R]) of owners in a row with equal sizes and numbers of queries."""
+    def _runs(self, owner: Integers) -> Iterator[list[tuple[int, Integers]]]:
+        """Owners of equal sizes whose products are made at once: of each row of owners with equally many queries the
+        first one, and which queries, [owners, R]."""
         if not len(owner):
             return
         order = np.argsort(owner, kind="stable")
         asked, begins = np.unique(owner[order], return_index=True)
-        pieces = []
-        for i, rows in zip(asked, np.split(order, begins[1:]), strict=True):
-            if 0 <= i < len(self.sizes) and self.sizes[i]:
-                pieces += [(int(i), batch) for batch in _batches(rows, max(1, CELLS // int(self.sizes[i])))]
-        run: list[tuple[int, Integers]] = []
-        for i, rows in pieces:
-            joins = run and i == run[-1][0] + 1 and self.sizes[i] == self.sizes[i - 1] and len(rows) == len(run[-1][1])
-            if run and not (joins and (len(run) + 1) * len(rows) * self.sizes[i] <= CELLS):
-                yield run[0][0], np.stack([batch for _, batch in run])
-                run = []
-            run.append((i, rows))
+        run: list[tuple[int, list[Integers]]] = []
+        cells, before = 0, 0
+        for i, rows in zip(asked.tolist(), np.split(order, begins[1:]), strict=True):
+            if not (0 <= i < len(self.sizes) and (size := int(self.sizes[i]))):
+                continue
+            for batch in _batches(rows, max(1, CELLS // size)):
+                if run and (size != before or cells + len(batch) * size > CELLS):
+                    yield [(first, np.stack(grid)) for first, grid in run]
+                    run, cells = [], 0
+                if run and i == run[-1][0] + len(run[-1][1]) and len(batch) == len(run[-1][1][0]):
+                    run[-1][1].append(batch)
+                else:
+                    run.append((i, [batch]))
+                cells, before = cells + len(batch) * size, size
         if run:
-            yield run[0][0], np.stack([batch for _, batch in run])
+            yield [(first, np.stack(grid)) for first, grid in run]
 
     def _settle(
         self, scan: _Scan, queries: Tensor, own: Integers, at_most: float, best: Integers, cosines: Floats
@@ -232,8 +232,7 @@ class MemoryIndex(Entries):
         kept, left = min(scan.total, count + SPARE), np.arange(len(scan.rows))
         while len(left):
             unsure: list[Integers] = []
-            # At once a copy of a quarter of the products, and 2 million pairs of a row and an entry, or one row.
-            for part in _batches(left, max(1, CELLS // max(scan.copied, 32 * kept))):
+            for part in _batches(left, max(1, PAIRS // kept)):
                 address, product = scan.top(part, kept)
                 rows, mine = scan.rows[part], own[scan.rows[part], None]
                 other = (self._at(self._columns["episode"], address) != mine) | (mine < 0)
@@ -262,7 +261,7 @@ class MemoryIndex(Entries):
     def _cosines(self, queries: Tensor, rows: Integers, address: Integers) -> Floats:
         """Of pairs of a query and an entry, float32 [P]: summed in float64, so that no order of adding can be seen."""
         found = np.empty(len(rows), np.float32)
-        for pairs in _batches(np.arange(len(rows)), max(1, PAIRS // self.width)):
+        for pairs in _batches(np.arange(len(rows)), max(1, NUMBERS // self.width)):
             keys = self._flat_keys[torch.from_numpy(address[pairs]).to(self.device)].double()
             keys *= queries[torch.from_numpy(rows[pairs]).to(self.device)]
             found[pairs] = keys.sum(1).float().cpu().numpy()

@@ -65,8 +65,9 @@ def test_no_more_products_are_made_at_once_than_a_block(monkeypatch):
 
 def test_products_of_owners():
     random = torch.Generator().manual_seed(0)
-    queries, keys = torch.randn(3, 4, 5, generator=random), torch.randn(3, 7, 5, generator=random)
-    every = torch.bmm(queries, keys.transpose(1, 2))
-    torch.testing.assert_close(products_of(queries, keys, torch.inf), every)
-    some = products_of(queries, keys, 0.5)
-    torch.testing.assert_close(some, every.masked_fill(every > 0.5, -torch.inf))
+    own = [
+        (torch.randn(n, r, 5, generator=random), torch.randn(n, 7, 5, generator=random)) for n, r in ((3, 4), (1, 2))
+    ]
+    every = torch.cat([torch.bmm(queries, keys.transpose(1, 2)).flatten(0, 1) for queries, keys in own])
+    torch.testing.assert_close(products_of(own, torch.inf), every)
+    torch.testing.assert_close(products_of(own, 0.5), every.masked_fill(every > 0.5, -torch.inf))

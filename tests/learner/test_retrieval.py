@@ -92,10 +92,10 @@ def test_copies_that_are_left_out_cost_no_more_than_other_entries(owned, monkeyp
 def test_pairs_that_are_settled_at_once_are_bounded_however_many_are_equally_near(owned, monkeypatch):
     keys, pairs = np.tile(drawn("normal", 1, 8, 0), (1000, 1)), []
     index, owner = built(keys, about(1000, 1, 0)), np.zeros(64, int) if owned else None
-    monkeypatch.setattr(retrieval, "CELLS", 2**18)
+    monkeypatch.setattr(retrieval, "PAIRS", 2**13)
     watched(monkeypatch, lambda rows, count: pairs.append(rows * count))
     assert (index.search(keys[:64], 20, owner).id == np.arange(20)).all()
-    assert max(pairs) <= 2**18 // 32
+    assert max(pairs) <= 2**13
 
 
 def test_products_are_let_go_before_the_next_are_made(monkeypatch):

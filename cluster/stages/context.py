@@ -66,7 +66,7 @@ class Engine(Fitting):
 
 def spoken(found: dict[str, Any]) -> str:
     """What is told of a lookup."""
-    return (
-        f"{found['points']:,.0f} queries, {found['answered']:.1%} answered, {found['drawn_for_short']:.1%} by chance "
-        f"since they are short; similarity {found['similarity']:.3f}, {found['away']:.0f} episodes away"
-    )
+    told = f"{found['points']:,.0f} queries, {found['answered']:.1%} answered"
+    if "similarity" in found:
+        told += f", {found['drawn_for_short']:.1%} by chance since they are short; similarity {found['similarity']:.3f}"
+    return told + (f", {found['away']:.0f} episodes away" if "away" in found else "")

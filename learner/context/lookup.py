@@ -58,21 +58,17 @@ class Lookup:
 
     def report(self, reader: Reader) -> dict[str, float]:
         """Shares of points that are answered and that are `short`, the mean similarity of those that were searched
-        for, and how many episodes of its task the chunk's episode is away; the latter over chunks of the same task."""
+        for, and how many episodes of its task the chunk's episode is away; the latter over chunks of the same task. A
+        mean of nothing is left out."""
         store, there = reader.store, self.episode >= 0
         own = np.repeat(np.arange(len(store)), np.diff(self.first))[there]
         other = self.episode[there]
         same = store.task[own] == store.task[other]
         away = np.abs(store.episode[own] - store.episode[other])[same]
         known = self.similarity[np.isfinite(self.similarity)]
-        return {
-            "points": float(len(there)),
-            "answered": float(there.mean()),
-            "drawn_for_short": float(self.short.mean()),
-            "same_task": float(same.mean()) if len(same) else 0.0,
-            "similarity": float(known.mean()) if len(known) else 0.0,
-            "away": float(away.mean()) if len(away) else 0.0,
-        }
+        told = {"points": float(len(there)), "answered": float(there.mean())}
+        means = {"drawn_for_short": self.short, "same_task": same, "similarity": known, "away": away}
+        return told | {name: float(values.mean()) for name, values in means.items() if len(values)}
 
 
 def keys_by(encoder: Encoder, reader: Reader) -> Keys:

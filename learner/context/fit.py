@@ -127,9 +127,10 @@ class HistoryFitter(SequenceSupervised):
         at nothing, and where its window ends; in validation, where the episode does."""
         blind = np.zeros(len(rows), np.bool_) if uniform is None else uniform[:, 0] < self.retrieve.nothing
         steps, action, lengths = self.reader.episodes(self._sequences(rows))
-        counts, (memory, index) = self.steps_of(rows, uniform), self._memory(rows, blind)
-        if self.model.windowed:
-            stop = np.cumsum(lengths) - lengths + self._ends(rows, uniform)
+        counts, ends = self.steps_of(rows, uniform), self._ends(rows, uniform) if self.model.windowed else None
+        memory, index = self._memory(rows, blind, ends)
+        if ends is not None:
+            stop = np.cumsum(lengths) - lengths + ends
             within = np.arange(counts.sum()) + np.repeat(stop - np.cumsum(counts), counts)
             index = None if index is None else index[np.repeat(stop - 1, counts)]
             steps, action = steps.take(torch.from_numpy(within)), action[within]
@@ -167,8 +168,11 @@ class HistoryFitter(SequenceSupervised):
         both = np.stack([self.reader.earlier(episodes, self.setup.sequence.skip), episodes], 1).ravel()
         return both[both >= 0]
 
-    def _memory(self, episodes: Integers, blind: NDArray[np.bool_]) -> tuple[Memory | None, Tensor | None]:
-        """The chunks that these episodes look at, each once, and which of them each step looks at."""
+    def _memory(
+        self, episodes: Integers, blind: NDArray[np.bool_], ends: Integers | None
+    ) -> tuple[Memory | None, Tensor | None]:
+        """The chunks that these episodes look at, each once, and which of them each step looks at; only those of the
+        last steps of windows, where these end."""
         if self.setup.arm.looks == "nowhere":
             return None, None
         table, every = self.lookup, self.retrieve.every
@@ -179,6 +183,8 @@ class HistoryFitter(SequenceSupervised):
         number = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
         point = table.first[episodes][of] + number
         seen = (table.episode[point] >= 0) & ~blind[of]
+        if ends is not None:
+            seen &= number == (ends[of] - 1) // every
         chunk = np.stack([table.episode[point], table.start[point], table.stop[point]], 1)
         chunks, which = np.unique(chunk[seen], axis=0, return_inverse=True)
         if not len(chunks):

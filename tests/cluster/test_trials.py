@@ -18,6 +18,7 @@ from cluster.config.overrides import ConfigError
 from cluster.config.tree import compose
 from cluster.runs.folder import RunError
 from cluster.stages.trials import shares_of, tasks_for
+from envs import registry
 from learner.context.config import TrialsConfig
 from learner.files import sha256
 from tests.learner.fault_points import interrupted
@@ -277,6 +278,12 @@ def test_splits(split, options, tasks):
 def test_without_weights_nothing_is_played(tmp_path):
     with pytest.raises(RunError, match="stage fit is not there"):
         controller.run(config(tmp_path, "refused", "stages=[trials]"))
+
+
+def test_without_what_the_world_needs_nothing_is_tried_again(small, monkeypatch):
+    monkeypatch.setattr(registry, "missing", lambda env_id: f"{env_id} needs an extra: install it")
+    with pytest.raises(RunError, match="dark/Room-4x4 needs an extra: install it"):
+        controller.evaluate(small, [])
 
 
 @pytest.mark.usefixtures("small")

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from cluster.metrics.statistics import Array, interquartile_mean, stratified_bootstrap
 
 RETURNS, PATHS = "returns.safetensors", "paths.safetensors"
-RETURN = "return"
-"""Name of the returns in that file."""
+RETURN, TASK = "return", "task"
+"""Names of the returns in that file, and of the tasks' numbers."""
 RETRIEVED = "retrieved."
 """What names of sums over an episode's queries begin with, see `actors.trials.TOLD`."""
 
@@ -49,6 +49,14 @@ def summary(returns: NDArray[Any]) -> dict[str, Any]:
     found["area"] = _figure(data.mean(2), _mean)
     found["iqm"] = _figure(data[:, :, -1], interquartile_mean)
     return found
+
+
+def lead(returns: NDArray[Any], others: NDArray[Any]) -> dict[str, float] | None:
+    """By how much one's mean return [seed, task, trial] is above another's at the last trial, task by task and seed by
+    seed, with a 95 % interval (stratified bootstrap of the differences); None if the axes differ."""
+    if returns.shape != others.shape:
+        return None
+    return _figure(returns[:, :, -1].astype(np.float64) - others[:, :, -1], _mean)
 
 
 def _figure(values: Array, statistic: Statistic) -> dict[str, float]:

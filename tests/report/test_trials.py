@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from cluster.metrics.trials import retrieved, summary
+from cluster.metrics.trials import lead, retrieved, summary
 from cluster.report import document as report
 from cluster.report import plots
 from cluster.report.panels import trials
@@ -86,6 +86,27 @@ def test_each_arm_has_its_line_and_its_figures(make_run: MakeRun, figures: Figur
     assert "8 tasks, 3 seeds each" in page
     assert "trials ago" in page
     assert page.count(">0.90<") == 2 * 3  # similarity of trials 2, 10 and 12: those without a memory have no rows
+
+
+def test_the_first_arm_is_compared_with_each_other_one(make_run: MakeRun, figures: Figures) -> None:
+    """Task by task: what tasks differ by does not widen the interval."""
+    folders = [told(make_run(name), arm, "own", rise) for name, arm, rise in (("a", "radt", 30), ("b", "dt", 28))]
+    one, other = returns(30, 0), returns(28, 0)  # of the same chance
+    easy = np.arange(8, dtype=np.float32)[:, None]
+    found = lead(one + 100 * easy, other + 100 * easy)
+    assert found is not None
+    assert found["low"] == pytest.approx(found["mean"], rel=1e-3)
+    assert found["mean"] == pytest.approx((one - other)[:, :, -1].mean(), rel=1e-3)
+    unpaired = lead(one, returns(28, 5))
+    assert unpaired is not None
+    assert unpaired["low"] < unpaired["mean"] < unpaired["high"]
+    assert lead(one, other[1:]) is None
+    runs = [run_data.load(folder) for folder in folders]
+    page = trials.panel(runs, run_data.arms(runs))
+    assert "radt less this, last" in page
+    assert f"{(one - other)[:, :, -1].mean():.2f} [" in page
+    alone = trials.panel(runs[:1], run_data.arms(runs[:1]))
+    assert "less this" not in alone
 
 
 def test_what_was_retrieved_is_drawn_over_trials_in_the_colours_of_the_arms(

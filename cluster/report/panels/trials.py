@@ -13,7 +13,7 @@ import numpy as np
 import safetensors.numpy
 
 from cluster.metrics.statistics import Estimate
-from cluster.metrics.trials import RETURN, RETURNS, retrieved, summary
+from cluster.metrics.trials import RETURN, RETURNS, TASK, lead, retrieved, summary
 from cluster.report import plots
 from cluster.report.outcome import Arms
 from cluster.report.page import decimal, figure, grid, section, table, text
@@ -55,6 +55,10 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
     words += "Thin lines: interquartile means."
     rows = [(name, *_row(of_arm)) for name, of_arm in figures.items()]
     head = ["arm", "trial 1", "trial 10", f"last of {trials}", "mean of all", "IQM of the last"]
+    if len(joined) > 1:
+        first = next(iter(joined))
+        rows = [(*row, _lead(joined[first], joined[row[0]]) if row[0] != first else "") for row in rows]
+        head.append(f"{first} less this, last")
     looked = {name: retrieved(arrays) for name, arrays in joined.items()}
     return section("Trials", figure(shown, words), table(head, rows), _looked(looked))
 
@@ -89,7 +93,7 @@ def _joined(parts: Sequence[Arrays]) -> Arrays:
     """Runs of one arm, as further seeds; of other tasks or trials than the first has, none."""
     alike = [part for part in parts if part[RETURN].shape[1:] == parts[0][RETURN].shape[1:]]
     names = [name for name, array in parts[0].items() if array.ndim == 3]
-    return {name: np.concatenate([part[name] for part in alike]) for name in names}
+    return {name: np.concatenate([part[name] for part in alike]) for name in names} | {TASK: parts[0][TASK]}
 
 
 def _lines(name: str, told: Mapping[str, Any], place: int) -> list[plots.Line]:
@@ -103,6 +107,13 @@ def _lines(name: str, told: Mapping[str, Any], place: int) -> list[plots.Line]:
 def _row(told: Mapping[str, Any]) -> list[str]:
     names = ("first", "tenth", "last", "area", "iqm")
     return [decimal(Estimate(told[n]["mean"], told[n]["low"], told[n]["high"])) if n in told else "–" for n in names]
+
+
+def _lead(one: Arrays, other: Arrays) -> str:
+    """By how much one is above another in the last trial; "–" where tasks differ."""
+    alike = np.array_equal(one[TASK], other[TASK])
+    found = lead(one[RETURN], other[RETURN]) if alike else None
+    return "–" if found is None else decimal(Estimate(found["mean"], found["low"], found["high"]))
 
 
 def _looked(found: Mapping[str, Mapping[str, Sequence[float | None]]]) -> str:

@@ -90,8 +90,8 @@ def _named(tasks: str, files: Sequence[Path], count: int) -> list[int]:
 
 
 def _write(config: Config, files: Sequence[Path], histories: Sequence[tuple[int, Pieces, Steps]]) -> Path:
-    """A run whose stage `histories` is done, with a shard of each task; complete, or not there: it is made under a
-    hidden name, since a run that was half imported would go on by itself, with histories of its own."""
+    """A run whose stage `histories` is done, with a shard of each task; complete, or not there: it is made where nobody
+    looks for runs, since one that was half imported would go on by itself, with histories of its own."""
     from cluster.config import tree
     from cluster.report.document import write
     from cluster.runs.controller import Controller
@@ -108,7 +108,7 @@ def _write(config: Config, files: Sequence[Path], histories: Sequence[tuple[int,
     RunFolder.assert_free(path)
     hidden = path.with_name(f".{path.name}.importing")
     shutil.rmtree(hidden, ignore_errors=True)  # of one that was killed
-    folder = RunFolder.create(hidden)
+    folder = RunFolder.create(hidden / path.name)
     try:
         place = folder.stage(stage.name)
         about = {"env": config.env.id, "learner": RECORDED, "options": config.env.options}
@@ -122,11 +122,10 @@ def _write(config: Config, files: Sequence[Path], histories: Sequence[tuple[int,
         inputs = {"episodes": digest(place / EPISODES)} | {str(path): sha256(path) for path in files}
         counts = {name: found[name] for name in ("tasks", "episodes", "steps")}
         Controller(config, folder, None, None).finish(stage, Outcome(counts, inputs=inputs))
-        hidden.rename(path)
-    except BaseException:
-        shutil.rmtree(hidden)
-        raise
-    folder = RunFolder(path)
-    folder.write_status(state="done", phase="", reason="", report=str(write([path])))
+        folder.write_status(state="done", phase="", reason="", report=str(path / write([folder.path]).name))
+        RunFolder.assert_free(path)
+        folder.path.rename(path)
+    finally:
+        shutil.rmtree(hidden, ignore_errors=True)
     print(line(stage.name, found))
-    return folder.stage(stage.name)
+    return RunFolder(path).stage(stage.name)

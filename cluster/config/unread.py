@@ -16,7 +16,7 @@ from cluster.config.overrides import COMMAND_LINE, flatten, layers
 from cluster.topology import asks_a_language_model, learns
 from learner import algorithms, histories, potentials
 from learner.algorithms.dqn import DQNConfig
-from learner.context.config import ARMS, Arm, RetrieveConfig
+from learner.context.config import ARMS, Arm, RetrieveConfig, TrialsConfig
 from learner.goals import GoalsConfig
 from learner.histories import HistoriesConfig
 from learner.methods import selected, trains
@@ -97,7 +97,17 @@ SWITCHED_OFF: tuple[Rule, ...] = (  # keys that another key of the run leaves wi
         OF_ARM,
     ),
     (r"method\.sequence\.band", lambda c: not _arm(c).alone and _arm(c).episodes == 1, OF_ARM),
-    (r"method\.trials\.(target|deviation|within_reach)", lambda c: _arm(c).conditioned, OF_ARM),
+    (r"method\.(sequence\.bins|trials\.(target|deviation|within_reach))", lambda c: _arm(c).conditioned, OF_ARM),
+    (
+        r"method\.trials\.(newest|terms.*)",
+        lambda c: c.method.part(TrialsConfig).memory != "none",
+        "with method.trials.memory=none",
+    ),
+    (
+        r"method\.trials\.(keep|noise)",
+        lambda c: c.method.part(TrialsConfig).temperature > 0,
+        "with method.trials.temperature=0",
+    ),
     (r"method\.trials\.keep", lambda c: c.spec.discrete, "with env.id={env.id}, whose actions are vectors"),
     (r"method\.trials\.noise", lambda c: not c.spec.discrete, "with env.id={env.id}, whose actions are no vectors"),
     (

@@ -67,6 +67,7 @@ class Engine(Fitting):
 def spoken(found: dict[str, Any]) -> str:
     """What is told of a lookup."""
     told = f"{found['points']:,.0f} queries, {found['answered']:.1%} answered"
-    if "similarity" in found:
-        told += f", {found['drawn_for_short']:.1%} by chance since they are short; similarity {found['similarity']:.3f}"
+    if found.get("drawn_for_short"):
+        told += f", {found['drawn_for_short']:.1%} by chance since they are short"
+    told += f", similarity {found['similarity']:.3f}" if "similarity" in found else ""
     return told + (f", {found['away']:.0f} episodes away" if "away" in found else "")

@@ -32,7 +32,7 @@ from cluster.stages._shared.shares import play
 from cluster.stages._shared.transformers import WEIGHTS, encoder_of, fitted_with, weights_of
 from envs import registry
 from envs.api import EnvSpec
-from learner.context.config import ARMS, ENCODER, SPLITS, RetrieveConfig, SequenceConfig, TrialsConfig
+from learner.context.config import ARMS, ENCODER, SPLITS, RetrieveConfig, SequenceConfig, TrialsConfig, options_of
 from learner.files import sha256
 
 FIT = "fit"
@@ -61,7 +61,8 @@ class Engine(StageEngine):
         }
 
         def keep(share: TrialShare, tried: Tried) -> None:
-            self.folder.write(names[share], safetensors.numpy.save(tried.arrays or {}))
+            assert tried.arrays is not None, "they come with the last trial"
+            self.folder.write(names[share], safetensors.numpy.save(tried.arrays))
 
         whole = frozenset(share for share, path in names.items() if path.exists())
         if not play(self, setup, TrialPlayer, dict.fromkeys(names, 1), settings.trials, whole, keep):
@@ -115,7 +116,9 @@ class Engine(StageEngine):
         fit = self.given.artifact(FIT)
         fitted = json.loads((fit / "manifest.json").read_text())["inputs"]
         for name, value in fitted_with(self.config).items():
-            if (made := fitted.get(name, value)) != value:
+            if (made := fitted.get(name)) is None:
+                raise RunError(f"{fit} does not say with which {name} it was fitted: fit it again")
+            if made != value:
                 raise RunError(f"{fit} was fitted with {name}={made}, not {value}: set {name}={made}")
         place = fit / WEIGHTS
         weights = weights_of(place, sequence, spec)
@@ -125,6 +128,8 @@ class Engine(StageEngine):
             settings, retrieve = settings.model_copy(update={"newest": 1}), retrieve.whole(len(told))
         if arm.looks == "nearest" and settings.memory != "none":
             keys, inputs[ENCODER] = encoder_of(self.given, sequence, retrieve, spec)
+            if inputs[ENCODER] != fitted[ENCODER]:
+                raise RunError(f"{fit} was fitted with another encoder than is found here: take both from one run")
         numbers, shown = tuple(tasks.tolist()), arm.looks == "best"
         how = (settings, retrieve, sequence, weights, keys, self.config.seed)
         return TrialsSetup(env.id, options, *how, numbers, shown), inputs
@@ -138,8 +143,7 @@ class Engine(StageEngine):
 
 def tasks_for(env_id: str, options: dict[str, Any], split: str) -> tuple[dict[str, Any], EnvSpec, NDArray[np.int64]]:
     """The world's options, what it is then, and the tasks that `TrialsConfig.split` names."""
-    if split not in SPLITS:
-        options = options | {"split": split}
+    options = options_of(options, split)
     spec = registry.spec(env_id, **options)
     return options, spec, tasks_of(spec, split == "training") if split in SPLITS else np.arange(spec.tasks)
 

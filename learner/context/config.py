@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -190,6 +190,11 @@ class RetrieveConfig(Part):
 
 SPLITS = ("held_out", "training")
 """Names of tasks to be tried that are no split of a world's own."""
+
+
+def options_of(options: dict[str, Any], split: str) -> dict[str, Any]:
+    """Options of a world whose tasks are those that `TrialsConfig.split` names."""
+    return options if split in SPLITS else options | {"split": split}
 
 
 class TrialsConfig(Part):

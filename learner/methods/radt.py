@@ -12,13 +12,22 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from envs import registry
 from envs.api import EnvSpec
 from envs.config import Part
 from learner.config import Configuration
-from learner.context.config import ARMS, ENCODER, SPLITS, ArmName, RetrieveConfig, SequenceConfig, TrialsConfig
+from learner.context.config import (
+    ARMS,
+    ENCODER,
+    SPLITS,
+    ArmName,
+    RetrieveConfig,
+    SequenceConfig,
+    TrialsConfig,
+    options_of,
+)
 from learner.histories import HistoriesConfig, learner
 from learner.methods import Stage, selected
 
@@ -69,13 +78,14 @@ def check(config: Configuration, spec: EnvSpec) -> None:
     if any(stage.kind == "histories" for stage in selected(config)):  # else they are taken from another run
         learner(config.method.part(HistoriesConfig).learner).check(spec)
     arm, split = ARMS[method.arm], method.trials.split
-    if any(stage.kind == "trials" for stage in selected(config)) and split not in SPLITS:
-        try:
-            registry.spec(config.env.id, **config.env.options | {"split": split})
-        except ValueError:
-            raise ValueError(
-                f"method.trials.split={split} is neither {' nor '.join(SPLITS)}, nor a value of env.split in {spec.id}"
-            ) from None
+    try:
+        registry.spec(config.env.id, **options_of(config.env.options, split))
+    except ValidationError:
+        raise ValueError(
+            f"method.trials.split={split} is neither {' nor '.join(SPLITS)}, nor a value of env.split in {spec.id}"
+        ) from None
+    except ValueError as reason:
+        raise ValueError(f"method.trials.split={split}: {reason}") from None
     if method.sequence.attention == "window" and (arm.episodes > 1 or arm.alone):
         raise ValueError(
             f"method.sequence.attention=window is a window of one episode, and method.arm={method.arm} sees another "

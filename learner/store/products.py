@@ -6,7 +6,8 @@
 A block's products, four megabytes, stay in the processor's cache while they are compared with what each query has
 found so far. The more keys it has met, the fewer pass: of N keys in any order about `count` of each further doubling.
 
-Limit: the matrix product, 2 * width operations a query and key; comparing costs a twentieth of that.
+Limit: the matrix product, 2 * width operations a query and key; comparing costs a tenth of that. Many owners of a few
+keys each cost a small product each.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ GROUP = 16
 
 
 def multiply(left: Tensor, right: Tensor, product: Tensor) -> None:
-    """Write left @ right, of matrices or of equally many of them. On a processor by NumPy's OpenBLAS: at these shapes
-    it is a tenth to a fifth faster than PyTorch's MKL where the processor is not Intel's, and as fast where it is."""
-    if product.device.type == "cpu":
+    """Write left @ right, of matrices or of equally many of them. On one thread of a processor by NumPy's OpenBLAS,
+    which is a tenth faster at these shapes than PyTorch's MKL, where that is not Intel's; it does not know how many
+    threads PyTorch was given."""
+    if product.device.type == "cpu" and torch.get_num_threads() == 1:
         np.matmul(left.numpy(), right.numpy(), out=product.numpy())
     else:
         torch.matmul(left, right, out=product)
@@ -86,14 +88,15 @@ def largest_products(queries: Tensor, keys: Sequence[Tensor], count: int, most: 
     for block in (own[begin : begin + size] for own in keys for begin in range(0, len(own), size)):
         found = made[: len(block)]
         multiply(block, queries.T, found)
-        if not first:  # there is nothing to compare with
+        if not first:  # the first block, none is empty: there is nothing to compare with
             several = min(count, len(block))
             top[:, :several], numbers[:, :several] = found.masked_fill_(found > most, -math.inf).T.topk(several)
             first = len(block)
             continue
+        groups = -(-len(block) // GROUP)
         if len(block) % GROUP:
-            made[len(block) :] = -math.inf
-        grouped, least = made[: -(-len(block) // GROUP) * GROUP].view(-1, GROUP, rows), top[:, -1]
+            made[len(block) : groups * GROUP] = -math.inf
+        grouped, least = made[: groups * GROUP].view(groups, GROUP, rows), top[:, -1]
         group, row = (grouped.amax(1) > least).nonzero(as_tuple=True)
         near = grouped[group, :, row]  # [H, GROUP]
         passes = near > least[row, None]

@@ -43,7 +43,8 @@ from learner.store.products import largest, largest_products, products_of
 from learner.store.ranking import Floats, Found, Integers
 
 CELLS = 2**22
-"""Products with owners' keys that are made at once, 16 MB: more leave the processor's cache."""
+"""Products with owners' keys that are made at once, 16 MB: more leave the processor's cache. Where entries are drawn or
+compared with each other an eighth of it."""
 QUERIES = 512
 """Queries of everything that are answered at once."""
 PAIRS = 2**17

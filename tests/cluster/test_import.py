@@ -17,6 +17,7 @@ from cluster import run as controller
 from cluster.cli.import_verbs import bring
 from cluster.config.overrides import ConfigError
 from cluster.config.tree import compose
+from cluster.runs.folder import RunError, RunFolder, find
 from learner.histories import HistoriesConfig, kept_fields
 from learner.store.episodes import EPISODES, EpisodeStore
 from learner.store.pieces import COLUMNS
@@ -190,7 +191,7 @@ from pathlib import Path
 from cluster.cli.import_verbs import bring
 from tests.learner.fault_points import interrupted
 folder, file, *words = sys.argv[1:]
-with interrupted(folder, lambda what: what == f"os.rename {folder}/.a.importing", lambda _: os._exit(9)):
+with interrupted(folder, lambda what: what == f"os.rename {folder}/.a.importing/a", lambda _: os._exit(9)):
     bring([Path(file)], words)
 """
 
@@ -202,8 +203,13 @@ def test_a_killed_import_is_no_run(tmp_path):
     died = subprocess.run([sys.executable, "-c", DYING, folder, file, *words], cwd=ROOT, check=False)
     assert died.returncode == 9
     assert [path.name for path in folder.iterdir()] == [".a.importing"]
+    with pytest.raises(RunError, match="no run 'a'; there are no runs in"):
+        find("a", folder)
     assert len(EpisodeStore(bring([file], words) / EPISODES)) == 10
     assert [path.name for path in folder.iterdir()] == ["a"]
+    status = RunFolder(find("a", folder)).read_status()
+    assert (status["state"], status["report"]) == ("done", str(folder / "a/report.html"))
+    assert "importing" not in (folder / "a/report.html").read_text()
 
 
 def test_a_file_that_tells_of_no_task_needs_its_name(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from cluster import run as controller
 from cluster.config.overrides import ConfigError
 from cluster.config.tree import compose
 from cluster.runs.folder import RunError
+from cluster.stages._shared.transformers import fitted_with
 from cluster.stages.trials import shares_of, tasks_for
 from envs import registry
 from learner.context.config import TrialsConfig
@@ -278,6 +280,49 @@ def test_splits(split, options, tasks):
 def test_without_weights_nothing_is_played(tmp_path):
     with pytest.raises(RunError, match="stage fit is not there"):
         controller.run(config(tmp_path, "refused", "stages=[trials]"))
+
+
+FROZEN = ["method.retrieve.encoder=hopfield"]
+ALL = {"attention", "band", "past", "future", "encoder", "pool"}
+
+
+@pytest.mark.parametrize(
+    ("words", "bound"),
+    [
+        ([], ALL),
+        (["method.retrieve.encoder=random"], ALL | {"reward_scale", "told", "projection"}),
+        (FROZEN, ALL | {"reward_scale", "told", "projection", "beta"}),
+        ([*FROZEN, "method.arm=uniform"], {"attention", "band", "past", "future"}),
+        (["method.arm=dt"], {"attention", "band"}),
+        (["method.arm=ad"], {"attention"}),
+        (["method.arm=dpt"], {"attention"}),
+    ],
+)
+def test_what_trials_must_not_change_is_what_the_arm_reads(words, bound):
+    found = fitted_with(compose(["experiment=radt_smoke", *words]))
+    assert {name.rpartition(".")[2] for name in found} == bound | {"arm"}
+
+
+@pytest.mark.usefixtures("small")
+def test_how_often_is_looked_may_differ(folder):
+    often = run(folder, "often", *TRIALS, "method.retrieve.every=8", "method.trials.trials=2", "method.trials.seeds=1")
+    assert (arrays(often)["retrieved.queries"][:, :, 1] == 2).all()  # of 16 steps; 4 of the fit's own
+
+
+def test_weights_of_whom_nothing_is_told_are_refused(small, folder):
+    path = folder / "told-nothing"
+    shutil.copytree(small, path)
+    place = path / "stages/fit/manifest.json"
+    told = json.loads(place.read_text())
+    place.write_text(json.dumps(told | {"inputs": {"arm": "radt"}}))
+    with pytest.raises(RunError, match=r"does not say with which method\.arm it was fitted: fit it again"):
+        run(folder, "trusting", "stages=[trials]", "from=run:told-nothing/fit")
+
+
+@pytest.mark.usefixtures("small")
+def test_an_encoder_of_another_fit_is_refused(folder):
+    with pytest.raises(RunError, match="fitted with another encoder than is found here: take both from one run"):
+        run(folder, "mixed", "stages=[encoder,trials]", "from=run:small/fit", "seed=5")
 
 
 def test_without_what_the_world_needs_nothing_is_tried_again(small, monkeypatch):

@@ -29,12 +29,13 @@ def reader(tmp_path_factory):
     return Reader(written(tmp_path_factory.mktemp("histories") / "store", [[7, 9, 9, 4], [9, 9, 1, 8]]))
 
 
-def encoder(name, spec=SPEC, **retrieve):
+def encoder(name, spec=SPEC, scale=1.0, **retrieve):
     torch.manual_seed(0)
-    made = HistoryTransformer(HistoryShape.of(spec, 4), SEQUENCE)
+    sequence = SEQUENCE.model_copy(update={"reward_scale": scale})
+    made = HistoryTransformer(HistoryShape.of(spec, 4), sequence)
     weights = get_weights(made) if name == "fitted" else {}
     config = RetrieveConfig(encoder=name, pool=POOL, **retrieve)
-    return encoders.make(SEQUENCE, config, spec, weights, 3.0)
+    return encoders.make(sequence, config, spec, weights, 3.0)
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -152,6 +153,16 @@ def test_steps_are_merged_side_by_side(reader):
         expected[10:13] = steps.obs["sensors"][s]
         expected[13 + round(min(float(steps.to_go[s]), 3.0) / 3 * 7)] = 1
         np.testing.assert_allclose(row, expected)
+
+
+@pytest.mark.parametrize("name", ["random", "hopfield"])
+def test_rewards_are_scaled_as_the_models(reader, name):
+    steps, lengths, _ = whole(reader, (1, 5))
+    at = torch.arange(len(steps.to_go))
+    scaled = encoder(name, scale=4.0).of(steps, lengths, at)
+    four_times = replace(steps, last_reward=4 * steps.last_reward)
+    torch.testing.assert_close(encoder(name, scale=16.0).of(four_times, lengths, at), scaled)
+    assert not torch.allclose(encoder(name).of(steps, lengths, at), scaled, atol=1e-4)
 
 
 def test_the_projection_has_the_published_variance():

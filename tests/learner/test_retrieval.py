@@ -23,11 +23,13 @@ from tests.learner.vectors import KINDS, about, built, cosines, drawn, expected,
     count=st.integers(1, 60),
     restricted=st.booleans(),
     own=st.booleans(),
-    at_most=st.sampled_from([np.inf, 0.98, 0.5, -2.0]),
-    cells=st.sampled_from([1, 300, 2**26]),
+    at_most=st.sampled_from([np.inf, 0.98, 0.5, -2.0, "one that occurs"]),
+    bounds=st.fixed_dictionaries(
+        {"CELLS": st.sampled_from([1, 300, 2**22]), "PAIRS": st.integers(1, 200), "QUERIES": st.integers(1, 20)}
+    ),
     seed=st.integers(0, 2**31),
 )
-def test_equal_to_comparing_with_every_key(kind, width, sizes, tasks, count, restricted, own, at_most, cells, seed):
+def test_equal_to_comparing_with_every_key(kind, width, sizes, tasks, count, restricted, own, at_most, bounds, seed):
     total = sum(sizes)
     keys, columns = drawn(kind, total, width, seed), about(total, tasks, seed)
     index = MemoryIndex(width)
@@ -40,13 +42,16 @@ def test_equal_to_comparing_with_every_key(kind, width, sizes, tasks, count, res
     owner = random.integers(0, tasks + 1, len(queries)) if restricted else None
     episode = random.integers(-1, total // 3 + 1, len(queries)) if own else None
     similarity = cosines(queries, keys)
+    if at_most == "one that occurs":
+        at_most = float(random.choice(similarity.ravel())) if total else 0.0
     allowed = ~(similarity > np.float32(at_most))
     if restricted:
         allowed &= columns["task"] == owner[:, None]
     if own:
         allowed &= columns["episode"] != episode[:, None]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(retrieval, "CELLS", cells)
+        for name, bound in bounds.items():
+            patch.setattr(retrieval, name, bound)
         found = index.search(queries, count, owner, episode, at_most)
     ids, best = expected(queries, keys, np.arange(total), allowed, count)
     np.testing.assert_array_equal(found.id, ids)

@@ -71,6 +71,16 @@ def test_a_batch_is_its_windows_one_by_one(store, arm):
     assert int(found["hits"]) == right
 
 
+def test_a_window_remembers_the_chunk_of_its_last_step_alone(store, monkeypatch):
+    made, counts = windowed(store, "same_task"), []
+    remember = made.model.remember
+    monkeypatch.setattr(
+        made.model, "remember", lambda steps, lengths: counts.append(len(lengths)) or remember(steps, lengths)
+    )
+    made.losses(np.array([6, 7]), np.array([[0.99, 0.99], [0.99, 0.5]]))  # each passes several points
+    assert counts == [2]
+
+
 def test_windows_end_anywhere_and_in_validation_where_the_episode_does(store):
     made = windowed(store, "dt")
     long = np.full(2000, np.flatnonzero(store.length == 9)[0])

@@ -91,7 +91,12 @@ def _trials(run: Run) -> list[tuple[dict[str, Any], Arrays]]:
 
 def _joined(parts: Sequence[Arrays]) -> Arrays:
     """Runs of one arm, as further seeds; of other tasks or trials than the first has, none."""
-    alike = [part for part in parts if part[RETURN].shape[1:] == parts[0][RETURN].shape[1:]]
+    first = parts[0]
+    alike = [
+        part
+        for part in parts
+        if part[RETURN].shape[1:] == first[RETURN].shape[1:] and np.array_equal(part[TASK], first[TASK])
+    ]
     names = [name for name, array in parts[0].items() if array.ndim == 3]
     return {name: np.concatenate([part[name] for part in alike]) for name in names} | {TASK: parts[0][TASK]}
 
@@ -110,7 +115,7 @@ def _row(told: Mapping[str, Any]) -> list[str]:
 
 
 def _lead(one: Arrays, other: Arrays) -> str:
-    """By how much one is above another in the last trial; "–" where tasks differ."""
+    """By how much one is above another in the last trial; "–" where tasks, seeds or trials differ."""
     alike = np.array_equal(one[TASK], other[TASK])
     found = lead(one[RETURN], other[RETURN]) if alike else None
     return "–" if found is None else decimal(Estimate(found["mean"], found["low"], found["high"]))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import safetensors.numpy
 
+from cluster.config.overrides import flatten
 from cluster.runs.folder import RunError
 from cluster.runs.stage import Run
 from envs.api import EnvSpec
@@ -25,18 +26,24 @@ WEIGHTS = "weights.safetensors"
 def fitted_with(config: Config) -> dict[str, str]:
     """Words of a configuration that weights do not tell, and that who acts by them must not change, by name."""
     method: Any = config.method
-    sequence, retrieve, arm = method.sequence, method.retrieve, ARMS[method.arm]
-    words = {"method.arm": method.arm, "method.sequence.attention": sequence.attention}
-    if not arm.alone and arm.episodes == 1:
-        words["method.sequence.band"] = sequence.band
-    if arm.looks == "nearest" and retrieve.frozen:
-        words["method.sequence.reward_scale"] = sequence.reward_scale
-    of: tuple[str, ...] = ("past", "future") if arm.looks != "nowhere" and not arm.whole else ()
-    of += ("encoder", "pool") if arm.looks == "nearest" else ()
-    of += ("told", "projection") if arm.looks == "nearest" and retrieve.frozen else ()
-    return {name: str(value) for name, value in words.items()} | {
-        f"method.retrieve.{name}": str(getattr(retrieve, name)) for name in of
+    arm, retrieve = ARMS[method.arm], method.retrieve
+    looks, searches = arm.looks != "nowhere" and not arm.whole, arm.looks == "nearest"
+    frozen = searches and retrieve.frozen
+    read = {
+        "arm": True,
+        "retrieve.encoder": searches,
+        "sequence.attention": True,
+        "sequence.band": not arm.alone and arm.episodes == 1,
+        "sequence.reward_scale": frozen,
+        "retrieve.past": looks,
+        "retrieve.future": looks,
+        "retrieve.pool": searches,
+        "retrieve.told": frozen,
+        "retrieve.projection": frozen,
+        "retrieve.beta": retrieve.encoder == "hopfield" and searches,
     }
+    values = flatten(method.model_dump())
+    return {f"method.{name}": str(values[name]) for name, counts in read.items() if counts}
 
 
 def weights_of(path: Path, config: SequenceConfig, spec: EnvSpec) -> Weights:

@@ -9,6 +9,7 @@ play, EvaluateConfig                     whole episodes on named seeds, with ani
 Collector, CollectConfig                 the same, kept step by step in a store               (collect)
 Historian, Histories                     learners of many tasks side by side, kept the same   (histories)
 pieces_of, task_of                       histories that others recorded, played again          (recordings)
+TrialPlayer, Trials                      unseen tasks, played again and again                  (trial_player, trials)
 LanguageSetup                            where the language model service is                  (language)
 Suggestions, Vocabulary                  what a model suggests; names of goals and deeds      (suggestions, vocabulary)
 PolicyServer                             one language model for many actors                   (policy_server)

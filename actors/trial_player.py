@@ -15,11 +15,14 @@ import torch
 from numpy.typing import NDArray
 
 import envs
-from actors.demonstrations import demonstrations
+from actors.memories import Integers, Lived
 from actors.trials import Trials, seeds_of
+from envs import registry
+from envs.api import Observation, VectorEnv
 from learner.context import encoders
 from learner.context.config import RetrieveConfig, SequenceConfig, TrialsConfig
 from learner.context.encoders import Encoder
+from learner.histories import kept_fields
 from learner.models.sequence.history_transformer import HistoryTransformer
 from learner.models.weights import Weights
 
@@ -117,3 +120,27 @@ class TrialPlayer:
             arrays |= {f"retrieved.{name}": np.stack(value, 1).reshape(shape) for name, value in trials.told.items()}
         arrays |= {f"{PATH}{name}": column for name, column in trials.paths.typical().items()}
         return Tried(trials.number, arrays)
+
+
+def demonstrations(env: VectorEnv, seeds: Integers) -> Lived:
+    """An episode of the world's planner in each of N envs, for those who are shown how a task is done. It looks at the
+    world itself, so what is shown is what no player could know by then.
+
+    Args:
+        env: of a world with a planner, for this alone.
+        seeds: int64 [N], which episodes.
+    """
+    expert = registry.family(env.env_spec.id.partition("/")[0]).Expert()
+    fields = list(kept_fields(env.env_spec))
+    length, running = np.zeros(env.num_envs, np.int64), np.ones(env.num_envs, np.bool_)
+    lived: list[tuple[Observation, Integers, NDArray[np.float32]]] = []
+    obs = env.begin(seeds)
+    while running.any():
+        seen, action = {name: obs[name].copy() for name in fields}, expert.act(env)
+        t = env.advance(action)
+        lived.append((seen, action, t.reward.copy()))
+        obs, over = t.obs, t.final_index[running[t.final_index]]
+        length[over], running[over] = len(lived), False
+    steps, action, reward = zip(*lived, strict=True)
+    every = {name: np.stack([step[name] for step in steps]) for name in fields}
+    return Lived(every, np.stack(action), np.stack(reward), length)

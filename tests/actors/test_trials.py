@@ -6,9 +6,9 @@ import torch
 
 import envs
 from actors import memories
-from actors.demonstrations import demonstrations
 from actors.evaluate import play
 from actors.players.expert import ExpertPlayer
+from actors.trial_player import demonstrations
 from actors.trials import Trials, around, choose, seeds_of, tasks_of
 from envs.registry import family
 from learner.context import encoders

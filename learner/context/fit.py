@@ -169,7 +169,7 @@ class HistoryFitter(SequenceSupervised):
         return both[both >= 0]
 
     def _memory(
-        self, episodes: Integers, blind: NDArray[np.bool_], ends: Integers | None
+        self, episodes: Integers, blind: NDArray[np.bool_], ends: Integers | None = None
     ) -> tuple[Memory | None, Tensor | None]:
         """The chunks that these episodes look at, each once, and which of them each step looks at; only those of the
         last steps of windows, where these end."""

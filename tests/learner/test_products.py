@@ -63,6 +63,23 @@ def test_no_more_products_are_made_at_once_than_a_block(monkeypatch):
     assert sum(made) == 4000
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_product_is_the_same_by_either_library(threads):
+    """One thread is NumPy's, more are PyTorch's; keys are views of a longer array, as an index has them."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        random = torch.Generator().manual_seed(0)
+        left, keys = torch.randn(3, 4, 5, generator=random), torch.randn(3, 9, 5, generator=random)[:, :7]
+        product = torch.empty(3, 4, 7)
+        products.multiply(left, keys.transpose(1, 2), product)
+        torch.testing.assert_close(product, torch.einsum("orw,onw->orn", left, keys))
+        products.multiply(left[0], keys[0].T, product[0])
+        torch.testing.assert_close(product[0], left[0] @ keys[0].T)
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_products_of_owners():
     random = torch.Generator().manual_seed(0)
     own = [

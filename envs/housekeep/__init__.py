@@ -1,0 +1,1 @@
+"""Houses that are to be put in order. Names so far: the world follows."""

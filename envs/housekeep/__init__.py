@@ -1,1 +1,101 @@
-"""Houses that are to be put in order. Names so far: the world follows."""
+"""Housekeep: a house in which things lie where nobody would want them; see `world` for its contract.
+
+The compiled engine is `envs.native.housekeep`, what people want is `people`, the home of the tasks `home`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field as Option
+
+from envs.api import EnvSpec, Field, VectorEnv
+from envs.config import Part
+from envs.housekeep import home
+from envs.housekeep.expert import Expert
+from envs.housekeep.knowledge import ACTION_NAMES, knowledge
+from envs.housekeep.names import KINDS, NAMES, OBJECTS, PLACES
+from envs.housekeep.texts import TEXTS, words
+
+__all__ = ["Config", "Expert", "has", "knowledge", "make", "names", "spec"]
+
+HOUSE = "House"
+
+
+class Config(Part):
+    """Options of every house."""
+
+    observe: Annotated[list[Literal["rgb", "view", "seen", "held", "published"]], Option(min_length=1)] = Option(
+        default_factory=lambda: ["view", "seen", "held"]
+    )
+    """Fields of an observation. `rgb`: what the player sees; texts: `view`, what is in the picture and what lies where;
+    `seen`, the objects and places of the episode so far; `held`; `published`, the line that ELLM was told."""
+    size: Annotated[int, Option(ge=8, le=256)] = 64
+    """Pixels of a side of the picture. What has no pixel in it is not seen, whatever is observed."""
+    length: Annotated[int, Option(ge=1, lt=2**31)] = 1000
+    """Steps after which an episode is truncated."""
+    reward: Literal["none", "benchmark", "placed"] = "placed"
+    """`placed`: 1/M when one of M objects comes to lie right, -1/M when one that lay right is gripped, so that a return
+    is the share that lies right in the end. `benchmark`, as published: 2.5 for the first grip of an object that lies
+    wrong and for the first time that it is put right, -0.25 for gripping what lies right and putting what is held
+    wrong, -0.2 for grips that fail. `none`: 0."""
+    preferences: str = "own"
+    """Where people want things: `own`, a table of ours, or the path of the published file `data.npy`."""
+    spawn: Literal["misplaced", "all"] = "misplaced"
+    """Which objects a house by seed has: those that lie wrong, 3 to 5, or beside them some that lie right."""
+    see_through: bool = False
+    """What is gripped may be behind a wall, as published."""
+    starts: Literal["fixed", "seed"] = "fixed"
+    """Where a task's player begins: at the home's door, or anywhere, as the episode's seed says. In a house by seed both
+    are by seed."""
+
+
+def names() -> list[str]:
+    """Task1 to Task4: a home with five objects each. House: another house in each episode."""
+    return [*home.TASKS, HOUSE]
+
+
+def has(name: str) -> bool:
+    """Is there one of this name?"""
+    return name in names()
+
+
+def spec(name: str, config: Config) -> EnvSpec:
+    """What a policy must know of it."""
+    places, objects = _called(name)
+    goals = [f"pick {thing}" for thing in objects] + [f"{thing} in {place}" for thing in objects for place in places]
+    return EnvSpec(
+        id=f"housekeep/{name}",
+        fields={
+            field: Field("text") if field in TEXTS else Field("pixels", (config.size, config.size, 3))
+            for field in config.observe
+        },
+        action_names=ACTION_NAMES,
+        words=tuple(sorted(words(places, objects, config.observe))),
+        task_kinds=("put in order",),
+        captioned=any(field in TEXTS for field in config.observe),
+        score="share of objects in place" if config.reward == "placed" else "",
+        eventful=True,
+        goals=() if name == HOUSE else tuple(goals),
+        expert=True,
+    )
+
+
+def _called(name: str) -> tuple[list[str], list[str]]:
+    """Names of pieces of furniture in alphabetical order, and of objects in the order of their numbers."""
+    if name != HOUSE:
+        return home.places(), [OBJECTS[k] for k in home.TASKS[name].objects]
+    return sorted(set(NAMES)), list(OBJECTS)
+
+
+def make(name: str, num_envs: int, seed: int, first_index: int, config: Config) -> VectorEnv:
+    """Build N players.
+
+    Raises:
+        PreferencesError: the file of preferences cannot be read.
+    """
+    from envs.housekeep.world import Housekeep  # here, because it brings the compiler along
+    from envs.native.housekeep.houses import generate
+    from envs.native.housekeep.layout import houses
+
+    raise NotImplementedError

@@ -1,0 +1,267 @@
+"""Houses in which things lie where nobody would want them, and are to be put right. N of them behind the contract of
+`envs.api`. What ELLM (Du et al. 2023, arXiv 2302.06692) plays beside Crafter, after Housekeep (Kant et al. 2022, arXiv
+2205.10712), in an engine of our own.
+
+Actions: 0 move forward, 0.25 m, 1 turn left, 2 turn right, 20 degrees, 3 look up, 4 look down, 10 degrees, 5 grab or
+release what is in the picture's centre: an object, if the hand is empty, else a piece of furniture, onto which the held
+object goes.
+Observation: the fields of `Config.observe`: `rgb` uint8 [S, S, 3], what the player sees; texts `view`, `seen`, `held`
+and `published`, see `texts`.
+Reward: see `Config.reward`.
+Termination: each object lies right, and none is held. Truncation: after `Config.length` steps.
+Success: the first of these. Right is where the people of `Config.preferences` want it.
+Events: "pick lamp", "lamp in kitchen sink", when it succeeded.
+Goals: the same deeds. One makes sense if the object lies wrong and is seen, or if it is held and the place is known and
+right; and if it was not put right before in this episode: the oracle of Du et al.
+Ids: housekeep/Task1 to Task4, one home and five objects each; housekeep/House, by seed.
+
+Nothing in a step is drawn by chance. What moves and draws is `envs.native.housekeep`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.api import EnvSpec, Observation, VectorEnv
+from envs.housekeep.names import NAMES
+from envs.housekeep.names import OBJECTS as THINGS
+from envs.housekeep.picture import draw
+from envs.housekeep.texts import MOST_NAMES, TEXTS, Captions, Told
+from envs.native.housekeep import loops, telling
+from envs.native.housekeep.hands import DROPPED, FAILURES, PICKED
+from envs.native.housekeep.houses import standing
+from envs.native.housekeep.layout import CELL, HEADINGS, NOWHERE, OBJECTS, PIECES, Houses, players
+
+Reward = Literal["none", "benchmark", "placed"]
+Furnish = Callable[[Houses, int, int], None]
+"""Write row p of the houses by the seed of an episode."""
+Index = NDArray[np.intp]
+
+ACTION_NAMES = ("move forward", "turn left", "turn right", "look up", "look down", "grab or release")
+FIRST, WRONG, FAILED = 2.5, -0.25, -0.2
+"""What the published benchmark pays and takes: for a first grip of what lies wrong and for the first time that it is
+put right; for taking what lies right, and for putting it wrong; for grips that fail."""
+
+
+class Housekeep(VectorEnv):
+    """N players, each in a house.
+
+    Args:
+        args: as `VectorEnv`.
+        houses: rows of houses; one, which all share, or one for each player.
+        furnish: writes a row for an episode; None: they stay as they are.
+        suits: bool [objects, names], of `envs.housekeep.names`: what is wanted where.
+        size: pixels of a side of the pictures.
+        length, reward, see_through, starts: as `Config`.
+
+    Attributes:
+        houses, state: as in `envs.native.housekeep.layout`.
+        which: int64 [N], the house of each player.
+        suits: bool [objects, names].
+        right: bool [P, M, pieces], whether a piece is right for an object.
+        ids: uint8 [N, S, S], instances in the pictures.
+        rgb: uint8 [N, S, S, 3]; empty if it is not observed.
+        gripped, done: uint16 [N], objects that were held in the episode, and that were put right, a bit each.
+    """
+
+    def __init__(
+        self,
+        env_spec: EnvSpec,
+        num_envs: int,
+        seed: int = 0,
+        first_index: int = 0,
+        *,
+        houses: Houses,
+        furnish: Furnish | None,
+        suits: NDArray[np.bool_],
+        size: int,
+        length: int,
+        reward: Reward,
+        see_through: bool,
+        starts: Literal["fixed", "seed"],
+    ) -> None:
+        super().__init__(env_spec, num_envs, seed, first_index)
+        self.houses, self.suits = houses, suits
+        self._furnish, self._limit, self._pays = furnish, length, reward
+        self._see_through, self._anywhere = see_through, starts == "seed"
+        count = len(houses.pieces)
+        self.which = np.zeros(num_envs, np.int64) if count == 1 else np.arange(num_envs)
+        self.state = players(num_envs)
+        self.right = np.zeros((count, OBJECTS, PIECES + 1), np.bool_)
+        self.ids = np.zeros((num_envs, size, size), np.uint8)
+        self.rgb = np.zeros((num_envs if "rgb" in env_spec.fields else 0, size, size, 3), np.uint8)
+        self.gripped, self.done = np.zeros((2, num_envs), np.uint16)
+        self._start_at = np.zeros((num_envs, 2), np.float32)
+        self._start_heading = np.zeros(num_envs, np.int8)
+        self._rank = np.zeros((count, PIECES + 1), np.uint8)  # of a piece's name among those of its house
+        self._names: list[list[str]] = [[]] * count  # in alphabetical order
+        self._objects: list[list[str]] = [[]] * count
+        self._captions = Captions(self.texts, num_envs, count)
+        self._free: dict[int, NDArray[np.intp]] = {}  # cells of a house where a player can stand
+        if furnish is None:
+            self._move_in(0, self._rows)
+
+    # ---- episodes ---------------------------------------------------------------------------------------------------
+
+    def _move_in(self, p: int, index: Index) -> None:
+        """House p is furnished: what is called how there, and what is right where."""
+        names = self.houses.name[p, 1 : self.houses.pieces[p] + 1]
+        objects = self.houses.object[p, : self.houses.objects[p]]
+        different = sorted({NAMES[name] for name in names.tolist()})
+        if len(different) > MOST_NAMES:
+            raise ValueError(f"a house has {len(different)} names of pieces: {MOST_NAMES} are the most")
+        self._names[p], self._objects[p] = different, [THINGS[k] for k in objects.tolist()]
+        self._rank[p, 1 : len(names) + 1] = [different.index(NAMES[name]) for name in names.tolist()]
+        self.right[p] = False
+        self.right[p, : len(objects), 1 : len(names) + 1] = self.suits[objects[:, None], names]
+        self._captions.begin(p, different, self._objects[p], index)
+
+    def _start(self, index: Index, seeds: NDArray[np.int64]) -> None:
+        if self._furnish is not None:
+            for i, seed in zip(index.tolist(), seeds.tolist(), strict=True):
+                self._furnish(self.houses, i, seed)
+                self._move_in(i, np.array([i]))
+        house = self.which[index]
+        self._start_at[index], self._start_heading[index] = self.houses.start[house], self.houses.heading[house]
+        if self._anywhere:
+            for i, seed in zip(index.tolist(), seeds.tolist(), strict=True):
+                self._start_at[i], self._start_heading[i] = self._any_place(int(self.which[i]), seed)
+        self.gripped[index] = self.done[index] = 0
+        loops.begin(self.houses, self.which, self.state, index, self._start_at, self._start_heading, self.ids, self.rgb)
+
+    def _any_place(self, p: int, seed: int) -> tuple[NDArray[np.float32], int]:
+        """The middle of a free cell of house p, and a heading."""
+        if p not in self._free:
+            self._free[p] = np.argwhere(standing(self.houses, p))
+        generator = np.random.default_rng(seed)
+        row, column = generator.choice(self._free[p])
+        return np.array([column + 0.5, row + 0.5], np.float32) * np.float32(CELL), int(generator.integers(HEADINGS))
+
+    # ---- steps ------------------------------------------------------------------------------------------------------
+
+    def _advance(self, actions: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.bool_], NDArray[np.bool_]]:
+        reward = self._move(self._rows, actions)
+        over = self._in_order(self._rows)
+        return reward, over, (self._length + 1 >= self._limit) & ~over
+
+    def _replay(self, lengths: NDArray[np.int32], log: NDArray[Any]) -> None:
+        for step in range(int(lengths.max())):
+            index = np.flatnonzero(lengths > step)
+            self._total[index] += self._move(index, log[index, step])
+
+    def _check_state(self, state: dict[str, NDArray[Any]]) -> None:
+        super()._check_state(state)
+        if (longest := state["length"].max()) >= self._limit:
+            raise ValueError(f"the state has an episode of {longest} steps, but env.length is {self._limit}")
+
+    def _move(self, index: Index, actions: NDArray[Any]) -> NDArray[np.float32]:
+        """Players `index` [n] take `actions` [n]: what that pays, [n]."""
+        state = self.state
+        loops.advance(
+            self.houses, self.which, state, index, actions.astype(np.uint8), self.ids, self.rgb, self._see_through
+        )
+        self.events[index] = -1
+        outcome, reward = state.outcome[index], np.zeros(len(index), np.float32)
+        if self._pays == "benchmark":
+            reward[outcome >= FAILURES] = FAILED
+        for row in np.flatnonzero((outcome == PICKED) | (outcome == DROPPED)).tolist():
+            reward[row] = self._handled(int(index[row]), outcome[row] == PICKED)
+        return reward
+
+    def _handled(self, i: int, picked: bool) -> float:
+        """Player i has gripped or released an object: what that pays."""
+        k, piece = self.state.target[i].tolist()
+        p, bit = int(self.which[i]), np.uint16(1 << k)
+        right = bool(self.right[p, k, piece])
+        name = self._objects[p][k]
+        told = f"pick {name}" if picked else f"{name} in {self._names[p][self._rank[p, piece]]}"
+        self.events[i] = self.texts.intern(told)
+        before = self.gripped if picked else self.done
+        first = not before[i] & bit
+        if picked or right:
+            before[i] |= bit
+        if self._pays == "benchmark":
+            return WRONG if picked == right else FIRST if first else 0.0
+        if self._pays == "placed":
+            return (-1.0 if picked else 1.0) * right / len(self._objects[p])
+        return 0.0
+
+    def _in_order(self, index: Index) -> NDArray[np.bool_]:
+        """Whether each object of players `index` lies right, [n]; one that is held does not."""
+        house, place = self.which[index], self.state.place[index]
+        right = self.right[house[:, None], np.arange(OBJECTS), place]
+        in_order: NDArray[np.bool_] = (right | (np.arange(OBJECTS) >= self.houses.objects[house, None])).all(1)
+        return in_order
+
+    def _success(self, reward: NDArray[np.float32], terminated: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        return terminated
+
+    # ---- what is observed and told ----------------------------------------------------------------------------------
+
+    def _observe(self, index: Index | slice) -> Observation:
+        rows = self._rows[index]
+        fields = self.env_spec.fields
+        told = self._told(rows) if fields.keys() & set(TEXTS) else None
+        return {
+            name: self.rgb[rows] if told is None or name not in TEXTS else self._captions.of(name, rows, told)
+            for name in fields
+        }
+
+    def _told(self, index: Index) -> Told:
+        state, (visible, known) = self.state, np.empty((2, len(index)), np.uint64)
+        place = np.empty((len(index), OBJECTS), np.uint8)
+        telling.named(state.visible, self.which, self._rank, index, visible)
+        telling.named(state.known, self.which, self._rank, index, known)
+        telling.lying(state.place, self.which, self._rank, index, place)
+        return Told(self.which[index], visible, known, state.seen[index], state.met[index], place, state.holding[index])
+
+    def captions(self, obs: Observation) -> list[list[str]]:
+        """Sentences of the texts of N observations, dense or as strings.
+
+        Raises:
+            LookupError: none is observed; says what to do.
+        """
+        told = [obs[name] for name in TEXTS if name in obs]
+        if not told:
+            raise LookupError(f"this {self.env_spec.id} observes no text: add view, seen or held to env.observe")
+        texts = [[text if isinstance(text, str) else self.texts[text] for text in column] for column in told]
+        return [[sentence for text in row for sentence in text.split(". ")] for row in zip(*texts, strict=True)]
+
+    def situations(self) -> NDArray[np.int32]:
+        """See `VectorEnv`: what is held, and then what is seen and on what it lies, or the places that are known."""
+        self._require_begun()
+        return self._captions.of("situation", self._rows, self._told(self._rows))
+
+    def possible_goals(self) -> NDArray[np.bool_]:
+        """See `VectorEnv`: what lies wrong and is seen is to be picked; what is held belongs in known right places; and
+        nothing that was put right before is named.
+
+        Raises:
+            LookupError: the world is a house by seed, whose objects differ from episode to episode.
+        """
+        self._require_begun()
+        if not self.env_spec.goals:
+            raise LookupError(f"{self.env_spec.id} has other objects in each episode: its goals cannot be listed")
+        told, each = self._told(self._rows), np.arange(self.num_envs)
+        names, count = self._names[0], len(self._objects[0])
+        ranked = np.zeros((count, len(names) + 1), np.bool_)  # whether a name is right; the last one is no place
+        ranked[:, self._rank[0, 1 : self.houses.pieces[0] + 1]] = self.right[0, :count, 1 : self.houses.pieces[0] + 1]
+        bits = np.arange(count, dtype=np.uint16)
+        left = (self.done[:, None] >> bits & 1) == 0
+        place, empty = told.place[:, :count], told.holding == NOWHERE
+        lies_right = ranked[np.arange(count), np.minimum(place, len(names))]
+        pick = (told.seen[:, None] >> bits & 1).astype(np.bool_) & left & ~lies_right & empty[:, None]
+        known = (told.known[:, None] >> np.arange(len(names), dtype=np.uint64) & np.uint64(1)).astype(np.bool_)
+        put = np.zeros((self.num_envs, count, len(names)), np.bool_)
+        held = np.where(empty, 0, told.holding)
+        put[each, held] = known & ranked[held, :-1] & (left[each, held] & ~empty)[:, None]
+        return np.concatenate([pick, put.reshape(self.num_envs, -1)], 1)
+
+    def frame(self, i: int) -> NDArray[np.uint8]:
+        """RGB picture of env i, uint8 [H, W, 3]: the house from above, beside it what the player sees."""
+        self._require_begun()
+        return draw(self.houses, int(self.which[i]), self.state, i, self.right)

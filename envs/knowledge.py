@@ -20,6 +20,8 @@ class Goal(TypedDict):
     seen: NotRequired[list[str]]  # patterns of which all stand in the observation, or the goal makes no sense here
     needs: NotRequired[list[str]]  # patterns of which all stand in the observation or inventory, or it is too early
     unless: NotRequired[list[str]]  # patterns of which none stands there, or it is reached, or impossible now
+    premise: NotRequired[str]  # pattern of a yes/no question that no situation changes, on which it depends
+    wanted: NotRequired[bool]  # the answer that makes it a goal; yes if not said
     worth: NotRequired[float]  # beside other goals, in (0, 1]; 1 if not said
 
 
@@ -38,6 +40,7 @@ class Knowledge(TypedDict):
     actions: list[str]  # their names
     slots: NotRequired[dict[str, list[str]]]  # words by slot
     goals: NotRequired[list[Goal]]
+    once: NotRequired[list[str]]  # patterns: who has reached a goal that holds one has reached all that hold the same
     synonyms: NotRequired[list[list[str]]]  # names of one deed each, first the one that goals have
     progress: NotRequired[list[Progress]]
     facts: NotRequired[dict[str, bool]]  # yes/no questions, as patterns; the first that is found in a question counts

@@ -9,7 +9,9 @@ configurations must know of them.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field as Option
 
 from envs.api import EnvSpec
 from envs.config import Part
@@ -46,6 +48,9 @@ class GoalsConfig(Part):
     """Cosine similarity above which the name of what was done is taken for a goal."""
     probability: float = 0.5
     """`choice`: a goal counts if yes is more probable than this."""
+    penalties: dict[Literal["unwanted", "failed"], Annotated[float, Option(le=0)]] = Option(default_factory=dict)
+    """Taken from the reward: `unwanted`, for what was done and nobody suggested; `failed`, for what was tried in vain,
+    in worlds that tell. Du et al. took 0.25 and 0.2 in Housekeep, and nothing in Crafter."""
     told: bool = True
     """The policy reads the goals; false: they are only paid."""
 

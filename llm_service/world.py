@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field, ValidationError
 
@@ -28,6 +29,10 @@ class Goal(Part):
     """Patterns that must all stand in the observation or inventory: prerequisites. Unmet: right goal, wrong time."""
     unless: list[str] = Field(default=[])
     """Patterns of which none may stand there: the goal is reached already, or impossible now."""
+    premise: str = ""
+    """Pattern of a question that no situation changes, for whoever asks if it is a goal; prompts do not show it."""
+    wanted: bool = True
+    """The answer to it that makes it a goal."""
     worth: float = 1.0
     """How good a goal it is, beside others; in (0, 1]."""
 
@@ -54,6 +59,8 @@ class World(Part):
     """Words that a slot of a pattern may hold, by slot."""
     goals: list[Goal] = Field(default=[])
     """What a player could set out to do."""
+    once: list[str] = Field(default=[])
+    """Patterns whose goals are reached together, for whoever pays them: prompts do not show them."""
     synonyms: list[list[str]] = Field(default=[])
     """Names of one deed each, for whoever compares goals with deeds: prompts do not show them."""
     progress: list[Progress] = Field(default=[])
@@ -70,9 +77,15 @@ class World(Part):
     @property
     def digest(self) -> str:
         """Content hash: prompts show the world, so it is part of every task's key."""
-        return digest(self.model_dump_json(exclude={"corpus", "synonyms", "views"}))
+        return digest(self.model_dump_json(exclude={"corpus": True, "synonyms": True, "views": True} | CALLERS))
+
+    def rules(self) -> str:
+        """All that answers by rules may rest on, as JSON."""
+        return self.model_dump_json(exclude=CALLERS)
 
 
+CALLERS: dict[str, Any] = {"once": True, "goals": {"__all__": {"premise", "wanted"}}}
+"""What callers alone read, and no prompt or rule."""
 NOWHERE = World(name="", about="", actions=[])
 """For a service that was told of no world."""
 

@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 
 import envs
 from actors.language import WhenAway
-from actors.suggestions import Suggestions
-from actors.vocabulary import Embed, Vocabulary
+from actors.suggestions.asked import Suggestions
+from actors.suggestions.premises import Premises, rules
+from actors.suggestions.vocabulary import Embed, Vocabulary, grouping
 from actors.wrappers import Setting
 from envs.api import DenseEnv, EnvSpec, Field, Observation, Transition, Wrapper
 from envs.text import text_hash
@@ -74,7 +75,10 @@ def make(config: GoalsConfig, env: DenseEnv, setting: Setting) -> Goals:
 
     def suggestions() -> Suggestions:
         door = language.door(setting.caller, "none")  # `Suggestions` asks again by itself
-        return Suggestions(door, config, env.env_spec.goals, stop=when_away == "stop")
+        goals, stop, known = env.env_spec.goals, when_away == "stop", envs.knowledge(env.env_spec.id)
+        if config.source == "choice" and rules(known):
+            return Premises(door, config, goals, stop, known)
+        return Suggestions(door, config, goals, stop)
 
     return Goals(config, env, suggestions, when_away)
 
@@ -104,7 +108,8 @@ class Goals(Wrapper):
         self.config, self._connect, self._when_away = config, connect, when_away
         self._suggestions: Suggestions | None = None
         spec, n = env.env_spec, env.num_envs
-        self.words = Vocabulary(envs.knowledge(spec.id).get("synonyms", ()), embed)
+        known = envs.knowledge(spec.id)
+        self.words = Vocabulary(known.get("synonyms", ()), embed, grouping(known))
         self._own_goals = np.array([self.words.goal(name) for name in spec.goals], np.int32)  # of the world
         every = spec.action_names if config.source == "actions" else ()
         self._actions = np.array([self.words.goal(name) for name in every], np.int32)
@@ -172,15 +177,25 @@ class Goals(Wrapper):
         similarity = self.words.similarity[deed[:, None], self._offered]
         hit = similarity > self.config.threshold
         if self.config.novelty:
-            hit &= ~self._reached[each, self.words.deed_meaning[deed]][:, None]
+            hit &= ~self._reached[each, self.words.deed_reaches[deed]][:, None]
         reward: NDArray[np.float32] = np.where(hit, similarity, np.float32(0)).max(1)
+        if self.config.penalties:
+            reward += self._penalties(deed)
         env, place = np.nonzero(hit)
         paid = self._offered[env, place]
-        self._reached[env, self.words.meaning[paid]] = True
-        self._reached[env, self.words.deed_meaning[deed[env]]] = True
+        self._reached[env, self.words.reaches[paid]] = True
+        self._reached[env, self.words.deed_reaches[deed[env]]] = True
         self._paid_in_episode[env, paid] = True
         np.add.at(self._counts[:, COUNTS.index("paid")], paid[self.env.counted[env]], 1)
         return reward
+
+    def _penalties(self, deed: Rows) -> NDArray[np.float32]:
+        """What is taken for deeds that nobody suggested, whether they were reached before or not, and for failures."""
+        alike = self.words.similarity[deed[:, None], self._suggested] > self.config.threshold
+        unwanted = (deed >= 0) & ~alike.any(1)
+        unwanted_costs, failed_costs = (np.float32(self.config.penalties.get(of, 0)) for of in ("unwanted", "failed"))
+        taken: NDArray[np.float32] = unwanted * unwanted_costs + self.failed * failed_costs
+        return taken
 
     def _deeds(self) -> Rows:
         """What was done in the last step, [N]; `_NONE` for nothing of note."""
@@ -197,7 +212,7 @@ class Goals(Wrapper):
         if not self.config.novelty:
             return self._suggested
         each = np.arange(self.num_envs)[:, None]
-        reached = self._reached[each, self.words.meaning[self._suggested]]
+        reached = self._reached[each, self.words.reaches[self._suggested]]
         return np.where(reached, np.int32(_NONE), self._suggested)
 
     def _end(self, index: NDArray[np.int32]) -> None:
@@ -298,7 +313,7 @@ class Goals(Wrapper):
         told[each, meaning] = True
         wanted = possible & self.env.counted[:, None]
         if self.config.novelty:
-            wanted &= ~self._reached[:, own]
+            wanted &= ~self._reached[:, self.words.reaches[self._own_goals]]
         self._counts[self._own_goals, COUNTS.index("possible")] += wanted.sum(0)
         self._counts[self._own_goals, COUNTS.index("possible_told")] += (wanted & told[:, own]).sum(0)
 

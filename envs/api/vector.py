@@ -36,6 +36,8 @@ class VectorEnv(GymnasiumFace):
         events: int32 [N], text ids of what the players did in the last step ("chop tree"), -1 for nothing of note; all
             -1 in worlds without events. Where an episode ended, of its last step. Written anew by each step, -1 after
             `begin` and `restore`.
+        failed: bool [N], whether what was tried in the last step failed, in worlds that tell it; written anew by each
+            step.
         reward: float32 [N], what the last step gave, to those whose episode it ended too; written anew by each step.
         counted: bool [N], the envs that `report` is about; who plays a named episode in each clears those that are
             through.
@@ -50,6 +52,7 @@ class VectorEnv(GymnasiumFace):
         self.num_envs = num_envs
         self.texts = TextTable()
         self.events = np.full(num_envs, -1, np.int32)
+        self.failed = np.zeros(num_envs, np.bool_)
         self.reward = np.zeros(num_envs, np.float32)
         self.counted = np.ones(num_envs, np.bool_)
         self.env_index = np.arange(first_index, first_index + num_envs, dtype=np.int32)

@@ -14,6 +14,8 @@ you can pick up if it is a thing and your hand is empty; and you can put down wh
 in the middle of your picture that has room. You hold one thing at a time. Each thing is to be put where people would \
 keep it."""
 
+PREMISE = "Would people keep the {object} in or on the {place}?"
+
 EVERY = 7
 """Of objects and places one in so many stands in the corpus."""
 
@@ -27,9 +29,20 @@ def knowledge(name: str = "") -> Knowledge:
         "actions": list(ACTION_NAMES),
         "slots": {"object": list(OBJECTS), "place": sorted(set(NAMES), key=lambda place: (-len(place), place))},
         "goals": [
-            {"goal": "pick {object}", "seen": ["You see", "the {object} on the"], "unless": ["You hold the"]},
-            {"goal": "{object} in {place}", "needs": ["You hold the {object}"]},
+            {
+                "goal": "pick {object}",
+                "seen": ["You see the {object} on the {place}"],
+                "premise": PREMISE,
+                "wanted": False,
+            },
+            {
+                "goal": "{object} in {place}",
+                "seen": ["You know of the {place}"],
+                "needs": ["You hold the {object}"],
+                "premise": PREMISE,
+            },
         ],
+        "once": ["{object} in"],
         "corpus": [
             *(f"You see the {thing} on the {place}" for thing, place in zip(OBJECTS, places * 3, strict=False)),
             *(f"You hold the {thing}" for thing in OBJECTS[::EVERY]),

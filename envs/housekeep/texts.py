@@ -7,7 +7,8 @@
     view        You see the lamp on the bathroom sink, the kitchen fridge and the window
     seen        You have seen the lamp and the vase. You know of the kitchen sink and the living room shelf
     held        You hold the lamp
-    situation   held; then view's objects if the hand is empty, else the places that are known: all that goals depend on
+    situation   You hold nothing. You see the lamp on the bathroom sink        or, with the lamp in the hand:
+                You hold the lamp. You know of the kitchen sink. You know of the window        all that goals depend on
     published   objects: lamp, vase.receptacles: kitchen sink, living room shelf.you are holding: lamp.
 
 Names stand in alphabetical order, objects first, and each once, however many pieces have it: so equal situations are
@@ -152,9 +153,11 @@ def _held(house: House, holding: int) -> str:
 
 
 def _situation(house: House, holding: int, lying: Sequence[int], known: int) -> str:
-    if holding == NOTHING:
-        return f"{_held(house, holding)}. You see {listed(_objects(house, lying)) or 'nothing'}"
-    return f"{_held(house, holding)}. You know of {listed(f'the {name}' for name in house.named(known)) or 'nothing'}"
+    """A sentence each, so that none can be misread."""
+    told = [f"You see {thing}" for thing in _objects(house, lying)]
+    if holding != NOTHING:
+        told = [f"You know of the {name}" for name in house.named(known)]
+    return ". ".join([_held(house, holding), *told])
 
 
 def _published(house: House, met: int, known: int, holding: int) -> str:

@@ -32,7 +32,7 @@ from envs.housekeep.names import OBJECTS as THINGS
 from envs.housekeep.picture import draw
 from envs.housekeep.texts import MOST_NAMES, TEXTS, Captions, Told
 from envs.native.housekeep import loops, telling
-from envs.native.housekeep.hands import DROPPED, FAILURES, PICKED
+from envs.native.housekeep.hands import DROPPED, PICKED
 from envs.native.housekeep.houses import standing
 from envs.native.housekeep.layout import CELL, HEADINGS, NOWHERE, OBJECTS, PIECES, Houses, players
 
@@ -166,8 +166,9 @@ class Housekeep(VectorEnv):
         )
         self.events[index] = -1
         outcome, reward = state.outcome[index], np.zeros(len(index), np.float32)
+        self.failed[index] = outcome > DROPPED
         if self._pays == "benchmark":
-            reward[outcome >= FAILURES] = FAILED
+            reward[self.failed[index]] = FAILED
         for row in np.flatnonzero((outcome == PICKED) | (outcome == DROPPED)).tolist():
             reward[row] = self._handled(int(index[row]), outcome[row] == PICKED)
         return reward

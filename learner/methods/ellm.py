@@ -6,8 +6,8 @@
 
 | paper | here |
 |---|---|
-| section 3.1: open-ended and closed-form suggestions | `method.goals.source=model`, `choice`; `actors/suggestions.py` |
-| 3.2, 3.3: similarity, threshold, novelty, the reward | `actors/wrappers/goals.py`, `actors/vocabulary.py` |
+| section 3.1: open-ended and closed-form suggestions | `method.goals.source=model`, `choice`; `actors/suggestions/` |
+| 3.2, 3.3: similarity, threshold, novelty, the reward | `actors/wrappers/goals.py`, `actors/suggestions/` |
 | 4: DQN, double, dueling, 3 steps | `learner/algorithms/dqn`; or `learner.algorithm=ppo` |
 | 5.1: baselines: novelty, oracle, reward | `method.goals.source=actions`, `oracle`; `method.intrinsic`; `method=dqn` |
 | 5.2: finetuning | `method=dqn from=run:NAME/pretrain env.task=...` |

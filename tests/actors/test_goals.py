@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor
-from actors.suggestions import Suggestions
-from actors.vocabulary import Vocabulary
+from actors.suggestions.asked import Suggestions
+from actors.suggestions.vocabulary import Vocabulary
 from actors.wrappers import goals as wrapper
 from actors.wrappers.goals import COUNTS, Goals
 from learner.goals import ANSWERED, COLUMN, HELD, MISSING, NO_GOAL, GoalsConfig
@@ -210,7 +210,7 @@ def until(holds, seconds=20):
 
 
 def test_a_model_that_is_away_is_asked_again_and_an_episode_says_how_long_it_was(monkeypatch):
-    monkeypatch.setattr("actors.suggestions.PAUSE_S", 0.02)
+    monkeypatch.setattr("actors.suggestions.asked.PAUSE_S", 0.02)
     env = world(2, length=30)
     away = [True]
     door = Door(lambda _: Answer(Status.AWAY, reason="no route") if away[0] else answer("chop tree"))

@@ -73,7 +73,7 @@ class Scripted(Backend):
 
     def __init__(self, config: Config, world: World) -> None:
         said = config.model_dump_json(include={"seed", *RATES})
-        self.model = f"scripted-{digest(said, RULES, world.model_dump_json())[:12]}"
+        self.model = f"scripted-{digest(said, RULES, world.rules())[:12]}"
         self.max_batch, self.concurrency = config.max_batch, config.concurrency
         self.paid = config.dollars_per_million_prompt_tokens + config.dollars_per_million_completion_tokens > 0
         self._config = config

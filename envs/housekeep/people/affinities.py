@@ -24,7 +24,7 @@ class Habit(NamedTuple):
     kinds: str = ""
 
 
-ROOM = 0.5
+ROOM = 0.35
 """Of a room that is not listed."""
 KINDS = """
     top cabinet 2.6, bottom cabinet 2.8, shelf 2.8, chest 2.4, basket 1.5, counter 1.2, table 1.2, coffee table 1.1,
@@ -143,8 +143,8 @@ GROUPS = {
         childs room 1.4, storage room 1.6, garage 1.4, closet 1, kitchen 0.8, bathroom 0.6, playroom 1, pantry room 0.3
         """,
         """
-        shelf 2.9, table 1.8, console table 2, coffee table 1.7, counter 1.5, bottom cabinet 2.4, top cabinet 2.1, chest
-        2.1, piano 1.2, carpet 0.8, bed 0.3, chair 0.6, sofa 0.5
+        shelf 2.9, table 1.6, console table 1.8, coffee table 1.5, counter 1.5, bottom cabinet 2.4, top cabinet 2.1,
+        chest 2.1, piano 1.2, carpet 0.8, bed 0.3, chair 0.6, sofa 0.5
         """,
     ),
     "storage": Habit(
@@ -198,7 +198,7 @@ GROUPS = {
         """,
         """
         garage 3, storage room 2.6, utility room 2.5, closet 1.6, corridor 1.1, home office 1.1, living room 0.8,
-        kitchen 0.8, bathroom 0.3, dining room 0.4
+        kitchen 1, childs room 0.1, bathroom 0.3, bedroom 0.4, dining room 0.3
         """,
         "bottom cabinet 3, shelf 3, top cabinet 2.5, chest 2.3, table 1.5, counter 1.6, bed 0.2, sofa 0.4",
     ),
@@ -259,7 +259,7 @@ EXCEPTIONS = (
     Habit("candy, candy bar, fruit snack, peppermint", "living room 1.6", "coffee table 1.7, fridge 0.8"),
     # cleaning is done in more rooms than the bathroom
     Habit("bleach cleanser, cloth, dustpan and brush, sponge", "utility room 2.9, kitchen 2.1, garage 1.6", "sink 1.8"),
-    Habit("sponge dish, soap dispenser, soap dish", "kitchen 2", "sink 2.3, counter 2.3, shelf 2.3, bathtub 1.6"),
+    Habit("sponge dish, soap dispenser, soap dish", "kitchen 2", "sink 2.2, counter 2.1, shelf 2.3, bathtub 1.3"),
     Habit("electric toothbrush, toothbrush holder", kinds="sink 2.3, counter 2.3"),
     Habit("bath sheet, towel, washcloth", "closet 2.6, bedroom 1.7", "shelf 3, washer 1.2, dryer 1.2"),
     Habit("diaper pack, wipe warmer", "childs room 2.5, bedroom 1.9, bathroom 2.2"),

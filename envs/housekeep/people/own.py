@@ -20,13 +20,13 @@ from envs.housekeep.people.preferences import RATERS, Preferences
 
 SOURCE = "our own affinities and simulated raters"
 SEED = 0
-TIDY, UNTIDY = 1.76, 0.64
+TIDY, UNTIDY = 1.75, 0.7
 """What a rater's opinion must exceed for the place to be tidy, or untidy but likely."""
-DISAGREEMENT = 0.7
+DISAGREEMENT = 0.6
 """Standard deviation of a rater's opinion about the affinity."""
 STRICTNESS = 0.2
 """Standard deviation of a rater's opinion about all pairs."""
-LEFT, SETTLED = 1.0, 3.0
+LEFT, SETTLED = 0.8, 3.0
 """Affinities of an object with few places: the most elsewhere, and there."""
 
 _PLACE = {f"{room} {kind}": i for i, (room, kind) in enumerate(PLACES)}

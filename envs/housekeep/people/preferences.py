@@ -13,6 +13,7 @@ for. By this rule, the published one, not one label of the 600 published episode
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -39,6 +40,8 @@ HEIRS = tuple(
     if heir != own and _KEYS[own] in key
 )
 """Pairs of a number in `PLACES` and one in `NAMES`: the second inherits from the first."""
+
+_UNREADABLE = (OSError, EOFError, KeyError, ValueError, TypeError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,8 +133,8 @@ class Preferences:
         right = np.pad(self.plain, ((0, 0), (0, 1)))
         found: NDArray[np.bool_] = right[objects[:, :, None], names[:, None, :]]
         for place, heir in HEIRS:
-            inherits = (names == heir) & present[:, PLACE_NAMES[place], None]
-            found |= self.right[objects, place][:, :, None] & inherits[:, None, :]
+            house, piece = np.nonzero((names == heir) & present[:, PLACE_NAMES[place], None])
+            found[house, :, piece] |= self.right[objects[house], place]
         return found
 
     def save(self, path: str | Path) -> None:
@@ -157,7 +160,7 @@ class Preferences:
                 ranks, source = arrays["ranks"], str(arrays["source"])
                 objects, places = (arrays[name].tolist() for name in ("objects", "places"))
             return cls(ordered(ranks, objects, places), source)
-        except (OSError, EOFError, KeyError, ValueError, AttributeError, zipfile.BadZipFile) as reason:
+        except _UNREADABLE as reason:
             raise ValueError(
                 f"{path} holds no preferences ({reason}): name a file that Preferences.save wrote"
             ) from None

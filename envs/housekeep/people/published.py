@@ -139,6 +139,8 @@ def _execute(name: str, argument: Any, stack: list[Any], marks: list[int], memor
             stack.append({})
         case "SETITEMS":
             pairs = _pop_marked(stack, marks)
+            if not all(isinstance(key, str) for key in pairs[::2]):  # to hash a tuple of a million levels is a crash
+                raise TypeError
             _last(stack, dict).update(zip(pairs[::2], pairs[1::2], strict=True))
         case "GLOBAL" if argument in _NAMES:
             stack.append(Name(argument))

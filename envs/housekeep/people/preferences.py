@@ -12,8 +12,6 @@ for. By this rule, the published one, not one label of the 600 published episode
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -40,8 +38,6 @@ HEIRS = tuple(
     if heir != own and _KEYS[own] in key
 )
 """Pairs of a number in `PLACES` and one in `NAMES`: the second inherits from the first."""
-
-_UNREADABLE = (OSError, EOFError, KeyError, ValueError, TypeError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +156,7 @@ class Preferences:
                 ranks, source = arrays["ranks"], str(arrays["source"])
                 objects, places = (arrays[name].tolist() for name in ("objects", "places"))
             return cls(ordered(ranks, objects, places), source)
-        except _UNREADABLE as reason:
+        except Exception as reason:  # garbled files make zipfile and numpy raise nearly anything
             raise ValueError(
                 f"{path} holds no preferences ({reason}): name a file that Preferences.save wrote"
             ) from None

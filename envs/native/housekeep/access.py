@@ -142,7 +142,7 @@ def ray(houses: Houses, p: int, x: float, y: float, heading: int, tilt: int) -> 
 
 @compiled
 def _towards(dx: float, dy: float) -> int:
-    """The heading nearest to a direction. Straight along y lies between two: which is taken must not hang on rounding."""
+    """The heading nearest to a direction. Along y is between two: which it is must not hang on rounding."""
     return round(math.atan2(dy, dx) / _TURN + 1e-6) % HEADINGS
 
 
@@ -189,7 +189,7 @@ def can_lift(houses: Houses, p: int, solid: Plan, n: int, slot: int) -> bool:
             dx, dy = (c - column) * CELL, (r - row) * CELL
             heading = _towards(dx, dy)
             away = dx * _COSINE[heading] + dy * _SINE[heading]
-            if abs(dy * _COSINE[heading] - dx * _SINE[heading]) > 0.4 * OBJECT_SIDE:
+            if abs(dy * _COSINE[heading] - dx * _SINE[heading]) > 0.45 * OBJECT_SIDE:
                 continue
             for tilt in range(-TILTS, TILTS + 1):
                 height = EYE + _SLOPE[tilt + TILTS] * away

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.compiler import compiled
-from envs.native.housekeep.access import can_grip, obstruct
+from envs.native.housekeep.access import can_grip, in_one_piece, obstruct
 from envs.native.housekeep.contents import fill
 from envs.native.housekeep.layout import CELL, EDGE, NOWHERE, OBJECT_HEIGHT, SLOTS, STACKED, Houses
 from envs.native.housekeep.pieces import furnish, stack
@@ -36,18 +36,20 @@ def generate(houses: Houses, p: int, seed: int, suits: NDArray[np.bool_], mispla
     random[0] = np.uint64(seed)
     boxes, kinds = np.zeros((MOST_ROOMS, 4), np.int64), np.zeros(MOST_ROOMS, np.int64)
     kept, solid = np.empty((EDGE, EDGE), np.uint8), np.empty((EDGE, EDGE), np.uint8)
+    marks, spare = np.empty(EDGE * EDGE, np.int32), np.empty((EDGE, EDGE), np.uint8)
     for _ in range(_ATTEMPTS):
         count = split(houses, p, random, boxes)
         if not count:
             continue
         open_doors(houses, p, random, boxes, count, kept)
         name_rooms(random, boxes, count, kinds)
-        furnish(houses, p, random, boxes[:count], kinds[:count], kept, solid)
+        furnish(houses, p, random, boxes[:count], kinds[:count], kept, solid, marks, spare)
         lay(houses, p)
         _remove(houses, p, solid)
-        obstruct(houses, p, solid)
         if houses.pieces[p] < FEWEST_PIECES or _names(houses, p) < FEWEST_NAMES:
             continue
+        if not in_one_piece(solid, 1, 1, houses.size[p, 0] - 1, houses.size[p, 1] - 1, marks, spare):
+            continue  # what was removed left floor that nobody can walk to
         if fill(houses, p, random, solid, suits, misplaced_only):
             return True
     return False

@@ -35,7 +35,17 @@ _NEAR = 0.16  # metres: how much lower than usual a piece may be that something 
 
 
 @compiled
-def furnish(houses: Houses, p: int, random: Random, boxes: Rooms, kinds: Rooms, kept: Plan, solid: Plan) -> None:
+def furnish(
+    houses: Houses,
+    p: int,
+    random: Random,
+    boxes: Rooms,
+    kinds: Rooms,
+    kept: Plan,
+    solid: Plan,
+    marks: NDArray[np.int32],
+    spare: Plan,
+) -> None:
     """All pieces of house p: first what the rooms need, then what they may have besides.
 
     Writes pieces, name, box, bottom, top and `stacked`, which `lay` writes again from the others.
@@ -44,9 +54,9 @@ def furnish(houses: Houses, p: int, random: Random, boxes: Rooms, kinds: Rooms, 
         boxes, kinds: [rooms, 4], [rooms], as `rooms` writes them.
         kept: where nothing may be, likewise.
         solid: [EDGE, EDGE], written as `obstruct` does.
+        marks, spare: [EDGE * EDGE], [EDGE, EDGE], overwritten.
     """
     count = len(kinds)
-    marks, spare = np.empty(EDGE * EDGE, np.int32), np.empty((EDGE, EDGE), np.uint8)
     named = np.zeros(1024, np.bool_)
     houses.pieces[p] = 0
     houses.stacked[p] = 0

@@ -5,7 +5,7 @@ The compiled engine is `envs.native.housekeep`, what people want is `people`, th
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field as Option
 
@@ -14,7 +14,8 @@ from envs.config import Part
 from envs.housekeep import home
 from envs.housekeep.expert import Expert
 from envs.housekeep.knowledge import ACTION_NAMES, knowledge
-from envs.housekeep.names import KINDS, NAMES, OBJECTS, PLACES
+from envs.housekeep.names import NAMES, OBJECTS
+from envs.housekeep.people import table
 from envs.housekeep.texts import TEXTS, words
 
 __all__ = ["Config", "Expert", "has", "knowledge", "make", "names", "spec"]
@@ -46,8 +47,7 @@ class Config(Part):
     see_through: bool = False
     """What is gripped may be behind a wall, as published."""
     starts: Literal["fixed", "seed"] = "fixed"
-    """Where a task's player begins: at the home's door, or anywhere, as the episode's seed says. In a house by seed both
-    are by seed."""
+    """Where a task's player begins: in the lobby, or anywhere, as the seed says; in houses by seed the latter."""
 
 
 def names() -> list[str]:
@@ -84,7 +84,7 @@ def spec(name: str, config: Config) -> EnvSpec:
 def _called(name: str) -> tuple[list[str], list[str]]:
     """Names of pieces of furniture in alphabetical order, and of objects in the order of their numbers."""
     if name != HOUSE:
-        return home.places(), [OBJECTS[k] for k in home.TASKS[name].objects]
+        return home.places(), list(home.TASKS[name])
     return sorted(set(NAMES)), list(OBJECTS)
 
 
@@ -92,10 +92,28 @@ def make(name: str, num_envs: int, seed: int, first_index: int, config: Config) 
     """Build N players.
 
     Raises:
-        PreferencesError: the file of preferences cannot be read.
+        ValueError: the file of preferences cannot be read, or no house suits it.
     """
-    from envs.housekeep.world import Housekeep  # here, because it brings the compiler along
-    from envs.native.housekeep.houses import generate
-    from envs.native.housekeep.layout import houses
+    from envs.housekeep.sources import at_home, by_seed  # here, because they bring the compiler along
+    from envs.housekeep.world import Housekeep
 
-    raise NotImplementedError
+    people = table(config.preferences)
+    if name == HOUSE:
+        suits = people.plain
+        houses, furnish = by_seed(num_envs, suits, config.spawn == "misplaced")
+    else:
+        suits = people.suits(home.places())
+        houses, furnish = at_home(name, num_envs if config.starts == "seed" else 1)
+    return Housekeep(
+        spec(name, config),
+        num_envs,
+        seed,
+        first_index,
+        houses=houses,
+        furnish=furnish,
+        suits=suits,
+        size=config.size,
+        length=config.length,
+        reward=config.reward,
+        see_through=config.see_through,
+    )

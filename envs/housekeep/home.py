@@ -6,10 +6,12 @@ et al. 2022, Du et al. 2023); the plan, and where objects lie at first, are our 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from envs.housekeep.names import KINDS, NAMES, OBJECTS, number
-from envs.native.housekeep.furniture import HEIGHTS
-from envs.native.housekeep.houses import lay
-from envs.native.housekeep.layout import Houses
+
+if TYPE_CHECKING:
+    from envs.native.housekeep.layout import Houses
 
 PLAN = tuple(
     """
@@ -109,28 +111,42 @@ TASKS = {
 _START = (3.5, 3.0, 4)  # x and y in metres, heading: in the lobby, away from the door
 
 
+def furniture() -> list[tuple[str, str, tuple[int, int, int, int]]]:
+    """Of each piece its room, kind, and first row, first column, rows and columns."""
+    found = []
+    for room, lines in _FURNITURE.items():
+        for line in " ".join(lines.split()).split(", "):
+            row, column, rows, columns, kind = line.split(maxsplit=4)
+            found.append((room, kind, (int(row), int(column), int(rows), int(columns))))
+    return found
+
+
+def places() -> list[str]:
+    """Names of its pieces, each once, in alphabetical order."""
+    return sorted({f"{room} {kind}".strip() for room, kind, _ in furniture()})
+
+
 def build(houses: Houses, p: int, task: str) -> None:
     """Write the home with the objects of a task into row p of `houses`.
 
     Raises:
         KeyError: there is no such task.
     """
+    from envs.native.housekeep.furniture import HEIGHTS  # here, because it brings the compiler along
+    from envs.native.housekeep.houses import lay
+
     houses.size[p] = len(PLAN), len(PLAN[0])
     houses.room[p] = 0
     for r, line in enumerate(PLAN):
         houses.room[p, r, : len(line)] = [_ROOMS.find(letter) + 1 for letter in line]
-    n = 0
-    for room, lines in _FURNITURE.items():
-        for line in " ".join(lines.split()).split(", "):
-            *where, kind = line.split(maxsplit=4)
-            row, column, rows, columns = map(int, where)
-            n += 1
-            houses.name[p, n] = number(room, kind)
-            houses.box[p, n] = row, column, row + rows, column + columns
-            houses.bottom[p, n], houses.top[p, n] = HEIGHTS[KINDS.index(kind)]
-    houses.pieces[p] = n
+    pieces = furniture()
+    for n, (room, kind, (row, column, rows, columns)) in enumerate(pieces, 1):
+        houses.name[p, n] = number(room, kind)
+        houses.box[p, n] = row, column, row + rows, column + columns
+        houses.bottom[p, n], houses.top[p, n] = HEIGHTS[KINDS.index(kind)]
+    houses.pieces[p] = len(pieces)
     lay(houses, p)
-    names = [""] + [NAMES[name] for name in houses.name[p, 1 : n + 1].tolist()]
+    names = [""] + [NAMES[name] for name in houses.name[p, 1 : len(pieces) + 1].tolist()]
     houses.object[p], houses.lies[p], houses.objects[p] = 0, 0, len(TASKS[task])
     for k, (kind, place) in enumerate(TASKS[task].items()):
         houses.object[p, k], houses.lies[p, k] = OBJECTS.index(kind), names.index(place)

@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.native.housekeep.layout import CELL, EDGE, HEADINGS, NOWHERE, OBJECTS, RADIUS, Houses, State
+from envs.native.housekeep.layout import CELL, EDGE, HEADINGS, NOWHERE, RADIUS, Houses, State
 from envs.native.housekeep.lens import KINDS, lens, palette
 from envs.native.housekeep.sight import look, pictures, spare
 

@@ -20,7 +20,6 @@ Nothing in a step is drawn by chance. What moves and draws is `envs.native.house
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -30,15 +29,15 @@ from envs.api import EnvSpec, Observation, VectorEnv
 from envs.housekeep.names import NAMES
 from envs.housekeep.names import OBJECTS as THINGS
 from envs.housekeep.picture import draw
+from envs.housekeep.sources import Furnish
 from envs.housekeep.texts import MOST_NAMES, TEXTS, Captions, Told
 from envs.native.housekeep import loops, telling
 from envs.native.housekeep.hands import DROPPED, PICKED
-from envs.native.housekeep.houses import standing
-from envs.native.housekeep.layout import CELL, HEADINGS, NOWHERE, OBJECTS, PIECES, Houses, players
+from envs.native.housekeep.layout import NOWHERE, OBJECTS, PIECES, Houses, players
+from envs.native.housekeep.lens import lens
+from envs.native.housekeep.sight import pictures
 
 Reward = Literal["none", "benchmark", "placed"]
-Furnish = Callable[[Houses, int, int], None]
-"""Write row p of the houses by the seed of an episode."""
 Index = NDArray[np.intp]
 
 ACTION_NAMES = ("move forward", "turn left", "turn right", "look up", "look down", "grab or release")
@@ -53,18 +52,17 @@ class Housekeep(VectorEnv):
     Args:
         args: as `VectorEnv`.
         houses: rows of houses; one, which all share, or one for each player.
-        furnish: writes a row for an episode; None: they stay as they are.
+        furnish: writes a row for an episode; None: they stay as they are, but for where players start.
         suits: bool [objects, names], of `envs.housekeep.names`: what is wanted where.
         size: pixels of a side of the pictures.
-        length, reward, see_through, starts: as `Config`.
+        length, reward, see_through: as `Config`.
 
     Attributes:
         houses, state: as in `envs.native.housekeep.layout`.
         which: int64 [N], the house of each player.
         suits: bool [objects, names].
         right: bool [P, M, pieces], whether a piece is right for an object.
-        ids: uint8 [N, S, S], instances in the pictures.
-        rgb: uint8 [N, S, S, 3]; empty if it is not observed.
+        pictures: what they see.
         gripped, done: uint16 [N], objects that were held in the episode, and that were put right, a bit each.
     """
 
@@ -82,26 +80,21 @@ class Housekeep(VectorEnv):
         length: int,
         reward: Reward,
         see_through: bool,
-        starts: Literal["fixed", "seed"],
     ) -> None:
         super().__init__(env_spec, num_envs, seed, first_index)
         self.houses, self.suits = houses, suits
         self._furnish, self._limit, self._pays = furnish, length, reward
-        self._see_through, self._anywhere = see_through, starts == "seed"
+        self._see_through, self._lens = see_through, lens(size)
         count = len(houses.pieces)
         self.which = np.zeros(num_envs, np.int64) if count == 1 else np.arange(num_envs)
         self.state = players(num_envs)
         self.right = np.zeros((count, OBJECTS, PIECES + 1), np.bool_)
-        self.ids = np.zeros((num_envs, size, size), np.uint8)
-        self.rgb = np.zeros((num_envs if "rgb" in env_spec.fields else 0, size, size, 3), np.uint8)
+        self.pictures = pictures(num_envs, size, rgb="rgb" in env_spec.fields)
         self.gripped, self.done = np.zeros((2, num_envs), np.uint16)
-        self._start_at = np.zeros((num_envs, 2), np.float32)
-        self._start_heading = np.zeros(num_envs, np.int8)
         self._rank = np.zeros((count, PIECES + 1), np.uint8)  # of a piece's name among those of its house
         self._names: list[list[str]] = [[]] * count  # in alphabetical order
         self._objects: list[list[str]] = [[]] * count
         self._captions = Captions(self.texts, num_envs, count)
-        self._free: dict[int, NDArray[np.intp]] = {}  # cells of a house where a player can stand
         if furnish is None:
             self._move_in(0, self._rows)
 
@@ -125,21 +118,8 @@ class Housekeep(VectorEnv):
             for i, seed in zip(index.tolist(), seeds.tolist(), strict=True):
                 self._furnish(self.houses, i, seed)
                 self._move_in(i, np.array([i]))
-        house = self.which[index]
-        self._start_at[index], self._start_heading[index] = self.houses.start[house], self.houses.heading[house]
-        if self._anywhere:
-            for i, seed in zip(index.tolist(), seeds.tolist(), strict=True):
-                self._start_at[i], self._start_heading[i] = self._any_place(int(self.which[i]), seed)
         self.gripped[index] = self.done[index] = 0
-        loops.begin(self.houses, self.which, self.state, index, self._start_at, self._start_heading, self.ids, self.rgb)
-
-    def _any_place(self, p: int, seed: int) -> tuple[NDArray[np.float32], int]:
-        """The middle of a free cell of house p, and a heading."""
-        if p not in self._free:
-            self._free[p] = np.argwhere(standing(self.houses, p))
-        generator = np.random.default_rng(seed)
-        row, column = generator.choice(self._free[p])
-        return np.array([column + 0.5, row + 0.5], np.float32) * np.float32(CELL), int(generator.integers(HEADINGS))
+        loops.begin(self.houses, self.which, self.state, index, self._lens, self.pictures)
 
     # ---- steps ------------------------------------------------------------------------------------------------------
 
@@ -162,7 +142,8 @@ class Housekeep(VectorEnv):
         """Players `index` [n] take `actions` [n]: what that pays, [n]."""
         state = self.state
         loops.advance(
-            self.houses, self.which, state, index, actions.astype(np.uint8), self.ids, self.rgb, self._see_through
+            *(self.houses, self.which, state, index, actions.astype(np.int64)),
+            *(self._see_through, self._lens, self.pictures),
         )
         self.events[index] = -1
         outcome, reward = state.outcome[index], np.zeros(len(index), np.float32)
@@ -188,7 +169,7 @@ class Housekeep(VectorEnv):
         if self._pays == "benchmark":
             return WRONG if picked == right else FIRST if first else 0.0
         if self._pays == "placed":
-            return (-1.0 if picked else 1.0) * right / len(self._objects[p])
+            return (-1.0 if picked else 1.0) / len(self._objects[p]) if right else 0.0
         return 0.0
 
     def _in_order(self, index: Index) -> NDArray[np.bool_]:
@@ -208,7 +189,7 @@ class Housekeep(VectorEnv):
         fields = self.env_spec.fields
         told = self._told(rows) if fields.keys() & set(TEXTS) else None
         return {
-            name: self.rgb[rows] if told is None or name not in TEXTS else self._captions.of(name, rows, told)
+            name: self.pictures.rgb[rows] if told is None or name not in TEXTS else self._captions.of(name, rows, told)
             for name in fields
         }
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from envs.housekeep import names
+import envs.housekeep.names as names
 from envs.native.housekeep import layout, loops, sight
 from envs.native.housekeep.layout import CELL, EDGE, HEADINGS, NOWHERE, OBJECTS, SLOTS, TILTS
 from envs.native.housekeep.lens import lens
@@ -137,7 +137,8 @@ class Game:
     def step(self, actions):
         """One action for all, or one for each."""
         actions = np.broadcast_to(actions, len(self.which)).astype(np.int64)
-        loops.advance(self.houses, self.which, self.state, actions, self.see_through, self.lens, self.pictures)
+        index = np.arange(len(actions))
+        loops.advance(self.houses, self.which, self.state, index, actions, self.see_through, self.lens, self.pictures)
 
     def stand(self, i, x, y, heading=0, tilt=0):
         """Put player i somewhere and let it look."""

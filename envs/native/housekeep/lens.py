@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.compiler import compiled
-from envs.housekeep import names
+from envs.housekeep.names import KINDS as FURNITURE
+from envs.housekeep.names import OBJECTS as THINGS
 from envs.native.housekeep.layout import EYE, HEADINGS, TILT, TILTS
 
 CEILING = 2.5
@@ -27,8 +28,8 @@ NEAR = 1e-6
 """Depth, in metres, at which rays begin: none divides by 0."""
 SHADES, PER_METRE = 32, 4
 """How many shades a colour has, and how many of them a metre of depth is worth; the last is for all beyond 8 m."""
-KINDS = len(names.KINDS)
-FLOOR, WALL, ABOVE = range(KINDS + len(names.OBJECTS), KINDS + len(names.OBJECTS) + 3)
+KINDS = len(FURNITURE)
+FLOOR, WALL, ABOVE = range(KINDS + len(THINGS), KINDS + len(THINGS) + 3)
 """Rows of a palette: first the kinds of furniture, then those of objects, then these; the last is the ceiling."""
 
 _DARKEST = 0.3

@@ -1,6 +1,6 @@
 """Many players, many steps. Players do not meet: each has its own house, or its own copy of one.
 
-    begin ──> advance, advance, ... ──> State, Pictures        begin ──> replay ──> the same
+    begin ──> advance, advance, ... ──> State, Pictures
 
 Nothing in a step is drawn by chance. Pictures must be the same arrays in every call, as a player whose step changed
 neither its pose nor where objects lie keeps the picture that it has.
@@ -16,7 +16,7 @@ from envs.native.housekeep.hands import grip, put, rest
 from envs.native.housekeep.layout import NOWHERE, Houses, State
 from envs.native.housekeep.lens import Lens
 from envs.native.housekeep.motion import GRAB_RELEASE, move
-from envs.native.housekeep.sight import Pictures, Strips, look, spare
+from envs.native.housekeep.sight import Pictures, look, spare
 
 
 @compiled
@@ -49,64 +49,28 @@ def advance(
     houses: Houses,
     which: NDArray[np.int64],
     state: State,
+    index: NDArray[np.int64],
     actions: NDArray[np.int64],
     see_through: bool,
     lens: Lens,
     pictures: Pictures,
 ) -> None:
-    """One step of all: rows of `state` and of `pictures` are changed.
+    """One step of players `index` [M]: their rows of `state` and of `pictures` are changed.
 
     Args:
         which: [N], the house of each player.
-        actions: [N], see `motion`.
+        actions: [M], see `motion`.
         see_through: whether hands reach through walls.
         lens: of the pictures' size.
     """
     strips = spare(pictures.ids.shape[1])
-    for i in range(len(actions)):
-        _step(houses, which[i], state, i, actions[i], see_through, lens, strips, pictures)
-
-
-@compiled
-def replay(
-    houses: Houses,
-    which: NDArray[np.int64],
-    state: State,
-    lengths: NDArray[np.int32],
-    actions: NDArray[np.int64],
-    see_through: bool,
-    lens: Lens,
-    pictures: Pictures,
-) -> None:
-    """Player i, who has just begun, makes its first `lengths[i]` steps of actions [N, T]; see `advance`.
-
-    Depths and colours are drawn once, in the end: only what was visible on the way makes a difference.
-    """
-    strips = spare(pictures.ids.shape[1])
-    plain = Pictures(pictures.ids, pictures.depth[:0], pictures.rgb[:0])
-    for i in range(len(lengths)):
-        for t in range(lengths[i]):
-            _step(houses, which[i], state, i, actions[i, t], see_through, lens, strips, plain)
-        if lengths[i]:
-            look(houses, which[i], state, i, lens, strips, pictures)
-
-
-@compiled
-def _step(
-    houses: Houses,
-    p: int,
-    state: State,
-    i: int,
-    action: int,
-    see_through: bool,
-    lens: Lens,
-    strips: Strips,
-    pictures: Pictures,
-) -> None:
-    if action == GRAB_RELEASE:
-        changed = grip(houses, p, state, i, see_through, strips)
-    else:
-        rest(state, i)
-        changed = move(houses, p, state, i, action)
-    if changed:
-        look(houses, p, state, i, lens, strips, pictures)
+    for m in range(len(index)):
+        i = index[m]
+        p = which[i]
+        if actions[m] == GRAB_RELEASE:
+            changed = grip(houses, p, state, i, see_through, strips)
+        else:
+            rest(state, i)
+            changed = move(houses, p, state, i, actions[m])
+        if changed:
+            look(houses, p, state, i, lens, strips, pictures)

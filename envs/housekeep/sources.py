@@ -1,0 +1,49 @@
+"""Where houses come from: the home of the tasks, or a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.housekeep import home
+from envs.native.housekeep.houses import generate
+from envs.native.housekeep.layout import CELL, EDGE, HEADINGS, Houses, houses
+from envs.native.housekeep.motion import stands
+
+Furnish = Callable[[Houses, int, int], None]
+"""Write row p of the houses by the seed of an episode."""
+
+
+def at_home(task: str, count: int) -> tuple[Houses, Furnish | None]:
+    """So many copies of the home of a task. With more than one, each episode begins anywhere."""
+    made = houses(count)
+    home.build(made, 0, task)
+    for column in made:
+        column[1:] = column[0]
+    if count == 1:
+        return made, None
+    free = np.argwhere([[stands(made, 0, *_middle(r, c)) for c in range(EDGE)] for r in range(EDGE)])
+
+    def anywhere(made: Houses, p: int, seed: int) -> None:
+        random = np.random.default_rng(seed)
+        made.start[p] = _middle(*random.choice(free))
+        made.heading[p] = random.integers(HEADINGS)
+
+    return made, anywhere
+
+
+def by_seed(count: int, suits: NDArray[np.bool_], misplaced_only: bool) -> tuple[Houses, Furnish]:
+    """So many houses, another one in each episode."""
+
+    def furnish(made: Houses, p: int, seed: int) -> None:
+        if not generate(made, p, seed, suits, misplaced_only):
+            raise ValueError("env.preferences leaves no house in which things lie wrong that have a right place")
+
+    return houses(count), furnish
+
+
+def _middle(row: int, column: int) -> tuple[float, float]:
+    """Of a cell, x and y in metres."""
+    return (column + 0.5) * CELL, (row + 0.5) * CELL

@@ -145,7 +145,7 @@ class Game:
         self.look(i)
 
     def look(self, i):
-        sight.look(self.houses, 0, self.state, i, self.lens, sight.spare(len(self.lens.ray[0])), self.pictures)
+        sight.look(self.houses, 0, self.state, i, self.lens, sight.sketch(len(self.lens.slope[0])), self.pictures)
 
     def spread(self, generator, grain=None):
         """Put all players at random free places, of which coordinates are multiples of a grain, and let them look."""

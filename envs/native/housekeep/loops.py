@@ -16,7 +16,7 @@ from envs.native.housekeep.hands import grip, put, rest
 from envs.native.housekeep.layout import NOWHERE, Houses, State
 from envs.native.housekeep.lens import Lens
 from envs.native.housekeep.motion import GRAB_RELEASE, move
-from envs.native.housekeep.sight import Pictures, Strips, look, spare
+from envs.native.housekeep.sight import Pictures, Sketch, look, sketch
 
 
 @compiled
@@ -30,7 +30,7 @@ def begin(
         index: [M].
         lens: of the pictures' size.
     """
-    strips = spare(pictures.ids.shape[1])
+    drawn = sketch(pictures.ids.shape[1])
     for i in index:
         p = which[i]
         state.x[i], state.y[i] = houses.start[p, 0], houses.start[p, 1]
@@ -41,7 +41,7 @@ def begin(
         rest(state, i)
         for k in range(houses.objects[p]):
             put(houses, p, state, i, k, houses.lies[p, k])
-        look(houses, p, state, i, lens, strips, pictures)
+        look(houses, p, state, i, lens, drawn, pictures)
 
 
 @compiled
@@ -62,9 +62,9 @@ def advance(
         see_through: whether hands reach through walls.
         lens: of the pictures' size.
     """
-    strips = spare(pictures.ids.shape[1])
+    drawn = sketch(pictures.ids.shape[1])
     for i in range(len(actions)):
-        _step(houses, which[i], state, i, actions[i], see_through, lens, strips, pictures)
+        _step(houses, which[i], state, i, actions[i], see_through, lens, drawn, pictures)
 
 
 @compiled
@@ -82,13 +82,13 @@ def replay(
 
     Depths and colours are drawn once, in the end: only what was visible on the way makes a difference.
     """
-    strips = spare(pictures.ids.shape[1])
+    drawn = sketch(pictures.ids.shape[1])
     plain = Pictures(pictures.ids, pictures.depth[:0], pictures.rgb[:0])
     for i in range(len(lengths)):
         for t in range(lengths[i]):
-            _step(houses, which[i], state, i, actions[i, t], see_through, lens, strips, plain)
+            _step(houses, which[i], state, i, actions[i, t], see_through, lens, drawn, plain)
         if lengths[i]:
-            look(houses, which[i], state, i, lens, strips, pictures)
+            look(houses, which[i], state, i, lens, drawn, pictures)
 
 
 @compiled
@@ -100,13 +100,13 @@ def _step(
     action: int,
     see_through: bool,
     lens: Lens,
-    strips: Strips,
+    drawn: Sketch,
     pictures: Pictures,
 ) -> None:
     if action == GRAB_RELEASE:
-        changed = grip(houses, p, state, i, see_through, strips)
+        changed = grip(houses, p, state, i, see_through, drawn)
     else:
         rest(state, i)
         changed = move(houses, p, state, i, action)
     if changed:
-        look(houses, p, state, i, lens, strips, pictures)
+        look(houses, p, state, i, lens, drawn, pictures)

@@ -44,12 +44,14 @@ _BOTTOM, _TOP, _ENTRY = range(3)  # columns of shapes
 _MARGIN = OBJECT_SIDE / 2
 _NONE, _ALL, _ONE = np.uint64(0), np.uint64(2**64 - 1), np.uint64(1)
 _BYTE, _EIGHT = np.uint64(255), np.uint64(8)
+_LOW, _GREEN, _BLUE = np.uint32(255), np.uint32(8), np.uint32(16)
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 Numbers = NDArray[np.float64]
 Bits = NDArray[np.uint64]
 Shorts = NDArray[np.int16]
+Colours = NDArray[np.uint32]
 
 
 class Pictures(NamedTuple):
@@ -60,13 +62,16 @@ class Pictures(NamedTuple):
     rgb: Bytes  # [N, S, S, 3]; or [0, S, S, 3]: not wanted
 
 
-class Strips(NamedTuple):
-    """What is seen in one band of a picture: pieces of columns."""
+class Sketch(NamedTuple):
+    """What a picture is drawn from, overwritten by each: strips, which are parts of columns, and walls behind them."""
 
-    rows: Bits  # [K] as bits; the first row of the band is bit 0
+    rows: Bits  # [K] of a strip, as bits; the first row of the band is bit 0
     column: Shorts  # [K]
-    instance: Shorts  # [K] 0: a wall
+    instance: Shorts  # [K]
     shape: Numbers  # [K, 3] of the box: bottom and top, metres above the eye, and the depth at which rays enter it
+    wall: Numbers  # [S] depth of the wall in each column
+    paint: Colours  # [S] and its colour
+    pixels: Colours  # [S, S]
 
 
 def pictures(count: int, size: int, depth: bool = False, rgb: bool = False) -> Pictures:
@@ -79,14 +84,22 @@ def pictures(count: int, size: int, depth: bool = False, rgb: bool = False) -> P
 
 
 @compiled
-def spare(size: int) -> Strips:
-    """Room for the strips of a band of a picture, which `look` and `aim` overwrite: no two strips share a pixel."""
+def sketch(size: int) -> Sketch:
+    """Room for the sketch of a picture: no two strips of a band share a pixel."""
     most = size * min(size, BAND)
-    return Strips(np.empty(most, np.uint64), np.empty(most, np.int16), np.empty(most, np.int16), np.empty((most, 3)))
+    return Sketch(
+        np.empty(most, np.uint64),
+        np.empty(most, np.int16),
+        np.empty(most, np.int16),
+        np.empty((most, 3)),
+        np.empty(size),
+        np.empty(size, np.uint32),
+        np.empty((size, size), np.uint32),
+    )
 
 
 @compiled
-def look(houses: Houses, p: int, state: State, i: int, lens: Lens, strips: Strips, pictures: Pictures) -> None:
+def look(houses: Houses, p: int, state: State, i: int, lens: Lens, drawn: Sketch, pictures: Pictures) -> None:
     """Draw what player i sees and note what that is: its rows of `visible`, `known`, `seen` and `met`.
 
     Its house must be closed by walls: nothing else ends a ray.
@@ -94,18 +107,14 @@ def look(houses: Houses, p: int, state: State, i: int, lens: Lens, strips: Strip
     Args:
         p: the player's house.
         lens: of the pictures' size.
-        strips: overwritten, see `spare`.
+        drawn: overwritten.
         pictures: rows i are written.
     """
     size, tilt = pictures.ids.shape[1], state.tilt[i] + TILTS
     deep, coloured = len(pictures.depth) > 0, len(pictures.rgb) > 0
-    per_slope = lens.per_slope[tilt]
+    slope, per_slope = lens.slope[tilt], lens.per_slope[tilt]
     ids = pictures.ids[i].reshape(-1)
     ids[:] = 0
-    if deep:
-        _copy(lens.depth[tilt], pictures.depth[i].reshape(-1))
-    if coloured:
-        _copy(lens.rgb[tilt], pictures.rgb[i].reshape(-1))
     seen = np.zeros(4, np.uint64)  # bits of instances
     for start in range(0, size, BAND):
         count = _march(
@@ -122,38 +131,43 @@ def look(houses: Houses, p: int, state: State, i: int, lens: Lens, strips: Strip
             start,
             0,
             0,
-            strips.rows,
-            strips.column,
-            strips.instance,
-            strips.shape,
+            drawn.rows,
+            drawn.column,
+            drawn.instance,
+            drawn.shape,
+            drawn.wall,
         )
-        for k in range(count):
-            seen[strips.instance[k] >> 6] |= _ONE << np.uint64(strips.instance[k] & 63)
-        _draw_ids(strips.rows[:count], strips.column, strips.instance, start, size, ids)
+        rows, columns, shapes = drawn.rows[:count], drawn.column[:count], drawn.shape[:count]
+        instances = drawn.instance[:count]
+        for instance in instances:
+            seen[instance >> 6] |= _ONE << np.uint64(instance & 63)
+        _draw_ids(rows, columns, instances, start, size, ids)
         if deep:
-            _draw_depth(strips.rows[:count], strips.column, strips.shape, start, per_slope, pictures.depth[i])
+            if not start:
+                _hang(slope, drawn.wall, drawn.wall, lens.depth[tilt], pictures.depth[i])
+            _draw_depth(rows, columns, shapes, start, per_slope, pictures.depth[i].reshape(-1))
         if coloured:
-            name, kind = houses.name[p], houses.object[p]
-            for k in range(count):
-                strips.instance[k] = _colour(name, kind, strips.instance[k])
-            shape, palette = strips.shape, lens.palette
-            _draw_rgb(
-                strips.rows[:count], strips.column, strips.instance, shape, start, per_slope, palette, pictures.rgb[i]
-            )
-    state.visible[i, 0], state.visible[i, 1], state.seen[i] = seen[0] & ~_ONE, seen[1], seen[2]
+            if not start:
+                _mix(drawn.wall, lens.palette, drawn.paint)
+                _hang(slope, drawn.wall, drawn.paint, lens.rgb[tilt], drawn.pixels)
+            _dye(houses.name[p], houses.object[p], instances)
+            _draw_rgb(rows, columns, instances, shapes, start, per_slope, lens.palette, drawn.pixels.reshape(-1))
+    if coloured:
+        _pack(drawn.pixels.reshape(-1), pictures.rgb[i].reshape(-1))
+    state.visible[i, 0], state.visible[i, 1], state.seen[i] = seen[0], seen[1], seen[2]
     state.known[i, 0] |= state.visible[i, 0]
     state.known[i, 1] |= state.visible[i, 1]
     state.met[i] |= state.seen[i]
 
 
 @compiled
-def aim(houses: Houses, p: int, state: State, i: int, see_through: bool, strips: Strips) -> int:
+def aim(houses: Houses, p: int, state: State, i: int, see_through: bool, drawn: Sketch) -> int:
     """The first instance on the ray through the middle of player i's picture, within REACH of its eye; 0: none.
 
     Args:
         p: the player's house.
         see_through: whether walls do not end the ray.
-        strips: overwritten, see `spare`.
+        drawn: overwritten.
     """
     heading, slope = state.heading[i], STEEP[state.tilt[i] + TILTS]
     per = np.empty((1, 2))
@@ -172,16 +186,17 @@ def aim(houses: Houses, p: int, state: State, i: int, see_through: bool, strips:
         0,
         houses.size[p, 0] if see_through else 0,
         houses.size[p, 1] if see_through else 0,
-        strips.rows,
-        strips.column,
-        strips.instance,
-        strips.shape,
+        drawn.rows,
+        drawn.column,
+        drawn.instance,
+        drawn.shape,
+        drawn.wall,
     )
     if not count:
         return 0
-    low, high, entry = strips.shape[0, _BOTTOM], strips.shape[0, _TOP], strips.shape[0, _ENTRY]
+    low, high, entry = drawn.shape[0, _BOTTOM], drawn.shape[0, _TOP], drawn.shape[0, _ENTRY]
     depth = max(entry, (high if slope < 0 else low) * over(slope))
-    return strips.instance[0] if depth * math.sqrt(1 + slope * slope) <= REACH else 0
+    return int(drawn.instance[0]) if depth * math.sqrt(1 + slope * slope) <= REACH else 0
 
 
 @compiled
@@ -203,6 +218,7 @@ def _march(
     columns: Shorts,
     instances: Shorts,
     shapes: Numbers,
+    walls: Numbers,
 ) -> int:
     """Write the strips of a band, column by column and each from near to far; returns how many.
 
@@ -214,7 +230,7 @@ def _march(
         level: of its tilt.
         start: the first row of the band.
         rim_row, rim_column: walls in rows and columns below both do not end rays.
-        rows, columns, instances, shapes: written, see `Strips`.
+        rows, columns, instances, shapes, walls: written, see `Sketch`.
     """
     size, half = len(per), len(per) / 2
     climbing = _rows(0.0, level, start)
@@ -267,11 +283,7 @@ def _march(
             r += 0 if across else up
             next_x += each_x if across else 0.0
             next_y += 0.0 if across else each_y
-        bits = _filled(-EYE, CEILING - EYE, near, near, level, half, start) & free
-        if bits:
-            rows[found], columns[found], instances[found] = bits, column, 0
-            shapes[found, _BOTTOM], shapes[found, _TOP], shapes[found, _ENTRY] = -EYE, CEILING - EYE, near
-            found += 1
+        walls[column] = near
     return found
 
 
@@ -308,25 +320,26 @@ def _rows(first: float, last: float, start: int) -> np.uint64:
 
 
 @compiled
-def _copy(source: Any, target: Any) -> None:
-    for k in range(len(target)):
-        target[k] = source[k]
+def _hang(slope: Numbers, wall: Numbers, value: Any, beyond: Any, out: Any) -> None:
+    """Fill a picture with walls, and floor and ceiling where these end.
 
-
-@compiled
-def _colour(name: Shorts, kind: Shorts, instance: int) -> int:
-    """Which row of the palette an instance has; `name` and `kind` are those of pieces and objects of its house."""
-    if not instance:
-        return WALL
-    return int(name[instance] % KINDS if instance < OBJECT else KINDS + kind[instance - OBJECT])
+    Args:
+        slope: [S], of rows.
+        wall: [S], their depth by column.
+        value: [S], what to write where there is a wall, by column.
+        beyond: [S], what to write elsewhere, by row.
+        out: [S, S], written.
+    """
+    for row in range(len(slope)):
+        for column in range(len(wall)):
+            height = slope[row] * wall[column]
+            out[row, column] = value[column] if (height >= -EYE) & (height <= CEILING - EYE) else beyond[row]
 
 
 @compiled
 def _draw_ids(rows: Bits, columns: Shorts, instances: Shorts, start: int, size: int, ids: Bytes) -> None:
     for k in range(len(rows)):
         bits, at, instance = rows[k], start * size + columns[k], instances[k]
-        if not instance:
-            continue
         while not bits & _BYTE:
             bits >>= _EIGHT
             at += 8 * size
@@ -339,38 +352,64 @@ def _draw_ids(rows: Bits, columns: Shorts, instances: Shorts, start: int, size: 
 
 @compiled
 def _draw_depth(rows: Bits, columns: Shorts, shapes: Numbers, start: int, per_slope: Numbers, depth: Floats) -> None:
+    size = len(per_slope)
     for k in range(len(rows)):
-        bits, row, column = rows[k], start, columns[k]
+        bits, row, at = rows[k], start, start * size + columns[k]
         low, high, entry = shapes[k, _BOTTOM], shapes[k, _TOP], shapes[k, _ENTRY]
         while bits:
             if bits & _ONE:
-                depth[row, column] = max(entry, (high if per_slope[row] < 0 else low) * per_slope[row])
+                depth[at] = max(entry, (high if per_slope[row] < 0 else low) * per_slope[row])
             bits >>= _ONE
             row += 1
+            at += size
 
 
 @compiled
 def _draw_rgb(
     rows: Bits,
     columns: Shorts,
-    colours: Shorts,
+    kinds: Shorts,
     shapes: Numbers,
     start: int,
     per_slope: Numbers,
-    palette: Bytes,
-    rgb: Bytes,
+    palette: Colours,
+    pixels: Colours,
 ) -> None:
+    size = len(per_slope)
     for k in range(len(rows)):
-        bits, row, column, colour = rows[k], start, columns[k], colours[k]
+        bits, row, at, kind = rows[k], start, start * size + columns[k], kinds[k]
         low, high, entry = shapes[k, _BOTTOM], shapes[k, _TOP], shapes[k, _ENTRY]
-        while not bits & _BYTE:
-            bits >>= _EIGHT
-            row += 8
         while bits:
             if bits & _ONE:
                 depth = max(entry, (high if per_slope[row] < 0 else low) * per_slope[row])
-                shade = min(int(depth * PER_METRE), SHADES - 1)
-                for channel in range(3):
-                    rgb[row, column, channel] = palette[colour, shade, channel]
+                pixels[at] = palette[kind, _shade(depth)]
             bits >>= _ONE
             row += 1
+            at += size
+
+
+@compiled
+def _shade(depth: float) -> int:
+    return min(int(depth * PER_METRE), SHADES - 1)
+
+
+@compiled
+def _mix(wall: Numbers, palette: Colours, paint: Colours) -> None:
+    """Write the colours of walls."""
+    for column in range(len(wall)):
+        paint[column] = palette[WALL, _shade(wall[column])]
+
+
+@compiled
+def _dye(name: Shorts, kind: Shorts, instances: Shorts) -> None:
+    """Write rows of the palette in the place of instances; `name` and `kind` are those of pieces and of objects."""
+    for k in range(len(instances)):
+        instance = instances[k]
+        instances[k] = name[instance] % KINDS if instance < OBJECT else KINDS + kind[instance - OBJECT]
+
+
+@compiled
+def _pack(pixels: Colours, rgb: Bytes) -> None:
+    for k in range(len(pixels)):
+        pixel = pixels[k]
+        rgb[3 * k], rgb[3 * k + 1], rgb[3 * k + 2] = pixel & _LOW, pixel >> _GREEN & _LOW, pixel >> _BLUE & _LOW

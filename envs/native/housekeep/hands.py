@@ -13,7 +13,8 @@ import numpy as np
 
 from envs.compiler import compiled
 from envs.native.housekeep.layout import CELL, EDGE, NOWHERE, OBJECT, OBJECT_SIDE, REACH, Houses, State
-from envs.native.housekeep.sight import Sketch, aim
+from envs.native.housekeep.pictures import Sketch
+from envs.native.housekeep.sight import aim
 
 OUTCOMES = (
     *("none", "picked", "dropped"),

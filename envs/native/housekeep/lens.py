@@ -52,7 +52,7 @@ class Lens(NamedTuple):
     level: NDArray[np.float64]  # [2 TILTS + 1] the row, with a fraction, whose ray is level
     slope: NDArray[np.float64]  # [2 TILTS + 1, S]
     per_slope: NDArray[np.float64]  # [2 TILTS + 1, S] one over these
-    depth: NDArray[np.float64]  # [2 TILTS + 1, S] of floor and ceiling
+    depth: NDArray[np.float32]  # [2 TILTS + 1, S] of floor and ceiling
     rgb: NDArray[np.uint32]  # [2 TILTS + 1, S] their colours, red in the lowest byte, then green and blue
     palette: NDArray[np.uint32]  # [ABOVE + 1, SHADES] likewise
 
@@ -79,7 +79,7 @@ def lens(size: int) -> Lens:
         level=(1 + STEEP) * size / 2 - 0.5,
         slope=slope,
         per_slope=per_slope,
-        depth=depth,
+        depth=depth.astype(np.float32),
         rgb=packed[colours, np.minimum(depth * PER_METRE, SHADES - 1).astype(int)],
         palette=packed,
     )

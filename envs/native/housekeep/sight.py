@@ -17,10 +17,8 @@ field.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from envs.compiler import compiled
 from envs.native.housekeep.layout import (
@@ -36,66 +34,31 @@ from envs.native.housekeep.layout import (
     Houses,
     State,
 )
-from envs.native.housekeep.lens import AHEAD, ASIDE, CEILING, KINDS, NEAR, PER_METRE, SHADES, STEEP, WALL, Lens, over
+from envs.native.housekeep.lens import AHEAD, ASIDE, CEILING, NEAR, STEEP, Lens, over
+from envs.native.housekeep.pictures import (
+    BAND,
+    BOTTOM,
+    ENTRY,
+    TOP,
+    Bits,
+    Bytes,
+    Floats,
+    Numbers,
+    Pictures,
+    Rows,
+    Shorts,
+    Sketch,
+    draw_depth,
+    draw_ids,
+    draw_rgb,
+    dye,
+    hang,
+    mix,
+    pack,
+)
 
-BAND = 64  # rows, one bit each
-
-_BOTTOM, _TOP, _ENTRY = range(3)  # columns of shapes
 _MARGIN = OBJECT_SIDE / 2
 _NONE, _ALL, _ONE = np.uint64(0), np.uint64(2**64 - 1), np.uint64(1)
-_BYTE, _EIGHT = np.uint64(255), np.uint64(8)
-_LOW, _GREEN, _BLUE = np.uint32(255), np.uint32(8), np.uint32(16)
-
-Bytes = NDArray[np.uint8]
-Floats = NDArray[np.float32]
-Numbers = NDArray[np.float64]
-Bits = NDArray[np.uint64]
-Shorts = NDArray[np.int16]
-Colours = NDArray[np.uint32]
-
-
-class Pictures(NamedTuple):
-    """Of N players, S x S pixels at [row, column]."""
-
-    ids: Bytes  # [N, S, S] the instance in each pixel; 0: none
-    depth: Floats  # [N, S, S] metres ahead; or [0, S, S]: not wanted
-    rgb: Bytes  # [N, S, S, 3]; or [0, S, S, 3]: not wanted
-
-
-class Sketch(NamedTuple):
-    """What a picture is drawn from, overwritten by each: strips, which are parts of columns, and walls behind them."""
-
-    rows: Bits  # [K] of a strip, as bits; the first row of the band is bit 0
-    column: Shorts  # [K]
-    instance: Shorts  # [K]
-    shape: Numbers  # [K, 3] of the box: bottom and top, metres above the eye, and the depth at which rays enter it
-    wall: Numbers  # [S] depth of the wall in each column
-    paint: Colours  # [S] and its colour
-    pixels: Colours  # [S, S]
-
-
-def pictures(count: int, size: int, depth: bool = False, rgb: bool = False) -> Pictures:
-    """Room for pictures of `count` players."""
-    return Pictures(
-        ids=np.zeros((count, size, size), np.uint8),
-        depth=np.zeros((count * depth, size, size), np.float32),
-        rgb=np.zeros((count * rgb, size, size, 3), np.uint8),
-    )
-
-
-@compiled
-def sketch(size: int) -> Sketch:
-    """Room for the sketch of a picture: no two strips of a band share a pixel."""
-    most = size * min(size, BAND)
-    return Sketch(
-        np.empty(most, np.uint64),
-        np.empty(most, np.int16),
-        np.empty(most, np.int16),
-        np.empty((most, 3)),
-        np.empty(size),
-        np.empty(size, np.uint32),
-        np.empty((size, size), np.uint32),
-    )
 
 
 @compiled
@@ -112,7 +75,7 @@ def look(houses: Houses, p: int, state: State, i: int, lens: Lens, drawn: Sketch
     """
     size, tilt = pictures.ids.shape[1], state.tilt[i] + TILTS
     deep, coloured = len(pictures.depth) > 0, len(pictures.rgb) > 0
-    slope, per_slope = lens.slope[tilt], lens.per_slope[tilt]
+    per_slope = lens.per_slope[tilt]
     ids = pictures.ids[i].reshape(-1)
     ids[:] = 0
     seen = np.zeros(4, np.uint64)  # bits of instances
@@ -136,24 +99,25 @@ def look(houses: Houses, p: int, state: State, i: int, lens: Lens, drawn: Sketch
             drawn.instance,
             drawn.shape,
             drawn.wall,
+            drawn.edges,
         )
         rows, columns, shapes = drawn.rows[:count], drawn.column[:count], drawn.shape[:count]
         instances = drawn.instance[:count]
         for instance in instances:
             seen[instance >> 6] |= _ONE << np.uint64(instance & 63)
-        _draw_ids(rows, columns, instances, start, size, ids)
+        draw_ids(rows, columns, instances, start, size, ids)
         if deep:
             if not start:
-                _hang(slope, drawn.wall, drawn.wall, lens.depth[tilt], pictures.depth[i])
-            _draw_depth(rows, columns, shapes, start, per_slope, pictures.depth[i].reshape(-1))
+                hang(drawn.edges, drawn.wall, lens.depth[tilt], pictures.depth[i])
+            draw_depth(rows, columns, shapes, start, per_slope, pictures.depth[i].reshape(-1))
         if coloured:
             if not start:
-                _mix(drawn.wall, lens.palette, drawn.paint)
-                _hang(slope, drawn.wall, drawn.paint, lens.rgb[tilt], drawn.pixels)
-            _dye(houses.name[p], houses.object[p], instances)
-            _draw_rgb(rows, columns, instances, shapes, start, per_slope, lens.palette, drawn.pixels.reshape(-1))
+                mix(drawn.wall, lens.palette, drawn.paint)
+                hang(drawn.edges, drawn.paint, lens.rgb[tilt], drawn.pixels)
+            dye(houses.name[p], houses.object[p], instances)
+            draw_rgb(rows, columns, instances, shapes, start, per_slope, lens.palette, drawn.pixels.reshape(-1))
     if coloured:
-        _pack(drawn.pixels.reshape(-1), pictures.rgb[i].reshape(-1))
+        pack(drawn.pixels.reshape(-1), pictures.rgb[i].reshape(-1))
     state.visible[i, 0], state.visible[i, 1], state.seen[i] = seen[0], seen[1], seen[2]
     state.known[i, 0] |= state.visible[i, 0]
     state.known[i, 1] |= state.visible[i, 1]
@@ -191,10 +155,11 @@ def aim(houses: Houses, p: int, state: State, i: int, see_through: bool, drawn: 
         drawn.instance,
         drawn.shape,
         drawn.wall,
+        drawn.edges,
     )
     if not count:
         return 0
-    low, high, entry = drawn.shape[0, _BOTTOM], drawn.shape[0, _TOP], drawn.shape[0, _ENTRY]
+    low, high, entry = drawn.shape[0, BOTTOM], drawn.shape[0, TOP], drawn.shape[0, ENTRY]
     depth = max(entry, (high if slope < 0 else low) * over(slope))
     return int(drawn.instance[0]) if depth * math.sqrt(1 + slope * slope) <= REACH else 0
 
@@ -218,7 +183,8 @@ def _march(
     columns: Shorts,
     instances: Shorts,
     shapes: Numbers,
-    walls: Numbers,
+    walls: Floats,
+    edges: Rows,
 ) -> int:
     """Write the strips of a band, column by column and each from near to far; returns how many.
 
@@ -229,8 +195,8 @@ def _march(
         per: [S, 2], of its heading.
         level: of its tilt.
         start: the first row of the band.
-        rim_row, rim_column: walls in rows and columns below both do not end rays.
-        rows, columns, instances, shapes, walls: written, see `Sketch`.
+        rim_row, rim_column: not walls end rays, but the rim of a plan of so many rows and columns; or 0, 0.
+        rows, columns, instances, shapes, walls, edges: written, see `Sketch`.
     """
     size, half = len(per), len(per) / 2
     climbing = _rows(0.0, level, start)
@@ -244,7 +210,9 @@ def _march(
         next_x, next_y = ((c + (right > 0)) * CELL - x) * per_x, ((r + (up > 0)) * CELL - y) * per_y
         each_x, each_y = CELL * abs(per_x), CELL * abs(per_y)
         near = NEAR
-        while room[r, c] or (0 <= r < rim_row and 0 <= c < rim_column):
+        while rim_row or room[r, c]:
+            if rim_row and not (0 <= r < rim_row and 0 <= c < rim_column):
+                break
             across = next_x < next_y
             far = max(next_x if across else next_y, near)
             count = 0
@@ -254,7 +222,7 @@ def _march(
                     break
                 low, high = bottom[piece] - EYE, top[piece] - EYE
                 there[count], filled[count] = piece, _filled(low, high, near, far, level, half, start)
-                box[count, _BOTTOM], box[count, _TOP], box[count, _ENTRY] = low, high, near
+                box[count, BOTTOM], box[count, TOP], box[count, ENTRY] = low, high, near
                 count += 1
                 s = slot[r, c, k]
                 if s == NOWHERE or on[piece, s] == NOWHERE:
@@ -266,7 +234,7 @@ def _march(
                 if k + 1 < STACKED and stacked[r, c, k + 1]:
                     high = min(high, bottom[stacked[r, c, k + 1]] - EYE)
                 there[count], filled[count] = OBJECT + on[piece, s], _filled(low, high, entry, out, level, half, start)
-                box[count, _BOTTOM], box[count, _TOP], box[count, _ENTRY] = low, high, entry
+                box[count, BOTTOM], box[count, TOP], box[count, ENTRY] = low, high, entry
                 count += 1
             for j in range(2 * count):
                 climbs = j < count
@@ -284,6 +252,8 @@ def _march(
             next_x += each_x if across else 0.0
             next_y += 0.0 if across else each_y
         walls[column] = near
+        edges[0, column] = math.ceil(level - (CEILING - EYE) * half / near)
+        edges[1, column] = math.floor(level + EYE * half / near)
     return found
 
 
@@ -314,102 +284,3 @@ def _rows(first: float, last: float, start: int) -> np.uint64:
     if low > high:
         return _NONE
     return (_ALL << np.uint64(low)) & (_ALL >> np.uint64(BAND - 1 - high))
-
-
-# ---- pixels ---------------------------------------------------------------------------------------------------------
-
-
-@compiled
-def _hang(slope: Numbers, wall: Numbers, value: Any, beyond: Any, out: Any) -> None:
-    """Fill a picture with walls, and floor and ceiling where these end.
-
-    Args:
-        slope: [S], of rows.
-        wall: [S], their depth by column.
-        value: [S], what to write where there is a wall, by column.
-        beyond: [S], what to write elsewhere, by row.
-        out: [S, S], written.
-    """
-    for row in range(len(slope)):
-        for column in range(len(wall)):
-            height = slope[row] * wall[column]
-            out[row, column] = value[column] if (height >= -EYE) & (height <= CEILING - EYE) else beyond[row]
-
-
-@compiled
-def _draw_ids(rows: Bits, columns: Shorts, instances: Shorts, start: int, size: int, ids: Bytes) -> None:
-    for k in range(len(rows)):
-        bits, at, instance = rows[k], start * size + columns[k], instances[k]
-        while not bits & _BYTE:
-            bits >>= _EIGHT
-            at += 8 * size
-        while bits:
-            if bits & _ONE:
-                ids[at] = instance
-            bits >>= _ONE
-            at += size
-
-
-@compiled
-def _draw_depth(rows: Bits, columns: Shorts, shapes: Numbers, start: int, per_slope: Numbers, depth: Floats) -> None:
-    size = len(per_slope)
-    for k in range(len(rows)):
-        bits, row, at = rows[k], start, start * size + columns[k]
-        low, high, entry = shapes[k, _BOTTOM], shapes[k, _TOP], shapes[k, _ENTRY]
-        while bits:
-            if bits & _ONE:
-                depth[at] = max(entry, (high if per_slope[row] < 0 else low) * per_slope[row])
-            bits >>= _ONE
-            row += 1
-            at += size
-
-
-@compiled
-def _draw_rgb(
-    rows: Bits,
-    columns: Shorts,
-    kinds: Shorts,
-    shapes: Numbers,
-    start: int,
-    per_slope: Numbers,
-    palette: Colours,
-    pixels: Colours,
-) -> None:
-    size = len(per_slope)
-    for k in range(len(rows)):
-        bits, row, at, kind = rows[k], start, start * size + columns[k], kinds[k]
-        low, high, entry = shapes[k, _BOTTOM], shapes[k, _TOP], shapes[k, _ENTRY]
-        while bits:
-            if bits & _ONE:
-                depth = max(entry, (high if per_slope[row] < 0 else low) * per_slope[row])
-                pixels[at] = palette[kind, _shade(depth)]
-            bits >>= _ONE
-            row += 1
-            at += size
-
-
-@compiled
-def _shade(depth: float) -> int:
-    return min(int(depth * PER_METRE), SHADES - 1)
-
-
-@compiled
-def _mix(wall: Numbers, palette: Colours, paint: Colours) -> None:
-    """Write the colours of walls."""
-    for column in range(len(wall)):
-        paint[column] = palette[WALL, _shade(wall[column])]
-
-
-@compiled
-def _dye(name: Shorts, kind: Shorts, instances: Shorts) -> None:
-    """Write rows of the palette in the place of instances; `name` and `kind` are those of pieces and of objects."""
-    for k in range(len(instances)):
-        instance = instances[k]
-        instances[k] = name[instance] % KINDS if instance < OBJECT else KINDS + kind[instance - OBJECT]
-
-
-@compiled
-def _pack(pixels: Colours, rgb: Bytes) -> None:
-    for k in range(len(pixels)):
-        pixel = pixels[k]
-        rgb[3 * k], rgb[3 * k + 1], rgb[3 * k + 2] = pixel & _LOW, pixel >> _GREEN & _LOW, pixel >> _BLUE & _LOW

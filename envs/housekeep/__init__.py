@@ -103,7 +103,7 @@ def make(name: str, num_envs: int, seed: int, first_index: int, config: Config) 
         houses, furnish = by_seed(num_envs, suits, config.spawn == "misplaced")
     else:
         suits = people.suits(home.places())
-        houses, furnish = at_home(name, num_envs if config.starts == "seed" else 1)
+        houses, furnish = at_home(name, num_envs, config.starts == "seed")
     return Housekeep(
         spec(name, config),
         num_envs,

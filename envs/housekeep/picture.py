@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from envs.native.housekeep.layout import CELL, EDGE, HEADINGS, NOWHERE, RADIUS, Houses, State
 from envs.native.housekeep.lens import KINDS, lens, palette
-from envs.native.housekeep.sight import look, pictures, spare
+from envs.native.housekeep.pictures import pictures, sketch
+from envs.native.housekeep.sight import look
 
 PIXELS = 8
 """Of a side of a cell."""
@@ -85,5 +86,5 @@ def _seen(houses: Houses, p: int, state: State, i: int, size: int) -> Picture:
     """The player's picture, of any size; what it sees in its own stays noted."""
     alone = State(*(column[i : i + 1].copy() for column in state))
     drawn = pictures(1, size, rgb=True)
-    look(houses, p, alone, 0, lens(size), spare(size), drawn)
+    look(houses, p, alone, 0, lens(size), sketch(size), drawn)
     return drawn.rgb[0]

@@ -16,22 +16,22 @@ Furnish = Callable[[Houses, int, int], None]
 """Write row p of the houses by the seed of an episode."""
 
 
-def at_home(task: str, count: int) -> tuple[Houses, Furnish | None]:
-    """So many copies of the home of a task. With more than one, each episode begins anywhere."""
-    made = houses(count)
+def at_home(task: str, count: int, anywhere: bool) -> tuple[Houses, Furnish | None]:
+    """The home of a task; or so many copies of it, in which each episode begins anywhere."""
+    made = houses(count if anywhere else 1)
     home.build(made, 0, task)
     for column in made:
         column[1:] = column[0]
-    if count == 1:
+    if not anywhere:
         return made, None
     free = np.argwhere([[stands(made, 0, *_middle(r, c)) for c in range(EDGE)] for r in range(EDGE)])
 
-    def anywhere(made: Houses, p: int, seed: int) -> None:
+    def start(made: Houses, p: int, seed: int) -> None:
         random = np.random.default_rng(seed)
         made.start[p] = _middle(*random.choice(free))
         made.heading[p] = random.integers(HEADINGS)
 
-    return made, anywhere
+    return made, start
 
 
 def by_seed(count: int, suits: NDArray[np.bool_], misplaced_only: bool) -> tuple[Houses, Furnish]:

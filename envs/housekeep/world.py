@@ -35,7 +35,7 @@ from envs.native.housekeep import loops, telling
 from envs.native.housekeep.hands import DROPPED, PICKED
 from envs.native.housekeep.layout import NOWHERE, OBJECTS, PIECES, Houses, players
 from envs.native.housekeep.lens import lens
-from envs.native.housekeep.sight import pictures
+from envs.native.housekeep.pictures import pictures
 
 Reward = Literal["none", "benchmark", "placed"]
 Index = NDArray[np.intp]

@@ -9,6 +9,7 @@ from envs.native.housekeep import layout, loops, sight
 from envs.native.housekeep.layout import CELL, EDGE, HEADINGS, NOWHERE, OBJECTS, SLOTS, TILTS
 from envs.native.housekeep.lens import lens
 from envs.native.housekeep.motion import stands
+from envs.native.housekeep.pictures import pictures, sketch
 
 
 class Piece(NamedTuple):
@@ -128,7 +129,7 @@ class Game:
     def __init__(self, houses, count=1, size=16, depth=False, rgb=False, see_through=False):
         self.houses, self.which, self.see_through = houses, np.zeros(count, np.int64), see_through
         self.state, self.lens = layout.players(count), lens(size)
-        self.pictures = sight.pictures(count, size, depth, rgb)
+        self.pictures = pictures(count, size, depth, rgb)
         self.begin(np.arange(count))
 
     def begin(self, index):
@@ -146,7 +147,7 @@ class Game:
         self.look(i)
 
     def look(self, i):
-        sight.look(self.houses, 0, self.state, i, self.lens, sight.spare(len(self.lens.ray[0])), self.pictures)
+        sight.look(self.houses, 0, self.state, i, self.lens, sketch(len(self.lens.slope[0])), self.pictures)
 
     def spread(self, generator, grain=None):
         """Put all players at random free places, of which coordinates are multiples of a grain, and let them look."""

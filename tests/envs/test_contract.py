@@ -55,7 +55,12 @@ def options(env_id):
         "babyai": {"max_steps": 9, "captions": True},
         "crafter": {"length": 9, "observe": every, "task": "gardening", "subgoals": "shown"},
         "dark": {"length": 9, "start": [1, 2], "observe": "coordinates" if "KeyDoor" in env_id else "cells"},
-        "housekeep": {"length": 9, "starts": "seed", "observe": ["rgb", "view", "seen", "held", "published"], "size": 16},
+        "housekeep": {
+            "length": 9,
+            "starts": "seed",
+            "observe": ["rgb", "view", "seen", "held", "published"],
+            "size": 16,
+        },
         "maze": {"length": 9},
         "control": {"length": 9},
         "metaworld": {"length": 9, "training": ["reach", "push", "door-open"], "held_out": []},

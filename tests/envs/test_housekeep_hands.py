@@ -5,10 +5,13 @@ import math
 import numpy as np
 import pytest
 
+from envs.housekeep import reference
 from envs.native.housekeep import hands
 from envs.native.housekeep.layout import CELL, EDGE, NOWHERE, OBJECT, OBJECT_HEIGHT, REACH
 from envs.native.housekeep.motion import GRAB_RELEASE, LOOK_UP
-from tests.envs.homes import Game, Piece, house
+from envs.native.housekeep.pictures import sketch
+from envs.native.housekeep.sight import aim
+from tests.envs.homes import FLAT, HALL, Game, Piece, house
 
 ROOM = ["####################", *["#..................#"] * 8, "####################"]
 # The table's one slot is in the row of y = 1.125, where players of these tests stand and look along x.
@@ -95,11 +98,11 @@ def test_outcomes(wanted, pieces, x, tilt, change):
 
 # A counter of 9 m, of which an object lies in the middle of the near side.
 LONG = Piece("kitchen", "counter", (1, 10, 37, 24), 0, 1.2, ("apple",))
-HALL = ["##########################", *["#........................#"] * 37, "##########################"]
+LONG_PLAN = ["##########################", *["#........................#"] * 37, "##########################"]
 
 
 def test_far_is_from_the_nearest_corner_or_middle():
-    played = game((LONG._replace(top=2, objects=()),), HALL)
+    played = game((LONG._replace(top=2, objects=()),), LONG_PLAN)
     for x, y, near in [(1.5, 2.5, True), (1.5, 4.75, True), (1.2, 4.75, False), (1.5, 3.2, False), (2, 3.2, True)]:
         corner, middle = math.hypot(2.5 - x, 0.25 - y), math.hypot(4.25 - x, 4.75 - y)
         assert (min(corner, middle) <= REACH) == near
@@ -108,7 +111,7 @@ def test_far_is_from_the_nearest_corner_or_middle():
 
 def test_far_is_from_an_object_or_its_piece():
     """An object may be near and its piece far; the object in hand is then too far from that piece."""
-    houses = house(HALL, (LONG,))
+    houses = house(LONG_PLAN, (LONG,))
     r, c = 18, 10
     houses.slot[0][houses.slot[0] == 0] = NOWHERE
     houses.slots[0, 1, 0], houses.slot[0, r, c, 0] = r * EDGE + c, 0
@@ -136,6 +139,21 @@ def test_walls_end_the_aim():
         (walled, True, "hidden"),
     ]:
         assert grip(game(plan=plan, see_through=see_through), 1.2, -1) == wanted
+
+
+@pytest.mark.parametrize("home", [FLAT, HALL], ids=["flat", "hall"])
+def test_the_hand_points_at_the_middle_of_the_picture(home):
+    """That of an odd number of pixels has its middle in one, of which the ray is the hand's."""
+    played = Game(house(*home), 400, 9)
+    played.spread(np.random.default_rng(7))
+    found = set()
+    for i in range(400):
+        sight = reference.sight(played.houses, 0, played.state, i, 9)
+        far = sight.depth[4, 4] / math.cos(math.radians(10 * played.state.tilt[i]))
+        aimed = aim(played.houses, 0, played.state, i, False, sketch(9))
+        assert aimed == (sight.ids[4, 4] if far <= REACH else 0)
+        found.add(aimed)
+    assert len(found) > 3
 
 
 def test_a_ray_that_passes_walls_ends_at_the_rim():

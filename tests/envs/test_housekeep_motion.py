@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from envs.native.housekeep import layout, loops, sight
+from envs.native.housekeep import layout, loops
 from envs.native.housekeep.layout import CELL, CLIMB, EYE, HEADINGS, RADIUS, STRIDE, TILTS
 from envs.native.housekeep.motion import (
     GRAB_RELEASE,
@@ -17,6 +17,7 @@ from envs.native.housekeep.motion import (
     solid,
     stands,
 )
+from envs.native.housekeep.pictures import pictures
 from tests.envs.homes import FLAT, HALL, Game, Piece, house
 
 ROOM = ["############", *["#..........#"] * 10, "############"]
@@ -159,7 +160,7 @@ def test_players_may_live_in_different_houses():
     homes = [house(*FLAT, start=(1.1, 1.7)), house(*HALL, start=(1, 1.6), heading=4)]
     both = layout.Houses(*(np.concatenate(arrays) for arrays in zip(*homes, strict=True)))
     which = np.array([1, 0, 1])
-    state, shown = layout.players(3), sight.pictures(3, 16)
+    state, shown = layout.players(3), pictures(3, 16)
     games = [Game(homes[p], 1, 16) for p in which]
     lens = games[0].lens
     loops.begin(both, which, state, np.arange(3), lens, shown)

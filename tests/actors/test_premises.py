@@ -1,0 +1,158 @@
+"""Goals whose questions no situation changes: asked once, answered as the rule wants, mixed up as a control."""
+
+import json
+import threading
+from concurrent.futures import Future
+
+import numpy as np
+import pytest
+
+import envs
+from actors.suggestions.premises import Premises, rules
+from actors.suggestions.vocabulary import Vocabulary, grouping
+from actors.wrappers.goals import Goals
+from envs.housekeep import NAMES, OBJECTS, home
+from envs.housekeep.people import table
+from learner.goals import COLUMN, GoalsConfig
+from llm_service.records import Answer, Status
+from tests.envs.housekeep_play import busy
+
+KNOWN = envs.knowledge("housekeep/Task1")
+GOALS = envs.spec("housekeep/Task1").goals
+SUITS = table().suits(home.places())
+
+
+def wanted(question):
+    """What people say."""
+    (binding,) = rules(KNOWN)[0].premise.find([question])
+    return bool(SUITS[OBJECTS.index(binding["object"]), NAMES.index(binding["place"])])
+
+
+class Door:
+    """Stands for the service: people's answers, and which questions came."""
+
+    def __init__(self, fail=0):
+        self.asked, self.fail, self.lock = [], fail, threading.Lock()
+
+    def later(self, method, *args):
+        future = Future()
+
+        def work():
+            try:
+                future.set_result(method(*args))
+            except Exception as error:
+                future.set_exception(error)
+
+        threading.Thread(target=work, daemon=True).start()
+        return future
+
+    def ask(self, task, items):
+        assert task == "yes_no"
+        with self.lock:
+            self.asked += [item["question"] for item in items]
+            if self.fail:
+                self.fail -= 1
+                return [Answer(Status.AWAY, b"", "away") for _ in items]
+        said = [{"probability": 0.9 if wanted(item["question"]) else 0.1} for item in items]
+        return [Answer(Status.OK, json.dumps(value).encode()) for value in said]
+
+
+def premises(door, **options):
+    return Premises(door, GoalsConfig(source="choice", **options), GOALS, stop=False, known=KNOWN)
+
+
+HAND_EMPTY = "You hold nothing. You see the lamp on the kitchen sink. You see the vase on the living room shelf"
+HAND_FULL = "You hold the herring fillets. You know of the kitchen fridge. You know of the living room sofa"
+
+
+def test_a_goal_is_one_if_its_question_has_the_answer_that_it_needs():
+    made = premises(Door())
+    made.ask([HAND_EMPTY, HAND_FULL, "You hold nothing"])
+    found = made.wait()
+    assert found["You hold nothing"] == ()
+    assert found[HAND_FULL] == ("herring fillets in kitchen fridge",)
+    expected = [
+        f"pick {thing}"
+        for thing, place in (("lamp", "kitchen sink"), ("vase", "living room shelf"))
+        if not SUITS[OBJECTS.index(thing), NAMES.index(place)]
+    ]
+    assert found[HAND_EMPTY] == tuple(expected)
+    assert expected
+
+
+def test_each_question_is_asked_once_in_whatever_situation():
+    door = Door()
+    made = premises(door)
+    for situation in (
+        HAND_EMPTY,
+        HAND_FULL,
+        HAND_EMPTY.replace("vase", "lantern"),
+        HAND_FULL + ". You know of the window",
+    ):
+        made.ask([situation])
+        assert situation in made.wait()
+    assert len(set(door.asked)) == len(door.asked) == 6
+    made.ask(["You hold nothing. You see the lamp on the kitchen sink"])
+    assert [*made.wait()] == ["You hold nothing. You see the lamp on the kitchen sink"]
+    assert len(door.asked) == 6
+
+
+def test_what_fails_for_now_is_asked_again(monkeypatch):
+    monkeypatch.setattr("actors.suggestions.asked.PAUSE_S", 0.01)
+    made = premises(Door(fail=2))
+    made.ask([HAND_EMPTY, HAND_FULL])
+    assert made.wait().keys() == {HAND_EMPTY, HAND_FULL}
+
+
+def test_shuffled_answers_are_as_often_yes_and_mean_nothing():
+    door = Door()
+    plain, mixed = premises(door), premises(door, shuffled=True)
+    questions = {q for goal in GOALS for rule in rules(KNOWN) if (q := rule.question(goal))}
+    assert len(questions) == 5 * 34
+    assert sorted(mixed._stands_for.values()) == sorted(questions)
+    moved = [question for question, other in mixed._stands_for.items() if question != other]
+    assert len(moved) > 0.9 * len(questions)
+    said = {}
+    for made in (plain, mixed):
+        situations = [
+            f"You hold the {thing}. " + ". ".join(f"You know of the {place}" for place in home.places())
+            for thing in home.TASKS["Task1"]
+        ]
+        made.ask(situations)
+        said[made] = made.wait()
+    counts = [sum(map(len, found.values())) for found in said.values()]
+    assert counts[0] == counts[1] == sum(map(wanted, questions))
+    assert said[plain] != said[mixed]
+
+
+@pytest.mark.parametrize("source", ["choice", "oracle"])
+def test_a_model_that_says_what_people_say_is_the_oracle(source):
+    """What is told and paid is the same, step by step, and so many questions are the most."""
+    door, env, config = Door(), envs.make("housekeep/Task1", 6, seed=2, size=32, starts="seed"), None
+    config = GoalsConfig(source=source, penalties={"unwanted": -0.25, "failed": -0.2})
+    goals = Goals(config, env, lambda: Premises(door, config, GOALS, False, KNOWN))
+    goals.begin()
+    told, paid = [], []
+    for action in busy(env, 250):
+        told.append([sorted(goals.goals_of(i)) for i in range(6)])
+        paid.append(goals.advance(action).rewards[COLUMN])
+    assert len(set(door.asked)) == len(door.asked) <= 5 * 34
+    kept = test_a_model_that_says_what_people_say_is_the_oracle.__dict__.setdefault("kept", {})
+    kept[source] = told, np.array(paid)
+    if len(kept) == 2:
+        assert kept["choice"][0] == kept["oracle"][0]
+        np.testing.assert_array_equal(kept["choice"][1], kept["oracle"][1])
+        assert set(np.unique(np.float32(kept["oracle"][1]))) == {np.float32(x) for x in (-0.25, -0.2, 0, 1)}
+
+
+def test_who_has_put_a_thing_somewhere_is_not_asked_to_put_it_elsewhere():
+    group = grouping(KNOWN)
+    assert group("lamp in kitchen sink") == group("lamp in window") == "lamp in"
+    assert group("pick lamp") == ""
+    words = Vocabulary((), lambda text: np.ones(1, np.float32), group)
+    goals = [words.goal(name) for name in ("lamp in kitchen sink", "lamp in window", "vase in window", "pick lamp")]
+    reaches = words.reaches[goals].tolist()
+    assert reaches[0] == reaches[1]
+    assert len(set(reaches)) == 3
+    assert words.deed_reaches[words.deed("lamp in window")] == reaches[0]
+    assert len(set(words.meaning[goals].tolist())) == 4

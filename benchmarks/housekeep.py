@@ -1,0 +1,141 @@
+"""housekeep: a house that is to be put in order, many players at once, against one env as in the published loop.
+
+housekeep/Task1, 1,024 players (`--quick`: 256), random actions, texts `view`, `seen`, `held` and events at every step.
+One thread, CPU time, env steps a second behind the dense face:
+
+    ids_32, ids_64   the instances in the picture, of 32 x 32 and 64 x 64, which texts are made of
+    rgb_64           these and what the player sees, 64 x 64
+
+    published_loop   one env on the same engine; in each step a picture of the same size in colour, with depth and
+                     instances, the caption as a set of names from all that was seen, the label of each pair of an
+                     object and a place that is known, and the caption embedded by MiniLM, as often as it is new
+
+What the peer's player sees and knows after each step must be what ours does. Limit: 64 columns of some ten cells each
+are walked in a picture, and 4 KB of instances written: about 2 us.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import envs
+from benchmarks.measure import Case, Options, Report, assert_equal, compare
+
+CASES = ("ids_32", "ids_64", "rgb_64")
+ENV_ID = "housekeep/Task1"
+QUICK_ROUNDS = 2
+TEXTS = ["view", "seen", "held"]
+WALK = (0.5, 0.15, 0.15, 0.05, 0.05, 0.1)
+"""How often each action is drawn."""
+PEER_STEPS = 400
+
+
+class Match:
+    """Ours plays many, the peer the first of them again."""
+
+    def __init__(self, size: int, coloured: bool, players: int, steps: int) -> None:
+        self.size, self.players, self.steps = size, players, steps
+        self.observe = [*TEXTS, "rgb"] if coloured else TEXTS
+        self.round = 0
+        self.known: list[str] = []  # what the first player has seen after each of its first steps
+
+    def actions(self) -> NDArray[np.int64]:
+        """[steps, players], of the round; the same for the first player, however many there are."""
+        first, others = (np.random.default_rng([self.round, which]) for which in range(2))
+        drawn = others.choice(6, (self.steps, self.players), p=WALK)
+        drawn[:, 0] = first.choice(6, self.steps, p=WALK)
+        return drawn
+
+    def play_ours(self) -> float:
+        """Env steps a second."""
+        self.round += 1
+        env = envs.make(ENV_ID, self.players, size=self.size, observe=self.observe)
+        env.begin()
+        actions, said = self.actions(), []
+        begun = time.process_time()
+        for action in actions:
+            said.append(int(env.advance(action).obs["seen"][0]))
+        seconds = time.process_time() - begun
+        self.known = env.texts.texts(said)
+        return float(self.steps * self.players / seconds)
+
+    def play_published_loop(self) -> float:
+        """The peer's.
+
+        Raises:
+            DifferentOutputs: its player knows something else than ours.
+        """
+        loop = OneHouse(self.size)
+        steps = min(PEER_STEPS, self.steps)
+        actions = self.actions()[:steps, 0]
+        begun = time.process_time()
+        known = [loop.step(int(action)) for action in actions]
+        seconds = time.process_time() - begun
+        assert_equal("what the first player has seen", np.array(self.known[:steps]), np.array(known))
+        return steps / seconds
+
+
+class OneHouse:
+    """One env, all of it made anew in each step."""
+
+    def __init__(self, size: int) -> None:
+        from envs.native.housekeep.pictures import pictures
+        from llm_service.embedding import embed_one
+
+        self.env: Any = envs.make(ENV_ID, 1, size=size, observe=["rgb"])
+        self.env.pictures = pictures(1, size, depth=True, rgb=True)
+        self.env.begin()
+        self.embed = embed_one
+        self.met: set[str] = set()
+        self.known: set[str] = set()
+        self._look()
+
+    def step(self, action: int) -> str:
+        """The sentence of what was seen, after an action."""
+        self.env.advance(np.array([action]))
+        self._look()
+        objects, places = sorted(self.met), sorted(self.known)
+        suits = [[self._suits(thing, place) for place in places] for thing in objects]
+        held = int(self.env.state.holding[0])
+        caption = f"objects: {', '.join(objects)}. receptacles: {', '.join(places)}. holding: {held} of {len(suits)}"
+        self.embed(caption)
+        told = [_listed(names) or "nothing" for names in (objects, places)]
+        return f"You have seen {told[0]}. You know of {told[1]}"
+
+    def _look(self) -> None:
+        """Names of all instances in the picture."""
+        from envs.housekeep.names import NAMES, OBJECTS
+        from envs.native.housekeep.layout import OBJECT
+
+        houses = self.env.houses
+        for instance in np.unique(self.env.pictures.ids[0]).tolist():
+            if instance >= OBJECT:
+                self.met.add(OBJECTS[houses.object[0, instance - OBJECT]])
+            elif instance:
+                self.known.add(NAMES[houses.name[0, instance]])
+
+    def _suits(self, thing: str, place: str) -> bool:
+        from envs.housekeep.names import NAMES, OBJECTS
+
+        return bool(self.env.suits[OBJECTS.index(thing), NAMES.index(place)])
+
+
+def _listed(names: list[str]) -> str:
+    named = [f"the {name}" for name in names]
+    return f"{', '.join(named[:-1])} and {named[-1]}" if len(named) > 1 else "".join(named)
+
+
+def run(options: Options) -> Report:
+    found = Report()
+    for name in filter(options.wants, CASES):
+        kind, size = name.split("_")
+        match = Match(int(size), kind == "rgb", 256 if options.quick else 1024, 100 if options.quick else 500)
+        case = Case("housekeep", name, "env_steps", frozenset({"published_loop"}))
+        peers: dict[str, Callable[[], float]] = {"published_loop": match.play_published_loop}
+        found.add(compare(case, match.play_ours, peers, options))
+    return found

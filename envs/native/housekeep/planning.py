@@ -235,7 +235,7 @@ def find(
             search.bucket[b] = search.after[node]
             _stand(search, trial, node)
             if _is_ahead(search, trial, targets):
-                for nearer in range(2 * TILTS + 1):
+                for nearer in range(4 * TILTS + 1):
                     change = (nearer + 1) // 2 * (1 - 2 * (nearer % 2))
                     if abs(tilt + change) > TILTS:
                         continue

@@ -13,7 +13,8 @@ import numpy as np
 
 from envs.compiler import compiled
 from envs.native.housekeep.layout import CELL, EDGE, NOWHERE, OBJECT, OBJECT_SIDE, REACH, Houses, State
-from envs.native.housekeep.sight import Strips, aim
+from envs.native.housekeep.pictures import Sketch
+from envs.native.housekeep.sight import aim
 
 OUTCOMES = (
     *("none", "picked", "dropped"),
@@ -31,15 +32,15 @@ def rest(state: State, i: int) -> None:
 
 
 @compiled
-def grip(houses: Houses, p: int, state: State, i: int, see_through: bool, strips: Strips) -> bool:
+def grip(houses: Houses, p: int, state: State, i: int, see_through: bool, drawn: Sketch) -> bool:
     """Player i of house p grips or releases: `outcome` and `target` are written; returns whether it succeeded.
 
     Args:
         see_through: whether the hand reaches through walls, as in the published simulator.
-        strips: overwritten, see `sight.spare`.
+        drawn: overwritten.
     """
     rest(state, i)
-    instance = aim(houses, p, state, i, see_through, strips)
+    instance = aim(houses, p, state, i, see_through, drawn)
     held = state.holding[i]
     k = instance - OBJECT
     piece = instance if k < 0 else state.place[i, k]

@@ -4,7 +4,7 @@ A column of a picture is a vertical plane, and distances are depths: how far ahe
 pixel of row r is a ray that climbs `slope[tilt, r]` metres a metre, in whichever column it is, and a look up or down
 shears the picture. The field of view is 90 degrees, pixels are square.
 
-What lies behind everything, floor and ceiling, depends on the row alone: it is drawn here, once for each tilt.
+What lies behind everything, floor and ceiling, depends on tilt and row alone.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class Lens(NamedTuple):
     level: NDArray[np.float64]  # [2 TILTS + 1] the row, with a fraction, whose ray is level
     slope: NDArray[np.float64]  # [2 TILTS + 1, S]
     per_slope: NDArray[np.float64]  # [2 TILTS + 1, S] one over these
-    depth: NDArray[np.float32]  # [2 TILTS + 1, S, S] of floor and ceiling
-    rgb: NDArray[np.uint8]  # [2 TILTS + 1, S, S, 3] of floor and ceiling
-    palette: NDArray[np.uint8]  # [WALL + 2, SHADES, 3]
+    depth: NDArray[np.float32]  # [2 TILTS + 1, S] of floor and ceiling
+    rgb: NDArray[np.uint32]  # [2 TILTS + 1, S] their colours, red in the lowest byte, then green and blue
+    palette: NDArray[np.uint32]  # [ABOVE + 1, SHADES] likewise
 
 
 @lru_cache(8)
@@ -72,26 +72,26 @@ def lens(size: int) -> Lens:
     per_slope = _all_over(slope)
     depth = np.where(slope < 0, -EYE, CEILING - EYE) * per_slope
     colours = np.where(slope < 0, FLOOR, ABOVE)
-    rgb = palette()[colours, np.minimum(depth * PER_METRE, SHADES - 1).astype(int)]
+    packed = palette().astype(np.uint32) @ np.array([1, 1 << 8, 1 << 16], np.uint32)
     return Lens(
         ray=ray,
         per=_all_over(ray),
         level=(1 + STEEP) * size / 2 - 0.5,
         slope=slope,
         per_slope=per_slope,
-        depth=np.repeat(depth.astype(np.float32)[:, :, None], size, 2).reshape(len(STEEP), -1),
-        rgb=np.repeat(rgb[:, :, None], size, 2).reshape(len(STEEP), -1),
-        palette=palette(),
+        depth=depth.astype(np.float32),
+        rgb=packed[colours, np.minimum(depth * PER_METRE, SHADES - 1).astype(int)],
+        palette=packed,
     )
 
 
 @cache
 def palette() -> NDArray[np.uint8]:
-    """Colours, [WALL + 2, SHADES, 3], from near to far. No two are the same at one depth.
+    """Colours, uint8 [ABOVE + 1, SHADES, 3], from near to far. No two are the same at one depth.
 
     Furniture is pale and objects are bright; hues of successive kinds are far apart.
     """
-    hues = np.arange(WALL + 2) * (math.sqrt(5) - 1) / 2 % 1
+    hues = np.arange(ABOVE + 1) * (math.sqrt(5) - 1) / 2 % 1
     bright = [
         colorsys.hsv_to_rgb(hue, 0.35 + 0.1 * (k % 3) if k < KINDS else 0.8 + 0.1 * (k % 3), 1 - 0.1 * (k % 4))
         for k, hue in enumerate(hues)

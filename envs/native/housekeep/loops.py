@@ -1,9 +1,13 @@
 """Many players, many steps. Players do not meet: each has its own house, or its own copy of one.
 
-    begin ──> advance, advance, ... ──> State, Pictures        begin ──> replay ──> the same
+    begin ──> _place ──┐
+    advance ──> _act ──┴──> _see ──> State, Pictures          begin, replay ──> the same as begin, advance, advance, ...
 
-Nothing in a step is drawn by chance. Pictures must be the same arrays in every call, as a player whose step changed
-neither its pose nor where objects lie keeps the picture that it has.
+Nothing in a step is drawn by chance. Pictures must be the same arrays in every call: a player whose step changed
+neither its pose nor where objects lie keeps the picture that it has. Houses must be closed by walls, as nothing else
+ends what a player sees. Neither is checked.
+
+What moves players and what draws for them are compiled apart: together they would take twice as long to compile.
 """
 
 from __future__ import annotations
@@ -16,13 +20,13 @@ from envs.native.housekeep.hands import grip, put, rest
 from envs.native.housekeep.layout import NOWHERE, Houses, State
 from envs.native.housekeep.lens import Lens
 from envs.native.housekeep.motion import GRAB_RELEASE, move
-from envs.native.housekeep.sight import Pictures, Strips, look, spare
+from envs.native.housekeep.pictures import Pictures, sketch
+from envs.native.housekeep.sight import look
+
+Index = NDArray[np.int64]
 
 
-@compiled
-def begin(
-    houses: Houses, which: NDArray[np.int64], state: State, index: NDArray[np.int64], lens: Lens, pictures: Pictures
-) -> None:
+def begin(houses: Houses, which: Index, state: State, index: Index, lens: Lens, pictures: Pictures) -> None:
     """Players `index` start: their rows of `state` and `pictures` are written.
 
     Args:
@@ -30,7 +34,51 @@ def begin(
         index: [M].
         lens: of the pictures' size.
     """
-    strips = spare(pictures.ids.shape[1])
+    _place(houses, which, state, index)
+    _see(houses, which, state, index, lens, pictures)
+
+
+def advance(
+    houses: Houses, which: Index, state: State, actions: Index, see_through: bool, lens: Lens, pictures: Pictures
+) -> None:
+    """One step of all: rows of `state` and of `pictures` are changed.
+
+    Args:
+        which: [N], the house of each player.
+        actions: [N], see `motion`.
+        see_through: whether hands reach through walls.
+        lens: of the pictures' size.
+    """
+    index = np.arange(len(which))
+    changed = _act(houses, which, state, index, actions, see_through)
+    _see(houses, which, state, index[changed], lens, pictures)
+
+
+def replay(
+    houses: Houses,
+    which: Index,
+    state: State,
+    lengths: NDArray[np.int32],
+    actions: Index,
+    see_through: bool,
+    lens: Lens,
+    pictures: Pictures,
+) -> None:
+    """Player i, who has just begun, makes its first `lengths[i]` steps of actions [N, T]; see `advance`.
+
+    Depths and colours are drawn once, in the end: only what was visible on the way makes a difference.
+    """
+    plain = Pictures(pictures.ids, pictures.depth[:0], pictures.rgb[:0])
+    for t in range(lengths.max(initial=0)):
+        index = np.flatnonzero(lengths > t)
+        changed = _act(houses, which, state, index, np.ascontiguousarray(actions[index, t]), see_through)
+        _see(houses, which, state, index[changed], lens, plain)
+    _see(houses, which, state, np.flatnonzero(lengths), lens, pictures)
+
+
+@compiled
+def _place(houses: Houses, which: Index, state: State, index: Index) -> None:
+    """Bring players to where they start, and objects to where they lie at first."""
     for i in index:
         p = which[i]
         state.x[i], state.y[i] = houses.start[p, 0], houses.start[p, 1]
@@ -41,72 +89,27 @@ def begin(
         rest(state, i)
         for k in range(houses.objects[p]):
             put(houses, p, state, i, k, houses.lies[p, k])
-        look(houses, p, state, i, lens, strips, pictures)
 
 
 @compiled
-def advance(
-    houses: Houses,
-    which: NDArray[np.int64],
-    state: State,
-    actions: NDArray[np.int64],
-    see_through: bool,
-    lens: Lens,
-    pictures: Pictures,
-) -> None:
-    """One step of all: rows of `state` and of `pictures` are changed.
-
-    Args:
-        which: [N], the house of each player.
-        actions: [N], see `motion`.
-        see_through: whether hands reach through walls.
-        lens: of the pictures' size.
-    """
-    strips = spare(pictures.ids.shape[1])
-    for i in range(len(actions)):
-        _step(houses, which[i], state, i, actions[i], see_through, lens, strips, pictures)
+def _act(
+    houses: Houses, which: Index, state: State, index: Index, actions: Index, see_through: bool
+) -> NDArray[np.bool_]:
+    """Players `index` [M] do `actions` [M]; returns whether each changed its pose or where an object lies, [M]."""
+    changed, drawn = np.empty(len(index), np.bool_), sketch(1)
+    for j in range(len(index)):
+        i, action = index[j], actions[j]
+        if action == GRAB_RELEASE:
+            changed[j] = grip(houses, which[i], state, i, see_through, drawn)
+        else:
+            rest(state, i)
+            changed[j] = move(houses, which[i], state, i, action)
+    return changed
 
 
 @compiled
-def replay(
-    houses: Houses,
-    which: NDArray[np.int64],
-    state: State,
-    lengths: NDArray[np.int32],
-    actions: NDArray[np.int64],
-    see_through: bool,
-    lens: Lens,
-    pictures: Pictures,
-) -> None:
-    """Player i, who has just begun, makes its first `lengths[i]` steps of actions [N, T]; see `advance`.
-
-    Depths and colours are drawn once, in the end: only what was visible on the way makes a difference.
-    """
-    strips = spare(pictures.ids.shape[1])
-    plain = Pictures(pictures.ids, pictures.depth[:0], pictures.rgb[:0])
-    for i in range(len(lengths)):
-        for t in range(lengths[i]):
-            _step(houses, which[i], state, i, actions[i, t], see_through, lens, strips, plain)
-        if lengths[i]:
-            look(houses, which[i], state, i, lens, strips, pictures)
-
-
-@compiled
-def _step(
-    houses: Houses,
-    p: int,
-    state: State,
-    i: int,
-    action: int,
-    see_through: bool,
-    lens: Lens,
-    strips: Strips,
-    pictures: Pictures,
-) -> None:
-    if action == GRAB_RELEASE:
-        changed = grip(houses, p, state, i, see_through, strips)
-    else:
-        rest(state, i)
-        changed = move(houses, p, state, i, action)
-    if changed:
-        look(houses, p, state, i, lens, strips, pictures)
+def _see(houses: Houses, which: Index, state: State, index: Index, lens: Lens, pictures: Pictures) -> None:
+    """Players `index` look: their rows of `pictures` are written, and what they know is noted."""
+    drawn = sketch(pictures.ids.shape[1])
+    for i in index:
+        look(houses, which[i], state, i, lens, drawn, pictures)

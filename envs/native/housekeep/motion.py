@@ -14,10 +14,12 @@ from envs.native.housekeep.lens import AHEAD, ASIDE
 MOVE_FORWARD, TURN_LEFT, TURN_RIGHT, LOOK_UP, LOOK_DOWN, GRAB_RELEASE = range(6)
 """Actions. A turn to the left is one from x towards y."""
 
+_STEP = np.float32(CLIMB)  # as tops are: 0.1 is not above 0.1
+
 
 @compiled
 def move(houses: Houses, p: int, state: State, i: int, action: int) -> bool:
-    """Player i of house p does one of the first five actions; returns whether its pose changed."""
+    """Player i of house p does one of the first five actions, or nothing; returns whether its pose changed."""
     heading, tilt = state.heading[i], state.tilt[i]
     if action == TURN_LEFT:
         state.heading[i] = (heading + 1) % HEADINGS
@@ -27,7 +29,7 @@ def move(houses: Houses, p: int, state: State, i: int, action: int) -> bool:
         state.tilt[i] = min(tilt + 1, TILTS)
     elif action == LOOK_DOWN:
         state.tilt[i] = max(tilt - 1, -TILTS)
-    else:
+    elif action == MOVE_FORWARD:
         x, y = state.x[i], state.y[i]
         onward = np.float32(x + STRIDE * AHEAD[heading])
         if stands(houses, p, float(onward), float(y)):
@@ -58,6 +60,6 @@ def solid(houses: Houses, p: int, r: int, c: int) -> bool:
         return True
     for k in range(STACKED):
         piece = houses.stacked[p, r, c, k]
-        if piece and houses.bottom[p, piece] < EYE and houses.top[p, piece] > CLIMB:
+        if piece and houses.bottom[p, piece] < EYE and houses.top[p, piece] > _STEP:
             return True
     return False

@@ -17,10 +17,8 @@ field.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from envs.compiler import compiled
 from envs.native.housekeep.layout import (
@@ -36,57 +34,35 @@ from envs.native.housekeep.layout import (
     Houses,
     State,
 )
-from envs.native.housekeep.lens import AHEAD, ASIDE, CEILING, KINDS, NEAR, PER_METRE, SHADES, STEEP, WALL, Lens, over
+from envs.native.housekeep.lens import AHEAD, ASIDE, CEILING, NEAR, STEEP, Lens, over
+from envs.native.housekeep.pictures import (
+    BAND,
+    BOTTOM,
+    ENTRY,
+    TOP,
+    Bits,
+    Bytes,
+    Floats,
+    Numbers,
+    Pictures,
+    Rows,
+    Shorts,
+    Sketch,
+    draw_depth,
+    draw_ids,
+    draw_rgb,
+    dye,
+    hang,
+    mix,
+    pack,
+)
 
-BAND = 64  # rows, one bit each
-
-_BOTTOM, _TOP, _ENTRY = range(3)  # columns of shapes
 _MARGIN = OBJECT_SIDE / 2
 _NONE, _ALL, _ONE = np.uint64(0), np.uint64(2**64 - 1), np.uint64(1)
-_BYTE, _EIGHT = np.uint64(255), np.uint64(8)
-
-Bytes = NDArray[np.uint8]
-Floats = NDArray[np.float32]
-Numbers = NDArray[np.float64]
-Bits = NDArray[np.uint64]
-Shorts = NDArray[np.int16]
-
-
-class Pictures(NamedTuple):
-    """Of N players, S x S pixels at [row, column]."""
-
-    ids: Bytes  # [N, S, S] the instance in each pixel; 0: none
-    depth: Floats  # [N, S, S] metres ahead; or [0, S, S]: not wanted
-    rgb: Bytes  # [N, S, S, 3]; or [0, S, S, 3]: not wanted
-
-
-class Strips(NamedTuple):
-    """What is seen in one band of a picture: pieces of columns."""
-
-    rows: Bits  # [K] as bits; the first row of the band is bit 0
-    column: Shorts  # [K]
-    instance: Shorts  # [K] 0: a wall
-    shape: Numbers  # [K, 3] of the box: bottom and top, metres above the eye, and the depth at which rays enter it
-
-
-def pictures(count: int, size: int, depth: bool = False, rgb: bool = False) -> Pictures:
-    """Room for pictures of `count` players."""
-    return Pictures(
-        ids=np.zeros((count, size, size), np.uint8),
-        depth=np.zeros((count * depth, size, size), np.float32),
-        rgb=np.zeros((count * rgb, size, size, 3), np.uint8),
-    )
 
 
 @compiled
-def spare(size: int) -> Strips:
-    """Room for the strips of a band of a picture, which `look` and `aim` overwrite: no two strips share a pixel."""
-    most = size * min(size, BAND)
-    return Strips(np.empty(most, np.uint64), np.empty(most, np.int16), np.empty(most, np.int16), np.empty((most, 3)))
-
-
-@compiled
-def look(houses: Houses, p: int, state: State, i: int, lens: Lens, strips: Strips, pictures: Pictures) -> None:
+def look(houses: Houses, p: int, state: State, i: int, lens: Lens, drawn: Sketch, pictures: Pictures) -> None:
     """Draw what player i sees and note what that is: its rows of `visible`, `known`, `seen` and `met`.
 
     Its house must be closed by walls: nothing else ends a ray.
@@ -94,7 +70,7 @@ def look(houses: Houses, p: int, state: State, i: int, lens: Lens, strips: Strip
     Args:
         p: the player's house.
         lens: of the pictures' size.
-        strips: overwritten, see `spare`.
+        drawn: overwritten.
         pictures: rows i are written.
     """
     size, tilt = pictures.ids.shape[1], state.tilt[i] + TILTS
@@ -102,10 +78,6 @@ def look(houses: Houses, p: int, state: State, i: int, lens: Lens, strips: Strip
     per_slope = lens.per_slope[tilt]
     ids = pictures.ids[i].reshape(-1)
     ids[:] = 0
-    if deep:
-        _copy(lens.depth[tilt], pictures.depth[i].reshape(-1))
-    if coloured:
-        _copy(lens.rgb[tilt], pictures.rgb[i].reshape(-1))
     seen = np.zeros(4, np.uint64)  # bits of instances
     for start in range(0, size, BAND):
         count = _march(
@@ -122,38 +94,44 @@ def look(houses: Houses, p: int, state: State, i: int, lens: Lens, strips: Strip
             start,
             0,
             0,
-            strips.rows,
-            strips.column,
-            strips.instance,
-            strips.shape,
+            drawn.rows,
+            drawn.column,
+            drawn.instance,
+            drawn.shape,
+            drawn.wall,
+            drawn.edges,
         )
-        for k in range(count):
-            seen[strips.instance[k] >> 6] |= _ONE << np.uint64(strips.instance[k] & 63)
-        _draw_ids(strips.rows[:count], strips.column, strips.instance, start, size, ids)
+        rows, columns, shapes = drawn.rows[:count], drawn.column[:count], drawn.shape[:count]
+        instances = drawn.instance[:count]
+        for instance in instances:
+            seen[instance >> 6] |= _ONE << np.uint64(instance & 63)
+        draw_ids(rows, columns, instances, start, size, ids)
         if deep:
-            _draw_depth(strips.rows[:count], strips.column, strips.shape, start, per_slope, pictures.depth[i])
+            if not start:
+                hang(drawn.edges, drawn.wall, lens.depth[tilt], pictures.depth[i])
+            draw_depth(rows, columns, shapes, start, per_slope, pictures.depth[i].reshape(-1))
         if coloured:
-            name, kind = houses.name[p], houses.object[p]
-            for k in range(count):
-                strips.instance[k] = _colour(name, kind, strips.instance[k])
-            shape, palette = strips.shape, lens.palette
-            _draw_rgb(
-                strips.rows[:count], strips.column, strips.instance, shape, start, per_slope, palette, pictures.rgb[i]
-            )
-    state.visible[i, 0], state.visible[i, 1], state.seen[i] = seen[0] & ~_ONE, seen[1], seen[2]
+            if not start:
+                mix(drawn.wall, lens.palette, drawn.paint)
+                hang(drawn.edges, drawn.paint, lens.rgb[tilt], drawn.pixels)
+            dye(houses.name[p], houses.object[p], instances)
+            draw_rgb(rows, columns, instances, shapes, start, per_slope, lens.palette, drawn.pixels.reshape(-1))
+    if coloured:
+        pack(drawn.pixels.reshape(-1), pictures.rgb[i].reshape(-1))
+    state.visible[i, 0], state.visible[i, 1], state.seen[i] = seen[0], seen[1], seen[2]
     state.known[i, 0] |= state.visible[i, 0]
     state.known[i, 1] |= state.visible[i, 1]
     state.met[i] |= state.seen[i]
 
 
 @compiled
-def aim(houses: Houses, p: int, state: State, i: int, see_through: bool, strips: Strips) -> int:
+def aim(houses: Houses, p: int, state: State, i: int, see_through: bool, drawn: Sketch) -> int:
     """The first instance on the ray through the middle of player i's picture, within REACH of its eye; 0: none.
 
     Args:
         p: the player's house.
         see_through: whether walls do not end the ray.
-        strips: overwritten, see `spare`.
+        drawn: overwritten.
     """
     heading, slope = state.heading[i], STEEP[state.tilt[i] + TILTS]
     per = np.empty((1, 2))
@@ -172,16 +150,18 @@ def aim(houses: Houses, p: int, state: State, i: int, see_through: bool, strips:
         0,
         houses.size[p, 0] if see_through else 0,
         houses.size[p, 1] if see_through else 0,
-        strips.rows,
-        strips.column,
-        strips.instance,
-        strips.shape,
+        drawn.rows,
+        drawn.column,
+        drawn.instance,
+        drawn.shape,
+        drawn.wall,
+        drawn.edges,
     )
     if not count:
         return 0
-    low, high, entry = strips.shape[0, _BOTTOM], strips.shape[0, _TOP], strips.shape[0, _ENTRY]
+    low, high, entry = drawn.shape[0, BOTTOM], drawn.shape[0, TOP], drawn.shape[0, ENTRY]
     depth = max(entry, (high if slope < 0 else low) * over(slope))
-    return strips.instance[0] if depth * math.sqrt(1 + slope * slope) <= REACH else 0
+    return int(drawn.instance[0]) if depth * math.sqrt(1 + slope * slope) <= REACH else 0
 
 
 @compiled
@@ -203,6 +183,8 @@ def _march(
     columns: Shorts,
     instances: Shorts,
     shapes: Numbers,
+    walls: Floats,
+    edges: Rows,
 ) -> int:
     """Write the strips of a band, column by column and each from near to far; returns how many.
 
@@ -213,8 +195,8 @@ def _march(
         per: [S, 2], of its heading.
         level: of its tilt.
         start: the first row of the band.
-        rim_row, rim_column: walls in rows and columns below both do not end rays.
-        rows, columns, instances, shapes: written, see `Strips`.
+        rim_row, rim_column: not walls end rays, but the rim of a plan of so many rows and columns; or 0, 0.
+        rows, columns, instances, shapes, walls, edges: written, see `Sketch`.
     """
     size, half = len(per), len(per) / 2
     climbing = _rows(0.0, level, start)
@@ -228,7 +210,9 @@ def _march(
         next_x, next_y = ((c + (right > 0)) * CELL - x) * per_x, ((r + (up > 0)) * CELL - y) * per_y
         each_x, each_y = CELL * abs(per_x), CELL * abs(per_y)
         near = NEAR
-        while room[r, c] or (0 <= r < rim_row and 0 <= c < rim_column):
+        while rim_row or room[r, c]:
+            if rim_row and not (0 <= r < rim_row and 0 <= c < rim_column):
+                break
             across = next_x < next_y
             far = max(next_x if across else next_y, near)
             count = 0
@@ -238,7 +222,7 @@ def _march(
                     break
                 low, high = bottom[piece] - EYE, top[piece] - EYE
                 there[count], filled[count] = piece, _filled(low, high, near, far, level, half, start)
-                box[count, _BOTTOM], box[count, _TOP], box[count, _ENTRY] = low, high, near
+                box[count, BOTTOM], box[count, TOP], box[count, ENTRY] = low, high, near
                 count += 1
                 s = slot[r, c, k]
                 if s == NOWHERE or on[piece, s] == NOWHERE:
@@ -250,7 +234,7 @@ def _march(
                 if k + 1 < STACKED and stacked[r, c, k + 1]:
                     high = min(high, bottom[stacked[r, c, k + 1]] - EYE)
                 there[count], filled[count] = OBJECT + on[piece, s], _filled(low, high, entry, out, level, half, start)
-                box[count, _BOTTOM], box[count, _TOP], box[count, _ENTRY] = low, high, entry
+                box[count, BOTTOM], box[count, TOP], box[count, ENTRY] = low, high, entry
                 count += 1
             for j in range(2 * count):
                 climbs = j < count
@@ -267,11 +251,9 @@ def _march(
             r += 0 if across else up
             next_x += each_x if across else 0.0
             next_y += 0.0 if across else each_y
-        bits = _filled(-EYE, CEILING - EYE, near, near, level, half, start) & free
-        if bits:
-            rows[found], columns[found], instances[found] = bits, column, 0
-            shapes[found, _BOTTOM], shapes[found, _TOP], shapes[found, _ENTRY] = -EYE, CEILING - EYE, near
-            found += 1
+        walls[column] = near
+        edges[0, column] = math.ceil(level - (CEILING - EYE) * half / near)
+        edges[1, column] = math.floor(level + EYE * half / near)
     return found
 
 
@@ -302,75 +284,3 @@ def _rows(first: float, last: float, start: int) -> np.uint64:
     if low > high:
         return _NONE
     return (_ALL << np.uint64(low)) & (_ALL >> np.uint64(BAND - 1 - high))
-
-
-# ---- pixels ---------------------------------------------------------------------------------------------------------
-
-
-@compiled
-def _copy(source: Any, target: Any) -> None:
-    for k in range(len(target)):
-        target[k] = source[k]
-
-
-@compiled
-def _colour(name: Shorts, kind: Shorts, instance: int) -> int:
-    """Which row of the palette an instance has; `name` and `kind` are those of pieces and objects of its house."""
-    if not instance:
-        return WALL
-    return int(name[instance] % KINDS if instance < OBJECT else KINDS + kind[instance - OBJECT])
-
-
-@compiled
-def _draw_ids(rows: Bits, columns: Shorts, instances: Shorts, start: int, size: int, ids: Bytes) -> None:
-    for k in range(len(rows)):
-        bits, at, instance = rows[k], start * size + columns[k], instances[k]
-        if not instance:
-            continue
-        while not bits & _BYTE:
-            bits >>= _EIGHT
-            at += 8 * size
-        while bits:
-            if bits & _ONE:
-                ids[at] = instance
-            bits >>= _ONE
-            at += size
-
-
-@compiled
-def _draw_depth(rows: Bits, columns: Shorts, shapes: Numbers, start: int, per_slope: Numbers, depth: Floats) -> None:
-    for k in range(len(rows)):
-        bits, row, column = rows[k], start, columns[k]
-        low, high, entry = shapes[k, _BOTTOM], shapes[k, _TOP], shapes[k, _ENTRY]
-        while bits:
-            if bits & _ONE:
-                depth[row, column] = max(entry, (high if per_slope[row] < 0 else low) * per_slope[row])
-            bits >>= _ONE
-            row += 1
-
-
-@compiled
-def _draw_rgb(
-    rows: Bits,
-    columns: Shorts,
-    colours: Shorts,
-    shapes: Numbers,
-    start: int,
-    per_slope: Numbers,
-    palette: Bytes,
-    rgb: Bytes,
-) -> None:
-    for k in range(len(rows)):
-        bits, row, column, colour = rows[k], start, columns[k], colours[k]
-        low, high, entry = shapes[k, _BOTTOM], shapes[k, _TOP], shapes[k, _ENTRY]
-        while not bits & _BYTE:
-            bits >>= _EIGHT
-            row += 8
-        while bits:
-            if bits & _ONE:
-                depth = max(entry, (high if per_slope[row] < 0 else low) * per_slope[row])
-                shade = min(int(depth * PER_METRE), SHADES - 1)
-                for channel in range(3):
-                    rgb[row, column, channel] = palette[colour, shade, channel]
-            bits >>= _ONE
-            row += 1

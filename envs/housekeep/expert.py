@@ -32,14 +32,15 @@ class Expert:
         self._env: World | None = None
         self._ways: Any = None
         self._search: Any = None
+        self._trial: Any = None
 
     def act(self, env: World) -> NDArray[np.int64]:
         """The next action of each env, int64 [N]; a step where a new way is planned takes some milliseconds."""
-        from envs.native.housekeep import planning  # here, because it brings the compiler along
+        from envs.native.housekeep import layout, planning, searching  # here, because it brings the compiler along
 
         if env is not self._env:
             self._env, self._ways = env, planning.ways(len(env.which))
-            self._search = self._search or planning.search()
+            self._search, self._trial = searching.search(), layout.players(1)
         actions = np.empty(len(env.which), np.int64)
-        planning.act(env.houses, env.which, env.state, env.suits, self._ways, self._search, actions)
+        planning.act(env.houses, env.which, env.state, env.suits, self._ways, self._search, self._trial, actions)
         return actions

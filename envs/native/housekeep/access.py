@@ -16,6 +16,7 @@ from envs.compiler import compiled
 from envs.native.housekeep.layout import (
     CELL,
     CLIMB,
+    EDGE,
     EYE,
     HEADINGS,
     OBJECT_HEIGHT,
@@ -46,10 +47,8 @@ def is_solid(bottom: float, top: float) -> bool:
 @compiled
 def obstruct(houses: Houses, p: int, solid: Plan) -> None:
     """What stops players in house p: solid [EDGE, EDGE], written; 1 for walls and solid pieces, else 0."""
-    rows, columns = houses.size[p]
-    solid[:] = 1
-    for r in range(rows):
-        for c in range(columns):
+    for r in range(EDGE):
+        for c in range(EDGE):
             solid[r, c] = houses.room[p, r, c] == 0
             for k in range(STACKED):
                 n = houses.stacked[p, r, c, k]

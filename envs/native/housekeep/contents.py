@@ -32,7 +32,8 @@ def fill(houses: Houses, p: int, random: Random, solid: Plan, suits: NDArray[np.
     total = misplaced if misplaced_only else FEWEST_OBJECTS + draw(random, OBJECTS - FEWEST_OBJECTS + 1)
     kept, there = np.zeros(PIECES + 1, np.int64), np.zeros(PIECES + 1, np.int64)
     used = np.zeros(len(suits), np.bool_)
-    houses.object[p], houses.lies[p] = 0, 0
+    for k in range(OBJECTS):
+        houses.object[p, k], houses.lies[p, k] = 0, 0
     count = 0
     for _ in range(_TRIES):
         if count == total:

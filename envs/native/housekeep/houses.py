@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from envs.compiler import compiled
 from envs.native.housekeep.access import can_grip, in_one_piece, obstruct
 from envs.native.housekeep.contents import fill
-from envs.native.housekeep.layout import CELL, EDGE, NOWHERE, OBJECT_HEIGHT, SLOTS, STACKED, Houses
+from envs.native.housekeep.furniture import ASKED
+from envs.native.housekeep.layout import CELL, EDGE, NOWHERE, OBJECT_HEIGHT, PIECES, SLOTS, STACKED, Houses
 from envs.native.housekeep.pieces import furnish, stack
 from envs.native.housekeep.rooms import MOST_ROOMS, name_rooms, open_doors, split
 
@@ -43,7 +44,7 @@ def generate(houses: Houses, p: int, seed: int, suits: NDArray[np.bool_], mispla
             continue
         open_doors(houses, p, random, boxes, count, kept)
         name_rooms(random, boxes, count, kinds)
-        furnish(houses, p, random, boxes[:count], kinds[:count], kept, solid, marks, spare)
+        furnish(houses, p, random, boxes, kinds, count, kept, solid, marks, spare)
         lay(houses, p)
         _remove(houses, p, solid)
         if houses.pieces[p] < FEWEST_PIECES or _names(houses, p) < FEWEST_NAMES:
@@ -60,13 +61,20 @@ def lay(houses: Houses, p: int) -> None:
     """Fill `stacked`, `slot`, `capacity` and `slots` of house p from its pieces: pieces, box, bottom, top.
 
     Slots are cells of a piece that nothing stands on, those first that can be reached from aside. Where other pieces
-    leave fewer of these than a piece of its area has slots, it has fewer; at least one it has.
+    leave fewer of these than a piece of its area has slots, it has fewer; at least one it has. Rows of pieces that the
+    house does not have become 0, whatever was there before.
     """
-    houses.stacked[p] = 0
-    houses.slot[p] = NOWHERE
-    houses.slots[p] = 0
-    for n in range(1, houses.pieces[p] + 1):
+    for r in range(EDGE):
+        for c in range(EDGE):
+            for k in range(STACKED):
+                houses.stacked[p, r, c, k], houses.slot[p, r, c, k] = 0, NOWHERE
+    for n in range(PIECES + 1):
         box = houses.box[p, n]
+        for s in range(SLOTS):
+            houses.slots[p, n, s] = 0
+        if n == 0 or n > houses.pieces[p]:
+            houses.name[p, n], houses.bottom[p, n], houses.top[p, n], houses.capacity[p, n] = 0, 0, 0, 0
+            box[0], box[1], box[2], box[3] = 0, 0, 0, 0
         for r in range(box[0], box[2]):
             for c in range(box[1], box[3]):
                 stack(houses, p, r, c, n)
@@ -132,7 +140,9 @@ def _remove(houses: Houses, p: int, solid: NDArray[np.uint8]) -> None:
             gone[n] = not can_grip(houses, p, solid, n) or _floats(houses, p, n, gone)
             if not gone[n]:
                 left += 1
-                houses.name[p, left], houses.box[p, left] = houses.name[p, n], houses.box[p, n]
+                for i in range(4):
+                    houses.box[p, left, i] = houses.box[p, n, i]
+                houses.name[p, left] = houses.name[p, n]
                 houses.bottom[p, left], houses.top[p, left] = houses.bottom[p, n], houses.top[p, n]
         if left == count:
             return
@@ -154,7 +164,9 @@ def _floats(houses: Houses, p: int, n: int, gone: NDArray[np.bool_]) -> bool:
 @compiled
 def _names(houses: Houses, p: int) -> int:
     """How many different names the pieces have."""
-    named = np.zeros(1024, np.bool_)
+    named = np.zeros(len(ASKED), np.bool_)
+    count = 0
     for n in range(1, houses.pieces[p] + 1):
+        count += not named[houses.name[p, n]]
         named[houses.name[p, n]] = True
-    return int(named.sum())
+    return count

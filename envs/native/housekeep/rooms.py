@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from envs.compiler import compiled
 from envs.native.housekeep.access import Plan
 from envs.native.housekeep.furniture import FIRST_ROOMS, LIKELY, TWICE, WISH
-from envs.native.housekeep.layout import Houses
+from envs.native.housekeep.layout import EDGE, Houses
 from envs.native.random import draw
 
 Random = NDArray[np.uint64]
@@ -51,12 +51,17 @@ def split(houses: Houses, p: int, random: Random, boxes: Rooms) -> int:
             return 0
         low = max(_NARROWEST, side * 3 // 10)
         wall = box[axis] + low + draw(random, side - 2 * low)
-        boxes[there] = box
+        for i in range(4):
+            boxes[there, i] = box[i]
         boxes[there, axis] = wall + 1
         box[2 + axis] = wall
-    houses.room[p] = 0
+    for r in range(EDGE):
+        for c in range(EDGE):
+            houses.room[p, r, c] = 0
     for k in range(count):
-        houses.room[p, boxes[k, 0] : boxes[k, 2], boxes[k, 1] : boxes[k, 3]] = k + 1
+        for r in range(boxes[k, 0], boxes[k, 2]):
+            for c in range(boxes[k, 1], boxes[k, 3]):
+                houses.room[p, r, c] = k + 1
     return count
 
 
@@ -75,7 +80,9 @@ def _shared(boxes: Rooms, i: int, j: int) -> tuple[int, int, int]:
 @compiled
 def open_doors(houses: Houses, p: int, random: Random, boxes: Rooms, count: int, kept: Plan) -> None:
     """Doors that connect all rooms, and some more; `kept` [EDGE, EDGE] is marked around them."""
-    kept[:] = 0
+    for r in range(EDGE):
+        for c in range(EDGE):
+            kept[r, c] = 0
     pairs = np.empty((count * count, 2), np.int64)
     walls = 0
     for i in range(count):
@@ -83,11 +90,13 @@ def open_doors(houses: Houses, p: int, random: Random, boxes: Rooms, count: int,
             if _shared(boxes, i, j)[0] >= 0:
                 pairs[walls, 0], pairs[walls, 1] = i, j
                 walls += 1
-    group = np.arange(count)
+    group = np.empty(count, np.int64)
+    for k in range(count):
+        group[k] = k
     for left in range(walls, 0, -1):
         chosen = draw(random, left)
         i, j = pairs[chosen, 0], pairs[chosen, 1]
-        pairs[chosen] = pairs[left - 1]
+        pairs[chosen, 0], pairs[chosen, 1] = pairs[left - 1, 0], pairs[left - 1, 1]
         if group[i] == group[j] and draw(random, _EXTRA):
             continue
         was = group[j]
@@ -122,8 +131,14 @@ def name_rooms(random: Random, boxes: Rooms, count: int, kinds: Rooms) -> None:
                 there += chosen[other] == kind
             if draw(random, 3) < LIKELY[kind] and there <= TWICE[kind]:
                 chosen[k] = kind
-    by_wish = np.argsort(-WISH[chosen] * MOST_ROOMS + np.arange(count))
-    sizes = (boxes[:count, 2] - boxes[:count, 0]) * (boxes[:count, 3] - boxes[:count, 1])
-    by_size = np.argsort(-sizes * MOST_ROOMS + np.arange(count))
     for k in range(count):
-        kinds[by_size[k]] = chosen[by_wish[k]]
+        kinds[k] = 0
+    for _ in range(count):
+        largest, most, room = 0, -1, -1
+        for k in range(count):
+            size = (boxes[k, 2] - boxes[k, 0]) * (boxes[k, 3] - boxes[k, 1])
+            if not kinds[k] and size > most:
+                largest, most = k, size
+            if chosen[k] and (room < 0 or WISH[chosen[k]] > WISH[chosen[room]]):
+                room = k
+        kinds[largest], chosen[room] = chosen[room], 0

@@ -154,5 +154,6 @@ def test_who_has_put_a_thing_somewhere_is_not_asked_to_put_it_elsewhere():
     reaches = words.reaches[goals].tolist()
     assert reaches[0] == reaches[1]
     assert len(set(reaches)) == 3
-    assert words.deed_reaches[words.deed("lamp in window")] == reaches[0]
+    deed = words.deed("lamp in window")
+    assert words.deed_reaches[deed] == reaches[0]
     assert len(set(words.meaning[goals].tolist())) == 4

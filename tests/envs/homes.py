@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-import envs.housekeep.names as names
+from envs.housekeep.names import OBJECTS as THINGS
+from envs.housekeep.names import number
 from envs.native.housekeep import layout, loops, sight
 from envs.native.housekeep.layout import CELL, EDGE, HEADINGS, NOWHERE, OBJECTS, SLOTS, TILTS
 from envs.native.housekeep.lens import lens
@@ -87,10 +88,10 @@ def house(plan, pieces, start=(1.0, 1.0), heading=0):
     houses.objects[0] = len(objects)
     assert len(objects) <= OBJECTS
     for k, (name, n) in enumerate(objects):
-        houses.object[0, k], houses.lies[0, k] = names.OBJECTS.index(name), n
+        houses.object[0, k], houses.lies[0, k] = THINGS.index(name), n
     for n, piece in enumerate(pieces, 1):
         r0, c0, r1, c1 = houses.box[0, n] = piece.box
-        houses.name[0, n] = names.number(piece.room, piece.kind)
+        houses.name[0, n] = number(piece.room, piece.kind)
         houses.bottom[0, n], houses.top[0, n] = piece.bottom, piece.top
         cells = [(r, c) for r in range(r0, r1) for c in range(c0, c1)]
         houses.capacity[0, n] = np.clip(int(len(cells) * CELL**2 / 0.1), 1, SLOTS)

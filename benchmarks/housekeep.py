@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,7 +87,7 @@ class OneHouse:
         from envs.native.housekeep.pictures import pictures
         from llm_service.embedding import embed_one
 
-        self.env: Any = envs.make(ENV_ID, 1, size=size, observe=["rgb"])
+        self.env = cast(Any, envs.make(ENV_ID, 1, size=size, observe=["rgb"]))
         self.env.pictures = pictures(1, size, depth=True, rgb=True)
         self.env.begin()
         self.embed = embed_one
@@ -101,7 +101,7 @@ class OneHouse:
         self._look()
         objects, places = sorted(self.met), sorted(self.known)
         suits = [[self._suits(thing, place) for place in places] for thing in objects]
-        held = int(self.env.state.holding[0])
+        held = int(self.env.players.holding[0])
         caption = f"objects: {', '.join(objects)}. receptacles: {', '.join(places)}. holding: {held} of {len(suits)}"
         self.embed(caption)
         told = [_listed(names) or "nothing" for names in (objects, places)]

@@ -25,6 +25,13 @@ class Goal(TypedDict):
     worth: NotRequired[float]  # beside other goals, in (0, 1]; 1 if not said
 
 
+class Ending(TypedDict):
+    """What is no goal any more in an episode in which another one was reached."""
+
+    reached: str  # pattern of the goal that was reached
+    ends: list[str]  # patterns of the goals that end, with the same words in their slots; their slots are those of it
+
+
 class Progress(TypedDict):
     """An event that makes behaviour better, or worse."""
 
@@ -40,7 +47,7 @@ class Knowledge(TypedDict):
     actions: list[str]  # their names
     slots: NotRequired[dict[str, list[str]]]  # words by slot
     goals: NotRequired[list[Goal]]
-    once: NotRequired[list[str]]  # patterns: who has reached a goal that holds one has reached all that hold the same
+    endings: NotRequired[list[Ending]]
     synonyms: NotRequired[list[list[str]]]  # names of one deed each, first the one that goals have
     progress: NotRequired[list[Progress]]
     facts: NotRequired[dict[str, bool]]  # yes/no questions, as patterns; the first that is found in a question counts

@@ -59,8 +59,8 @@ class World(Part):
     """Words that a slot of a pattern may hold, by slot."""
     goals: list[Goal] = Field(default=[])
     """What a player could set out to do."""
-    once: list[str] = Field(default=[])
-    """Patterns whose goals are reached together, for whoever pays them: prompts do not show them."""
+    endings: list[dict[str, Any]] = Field(default=[])
+    """Which goals end others, for whoever pays them: prompts do not show it."""
     synonyms: list[list[str]] = Field(default=[])
     """Names of one deed each, for whoever compares goals with deeds: prompts do not show them."""
     progress: list[Progress] = Field(default=[])
@@ -84,7 +84,7 @@ class World(Part):
         return self.model_dump_json(exclude=CALLERS)
 
 
-CALLERS: dict[str, Any] = {"once": True, "goals": {"__all__": {"premise", "wanted"}}}
+CALLERS: dict[str, Any] = {"endings": True, "goals": {"__all__": {"premise", "wanted"}}}
 """What callers alone read, and no prompt or rule."""
 NOWHERE = World(name="", about="", actions=[])
 """For a service that was told of no world."""

@@ -6,12 +6,12 @@ A name is embedded once, when it is new; from then on a similarity is an entry o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.knowledge import Knowledge
 from llm_service.embedding import embed_one
 from llm_service.patterns import Pattern
 
@@ -21,32 +21,57 @@ _ARTICLE = re.compile(r"\b(?:an?|the)\s+")
 _NONE = -1
 
 
+class Endings:
+    """What ends for an episode when a goal is reached, by the patterns of a world."""
+
+    def __init__(self, known: Mapping[str, Any]) -> None:
+        slots = known.get("slots", {})
+        self._endings = [
+            (Pattern(ending["reached"], slots), [Pattern(text, slots) for text in ending["ends"]])
+            for ending in known.get("endings", ())
+        ]
+
+    def of(self, name: str) -> str:
+        """What reaching a goal of this name ends, as a name; "" for nothing."""
+        return next((reached.fill(found[0]) for reached, _ in self._endings if (found := reached.find([name]))), "")
+
+    def that_ends(self, name: str) -> str:
+        """What ends a goal of this name."""
+        for reached, ended in self._endings:
+            for pattern in ended:
+                if found := pattern.find([name]):
+                    return reached.fill(found[0])
+        return ""
+
+
 class Vocabulary:
     """Goals and deeds by number, and how alike each goal is to each deed.
 
     Args:
         synonyms: names of one and the same deed.
-        group: what is reached together with a goal or deed, by its name; "" if that is reached alone.
+        endings: what ends when goals are reached.
         embed: text -> unit vector.
 
     Attributes:
         goals: names of the goals so far.
         meaning: int32 [G + 1] by goal; goals and deeds of one meaning share it. The last is of no goal.
         deed_meaning: int32 [D + 1] by deed, likewise.
-        reaches, deed_reaches: the same, but that those of a group have one number.
+        ended_by: int32 [G + 1] by goal, the number of what ends it for an episode, -1 if nothing does.
+        ends: int32 [G + 1] by goal, that number of what reaching it ends, or -1.
+        deed_ends: int32 [D + 1] by deed, likewise.
         similarity: float32 [D + 1, G + 1], -1 in the last row and column.
     """
 
     def __init__(
-        self, synonyms: Iterable[Sequence[str]], embed: Embed = embed_one, group: Callable[[str], str] = lambda _: ""
+        self, synonyms: Iterable[Sequence[str]], embed: Embed = embed_one, endings: Endings | None = None
     ) -> None:
-        self._embed, self._group = embed, group
+        self._embed, self._endings = embed, endings or Endings({})
         self._first = {_plain(name): _plain(names[0]) for names in synonyms for name in names}
         self.meanings: dict[str, int] = {}
         self._goal: dict[str, int] = {}
         self._deed: dict[str, int] = {}
         self.meaning = self.deed_meaning = np.full(1, _NONE, np.int32)
-        self.reaches = self.deed_reaches = np.full(1, _NONE, np.int32)
+        self.ended_by = self.ends = self.deed_ends = np.full(1, _NONE, np.int32)
         self.similarity = np.full((1, 1), -1, np.float32)
 
     @property
@@ -58,7 +83,8 @@ class Vocabulary:
         if name not in self._goal:
             self._goal[name] = len(self._goal)
             self.meaning = np.insert(self.meaning, -1, self.means(name))
-            self.reaches = np.insert(self.reaches, -1, self._reached_by(name))
+            self.ended_by = np.insert(self.ended_by, -1, self._ending(self._endings.that_ends(name)))
+            self.ends = np.insert(self.ends, -1, self._ending(self._endings.of(name)))
             alike = [self._alike(deed, name) for deed in self._deed]
             self.similarity = np.insert(self.similarity, -1, [*alike, -1], axis=1)
         return self._goal[name]
@@ -68,7 +94,7 @@ class Vocabulary:
         if name not in self._deed:
             self._deed[name] = len(self._deed)
             self.deed_meaning = np.insert(self.deed_meaning, -1, self.means(name))
-            self.deed_reaches = np.insert(self.deed_reaches, -1, self._reached_by(name))
+            self.deed_ends = np.insert(self.deed_ends, -1, self._ending(self._endings.of(name)))
             alike = [self._alike(name, goal) for goal in self._goal]
             self.similarity = np.insert(self.similarity, -1, [*alike, -1], axis=0)
         return self._deed[name]
@@ -78,26 +104,14 @@ class Vocabulary:
         plain = _plain(name)
         return self.meanings.setdefault(self._first.get(plain, plain), len(self.meanings))
 
-    def _reached_by(self, name: str) -> int:
-        """The number of its group, else of what it means."""
-        group = self._group(name)
-        return self.means(f"{group}*" if group else name)
+    def _ending(self, name: str) -> int:
+        return self.means(f"{name}*") if name else _NONE
 
     def _alike(self, deed: str, goal: str) -> float:
         """Cosine similarity; 1 for what means the same."""
         if self.means(deed) == self.means(goal):
             return 1.0
         return float(self._embed(deed) @ self._embed(goal))
-
-
-def grouping(known: Knowledge) -> Callable[[str], str]:
-    """What a goal or deed is reached together with, by its name: the first pattern of `once` that stands in it."""
-    patterns = [Pattern(text, known.get("slots", {})) for text in known.get("once", ())]
-
-    def group(name: str) -> str:
-        return next((pattern.fill(found[0]) for pattern in patterns if (found := pattern.find([name]))), "")
-
-    return group
 
 
 def _plain(name: str) -> str:

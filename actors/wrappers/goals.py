@@ -25,7 +25,7 @@ import envs
 from actors.language import WhenAway
 from actors.suggestions.asked import Suggestions
 from actors.suggestions.premises import Premises, rules
-from actors.suggestions.vocabulary import Embed, Vocabulary, grouping
+from actors.suggestions.vocabulary import Embed, Endings, Vocabulary
 from actors.wrappers import Setting
 from envs.api import DenseEnv, EnvSpec, Field, Observation, Transition, Wrapper
 from envs.text import text_hash
@@ -109,7 +109,7 @@ class Goals(Wrapper):
         self._suggestions: Suggestions | None = None
         spec, n = env.env_spec, env.num_envs
         known = envs.knowledge(spec.id)
-        self.words = Vocabulary(known.get("synonyms", ()), embed, grouping(known))
+        self.words = Vocabulary(known.get("synonyms", ()), embed, Endings(known))
         self._own_goals = np.array([self.words.goal(name) for name in spec.goals], np.int32)  # of the world
         every = spec.action_names if config.source == "actions" else ()
         self._actions = np.array([self.words.goal(name) for name in every], np.int32)
@@ -177,21 +177,24 @@ class Goals(Wrapper):
         similarity = self.words.similarity[deed[:, None], self._offered]
         hit = similarity > self.config.threshold
         if self.config.novelty:
-            hit &= ~self._reached[each, self.words.deed_reaches[deed]][:, None]
+            hit &= ~self._reached[each, self.words.deed_meaning[deed]][:, None]
         reward: NDArray[np.float32] = np.where(hit, similarity, np.float32(0)).max(1)
         if self.config.penalties:
             reward += self._penalties(deed)
         env, place = np.nonzero(hit)
         paid = self._offered[env, place]
-        self._reached[env, self.words.reaches[paid]] = True
-        self._reached[env, self.words.deed_reaches[deed[env]]] = True
+        for number in (self.words.meaning[paid], self.words.ends[paid]):
+            self._reached[env, number] = True
+        for number in (self.words.deed_meaning[deed[env]], self.words.deed_ends[deed[env]]):
+            self._reached[env, number] = True
         self._paid_in_episode[env, paid] = True
         np.add.at(self._counts[:, COUNTS.index("paid")], paid[self.env.counted[env]], 1)
         return reward
 
     def _penalties(self, deed: Rows) -> NDArray[np.float32]:
-        """What is taken for deeds that nobody suggested, whether they were reached before or not, and for failures."""
-        alike = self.words.similarity[deed[:, None], self._suggested] > self.config.threshold
+        """What is taken for deeds that nobody suggests, whether they were reached before or not, and for failures."""
+        suggested = np.where(self._over(), np.int32(_NONE), self._suggested)
+        alike = self.words.similarity[deed[:, None], suggested] > self.config.threshold
         unwanted = (deed >= 0) & ~alike.any(1)
         unwanted_costs, failed_costs = (np.float32(self.config.penalties.get(of, 0)) for of in ("unwanted", "failed"))
         taken: NDArray[np.float32] = unwanted * unwanted_costs + self.failed * failed_costs
@@ -209,11 +212,15 @@ class Goals(Wrapper):
 
     def _left(self) -> Rows:
         """Of the suggested goals [N, K], those that count still; the others are `_NONE`."""
-        if not self.config.novelty:
-            return self._suggested
-        each = np.arange(self.num_envs)[:, None]
-        reached = self._reached[each, self.words.reaches[self._suggested]]
-        return np.where(reached, np.int32(_NONE), self._suggested)
+        gone = self._over()
+        if self.config.novelty:
+            gone |= self._reached[np.arange(self.num_envs)[:, None], self.words.meaning[self._suggested]]
+        return np.where(gone, np.int32(_NONE), self._suggested)
+
+    def _over(self) -> NDArray[np.bool_]:
+        """Which of the suggested goals are ended by others that were reached, [N, K]."""
+        over: NDArray[np.bool_] = self._reached[np.arange(self.num_envs)[:, None], self.words.ended_by[self._suggested]]
+        return over
 
     def _end(self, index: NDArray[np.int32]) -> None:
         """The episodes of these envs are over."""
@@ -313,7 +320,7 @@ class Goals(Wrapper):
         told[each, meaning] = True
         wanted = possible & self.env.counted[:, None]
         if self.config.novelty:
-            wanted &= ~self._reached[:, self.words.reaches[self._own_goals]]
+            wanted &= ~self._reached[:, own] & ~self._reached[:, self.words.ended_by[self._own_goals]]
         self._counts[self._own_goals, COUNTS.index("possible")] += wanted.sum(0)
         self._counts[self._own_goals, COUNTS.index("possible_told")] += (wanted & told[:, own]).sum(0)
 

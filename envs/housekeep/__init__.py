@@ -21,14 +21,13 @@ from envs.housekeep.texts import TEXTS, words
 __all__ = ["Config", "Expert", "has", "knowledge", "make", "names", "spec"]
 
 HOUSE = "House"
+Observed = Literal["rgb", "view", "seen", "held", "published"]
 
 
 class Config(Part):
     """Options of every house."""
 
-    observe: Annotated[list[Literal["rgb", "view", "seen", "held", "published"]], Option(min_length=1)] = Option(
-        default_factory=lambda: ["view", "seen", "held"]
-    )
+    observe: Annotated[list[Observed], Option(min_length=1)] = ["view", "seen", "held"]
     """Fields of an observation. `rgb`: what the player sees; texts: `view`, what is in the picture and what lies where;
     `seen`, the objects and places of the episode so far; `held`; `published`, the line that ELLM was told."""
     size: Annotated[int, Option(ge=8, le=256)] = 64
@@ -98,12 +97,12 @@ def make(name: str, num_envs: int, seed: int, first_index: int, config: Config) 
     from envs.housekeep.world import Housekeep
 
     people = table(config.preferences)
-    if name == HOUSE:
-        suits = people.plain
-        houses, furnish = by_seed(num_envs, suits, config.spawn == "misplaced")
-    else:
-        suits = people.suits(home.places())
-        houses, furnish = at_home(name, num_envs, config.starts == "seed")
+    suits = people.plain if name == HOUSE else people.suits(home.places())
+    houses, furnish = (
+        by_seed(num_envs, suits, config.spawn == "misplaced")
+        if name == HOUSE
+        else at_home(name, num_envs, config.starts == "seed")
+    )
     return Housekeep(
         spec(name, config),
         num_envs,

@@ -17,7 +17,7 @@ class World(Protocol):
     houses: Houses
     which: NDArray[np.int64]
     """[N], the house of each player."""
-    state: State
+    players: State
     suits: NDArray[np.bool_]
     """[len(OBJECTS), len(NAMES)] which object is right on a piece of which name."""
 
@@ -42,5 +42,5 @@ class Expert:
             self._env, self._ways = env, planning.ways(len(env.which))
             self._search, self._trial = searching.search(), layout.players(1)
         actions = np.empty(len(env.which), np.int64)
-        planning.act(env.houses, env.which, env.state, env.suits, self._ways, self._search, self._trial, actions)
+        planning.act(env.houses, env.which, env.players, env.suits, self._ways, self._search, self._trial, actions)
         return actions

@@ -42,7 +42,7 @@ def knowledge(name: str = "") -> Knowledge:
                 "premise": PREMISE,
             },
         ],
-        "once": ["{object} in"],
+        "endings": [{"reached": "{object} in", "ends": ["{object} in", "pick {object}"]}],
         "corpus": [
             *(f"You see the {thing} on the {place}" for thing, place in zip(OBJECTS, places * 3, strict=False)),
             *(f"You hold the {thing}" for thing in OBJECTS[::EVERY]),

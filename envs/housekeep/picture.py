@@ -84,7 +84,8 @@ def _player(plan: Picture, state: State, i: int) -> None:
 
 def _seen(houses: Houses, p: int, state: State, i: int, size: int) -> Picture:
     """The player's picture, of any size; what it sees in its own stays noted."""
-    alone = State(*(column[i : i + 1].copy() for column in state))
+    alone = State._make(column[i : i + 1].copy() for column in state)
     drawn = pictures(1, size, rgb=True)
     look(houses, p, alone, 0, lens(size), sketch(size), drawn)
-    return drawn.rgb[0]
+    seen: Picture = drawn.rgb[0]
+    return seen

@@ -34,7 +34,7 @@ def at_home(task: str, count: int, anywhere: bool) -> tuple[Houses, Furnish | No
     return made, start
 
 
-def by_seed(count: int, suits: NDArray[np.bool_], misplaced_only: bool) -> tuple[Houses, Furnish]:
+def by_seed(count: int, suits: NDArray[np.bool_], misplaced_only: bool) -> tuple[Houses, Furnish | None]:
     """So many houses, another one in each episode."""
 
     def furnish(made: Houses, p: int, seed: int) -> None:

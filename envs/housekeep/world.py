@@ -58,7 +58,7 @@ class Housekeep(VectorEnv):
         length, reward, see_through: as `Config`.
 
     Attributes:
-        houses, state: as in `envs.native.housekeep.layout`.
+        houses, players: as in `envs.native.housekeep.layout`.
         which: int64 [N], the house of each player.
         suits: bool [objects, names].
         right: bool [P, M, pieces], whether a piece is right for an object.
@@ -87,7 +87,7 @@ class Housekeep(VectorEnv):
         self._see_through, self._lens = see_through, lens(size)
         count = len(houses.pieces)
         self.which = np.zeros(num_envs, np.int64) if count == 1 else np.arange(num_envs)
-        self.state = players(num_envs)
+        self.players = players(num_envs)
         self.right = np.zeros((count, OBJECTS, PIECES + 1), np.bool_)
         self.pictures = pictures(num_envs, size, rgb="rgb" in env_spec.fields)
         self.gripped, self.done = np.zeros((2, num_envs), np.uint16)
@@ -119,7 +119,7 @@ class Housekeep(VectorEnv):
                 self._furnish(self.houses, i, seed)
                 self._move_in(i, np.array([i]))
         self.gripped[index] = self.done[index] = 0
-        loops.begin(self.houses, self.which, self.state, index, self._lens, self.pictures)
+        loops.begin(self.houses, self.which, self.players, index, self._lens, self.pictures)
 
     # ---- steps ------------------------------------------------------------------------------------------------------
 
@@ -140,7 +140,7 @@ class Housekeep(VectorEnv):
 
     def _move(self, index: Index, actions: NDArray[Any]) -> NDArray[np.float32]:
         """Players `index` [n] take `actions` [n]: what that pays, [n]."""
-        state = self.state
+        state = self.players
         loops.advance(
             *(self.houses, self.which, state, index, actions.astype(np.int64)),
             *(self._see_through, self._lens, self.pictures),
@@ -156,7 +156,7 @@ class Housekeep(VectorEnv):
 
     def _handled(self, i: int, picked: bool) -> float:
         """Player i has gripped or released an object: what that pays."""
-        k, piece = self.state.target[i].tolist()
+        k, piece = self.players.target[i].tolist()
         p, bit = int(self.which[i]), np.uint16(1 << k)
         right = bool(self.right[p, k, piece])
         name = self._objects[p][k]
@@ -174,9 +174,10 @@ class Housekeep(VectorEnv):
 
     def _in_order(self, index: Index) -> NDArray[np.bool_]:
         """Whether each object of players `index` lies right, [n]; one that is held does not."""
-        house, place = self.which[index], self.state.place[index]
+        house, place = self.which[index], self.players.place[index]
         right = self.right[house[:, None], np.arange(OBJECTS), place]
-        in_order: NDArray[np.bool_] = (right | (np.arange(OBJECTS) >= self.houses.objects[house, None])).all(1)
+        there = np.arange(OBJECTS) < self.houses.objects[house, None]
+        in_order: NDArray[np.bool_] = np.all(right | ~there, axis=1)
         return in_order
 
     def _success(self, reward: NDArray[np.float32], terminated: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -194,7 +195,7 @@ class Housekeep(VectorEnv):
         }
 
     def _told(self, index: Index) -> Told:
-        state, (visible, known) = self.state, np.empty((2, len(index)), np.uint64)
+        state, (visible, known) = self.players, np.empty((2, len(index)), np.uint64)
         place = np.empty((len(index), OBJECTS), np.uint8)
         telling.named(state.visible, self.which, self._rank, index, visible)
         telling.named(state.known, self.which, self._rank, index, known)
@@ -246,4 +247,4 @@ class Housekeep(VectorEnv):
     def frame(self, i: int) -> NDArray[np.uint8]:
         """RGB picture of env i, uint8 [H, W, 3]: the house from above, beside it what the player sees."""
         self._require_begun()
-        return draw(self.houses, int(self.which[i]), self.state, i, self.right)
+        return draw(self.houses, int(self.which[i]), self.players, i, self.right)

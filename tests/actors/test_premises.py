@@ -9,7 +9,7 @@ import pytest
 
 import envs
 from actors.suggestions.premises import Premises, rules
-from actors.suggestions.vocabulary import Vocabulary, grouping
+from actors.suggestions.vocabulary import Endings, Vocabulary
 from actors.wrappers.goals import Goals
 from envs.housekeep import NAMES, OBJECTS, home
 from envs.housekeep.people import table
@@ -145,15 +145,13 @@ def test_a_model_that_says_what_people_say_is_the_oracle(source):
         assert set(np.unique(np.float32(kept["oracle"][1]))) == {np.float32(x) for x in (-0.25, -0.2, 0, 1)}
 
 
-def test_who_has_put_a_thing_somewhere_is_not_asked_to_put_it_elsewhere():
-    group = grouping(KNOWN)
-    assert group("lamp in kitchen sink") == group("lamp in window") == "lamp in"
-    assert group("pick lamp") == ""
-    words = Vocabulary((), lambda text: np.ones(1, np.float32), group)
-    goals = [words.goal(name) for name in ("lamp in kitchen sink", "lamp in window", "vase in window", "pick lamp")]
-    reaches = words.reaches[goals].tolist()
-    assert reaches[0] == reaches[1]
-    assert len(set(reaches)) == 3
-    deed = words.deed("lamp in window")
-    assert words.deed_reaches[deed] == reaches[0]
-    assert len(set(words.meaning[goals].tolist())) == 4
+def test_who_has_put_a_thing_somewhere_is_not_asked_to_put_it_elsewhere_or_to_pick_it():
+    words = Vocabulary((), lambda text: np.ones(1, np.float32), Endings(KNOWN))
+    names = ("lamp in kitchen sink", "lamp in window", "vase in window", "pick lamp", "pick vase")
+    goals, deed, pick = [words.goal(name) for name in names], words.deed("lamp in window"), words.deed("pick lamp")
+    lamp, other, vase, *picks = words.ended_by[goals].tolist()
+    assert lamp == other != vase
+    assert picks == [lamp, vase]
+    assert words.ends[goals].tolist() == [lamp, lamp, vase, -1, -1]
+    assert words.deed_ends[[deed, pick]].tolist() == [lamp, -1]
+    assert not {lamp, vase} & set(words.meaning[goals].tolist())

@@ -14,7 +14,7 @@ from envs.native.housekeep.layout import NOWHERE, houses, players
 from envs.native.housekeep.lens import lens
 from envs.native.housekeep.loops import advance, begin
 from envs.native.housekeep.motion import GRAB_RELEASE, TURN_LEFT
-from envs.native.housekeep.sight import pictures
+from envs.native.housekeep.pictures import pictures
 
 STORAGE = {"shelf", "bottom cabinet", "top cabinet", "chest"}
 SIZE = 32
@@ -36,21 +36,22 @@ TIDY, SCATTERED = opinions()
 def world(rows, suits):
     """A player in each house."""
     count = len(rows.pieces)
-    env = SimpleNamespace(houses=rows, which=np.arange(count), state=players(count), suits=suits)
+    env = SimpleNamespace(houses=rows, which=np.arange(count), players=players(count), suits=suits)
     env.lens, env.pictures = lens(SIZE), pictures(count, SIZE)
-    begin(rows, env.which, env.state, np.arange(count), env.lens, env.pictures)
+    begin(rows, env.which, env.players, np.arange(count), env.lens, env.pictures)
     return env
 
 
 def step(env, actions):
-    advance(env.houses, env.which, env.state, actions, False, env.lens, env.pictures)
+    index = np.arange(len(actions))
+    advance(env.houses, env.which, env.players, index, actions, False, env.lens, env.pictures)
 
 
 def in_order(env, i):
     """Is the hand of player i empty, and everything where it belongs?"""
     count, p = int(env.houses.objects[i]), env.which[i]
-    lies = env.state.place[i, :count]
-    return env.state.holding[i] == NOWHERE and env.suits[env.houses.object[p, :count], env.houses.name[p, lies]].all()
+    lies = env.players.place[i, :count]
+    return env.players.holding[i] == NOWHERE and env.suits[env.houses.object[p, :count], env.houses.name[p, lies]].all()
 
 
 def play(env, expert, steps=1000):
@@ -60,7 +61,7 @@ def play(env, expert, steps=1000):
     for taken in range(1, steps + 1):
         actions = expert.act(env)
         step(env, actions)
-        moved = (env.state.outcome == PICKED) | (env.state.outcome == DROPPED)
+        moved = (env.players.outcome == PICKED) | (env.players.outcome == DROPPED)
         hands += moved & (needed == 0)
         for i in np.flatnonzero(moved & (needed == 0)):
             if in_order(env, i):

@@ -14,7 +14,7 @@ from envs.native.housekeep.layout import NOWHERE, houses, players
 from envs.native.housekeep.lens import lens
 from envs.native.housekeep.loops import advance, begin
 from envs.native.housekeep.motion import GRAB_RELEASE, TURN_LEFT
-from envs.native.housekeep.sight import pictures
+from envs.native.housekeep.pictures import pictures
 
 STORAGE = {"shelf", "bottom cabinet", "top cabinet", "chest"}
 SIZE = 32

@@ -28,7 +28,8 @@ from envs.native.housekeep.motion import (
     move,
     solid,
 )
-from envs.native.housekeep.sight import aim, spare
+from envs.native.housekeep.pictures import sketch
+from envs.native.housekeep.sight import aim
 
 LONGEST = 1024
 """Steps of a way."""
@@ -93,7 +94,7 @@ def find(
         skipped: how many of the ways that are found are left aside: their grips did not do.
         actions: [LONGEST], written: they end with a grip.
     """
-    strips = spare(1)
+    drawn = sketch(1)
     tilt = int(trial.tilt[0])
     targets = _targets(houses, p, wanted, trial, search.field, search.targets)
     _measure(houses, p, search.field, search.queue)
@@ -113,12 +114,12 @@ def find(
                     if abs(tilt + change) > TILTS:
                         continue
                     trial.tilt[0] = tilt + change
-                    if not wanted[aim(houses, p, trial, 0, False, strips)]:
+                    if not wanted[aim(houses, p, trial, 0, False, drawn)]:
                         continue
                     if skipped:
                         skipped -= 1
                         continue
-                    grip(houses, p, trial, 0, False, strips)
+                    grip(houses, p, trial, 0, False, drawn)
                     if trial.outcome[0] == PICKED or trial.outcome[0] == DROPPED:
                         return _trace(search, node, change, actions)
             if search.steps[node] >= LONGEST - 2 * TILTS - 2:

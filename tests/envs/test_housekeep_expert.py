@@ -151,3 +151,22 @@ def test_where_right_places_are_full_something_else_is_put_down_first():
     needed, hands = play(world(rows, suits), Expert(), 300)
     assert needed.all()
     assert hands[0] == 6
+
+
+def test_a_place_that_another_object_needs_is_left_to_it():
+    """One object may go to the bed or to a far shelf; another one, to the bed alone."""
+    rows = houses(1)
+    home.build(rows, 0, "Task1")
+    names = [NAMES[name] for name in rows.name[0].tolist()]
+    bed, shelf, sink, stool = (
+        names.index(name, 1) for name in ("bedroom bed", "living room shelf", "bathroom sink", "living room stool")
+    )
+    rows.objects[0], rows.lies[0, :2], rows.capacity[0, bed] = 2, (sink, stool), 1
+    near, other = rows.object[0, :2].tolist()
+    suits = np.zeros_like(TIDY)
+    suits[near, rows.name[0, [bed, shelf]]] = suits[other, rows.name[0, bed]] = True
+    env = world(rows, suits)
+    needed, hands = play(env, Expert(), 300)
+    assert needed.all()
+    assert hands[0] == 4
+    assert names[env.state.place[0, 0]] == "living room shelf"

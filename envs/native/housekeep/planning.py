@@ -14,7 +14,7 @@ from envs.compiler import compiled
 from envs.native.housekeep.hands import DROPPED, NONE, PICKED
 from envs.native.housekeep.layout import HEADINGS, NOWHERE, OBJECT, OBJECTS, PIECES, SLOTS, Houses, State
 from envs.native.housekeep.motion import GRAB_RELEASE, TURN_LEFT, move
-from envs.native.housekeep.searching import LONGEST, Search, find
+from envs.native.housekeep.searching import GRIDS, LONGEST, Search, find
 
 _ALL = np.uint64(2**64 - 1)
 
@@ -70,7 +70,12 @@ def act(
             ways.failures[i] = ways.failures[i] + 1 if failed else 0
             ways.at[i], ways.length[i] = 0, 0
             if decide(houses, p, state, i, suits, wanted):
-                ways.length[i] = find(houses, p, wanted, ways.failures[i], search, trial, ways.actions[i])
+                for per_metre in GRIDS:
+                    if not ways.length[i]:
+                        _copy(state, i, trial)
+                        ways.length[i] = find(
+                            houses, p, wanted, ways.failures[i], per_metre, search, trial, ways.actions[i]
+                        )
             if not ways.length[i]:
                 ways.length[i] = HEADINGS
                 for k in range(HEADINGS):
@@ -115,19 +120,19 @@ def decide(houses: Houses, p: int, state: State, i: int, suits: NDArray[np.bool_
     """What player i's hand should meet next: wanted [256], written, by instance; returns whether there is anything.
 
     With an empty hand these are the objects that lie wrong and for which a right place has room, or where there are
-    none, all that lie wrong. With a full hand they are the right places that have room; where there are none, places
-    that are right for no object, to free what another one needs.
+    none, all that lie wrong. With a full hand they are right places that have room and that no other object needs, or
+    where there are none, any right places that have room; and where there are none, places that are right for nothing.
     """
     for instance in range(len(wanted)):
         wanted[instance] = False
     found = False
     held = state.holding[i]
-    for second in range(2):
+    needed = _needed(houses, p, state, i, suits) if held != NOWHERE else 0
+    for resort in range(3):
         if held != NOWHERE:
             for n in range(1, houses.pieces[p] + 1):
-                right = (
-                    not _suits_any(houses, p, suits, n) if second else suits[houses.object[p, held], houses.name[p, n]]
-                )
+                fits = _suited(houses, p, suits, n)
+                right = fits == 0 if resort == 2 else fits >> held & 1 and (resort or not fits & needed)
                 if right and _has_room(houses, p, state, i, n):
                     wanted[n] = found = True
         else:
@@ -135,7 +140,7 @@ def decide(houses: Houses, p: int, state: State, i: int, suits: NDArray[np.bool_
                 kind = houses.object[p, k]
                 if not suits[kind, houses.name[p, state.place[i, k]]]:
                     for n in range(1, houses.pieces[p] + 1):
-                        if second or (suits[kind, houses.name[p, n]] and _has_room(houses, p, state, i, n)):
+                        if resort or (suits[kind, houses.name[p, n]] and _has_room(houses, p, state, i, n)):
                             wanted[OBJECT + k] = found = True
         if found:
             return True
@@ -143,12 +148,41 @@ def decide(houses: Houses, p: int, state: State, i: int, suits: NDArray[np.bool_
 
 
 @compiled
-def _suits_any(houses: Houses, p: int, suits: NDArray[np.bool_], n: int) -> bool:
-    """Is piece n right for any object of house p?"""
-    found: bool = False
+def _suited(houses: Houses, p: int, suits: NDArray[np.bool_], n: int) -> int:
+    """The objects of house p that piece n is right for, as bits."""
+    bits = 0
     for k in range(houses.objects[p]):
-        found = found or suits[houses.object[p, k], houses.name[p, n]]
-    return found
+        if suits[houses.object[p, k], houses.name[p, n]]:
+            bits |= 1 << k
+    return bits
+
+
+@compiled
+def _needed(houses: Houses, p: int, state: State, i: int, suits: NDArray[np.bool_]) -> int:
+    """The objects, as bits, that need every slot that is right for them: of some set, all have no slot to spare.
+
+    Objects that lie wrong will make room, so their slots count.
+    """
+    wrong, needed = 0, 0
+    for k in range(houses.objects[p]):
+        place = state.place[i, k]
+        if place and not suits[houses.object[p, k], houses.name[p, place]]:
+            wrong |= 1 << k
+    for together in range(1, wrong + 1):
+        if together & wrong != together:
+            continue
+        spare = 0
+        for k in range(houses.objects[p]):
+            spare -= together >> k & 1
+        for n in range(1, houses.pieces[p] + 1):
+            if _suited(houses, p, suits, n) & together:
+                spare += houses.capacity[p, n]
+                for slot in range(houses.capacity[p, n]):
+                    k = state.on[i, n, slot]
+                    spare -= k != NOWHERE and not wrong >> k & 1
+        if spare <= 0:
+            needed |= together
+    return needed
 
 
 @compiled

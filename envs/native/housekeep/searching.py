@@ -2,8 +2,8 @@
 
     field: how far each cell is from what is wanted ──> A* over positions and headings ──> turns, steps, looks, a grip
 
-Its steps are the engine's own, so a way that it finds is a way that there is. Two positions in the same eighth of a
-metre count as one.
+Its steps are the engine's own, so a way that it finds is a way that there is. Two positions in the same small square
+count as one.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ from envs.native.housekeep.sight import aim
 
 LONGEST = 1024
 """Steps of a way."""
-_FINE = 0.125  # metres
-_SIDE = int(EDGE * CELL / _FINE)
+GRIDS = (8, 16)
+"""Positions along a metre that count as different: few are tried first, more where they lead nowhere."""
+_SIDE = int(EDGE * CELL * max(GRIDS))
 _STRAIGHT, _ASLANT, _OVER = 5, 7, 4  # costs of the field: to a cell beside, to one aslant, times as much over furniture
 _CLOSE = 6  # cells from which a hand often reaches what is wanted: nearer than that is no better
 _FAR = 1 << 30
@@ -59,7 +60,7 @@ class Search(NamedTuple):
 
 
 def search() -> Search:
-    """Room for searches, one after the other; about 20 MB."""
+    """Room for searches, one after the other; about 60 MB, of which few are touched."""
     nodes = HEADINGS * _SIDE * _SIDE
     return Search(
         x=np.empty(nodes, np.float32),
@@ -83,6 +84,7 @@ def find(
     p: int,
     wanted: NDArray[np.bool_],
     skipped: int,
+    per_metre: int,
     search: Search,
     trial: State,
     actions: NDArray[np.int8],
@@ -91,6 +93,7 @@ def find(
 
     Args:
         wanted: [256].
+        per_metre: one of GRIDS.
         skipped: how many of the ways that are found are left aside: their grips did not do.
         actions: [LONGEST], written: they end with a grip.
     """
@@ -102,7 +105,7 @@ def find(
         search.closed[bit] = False
     for b in range(_BUCKETS):
         search.bucket[b] = -1
-    count = _add(search, 0, trial.x[0], trial.y[0], trial.heading[0], 0, -1, 0)
+    count = _add(search, 0, trial.x[0], trial.y[0], trial.heading[0], per_metre, 0, -1, 0)
     for b in range(_BUCKETS):
         while search.bucket[b] >= 0:
             node = search.bucket[b]
@@ -127,14 +130,16 @@ def find(
             for action in (MOVE_FORWARD, TURN_LEFT, TURN_RIGHT):
                 trial.x[0], trial.y[0], trial.heading[0] = search.x[node], search.y[node], search.heading[node]
                 if move(houses, p, trial, 0, action):
-                    count = _add(search, count, trial.x[0], trial.y[0], trial.heading[0], action, node, b)
+                    count = _add(search, count, trial.x[0], trial.y[0], trial.heading[0], per_metre, action, node, b)
     return 0
 
 
 @compiled
-def _add(search: Search, count: int, x: float, y: float, heading: int, action: int, parent: int, least: int) -> int:
+def _add(
+    search: Search, count: int, x: float, y: float, heading: int, per_metre: int, action: int, parent: int, least: int
+) -> int:
     """Put a pose among the nodes, if it is new there; how many there are then."""
-    bit = (int(y / _FINE) * _SIDE + int(x / _FINE)) * HEADINGS + heading
+    bit = (int(y * per_metre) * _SIDE + int(x * per_metre)) * HEADINGS + heading
     if search.closed[bit]:
         return count
     search.closed[bit] = True

@@ -12,7 +12,8 @@
     published   objects: lamp, vase.receptacles: kitchen sink, living room shelf.you are holding: lamp.
 
 Names stand in alphabetical order, objects first, and each once, however many pieces have it: so equal situations are
-equal texts. The line that was published (Du et al. 2023) has its parts in no fixed order; here they have one.
+equal texts. The line that was published (Du et al. 2023) has its names in no fixed order, and is empty before anything
+is seen; here it has one, and says "nothing.".
 
 A text is looked up only where what it tells has changed. Limit: a look-up of a row takes 0.5 us, a new text 5.
 """
@@ -166,7 +167,7 @@ def _published(house: House, met: int, known: int, holding: int) -> str:
         ("receptacles", house.named(known)),
         ("you are holding", [] if holding == NOTHING else [house.objects[holding]]),
     )
-    return "".join(f"{name}: {', '.join(words)}." for name, words in parts if words) or "."
+    return "".join(f"{name}: {', '.join(words)}." for name, words in parts if words) or "nothing."
 
 
 def _objects(house: House, lying: Sequence[int]) -> list[str]:
@@ -204,7 +205,7 @@ def words(names: Iterable[str], objects: Iterable[str], observed: Iterable[str])
         "view": "you see the on and nothing",
         "seen": "you have seen know of the and nothing",
         "held": "you hold the nothing",
-        "published": "objects: receptacles: you are holding:",
+        "published": "objects: receptacles: you are holding: nothing",
     }
     return found | {word for kind in observed for word in told.get(kind, "").split()} | {"pick", "in"}
 

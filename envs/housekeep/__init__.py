@@ -5,11 +5,11 @@ The compiled engine is `envs.native.housekeep`, what people want is `people`, th
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field as Option
 
-from envs.api import EnvSpec, Field, VectorEnv
+from envs.api import EnvSpec, Field
 from envs.config import Part
 from envs.housekeep import home
 from envs.housekeep.expert import Expert
@@ -18,16 +18,20 @@ from envs.housekeep.names import NAMES, OBJECTS
 from envs.housekeep.people import table
 from envs.housekeep.texts import TEXTS, words
 
+if TYPE_CHECKING:
+    from envs.housekeep.world import Housekeep
+
 __all__ = ["Config", "Expert", "has", "knowledge", "make", "names", "spec"]
 
 HOUSE = "House"
 Observed = Literal["rgb", "view", "seen", "held", "published"]
+_SENTENCES: list[Observed] = ["view", "seen", "held"]
 
 
 class Config(Part):
     """Options of every house."""
 
-    observe: Annotated[list[Observed], Option(min_length=1)] = ["view", "seen", "held"]
+    observe: Annotated[list[Observed], Option(min_length=1)] = Option(default_factory=_SENTENCES.copy)
     """Fields of an observation. `rgb`: what the player sees; texts: `view`, what is in the picture and what lies where;
     `seen`, the objects and places of the episode so far; `held`; `published`, the line that ELLM was told."""
     size: Annotated[int, Option(ge=8, le=256)] = 64
@@ -87,14 +91,21 @@ def _called(name: str) -> tuple[list[str], list[str]]:
     return sorted(set(NAMES)), list(OBJECTS)
 
 
-def make(name: str, num_envs: int, seed: int, first_index: int, config: Config) -> VectorEnv:
+def compile_further() -> None:
+    """Pictures in colour, and the planner."""
+    env = make("Task1", 1, 0, 0, Config(observe=["rgb"]))
+    env.begin()
+    env.advance(Expert().act(env))
+
+
+def make(name: str, num_envs: int, seed: int, first_index: int, config: Config) -> Housekeep:
     """Build N players.
 
     Raises:
         ValueError: the file of preferences cannot be read, or no house suits it.
     """
     from envs.housekeep.sources import at_home, by_seed  # here, because they bring the compiler along
-    from envs.housekeep.world import Housekeep
+    from envs.housekeep.world import Housekeep as World
 
     people = table(config.preferences)
     suits = people.plain if name == HOUSE else people.suits(home.places())
@@ -103,7 +114,7 @@ def make(name: str, num_envs: int, seed: int, first_index: int, config: Config) 
         if name == HOUSE
         else at_home(name, num_envs, config.starts == "seed")
     )
-    return Housekeep(
+    return World(
         spec(name, config),
         num_envs,
         seed,

@@ -111,7 +111,7 @@ def passing(products: Tensor, above: Tensor, most: float) -> tuple[Tensor, Tenso
     """Which products [N, R] are larger than each column's bound [R] and no larger than `most`: rows, columns, and they
     themselves, in order."""
     if products.device.type == "cpu":
-        found = _passing(products.numpy(), above.numpy(), np.float32(most))
+        found = _passing(products.numpy(), above.contiguous().numpy(), np.float32(most))
         return torch.from_numpy(found[0]), torch.from_numpy(found[1]), torch.from_numpy(found[2])
     key, row = ((products > above) & (products <= most)).nonzero(as_tuple=True)
     return key, row, products[key, row]

@@ -124,7 +124,8 @@ class HistoryFitter(SequenceSupervised):
 
     def losses(self, rows: Integers, uniform: Floats | None) -> dict[str, Tensor]:
         """Of the sequences that end with these episodes [B], or of a window of each. What is drawn of one: if it looks
-        at nothing, and where its window ends; in validation, where the episode does."""
+        at nothing, and where its window ends; in validation, where the episode does. Where steps are alone, each is
+        learned once: who waits at a goal would else teach to wait wherever one may be."""
         blind = np.zeros(len(rows), np.bool_) if uniform is None else uniform[:, 0] < self.retrieve.nothing
         steps, action, lengths = self.reader.episodes(self._sequences(rows))
         counts, ends = self.steps_of(rows, uniform), self._ends(rows, uniform) if self.model.windowed else None
@@ -133,6 +134,10 @@ class HistoryFitter(SequenceSupervised):
             stop = np.cumsum(lengths) - lengths + ends
             within = np.arange(counts.sum()) + np.repeat(stop - np.cumsum(counts), counts)
             index = None if index is None else index[np.repeat(stop - 1, counts)]
+            steps, action = steps.take(torch.from_numpy(within)), action[within]
+        if self.setup.arm.alone:
+            within = np.flatnonzero(self.reader.new(rows)[0])
+            index = None if index is None else index[within]
             steps, action = steps.take(torch.from_numpy(within)), action[within]
         action = action.to(self.model.device)
         with arithmetic(self.half, self.model.device.type):
@@ -145,6 +150,8 @@ class HistoryFitter(SequenceSupervised):
     def steps_of(self, rows: Integers, uniform: Floats | None) -> Integers:
         if self.model.windowed:
             return np.minimum(self._ends(rows, uniform), self.model.shape.band)
+        if self.setup.arm.alone:
+            return self.reader.new(rows)[1]
         length = self.reader.store.length.astype(np.int64)
         if self.setup.arm.episodes == 1:
             return length[rows]

@@ -86,6 +86,17 @@ class Reader:
         given = StepInputs(_tensors(steps.obs), *told)
         return given, _tensor(steps.action), lengths.tolist()
 
+    def new(self, index: Integers) -> tuple[NDArray[np.bool_], Integers]:
+        """Of whole episodes [B], one after the other: whether a step shows and does what none before it in its episode
+        did; and how many such steps each has, int64 [B]."""
+        lengths = self.store.length[index].astype(np.int64)
+        steps, _ = self._read(self.store.first[index], lengths)
+        of = np.repeat(np.arange(len(index)), lengths)
+        told = np.column_stack([of, steps.action, *steps.obs.values()])
+        found = np.zeros(len(of), np.bool_)
+        found[np.unique(told, axis=0, return_index=True)[1]] = True
+        return found, np.bincount(of[found], minlength=len(index))
+
     def chunks(self, episode: Integers, start: Integers, stop: Integers) -> tuple[ChunkSteps, list[int]]:
         """Steps [start, stop) of episodes [K], one chunk after the other, and their lengths."""
         steps, to_go = self._read(self.store.first[episode] + start, stop - start)

@@ -336,6 +336,33 @@ def test_dpt_learns_the_best_from_any_whole_episode(store):
     np.testing.assert_array_equal(table.stop[there], store.length[table.episode[there]])
 
 
+def test_dpt_learns_what_was_done_somewhere_once_an_episode(store, monkeypatch):
+    """Who waits at a goal would else teach to wait anywhere."""
+    made, read = fitter(store, "dpt", validation=0.3), store.rows
+
+    def cells(index):  # five of them, and nothing else, so that steps are repeated
+        steps = read(index)
+        return replace(steps, obs=steps.obs | {"sensors": np.zeros_like(steps.obs["sensors"])})
+
+    monkeypatch.setattr(made.reader.store, "rows", cells)
+    rows = made.training
+    counts = made.steps_of(rows, None)
+    steps, action, lengths = made.reader.episodes(rows)
+    told = np.column_stack([action, *steps.obs.values()]).tolist()
+    begins = np.cumsum(lengths) - lengths
+    done = [{tuple(step) for step in told[b : b + n]} for b, n in zip(begins, lengths, strict=True)]
+    assert counts.tolist() == [len(one) for one in done]
+    assert counts.sum() < sum(lengths)
+    seen = []
+    made.model.register_forward_pre_hook(lambda _, given: seen.append(given))
+    made.losses(rows, None)
+    given, each, *_ = seen[0]
+    assert each == counts.tolist()
+    learned = np.split(np.column_stack(list(given.obs.values())), np.cumsum(counts)[:-1])
+    for one, own in zip(done, learned, strict=True):
+        assert sorted(step[1:] for step in one) == sorted(map(tuple, own.tolist()))
+
+
 def test_the_report_of_a_lookup_counts_what_is_in_it(store):
     reader = Reader(store)
     config = RETRIEVE.model_copy(update={"minimum": 4})

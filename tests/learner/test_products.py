@@ -63,6 +63,24 @@ def test_no_more_products_are_made_at_once_than_a_block(monkeypatch):
     assert sum(made) == 4000
 
 
+@settings(deadline=None)
+@given(
+    shape=st.tuples(st.integers(0, 60), st.integers(1, 20)),
+    most=st.sampled_from([np.inf, 3.0, 0.0]),
+    bounds=st.integers(-4, 5),
+    seed=st.integers(0, 2**31),
+)
+def test_what_passes_is_what_lies_between_its_bounds(shape, most, bounds, seed):
+    random = np.random.default_rng(seed)
+    found = torch.from_numpy(random.integers(-4, 5, shape).astype(np.float32))
+    found[torch.from_numpy(random.random(shape) < 0.1)] = -torch.inf
+    above = torch.from_numpy((bounds + random.integers(-1, 2, shape[1])).astype(np.float32))
+    key, row = ((found > above) & (found <= most)).nonzero(as_tuple=True)
+    for mine, expected in zip(products.passing(found, above, most), (key, row, found[key, row]), strict=True):
+        assert mine.dtype == expected.dtype
+        np.testing.assert_array_equal(mine, expected)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_product_is_the_same_by_either_library(threads):
     """One thread is NumPy's, more are PyTorch's; keys are views of a longer array, as an index has them."""

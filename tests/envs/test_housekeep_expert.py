@@ -169,4 +169,4 @@ def test_a_place_that_another_object_needs_is_left_to_it():
     needed, hands = play(env, Expert(), 300)
     assert needed.all()
     assert hands[0] == 4
-    assert names[env.state.place[0, 0]] == "living room shelf"
+    assert names[env.players.place[0, 0]] == "living room shelf"

@@ -14,7 +14,7 @@ from envs.compiler import compiled
 from envs.native.housekeep.hands import DROPPED, NONE, PICKED
 from envs.native.housekeep.layout import HEADINGS, NOWHERE, OBJECT, OBJECTS, PIECES, SLOTS, Houses, State
 from envs.native.housekeep.motion import GRAB_RELEASE, TURN_LEFT, move
-from envs.native.housekeep.searching import GRIDS, LONGEST, Search, find
+from envs.native.housekeep.planner.searching import GRIDS, LONGEST, Search, find
 
 _ALL = np.uint64(2**64 - 1)
 

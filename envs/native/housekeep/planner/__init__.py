@@ -1,0 +1,1 @@
+"""Who knows the house: `planning` decides what comes next, `searching` finds the way there."""

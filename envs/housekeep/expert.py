@@ -36,7 +36,8 @@ class Expert:
 
     def act(self, env: World) -> NDArray[np.int64]:
         """The next action of each env, int64 [N]; a step where a new way is planned takes some milliseconds."""
-        from envs.native.housekeep import layout, planning, searching  # here, because it brings the compiler along
+        from envs.native.housekeep import layout  # here, because it brings the compiler along
+        from envs.native.housekeep.planner import planning, searching
 
         if env is not self._env:
             self._env, self._ways = env, planning.ways(len(env.which))

@@ -1,7 +1,7 @@
 """The home of the four tasks: five rooms with 52 pieces of furniture, and what lies where it should not.
 
-The number of pieces, their names and the sets of objects are those of a home and of tasks that others published (Kant
-et al. 2022, Du et al. 2023); the plan, and where objects lie at first, are our own.
+The number of pieces and their names are those of a home that was published (Kant et al. 2022); the plan, and which
+objects lie where at first, are our own.
 """
 
 from __future__ import annotations

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from envs.housekeep import home
 from envs.housekeep.names import NAMES, OBJECTS, PLACES
+from envs.housekeep.people import table
 from envs.knowledge import Knowledge
 
 ACTION_NAMES = ("move forward", "turn left", "turn right", "look up", "look down", "grab or release")
@@ -21,13 +25,17 @@ EVERY = 7
 
 
 def knowledge(name: str = "") -> Knowledge:
-    """The same for every house: all are told in one language."""
+    """The same for every house, but that a task names its own objects and places, and says what our own table says of
+    them (`facts`), for a model that answers by rules."""
     places = [f"{room} {kind}" for room, kind in PLACES]
+    own = name in home.TASKS
+    objects, pieces = (home.TASKS[name], home.places()) if own else (OBJECTS, sorted(set(NAMES)))
     return {
         "name": "housekeep",
         "about": ABOUT,
         "actions": list(ACTION_NAMES),
-        "slots": {"object": list(OBJECTS), "place": sorted(set(NAMES), key=lambda place: (-len(place), place))},
+        "slots": {"object": list(objects), "place": list(pieces)},
+        "facts": _facts(objects, pieces) if own else {},
         "goals": [
             {
                 "goal": "pick {object}",
@@ -49,4 +57,14 @@ def knowledge(name: str = "") -> Knowledge:
             *(f"pick {thing}" for thing in OBJECTS[::EVERY]),
             *(f"{thing} in {place}" for thing in OBJECTS[::EVERY] for place in places[::EVERY]),
         ],
+    }
+
+
+def _facts(objects: Iterable[str], places: list[str]) -> dict[str, bool]:
+    """Whether each object belongs in each place, by its question."""
+    suits = table().suits(places)
+    return {
+        PREMISE.format(object=thing, place=place): bool(suits[OBJECTS.index(thing), NAMES.index(place)])
+        for thing in objects
+        for place in places
     }

@@ -108,6 +108,7 @@ def test_shuffled_answers_are_as_often_yes_and_mean_nothing():
     plain, mixed = premises(door), premises(door, shuffled=True)
     questions = {q for goal in GOALS for rule in rules(KNOWN) if (q := rule.question(goal))}
     assert len(questions) == 5 * 34
+    assert KNOWN["facts"] == {question: wanted(question) for question in questions}  # for a model that answers by rules
     assert sorted(mixed._stands_for.values()) == sorted(questions)
     moved = [question for question, other in mixed._stands_for.items() if question != other]
     assert len(moved) > 0.9 * len(questions)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from envs.housekeep import home
 from envs.native.housekeep.houses import generate
-from envs.native.housekeep.layout import CELL, EDGE, HEADINGS, Houses, houses
+from envs.native.housekeep.layout import CELL, HEADINGS, Houses, houses
 from envs.native.housekeep.motion import stands
 
 Furnish = Callable[[Houses, int, int], None]
@@ -24,11 +24,13 @@ def at_home(task: str, count: int, anywhere: bool) -> tuple[Houses, Furnish | No
         column[1:] = column[0]
     if not anywhere:
         return made, None
-    free = np.argwhere([[stands(made, 0, *_middle(r, c)) for c in range(EDGE)] for r in range(EDGE)])
+    rows, columns = made.size[0].tolist()
+    inside = [(r, c) for r in range(1, rows - 1) for c in range(1, columns - 1)]
+    free = [cell for cell in inside if stands(made, 0, *_middle(*cell))]
 
     def start(made: Houses, p: int, seed: int) -> None:
         random = np.random.default_rng(seed)
-        made.start[p] = _middle(*random.choice(free))
+        made.start[p] = _middle(*free[random.integers(len(free))])
         made.heading[p] = random.integers(HEADINGS)
 
     return made, start

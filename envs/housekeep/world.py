@@ -40,7 +40,6 @@ from envs.native.housekeep.pictures import pictures
 Reward = Literal["none", "benchmark", "placed"]
 Index = NDArray[np.intp]
 
-ACTION_NAMES = ("move forward", "turn left", "turn right", "look up", "look down", "grab or release")
 FIRST, WRONG, FAILED = 2.5, -0.25, -0.2
 """What the published benchmark pays and takes: for a first grip of what lies wrong and for the first time that it is
 put right; for taking what lies right, and for putting it wrong; for grips that fail."""
@@ -52,7 +51,7 @@ class Housekeep(VectorEnv):
     Args:
         args: as `VectorEnv`.
         houses: rows of houses; one, which all share, or one for each player.
-        furnish: writes a row for an episode; None: they stay as they are, but for where players start.
+        furnish: writes a row for an episode; None: they stay as they are.
         suits: bool [objects, names], of `envs.housekeep.names`: what is wanted where.
         size: pixels of a side of the pictures.
         length, reward, see_through: as `Config`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from envs.housekeep import home
-from envs.housekeep.names import NAMES, OBJECTS, PLACES
+from envs.housekeep.names import NAMES, OBJECTS
 from envs.housekeep.people import table
 from envs.knowledge import Knowledge
 
@@ -20,14 +20,10 @@ keep it."""
 
 PREMISE = "Would people keep the {object} in or on the {place}?"
 
-EVERY = 7
-"""Of objects and places one in so many stands in the corpus."""
-
 
 def knowledge(name: str = "") -> Knowledge:
     """The same for every house, but that a task names its own objects and places, and says what our own table says of
     them (`facts`), for a model that answers by rules."""
-    places = [f"{room} {kind}" for room, kind in PLACES]
     own = name in home.TASKS
     objects, pieces = (home.TASKS[name], home.places()) if own else (OBJECTS, sorted(set(NAMES)))
     return {
@@ -51,12 +47,6 @@ def knowledge(name: str = "") -> Knowledge:
             },
         ],
         "endings": [{"reached": "{object} in", "ends": ["{object} in", "pick {object}"]}],
-        "corpus": [
-            *(f"You see the {thing} on the {place}" for thing, place in zip(OBJECTS, places * 3, strict=False)),
-            *(f"You hold the {thing}" for thing in OBJECTS[::EVERY]),
-            *(f"pick {thing}" for thing in OBJECTS[::EVERY]),
-            *(f"{thing} in {place}" for thing in OBJECTS[::EVERY] for place in places[::EVERY]),
-        ],
     }
 
 

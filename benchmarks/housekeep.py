@@ -8,7 +8,8 @@ One thread, CPU time, env steps a second behind the dense face:
 
     published_loop   one env on the same engine; in each step a picture of the same size in colour, with depth and
                      instances, the caption as a set of names from all that was seen, the label of each pair of an
-                     object and a place that is known, and the caption embedded by MiniLM, as often as it is new
+                     object and a place that is known, and the caption embedded by MiniLM
+    memoised         the same, but a caption that was embedded before in the round is remembered
 
 What the peer's player sees and knows after each step must be what ours does. Limit: 64 columns of some ten cells each
 are walked in a picture, and 4 KB of instances written: about 2 us.
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import cache, partial
 from typing import Any, cast
 
 import numpy as np
@@ -64,13 +66,13 @@ class Match:
         self.known = env.texts.texts(said)
         return float(self.steps * self.players / seconds)
 
-    def play_published_loop(self) -> float:
-        """The peer's.
+    def play_peer(self, memoised: bool) -> float:
+        """A peer's.
 
         Raises:
             DifferentOutputs: its player knows something else than ours.
         """
-        loop = OneHouse(self.size)
+        loop = OneHouse(self.size, memoised)
         steps = min(PEER_STEPS, self.steps)
         actions = self.actions()[:steps, 0]
         begun = time.process_time()
@@ -83,14 +85,15 @@ class Match:
 class OneHouse:
     """One env, all of it made anew in each step."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, memoised: bool) -> None:
         from envs.native.housekeep.pictures import pictures
-        from llm_service.embedding import embed_one
+        from llm_service.embedding import minilm_folder
 
         self.env = cast(Any, envs.make(ENV_ID, 1, size=size, observe=["rgb"]))
         self.env.pictures = pictures(1, size, depth=True, rgb=True)
         self.env.begin()
-        self.embed = embed_one
+        encode = _encoder(minilm_folder()).encode
+        self.embed = cache(lambda text: encode([text])) if memoised else lambda text: encode([text])
         self.met: set[str] = set()
         self.known: set[str] = set()
         self._look()
@@ -125,6 +128,13 @@ class OneHouse:
         return bool(self.env.suits[OBJECTS.index(thing), NAMES.index(place)])
 
 
+@cache
+def _encoder(folder: str) -> Any:
+    from llm_service.embedding import Encoder
+
+    return Encoder(folder)
+
+
 def _listed(names: list[str]) -> str:
     named = [f"the {name}" for name in names]
     return f"{', '.join(named[:-1])} and {named[-1]}" if len(named) > 1 else "".join(named)
@@ -136,6 +146,9 @@ def run(options: Options) -> Report:
         kind, size = name.split("_")
         match = Match(int(size), kind == "rgb", 256 if options.quick else 1024, 100 if options.quick else 500)
         case = Case("housekeep", name, "env_steps", frozenset({"published_loop"}))
-        peers: dict[str, Callable[[], float]] = {"published_loop": match.play_published_loop}
+        peers: dict[str, Callable[[], float]] = {
+            "published_loop": partial(match.play_peer, memoised=False),
+            "memoised": partial(match.play_peer, memoised=True),
+        }
         found.add(compare(case, match.play_ours, peers, options))
     return found

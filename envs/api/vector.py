@@ -10,6 +10,7 @@ steps is therefore (its episode, the actions taken in it): `state()` is a few sm
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -271,6 +272,18 @@ class VectorEnv(GymnasiumFace):
     def captions(self, obs: Observation) -> list[list[str]]:
         """Sentences that describe each of N observations; worlds without a captioner say so."""
         raise LookupError(f"{self.env_spec.id} has no captions")
+
+    def _sentences(self, obs: Observation, fields: Sequence[str], remedy: str) -> list[list[str]]:
+        """Sentences of those of the text fields that N observations have, dense or as strings.
+
+        Raises:
+            LookupError: they have none; says what to do, the `remedy`.
+        """
+        told = [obs[name] for name in fields if name in obs]
+        if not told:
+            raise LookupError(f"this {self.env_spec.id} observes no text: {remedy}")
+        texts = [[text if isinstance(text, str) else self.texts[text] for text in column] for column in told]
+        return [[sentence for text in row for sentence in text.split(". ")] for row in zip(*texts, strict=True)]
 
     def situations(self) -> NDArray[np.int32]:
         """Text ids, int32 [N], of what a language model is told of each env now: equal situations, equal texts."""

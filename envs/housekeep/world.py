@@ -207,11 +207,7 @@ class Housekeep(VectorEnv):
         Raises:
             LookupError: none is observed; says what to do.
         """
-        told = [obs[name] for name in TEXTS if name in obs]
-        if not told:
-            raise LookupError(f"this {self.env_spec.id} observes no text: add view, seen or held to env.observe")
-        texts = [[text if isinstance(text, str) else self.texts[text] for text in column] for column in told]
-        return [[sentence for text in row for sentence in text.split(". ")] for row in zip(*texts, strict=True)]
+        return self._sentences(obs, TEXTS, "add view, seen or held to env.observe")
 
     def situations(self) -> NDArray[np.int32]:
         """See `VectorEnv`: what is held, and then what is seen and on what it lies, or the places that are known."""

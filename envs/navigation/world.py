@@ -144,10 +144,7 @@ class Navigation(VectorEnv):
         Raises:
             LookupError: they were not observed; says what to do.
         """
-        if "caption" not in obs:
-            raise LookupError(f"this {self.env_spec.id} observes no text: set env.captions=true")
-        texts = [text if isinstance(text, str) else self.texts[text] for text in obs["caption"]]
-        return [text.split(". ") for text in texts]
+        return self._sentences(obs, ("caption",), "set env.captions=true")
 
     def frame(self, i: int) -> NDArray[np.uint8]:
         """RGB picture of env i, uint8 [H, W, 3]: the house, the robot and its lasers."""

@@ -51,6 +51,18 @@ class Config(Part):
     """What is gripped may be behind a wall, as published."""
     starts: Literal["fixed", "seed"] = "fixed"
     """Where a task's player begins: in the lobby, or anywhere, as the seed says; in houses by seed the latter."""
+    episode: str = ""
+    """`House`: PATH:NUMBER, a published file of episodes, <Scene>_int.json.gz, and which of them is played, always."""
+    numbering: Literal["published", "file"] = "published"
+    """What NUMBER counts: as the published commands do, which play the episodes of a file in an order of their own; or
+    as they stand in the file."""
+    engine: Literal["embedded", "habitat"] = "embedded"
+    """What moves and draws: our own engine, or habitat-sim, one child process for each player; it needs `episode`,
+    `data` and `python`. Our adapter was tested on a stand-in that records calls, not run on habitat-sim."""
+    data: str = ""
+    """`habitat`: the folder `data` of Housekeep, with scenes and objects."""
+    python: str = ""
+    """`habitat`: the Python that has habitat-sim 0.3.3, such as PATH/envs/habitat/bin/python."""
 
 
 def names() -> list[str]:

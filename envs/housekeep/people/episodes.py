@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +76,24 @@ def numbering(count: int) -> tuple[int, ...]:
     order = list(range(count))
     random.Random(SEED).shuffle(order)
     return tuple(order)
+
+
+def chosen(where: str, order: Literal["published", "file"]) -> Episode:
+    """The episode that "PATH:NUMBER" names.
+
+    Args:
+        order: what NUMBER counts: `published`, as `numbering` says; `file`, as they stand in it.
+
+    Raises:
+        ValueError: one sentence: it names none, or the file cannot be read.
+    """
+    path, _, number = where.rpartition(":")
+    if not path or not number.isdecimal():
+        raise ValueError(f"env.episode is PATH:NUMBER, a file of episodes and which of them: got {where!r}")
+    found = read(path)
+    if int(number) >= len(found):
+        raise ValueError(f"env.episode={where}: the file has the episodes 0 to {len(found) - 1}")
+    return found[numbering(len(found))[int(number)] if order == "published" else int(number)]
 
 
 def read(path: str | Path) -> tuple[Episode, ...]:

@@ -11,7 +11,7 @@ from pydantic import Field as Option
 
 from envs.api import EnvSpec, Field
 from envs.config import Part
-from envs.housekeep import home
+from envs.housekeep import detector, home
 from envs.housekeep.expert import Expert
 from envs.housekeep.knowledge import ACTION_NAMES, knowledge
 from envs.housekeep.names import NAMES, OBJECTS
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Config", "Expert", "has", "knowledge", "make", "names", "spec"]
 
 HOUSE = "House"
-Observed = Literal["rgb", "view", "seen", "held", "published"]
+Observed = Literal["rgb", "boxes", "hand", "pose", "view", "seen", "held", "published"]
 _SENTENCES: list[Observed] = ["view", "seen", "held"]
 
 
@@ -33,7 +33,8 @@ class Config(Part):
 
     observe: Annotated[list[Observed], Option(min_length=1)] = Option(default_factory=_SENTENCES.copy)
     """Fields of an observation. `rgb`: what the player sees; texts: `view`, what is in the picture and what lies where;
-    `seen`, the objects and places of the episode so far; `held`; `published`, the line that ELLM was told."""
+    `seen`, the objects and places of the episode so far; `held`; `published`, the line that ELLM was told; numbers
+    `boxes`, `hand` and `pose`, as a detector and a compass would tell (`detector`), where objects are always the same."""
     size: Annotated[int, Option(ge=8, le=256)] = 64
     """Pixels of a side of the picture. What has no pixel in it is not seen, whatever is observed."""
     length: Annotated[int, Option(ge=1, lt=2**31)] = 1000
@@ -76,15 +77,20 @@ def has(name: str) -> bool:
 
 
 def spec(name: str, config: Config) -> EnvSpec:
-    """What a policy must know of it."""
+    """What a policy must know of it.
+
+    Raises:
+        ValueError: a field is observed that needs the same objects in each episode.
+    """
+    if name == HOUSE and (numbers := [field for field in config.observe if field in detector.SENSES[:2]]):
+        raise ValueError(
+            f"env.observe names {numbers[0]}, but housekeep/{name} has other objects in each episode: choose a task"
+        )
     places, objects = _called(name)
     goals = [f"pick {thing}" for thing in objects] + [f"{thing} in {place}" for thing in objects for place in places]
     return EnvSpec(
         id=f"housekeep/{name}",
-        fields={
-            field: Field("text") if field in TEXTS else Field("pixels", (config.size, config.size, 3))
-            for field in config.observe
-        },
+        fields={field: _field(field, config, len(objects), len(places)) for field in config.observe},
         action_names=ACTION_NAMES,
         words=tuple(sorted(words(places, objects, config.observe))),
         task_kinds=("put in order",),
@@ -96,6 +102,12 @@ def spec(name: str, config: Config) -> EnvSpec:
     )
 
 
+def _field(field: str, config: Config, objects: int, places: int) -> Field:
+    if field in detector.SENSES:
+        return detector.field(field, objects, places)
+    return Field("text") if field in TEXTS else Field("pixels", (config.size, config.size, 3))
+
+
 def _called(name: str) -> tuple[list[str], list[str]]:
     """Names of pieces of furniture in alphabetical order, and of objects in the order of their numbers."""
     if name != HOUSE:
@@ -104,8 +116,8 @@ def _called(name: str) -> tuple[list[str], list[str]]:
 
 
 def compile_further() -> None:
-    """Pictures in colour, and the planner."""
-    env = make("Task1", 1, 0, 0, Config(observe=["rgb"]))
+    """Pictures in colour, boxes, and the planner."""
+    env = make("Task1", 1, 0, 0, Config(observe=["rgb", *detector.SENSES]))
     env.begin()
     env.advance(Expert().act(env))
 

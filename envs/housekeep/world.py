@@ -6,7 +6,7 @@ Actions: 0 move forward, 0.25 m, 1 turn left, 2 turn right, 20 degrees, 3 look u
 release what is in the picture's centre: an object, if the hand is empty, else a piece of furniture, onto which the held
 object goes.
 Observation: the fields of `Config.observe`: `rgb` uint8 [S, S, 3], what the player sees; texts `view`, `seen`, `held`
-and `published`, see `texts`.
+and `published`, see `texts`; numbers `boxes`, `hand` and `pose`, see `detector`.
 Reward: see `Config.reward`.
 Termination: each object lies right, and none is held. Truncation: after `Config.length` steps.
 Success: the first of these. Right is where the people of `Config.preferences` want it.
@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from envs.api import EnvSpec, Observation, VectorEnv
+from envs.housekeep.detector import SENSES, sensed
 from envs.housekeep.names import NAMES
 from envs.housekeep.names import OBJECTS as THINGS
 from envs.housekeep.picture import draw
@@ -188,10 +189,21 @@ class Housekeep(VectorEnv):
         rows = self._rows[index]
         fields = self.env_spec.fields
         told = self._told(rows) if fields.keys() & set(TEXTS) else None
-        return {
-            name: self.pictures.rgb[rows] if told is None or name not in TEXTS else self._captions.of(name, rows, told)
-            for name in fields
-        }
+        return {name: self._field(name, rows, told) for name in fields}
+
+    def _field(self, name: str, rows: Index, told: Told | None) -> NDArray[Any]:
+        if told is not None and name in TEXTS:
+            return self._captions.of(name, rows, told)
+        if name not in SENSES:
+            return self.pictures.rgb[rows]
+        return sensed(
+            *(name, self.houses, self.which, self.players, rows),
+            rank=self._rank,
+            ids=self.pictures.ids,
+            objects=len(self._objects[0]),
+            see_through=self._see_through,
+            width=self.env_spec.fields[name].shape[0],
+        )
 
     def _told(self, index: Index) -> Told:
         state, (visible, known) = self.players, np.empty((2, len(index)), np.uint64)

@@ -1,0 +1,69 @@
+"""What a player sees, holds and where it stands as numbers, as a detector and a compass would tell: three fields.
+
+    boxes   float32 [(M + K) * 4]   of each of M objects and K names of furniture: see `envs.native.housekeep.boxes.BOX`
+    hand    float32 [M + M + K]     which object is held, and what is in the middle of the picture and within reach, 0 or 1
+    pose    float32 [5]             x and y in tens of metres, cosine and sine of the heading, tilt from -1 to 1
+
+Objects come in the order of their numbers, names in that of the alphabet. With these small networks learn in minutes on
+two cores, where those that look at pictures need hours.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from envs.api import Field
+
+if TYPE_CHECKING:
+    from envs.native.housekeep.layout import Houses, State
+
+SENSES = ("boxes", "hand", "pose")
+"""Fields that are made here."""
+_NUMBERS = 4  # of a box
+
+
+def field(name: str, objects: int, places: int) -> Field:
+    """What the field is in a house of so many objects and names of furniture."""
+    sizes = {"boxes": (objects + places) * _NUMBERS, "hand": objects + objects + places, "pose": 5}
+    return Field("vector", (sizes[name],))
+
+
+def sensed(
+    name: str,
+    houses: Houses,
+    which: NDArray[np.int64],
+    state: State,
+    index: NDArray[np.int64],
+    *,
+    rank: NDArray[np.uint8],
+    ids: NDArray[np.uint8],
+    objects: int,
+    see_through: bool,
+    width: int,
+) -> NDArray[np.float32]:
+    """Field `name` of players `index` [n], float32 [n, width].
+
+    Args:
+        which: [N], the house of each player.
+        rank: [P, PIECES + 1], the place of a piece's name among those of its house.
+        ids: [N, S, S], what they see.
+        objects: of each house.
+        see_through: whether hands reach through walls.
+    """
+    from envs.native.housekeep.boxes import framed, pointed  # here, because it brings the compiler along
+    from envs.native.housekeep.layout import TILTS
+    from envs.native.housekeep.lens import AHEAD, ASIDE
+
+    if name == "pose":
+        heading = state.heading[index]
+        columns: list[NDArray[Any]] = [state.x[index] / 10, state.y[index] / 10, AHEAD[heading], ASIDE[heading]]
+        return np.stack([*columns, state.tilt[index] / TILTS], 1).astype(np.float32)
+    told = np.empty((len(index), width), np.float32)
+    if name == "hand":
+        pointed(houses, which, state, rank, index, see_through, objects, told)
+    else:
+        framed(houses, which, state, rank, ids, index, objects, told.reshape(len(index), -1, _NUMBERS))
+    return told

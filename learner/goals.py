@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field as Option
 
+import envs
 from envs.api import EnvSpec
 from envs.config import Part
 from learner.config import Configuration
@@ -34,10 +35,11 @@ since no answer was there; there are none, for the same reason."""
 class GoalsConfig(Part):
     """Goals beside the world's reward."""
 
-    source: Literal["none", "model", "choice", "oracle", "actions", "task"] = "none"
+    source: Literal["none", "model", "choice", "oracle", "any", "actions", "task"] = "none"
     """Who suggests them. `model`: the language model writes a list. `choice`: it says yes or no to each goal of the
-    world. `oracle`: the goals of the world that make sense now. `actions`: the name of every action, always. `task`:
-    the world's own task, which the world pays: told here instead of as `mission`, to policies that learned goals."""
+    world. `oracle`: the goals of the world that make sense now. `any`: those that can be reached, sensible or not, in
+    worlds whose goals have premises. `actions`: the name of every action, always. `task`: the world's own task, which
+    the world pays: told here instead of as `mission`, to policies that learned goals."""
     novelty: bool = True
     """A goal is told and paid once in an episode; false: as often as it is suggested and reached."""
     shuffled: bool = False
@@ -79,8 +81,10 @@ def check_goals(config: Configuration, spec: EnvSpec) -> None:
         raise ValueError(
             f"method.goals.source={goals.source} needs a world that tells events, as crafter/Text: {spec.id} does not"
         )
-    if goals.source in ("oracle", "choice") and not spec.goals:
+    if goals.source in ("oracle", "choice", "any") and not spec.goals:
         raise ValueError(f"method.goals.source={goals.source} needs a world that publishes goals: {spec.id} does not")
+    if goals.source == "any" and not any("premise" in goal for goal in envs.knowledge(spec.id).get("goals", ())):
+        raise ValueError(f"method.goals.source=any needs a world whose goals have premises: those of {spec.id} have none")
     if goals.told and config.policy.network != "texts":
         raise ValueError("method.goals.told=true needs policy.network=texts, the only network that reads sets of texts")
     if goals.shuffled and not goals.asks:

@@ -73,18 +73,42 @@ def rules(known: Knowledge) -> list[Rule]:
     ]
 
 
+class Reachable:
+    """Every goal that a situation allows, whatever a model would say: the baseline of mere novelty.
+
+    As if a model said no to each thing where it lies, and yes to each place where it could be put.
+    """
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = rules
+        self._found: dict[str, Goals] = {}
+
+    def ask(self, situations: Sequence[str]) -> None:
+        for situation in situations:
+            sentences = situation.split(". ")
+            self._found[situation] = tuple(goal for rule in self._rules for goal, _, _ in rule.of(sentences))
+
+    def poll(self) -> dict[str, Goals]:
+        found, self._found = self._found, {}
+        return found
+
+    wait = poll
+
+
 class Premises(Suggestions):
     """What a language model suggests where goals have premises.
 
     Args:
-        known: of the world.
+        rules: of the world.
         others: as of `Suggestions`. With `config.shuffled` each question gets the answer to another one, so that there
             are as many of yes, but without sense.
     """
 
-    def __init__(self, door: Door, config: GoalsConfig, goals: Sequence[str], stop: bool, known: Knowledge) -> None:
+    def __init__(
+        self, door: Door, config: GoalsConfig, goals: Sequence[str], stop: bool, rules: Sequence[Rule]
+    ) -> None:
         super().__init__(door, config, goals, stop)
-        self._rules = rules(known)
+        self._rules = rules
         self._situations: dict[str, list[tuple[str, str, bool]]] = {}  # whose questions are not all answered
         self._answers: dict[str, bool] = {}
         self._asked: set[str] = set()

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 import envs
 from actors.language import WhenAway
 from actors.suggestions.asked import Suggestions
-from actors.suggestions.premises import Premises, rules
+from actors.suggestions.premises import Premises, Reachable, rules
 from actors.suggestions.vocabulary import Embed, Endings, Vocabulary
 from actors.wrappers import Setting
 from envs.api import DenseEnv, EnvSpec, Field, Observation, Transition, Wrapper
@@ -46,6 +46,7 @@ and of these, was told. Steps are looked at every `COUNT_EVERY`."""
 
 _NONE = -1
 
+Suggested = Suggestions | Reachable
 Rows = NDArray[np.int32]
 
 
@@ -67,7 +68,9 @@ def most(config: GoalsConfig, spec: EnvSpec) -> int:
 
 
 def make(config: GoalsConfig, env: DenseEnv, setting: Setting) -> Goals:
-    language = setting.language
+    language, own = setting.language, rules(envs.knowledge(env.env_spec.id))
+    if config.source == "any":
+        return Goals(config, env, lambda: Reachable(own))
     if not config.asks:
         return Goals(config, env)
     assert language is not None, "the controller starts the service for stages that ask it"
@@ -75,9 +78,9 @@ def make(config: GoalsConfig, env: DenseEnv, setting: Setting) -> Goals:
 
     def suggestions() -> Suggestions:
         door = language.door(setting.caller, "none")  # `Suggestions` asks again by itself
-        goals, stop, known = env.env_spec.goals, when_away == "stop", envs.knowledge(env.env_spec.id)
-        if config.source == "choice" and rules(known):
-            return Premises(door, config, goals, stop, known)
+        goals, stop = env.env_spec.goals, when_away == "stop"
+        if config.source == "choice" and own:
+            return Premises(door, config, goals, stop, own)
         return Suggestions(door, config, goals, stop)
 
     return Goals(config, env, suggestions, when_away)
@@ -87,7 +90,7 @@ class Goals(Wrapper):
     """Goals of the running episodes: the field `goals`, the reward column `goal`, `llm_status`, `Episodes.away`.
 
     Args:
-        connect: makes the language model's suggestions, for sources that ask it; called once, by `begin` or `restore`.
+        connect: makes suggestions by situation, for sources that have them; called once, by `begin` or `restore`.
         when_away: what to do while an answer is not there.
 
     Attributes:
@@ -100,13 +103,13 @@ class Goals(Wrapper):
         self,
         config: GoalsConfig,
         env: DenseEnv,
-        connect: Callable[[], Suggestions] | None = None,
+        connect: Callable[[], Suggested] | None = None,
         when_away: WhenAway = "wait",
         embed: Embed = embed_one,
     ) -> None:
         super().__init__(env)
         self.config, self._connect, self._when_away = config, connect, when_away
-        self._suggestions: Suggestions | None = None
+        self._suggestions: Suggested | None = None
         spec, n = env.env_spec, env.num_envs
         known = envs.knowledge(spec.id)
         self.words = Vocabulary(known.get("synonyms", ()), embed, Endings(known))

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 import numpy as np
 
 import envs
-from actors.suggestions.premises import Premises, rules
+from actors.suggestions.premises import Premises, Reachable, rules
 from actors.suggestions.vocabulary import Endings, Vocabulary
 from actors.wrappers.goals import Goals
 from envs.housekeep import NAMES, OBJECTS, home
@@ -57,7 +57,7 @@ class Door:
 
 
 def premises(door, **options):
-    return Premises(door, GoalsConfig(source="choice", **options), GOALS, stop=False, known=KNOWN)
+    return Premises(door, GoalsConfig(source="choice", **options), GOALS, stop=False, rules=rules(KNOWN))
 
 
 HAND_EMPTY = "You hold nothing. You see the lamp on the kitchen sink. You see the vase on the living room shelf"
@@ -131,7 +131,7 @@ def test_a_model_that_says_what_people_say_is_the_oracle():
     for source in ("choice", "oracle"):
         env = envs.make("housekeep/Task1", 6, seed=2, size=32, starts="seed")
         config = GoalsConfig(source=source, penalties={"unwanted": -0.25, "failed": -0.2})
-        goals = Goals(config, env, lambda config=config: Premises(door, config, GOALS, False, KNOWN))
+        goals = Goals(config, env, lambda config=config: Premises(door, config, GOALS, False, rules(KNOWN)))
         goals.begin()
         told, paid = [], []
         for action in busy(env, 250):
@@ -142,6 +142,34 @@ def test_a_model_that_says_what_people_say_is_the_oracle():
     np.testing.assert_array_equal(found["choice"][1], found["oracle"][1])
     assert set(np.unique(found["oracle"][1]).tolist()) == {np.float32(x) for x in (-0.25, -0.2, 0, 1)}
     assert len(set(door.asked)) == len(door.asked) <= 5 * 34
+
+
+def test_all_that_can_be_reached_is_what_a_model_without_sense_would_say():
+    """The baseline of novelty: nothing lies well, and everything may be put anywhere."""
+    reachable, door = Reachable(rules(KNOWN)), Door()
+    reachable.ask([HAND_EMPTY, HAND_FULL, "You hold nothing"])
+    assert reachable.wait() == {
+        HAND_EMPTY: ("pick lamp", "pick vase"),
+        HAND_FULL: ("herring fillets in kitchen fridge", "herring fillets in living room sofa"),
+        "You hold nothing": (),
+    }
+    assert reachable.poll() == {}
+    env = envs.make("housekeep/Task1", 6, seed=2, size=32, starts="seed")
+    goals = Goals(GoalsConfig(source="any"), env, lambda: Reachable(rules(KNOWN)))
+    goals.begin()
+    picks, puts = 0, set()
+    for action in busy(env, 250):
+        before, events = [set(goals.goals_of(i)) for i in range(6)], None
+        paid = goals.advance(action).rewards[COLUMN]
+        events = goals.events
+        for i in np.flatnonzero(paid > 0).tolist():
+            done = env.texts[events[i]]
+            assert done in before[i]
+            picks += done.startswith("pick")
+            puts |= {done} if " in " in done else set()
+    places = {put.split(" in ")[1] for put in puts}
+    assert picks and len(places) > 3
+    assert not door.asked
 
 
 def test_who_has_put_a_thing_somewhere_is_not_asked_to_put_it_elsewhere_or_to_pick_it():

@@ -1,7 +1,9 @@
-"""What a player sees, holds and where it stands as numbers, as a detector and a compass would tell: three fields.
+"""What a player sees, knows and holds and where it stands as numbers, as a detector, a map and a compass would tell.
 
     boxes   float32 [(M + K) * 4]   of each of M objects and K names of furniture: see `envs.native.housekeep.boxes.BOX`
     hand    float32 [M + M + K]     which object is held, and what is in the middle of the picture and within reach, 0 or 1
+    map     float32 [(M + K) * 3 + M]   where each is from the player, if it was seen in the episode, see `mapped`; and
+                                    which objects the player has put down, 0 or 1
     pose    float32 [5]             x and y in tens of metres, cosine and sine of the heading, tilt from -1 to 1
 
 Objects come in the order of their numbers, names in that of the alphabet. With these small networks learn in minutes on
@@ -20,14 +22,15 @@ from envs.api import Field
 if TYPE_CHECKING:
     from envs.native.housekeep.layout import Houses, State
 
-SENSES = ("boxes", "hand", "pose")
+SENSES = ("boxes", "hand", "map", "pose")
 """Fields that are made here."""
-_NUMBERS = 4  # of a box
+_BOX, _PLACE = 4, 3  # numbers of a box, and of a place on the map
 
 
 def field(name: str, objects: int, places: int) -> Field:
     """What the field is in a house of so many objects and names of furniture."""
-    sizes = {"boxes": (objects + places) * _NUMBERS, "hand": objects + objects + places, "pose": 5}
+    things = objects + places
+    sizes = {"boxes": things * _BOX, "hand": objects + things, "map": things * _PLACE + objects, "pose": 5}
     return Field("vector", (sizes[name],))
 
 
@@ -41,6 +44,7 @@ def sensed(
     rank: NDArray[np.uint8],
     ids: NDArray[np.uint8],
     objects: int,
+    gripped: NDArray[np.uint16],
     see_through: bool,
     width: int,
 ) -> NDArray[np.float32]:
@@ -51,9 +55,10 @@ def sensed(
         rank: [P, PIECES + 1], the place of a piece's name among those of its house.
         ids: [N, S, S], what they see.
         objects: of each house.
+        gripped: [N], objects that were held in the episode, a bit each.
         see_through: whether hands reach through walls.
     """
-    from envs.native.housekeep.boxes import framed, pointed  # here, because it brings the compiler along
+    from envs.native.housekeep.boxes import framed, mapped, pointed  # here, because it brings the compiler along
     from envs.native.housekeep.layout import TILTS
     from envs.native.housekeep.lens import AHEAD, ASIDE
 
@@ -64,6 +69,12 @@ def sensed(
     told = np.empty((len(index), width), np.float32)
     if name == "hand":
         pointed(houses, which, state, rank, index, see_through, objects, told)
+    elif name == "boxes":
+        framed(houses, which, state, rank, ids, index, objects, told.reshape(len(index), -1, _BOX))
     else:
-        framed(houses, which, state, rank, ids, index, objects, told.reshape(len(index), -1, _NUMBERS))
+        places = np.empty((len(index), (width - objects) // _PLACE, _PLACE), np.float32)
+        mapped(houses, which, state, rank, index, objects, places)
+        each = np.arange(objects)
+        put = (gripped[index, None] >> each & 1).astype(np.bool_) & (state.holding[index, None] != each)
+        told[:, :-objects], told[:, -objects:] = places.reshape(len(index), -1), put
     return told

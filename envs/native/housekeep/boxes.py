@@ -1,8 +1,8 @@
-"""What a detector would tell of a picture: of each object and each name of furniture, where in it and how far away.
+"""What a detector would tell of a picture, and a map of what was seen: a row of numbers for each object and each name
+of furniture.
 
-    ids of a picture ──> pixels of each instance ──> of each name the piece with most ──> row of numbers
-
-One pass over the picture, which is the limit: 0.5 us for 32 x 32.
+    ids of a picture ──> pixels of each instance ──> of each name the piece with most ──> where in the picture
+    what is known ──> of each name the nearest piece ──> where from the player
 """
 
 from __future__ import annotations
@@ -14,12 +14,28 @@ from numpy.typing import NDArray
 
 from envs.compiler import compiled
 from envs.native.housekeep.layout import CELL, EDGE, NOWHERE, OBJECT, OBJECTS, Houses, State
+from envs.native.housekeep.lens import AHEAD, ASIDE
 from envs.native.housekeep.pictures import sketch
 from envs.native.housekeep.sight import aim
 
 BOX = ("side", "column", "row", "distance")
 """Numbers of a box: the root of its share of the picture's pixels, 0 if it has none; the middle of these pixels, from -1
-at the left and the top to 1; and how far the middle of the thing is on the plan, in tens of metres."""
+at the left and the top to 1; and how far the middle of the thing is on the plan, in units of `FAR`."""
+
+
+FAR = 5.0
+"""Metres that are 1."""
+
+
+@compiled
+def _middle(houses: Houses, p: int, state: State, i: int, instance: int) -> tuple[float, float]:
+    """Of a piece, or of an object that lies somewhere: x and y in metres."""
+    if instance < OBJECT:
+        box = houses.box[p, instance]
+        return (box[1] + box[3]) / 2 * CELL, (box[0] + box[2]) / 2 * CELL
+    k = instance - OBJECT
+    cell = houses.slots[p, state.place[i, k], state.slot[i, k]]
+    return (cell % EDGE + 0.5) * CELL, (cell // EDGE + 0.5) * CELL
 
 
 @compiled
@@ -69,14 +85,8 @@ def framed(
             boxes[n, place, 0] = math.sqrt(count) / size
             boxes[n, place, 1] = (2 * sums[instance, 1] / count + 1 - size) / size
             boxes[n, place, 2] = (2 * sums[instance, 2] / count + 1 - size) / size
-            piece = state.place[i, instance - OBJECT] if thing else instance
-            if thing:
-                cell = houses.slots[p, piece, state.slot[i, instance - OBJECT]]
-                x, y = (cell % EDGE + 0.5) * CELL, (cell // EDGE + 0.5) * CELL
-            else:
-                box = houses.box[p, piece]
-                x, y = (box[1] + box[3]) / 2 * CELL, (box[0] + box[2]) / 2 * CELL
-            boxes[n, place, 3] = math.hypot(x - state.x[i], y - state.y[i]) / 10
+            x, y = _middle(houses, p, state, i, instance)
+            boxes[n, place, 3] = math.hypot(x - state.x[i], y - state.y[i]) / FAR
 
 
 @compiled
@@ -110,3 +120,45 @@ def pointed(
             place = instance - OBJECT if instance >= OBJECT else objects + rank[p, instance]
             hand[n, objects + place] = 1
 
+
+
+@compiled
+def mapped(
+    houses: Houses,
+    which: NDArray[np.int64],
+    state: State,
+    rank: NDArray[np.uint8],
+    index: NDArray[np.int64],
+    objects: int,
+    things: NDArray[np.float32],
+) -> None:
+    """Write where players `index` [n] know things to be, whether or not they see them now: all that they saw in the
+    episode and do not hold, and of each name the nearest piece.
+
+    Args:
+        things: [n, objects + names, 3], written: known, 0 or 1; how far ahead and how far to the left, in units of
+            `FAR`, 0 for what is not known or held.
+        others: as of `framed`.
+    """
+    for n in range(len(index)):
+        i = index[n]
+        p = which[i]
+        ahead, aside = AHEAD[state.heading[i]], ASIDE[state.heading[i]]
+        things[n] = 0
+        for instance in range(1, OBJECT + objects):
+            thing = instance >= OBJECT
+            if thing:
+                k = instance - OBJECT
+                if not (state.met[i] >> k & 1) or state.holding[i] == k:
+                    continue
+            elif instance > houses.pieces[p] or not (
+                state.known[i, instance >> 6] >> np.uint64(instance & 63) & np.uint64(1)
+            ):
+                continue
+            place = k if thing else objects + rank[p, instance]
+            x, y = _middle(houses, p, state, i, instance)
+            x, y = x - state.x[i], y - state.y[i]
+            forward, left = (x * ahead + y * aside) / FAR, (y * ahead - x * aside) / FAR
+            if things[n, place, 0] and math.hypot(forward, left) >= math.hypot(things[n, place, 1], things[n, place, 2]):
+                continue
+            things[n, place, 0], things[n, place, 1], things[n, place, 2] = 1, forward, left

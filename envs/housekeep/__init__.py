@@ -5,9 +5,11 @@ The compiled engine is `envs.native.housekeep`, what people want is `people`, th
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field as Option
+from pydantic import model_validator
 
 from envs.api import EnvSpec, Field
 from envs.config import Part
@@ -15,7 +17,7 @@ from envs.housekeep import detector, home
 from envs.housekeep.expert import Expert
 from envs.housekeep.knowledge import ACTION_NAMES, knowledge
 from envs.housekeep.names import NAMES, OBJECTS
-from envs.housekeep.people import table
+from envs.housekeep.people import episodes, table
 from envs.housekeep.texts import TEXTS, words
 
 if TYPE_CHECKING:
@@ -66,6 +68,19 @@ class Config(Part):
     python: str = ""
     """`habitat`: the Python that has habitat-sim 0.3.3, such as PATH/envs/habitat/bin/python."""
 
+    @model_validator(mode="after")
+    def _check_engine(self) -> Config:
+        """What habitat-sim needs is named, and what only our own houses can tell is not."""
+        needed = {name: getattr(self, name) for name in ("episode", "data", "python")}
+        if self.engine == "habitat":
+            if lacking := [f"env.{name}" for name, value in needed.items() if not value]:
+                raise ValueError(
+                    f"env.engine=habitat needs {' and '.join(lacking)}: docs/housekeep.md says what they are"
+                )
+            if senses := [field for field in self.observe if field in detector.SENSES]:
+                raise ValueError(f"env.observe names {senses[0]}, which only our own houses tell: leave it out")
+        return self
+
 
 def names() -> list[str]:
     """Task1 to Task4: a home with five objects each. House: another house in each episode."""
@@ -81,13 +96,16 @@ def spec(name: str, config: Config) -> EnvSpec:
     """What a policy must know of it.
 
     Raises:
-        ValueError: a field is observed that needs the same objects in each episode.
+        ValueError: a field is observed that needs the same objects in each episode; habitat-sim is to play a task of
+            ours; or the file of episodes cannot be read.
     """
+    if name != HOUSE and config.engine == "habitat":
+        raise ValueError(f"env.engine=habitat plays published episodes, not housekeep/{name}: choose housekeep/{HOUSE}")
     if name == HOUSE and (numbers := [field for field in config.observe if field in detector.SENSES[:3]]):
         raise ValueError(
             f"env.observe names {numbers[0]}, but housekeep/{name} has other objects in each episode: choose a task"
         )
-    places, objects = _called(name)
+    places, objects = _called(name, config)
     goals = [f"pick {thing}" for thing in objects] + [f"{thing} in {place}" for thing in objects for place in places]
     return EnvSpec(
         id=f"housekeep/{name}",
@@ -98,8 +116,8 @@ def spec(name: str, config: Config) -> EnvSpec:
         captioned=any(field in TEXTS for field in config.observe),
         score="share of objects in place" if config.reward == "placed" else "",
         eventful=True,
-        goals=() if name == HOUSE else tuple(goals),
-        expert=True,
+        goals=() if name == HOUSE and not config.episode else tuple(goals),
+        expert=config.engine == "embedded",
     )
 
 
@@ -109,11 +127,20 @@ def _field(field: str, config: Config, objects: int, places: int) -> Field:
     return Field("text") if field in TEXTS else Field("pixels", (config.size, config.size, 3))
 
 
-def _called(name: str) -> tuple[list[str], list[str]]:
+def _called(name: str, config: Config) -> tuple[list[str], list[str]]:
     """Names of pieces of furniture in alphabetical order, and of objects in the order of their numbers."""
     if name != HOUSE:
         return home.places(), list(home.TASKS[name])
+    if config.episode:
+        episode = episodes.chosen(config.episode, config.numbering)
+        count = _objects(episode, config)
+        return sorted({NAMES[n] for n in episode.pieces}), [OBJECTS[n] for n in episode.objects[:count]]
     return sorted(set(NAMES)), list(OBJECTS)
+
+
+def _objects(episode: episodes.Episode, config: Config) -> int:
+    """How many objects of an episode are there: those that lie wrong come first."""
+    return episode.misplaced if config.spawn == "misplaced" else len(episode.objects)
 
 
 def compile_further() -> None:
@@ -127,8 +154,11 @@ def make(name: str, num_envs: int, seed: int, first_index: int, config: Config) 
     """Build N players.
 
     Raises:
-        ValueError: the file of preferences cannot be read, or no house suits it.
+        ValueError: the file of preferences cannot be read, or no house suits it; or habitat-sim, a scene or an episode
+            is not there.
     """
+    if config.engine == "habitat":
+        return _in_habitat(name, num_envs, seed, first_index, config)
     from envs.housekeep.sources import at_home, by_seed  # here, because they bring the compiler along
     from envs.housekeep.world import Housekeep as World
 
@@ -151,4 +181,33 @@ def make(name: str, num_envs: int, seed: int, first_index: int, config: Config) 
         length=config.length,
         reward=config.reward,
         see_through=config.see_through,
+    )
+
+
+def _in_habitat(name: str, num_envs: int, seed: int, first_index: int, config: Config) -> Housekeep:
+    """N players of a published episode in habitat-sim."""
+    from envs.housekeep.habitat import scene  # here, because they bring the compiler along
+    from envs.housekeep.habitat.children import Children
+    from envs.housekeep.habitat.engine import Habitat
+    from envs.housekeep.world import Housekeep as World
+
+    env_spec, episode = spec(name, config), episodes.chosen(config.episode, config.numbering)
+    data, count = Path(config.data).absolute(), _objects(episode, config)
+    houses = scene.row(episode, count)
+    loaded = scene.scene(data, episode, count, config.size, rgb="rgb" in config.observe)
+    suits = table(config.preferences).suits(episode.pieces)
+    children = Children(config.python, num_envs, data.parent)
+    return World(
+        env_spec,
+        num_envs,
+        seed,
+        first_index,
+        houses=houses,
+        furnish=None,
+        suits=suits,
+        size=config.size,
+        length=config.length,
+        reward=config.reward,
+        see_through=config.see_through,
+        engine=Habitat(children, loaded, houses, config.see_through),
     )

@@ -15,7 +15,7 @@ Goals: the same deeds. One makes sense if the object lies wrong and is seen, or 
 right; and if it was not put right before in this episode: the oracle of Du et al.
 Ids: housekeep/Task1 to Task4, one home and five objects each; housekeep/House, by seed.
 
-Nothing in a step is drawn by chance. What moves and draws is `envs.native.housekeep`.
+Nothing in a step is drawn by chance. What moves and draws is `envs.native.housekeep`, or habitat-sim: see `engines`.
 """
 
 from __future__ import annotations
@@ -27,15 +27,14 @@ from numpy.typing import NDArray
 
 from envs.api import EnvSpec, Observation, VectorEnv
 from envs.housekeep.detector import SENSES, sensed
+from envs.housekeep.engines import Embedded, Engine
 from envs.housekeep.names import NAMES
 from envs.housekeep.names import OBJECTS as THINGS
-from envs.housekeep.picture import draw
 from envs.housekeep.sources import Furnish
 from envs.housekeep.texts import MOST_NAMES, TEXTS, Captions, Told
-from envs.native.housekeep import loops, telling
+from envs.native.housekeep import telling
 from envs.native.housekeep.hands import DROPPED, PICKED
 from envs.native.housekeep.layout import NOWHERE, OBJECTS, PIECES, Houses, players
-from envs.native.housekeep.lens import lens
 from envs.native.housekeep.pictures import pictures
 
 Reward = Literal["none", "benchmark", "placed"]
@@ -56,6 +55,7 @@ class Housekeep(VectorEnv):
         suits: bool [objects, names], of `envs.housekeep.names`: what is wanted where.
         size: pixels of a side of the pictures.
         length, reward, see_through: as `Config`.
+        engine: what moves and draws; None: our own.
 
     Attributes:
         houses, players: as in `envs.native.housekeep.layout`.
@@ -80,13 +80,14 @@ class Housekeep(VectorEnv):
         length: int,
         reward: Reward,
         see_through: bool,
+        engine: Engine | None = None,
     ) -> None:
         super().__init__(env_spec, num_envs, seed, first_index)
         self.houses, self.suits = houses, suits
         self._furnish, self._limit, self._pays = furnish, length, reward
-        self._see_through, self._lens = see_through, lens(size)
-        count = len(houses.pieces)
+        self._see_through, count = see_through, len(houses.pieces)
         self.which = np.zeros(num_envs, np.int64) if count == 1 else np.arange(num_envs)
+        self._engine = engine or Embedded(houses, self.which, size, see_through)
         self.players = players(num_envs)
         self.right = np.zeros((count, OBJECTS, PIECES + 1), np.bool_)
         self.pictures = pictures(num_envs, size, rgb="rgb" in env_spec.fields)
@@ -119,7 +120,7 @@ class Housekeep(VectorEnv):
                 self._furnish(self.houses, i, seed)
                 self._move_in(i, np.array([i]))
         self.gripped[index] = self.done[index] = 0
-        loops.begin(self.houses, self.which, self.players, index, self._lens, self.pictures)
+        self._engine.begin(self.players, self.pictures, index)
 
     # ---- steps ------------------------------------------------------------------------------------------------------
 
@@ -141,10 +142,7 @@ class Housekeep(VectorEnv):
     def _move(self, index: Index, actions: NDArray[Any]) -> NDArray[np.float32]:
         """Players `index` [n] take `actions` [n]: what that pays, [n]."""
         state = self.players
-        loops.advance(
-            *(self.houses, self.which, state, index, actions.astype(np.int64)),
-            *(self._see_through, self._lens, self.pictures),
-        )
+        self._engine.advance(state, self.pictures, index, actions.astype(np.int64))
         self.events[index] = -1
         outcome, reward = state.outcome[index], np.zeros(len(index), np.float32)
         self.failed[index] = outcome > DROPPED
@@ -253,6 +251,11 @@ class Housekeep(VectorEnv):
         return np.concatenate([pick, put.reshape(self.num_envs, -1)], 1)
 
     def frame(self, i: int) -> NDArray[np.uint8]:
-        """RGB picture of env i, uint8 [H, W, 3]: the house from above, beside it what the player sees."""
+        """RGB picture of env i, uint8 [H, W, 3]: the house from above, beside it what the player sees; in habitat-sim
+        the latter alone."""
         self._require_begun()
-        return draw(self.houses, int(self.which[i]), self.players, i, self.right)
+        return self._engine.frame(self.players, self.pictures, i, self.right)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """End what runs beside this process."""
+        self._engine.close()

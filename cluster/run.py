@@ -25,8 +25,8 @@ from learner.potentials import NONE, ShapingConfig
 
 
 def assert_installed(config: Config) -> None:
-    """RunError, with what to do, where packages are missing that the world needs."""
-    if missing := registry.missing(config.env.id):
+    """RunError, with what to do, where packages or files are missing that the world needs."""
+    if missing := registry.missing(config.env.id, **config.env.options):
         raise RunError(missing)
 
 

@@ -60,7 +60,7 @@ def has(name: str) -> bool:
     return name in names()
 
 
-def missing() -> str:
+def missing(config: Config) -> str:
     """As `envs.pool.missing`."""
     return pool.missing("dm_control")
 

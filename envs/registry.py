@@ -8,7 +8,7 @@ A family module publishes
     spec(name, config) -> EnvSpec
     make(name, num_envs, seed, first_index, config) -> VectorEnv
     knowledge(name) -> Knowledge what a language model may know of it; name "" for the family as a whole
-    missing() -> str             where it needs an extra: what to do if that is not installed, empty if it is
+    missing(config) -> str       where it needs an extra: what to do if that is not there, empty if it is
     compile_further()            where it has more machine code than steps of its worlds need: compiles that, in set-up
 """
 
@@ -82,10 +82,10 @@ def resolve(env_id: str) -> tuple[Any, str]:
     return module, name
 
 
-def missing(env_id: str) -> str:
-    """What to do where packages are missing that the world needs; empty where all are there."""
+def missing(env_id: str, **options: Any) -> str:
+    """What to do where packages or files are missing that the world needs; empty where all are there."""
     module, _ = resolve(env_id)
-    return str(module.missing()) if hasattr(module, "missing") else ""
+    return str(module.missing(module.Config(**options))) if hasattr(module, "missing") else ""
 
 
 def spec(env_id: str, **options: Any) -> EnvSpec:

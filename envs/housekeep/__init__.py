@@ -6,7 +6,7 @@ The compiled engine is `envs.native.housekeep`, what people want is `people`, th
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field as Option
 from pydantic import model_validator
@@ -22,6 +22,7 @@ from envs.housekeep.texts import TEXTS, words
 
 if TYPE_CHECKING:
     from envs.housekeep.world import Housekeep
+    from envs.native.housekeep.layout import Houses
 
 __all__ = ["Config", "Expert", "has", "knowledge", "make", "names", "spec"]
 
@@ -184,17 +185,42 @@ def make(name: str, num_envs: int, seed: int, first_index: int, config: Config) 
     )
 
 
+def missing(config: Config) -> str:
+    """What to do where habitat-sim or a file of its scene is missing; empty where all is there, or it is not played."""
+    if config.engine != "habitat":
+        return ""
+    from envs.housekeep.habitat.children import Children, HabitatEnded
+
+    try:
+        _, _, data, _ = _scene(config)
+        Children(config.python, 1, data.parent).end()
+    except (ValueError, HabitatEnded) as reason:
+        return str(reason)
+    return ""
+
+
+def _scene(config: Config) -> tuple[episodes.Episode, Houses, Path, dict[str, Any]]:
+    """Of habitat-sim: the episode, the row that belongs to it, the folder of scenes, and what is loaded.
+
+    Raises:
+        ValueError: a file cannot be read or is missing.
+    """
+    from envs.housekeep.habitat import scene  # here, because it brings the compiler along
+
+    episode, data = episodes.chosen(config.episode, config.numbering), Path(config.data).absolute()
+    count = _objects(episode, config)
+    houses = scene.row(episode, count)
+    return episode, houses, data, scene.scene(data, episode, count, config.size, rgb="rgb" in config.observe)
+
+
 def _in_habitat(name: str, num_envs: int, seed: int, first_index: int, config: Config) -> Housekeep:
     """N players of a published episode in habitat-sim."""
-    from envs.housekeep.habitat import scene  # here, because they bring the compiler along
-    from envs.housekeep.habitat.children import Children
+    from envs.housekeep.habitat.children import Children  # here, because they bring the compiler along
     from envs.housekeep.habitat.engine import Habitat
     from envs.housekeep.world import Housekeep as World
 
-    env_spec, episode = spec(name, config), episodes.chosen(config.episode, config.numbering)
-    data, count = Path(config.data).absolute(), _objects(episode, config)
-    houses = scene.row(episode, count)
-    loaded = scene.scene(data, episode, count, config.size, rgb="rgb" in config.observe)
+    env_spec = spec(name, config)
+    episode, houses, data, loaded = _scene(config)
     suits = table(config.preferences).suits(episode.pieces)
     children = Children(config.python, num_envs, data.parent)
     return World(

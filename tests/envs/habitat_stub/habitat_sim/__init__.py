@@ -241,7 +241,7 @@ class Agent:
 
     def set_state(self, state, reset_sensors):
         record("set_state", state.position, state.rotation.coefficients, reset_sensors)
-        x, y, z, w = state.rotation.coefficients
+        _, y, _, w = state.rotation.coefficients
         self._position, self._turn = np.array(state.position, np.float64), 2 * math.atan2(y, w)
         self._tilt = 0.0 if reset_sensors else self._tilt
 
@@ -258,7 +258,7 @@ class Agent:
     def act(self, action):
         record("act", action)
         self._acts += 1
-        if WRONG and WHEN == str(self._acts):
+        if WRONG and str(self._acts) == WHEN:
             self._go_wrong()
         actuation = self._configuration.action_space[action].actuation
         radians = math.radians(actuation.amount)

@@ -1,18 +1,18 @@
 """What a player sees, knows and holds and where it stands as numbers, as a detector, a map and a compass would tell.
 
-    boxes   float32 [(M + K) * 4]   of each of M objects and K names of furniture: see `envs.native.housekeep.boxes.BOX`
-    hand    float32 [M + M + K]     which object is held, and what is in the middle of the picture and within reach, 0 or 1
-    map     float32 [(M + K) * 3 + M]   where each is from the player, if it was seen in the episode, see `mapped`; and
-                                    which objects the player has put down, 0 or 1
-    pose    float32 [5]             x and y in tens of metres, cosine and sine of the heading, tilt from -1 to 1
+    boxes   [(M + K) * 4]       of each of M objects and K names of furniture, see `envs.native.housekeep.boxes.BOX`
+    hand    [M + M + K]         which object is held, and what is in the middle of the picture and in reach, 0 or 1
+    map     [(M + K) * 3 + M]   where each is from the player, if it was seen in the episode, see `mapped`; and which
+                                objects the player has put down, 0 or 1
+    pose    [5]                 x and y in tens of metres, cosine and sine of the heading, tilt from -1 to 1
 
-Objects come in the order of their numbers, names in that of the alphabet. With these small networks learn in minutes on
-two cores, where those that look at pictures need hours.
+All are float32. Objects come in the order of their numbers, names in that of the alphabet. With these, small networks
+learn in minutes on two cores, where those that look at pictures need hours.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from envs.api import Field
 if TYPE_CHECKING:
     from envs.native.housekeep.layout import Houses, State
 
-SENSES = ("boxes", "hand", "map", "pose")
+SENSES: tuple[Literal["boxes", "hand", "map", "pose"], ...] = ("boxes", "hand", "map", "pose")
 """Fields that are made here."""
 _BOX, _PLACE = 4, 3  # numbers of a box, and of a place on the map
 

@@ -19,8 +19,8 @@ from envs.native.housekeep.pictures import sketch
 from envs.native.housekeep.sight import aim
 
 BOX = ("side", "column", "row", "distance")
-"""Numbers of a box: the root of its share of the picture's pixels, 0 if it has none; the middle of these pixels, from -1
-at the left and the top to 1; and how far the middle of the thing is on the plan, in units of `FAR`."""
+"""Numbers of a box: the root of its share of the picture's pixels, 0 if it has none; the middle of these pixels, from
+-1 at the left and the top to 1; and how far the middle of the thing is on the plan, in units of `FAR`."""
 
 
 FAR = 5.0
@@ -121,7 +121,6 @@ def pointed(
             hand[n, objects + place] = 1
 
 
-
 @compiled
 def mapped(
     houses: Houses,
@@ -159,6 +158,8 @@ def mapped(
             x, y = _middle(houses, p, state, i, instance)
             x, y = x - state.x[i], y - state.y[i]
             forward, left = (x * ahead + y * aside) / FAR, (y * ahead - x * aside) / FAR
-            if things[n, place, 0] and math.hypot(forward, left) >= math.hypot(things[n, place, 1], things[n, place, 2]):
+            if things[n, place, 0] and math.hypot(forward, left) >= math.hypot(
+                things[n, place, 1], things[n, place, 2]
+            ):
                 continue
             things[n, place, 0], things[n, place, 1], things[n, place, 2] = 1, forward, left

@@ -1,0 +1,129 @@
+"""What a detector and a map tell is what the picture shows and what was seen."""
+
+import math
+
+import numpy as np
+import pytest
+
+import envs
+from envs.housekeep.names import NAMES
+from envs.native.housekeep.layout import CELL, EDGE, NOWHERE, OBJECT
+from envs.native.housekeep.lens import AHEAD, ASIDE
+from tests.envs.housekeep_play import busy
+
+SIZE, FAR = 24, 5.0
+
+
+@pytest.fixture(scope="module")
+def played():
+    """A world of 40 players after 150 steps in which hands were busy, and what it observes."""
+    env = envs.make("housekeep/Task1", 40, seed=4, size=SIZE, starts="seed", observe=["boxes", "hand", "map", "pose"])
+    obs = env.begin()
+    for action in busy(env, 150):
+        obs = env.advance(action).obs
+    return env, obs
+
+
+def names(env):
+    return sorted({NAMES[name] for name in env.houses.name[0, 1 : env.houses.pieces[0] + 1].tolist()})
+
+
+def middle(env, i, instance):
+    """On the plan."""
+    p = env.which[i]
+    if instance < OBJECT:
+        row, column, row_end, column_end = env.houses.box[p, instance].tolist()
+        return (column + column_end) / 2 * CELL, (row + row_end) / 2 * CELL
+    k = instance - OBJECT
+    cell = int(env.houses.slots[p, env.players.place[i, k], env.players.slot[i, k]])
+    return (cell % EDGE + 0.5) * CELL, (cell // EDGE + 0.5) * CELL
+
+
+def instances(env, i):
+    """Those of each row: objects, and then names."""
+    p, rows = env.which[i], [[OBJECT + k] for k in range(env.houses.objects[env.which[i]])]
+    pieces = range(1, env.houses.pieces[p] + 1)
+    return rows + [[n for n in pieces if NAMES[env.houses.name[p, n]] == name] for name in names(env)]
+
+
+def test_a_box_is_where_the_pixels_are(played):
+    env, obs = played
+    found = 0
+    for i in range(env.num_envs):
+        boxes, ids = obs["boxes"][i].reshape(-1, 4), env.pictures.ids[i]
+        for box, own in zip(boxes, instances(env, i), strict=True):
+            counts = [(ids == instance).sum() for instance in own]
+            if not any(counts):
+                np.testing.assert_array_equal(box, 0)
+                continue
+            instance = own[int(np.argmax(counts))]
+            row, column = np.nonzero(ids == instance)
+            x, y = middle(env, i, instance)
+            far = math.hypot(x - env.players.x[i], y - env.players.y[i])
+            centre = [(2 * axis.mean() + 1 - SIZE) / SIZE for axis in (column, row)]
+            np.testing.assert_allclose(box, [math.sqrt(len(row)) / SIZE, *centre, far / FAR], atol=1e-5)
+            found += 1
+    assert found > 200
+
+
+def test_the_hand_points_at_what_it_would_grip(played):
+    env, obs = played
+    hand, count = obs["hand"].copy(), int(env.houses.objects[0])
+    held = env.players.holding.copy()
+    assert set(np.unique(hand).tolist()) == {0, 1}
+    for i in range(env.num_envs):
+        assert np.flatnonzero(hand[i, :count]).tolist() == ([] if held[i] == NOWHERE else [held[i]])
+    aimed = hand[:, count:]
+    assert (aimed.sum(1) <= 1).all()
+    assert 0 < (aimed.sum(1) > 0).mean() < 1
+    env.advance(np.full(env.num_envs, 5))
+    for i, outcome in enumerate(env.players.outcome.tolist()):
+        assert (outcome == 3) == (not aimed[i].any())  # nothing there
+        if outcome == 1:
+            assert aimed[i, env.players.target[i, 0]]
+        if outcome == 2:
+            assert aimed[i, count + names(env).index(NAMES[env.houses.name[0, env.players.target[i, 1]]])]
+
+
+def test_the_map_tells_what_was_seen_and_where_it_is_from_the_player():
+    env = envs.make("housekeep/Task2", 20, seed=1, size=SIZE, starts="seed", observe=["map", "pose"])
+    obs = env.begin()
+    count = len(env.env_spec.goals) and int(env.houses.objects[0])
+    seen, held, some = [set() for _ in range(20)], [set() for _ in range(20)], 0
+    for i in range(20):
+        seen[i] |= set(np.unique(env.pictures.ids[i]).tolist()) - {0}
+    for action in busy(env, 150):
+        obs = env.advance(action).obs
+        for i in range(20):
+            seen[i] |= set(np.unique(env.pictures.ids[i]).tolist()) - {0}
+            held[i] |= {int(env.players.holding[i])} - {NOWHERE}
+    for i in range(20):
+        things, put = obs["map"][i, :-count].reshape(-1, 3), obs["map"][i, -count:]
+        holding = int(env.players.holding[i])
+        assert {k for k in range(count) if put[k]} == held[i] - {holding}
+        heading = env.players.heading[i]
+        for told, own in zip(things, instances(env, i), strict=True):
+            known = [instance for instance in own if instance in seen[i] and instance - OBJECT != holding]
+            if not known:
+                np.testing.assert_array_equal(told, 0)
+                continue
+            offsets = [
+                np.subtract(middle(env, i, instance), (env.players.x[i], env.players.y[i])) for instance in known
+            ]
+            x, y = min(offsets, key=lambda offset: math.hypot(*offset))
+            turn = math.atan2(ASIDE[heading], AHEAD[heading])
+            ahead, left = x * math.cos(turn) + y * math.sin(turn), y * math.cos(turn) - x * math.sin(turn)
+            np.testing.assert_allclose(told, [1, ahead / FAR, left / FAR], atol=1e-5)
+            some += 1
+        x, y = env.players.x[i], env.players.y[i]
+        pose = [x / 10, y / 10, AHEAD[heading], ASIDE[heading], env.players.tilt[i] / 3]
+        np.testing.assert_allclose(obs["pose"][i], pose, atol=1e-6)
+    assert some > 200
+    assert any(held)
+
+
+def test_a_house_with_other_objects_in_each_episode_has_no_boxes():
+    for field in ("boxes", "hand", "map"):
+        with pytest.raises(ValueError, match=f"env.observe names {field}, but housekeep/House has other objects"):
+            envs.spec("housekeep/House", observe=[field])
+    assert envs.spec("housekeep/House", observe=["pose"]).fields["pose"].shape == (5,)

@@ -1,9 +1,11 @@
 """What a player sees, knows and holds and where it stands as numbers, as a detector, a map and a compass would tell.
 
-    boxes   [(M + K) * 4]       of each of M objects and K names of furniture, see `envs.native.housekeep.boxes.BOX`
-    hand    [M + M + K]         which object is held, and what is in the middle of the picture and in reach, 0 or 1
-    map     [(M + K) * 3 + M]   where each is from the player, if it was seen in the episode, see `mapped`; and which
-                                objects the player has put down, 0 or 1
+    boxes   [(1 + M + K) * 4]   of the nearest object in the picture, and then of each of M objects and of K names of
+                                furniture, see `envs.native.housekeep.boxes.BOX`
+    hand    [3 + M + M + K]     is an object held, is one in the middle of the picture and in reach, is furniture there;
+                                and then which is held and which is there: 0 or 1
+    map     [(1 + M + K) * 3 + M]   where they are from the player, if they were seen in the episode, see `mapped`: the
+                                nearest object that the player has not put down, and then each; and which it has, 0 or 1
     pose    [5]                 x and y in tens of metres, cosine and sine of the heading, tilt from -1 to 1
 
 All are float32. Objects come in the order of their numbers, names in that of the alphabet. With these, small networks
@@ -30,7 +32,12 @@ _BOX, _PLACE = 4, 3  # numbers of a box, and of a place on the map
 def field(name: str, objects: int, places: int) -> Field:
     """What the field is in a house of so many objects and names of furniture."""
     things = objects + places
-    sizes = {"boxes": things * _BOX, "hand": objects + things, "map": things * _PLACE + objects, "pose": 5}
+    sizes = {
+        "boxes": (1 + things) * _BOX,
+        "hand": 3 + objects + things,
+        "map": (1 + things) * _PLACE + objects,
+        "pose": 5,
+    }
     return Field("vector", (sizes[name],))
 
 
@@ -73,8 +80,8 @@ def sensed(
         framed(houses, which, state, rank, ids, index, objects, told.reshape(len(index), -1, _BOX))
     else:
         places = np.empty((len(index), (width - objects) // _PLACE, _PLACE), np.float32)
-        mapped(houses, which, state, rank, index, objects, places)
         each = np.arange(objects)
         put = (gripped[index, None] >> each & 1).astype(np.bool_) & (state.holding[index, None] != each)
+        mapped(houses, which, state, rank, index, put, places)
         told[:, :-objects], told[:, -objects:] = places.reshape(len(index), -1), put
     return told

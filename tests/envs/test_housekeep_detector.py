@@ -48,10 +48,12 @@ def instances(env, i):
 
 def test_a_box_is_where_the_pixels_are(played):
     env, obs = played
-    found = 0
+    found, count = 0, int(env.houses.objects[0])
     for i in range(env.num_envs):
         boxes, ids = obs["boxes"][i].reshape(-1, 4), env.pictures.ids[i]
-        for box, own in zip(boxes, instances(env, i), strict=True):
+        seen = [box for box in boxes[1 : 1 + count] if box[0]]
+        np.testing.assert_array_equal(boxes[0], min(seen, key=lambda box: box[3]) if seen else 0)
+        for box, own in zip(boxes[1:], instances(env, i), strict=True):
             counts = [(ids == instance).sum() for instance in own]
             if not any(counts):
                 np.testing.assert_array_equal(box, 0)
@@ -71,6 +73,9 @@ def test_the_hand_points_at_what_it_would_grip(played):
     hand, count = obs["hand"].copy(), int(env.houses.objects[0])
     held = env.players.holding.copy()
     assert set(np.unique(hand).tolist()) == {0, 1}
+    whole, hand = hand[:, :3], hand[:, 3:]
+    wanted = [hand[:, :count].any(1), hand[:, count : 2 * count].any(1), hand[:, 2 * count :].any(1)]
+    np.testing.assert_array_equal(whole, np.stack(wanted, 1))
     for i in range(env.num_envs):
         assert np.flatnonzero(hand[i, :count]).tolist() == ([] if held[i] == NOWHERE else [held[i]])
     aimed = hand[:, count:]
@@ -101,8 +106,10 @@ def test_the_map_tells_what_was_seen_and_where_it_is_from_the_player():
         things, put = obs["map"][i, :-count].reshape(-1, 3), obs["map"][i, -count:]
         holding = int(env.players.holding[i])
         assert {k for k in range(count) if put[k]} == held[i] - {holding}
+        left = [told for k, told in enumerate(things[1 : 1 + count]) if told[0] and not put[k]]
+        np.testing.assert_array_equal(things[0], min(left, key=lambda told: math.hypot(*told[1:])) if left else 0)
         heading = env.players.heading[i]
-        for told, own in zip(things, instances(env, i), strict=True):
+        for told, own in zip(things[1:], instances(env, i), strict=True):
             known = [instance for instance in own if instance in seen[i] and instance - OBJECT != holding]
             if not known:
                 np.testing.assert_array_equal(told, 0)

@@ -55,8 +55,8 @@ def framed(
         which: [N], the house of each player.
         rank: [P, PIECES + 1], the place of a piece's name among the names of its house.
         ids: [N, S, S], their pictures.
-        objects: rows that objects have.
-        boxes: [n, objects + names, len(BOX)], written.
+        objects: how many a house has.
+        boxes: [n, 1 + objects + names, len(BOX)], written; the first row is that of the nearest object that is seen.
     """
     size = ids.shape[1]
     last = OBJECT + OBJECTS
@@ -78,7 +78,7 @@ def framed(
             if not count:
                 continue
             thing = instance >= OBJECT
-            place = instance - OBJECT if thing else objects + rank[p, instance]
+            place = 1 + (instance - OBJECT if thing else objects + rank[p, instance])
             if count <= most[place]:
                 continue
             most[place] = count
@@ -87,6 +87,8 @@ def framed(
             boxes[n, place, 2] = (2 * sums[instance, 2] / count + 1 - size) / size
             x, y = _middle(houses, p, state, i, instance)
             boxes[n, place, 3] = math.hypot(x - state.x[i], y - state.y[i]) / FAR
+            if thing and (not boxes[n, 0, 0] or boxes[n, place, 3] < boxes[n, 0, 3]):
+                boxes[n, 0] = boxes[n, place]
 
 
 @compiled
@@ -105,7 +107,8 @@ def pointed(
     Args:
         see_through: whether hands reach through walls.
         objects: how many a house has.
-        hand: [n, objects + objects + names], written: what is held, and then what is pointed at.
+        hand: [n, 3 + objects + objects + names], written: whether an object is held, whether one is pointed at, whether
+            furniture is; and then which object is held, and what is pointed at.
         others: as of `framed`.
     """
     drawn = sketch(1)
@@ -114,11 +117,11 @@ def pointed(
         p = which[i]
         hand[n] = 0
         if state.holding[i] != NOWHERE:
-            hand[n, state.holding[i]] = 1
+            hand[n, 0] = hand[n, 3 + state.holding[i]] = 1
         instance = aim(houses, p, state, i, see_through, drawn)
         if instance:
             place = instance - OBJECT if instance >= OBJECT else objects + rank[p, instance]
-            hand[n, objects + place] = 1
+            hand[n, 1 if instance >= OBJECT else 2] = hand[n, 3 + objects + place] = 1
 
 
 @compiled
@@ -128,17 +131,19 @@ def mapped(
     state: State,
     rank: NDArray[np.uint8],
     index: NDArray[np.int64],
-    objects: int,
+    put: NDArray[np.bool_],
     things: NDArray[np.float32],
 ) -> None:
     """Write where players `index` [n] know things to be, whether or not they see them now: all that they saw in the
     episode and do not hold, and of each name the nearest piece.
 
     Args:
-        things: [n, objects + names, 3], written: known, 0 or 1; how far ahead and how far to the left, in units of
-            `FAR`, 0 for what is not known or held.
+        put: [n, objects], which the player has put down.
+        things: [n, 1 + objects + names, 3], written: known, 0 or 1; how far ahead and how far to the left, in units of
+            `FAR`, 0 for what is not known or held. The first row is that of the nearest object that was not put down.
         others: as of `framed`.
     """
+    objects = put.shape[1]
     for n in range(len(index)):
         i = index[n]
         p = which[i]
@@ -154,12 +159,17 @@ def mapped(
                 state.known[i, instance >> 6] >> np.uint64(instance & 63) & np.uint64(1)
             ):
                 continue
-            place = k if thing else objects + rank[p, instance]
+            place = 1 + (k if thing else objects + rank[p, instance])
             x, y = _middle(houses, p, state, i, instance)
             x, y = x - state.x[i], y - state.y[i]
             forward, left = (x * ahead + y * aside) / FAR, (y * ahead - x * aside) / FAR
-            if things[n, place, 0] and math.hypot(forward, left) >= math.hypot(
-                things[n, place, 1], things[n, place, 2]
-            ):
-                continue
-            things[n, place, 0], things[n, place, 1], things[n, place, 2] = 1, forward, left
+            if _nearer(forward, left, things[n, place]):
+                things[n, place, 0], things[n, place, 1], things[n, place, 2] = 1, forward, left
+            if thing and not put[n, k] and _nearer(forward, left, things[n, 0]):
+                things[n, 0] = things[n, place]
+
+
+@compiled
+def _nearer(forward: float, left: float, told: NDArray[np.float32]) -> bool:
+    """Than what is told already, if anything is."""
+    return not told[0] or math.hypot(forward, left) < math.hypot(told[1], told[2])

@@ -1,11 +1,12 @@
 """What a player sees, knows and holds and where it stands as numbers, as a detector, a map and a compass would tell.
 
-    boxes   [(1 + M + K) * 4]   of the nearest object in the picture, and then of each of M objects and of K names of
-                                furniture, see `envs.native.housekeep.boxes.BOX`
+    boxes   [(1 + K) * 4 + M]   of the nearest object in the picture, and of each of K names of furniture, see
+                                `envs.native.housekeep.boxes.BOX`; and which of M objects that is, 0 or 1
     hand    [3 + M + M + K]     is an object held, is one in the middle of the picture and in reach, is furniture there;
                                 and then which is held and which is there: 0 or 1
-    map     [(1 + M + K) * 3 + M]   where they are from the player, if they were seen in the episode, see `mapped`: the
-                                nearest object that the player has not put down, and then each; and which it has, 0 or 1
+    map     [(1 + K) * 3 + M + M]   where they are from the player, if they were seen in the episode, see `mapped`: the
+                                nearest object that the player has not put down, and each name of furniture; and which
+                                object that is, and which the player has put down, 0 or 1
     pose    [5]                 x and y in tens of metres, cosine and sine of the heading, tilt from -1 to 1
 
 All are float32. Objects come in the order of their numbers, names in that of the alphabet. With these, small networks
@@ -31,11 +32,10 @@ _BOX, _PLACE = 4, 3  # numbers of a box, and of a place on the map
 
 def field(name: str, objects: int, places: int) -> Field:
     """What the field is in a house of so many objects and names of furniture."""
-    things = objects + places
     sizes = {
-        "boxes": (1 + things) * _BOX,
-        "hand": 3 + objects + things,
-        "map": (1 + things) * _PLACE + objects,
+        "boxes": (1 + places) * _BOX + objects,
+        "hand": 3 + objects + objects + places,
+        "map": (1 + places) * _PLACE + objects + objects,
         "pose": 5,
     }
     return Field("vector", (sizes[name],))
@@ -73,15 +73,14 @@ def sensed(
         heading = state.heading[index]
         columns: list[NDArray[Any]] = [state.x[index] / 10, state.y[index] / 10, AHEAD[heading], ASIDE[heading]]
         return np.stack([*columns, state.tilt[index] / TILTS], 1).astype(np.float32)
+    each = np.arange(objects)
+    put = (gripped[index, None] >> each & 1).astype(np.bool_) & (state.holding[index, None] != each)
     told = np.empty((len(index), width), np.float32)
     if name == "hand":
         pointed(houses, which, state, rank, index, see_through, objects, told)
     elif name == "boxes":
-        framed(houses, which, state, rank, ids, index, objects, told.reshape(len(index), -1, _BOX))
+        framed(houses, which, state, rank, ids, index, put, told)
     else:
-        places = np.empty((len(index), (width - objects) // _PLACE, _PLACE), np.float32)
-        each = np.arange(objects)
-        put = (gripped[index, None] >> each & 1).astype(np.bool_) & (state.holding[index, None] != each)
-        mapped(houses, which, state, rank, index, put, places)
-        told[:, :-objects], told[:, -objects:] = places.reshape(len(index), -1), put
+        told[:, -objects:] = put
+        mapped(houses, which, state, rank, index, put, told)
     return told

@@ -1,5 +1,5 @@
-"""What a detector would tell of a picture, and a map of what was seen: a row of numbers for each object and each name
-of furniture.
+"""What a detector would tell of a picture, and a map of what was seen: numbers of the nearest object, whichever it is,
+and of each name of furniture. So what is learned of one object holds for the next.
 
     ids of a picture ──> pixels of each instance ──> of each name the piece with most ──> where in the picture
     what is known ──> of each name the nearest piece ──> where from the player
@@ -21,8 +21,6 @@ from envs.native.housekeep.sight import aim
 BOX = ("side", "column", "row", "distance")
 """Numbers of a box: the root of its share of the picture's pixels, 0 if it has none; the middle of these pixels, from
 -1 at the left and the top to 1; and how far the middle of the thing is on the plan, in units of `FAR`."""
-
-
 FAR = 5.0
 """Metres that are 1."""
 
@@ -46,8 +44,8 @@ def framed(
     rank: NDArray[np.uint8],
     ids: NDArray[np.uint8],
     index: NDArray[np.int64],
-    objects: int,
-    boxes: NDArray[np.float32],
+    put: NDArray[np.bool_],
+    told: NDArray[np.float32],
 ) -> None:
     """Write the boxes of what players `index` [n] see.
 
@@ -55,17 +53,19 @@ def framed(
         which: [N], the house of each player.
         rank: [P, PIECES + 1], the place of a piece's name among the names of its house.
         ids: [N, S, S], their pictures.
-        objects: how many a house has.
-        boxes: [n, 1 + objects + names, len(BOX)], written; the first row is that of the nearest object that is seen.
+        put: [n, objects], which the player has put down.
+        told: [n, (1 + names) * len(BOX) + objects], written: the box of the nearest object that is seen, of one that
+            was not put down if there is any, and of each name that of the piece with most pixels; and which object that
+            is, 0 or 1.
     """
-    size = ids.shape[1]
-    last = OBJECT + OBJECTS
-    sums = np.empty((last, 3), np.int64)  # pixels, and the sums of their columns and rows
-    most = np.empty(boxes.shape[1], np.int64)
+    size, objects = ids.shape[1], put.shape[1]
+    last = told.shape[1] - objects
+    sums = np.empty((OBJECT + OBJECTS, 3), np.int64)  # pixels, and the sums of their columns and rows
+    most = np.empty(last // len(BOX), np.int64)
     for n in range(len(index)):
         i = index[n]
         p = which[i]
-        sums[:], most[:], boxes[n] = 0, 0, 0
+        sums[:], most[:], told[n] = 0, 0, 0
         for row in range(size):
             for column in range(size):
                 instance = ids[i, row, column]
@@ -73,22 +73,29 @@ def framed(
                     sums[instance, 0] += 1
                     sums[instance, 1] += column
                     sums[instance, 2] += row
-        for instance in range(1, last):
+        nearest, last_put = 0, False
+        for instance in range(1, OBJECT + objects):
             count = sums[instance, 0]
             if not count:
                 continue
-            thing = instance >= OBJECT
-            place = 1 + (instance - OBJECT if thing else objects + rank[p, instance])
-            if count <= most[place]:
-                continue
-            most[place] = count
-            boxes[n, place, 0] = math.sqrt(count) / size
-            boxes[n, place, 1] = (2 * sums[instance, 1] / count + 1 - size) / size
-            boxes[n, place, 2] = (2 * sums[instance, 2] / count + 1 - size) / size
             x, y = _middle(houses, p, state, i, instance)
-            boxes[n, place, 3] = math.hypot(x - state.x[i], y - state.y[i]) / FAR
-            if thing and (not boxes[n, 0, 0] or boxes[n, place, 3] < boxes[n, 0, 3]):
-                boxes[n, 0] = boxes[n, place]
+            far = math.hypot(x - state.x[i], y - state.y[i]) / FAR
+            if instance >= OBJECT:
+                was_put = put[n, instance - OBJECT]
+                if nearest and (was_put, far) >= (last_put, told[n, 3]):
+                    continue
+                nearest, last_put, at = instance, was_put, 0
+            else:
+                place = 1 + rank[p, instance]
+                if count <= most[place]:
+                    continue
+                most[place], at = count, place * len(BOX)
+            told[n, at] = math.sqrt(count) / size
+            told[n, at + 1] = (2 * sums[instance, 1] / count + 1 - size) / size
+            told[n, at + 2] = (2 * sums[instance, 2] / count + 1 - size) / size
+            told[n, at + 3] = far
+        if nearest:
+            told[n, last + nearest - OBJECT] = 1
 
 
 @compiled
@@ -132,44 +139,42 @@ def mapped(
     rank: NDArray[np.uint8],
     index: NDArray[np.int64],
     put: NDArray[np.bool_],
-    things: NDArray[np.float32],
+    told: NDArray[np.float32],
 ) -> None:
-    """Write where players `index` [n] know things to be, whether or not they see them now: all that they saw in the
-    episode and do not hold, and of each name the nearest piece.
+    """Write where players `index` [n] know things to be that they saw in the episode, whether or not they see them now.
 
     Args:
         put: [n, objects], which the player has put down.
-        things: [n, 1 + objects + names, 3], written: known, 0 or 1; how far ahead and how far to the left, in units of
-            `FAR`, 0 for what is not known or held. The first row is that of the nearest object that was not put down.
+        told: [n, (1 + names) * 3 + objects + ...], of which these are written: of the nearest object that was neither
+            put down nor is held, and of the nearest piece of each name, whether one is known, 0 or 1, and how far ahead
+            and how far to the left it is, in units of `FAR`; and which object that is, 0 or 1. What comes after these
+            is left as it is.
         others: as of `framed`.
     """
     objects = put.shape[1]
+    last = told.shape[1] - 2 * objects
     for n in range(len(index)):
         i = index[n]
         p = which[i]
         ahead, aside = AHEAD[state.heading[i]], ASIDE[state.heading[i]]
-        things[n] = 0
+        told[n, : last + objects] = 0
+        nearest = 0
         for instance in range(1, OBJECT + objects):
-            thing = instance >= OBJECT
-            if thing:
-                k = instance - OBJECT
-                if not (state.met[i] >> k & 1) or state.holding[i] == k:
+            k = instance - OBJECT
+            if k >= 0:
+                if not (state.met[i] >> k & 1) or put[n, k] or state.holding[i] == k:
                     continue
             elif instance > houses.pieces[p] or not (
                 state.known[i, instance >> 6] >> np.uint64(instance & 63) & np.uint64(1)
             ):
                 continue
-            place = 1 + (k if thing else objects + rank[p, instance])
+            at = 0 if k >= 0 else 3 * (1 + rank[p, instance])
             x, y = _middle(houses, p, state, i, instance)
-            x, y = x - state.x[i], y - state.y[i]
-            forward, left = (x * ahead + y * aside) / FAR, (y * ahead - x * aside) / FAR
-            if _nearer(forward, left, things[n, place]):
-                things[n, place, 0], things[n, place, 1], things[n, place, 2] = 1, forward, left
-            if thing and not put[n, k] and _nearer(forward, left, things[n, 0]):
-                things[n, 0] = things[n, place]
-
-
-@compiled
-def _nearer(forward: float, left: float, told: NDArray[np.float32]) -> bool:
-    """Than what is told already, if anything is."""
-    return not told[0] or math.hypot(forward, left) < math.hypot(told[1], told[2])
+            x, y = (x - state.x[i]) / FAR, (y - state.y[i]) / FAR
+            if told[n, at] and math.hypot(x, y) >= math.hypot(told[n, at + 1], told[n, at + 2]):
+                continue
+            told[n, at], told[n, at + 1], told[n, at + 2] = 1, x * ahead + y * aside, y * ahead - x * aside
+            if k >= 0:
+                nearest = instance
+        if nearest:
+            told[n, last + nearest - OBJECT] = 1

@@ -39,6 +39,11 @@ def middle(env, i, instance):
     return (cell % EDGE + 0.5) * CELL, (cell // EDGE + 0.5) * CELL
 
 
+def distance(env, i, instance):
+    x, y = middle(env, i, instance)
+    return math.hypot(x - env.players.x[i], y - env.players.y[i])
+
+
 def instances(env, i):
     """Those of each row: objects, and then names."""
     p, rows = env.which[i], [[OBJECT + k] for k in range(env.houses.objects[env.which[i]])]
@@ -48,24 +53,29 @@ def instances(env, i):
 
 def test_a_box_is_where_the_pixels_are(played):
     env, obs = played
-    found, count = 0, int(env.houses.objects[0])
+    found, count, chosen = 0, int(env.houses.objects[0]), set()
     for i in range(env.num_envs):
-        boxes, ids = obs["boxes"][i].reshape(-1, 4), env.pictures.ids[i]
-        seen = [box for box in boxes[1 : 1 + count] if box[0]]
-        np.testing.assert_array_equal(boxes[0], min(seen, key=lambda box: box[3]) if seen else 0)
-        for box, own in zip(boxes[1:], instances(env, i), strict=True):
+        boxes, ids = obs["boxes"][i, :-count].reshape(-1, 4), env.pictures.ids[i]
+        put = {k for k in range(count) if env.gripped[i] >> k & 1 and env.players.holding[i] != k}
+        seen = [(k in put, distance(env, i, OBJECT + k), k) for k in range(count) if (ids == OBJECT + k).any()]
+        nearest = [OBJECT + min(seen)[2]] if seen else []
+        np.testing.assert_array_equal(obs["boxes"][i, -count:], [nearest == [OBJECT + k] for k in range(count)])
+        if seen:
+            chosen.add((len(seen), min(seen)[0]))
+        for box, own in zip(boxes, [nearest, *instances(env, i)[count:]], strict=True):
             counts = [(ids == instance).sum() for instance in own]
             if not any(counts):
                 np.testing.assert_array_equal(box, 0)
                 continue
             instance = own[int(np.argmax(counts))]
             row, column = np.nonzero(ids == instance)
-            x, y = middle(env, i, instance)
-            far = math.hypot(x - env.players.x[i], y - env.players.y[i])
             centre = [(2 * axis.mean() + 1 - SIZE) / SIZE for axis in (column, row)]
+            far = distance(env, i, instance)
             np.testing.assert_allclose(box, [math.sqrt(len(row)) / SIZE, *centre, far / FAR], atol=1e-5)
             found += 1
     assert found > 200
+    assert {after for _, after in chosen} == {False, True}
+    assert max(number for number, _ in chosen) > 1
 
 
 def test_the_hand_points_at_what_it_would_grip(played):
@@ -103,20 +113,20 @@ def test_the_map_tells_what_was_seen_and_where_it_is_from_the_player():
             seen[i] |= set(np.unique(env.pictures.ids[i]).tolist()) - {0}
             held[i] |= {int(env.players.holding[i])} - {NOWHERE}
     for i in range(20):
-        things, put = obs["map"][i, :-count].reshape(-1, 3), obs["map"][i, -count:]
+        things, (which, put) = obs["map"][i, : -2 * count].reshape(-1, 3), obs["map"][i, -2 * count :].reshape(2, -1)
         holding = int(env.players.holding[i])
         assert {k for k in range(count) if put[k]} == held[i] - {holding}
-        left = [told for k, told in enumerate(things[1 : 1 + count]) if told[0] and not put[k]]
-        np.testing.assert_array_equal(things[0], min(left, key=lambda told: math.hypot(*told[1:])) if left else 0)
+        wanted = [k for k in range(count) if OBJECT + k in seen[i] and not put[k] and k != holding]
+        nearest = [OBJECT + min(wanted, key=lambda k: distance(env, i, OBJECT + k))] if wanted else []
+        np.testing.assert_array_equal(which, [nearest == [OBJECT + k] for k in range(count)])
         heading = env.players.heading[i]
-        for told, own in zip(things[1:], instances(env, i), strict=True):
-            known = [instance for instance in own if instance in seen[i] and instance - OBJECT != holding]
+        for told, own in zip(things, [nearest, *instances(env, i)[count:]], strict=True):
+            known = [instance for instance in own if instance in seen[i]]
             if not known:
                 np.testing.assert_array_equal(told, 0)
                 continue
-            offsets = [
-                np.subtract(middle(env, i, instance), (env.players.x[i], env.players.y[i])) for instance in known
-            ]
+            here = env.players.x[i], env.players.y[i]
+            offsets = [np.subtract(middle(env, i, instance), here) for instance in known]
             x, y = min(offsets, key=lambda offset: math.hypot(*offset))
             turn = math.atan2(ASIDE[heading], AHEAD[heading])
             ahead, left = x * math.cos(turn) + y * math.sin(turn), y * math.cos(turn) - x * math.sin(turn)

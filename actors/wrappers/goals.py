@@ -117,9 +117,7 @@ class Goals(Wrapper):
         every = spec.action_names if config.source == "actions" else ()
         self._actions = np.array([self.words.goal(name) for name in every], np.int32)
         self.size = most(config, spec)
-        width = (
-            self.size if config.told else 1
-        )  # columns; what is not told needs as many as goals that ever stood at once
+        width = self._width(0)
         self._suggested = np.full((n, width), _NONE, np.int32)
         self._offered = self._suggested.copy()  # of these, what has not been reached
         self._reached = np.zeros((n, 0), np.bool_)  # by meaning
@@ -209,7 +207,7 @@ class Goals(Wrapper):
     def _deeds(self) -> Rows:
         """What was done in the last step, [N]; `_NONE` for nothing of note."""
         events = self.events
-        self._deed_of = _grown(self._deed_of, len(self.texts))
+        self._deed_of = _grown(self._deed_of, max(1, len(self.texts)))
         for text in np.unique(events[(events >= 0) & (self._deed_of[events] == 0)]).tolist():
             self._deed_of[text] = 1 + self.words.deed(self.texts[text])
         self._make_room()
@@ -271,7 +269,7 @@ class Goals(Wrapper):
         return found
 
     def _width(self, needed: int) -> int:
-        """Columns for so many goals at once."""
+        """Columns for so many goals at once. What is told has places for all; the rest costs what stands."""
         return self.size if self.config.told else max(1, int(needed))
 
     # ---- suggestions --------------------------------------------------------------------------------------------

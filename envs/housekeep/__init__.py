@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Config", "Expert", "has", "knowledge", "make", "names", "spec"]
 
 HOUSE = "House"
-Observed = Literal["rgb", "boxes", "hand", "map", "pose", "view", "seen", "held", "published"]
+Observed = Literal["rgb", "boxes", "hand", "pose", "view", "seen", "held", "published"]
 _SENTENCES: list[Observed] = ["view", "seen", "held"]
 
 
@@ -34,8 +34,7 @@ class Config(Part):
     observe: Annotated[list[Observed], Option(min_length=1)] = Option(default_factory=_SENTENCES.copy)
     """Fields of an observation. `rgb`: what the player sees; texts: `view`, what is in the picture and what lies where;
     `seen`, the objects and places of the episode so far; `held`; `published`, the line that ELLM was told; numbers
-    `boxes`, `hand`, `map` and `pose`, as a detector, a map and a compass would tell (`detector`), where objects are
-    always the same."""
+    `boxes`, `hand` and `pose`, as a detector and a compass would tell (`detector`), where objects stay the same."""
     size: Annotated[int, Option(ge=8, le=256)] = 64
     """Pixels of a side of the picture. What has no pixel in it is not seen, whatever is observed."""
     length: Annotated[int, Option(ge=1, lt=2**31)] = 1000
@@ -83,7 +82,7 @@ def spec(name: str, config: Config) -> EnvSpec:
     Raises:
         ValueError: a field is observed that needs the same objects in each episode.
     """
-    if name == HOUSE and (numbers := [field for field in config.observe if field in detector.SENSES[:3]]):
+    if name == HOUSE and (numbers := [field for field in config.observe if field in detector.SENSES[:2]]):
         raise ValueError(
             f"env.observe names {numbers[0]}, but housekeep/{name} has other objects in each episode: choose a task"
         )

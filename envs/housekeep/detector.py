@@ -1,12 +1,9 @@
-"""What a player sees, knows and holds and where it stands as numbers, as a detector, a map and a compass would tell.
+"""What a player sees and holds and where it stands as numbers, as a detector and a compass would tell.
 
     boxes   [(1 + K) * 4 + M]   of the nearest object in the picture, and of each of K names of furniture, see
                                 `envs.native.housekeep.boxes.BOX`; and which of M objects that is, 0 or 1
     hand    [3 + M + M + K]     is an object held, is one in the middle of the picture and in reach, is furniture there;
                                 and then which is held and which is there: 0 or 1
-    map     [(1 + K) * 3 + M + M]   where they are from the player, if they were seen in the episode, see `mapped`: the
-                                nearest object that the player has not put down, and each name of furniture; and which
-                                object that is, and which the player has put down, 0 or 1
     pose    [5]                 x and y in tens of metres, cosine and sine of the heading, tilt from -1 to 1
 
 All are float32. Objects come in the order of their numbers, names in that of the alphabet. With these, small networks
@@ -25,9 +22,9 @@ from envs.api import Field
 if TYPE_CHECKING:
     from envs.native.housekeep.layout import Houses, State
 
-SENSES: tuple[Literal["boxes", "hand", "map", "pose"], ...] = ("boxes", "hand", "map", "pose")
+SENSES: tuple[Literal["boxes", "hand", "pose"], ...] = ("boxes", "hand", "pose")
 """Fields that are made here."""
-_BOX, _PLACE = 4, 3  # numbers of a box, and of a place on the map
+_BOX = 4  # numbers
 
 
 def field(name: str, objects: int, places: int) -> Field:
@@ -35,7 +32,6 @@ def field(name: str, objects: int, places: int) -> Field:
     sizes = {
         "boxes": (1 + places) * _BOX + objects,
         "hand": 3 + objects + objects + places,
-        "map": (1 + places) * _PLACE + objects + objects,
         "pose": 5,
     }
     return Field("vector", (sizes[name],))
@@ -65,7 +61,7 @@ def sensed(
         gripped: [N], objects that were held in the episode, a bit each.
         see_through: whether hands reach through walls.
     """
-    from envs.native.housekeep.boxes import framed, mapped, pointed  # here, because it brings the compiler along
+    from envs.native.housekeep.boxes import framed, pointed  # here, because it brings the compiler along
     from envs.native.housekeep.layout import TILTS
     from envs.native.housekeep.lens import AHEAD, ASIDE
 
@@ -73,14 +69,11 @@ def sensed(
         heading = state.heading[index]
         columns: list[NDArray[Any]] = [state.x[index] / 10, state.y[index] / 10, AHEAD[heading], ASIDE[heading]]
         return np.stack([*columns, state.tilt[index] / TILTS], 1).astype(np.float32)
-    each = np.arange(objects)
-    put = (gripped[index, None] >> each & 1).astype(np.bool_) & (state.holding[index, None] != each)
     told = np.empty((len(index), width), np.float32)
     if name == "hand":
         pointed(houses, which, state, rank, index, see_through, objects, told)
-    elif name == "boxes":
-        framed(houses, which, state, rank, ids, index, put, told)
     else:
-        told[:, -objects:] = put
-        mapped(houses, which, state, rank, index, put, told)
+        each = np.arange(objects)
+        put = (gripped[index, None] >> each & 1).astype(np.bool_) & (state.holding[index, None] != each)
+        framed(houses, which, state, rank, ids, index, put, told)
     return told

@@ -1,8 +1,7 @@
-"""What a detector would tell of a picture, and a map of what was seen: numbers of the nearest object, whichever it is,
-and of each name of furniture. So what is learned of one object holds for the next.
+"""What a detector would tell of a picture: numbers of the nearest object, whichever it is, and of each name of
+furniture. So what is learned of one object holds for the next.
 
-    ids of a picture ──> pixels of each instance ──> of each name the piece with most ──> where in the picture
-    what is known ──> of each name the nearest piece ──> where from the player
+    ids of a picture ──> pixels of each instance ──> of each name the piece with most ──> where in the picture, how far
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from numpy.typing import NDArray
 
 from envs.compiler import compiled
 from envs.native.housekeep.layout import CELL, EDGE, NOWHERE, OBJECT, OBJECTS, Houses, State
-from envs.native.housekeep.lens import AHEAD, ASIDE
 from envs.native.housekeep.pictures import sketch
 from envs.native.housekeep.sight import aim
 
@@ -129,52 +127,3 @@ def pointed(
         if instance:
             place = instance - OBJECT if instance >= OBJECT else objects + rank[p, instance]
             hand[n, 1 if instance >= OBJECT else 2] = hand[n, 3 + objects + place] = 1
-
-
-@compiled
-def mapped(
-    houses: Houses,
-    which: NDArray[np.int64],
-    state: State,
-    rank: NDArray[np.uint8],
-    index: NDArray[np.int64],
-    put: NDArray[np.bool_],
-    told: NDArray[np.float32],
-) -> None:
-    """Write where players `index` [n] know things to be that they saw in the episode, whether or not they see them now.
-
-    Args:
-        put: [n, objects], which the player has put down.
-        told: [n, (1 + names) * 3 + objects + ...], of which these are written: of the nearest object that was neither
-            put down nor is held, and of the nearest piece of each name, whether one is known, 0 or 1, and how far ahead
-            and how far to the left it is, in units of `FAR`; and which object that is, 0 or 1. What comes after these
-            is left as it is.
-        others: as of `framed`.
-    """
-    objects = put.shape[1]
-    last = told.shape[1] - 2 * objects
-    for n in range(len(index)):
-        i = index[n]
-        p = which[i]
-        ahead, aside = AHEAD[state.heading[i]], ASIDE[state.heading[i]]
-        told[n, : last + objects] = 0
-        nearest = 0
-        for instance in range(1, OBJECT + objects):
-            k = instance - OBJECT
-            if k >= 0:
-                if not (state.met[i] >> k & 1) or put[n, k] or state.holding[i] == k:
-                    continue
-            elif instance > houses.pieces[p] or not (
-                state.known[i, instance >> 6] >> np.uint64(instance & 63) & np.uint64(1)
-            ):
-                continue
-            at = 0 if k >= 0 else 3 * (1 + rank[p, instance])
-            x, y = _middle(houses, p, state, i, instance)
-            x, y = (x - state.x[i]) / FAR, (y - state.y[i]) / FAR
-            if told[n, at] and math.hypot(x, y) >= math.hypot(told[n, at + 1], told[n, at + 2]):
-                continue
-            told[n, at], told[n, at + 1], told[n, at + 2] = 1, x * ahead + y * aside, y * ahead - x * aside
-            if k >= 0:
-                nearest = instance
-        if nearest:
-            told[n, last + nearest - OBJECT] = 1

@@ -50,8 +50,9 @@ class Config(Part):
     """Which objects a house by seed has: those that lie wrong, 3 to 5, or beside them some that lie right."""
     see_through: bool = False
     """What is gripped may be behind a wall, as published."""
-    starts: Literal["fixed", "seed"] = "fixed"
-    """Where a task's player begins: in the lobby, or anywhere, as the seed says; in houses by seed the latter."""
+    starts: Literal["fixed", "seed", "scattered"] = "fixed"
+    """Where a task's player begins: in the lobby, or anywhere, as the seed says; `scattered`: and its objects, too, lie
+    anywhere at first where they are wrong. In houses by seed all is by the seed."""
     episode: str = ""
     """`House`: PATH:NUMBER, a published file of episodes, <Scene>_int.json.gz, and which of them is played, always."""
     numbering: Literal["published", "file"] = "published"
@@ -136,7 +137,7 @@ def make(name: str, num_envs: int, seed: int, first_index: int, config: Config) 
     houses, furnish = (
         by_seed(num_envs, suits, config.spawn == "misplaced")
         if name == HOUSE
-        else at_home(name, num_envs, config.starts == "seed")
+        else at_home(name, num_envs, config.starts, suits)
     )
     return World(
         spec(name, config),

@@ -43,7 +43,7 @@ class ActorsConfig(Part):
 class Guidance:
     """Who helps a policy to explore (`players.guided`)."""
 
-    weights: Weights  # of the guide, a policy of the same shape
+    weights: Weights  # of the guide, a policy of the same shape, whichever head it has
     share: float  # of the actions that are not the policy's own best, in [0, 1]
 
 

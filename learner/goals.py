@@ -84,7 +84,7 @@ def check_goals(config: Configuration, spec: EnvSpec) -> None:
     if goals.source in ("oracle", "choice", "any") and not spec.goals:
         raise ValueError(f"method.goals.source={goals.source} needs a world that publishes goals: {spec.id} does not")
     if goals.source == "any" and not any("premise" in goal for goal in envs.knowledge(spec.id).get("goals", ())):
-        raise ValueError(f"method.goals.source=any needs a world whose goals have premises: those of {spec.id} have none")
+        raise ValueError(f"method.goals.source=any needs goals that have premises, which {spec.id} does not publish")
     if goals.told and config.policy.network != "texts":
         raise ValueError("method.goals.told=true needs policy.network=texts, the only network that reads sets of texts")
     if goals.shuffled and not goals.asks:

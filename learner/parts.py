@@ -21,7 +21,8 @@ class GuideConfig(Part):
     """Guided exploration: a trained policy acts where the policy would act at random (`actors/players/guided.py`)."""
 
     policy: str = ""
-    """The guide: a trained policy of the same shape, `run:NAME/stage` or a path, that stays as it is; empty: nobody."""
+    """The guide: a trained policy that stays as it is, `run:NAME/stage` or a path, of the same shape but for its head;
+    empty: nobody."""
     share: float = 0.5
     """The share of the policy's random actions that the guide chooses in its stead."""
 

@@ -1,7 +1,9 @@
 """Guided exploration: where a policy would act at random, a trained one that stays as it is often acts in its stead.
 
     epsilon-greedy:    1 - epsilon: the best action,   epsilon: any action
-    guided:            1 - epsilon: the best action,   epsilon * share: the guide's best,   the rest: any action
+    guided:            1 - epsilon: the best action,   epsilon * share: the guide's,   the rest: any action
+
+The guide's action is its best, if it knows action values; one that draws its actions is drawn from.
 
 Du et al. 2023 (arXiv 2302.06692), section 5.2: what was learned from suggested goals helps where rewards are rare, even
 if its values are of no use for the task.
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 
 from actors.players import LogitsPlayer, Player, Step
 from envs.api import DenseEnv, Observation
+from learner.models.config import with_head_of
 
 if TYPE_CHECKING:
     from actors.players.policy import TorchPlayer
@@ -33,7 +36,8 @@ def make(setup: ActorSetup, caller: str) -> GuidedPlayer:
     from learner.models.policy import Policy
 
     assert setup.guidance is not None
-    explorer, trained = policy.make(setup, caller), build_policy(setup.policy, setup.spec, 0)
+    explorer = policy.make(setup, caller)
+    trained = build_policy(with_head_of(setup.policy, setup.guidance.weights), setup.spec, 0)
     assert isinstance(trained, Policy)
     guide = policy.TorchPlayer(trained, setup.sync)
     guide.load(setup.guidance.weights, 0)
@@ -67,10 +71,14 @@ class GuidedPlayer(LogitsPlayer):
     def step(self, obs: Observation, state: NDArray[Any] | None = None) -> Step:
         """Log-probabilities [B, A] of guided behaviour, and the explorer's values and state."""
         logits, value, after = self.explorer.step(obs, state)
-        best = self.guide.step(obs, state)[0].argmax(-1)  # it sees the pictures that the explorer remembers
-        share = self._share * float(self._epsilon)
-        probability = np.exp(logits) - np.float32(share / logits.shape[-1])
-        probability[np.arange(len(best)), best] += np.float32(share)
+        guided = self.guide.step(obs, state)[0]  # it sees the pictures that the explorer remembers
+        share = np.float32(self._share * float(self._epsilon))
+        probability = np.exp(logits) - share / np.float32(logits.shape[-1])
+        if self.guide.policy.q is None:
+            drawn = np.exp(guided - guided.max(-1, keepdims=True))
+            probability += share * drawn / drawn.sum(-1, keepdims=True)
+        else:
+            probability[np.arange(len(guided)), guided.argmax(-1)] += share
         return np.log(np.maximum(probability, self._least)), value, after
 
     def value(self, obs: Observation, state: NDArray[Any] | None) -> NDArray[np.float32]:

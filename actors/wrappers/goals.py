@@ -117,10 +117,11 @@ class Goals(Wrapper):
         every = spec.action_names if config.source == "actions" else ()
         self._actions = np.array([self.words.goal(name) for name in every], np.int32)
         self.size = most(config, spec)
-        self._suggested = np.full((n, self.size), _NONE, np.int32)
+        width = self._width(0)
+        self._suggested = np.full((n, width), _NONE, np.int32)
         self._offered = self._suggested.copy()  # of these, what has not been reached
         self._reached = np.zeros((n, 0), np.bool_)  # by meaning
-        self._answers = np.full((1, self.size), _NONE, np.int32)  # row 0: not answered
+        self._answers = np.full((1, width), _NONE, np.int32)  # row 0: not answered
         self._answer_of = np.zeros(0, np.int32)  # by text id of the situation: its row
         self._asked = np.zeros(0, np.bool_)
         self._deed_of = np.zeros(0, np.int32)  # by text id of an event: its deed + 1, 0: not looked up
@@ -206,7 +207,7 @@ class Goals(Wrapper):
     def _deeds(self) -> Rows:
         """What was done in the last step, [N]; `_NONE` for nothing of note."""
         events = self.events
-        self._deed_of = _grown(self._deed_of, len(self.texts))
+        self._deed_of = _grown(self._deed_of, max(1, len(self.texts)))
         for text in np.unique(events[(events >= 0) & (self._deed_of[events] == 0)]).tolist():
             self._deed_of[text] = 1 + self.words.deed(self.texts[text])
         self._make_room()
@@ -245,17 +246,31 @@ class Goals(Wrapper):
         if self.config.source == "actions":
             self._suggested[:] = self._actions
         elif self.config.source == "oracle":
-            self._suggested = np.where(self.possible_goals(), self._own_goals, np.int32(_NONE))
+            self._suggested = self._possible()
         else:
             self._suggest()
         self._make_room()
         self._offered = self._left()
-        self.told = self._texts(self._offered)
+        if self.config.told:
+            self.told = self._texts(self._offered)
         env, place = np.nonzero(self._offered >= 0)
         self._told_in_episode[env, self._offered[env, place]] = True
         if self._steps % COUNT_EVERY == 0 and len(self._own_goals):
             self._count()
         self._steps += 1
+
+    def _possible(self) -> Rows:
+        """The goals that make sense now, [N, K]."""
+        env, goal = np.nonzero(self.possible_goals())
+        counts = np.bincount(env, minlength=self.num_envs)
+        place = np.arange(len(env)) - (np.cumsum(counts) - counts)[env]
+        found = np.full((self.num_envs, self._width(counts.max())), _NONE, np.int32)
+        found[env, place] = self._own_goals[goal]
+        return found
+
+    def _width(self, needed: int) -> int:
+        """Columns for so many goals at once. What is told has places for all; the rest costs what stands."""
+        return self.size if self.config.told else max(1, int(needed))
 
     # ---- suggestions --------------------------------------------------------------------------------------------
 
@@ -272,16 +287,17 @@ class Goals(Wrapper):
         for situation, goals in (self._suggestions.wait() if waits else self._suggestions.poll()).items():
             self._learn(situation, goals)
         row = self._answer_of[situations]
+        self._suggested = _filled(self._suggested, self._answers.shape[1])
         held = (row == 0) & (self._when_away == "cached") & (self._suggested >= 0).any(1)
         self._suggested = np.where(held[:, None], self._suggested, self._answers[row])
         self.status[:] = np.where(row > 0, ANSWERED, np.where(held, HELD, MISSING))
 
     def _learn(self, situation: str, goals: Sequence[str]) -> None:
         """Take an answer."""
-        answer = np.full(self.size, _NONE, np.int32)
-        answer[: len(goals)] = [self.words.goal(name) for name in goals][: self.size]
-        own = len(self._answers)
-        self._answers = np.concatenate([self._answers, answer[None]])
+        rows = [self.words.goal(name) for name in goals][: self.size]
+        own, width = len(self._answers), max(self._answers.shape[1], self._suggested.shape[1], self._width(len(rows)))
+        answer = _filled(np.array([rows], np.int32).reshape(1, -1), width)
+        self._answers = np.concatenate([_filled(self._answers, width), answer])
         # Shuffled: one of the answers so far, this one among them, which follows from the situation's words alone.
         row = 1 + text_hash(situation) % own if self.config.shuffled else own
         self._answer_of = _grown(self._answer_of, len(self.texts))
@@ -376,6 +392,12 @@ def _wider(table: NDArray[Any], columns: int) -> NDArray[Any]:
     """`table` with at least so many columns; what is new is 0."""
     missing = columns - table.shape[1]
     return np.pad(table, ((0, 0), (0, missing))) if missing > 0 else table
+
+
+def _filled(goals: Rows, columns: int) -> Rows:
+    """Goals [N, K] in at least so many columns; what is new is no goal."""
+    missing = max(0, columns - goals.shape[1])
+    return np.pad(goals, ((0, 0), (0, missing)), constant_values=_NONE)
 
 
 def _packed(names: Sequence[str]) -> NDArray[np.uint8]:

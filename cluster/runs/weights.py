@@ -10,7 +10,7 @@ from cluster.runs.folder import RunError, RunFolder
 from learner import checkpoint as checkpoints
 from learner.checkpoint import Checkpoint, CheckpointError
 from learner.group import Weights, assert_of_shape
-from learner.models.config import LANGUAGE_MODEL
+from learner.models.config import LANGUAGE_MODEL, PolicyConfig, with_head_of
 from learner.models.language.llm_policy import check_model
 from learner.parts import GuideConfig
 
@@ -41,11 +41,12 @@ def trained(folder: RunFolder) -> Weights | None:
 
 def guide_weights(config: Config) -> Weights | None:
     """Weights that `method.guide.policy` names, checked against the policy; None if it names none."""
-    return weights_at(config, "method.guide.policy", config.method.part(GuideConfig).policy)
+    return weights_at(config, "method.guide.policy", config.method.part(GuideConfig).policy, any_head=True)
 
 
-def weights_at(config: Config, key: str, name: str) -> Weights | None:
-    """Weights that the value `name` of `key` names, checked against the policy; None if it names none.
+def weights_at(config: Config, key: str, name: str, any_head: bool = False) -> Weights | None:
+    """Weights that the value `name` of `key` names, checked against the policy, whose head may be another one with
+    `any_head`; None if it names none.
 
     Raises:
         RunError: they are not there, damaged, or another policy's.
@@ -60,13 +61,13 @@ def weights_at(config: Config, key: str, name: str) -> Weights | None:
         weights = safetensors.numpy.load_file(file)
     except Exception as error:  # the library raises its own kinds for every way a file can be damaged
         raise RunError(f"{key}: {file} is damaged: {error}") from None
-    assert_fits(config, weights, f"{key}: {file}")
+    assert_fits(config, weights, f"{key}: {file}", with_head_of(config.policy, weights) if any_head else None)
     return weights
 
 
-def assert_fits(config: Config, weights: Weights, source: str) -> None:
-    """Raise `RunError` if the policy of `config` cannot have these weights, which `source` says whence they are."""
+def assert_fits(config: Config, weights: Weights, source: str, policy: PolicyConfig | None = None) -> None:
+    """Raise `RunError` if `policy`, or that of `config`, cannot have these weights, which come from `source`."""
     try:
-        assert_of_shape(config.policy, config.spec, weights)
+        assert_of_shape(policy or config.policy, config.spec, weights)
     except ValueError as error:
         raise RunError(f"{source}: {error}; use the policy and env settings it was trained with") from None

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Config", "Expert", "has", "knowledge", "make", "names", "spec"]
 
 HOUSE = "House"
-Observed = Literal["rgb", "boxes", "hand", "map", "pose", "view", "seen", "held", "published"]
+Observed = Literal["rgb", "boxes", "hand", "pose", "view", "seen", "held", "published"]
 _SENTENCES: list[Observed] = ["view", "seen", "held"]
 
 
@@ -37,8 +37,7 @@ class Config(Part):
     observe: Annotated[list[Observed], Option(min_length=1)] = Option(default_factory=_SENTENCES.copy)
     """Fields of an observation. `rgb`: what the player sees; texts: `view`, what is in the picture and what lies where;
     `seen`, the objects and places of the episode so far; `held`; `published`, the line that ELLM was told; numbers
-    `boxes`, `hand`, `map` and `pose`, as a detector, a map and a compass would tell (`detector`), where objects are
-    always the same."""
+    `boxes`, `hand` and `pose`, as a detector and a compass would tell (`detector`), where objects stay the same."""
     size: Annotated[int, Option(ge=8, le=256)] = 64
     """Pixels of a side of the picture. What has no pixel in it is not seen, whatever is observed."""
     length: Annotated[int, Option(ge=1, lt=2**31)] = 1000
@@ -54,8 +53,9 @@ class Config(Part):
     """Which objects a house by seed has: those that lie wrong, 3 to 5, or beside them some that lie right."""
     see_through: bool = False
     """What is gripped may be behind a wall, as published."""
-    starts: Literal["fixed", "seed"] = "fixed"
-    """Where a task's player begins: in the lobby, or anywhere, as the seed says; in houses by seed the latter."""
+    starts: Literal["fixed", "seed", "scattered"] = "fixed"
+    """Where a task's player begins: in the lobby, or anywhere, as the seed says; `scattered`: and its objects, too, lie
+    anywhere at first where they are wrong. In houses by seed all is by the seed."""
     episode: str = ""
     """`House`: PATH:NUMBER, a published file of episodes, <Scene>_int.json.gz, and which of them is played, always."""
     numbering: Literal["published", "file"] = "published"
@@ -102,7 +102,7 @@ def spec(name: str, config: Config) -> EnvSpec:
     """
     if name != HOUSE and config.engine == "habitat":
         raise ValueError(f"env.engine=habitat plays published episodes, not housekeep/{name}: choose housekeep/{HOUSE}")
-    if name == HOUSE and (numbers := [field for field in config.observe if field in detector.SENSES[:3]]):
+    if name == HOUSE and (numbers := [field for field in config.observe if field in detector.SENSES[:2]]):
         raise ValueError(
             f"env.observe names {numbers[0]}, but housekeep/{name} has other objects in each episode: choose a task"
         )
@@ -168,7 +168,7 @@ def make(name: str, num_envs: int, seed: int, first_index: int, config: Config) 
     houses, furnish = (
         by_seed(num_envs, suits, config.spawn == "misplaced")
         if name == HOUSE
-        else at_home(name, num_envs, config.starts == "seed")
+        else at_home(name, num_envs, config.starts, suits)
     )
     return World(
         spec(name, config),

@@ -1,18 +1,18 @@
-"""What a player sees, knows and holds and where it stands as numbers, as a detector, a map and a compass would tell.
+"""What a player sees and holds and where it stands as numbers, as a detector and a compass would tell.
 
-    boxes   float32 [(M + K) * 4]   of each of M objects and K names of furniture: see `envs.native.housekeep.boxes.BOX`
-    hand    float32 [M + M + K]     which object is held, and what is in the middle of the picture and within reach, 0 or 1
-    map     float32 [(M + K) * 3 + M]   where each is from the player, if it was seen in the episode, see `mapped`; and
-                                    which objects the player has put down, 0 or 1
-    pose    float32 [5]             x and y in tens of metres, cosine and sine of the heading, tilt from -1 to 1
+    boxes   [(1 + K) * 4 + M]   of the nearest object in the picture, and of each of K names of furniture, see
+                                `envs.native.housekeep.boxes.BOX`; and which of M objects that is, 0 or 1
+    hand    [3 + M + M + K]     is an object held, is one in the middle of the picture and in reach, is furniture there;
+                                and then which is held and which is there: 0 or 1
+    pose    [5]                 x and y in tens of metres, cosine and sine of the heading, tilt from -1 to 1
 
-Objects come in the order of their numbers, names in that of the alphabet. With these small networks learn in minutes on
-two cores, where those that look at pictures need hours.
+All are float32. Objects come in the order of their numbers, names in that of the alphabet. With these, small networks
+learn in minutes on two cores, where those that look at pictures need hours.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,15 +22,18 @@ from envs.api import Field
 if TYPE_CHECKING:
     from envs.native.housekeep.layout import Houses, State
 
-SENSES = ("boxes", "hand", "map", "pose")
+SENSES: tuple[Literal["boxes", "hand", "pose"], ...] = ("boxes", "hand", "pose")
 """Fields that are made here."""
-_BOX, _PLACE = 4, 3  # numbers of a box, and of a place on the map
+_BOX = 4  # numbers
 
 
 def field(name: str, objects: int, places: int) -> Field:
     """What the field is in a house of so many objects and names of furniture."""
-    things = objects + places
-    sizes = {"boxes": things * _BOX, "hand": objects + things, "map": things * _PLACE + objects, "pose": 5}
+    sizes = {
+        "boxes": (1 + places) * _BOX + objects,
+        "hand": 3 + objects + objects + places,
+        "pose": 5,
+    }
     return Field("vector", (sizes[name],))
 
 
@@ -58,7 +61,7 @@ def sensed(
         gripped: [N], objects that were held in the episode, a bit each.
         see_through: whether hands reach through walls.
     """
-    from envs.native.housekeep.boxes import framed, mapped, pointed  # here, because it brings the compiler along
+    from envs.native.housekeep.boxes import framed, pointed  # here, because it brings the compiler along
     from envs.native.housekeep.layout import TILTS
     from envs.native.housekeep.lens import AHEAD, ASIDE
 
@@ -69,12 +72,8 @@ def sensed(
     told = np.empty((len(index), width), np.float32)
     if name == "hand":
         pointed(houses, which, state, rank, index, see_through, objects, told)
-    elif name == "boxes":
-        framed(houses, which, state, rank, ids, index, objects, told.reshape(len(index), -1, _BOX))
     else:
-        places = np.empty((len(index), (width - objects) // _PLACE, _PLACE), np.float32)
-        mapped(houses, which, state, rank, index, objects, places)
         each = np.arange(objects)
         put = (gripped[index, None] >> each & 1).astype(np.bool_) & (state.holding[index, None] != each)
-        told[:, :-objects], told[:, -objects:] = places.reshape(len(index), -1), put
+        framed(houses, which, state, rank, ids, index, put, told)
     return told

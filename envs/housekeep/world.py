@@ -6,7 +6,7 @@ Actions: 0 move forward, 0.25 m, 1 turn left, 2 turn right, 20 degrees, 3 look u
 release what is in the picture's centre: an object, if the hand is empty, else a piece of furniture, onto which the held
 object goes.
 Observation: the fields of `Config.observe`: `rgb` uint8 [S, S, 3], what the player sees; texts `view`, `seen`, `held`
-and `published`, see `texts`; numbers `boxes`, `hand`, `map` and `pose`, see `detector`.
+and `published`, see `texts`; numbers `boxes`, `hand` and `pose`, see `detector`.
 Reward: see `Config.reward`.
 Termination: each object lies right, and none is held. Truncation: after `Config.length` steps.
 Success: the first of these. Right is where the people of `Config.preferences` want it.

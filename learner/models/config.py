@@ -6,6 +6,7 @@ Nothing here imports PyTorch: an actor reads it to learn whether its policy need
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Literal
 
 from pydantic import Field
@@ -120,6 +121,13 @@ def visible(config: PolicyConfig, spec: EnvSpec) -> EnvSpec:
     if config.stack > 1 and all(field.kind != "pixels" for field in fields.values()):
         raise ValueError(f"policy.stack={config.stack} is for pictures, but the policy sees {', '.join(fields)}")
     return dataclasses.replace(spec, fields=fields)
+
+
+def with_head_of(config: PolicyConfig, weights: Iterable[str]) -> PolicyConfig:
+    """The policy that has weights of these names: `config`, but with their head. So the one that PPO trained can guide
+    one that learns action values."""
+    acts = any(name.startswith("actor.") for name in weights)
+    return config.model_copy(update={"head": "actor_critic" if acts else "dueling"})
 
 
 def read_fields(config: PolicyConfig, spec: EnvSpec) -> dict[str, Observed]:

@@ -70,6 +70,20 @@ def test_guided_behaviour_is_the_mixture_of_best_guide_and_any(epsilon, share):
     np.testing.assert_allclose(mixed, expected, atol=1e-6)
 
 
+def test_a_guide_that_draws_its_actions_is_drawn_from():
+    env, obs = world()
+    trained = build_policy(POLICY.model_copy(update={"head": "actor_critic"}), seen(), 2)
+    trained.actor.weight.data.mul_(300)  # some actions are likelier than others
+    actor = RolloutActor(setup(Guidance(get_weights(trained), 0.6)), 0)
+    actor.player.load(get_weights(policy(1, 0.5)), 1)
+    actor.player.begin(env)
+    mixed, alone = np.exp(actor.player.step(obs)[0]), np.exp(actor.player.explorer.step(obs)[0])
+    guide = actor.player.guide.step(obs)[0]
+    guide = np.exp(guide - np.logaddexp.reduce(guide, -1, keepdims=True))
+    assert guide.max() > 2 / guide.shape[1]
+    np.testing.assert_allclose(mixed, alone + 0.5 * 0.6 * (guide - 1 / guide.shape[1]), atol=1e-6)
+
+
 def test_an_actor_that_only_explores_does_what_its_guide_does():
     guide, explorer = policy(2, 0.0), policy(1, 0.999)
     led = RolloutActor(setup(Guidance(get_weights(guide), 1.0)), 0)

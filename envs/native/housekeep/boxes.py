@@ -1,8 +1,7 @@
-"""What a detector would tell of a picture, and a map of what was seen: a row of numbers for each object and each name
-of furniture.
+"""What a detector would tell of a picture: numbers of the nearest object, whichever it is, and of each name of
+furniture. So what is learned of one object holds for the next.
 
-    ids of a picture ──> pixels of each instance ──> of each name the piece with most ──> where in the picture
-    what is known ──> of each name the nearest piece ──> where from the player
+    ids of a picture ──> pixels of each instance ──> of each name the piece with most ──> where in the picture, how far
 """
 
 from __future__ import annotations
@@ -14,15 +13,12 @@ from numpy.typing import NDArray
 
 from envs.compiler import compiled
 from envs.native.housekeep.layout import CELL, EDGE, NOWHERE, OBJECT, OBJECTS, Houses, State
-from envs.native.housekeep.lens import AHEAD, ASIDE
 from envs.native.housekeep.pictures import sketch
 from envs.native.housekeep.sight import aim
 
 BOX = ("side", "column", "row", "distance")
-"""Numbers of a box: the root of its share of the picture's pixels, 0 if it has none; the middle of these pixels, from -1
-at the left and the top to 1; and how far the middle of the thing is on the plan, in units of `FAR`."""
-
-
+"""Numbers of a box: the root of its share of the picture's pixels, 0 if it has none; the middle of these pixels, from
+-1 at the left and the top to 1; and how far the middle of the thing is on the plan, in units of `FAR`."""
 FAR = 5.0
 """Metres that are 1."""
 
@@ -46,8 +42,8 @@ def framed(
     rank: NDArray[np.uint8],
     ids: NDArray[np.uint8],
     index: NDArray[np.int64],
-    objects: int,
-    boxes: NDArray[np.float32],
+    put: NDArray[np.bool_],
+    told: NDArray[np.float32],
 ) -> None:
     """Write the boxes of what players `index` [n] see.
 
@@ -55,17 +51,19 @@ def framed(
         which: [N], the house of each player.
         rank: [P, PIECES + 1], the place of a piece's name among the names of its house.
         ids: [N, S, S], their pictures.
-        objects: rows that objects have.
-        boxes: [n, objects + names, len(BOX)], written.
+        put: [n, objects], which the player has put down.
+        told: [n, (1 + names) * len(BOX) + objects], written: the box of the nearest object that is seen, of one that
+            was not put down if there is any, and of each name that of the piece with most pixels; and which object that
+            is, 0 or 1.
     """
-    size = ids.shape[1]
-    last = OBJECT + OBJECTS
-    sums = np.empty((last, 3), np.int64)  # pixels, and the sums of their columns and rows
-    most = np.empty(boxes.shape[1], np.int64)
+    size, objects = ids.shape[1], put.shape[1]
+    last = told.shape[1] - objects
+    sums = np.empty((OBJECT + OBJECTS, 3), np.int64)  # pixels, and the sums of their columns and rows
+    most = np.empty(last // len(BOX), np.int64)
     for n in range(len(index)):
         i = index[n]
         p = which[i]
-        sums[:], most[:], boxes[n] = 0, 0, 0
+        sums[:], most[:], told[n] = 0, 0, 0
         for row in range(size):
             for column in range(size):
                 instance = ids[i, row, column]
@@ -73,20 +71,29 @@ def framed(
                     sums[instance, 0] += 1
                     sums[instance, 1] += column
                     sums[instance, 2] += row
-        for instance in range(1, last):
+        nearest, last_put = 0, False
+        for instance in range(1, OBJECT + objects):
             count = sums[instance, 0]
             if not count:
                 continue
-            thing = instance >= OBJECT
-            place = instance - OBJECT if thing else objects + rank[p, instance]
-            if count <= most[place]:
-                continue
-            most[place] = count
-            boxes[n, place, 0] = math.sqrt(count) / size
-            boxes[n, place, 1] = (2 * sums[instance, 1] / count + 1 - size) / size
-            boxes[n, place, 2] = (2 * sums[instance, 2] / count + 1 - size) / size
             x, y = _middle(houses, p, state, i, instance)
-            boxes[n, place, 3] = math.hypot(x - state.x[i], y - state.y[i]) / FAR
+            far = math.hypot(x - state.x[i], y - state.y[i]) / FAR
+            if instance >= OBJECT:
+                was_put = put[n, instance - OBJECT]
+                if nearest and (was_put, far) >= (last_put, told[n, 3]):
+                    continue
+                nearest, last_put, at = instance, was_put, 0
+            else:
+                place = 1 + rank[p, instance]
+                if count <= most[place]:
+                    continue
+                most[place], at = count, place * len(BOX)
+            told[n, at] = math.sqrt(count) / size
+            told[n, at + 1] = (2 * sums[instance, 1] / count + 1 - size) / size
+            told[n, at + 2] = (2 * sums[instance, 2] / count + 1 - size) / size
+            told[n, at + 3] = far
+        if nearest:
+            told[n, last + nearest - OBJECT] = 1
 
 
 @compiled
@@ -105,7 +112,8 @@ def pointed(
     Args:
         see_through: whether hands reach through walls.
         objects: how many a house has.
-        hand: [n, objects + objects + names], written: what is held, and then what is pointed at.
+        hand: [n, 3 + objects + objects + names], written: whether an object is held, whether one is pointed at, whether
+            furniture is; and then which object is held, and what is pointed at.
         others: as of `framed`.
     """
     drawn = sketch(1)
@@ -114,51 +122,8 @@ def pointed(
         p = which[i]
         hand[n] = 0
         if state.holding[i] != NOWHERE:
-            hand[n, state.holding[i]] = 1
+            hand[n, 0] = hand[n, 3 + state.holding[i]] = 1
         instance = aim(houses, p, state, i, see_through, drawn)
         if instance:
             place = instance - OBJECT if instance >= OBJECT else objects + rank[p, instance]
-            hand[n, objects + place] = 1
-
-
-
-@compiled
-def mapped(
-    houses: Houses,
-    which: NDArray[np.int64],
-    state: State,
-    rank: NDArray[np.uint8],
-    index: NDArray[np.int64],
-    objects: int,
-    things: NDArray[np.float32],
-) -> None:
-    """Write where players `index` [n] know things to be, whether or not they see them now: all that they saw in the
-    episode and do not hold, and of each name the nearest piece.
-
-    Args:
-        things: [n, objects + names, 3], written: known, 0 or 1; how far ahead and how far to the left, in units of
-            `FAR`, 0 for what is not known or held.
-        others: as of `framed`.
-    """
-    for n in range(len(index)):
-        i = index[n]
-        p = which[i]
-        ahead, aside = AHEAD[state.heading[i]], ASIDE[state.heading[i]]
-        things[n] = 0
-        for instance in range(1, OBJECT + objects):
-            thing = instance >= OBJECT
-            if thing:
-                k = instance - OBJECT
-                if not (state.met[i] >> k & 1) or state.holding[i] == k:
-                    continue
-            elif instance > houses.pieces[p] or not (
-                state.known[i, instance >> 6] >> np.uint64(instance & 63) & np.uint64(1)
-            ):
-                continue
-            place = k if thing else objects + rank[p, instance]
-            x, y = _middle(houses, p, state, i, instance)
-            x, y = x - state.x[i], y - state.y[i]
-            forward, left = (x * ahead + y * aside) / FAR, (y * ahead - x * aside) / FAR
-            if things[n, place, 0] and math.hypot(forward, left) >= math.hypot(things[n, place, 1], things[n, place, 2]):
-                continue
-            things[n, place, 0], things[n, place, 1], things[n, place, 2] = 1, forward, left
+            hand[n, 1 if instance >= OBJECT else 2] = hand[n, 3 + objects + place] = 1

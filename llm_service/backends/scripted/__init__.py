@@ -7,9 +7,11 @@ the world's corpus. It is as good as the rules (`sense.py`), but errs at the rat
     mistimed     a goal that is reached already or lacks a prerequisite
     senseless    the world's words in an order that means nothing: "open the ball"
     malformed    text outside the task's grammar
+    false_yes    a fact of the world that is not so, believed: yes; false_no: one that is so, not believed
 
 Errors are a function of (seed, question): an equal question gets an equal answer in any process and any batch, and
-with higher rates it errs wherever it did with lower ones.
+with higher rates it errs wherever it did with lower ones. A false belief hangs on the question's words alone, whatever
+is said around them, and is held as surely as a right one.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from llm_service.records import Call, Reply, Verb, digest
 from llm_service.world import World
 
 RATES = ("wrong", "mistimed", "senseless", "malformed")
+BELIEFS = ("false_yes", "false_no")
 RULES = "2"
 """Part of the model's name. Another one when a rule changes: no reply by older rules is then taken for one of these."""
 
@@ -46,6 +49,10 @@ class Config(Part):
     """Share of goals and answers that mean nothing."""
     malformed: float = Field(default=0.02, ge=0.0, le=1.0)
     """Share of replies that no parser should accept."""
+    false_yes: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Share of the world's facts that are not so, and that it believes all the same, beyond `wrong`."""
+    false_no: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Share of the world's facts that are so, and that it does not believe, beyond `wrong`."""
     latency_s: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
     """Seconds that a batch takes, however small."""
     latency_per_item_s: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
@@ -72,12 +79,15 @@ class Scripted(Backend):
     verbs: frozenset[Verb] = frozenset({"generate", "score"})
 
     def __init__(self, config: Config, world: World) -> None:
-        said = config.model_dump_json(include={"seed", *RATES})
+        beliefs = {
+            name for name in BELIEFS if getattr(config, name) > 0
+        }  # without: the name it had before there were any
+        said = config.model_dump_json(include={"seed", *RATES, *beliefs})
         self.model = f"scripted-{digest(said, RULES, world.rules())[:12]}"
         self.max_batch, self.concurrency = config.max_batch, config.concurrency
         self.paid = config.dollars_per_million_prompt_tokens + config.dollars_per_million_completion_tokens > 0
         self._config = config
-        self._rates = {name: float(getattr(config, name)) for name in RATES}
+        self._rates = {name: float(getattr(config, name)) for name in (*RATES, *BELIEFS)}
         self._script = Script(world)
 
     async def answer(self, calls: Sequence[Call]) -> list[Reply | BackendError]:
@@ -92,7 +102,7 @@ class Scripted(Backend):
 
     def _reply(self, call: Call) -> Reply | BackendError:
         # Not by `self.model`: the same questions shall go wrong first whatever the rates are.
-        chance = Chance(f"{self._config.seed} {call.key('scripted')}", self._rates)
+        chance = Chance(self._config.seed, call.key("scripted"), self._rates)
         prompt = sum(tokens(text) for _, text in call.turns)
         if call.verb == "score":
             scores = self._script.score(call, chance)

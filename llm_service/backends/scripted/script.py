@@ -39,14 +39,19 @@ _REACHED = frozenset(("already", "reached", "done", "achieved", "completed", "fi
 class Chance:
     """Random numbers that are a function of a question: the same wherever and whenever it is asked."""
 
-    def __init__(self, question: str, rates: Mapping[str, float]) -> None:
-        self._question = question
+    def __init__(self, seed: int, question: str, rates: Mapping[str, float]) -> None:
+        self._seed, self._question = seed, f"{seed} {question}"
         self.rates = rates
         self._picks = 0
 
     def share(self, purpose: str) -> float:
         """Uniform in [0, 1), for one purpose."""
         return int(digest(self._question, purpose)[:13], 16) / 16**13
+
+    def misbelieves(self, question: str, fact: bool) -> bool:
+        """Is a fact held to be otherwise? By the question's words alone, in whatever call they stand."""
+        share = int(digest(f"{self._seed} belief", question)[:13], 16) / 16**13
+        return share < self.rates["false_no" if fact else "false_yes"]
 
     def malformed(self) -> bool:
         """Is the whole reply outside the grammar?"""
@@ -259,12 +264,16 @@ class Script:
     # ---- score ---------------------------------------------------------------------------------------------------
 
     def _yes_no(self, inputs: Mapping[str, Any], chance: Chance) -> list[float]:
-        """By facts, goals and context. It is right as often as it says, as long as `wrong` is at most a half."""
-        answer = self._known(inputs["question"], inputs["context"])
+        """By facts, goals and context. It is right as often as it says, as long as `wrong` is at most a half and it
+        believes the facts."""
+        question: str = inputs["question"]
+        fact = self._sense.fact(question)
+        answer = self._known(question, inputs["context"]) if fact is None else fact
         if answer is None:
             return [math.log(0.5)] * 2
         rate = self._rate_of_error(chance)
-        says_yes = answer != (chance.share("wrong") < rate)
+        errs = chance.share("wrong") < rate or (fact is not None and chance.misbelieves(question, fact))
+        says_yes = answer != errs
         sure = min(max(rate, 1 - rate), 1 - 1e-6)
         yes = sure if says_yes else 1 - sure
         return [math.log(yes), math.log1p(-yes)]
@@ -276,9 +285,6 @@ class Script:
         return wrong + spread * (2 * chance.share("doubt") - 1)
 
     def _known(self, question: str, context: Sequence[str]) -> bool | None:
-        fact = self._sense.fact(question)
-        if fact is not None:
-            return fact
         goals = self._sense.named(question)
         words = _words(question)
         if goals and _REACHED & set(words):

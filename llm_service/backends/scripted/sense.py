@@ -185,6 +185,9 @@ class Sense:
 
     def fact(self, question: str) -> bool | None:
         """What the world says of a question; None if it says nothing."""
+        told = self.world.facts.get(question)  # in so many words: a world may have thousands
+        if told is not None:
+            return told
         return next((answer for pattern, answer in self._facts if pattern.find([question])), None)
 
     def merit(self, sentences: Collection[str]) -> float | None:

@@ -1,0 +1,110 @@
+"""What the scripted model holds to be so against a world's facts: at two rates, the same questions whenever asked."""
+
+import asyncio
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+import envs
+from llm_service import tasks
+from llm_service.backends import module
+from llm_service.records import digest
+from llm_service.world import World
+
+scripted = module("scripted")
+FAULTLESS = dict.fromkeys(scripted.RATES, 0.0)
+HOME = World(**envs.knowledge("housekeep/Task1"))
+NUMBERS = World(
+    name="numbers",
+    about="Numbers.",
+    actions=[],
+    facts={f"Is {n} small?": n < 1000 for n in range(2000)},
+)
+SMALL = np.arange(2000) < 1000
+
+
+def probabilities(world, questions, context=(), **options):
+    """Of yes, by a model with these options."""
+    model = scripted.make(scripted.Config(**FAULTLESS | options), world)
+    asked = tasks.task("yes_no")
+    inputs = [asked.Inputs(question=question, context=list(context), calibrate=False) for question in questions]
+    replies = asyncio.run(model.answer([call for each in inputs for call in asked.calls(each, world)]))
+    return np.exp([reply.scores[0] for reply in replies])
+
+
+def erring(**options):
+    """Which numbers it takes for what they are not."""
+    return (probabilities(NUMBERS, NUMBERS.facts, **options) > 0.5) != SMALL
+
+
+def test_each_kind_of_fact_is_misbelieved_at_its_own_rate():
+    for false_yes, false_no in ((0.1, 0.0), (0.0, 0.3), (0.2, 0.5), (1.0, 1.0)):
+        wrong = erring(false_yes=false_yes, false_no=false_no)
+        for among, rate in ((~SMALL, false_yes), (SMALL, false_no)):
+            assert abs(wrong[among].sum() - 1000 * rate) <= 4.5 * np.sqrt(1000 * rate * (1 - rate)), (rate, wrong.sum())
+
+
+@pytest.mark.parametrize("wrong", [0.0, 0.2])
+def test_higher_rates_err_where_lower_ones_did_and_elsewhere_too(wrong):
+    before = erring(wrong=wrong)
+    for rate in (0.1, 0.3, 0.6):
+        now = erring(wrong=wrong, false_yes=rate, false_no=rate / 2)
+        assert (now & before).sum() == before.sum() < now.sum()
+        before = now
+
+
+def test_another_seed_errs_elsewhere():
+    one, other = erring(false_yes=0.3, seed=1), erring(false_yes=0.3, seed=2)
+    assert 0 < (one & other).sum() < min(one.sum(), other.sum())
+
+
+def test_a_belief_hangs_on_the_words_of_its_question_alone():
+    """Another description of the world and another context change the prompt, not what is believed."""
+    elsewhere = NUMBERS.model_copy(update={"about": "Numbers, told in other words.", "actions": ["count"]})
+    options = {"false_yes": 0.3, "false_no": 0.3}
+    plain = probabilities(NUMBERS, NUMBERS.facts, **options)
+    assert ((plain > 0.5) != SMALL).any()
+    assert np.array_equal(plain, probabilities(elsewhere, NUMBERS.facts, ["It rains"], **options))
+
+
+def test_facts_with_slots_err_by_each_question():
+    world = World(
+        name="things",
+        about="",
+        actions=[],
+        slots={"thing": [f"thing {n}" for n in range(300)]},
+        facts={"Is {thing}?": False},
+    )
+    yes = probabilities(world, [f"Is thing {n}?" for n in range(300)], false_yes=0.5) > 0.5
+    assert 100 < yes.sum() < 200
+
+
+def test_what_no_fact_answers_is_not_touched():
+    questions = ["Do you see a red ball?", "Is it Tuesday?"]
+    world = World(**envs.knowledge("babyai"))
+    context = ["You see a red ball 2 steps forward"]
+    plain = probabilities(world, questions, context)
+    assert plain.tolist() == pytest.approx([1, 0.5], abs=1e-3)
+    assert np.array_equal(plain, probabilities(world, questions, context, false_yes=1.0, false_no=1.0))
+
+
+def test_false_beliefs_are_held_as_surely_as_right_ones():
+    sure = probabilities(NUMBERS, NUMBERS.facts, wrong=0.1)
+    false = probabilities(NUMBERS, NUMBERS.facts, wrong=0.1, false_yes=1.0, false_no=1.0)
+    assert np.allclose(np.maximum(sure, 1 - sure), np.maximum(false, 1 - false))
+
+
+def test_answers_that_were_paid_for_before_there_were_beliefs_stay_valid():
+    """The name is part of each answer's key: at the defaults it is the one that it was."""
+    default = scripted.make(scripted.Config(), HOME)
+    said = '{"seed":0,"wrong":0.03,"mistimed":0.02,"senseless":0.02,"malformed":0.02}'
+    assert default.model == f"scripted-{digest(said, scripted.RULES, HOME.rules())[:12]}"
+    others = [{}, {"false_yes": 0.1}, {"false_no": 0.1}, {"false_yes": 0.1, "false_no": 0.1}, {"false_yes": 0.2}]
+    assert len({scripted.make(scripted.Config(**options), HOME).model for options in others}) == len(others)
+
+
+@pytest.mark.parametrize("options", [{"false_yes": -0.1}, {"false_no": 1.5}])
+def test_rates_are_shares(options):
+    with pytest.raises(ValidationError):
+        scripted.Config(**options)

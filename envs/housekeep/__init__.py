@@ -14,6 +14,7 @@ from envs.config import Part
 from envs.housekeep import home
 from envs.housekeep.expert import Expert
 from envs.housekeep.knowledge import ACTION_NAMES, knowledge
+from envs.housekeep.labels import labels
 from envs.housekeep.names import NAMES, OBJECTS
 from envs.housekeep.people import table
 from envs.housekeep.texts import TEXTS, words
@@ -21,7 +22,7 @@ from envs.housekeep.texts import TEXTS, words
 if TYPE_CHECKING:
     from envs.housekeep.world import Housekeep
 
-__all__ = ["Config", "Expert", "has", "knowledge", "make", "names", "spec"]
+__all__ = ["Config", "Expert", "has", "knowledge", "labels", "make", "names", "spec"]
 
 HOUSE = "House"
 Observed = Literal["rgb", "view", "seen", "held", "published"]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from cluster.report.outcome import Arms
 from cluster.report.page import count, section, text
+from cluster.report.panels.calibration import comparison
 from cluster.runs.run_data import Run, number, part, stand_in
 
 SUBJECT, ORDER = "agents", 80
@@ -23,7 +24,7 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
     """What asking the language model came to, as HTML; "" where none was asked."""
     sums: dict[str, float] = {}
     for run in runs:
-        for name, value in part(run.results, "language_model").items():
+        for name, value in part(run.results or comparison(run), "language_model").items():
             sums[name] = sums.get(name, 0.0) + (number(value) or 0.0)
     if not sums:
         return ""

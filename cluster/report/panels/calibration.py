@@ -14,7 +14,7 @@ import numpy as np
 from cluster.metrics.answers import MEASURES
 from cluster.report import plots
 from cluster.report.outcome import Arms
-from cluster.report.page import count, decimal, figure, section, table, text
+from cluster.report.page import count, decimal, figure, percent, section, table, text
 from cluster.runs.run_data import Row, Run, between, number, part, read_mapping
 
 SUBJECT, ORDER = "agents", 17
@@ -66,10 +66,9 @@ def _sentences(found: Mapping[str, Any]) -> str:
         f"{counts[0]} of {counts[1]} questions that were asked have an answer, of {counts[2]} that there are in "
         f"{found.get('env')}. People are {found.get('labels')}.",
     ]
-    shares = [number(found.get(key)) for key in ("people_say_yes", "says_yes", "probability")]
-    if None not in shares:
-        people, model, level = shares
-        said.append(f"They say yes to {100 * people:.1f} %, the model to {100 * model:.1f} %, above {level:g}.")
+    people, model, level = (number(found.get(key)) for key in ("people_say_yes", "says_yes", "probability"))
+    if people is not None and model is not None and level is not None:
+        said.append(f"They say yes to {percent(people)}, the model to {percent(model)}, above {level:g}.")
     said.append(
         f"Brackets: 95 % bootstrap intervals over {count(number(about.get('count')))} {about.get('what')}s, each with "
         "all questions about it. Shuffled answers are those of the model, to other questions: the mean over all orders."
@@ -93,14 +92,15 @@ def _beside(found: Mapping[str, Any]) -> str:
 def _fitted(found: Mapping[str, Any]) -> str:
     """The threshold that was chosen, and what it came to elsewhere."""
     fit = part(found, "threshold")
-    level, values = number(fit.get("probability")), [between(part(fit, name, "F1")) for name in ("chosen", "fixed")]
-    if level is None or None in values:
+    level, fixed = number(fit.get("probability")), number(found.get("probability"))
+    values = [between(part(fit, name, "F1")) for name in ("chosen", "fixed")]
+    if level is None or fixed is None or None in values:
         return ""
     what = part(found, "about").get("what")
     here, there = (count(number(part(fit, name).get("count"))) for name in ("chosen_on", "told_of"))
     said = f"On {here} {what}s (split: {fit.get('split')}) the best F1 is had above {level:.3f}. "
     said += f"On the other {there} that gives F1 {decimal(values[0], 3)}, and "
-    said += f"{number(found.get('probability')):g} gives {decimal(values[1], 3)}"
+    said += f"{fixed:g} gives {decimal(values[1], 3)}"
     if apart := between(part(fit, "chosen_above_fixed", "F1")):
         said += f"; difference {decimal(apart, 3, '+')}"
     return f"{said}."

@@ -14,10 +14,11 @@ from envs.config import Part
 from envs.housekeep import home
 from envs.housekeep.expert import Expert
 from envs.housekeep.knowledge import ACTION_NAMES, knowledge
-from envs.housekeep.labels import labels
+from envs.housekeep.labels import labelled
 from envs.housekeep.names import NAMES, OBJECTS
 from envs.housekeep.people import table
 from envs.housekeep.texts import TEXTS, words
+from envs.knowledge import Labels
 
 if TYPE_CHECKING:
     from envs.housekeep.world import Housekeep
@@ -95,6 +96,15 @@ def spec(name: str, config: Config) -> EnvSpec:
         goals=() if name == HOUSE else tuple(goals),
         expert=True,
     )
+
+
+def labels(name: str, config: Config) -> Labels:
+    """What people say of the questions that a language model is asked about it.
+
+    Raises:
+        ValueError: the file of preferences cannot be read.
+    """
+    return labelled(name, config.preferences)
 
 
 def _called(name: str) -> tuple[list[str], list[str]]:

@@ -6,8 +6,6 @@ about that or not: of a window people say no. A house by seed may have any of 26
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from envs.housekeep import home
@@ -15,9 +13,6 @@ from envs.housekeep.knowledge import PREMISE
 from envs.housekeep.names import KINDS, NAMES, OBJECTS, PLACES, ROOMS, number
 from envs.housekeep.people import table
 from envs.knowledge import Labels
-
-if TYPE_CHECKING:
-    from envs.housekeep import Config
 
 STORAGE = ("shelf", "bottom cabinet", "top cabinet", "chest")
 """Where most things belong, whatever they are."""
@@ -42,13 +37,13 @@ _TEST = """
 """Objects of the published split that are neither for training nor for validation (Kant et al. 2022)."""
 
 
-def labels(name: str, config: Config) -> Labels:
-    """Of a world, by the preferences of its configuration.
+def labelled(name: str, preferences: str) -> Labels:
+    """Of a world, by these preferences (`people.table`).
 
     Raises:
         ValueError: the file of preferences cannot be read.
     """
-    people = table(config.preferences)
+    people = table(preferences)
     own = name in home.TASKS
     things = list(home.TASKS[name]) if own else list(OBJECTS)
     places = [NAMES.index(place) for place in home.places()] if own else [number(*place) for place in PLACES]

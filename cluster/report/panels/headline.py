@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from cluster.report.calibration import comparison
 from cluster.report.outcome import FEW_ARMS, Arms, largest, measure, overall
 from cluster.report.page import count, section, span, table, text, tiles
-from cluster.report.panels.calibration import comparison
 from cluster.report.panels.knowledge import extraction
 from cluster.report.panels.trials import BAND, own
 from cluster.runs.run_data import Run, seeds

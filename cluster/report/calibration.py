@@ -13,14 +13,12 @@ import numpy as np
 
 from cluster.metrics.answers import MEASURES
 from cluster.report import plots
-from cluster.report.outcome import Arms
 from cluster.report.page import count, decimal, figure, percent, section, table, text
 from cluster.runs.run_data import Row, Run, between, number, part, read_mapping
 
-SUBJECT, ORDER = "agents", 17
 
-
-def panel(runs: Sequence[Run], groups: Arms) -> str:
+def calibration_section(runs: Sequence[Run]) -> str:
+    """The section, as HTML; "" where no run has asked what people were asked."""
     asked = [(run, found) for run in runs if (found := comparison(run))]
     if not asked:
         return ""

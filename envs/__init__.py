@@ -2,7 +2,8 @@
 
     make, spec, ids          build a world by id, describe it, list all            (registry)
     VectorEnv                N episodes of a world; the rest of the contract is    (api)
-    knowledge                what a language model may know of a world             (knowledge)
+    knowledge, labels        what a language model may know of a world, and what
+                             people say of the same questions                      (knowledge)
     TextTable                texts as integers                                     (text)
     Part                     the base of every part of the configuration           (config)
     SingleEnv                one env behind Gymnasium's `Env`                      (single)
@@ -14,12 +15,13 @@ registered Gymnasium env), and as an extra `metaworld` and `control`, of many ta
 """
 
 from envs.api import HELD_OUT_FIRST, VectorEnv, episode_seed
-from envs.knowledge import knowledge
+from envs.knowledge import Labels, knowledge, labels
 from envs.registry import UnknownEnv, families, ids, make, register_all, spec
 from envs.text import TextTable, text_hash
 
 __all__ = [
     "HELD_OUT_FIRST",
+    "Labels",
     "TextTable",
     "UnknownEnv",
     "VectorEnv",
@@ -27,6 +29,7 @@ __all__ = [
     "families",
     "ids",
     "knowledge",
+    "labels",
     "make",
     "register_all",
     "spec",

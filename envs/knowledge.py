@@ -8,7 +8,12 @@ same word wherever it is named again. A pattern is found in a sentence that hold
 
 from __future__ import annotations
 
-from typing import NotRequired, TypedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NotRequired, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
 
 from envs.registry import family, resolve
 
@@ -64,4 +69,41 @@ def knowledge(name: str) -> Knowledge:
     """
     module, world = resolve(name) if "/" in name else (family(name), "")
     result: Knowledge = module.knowledge(world)
+    return result
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """What people say of questions about a world, for whoever judges the answers of a language model: no prompt has it.
+
+    Attributes:
+        source: who was asked.
+        questions: Q of them, each once: premises of the world's goals.
+        answers: bool [Q], what people say.
+        groups: by what agreement is told, such as "room": a word for each question.
+        about: the group of what questions stand for, such as "object": questions about one are no independent ones.
+        held_out: words of that group that a published split has for tests; empty: there is no such split.
+        rules: answers that need no model, bool [Q] by name, to be better than.
+    """
+
+    source: str
+    questions: tuple[str, ...]
+    answers: NDArray[np.bool_]
+    groups: dict[str, NDArray[np.str_]]
+    about: str
+    held_out: frozenset[str] = frozenset()
+    rules: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+
+
+def labels(env_id: str, options: Mapping[str, Any]) -> Labels:
+    """What people say of the questions of a world, with these options of its family.
+
+    Raises:
+        UnknownEnv: there is no such world.
+        ValueError: one sentence: nobody has answered questions about it, or what they said cannot be read.
+    """
+    module, name = resolve(env_id)
+    if not hasattr(module, "labels"):
+        raise ValueError(f"there are no answers of people to questions about {env_id}; housekeep has some")
+    result: Labels = module.labels(name, module.Config(**options))
     return result

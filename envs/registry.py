@@ -9,6 +9,7 @@ A family module publishes
     make(name, num_envs, seed, first_index, config) -> VectorEnv
     knowledge(name) -> Knowledge what a language model may know of it; name "" for the family as a whole
     missing(config) -> str       where it needs an extra: what to do if that is not there, empty if it is
+    labels(name, config) -> Labels  where people have answered questions about it: what they say
     compile_further()            where it has more machine code than steps of its worlds need: compiles that, in set-up
 """
 

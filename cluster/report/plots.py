@@ -122,6 +122,36 @@ def bars(
     return _svg(figure, name, title)
 
 
+def reliability(
+    name: str, edges: Array, counts: Array, said: Array, came: Array, *, title: str, x_label: str, y_label: str
+) -> str:
+    """What was said to be likely and what came true, in [0, 1], over the share of all answers that each bin has.
+
+    name, title: as in `curves`.
+    edges, counts: [B + 1] and [B]; said, came: means of bins [B], NaN in those that are empty.
+    """
+    figure, axes = _figure((WIDE[0], 3.6))
+    shares = counts / max(1.0, float(counts.sum()))
+    axes.bar(edges[:-1], shares, np.diff(edges), align="edge", color=COLOURS[6], alpha=0.18, label="share of answers")
+    axes.plot([0, 1], [0, 1], color=COLOURS[6], linestyle=DASHES[2], linewidth=1, label="if it were right")
+    there = counts > 0
+    axes.plot(said[there], came[there], color=COLOURS[0], marker="o", ms=4.5, label="answers", zorder=3)
+    for x, y, count in zip(said[there], came[there], counts[there], strict=True):
+        below = y > 0.9  # else the number would leave the picture
+        axes.annotate(
+            f"{count:,.0f}", (x, y), (0, -11 if below else 6), textcoords="offset points", ha="center", fontsize=7.5,
+            color="#222222",
+        )  # fmt: skip
+    axes.set_xlim(-0.03, 1.03)
+    axes.set_ylim(-0.02, 1.04)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    _legend(figure, axes)
+    return _svg(figure, name, title)
+
+
 def _draw(axes: Axes, line: Line) -> None:
     colour: Any = COLOURS[line.colour % len(COLOURS)]
     if line.faint:

@@ -16,15 +16,17 @@ from envs.config import Part
 from envs.housekeep import detector, home
 from envs.housekeep.expert import Expert
 from envs.housekeep.knowledge import ACTION_NAMES, knowledge
+from envs.housekeep.labels import labelled
 from envs.housekeep.names import NAMES, OBJECTS
 from envs.housekeep.people import episodes, table
 from envs.housekeep.texts import TEXTS, words
+from envs.knowledge import Labels
 
 if TYPE_CHECKING:
     from envs.housekeep.world import Housekeep
     from envs.native.housekeep.layout import Houses
 
-__all__ = ["Config", "Expert", "has", "knowledge", "make", "names", "spec"]
+__all__ = ["Config", "Expert", "has", "knowledge", "labels", "make", "names", "spec"]
 
 HOUSE = "House"
 Observed = Literal["rgb", "boxes", "hand", "pose", "view", "seen", "held", "published"]
@@ -53,9 +55,8 @@ class Config(Part):
     """Which objects a house by seed has: those that lie wrong, 3 to 5, or beside them some that lie right."""
     see_through: bool = False
     """What is gripped may be behind a wall, as published."""
-    starts: Literal["fixed", "seed", "scattered"] = "fixed"
-    """Where a task's player begins: in the lobby, or anywhere, as the seed says; `scattered`: and its objects, too, lie
-    anywhere at first where they are wrong. In houses by seed all is by the seed."""
+    starts: Literal["fixed", "seed"] = "fixed"
+    """Where a task's player begins: in the lobby, or anywhere, as the seed says; in houses by seed the latter."""
     episode: str = ""
     """`House`: PATH:NUMBER, a published file of episodes, <Scene>_int.json.gz, and which of them is played, always."""
     numbering: Literal["published", "file"] = "published"
@@ -128,6 +129,15 @@ def _field(field: str, config: Config, objects: int, places: int) -> Field:
     return Field("text") if field in TEXTS else Field("pixels", (config.size, config.size, 3))
 
 
+def labels(name: str, config: Config) -> Labels:
+    """What people say of the questions that a language model is asked about it.
+
+    Raises:
+        ValueError: the file of preferences cannot be read.
+    """
+    return labelled(name, config.preferences)
+
+
 def _called(name: str, config: Config) -> tuple[list[str], list[str]]:
     """Names of pieces of furniture in alphabetical order, and of objects in the order of their numbers."""
     if name != HOUSE:
@@ -168,7 +178,7 @@ def make(name: str, num_envs: int, seed: int, first_index: int, config: Config) 
     houses, furnish = (
         by_seed(num_envs, suits, config.spawn == "misplaced")
         if name == HOUSE
-        else at_home(name, num_envs, config.starts, suits)
+        else at_home(name, num_envs, config.starts == "seed")
     )
     return World(
         spec(name, config),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from envs.housekeep import home
 from envs.housekeep.names import NAMES, OBJECTS
 from envs.housekeep.people import table
@@ -22,8 +24,8 @@ PREMISE = "Would people keep the {object} in or on the {place}?"
 
 
 def knowledge(name: str = "") -> Knowledge:
-    """The same for every house, but that a task names its own objects and places, and says what our own table says of
-    them (`facts`), for a model that answers by rules."""
+    """The same for every house, but that a task names its own objects and places. Our own table says what belongs where
+    (`facts`), for a model that answers by rules."""
     own = name in home.TASKS
     objects, pieces = (home.TASKS[name], home.places()) if own else (OBJECTS, sorted(set(NAMES)))
     return {
@@ -31,7 +33,7 @@ def knowledge(name: str = "") -> Knowledge:
         "about": ABOUT,
         "actions": list(ACTION_NAMES),
         "slots": {"object": list(objects), "place": list(pieces)},
-        "facts": _facts(objects, pieces) if own else {},
+        "facts": _facts(objects, pieces),
         "goals": [
             {
                 "goal": "pick {object}",
@@ -50,11 +52,9 @@ def knowledge(name: str = "") -> Knowledge:
     }
 
 
-def _facts(objects: Iterable[str], places: list[str]) -> dict[str, bool]:
-    """Whether each object belongs in each place, by its question."""
-    suits = table().suits(places)
-    return {
-        PREMISE.format(object=thing, place=place): bool(suits[OBJECTS.index(thing), NAMES.index(place)])
-        for thing in objects
-        for place in places
-    }
+def _facts(objects: Iterable[str], places: Iterable[str]) -> dict[str, bool]:
+    """What belongs where, a question each; and last, that nothing belongs anywhere else."""
+    things, pieces = set(objects), set(places)
+    right = [(OBJECTS[i], NAMES[j]) for i, j in np.argwhere(table().plain).tolist()]
+    kept = [PREMISE.format(object=thing, place=place) for thing, place in right if thing in things and place in pieces]
+    return dict.fromkeys(kept, True) | {PREMISE: False}

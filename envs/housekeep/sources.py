@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,38 +12,26 @@ from envs.native.housekeep.houses import generate
 from envs.native.housekeep.layout import CELL, HEADINGS, Houses, houses
 from envs.native.housekeep.motion import stands
 
-Starts = Literal["fixed", "seed", "scattered"]
 Furnish = Callable[[Houses, int, int], None]
 """Write row p of the houses by the seed of an episode."""
 
 
-def at_home(task: str, count: int, starts: Starts, suits: NDArray[np.bool_]) -> tuple[Houses, Furnish | None]:
-    """The home of a task; or so many copies of it, in which each episode begins elsewhere.
-
-    Args:
-        suits: bool [objects, names], what is right where.
-    """
-    made = houses(count if starts != "fixed" else 1)
+def at_home(task: str, count: int, anywhere: bool) -> tuple[Houses, Furnish | None]:
+    """The home of a task; or so many copies of it, in which each episode begins anywhere."""
+    made = houses(count if anywhere else 1)
     home.build(made, 0, task)
     for column in made:
         column[1:] = column[0]
-    if starts == "fixed":
+    if not anywhere:
         return made, None
     rows, columns = made.size[0].tolist()
     inside = [(r, c) for r in range(1, rows - 1) for c in range(1, columns - 1)]
     free = [cell for cell in inside if stands(made, 0, *_middle(*cell))]
-    pieces, objects = int(made.pieces[0]), int(made.objects[0])
-    wrong = [1 + np.flatnonzero(~suits[kind, made.name[0, 1 : pieces + 1]]) for kind in made.object[0, :objects]]
 
     def start(made: Houses, p: int, seed: int) -> None:
         random = np.random.default_rng(seed)
         made.start[p] = _middle(*free[random.integers(len(free))])
         made.heading[p] = random.integers(HEADINGS)
-        if starts == "scattered":
-            made.lies[p] = 0
-            for k in range(objects):
-                lying = np.bincount(made.lies[p, :k], minlength=pieces + 1)
-                made.lies[p, k] = random.choice(wrong[k][lying[wrong[k]] < made.capacity[p, wrong[k]]])
 
     return made, start
 

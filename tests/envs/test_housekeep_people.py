@@ -1,4 +1,4 @@
-"""Preferences: read without running anything, kept, our own; what is right in a house; agreement of answers."""
+"""Preferences: read without running anything, kept, our own; what is right in a house."""
 
 import contextlib
 import hashlib
@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
+from cluster.metrics import answers as answered
 from envs.housekeep.names import KINDS, NAMES, OBJECTS, PLACES, ROOMS
 from envs.housekeep.people import Preferences, affinities, own, published, table
-from envs.housekeep.people.agreement import Agreement, agreement, by_place, reliability
 from envs.housekeep.people.preferences import HEIRS, PLACE_NAMES
 from tests.envs.housekeep_data import DATA, needs_data
 
@@ -459,8 +458,7 @@ def test_invariants_of_what_people_said():
         *("bathtub", "toilet", "dryer", "washer", "treadmill", "coffee machine", "cooktop", "dishwasher"),
         *("microwave", "oven", "speaker system", "piano"),
     }
-    dumb = agreement(np.broadcast_to(STORAGE, found.right.shape), found.right)
-    assert (dumb.recall, dumb.precision) == pytest.approx((0.913, 0.355), abs=0.001)
+    assert measures(np.broadcast_to(STORAGE, found.right.shape), found.right)[1:] == [0.36, 0.91]
     assert table(DATA).positive.tolist() == found.positive.tolist()
 
 
@@ -482,83 +480,27 @@ def test_the_published_file_cut_or_changed_is_refused(tmp_path):
 def test_how_far_our_own_table_agrees_with_people():
     """The card's numbers, docs/housekeep_preferences.md."""
     people, ours = published.read(DATA), own.preferences()
-    found = by_place(ours.right, people.right)
-    assert measures(found.whole) == [0.88, 0.43, 0.43]
-    assert measures(found.rooms["kitchen"]) == [0.89, 0.39, 0.47]
-    assert measures(found.rooms["living room"]) == [0.90, 0.38, 0.51]
-    assert measures(found.rooms["bathroom"]) == [0.89, 0.45, 0.23]
+    assert measures(ours.right, people.right) == [0.88, 0.43, 0.43]
+    rooms = np.array([room for room, _ in PLACES])
+    for room, expected in {
+        "kitchen": [0.89, 0.39, 0.47],
+        "living room": [0.90, 0.38, 0.51],
+        "bathroom": [0.89, 0.45, 0.23],
+    }.items():
+        assert measures(ours.right[:, rooms == room], people.right[:, rooms == room]) == expected
     one, other = ((half > 0).sum(2) >= 3 for half in np.split(people.ranks, 2, axis=2))
-    assert measures(agreement(one, other)) == [0.82, 0.46, 0.43]
+    assert measures(one, other) == [0.82, 0.46, 0.43]
     objects = [OBJECTS.index(name) for name in {name for task in TASKS for name in task.split(", ")}]
     places = [i for i, place in enumerate(PLACES) if " ".join(place) in RS_NAMES]
     assert (len(objects), len(places)) == (19, 23)
     of_tasks = (table.right[np.ix_(objects, places)] for table in (ours, people))
-    assert measures(agreement(*of_tasks)) == [0.88, 0.59, 0.55]
+    assert measures(*of_tasks) == [0.88, 0.59, 0.55]
     assert (ours.right & people.misplaced).sum() / ours.right.sum() == pytest.approx(0.12, abs=0.005)
 
 
-def measures(found):
-    return [round(value, 2) for value in (found.accuracy, found.precision, found.recall)]
-
-
-@settings(max_examples=60)
-@given(arrays(np.bool_, (3, 128)), arrays(np.bool_, (3, 128)), arrays(np.bool_, (3, 128)))
-def test_agreement_is_a_count(said, labels, asked):
-    found = by_place(said, labels, asked)
-    pairs = [
-        (a, b, PLACES[i % 128]) for i, (a, b, c) in enumerate(zip(said.flat, labels.flat, asked.flat, strict=True)) if c
+def measures(answers, labels):
+    """Accuracy, precision and recall."""
+    return [
+        round(float(value[0]), 2)
+        for value in list(answered.measures(answered.counts(answers.ravel(), labels.ravel())).values())[:3]
     ]
-    assert found.whole == counted(pairs)
-    assert found.rooms == {room: counted([p for p in pairs if p[2][0] == room]) for room, _ in PLACES}
-    assert found.kinds == {kind: counted([p for p in pairs if p[2][1] == kind]) for _, kind in PLACES}
-    assert sum(part.count for part in found.rooms.values()) == found.whole.count == len(pairs)
-
-
-def counted(pairs):
-    seen = [(bool(a), bool(b)) for a, b, _ in pairs]
-    return Agreement(*(seen.count(cell) for cell in ((True, True), (True, False), (False, True), (False, False))))
-
-
-def test_measures_of_agreement():
-    found = Agreement(hits=6, false_yes=2, false_no=4, rejections=8)
-    assert (found.count, found.accuracy, found.precision, found.recall) == (20, 0.7, 0.75, 0.6)
-    nothing = Agreement(0, 0, 0, 0)
-    assert all(np.isnan(value) for value in (nothing.accuracy, nothing.precision, nothing.recall))
-
-
-def test_tables_that_do_not_fit_are_refused():
-    yes = np.ones((2, 128), bool)
-    for wrong in (yes[:1], yes.astype(int)):
-        with pytest.raises(ValueError, match="bool of one shape"):
-            agreement(wrong, yes)
-    with pytest.raises(ValueError, match="128"):
-        by_place(yes[:, :5], yes[:, :5])
-    for probabilities, labels, bins in ((np.full((2, 128), 1.1), yes, 10), (np.full((2, 128), np.nan), yes, 10)):
-        with pytest.raises(ValueError, match="0 to 1"):
-            reliability(probabilities, labels, bins)
-    with pytest.raises(ValueError, match="bins"):
-        reliability(np.ones((2, 128)), yes, 0)
-    with pytest.raises(ValueError, match="one shape"):
-        reliability(np.ones(3), yes)
-
-
-@settings(max_examples=60)
-@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), max_size=60), st.integers(1, 12))
-def test_reliability_is_a_count(given_pairs, bins):
-    probabilities = np.array([p for p, _ in given_pairs], np.float64)
-    labels = np.array([label for _, label in given_pairs], np.bool_)
-    found = reliability(probabilities, labels, bins)
-    assert found.count.sum() == len(given_pairs)
-    error = 0.0
-    for i in range(bins):
-        low, high = found.edges[i], found.edges[i + 1]
-        inside = [(p, y) for p, y in given_pairs if low <= p < high or (i == bins - 1 and p == high)]
-        assert found.count[i] == len(inside)
-        if inside:
-            said, came = np.mean([p for p, _ in inside]), np.mean([y for _, y in inside])
-            assert (found.said[i], found.came[i]) == pytest.approx((said, came))
-            error += abs(said - came) * len(inside) / len(given_pairs)
-        else:
-            assert np.isnan([found.said[i], found.came[i]]).all()
-    if given_pairs:
-        assert found.error == pytest.approx(error)

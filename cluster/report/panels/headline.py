@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from cluster.report.calibration import comparison
 from cluster.report.outcome import FEW_ARMS, Arms, largest, measure, overall
 from cluster.report.page import count, section, span, table, text, tiles
 from cluster.report.panels.knowledge import extraction
@@ -24,7 +25,8 @@ SHOWN = "a memory that holds its planner's episode"
 
 def panel(runs: Sequence[Run], groups: Arms) -> str:
     """The headlines of a few settings, a table of many, as HTML; "" where there is nothing that could have one."""
-    if all(extraction(run.folder) and not run.results for run in runs):  # no task was told, so that none was solved
+    # No task was told, or none was played, so that none was solved.
+    if all((extraction(run.folder) or comparison(run)) and not run.results for run in runs):
         return ""
     if len(groups) <= FEW_ARMS:
         return f"<section>{''.join(_headline(arm, group) for arm, group in groups.items())}</section>"

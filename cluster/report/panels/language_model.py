@@ -1,9 +1,10 @@
-"""What a report says of asking a language model: how questions ended, and what that cost."""
+"""What a report says of asking a language model: whether it agrees with people, how questions ended, what that cost."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cluster.report.calibration import calibration_section, comparison
 from cluster.report.outcome import Arms
 from cluster.report.page import count, section, text
 from cluster.runs.run_data import Run, number, part, stand_in
@@ -21,12 +22,13 @@ ENDS = {
 
 def panel(runs: Sequence[Run], groups: Arms) -> str:
     """What asking the language model came to, as HTML; "" where none was asked."""
+    compared = calibration_section(runs)
     sums: dict[str, float] = {}
     for run in runs:
-        for name, value in part(run.results, "language_model").items():
+        for name, value in part(run.results or comparison(run), "language_model").items():
             sums[name] = sums.get(name, 0.0) + (number(value) or 0.0)
     if not sums:
-        return ""
+        return compared
     ends = {name.removeprefix("answers_"): n for name, n in sums.items() if name.startswith("answers_") and n}
     order = [*ENDS, *(name for name in ends if name not in ENDS)]
     shown = [f"{count(ends[name])} {ENDS.get(name, name)}" for name in order if name in ends]
@@ -34,4 +36,5 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
     words += f" The model was called {count(sums.get('calls', 0))} times."
     if tokens := sums.get("tokens"):
         words += f" That took {count(tokens)} tokens and {sums.get('dollars', 0):.2f} dollars."
-    return section("Language model", text(words), *map(text, sorted({stand_in(run.config) for run in runs} - {""})))
+    said = section("Language model", text(words), *map(text, sorted({stand_in(run.config) for run in runs} - {""})))
+    return compared + said

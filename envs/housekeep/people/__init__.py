@@ -5,7 +5,6 @@ Preferences         the answers of ten raters, and what is right in a house     
 published.read      those of people, from the published file, never unpickled   (published)
 own.preferences     ours: affinities written by hand, raters simulated          (affinities, own)
 episodes.read       published episodes                                          (episodes)
-agreement           answers of anybody against a table                          (agreement)
 """
 
 from __future__ import annotations

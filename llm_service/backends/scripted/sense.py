@@ -101,7 +101,11 @@ class Sense:
         self.world = world
         self._forms = [_Form(world, i) for i in range(len(world.goals))]
         self._progress = [(Pattern(event.seen, world.slots), event.worth) for event in world.progress]
-        self._facts = [(Pattern(question, world.slots), answer) for question, answer in world.facts.items()]
+        # With its plain words: a world has thousands of facts, of which most need not be searched for.
+        self._facts = [
+            (Pattern(question, world.slots), " ".join(question.lower().split()), answer)
+            for question, answer in world.facts.items()
+        ]
 
     # ---- goals ---------------------------------------------------------------------------------------------------
 
@@ -185,10 +189,12 @@ class Sense:
 
     def fact(self, question: str) -> bool | None:
         """What the world says of a question; None if it says nothing."""
-        told = self.world.facts.get(question)  # in so many words: a world may have thousands
+        told = self.world.facts.get(question)
         if told is not None:
             return told
-        return next((answer for pattern, answer in self._facts if pattern.find([question])), None)
+        said = " ".join(question.lower().split())
+        likely = ((pattern, answer) for pattern, plain, answer in self._facts if pattern.slots or plain in said)
+        return next((answer for pattern, answer in likely if pattern.find([question])), None)
 
     def merit(self, sentences: Collection[str]) -> float | None:
         """How good a piece of behaviour is by the events in its sentences, each counted once; None: there are none."""

@@ -1,0 +1,47 @@
+"""Calibration: no training, a language model answers questions that people have answered, each once.
+
+How often it says what they say, by groups of questions, beside answers that need no model; and whether what it calls
+likely comes true. ELLM (Du et al. 2023, arXiv 2302.06692) pays an agent by such answers: what they are wrong about, no
+agent that is paid by them can learn.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+import envs
+from envs.api import EnvSpec
+from envs.config import Part
+from learner.config import Configuration
+from learner.methods import Stage
+
+
+class Config(Part):
+    """Which questions are asked, and how; the model is `llm`'s."""
+
+    name: Literal["calibration"] = "calibration"
+    """The module of `learner/methods`."""
+    questions: int = Field(default=0, ge=0)
+    """How many are drawn of the world's, by `seed`, and asked; 0: all of them."""
+    neutral: bool = True
+    """Subtract what the model answers to a question without content; false: its bare answer, as ELLM published."""
+    probability: float = Field(default=0.5, ge=0.0, le=1.0)
+    """What an answer must be above to be taken for yes, as `method.goals.probability` of whoever is paid by it."""
+    bins: int = Field(default=10, ge=1, le=100)
+    """Of the picture of how likely an answer was called, and how often it came true."""
+
+
+def stages(config: Configuration) -> list[Stage]:
+    return [Stage("calibrate", "calibrate", player="language_model")]
+
+
+def check(config: Configuration, spec: EnvSpec) -> None:
+    method, llm = config.method, config.llm.model_dump()
+    assert isinstance(method, Config)
+    there = len(envs.labels(config.env.id, config.env.options).questions)
+    if method.questions > there:
+        raise ValueError(f"method.questions={method.questions}, but {spec.id} has {there}: 0 asks all of them")
+    if not llm["address"] and llm["name"] == "openai" and llm["api"] == "chat":
+        raise ValueError("llm.api: chat does not score yes and no; set llm.api=completions where the server offers it")

@@ -5,17 +5,19 @@ The compiled engine is `envs.native.housekeep`, what people want is `people`, th
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field as Option
 
 from envs.api import EnvSpec, Field
 from envs.config import Part
-from envs.housekeep import home
+from envs.housekeep import home, imported
 from envs.housekeep.expert import Expert
 from envs.housekeep.knowledge import ACTION_NAMES, knowledge
 from envs.housekeep.names import NAMES, OBJECTS
 from envs.housekeep.people import table
+from envs.housekeep.people.episodes import chosen
 from envs.housekeep.texts import TEXTS, words
 
 if TYPE_CHECKING:
@@ -46,11 +48,11 @@ class Config(Part):
     preferences: str = "own"
     """Where people want things: `own`, a table of ours, or the path of the published file `data.npy`."""
     spawn: Literal["misplaced", "all"] = "misplaced"
-    """Which objects a house by seed has: those that lie wrong, 3 to 5, or beside them some that lie right."""
+    """Which objects a house by seed or of `episode` has: those that lie wrong, or beside them those that lie right."""
     see_through: bool = False
     """What is gripped may be behind a wall, as published."""
     starts: Literal["fixed", "seed"] = "fixed"
-    """Where a task's player begins: in the lobby, or anywhere, as the seed says; in houses by seed the latter."""
+    """Where the player of a task or of `episode` begins: where it says, or anywhere, by seed, as in houses by seed."""
     episode: str = ""
     """`House`: PATH:NUMBER, a published file of episodes, <Scene>_int.json.gz, and which of them is played, always."""
     numbering: Literal["published", "file"] = "published"
@@ -77,7 +79,7 @@ def has(name: str) -> bool:
 
 def spec(name: str, config: Config) -> EnvSpec:
     """What a policy must know of it."""
-    places, objects = _called(name)
+    places, objects = _called(name, config)
     goals = [f"pick {thing}" for thing in objects] + [f"{thing} in {place}" for thing in objects for place in places]
     return EnvSpec(
         id=f"housekeep/{name}",
@@ -91,16 +93,26 @@ def spec(name: str, config: Config) -> EnvSpec:
         captioned=any(field in TEXTS for field in config.observe),
         score="share of objects in place" if config.reward == "placed" else "",
         eventful=True,
-        goals=() if name == HOUSE else tuple(goals),
+        goals=() if _is_seeded(name, config) else tuple(goals),
         expert=True,
     )
 
 
-def _called(name: str) -> tuple[list[str], list[str]]:
+def _called(name: str, config: Config) -> tuple[list[str], list[str]]:
     """Names of pieces of furniture in alphabetical order, and of objects in the order of their numbers."""
     if name != HOUSE:
+        if config.episode:
+            raise ValueError(f"housekeep/{name} has objects of its own: play env.episode in housekeep/{HOUSE}")
         return home.places(), list(home.TASKS[name])
+    if config.episode:
+        episode = chosen(config.episode, config.numbering)
+        return imported.places(episode), [OBJECTS[k] for k in imported.contents(episode, config.spawn)[0].tolist()]
     return sorted(set(NAMES)), list(OBJECTS)
+
+
+def _is_seeded(name: str, config: Config) -> bool:
+    """Is it another house in each episode?"""
+    return name == HOUSE and not config.episode
 
 
 def compile_further() -> None:
@@ -114,20 +126,25 @@ def make(name: str, num_envs: int, seed: int, first_index: int, config: Config) 
     """Build N players.
 
     Raises:
-        ValueError: the file of preferences cannot be read, or no house suits it.
+        ValueError: the file of preferences or of episodes cannot be read, or no house suits it.
     """
     from envs.housekeep.sources import at_home, by_seed  # here, because they bring the compiler along
     from envs.housekeep.world import Housekeep as World
 
-    people = table(config.preferences)
-    suits = people.plain if name == HOUSE else people.suits(home.places())
-    houses, furnish = (
-        by_seed(num_envs, suits, config.spawn == "misplaced")
-        if name == HOUSE
-        else at_home(name, num_envs, config.starts == "seed")
-    )
+    described, people = spec(name, config), table(config.preferences)
+    if _is_seeded(name, config):
+        suits = people.plain
+        houses, furnish = by_seed(num_envs, suits, config.spawn == "misplaced")
+    else:
+        suits = people.suits(_called(name, config)[0])
+        build = partial(home.build, task=name)
+        if config.episode:
+            episode = chosen(config.episode, config.numbering)
+            imported.check(episode, config.spawn, suits)
+            build = partial(imported.build, episode=episode, spawn=config.spawn)
+        houses, furnish = at_home(build, num_envs, config.starts == "seed")
     return World(
-        spec(name, config),
+        described,
         num_envs,
         seed,
         first_index,

@@ -48,7 +48,9 @@ def enclose(boxes: NDArray[np.integer], rooms: NDArray[np.integer], size: tuple[
     for mask in (around, inside):
         nearest = own[np.where(mask, away, np.inf).argmin(0)]
         plan = np.where(mask.any(0), nearest, plan)
-    for r, c in np.argwhere(around.any(0) & ~inside.any(0)).tolist():
+    plan[[0, -1]] = 0
+    plan[:, [0, -1]] = 0
+    for r, c in np.argwhere((plan > 0) & ~inside.any(0)).tolist():
         beside = plan[[r - 1, r + 1, r, r], [c, c, c - 1, c + 1]]
         if ((beside != 0) & (beside != plan[r, c])).any():
             plan[r, c] = 0
@@ -107,11 +109,18 @@ def _turn(a: Corner, b: Corner, point: Corner) -> int:
 
 def free(plan: Plan, solid: Cells) -> Cells:
     """bool [rows, columns]: can a player stand on the corner of this row and column?"""
-    return clear((plan == 0) | solid)
+    return _clear((plan == 0) | solid)
 
 
-def clear(blocked: Cells) -> Cells:
-    """Corners around which no cell is blocked; those at the edge of the plan never are clear."""
+def passable(solid: Cells) -> Cells:
+    """Corners where a player could stand if there were no walls but the outer ones, at the rim of the plan."""
+    blocked = np.ones_like(solid)
+    blocked[1:-1, 1:-1] = solid[1:-1, 1:-1]
+    return _clear(blocked)
+
+
+def _clear(blocked: Cells) -> Cells:
+    """Corners around which no cell is blocked."""
     found = np.zeros_like(blocked)
     found[1:, 1:] = ~(blocked[1:, 1:] | blocked[:-1, 1:] | blocked[1:, :-1] | blocked[:-1, :-1])
     return found
@@ -157,11 +166,9 @@ class Ways:
 
     def __init__(self, plan: Plan, solid: Cells, here: Cells) -> None:
         walls = plan == 0
-        blocked = np.ones_like(solid)
-        blocked[1:-1, 1:-1] = solid[1:-1, 1:-1]
         price = np.full(plan.shape, np.inf)  # in lists below, as single numbers are read from those much faster
         price[1:, 1:] = _STEP + walls[1:, 1:] + walls[:-1, 1:] + walls[1:, :-1] + walls[:-1, :-1]
-        prices = np.where(clear(blocked), price, np.inf).tolist()
+        prices = np.where(passable(solid), price, np.inf).tolist()
         costs = np.where(here, 0.0, np.inf).tolist()
         self._before: dict[Corner, Corner] = {}
         waiting = [(0.0, r, c) for r, c in np.argwhere(here).tolist()]

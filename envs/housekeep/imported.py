@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 Spawn = Literal["misplaced", "all"]
 RIM = 5
 """Cells around all furniture: one of margin, two to dig a way through, two of wall."""
+_OVER_FLOOR = 0.15  # metres, of the ground that habitat-sim's players walk on, and so of the start
 _NEAR = 11  # cells around a piece from where it may be gripped
 _TRIES = 24  # of these, the ones that need the least digging
 
@@ -87,7 +88,7 @@ def build(houses: Houses, p: int, episode: Episode, spawn: Spawn) -> None:
         across = max(np.ptp(metres[:, [0, 2]]), np.ptp(metres[:, [1, 3]]))
         raise ValueError(f"{where} is {across:.0f} m across: {(EDGE - 2 * RIM) * CELL:.0f} m are the most")
     kinds = episode.pieces % len(KINDS)
-    boxes, bottom, top = stacked(boxes, kinds, middle, where)
+    boxes, bottom, top = stacked(boxes, kinds, middle, episode.keys, where)
     count = len(boxes)
     houses.size[p], houses.pieces[p] = size, count
     houses.name[p, 1 : count + 1], houses.box[p, 1 : count + 1] = episode.pieces, boxes
@@ -100,12 +101,10 @@ def build(houses: Houses, p: int, episode: Episode, spawn: Spawn) -> None:
     lay(houses, p)
     solid = np.empty((EDGE, EDGE), np.uint8)
     obstruct(houses, p, solid)
-    for n in np.unique(lies + 1).tolist():
+    for n, key in enumerate(episode.keys, 1):
         _settle(houses, p, n, solid)
-        if (lies + 1 == n).sum() > houses.capacity[p, n]:
-            raise ValueError(
-                f"{where} has {(lies + 1 == n).sum()} objects on {episode.keys[n - 1]}, where they do not fit"
-            )
+        if (there := int((lies + 1 == n).sum())) > houses.capacity[p, n]:
+            raise ValueError(f"{where} has {there} objects on {key}, on which {houses.capacity[p, n]} fit")
     houses.start[p] = c * CELL, r * CELL
     houses.heading[p] = round((_turned(episode.rotation) + math.pi / 2) / math.tau * HEADINGS) % HEADINGS
 
@@ -125,7 +124,7 @@ def _footprints(episode: Episode, where: str) -> tuple[NDArray[np.float64], NDAr
             raise ValueError(f"{where} does not say in metres where {key} is and how large")
         found.append((*low, low[0] + size[0], low[1] + size[1], middle[1]))
     rows = np.array(found)
-    return rows[:, :4], rows[:, 4]
+    return rows[:, :4], rows[:, 4] - (episode.position[1] - _OVER_FLOOR)
 
 
 def _numbers(values: Any, count: int) -> list[float] | None:
@@ -169,9 +168,7 @@ def _walls(houses: Houses, p: int, episode: Episode, begins: tuple[float, float]
     boxes, size = houses.box[p, 1 : count + 1], (int(houses.size[p, 0]), int(houses.size[p, 1]))
     stops = [bool(is_solid(houses.bottom[p, n], houses.top[p, n])) for n in range(1, count + 1)]
     solid, covered = hulls.over(boxes[stops], size), hulls.over(boxes, size)
-    blocked = np.ones(size, np.bool_)
-    blocked[1:-1, 1:-1] = solid[1:-1, 1:-1]
-    start = hulls.nearest(hulls.clear(blocked), *begins)
+    start = hulls.nearest(hulls.passable(solid), *begins)
     if start is None:
         raise ValueError(f"{where} is so full that nobody can stand there")
     r, c = start
@@ -220,9 +217,10 @@ def _is_at_hand(houses: Houses, p: int, n: int) -> bool:
 
 
 def _settle(houses: Houses, p: int, n: int, solid: NDArray[np.uint8]) -> bool:
-    """The first slots of piece n are such that what lies there at first can be lifted; False: it has too few of these.
+    """Choose the slots of piece n; returns whether all that lies there at first can be lifted.
 
-    It has a slot for each of these objects, however small it is, as long as it has a cell for each.
+    Each cell that nothing covers is a slot, up to `SLOTS`, first those from which something can be lifted: footprints
+    are of whole cells, and published pieces often are narrower than would hold by area what belongs there.
 
     Args:
         solid: as `obstruct` writes it.
@@ -230,22 +228,31 @@ def _settle(houses: Houses, p: int, n: int, solid: NDArray[np.uint8]) -> bool:
     from envs.native.housekeep.access import can_lift
     from envs.native.housekeep.layout import EDGE, NOWHERE, SLOTS
 
-    wanted, capacity = int((houses.lies[p, : houses.objects[p]] == n).sum()), int(houses.capacity[p, n])
-    if not wanted:
-        return True
+    wanted = int((houses.lies[p, : houses.objects[p]] == n).sum())
+    laid = houses.slots[p, n, : houses.capacity[p, n]].tolist()
     r0, c0, r1, c1 = houses.box[p, n].tolist()
-    laid = houses.slots[p, n, :capacity].tolist()
-    cells = [*laid, *({r * EDGE + c for r in range(r0, r1) for c in range(c0, c1)} - {*laid})]
+    others = [r * EDGE + c for r in range(r0, r1) for c in range(c0, c1) if r * EDGE + c not in laid]
+    cells = laid + [cell for cell in others if _is_open(houses, p, n, divmod(cell, EDGE))]
+    cells += [cell for cell in others if cell not in cells][: max(wanted - len(cells), 0)]
     good: list[int] = []
     for cell in cells:
         houses.slots[p, n, 0] = cell
-        if len(good) < wanted and can_lift(houses, p, solid, n, 0):
+        if len(good) < SLOTS and can_lift(houses, p, solid, n, 0):
             good.append(cell)
-    chosen = [*good, *(cell for cell in cells if cell not in good)][: min(max(capacity, wanted), SLOTS)]
+    chosen = [*good, *(cell for cell in cells if cell not in good)][:SLOTS]
     houses.capacity[p, n] = len(chosen)
     houses.slots[p, n, : len(chosen)] = chosen
     mine = houses.stacked[p] == n
     houses.slot[p][mine] = NOWHERE
     for slot, cell in enumerate(chosen):
         houses.slot[p][divmod(cell, EDGE)][mine[divmod(cell, EDGE)]] = slot
-    return len(good) == wanted
+    return len(good) >= wanted
+
+
+def _is_open(houses: Houses, p: int, n: int, cell: hulls.Corner) -> bool:
+    """Is there room for an object on piece n in a cell, below what is over it?"""
+    from envs.native.housekeep.layout import OBJECT_HEIGHT
+
+    top, others = houses.top[p, n], houses.stacked[p][cell]
+    over = others[(others > 0) & (houses.top[p, others] > top)]
+    return bool((houses.bottom[p, over] >= top + OBJECT_HEIGHT).all())

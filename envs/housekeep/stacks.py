@@ -8,6 +8,7 @@ over one another are lifted until none is within another.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,11 @@ _ASIDE = sorted(itertools.product(range(-2, 3), repeat=2), key=lambda move: abs(
 
 
 def stacked(
-    boxes: NDArray[np.int64], kinds: NDArray[np.integer], middle: NDArray[np.float64], where: str
+    boxes: NDArray[np.int64],
+    kinds: NDArray[np.integer],
+    middle: NDArray[np.float64],
+    keys: Sequence[str],
+    where: str,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
     """Boxes [R, 4] in cells, and bottoms and tops [R] in metres: at most `STACKED` over a cell, none within another.
 
@@ -32,7 +37,7 @@ def stacked(
         boxes: [R, 4] first row and column, row and column after the last.
         kinds: [R], in `KINDS`.
         middle: [R], metres over the floor.
-        where: for messages.
+        keys, where: of the pieces, and of the house, for messages.
 
     Raises:
         ValueError: one sentence: too many pieces are over a cell.
@@ -56,7 +61,7 @@ def stacked(
             if r0 > 0 and c0 > 0 and there.shape[:2] == (r1 - r0, c1 - c0) and (there[:, :, -1] < 0).all():
                 break
         else:
-            raise ValueError(f"{where} has more than {STACKED} pieces over one another at piece {n}")
+            raise ValueError(f"{where} has more than {STACKED} pieces over one another where {keys[n]} is")
         boxes[n] = r0, c0, r1, c1
         _lift(n, boxes, bottom, top, sorted(set(there[there >= 0].tolist())), over)
         for cell in itertools.product(range(r0, r1), range(c0, c1)):

@@ -83,7 +83,7 @@ def build(houses: Houses, p: int, episode: Episode, spawn: Spawn) -> None:
             f"{where} has {len(episode.pieces)} pieces and {len(objects)} objects: {PIECES} and {OBJECTS} are the most"
         )
     metres, middle = _footprints(episode, where)
-    boxes, size, corner = _on_plan(metres)
+    boxes, size, corner = _on_plan(metres, np.bincount(lies, minlength=len(metres)))
     if max(size) > EDGE:
         across = max(np.ptp(metres[:, [0, 2]]), np.ptp(metres[:, [1, 3]]))
         raise ValueError(f"{where} is {across:.0f} m across: {(EDGE - 2 * RIM) * CELL:.0f} m are the most")
@@ -134,8 +134,15 @@ def _numbers(values: Any, count: int) -> list[float] | None:
     return [float(value) for value in values] if fit else None
 
 
-def _on_plan(metres: NDArray[np.float64]) -> tuple[NDArray[np.int64], tuple[int, int], tuple[float, float]]:
-    """Boxes [R, 4] in cells, rows and columns of the plan, and x and z at its first corner."""
+def _on_plan(
+    metres: NDArray[np.float64], wanted: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], tuple[int, int], tuple[float, float]]:
+    """Boxes [R, 4] in cells, rows and columns of the plan, and x and z at its first corner.
+
+    Args:
+        metres: [R, 4], as `_footprints` gives them.
+        wanted: [R], how many cells a piece has at least: one that has fewer grows where rounding cut off most.
+    """
     from envs.native.housekeep.layout import CELL
 
     left, back = float(metres[:, 0].min()) - RIM * CELL, float(metres[:, 3].max()) + RIM * CELL
@@ -144,6 +151,10 @@ def _on_plan(metres: NDArray[np.float64]) -> tuple[NDArray[np.int64], tuple[int,
     thin = high <= low
     low = np.where(thin, np.floor((edges[:, :2] + edges[:, 2:]) / 2 - 1e-9), low)
     boxes = np.column_stack([low, np.where(thin, low + 1, high)]).astype(np.int64)
+    while len(small := np.flatnonzero((boxes[:, 2:] - boxes[:, :2]).prod(1) < wanted)):
+        cut = np.column_stack([boxes[small, :2] - edges[small, :2], edges[small, 2:] - boxes[small, 2:]])
+        side = cut.argmax(1)
+        boxes[small, side] += np.where(side < 2, -1, 1)
     rows, columns = (boxes[:, 2:].max(0) + RIM).tolist()
     return boxes, (rows, columns), (left, back)
 

@@ -223,6 +223,19 @@ def test_boards_over_one_another_stay_apart(tmp_path):
     assert rows.capacity[0, 1:4].tolist() == [6, 6, 6]
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_small_piece_has_room_for_what_lies_on_it(tmp_path, count):
+    """A chair of less than two cells, on which published episodes have two objects; all can be lifted."""
+    chair = Piece("kitchen_0", "chair", 2.01, 0.98, 0.36, 0.36, 0.5)
+    objects = tuple((name, len(FLAT), (0,)) for name in ("pan", "knife", "fork")[:count])
+    rows = one(tmp_path, pieces=(*FLAT, chair), objects=objects, position=(2.0, 0.15, 2.5))
+    r0, c0, r1, c1 = rows.box[0, len(FLAT) + 1]
+    assert count <= (r1 - r0) * (c1 - c0) <= count + 1  # and no larger than that needs
+    solid = np.empty((EDGE, EDGE), np.uint8)
+    obstruct(rows, 0, solid)
+    assert all(can_lift(rows, 0, solid, len(FLAT) + 1, slot) for slot in range(count))
+
+
 def test_a_world_of_an_episode_lists_its_goals(flat):
     spec = envs.spec("housekeep/House", episode=f"{flat}:1", numbering="file", spawn="all")
     places = sorted({f"{piece.room[:-2]} {piece.kind}".replace("_", " ") for piece in FLAT if piece.room != "None"})
@@ -296,9 +309,9 @@ REFUSED = {
     "a full piece": (
         {
             "pieces": (*FLAT, Piece("kitchen_0", "chair", 2, 1, 0.2, 0.2)),
-            "objects": (("pan", 11, (0,)), ("knife", 11, (0,))),
+            "objects": tuple((name, 11, (0,)) for name in ("pan", "knife", "fork", "spoon", "mug", "bowl", "cup")),
         },
-        "2 objects on kitchen_0-chair_11_0.urdf",
+        "7 objects on kitchen_0-chair_11_0.urdf, on which 6 fit",
     ),
     "nothing to do": ({"objects": (("herring_fillets", 1, (1,)),)}, "lie right from the start"),
 }

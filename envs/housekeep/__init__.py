@@ -5,6 +5,7 @@ The compiled engine is `envs.native.housekeep`, what people want is `people`, th
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,12 +14,13 @@ from pydantic import model_validator
 
 from envs.api import EnvSpec, Field
 from envs.config import Part
-from envs.housekeep import detector, home
+from envs.housekeep import detector, home, imported
 from envs.housekeep.expert import Expert
 from envs.housekeep.knowledge import ACTION_NAMES, knowledge
 from envs.housekeep.labels import labelled
 from envs.housekeep.names import NAMES, OBJECTS
-from envs.housekeep.people import episodes, table
+from envs.housekeep.people import table
+from envs.housekeep.people.episodes import Episode, chosen
 from envs.housekeep.texts import TEXTS, words
 from envs.knowledge import Labels
 
@@ -52,11 +54,11 @@ class Config(Part):
     preferences: str = "own"
     """Where people want things: `own`, a table of ours, or the path of the published file `data.npy`."""
     spawn: Literal["misplaced", "all"] = "misplaced"
-    """Which objects a house by seed has: those that lie wrong, 3 to 5, or beside them some that lie right."""
+    """Which objects a house by seed or of `episode` has: those that lie wrong, or beside them those that lie right."""
     see_through: bool = False
     """What is gripped may be behind a wall, as published."""
     starts: Literal["fixed", "seed"] = "fixed"
-    """Where a task's player begins: in the lobby, or anywhere, as the seed says; in houses by seed the latter."""
+    """Where the player of a task or of `episode` begins: where it says, or anywhere, by seed, as in houses by seed."""
     episode: str = ""
     """`House`: PATH:NUMBER, a published file of episodes, <Scene>_int.json.gz, and which of them is played, always."""
     numbering: Literal["published", "file"] = "published"
@@ -103,7 +105,7 @@ def spec(name: str, config: Config) -> EnvSpec:
     """
     if name != HOUSE and config.engine == "habitat":
         raise ValueError(f"env.engine=habitat plays published episodes, not housekeep/{name}: choose housekeep/{HOUSE}")
-    if name == HOUSE and (numbers := [field for field in config.observe if field in detector.SENSES[:2]]):
+    if _is_seeded(name, config) and (numbers := [field for field in config.observe if field in detector.SENSES[:2]]):
         raise ValueError(
             f"env.observe names {numbers[0]}, but housekeep/{name} has other objects in each episode: choose a task"
         )
@@ -118,7 +120,7 @@ def spec(name: str, config: Config) -> EnvSpec:
         captioned=any(field in TEXTS for field in config.observe),
         score="share of objects in place" if config.reward == "placed" else "",
         eventful=True,
-        goals=() if name == HOUSE and not config.episode else tuple(goals),
+        goals=() if _is_seeded(name, config) else tuple(goals),
         expert=config.engine == "embedded",
     )
 
@@ -141,17 +143,18 @@ def labels(name: str, config: Config) -> Labels:
 def _called(name: str, config: Config) -> tuple[list[str], list[str]]:
     """Names of pieces of furniture in alphabetical order, and of objects in the order of their numbers."""
     if name != HOUSE:
+        if config.episode:
+            raise ValueError(f"housekeep/{name} has objects of its own: play env.episode in housekeep/{HOUSE}")
         return home.places(), list(home.TASKS[name])
     if config.episode:
-        episode = episodes.chosen(config.episode, config.numbering)
-        count = _objects(episode, config)
-        return sorted({NAMES[n] for n in episode.pieces}), [OBJECTS[n] for n in episode.objects[:count]]
+        episode = chosen(config.episode, config.numbering)
+        return imported.places(episode), [OBJECTS[k] for k in imported.contents(episode, config.spawn)[0].tolist()]
     return sorted(set(NAMES)), list(OBJECTS)
 
 
-def _objects(episode: episodes.Episode, config: Config) -> int:
-    """How many objects of an episode are there: those that lie wrong come first."""
-    return episode.misplaced if config.spawn == "misplaced" else len(episode.objects)
+def _is_seeded(name: str, config: Config) -> bool:
+    """Is it another house in each episode?"""
+    return name == HOUSE and not config.episode
 
 
 def compile_further() -> None:
@@ -173,15 +176,20 @@ def make(name: str, num_envs: int, seed: int, first_index: int, config: Config) 
     from envs.housekeep.sources import at_home, by_seed  # here, because they bring the compiler along
     from envs.housekeep.world import Housekeep as World
 
-    people = table(config.preferences)
-    suits = people.plain if name == HOUSE else people.suits(home.places())
-    houses, furnish = (
-        by_seed(num_envs, suits, config.spawn == "misplaced")
-        if name == HOUSE
-        else at_home(name, num_envs, config.starts == "seed")
-    )
+    described, people = spec(name, config), table(config.preferences)
+    if _is_seeded(name, config):
+        suits = people.plain
+        houses, furnish = by_seed(num_envs, suits, config.spawn == "misplaced")
+    else:
+        suits = people.suits(_called(name, config)[0])
+        build = partial(home.build, task=name)
+        if config.episode:
+            episode = chosen(config.episode, config.numbering)
+            imported.check(episode, config.spawn, suits)
+            build = partial(imported.build, episode=episode, spawn=config.spawn)
+        houses, furnish = at_home(build, num_envs, config.starts == "seed")
     return World(
-        spec(name, config),
+        described,
         num_envs,
         seed,
         first_index,
@@ -209,7 +217,7 @@ def missing(config: Config) -> str:
     return ""
 
 
-def _scene(config: Config) -> tuple[episodes.Episode, Houses, Path, dict[str, Any]]:
+def _scene(config: Config) -> tuple[Episode, Houses, Path, dict[str, Any]]:
     """Of habitat-sim: the episode, the row that belongs to it, the folder of scenes, and what is loaded.
 
     Raises:
@@ -217,8 +225,8 @@ def _scene(config: Config) -> tuple[episodes.Episode, Houses, Path, dict[str, An
     """
     from envs.housekeep.habitat import scene  # here, because it brings the compiler along
 
-    episode, data = episodes.chosen(config.episode, config.numbering), Path(config.data).absolute()
-    count = _objects(episode, config)
+    episode, data = chosen(config.episode, config.numbering), Path(config.data).absolute()
+    count = len(imported.contents(episode, config.spawn)[0])
     houses = scene.row(episode, count)
     return episode, houses, data, scene.scene(data, episode, count, config.size, rgb="rgb" in config.observe)
 

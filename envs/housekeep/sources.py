@@ -1,4 +1,4 @@
-"""Where houses come from: the home of the tasks, or a seed."""
+"""Where houses come from: one home, that of the tasks or of a published episode, or a seed."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from envs.housekeep import home
 from envs.native.housekeep.houses import generate
 from envs.native.housekeep.layout import CELL, HEADINGS, Houses, houses
 from envs.native.housekeep.motion import stands
 
 Furnish = Callable[[Houses, int, int], None]
 """Write row p of the houses by the seed of an episode."""
+Build = Callable[[Houses, int], None]
+"""Write row p of the houses."""
 
 
-def at_home(task: str, count: int, anywhere: bool) -> tuple[Houses, Furnish | None]:
-    """The home of a task; or so many copies of it, in which each episode begins anywhere."""
+def at_home(build: Build, count: int, anywhere: bool) -> tuple[Houses, Furnish | None]:
+    """One home, always the same; or so many copies of it, in which each episode begins anywhere."""
     made = houses(count if anywhere else 1)
-    home.build(made, 0, task)
+    build(made, 0)
     for column in made:
         column[1:] = column[0]
     if not anywhere:

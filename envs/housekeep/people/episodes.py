@@ -15,6 +15,7 @@ import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -90,10 +91,20 @@ def chosen(where: str, order: Literal["published", "file"]) -> Episode:
     path, _, number = where.rpartition(":")
     if not path or not number.isdecimal():
         raise ValueError(f"env.episode is PATH:NUMBER, a file of episodes and which of them: got {where!r}")
+    try:
+        changed = Path(path).stat().st_mtime_ns
+    except OSError as reason:
+        raise ValueError(f"cannot read the episodes of {path}: {reason}") from None
+    return _chosen(path, int(number), order, changed)
+
+
+@lru_cache(maxsize=16)
+def _chosen(path: str, number: int, order: Literal["published", "file"], changed: int) -> Episode:
+    """Read once, as long as the file is not changed: what describes a world asks for it again and again."""
     found = read(path)
-    if int(number) >= len(found):
-        raise ValueError(f"env.episode={where}: the file has the episodes 0 to {len(found) - 1}")
-    return found[numbering(len(found))[int(number)] if order == "published" else int(number)]
+    if number >= len(found):
+        raise ValueError(f"env.episode={path}:{number}: the file has the episodes 0 to {len(found) - 1}")
+    return found[numbering(len(found))[number] if order == "published" else number]
 
 
 def read(path: str | Path) -> tuple[Episode, ...]:

@@ -9,7 +9,7 @@
 | section 3.1: open-ended and closed-form suggestions | `method.goals.source=model`, `choice`; `actors/suggestions/` |
 | 3.2, 3.3: similarity, threshold, novelty, the reward | `actors/wrappers/goals.py`, `actors/suggestions/` |
 | 4: DQN, double, dueling, 3 steps | `learner/algorithms/dqn`; or `learner.algorithm=ppo` |
-| 5.1: baselines: novelty, oracle, reward | `method.goals.source=actions`, `oracle`; `method.intrinsic`; `method=dqn` |
+| 5.1: baselines: novelty, oracle, reward | `method.goals.source=actions`, `any`, `oracle`; `method.intrinsic`; `method=dqn` |
 | 5.2: finetuning | `method=dqn from=run:NAME/pretrain env.task=...` |
 
 The environment's reward does not count in pretraining (`learner.reward_weights`), but is what the evaluation reports:
@@ -47,4 +47,4 @@ def check(config: Configuration, spec: EnvSpec) -> None:
     algorithm(config.learner.algorithm).check(config, spec)
     method = config.method
     if method.part(GoalsConfig).source == "none" and method.part(IntrinsicConfig).name == NONE:
-        raise ValueError("method ellm needs goals: choose method.goals.source (model, choice, oracle, actions)")
+        raise ValueError("method ellm needs goals: choose method.goals.source (model, choice, oracle, any, actions)")

@@ -79,9 +79,7 @@ class Scripted(Backend):
     verbs: frozenset[Verb] = frozenset({"generate", "score"})
 
     def __init__(self, config: Config, world: World) -> None:
-        beliefs = {
-            name for name in BELIEFS if getattr(config, name) > 0
-        }  # without: the name it had before there were any
+        beliefs = {name for name in BELIEFS if getattr(config, name) > 0}  # without any it has the name of before
         said = config.model_dump_json(include={"seed", *RATES, *beliefs})
         self.model = f"scripted-{digest(said, RULES, world.rules())[:12]}"
         self.max_batch, self.concurrency = config.max_batch, config.concurrency

@@ -9,7 +9,7 @@
 | section 3.1: open-ended and closed-form suggestions | `method.goals.source=model`, `choice`; `actors/suggestions/` |
 | 3.2, 3.3: similarity, threshold, novelty, the reward | `actors/wrappers/goals.py`, `actors/suggestions/` |
 | 4: DQN, double, dueling, 3 steps | `learner/algorithms/dqn`; or `learner.algorithm=ppo` |
-| 5.1: baselines: novelty, oracle, reward | `method.goals.source=actions`, `any`, `oracle`; `method.intrinsic`; `method=dqn` |
+| 5.1: baselines: novelty, oracle | `method.goals.source=actions`, `any`, `oracle`; `method.intrinsic`; `method=dqn` |
 | 5.2: finetuning | `method=dqn from=run:NAME/pretrain env.task=...` |
 
 The environment's reward does not count in pretraining (`learner.reward_weights`), but is what the evaluation reports:

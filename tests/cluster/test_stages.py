@@ -127,8 +127,8 @@ def test_every_kind_says_of_itself_what_the_controller_asks(kind):
     assert engine.makes in get_args(Artifact)
     stage = methods.Stage(kind, kind)
     assert engine.takes(stage) in get_args(Artifact)
-    lgqd = engine.by_name
-    config = compose(["method=lgqd", "env=navigation"] if lgqd else ["env=toy/Line"])
+    words = {"calibrate": ["method=calibration", "env=housekeep"]}.get(kind, ["env=toy/Line"])
+    config = compose(["method=lgqd", "env=navigation"] if engine.by_name else words)
     assert isinstance(engine.roles(config), Topology)
     assert engine.memory(config) >= 0
     assert engine.asks(config, stage) is (kind == "label")  # whoever plays
@@ -137,7 +137,11 @@ def test_every_kind_says_of_itself_what_the_controller_asks(kind):
 @pytest.mark.parametrize("name", methods.names())
 def test_every_method_is_made_of_kinds_that_there_are(name):
     words = {"glam": ["experiment=glam_small"], "ellm": ["experiment=quickstart"], "lgqd": ["env=navigation"]}
-    words |= {"bk": ["env=babyai/GoToLocal", "env.captions=true"], "radt": ["env=dark"]}
+    words |= {
+        "bk": ["env=babyai/GoToLocal", "env.captions=true"],
+        "radt": ["env=dark"],
+        "calibration": ["env=housekeep"],
+    }
     config = compose([*words.get(name, ["env=babyai/GoToLocal"]), f"method={name}"])
     assert {stage.kind for stage in methods.every_stage(config)} <= set(stages.names())
 

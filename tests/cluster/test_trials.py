@@ -326,7 +326,7 @@ def test_an_encoder_of_another_fit_is_refused(folder):
 
 
 def test_without_what_the_world_needs_nothing_is_tried_again(small, monkeypatch):
-    monkeypatch.setattr(registry, "missing", lambda env_id: f"{env_id} needs an extra: install it")
+    monkeypatch.setattr(registry, "missing", lambda env_id, **options: f"{env_id} needs an extra: install it")
     with pytest.raises(RunError, match="dark/Room-4x4 needs an extra: install it"):
         controller.evaluate(small, [])
 

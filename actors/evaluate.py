@@ -32,6 +32,8 @@ class EvaluateConfig(Part):
     """Episodes of each evaluation during training."""
     videos: int = 6
     """Episodes of the final evaluation that are recorded as animations."""
+    env: dict[str, Any] = Field(default={})
+    """Options of the world in all evaluations, where they differ from those of training, as in {starts: seed}."""
     beside: list[Literal["random", "expert"]] = Field(default=[])
     """Who else plays the episodes of the final evaluation, for comparison: random actions, the world's expert."""
 

@@ -181,6 +181,7 @@ class RolloutActor:
         """
         self._enter("evaluate")
         setup = elsewhere or self.setup
+        setup = replace(setup, env_options=setup.env_options | dict(setup.evaluated))
         env = self._make_others(setup, len(seeds))
         player, by = self._who(who, weights, version, elsewhere), setup.wrappers.get("shaping")
         played = play(env, player, seeds, greedy, record, by if isinstance(by, shaping.Config) else None)

@@ -207,6 +207,7 @@ def _check(config: Config, origins: Mapping[str, str]) -> None:
     try:
         spec = registry.spec(config.env.id, **config.env.options)
         check_goals(config, spec)
+        _check_evaluated(config, spec)
         read = visible(config.policy, config.spec).fields
         judged = algorithms.algorithm(config.learner.algorithm).batch(config) // config.learner.n
         check_intrinsic(intrinsic, read, judged)
@@ -244,6 +245,18 @@ def _check(config: Config, origins: Mapping[str, str]) -> None:
     for case in method.part(GeneraliseConfig).cases:
         _known("method.generalise.cases", case, list(CASES))
     assert_minibatch(config, origins)
+
+
+def _check_evaluated(config: Config, spec: EnvSpec) -> None:
+    """Does the policy see in evaluations what it sees in training, and do they score alike?"""
+    options = config.evaluate.env
+    try:
+        evaluated = registry.spec(config.env.id, **config.env.options | options)
+    except ValidationError as error:
+        raise ConfigError(wrong_value(error, {}, ("evaluate", "env"))) from None
+    for what in ("fields", "action_names", "action_shape", "words", "goals", "score"):
+        if getattr(evaluated, what) != getattr(spec, what):
+            raise ValueError(f"evaluate.env={options} changes the {what} of the world, which must stay as in training")
 
 
 def _known(key: str, name: str, known: list[str]) -> None:

@@ -79,6 +79,11 @@ FOREIGN: tuple[Rule, ...] = (  # keys of what a run has not: what reads them, an
     ),
     (r"method\.trials\..+", lambda c: _does(c, "trials"), "without a stage of trials"),
     (r"evaluate\.(episodes|videos|beside)", lambda c: _does(c, "evaluate"), "without a stage that evaluates"),
+    (
+        r"evaluate\.env\..+",
+        lambda c: trains(c) or _does(c, "evaluate") or _does(c, "generalise"),
+        "without a stage that evaluates",
+    ),
     (r"evaluate\.every", trains, "without a stage that trains"),
 )
 SWITCHED_OFF: tuple[Rule, ...] = (  # keys that another key of the run leaves without effect

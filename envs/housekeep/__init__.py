@@ -57,8 +57,10 @@ class Config(Part):
     """Which objects a house by seed or of `episode` has: those that lie wrong, or beside them those that lie right."""
     see_through: bool = False
     """What is gripped may be behind a wall, as published."""
-    starts: Literal["fixed", "seed"] = "fixed"
-    """Where the player of a task or of `episode` begins: where it says, or anywhere, by seed, as in houses by seed."""
+    starts: Literal["fixed", "seed", "exploring"] = "fixed"
+    """Where the player of a task or of `episode` begins: where it says, or anywhere, by seed, as in houses by seed.
+    `exploring`: anywhere and in any state of the work, with some objects away, some on other pieces and perhaps one in
+    hand: for training, beside `evaluate.env` (exploring starts: Sutton and Barto 2018, section 5.3)."""
     episode: str = ""
     """`House`: PATH:NUMBER, a published file of episodes, <Scene>_int.json.gz, and which of them is played, always."""
     numbering: Literal["published", "file"] = "published"
@@ -187,7 +189,7 @@ def make(name: str, num_envs: int, seed: int, first_index: int, config: Config) 
             episode = chosen(config.episode, config.numbering)
             imported.check(episode, config.spawn, suits)
             build = partial(imported.build, episode=episode, spawn=config.spawn)
-        houses, furnish = at_home(build, num_envs, config.starts == "seed")
+        houses, furnish = at_home(build, num_envs, config.starts)
     return World(
         described,
         num_envs,

@@ -63,7 +63,7 @@ class Housekeep(VectorEnv):
         suits: bool [objects, names].
         right: bool [P, M, pieces], whether a piece is right for an object.
         pictures: what they see.
-        gripped, done: uint16 [N], objects that were held in the episode, and that were put right, a bit each.
+        gripped, done: uint16 [N], objects that were held in the episode or are away, and those put right, a bit each.
     """
 
     def __init__(
@@ -119,8 +119,12 @@ class Housekeep(VectorEnv):
             for i, seed in zip(index.tolist(), seeds.tolist(), strict=True):
                 self._furnish(self.houses, i, seed)
                 self._move_in(i, np.array([i]))
-        self.gripped[index] = self.done[index] = 0
         self._engine.begin(self.players, self.pictures, index)
+        lies = self.houses.lies[self.which[index]]
+        there = np.arange(OBJECTS) < self.houses.objects[self.which[index], None]
+        held_before = there & ((lies == 0) | (lies == NOWHERE))
+        self.gripped[index] = held_before @ (1 << np.arange(OBJECTS, dtype=np.uint16))
+        self.done[index] = 0
 
     # ---- steps ------------------------------------------------------------------------------------------------------
 
@@ -171,11 +175,12 @@ class Housekeep(VectorEnv):
         return 0.0
 
     def _in_order(self, index: Index) -> NDArray[np.bool_]:
-        """Whether each object of players `index` lies right, [n]; one that is held does not."""
+        """Whether each object of players `index` lies right or is away, [n]; one that is held is neither."""
         house, place = self.which[index], self.players.place[index]
         right = self.right[house[:, None], np.arange(OBJECTS), place]
         there = np.arange(OBJECTS) < self.houses.objects[house, None]
-        in_order: NDArray[np.bool_] = np.all(right | ~there, axis=1)
+        away = (place == 0) & (self.players.holding[index, None] != np.arange(OBJECTS))
+        in_order: NDArray[np.bool_] = np.all(right | away | ~there, axis=1)
         return in_order
 
     def _success(self, reward: NDArray[np.float32], terminated: NDArray[np.bool_]) -> NDArray[np.bool_]:

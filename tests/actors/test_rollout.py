@@ -1,5 +1,7 @@
 """Actors: what a chunk holds, what a successor restores, and that the world does not depend on who steps it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -73,6 +75,26 @@ def test_a_successor_continues_with_the_very_chunk_that_was_lost(env, memory):
     np.testing.assert_array_equal(lost.rewards["env"], again.rewards["env"])
     for name, value in lost_summary.state.items():
         np.testing.assert_array_equal(value, summary.state[name])
+
+
+def test_evaluations_have_a_world_of_their_own():
+    """The same episodes as of an actor whose training has these options, and training's own envs stay as they were."""
+    home, seeds = (
+        {"observe": ["pose"], "size": 8, "length": 6, "starts": "exploring"},
+        envs.HELD_OUT_FIRST + np.arange(5),
+    )
+    made = replace(setup("housekeep/Task1", **home), evaluated={"starts": "fixed", "length": 9})
+    actor = RolloutActor(made, 0)
+    actor.begin()
+    before = actor.env.state()
+    found = actor.evaluate(None, 0, seeds, "random", True, 0)
+    there = RolloutActor(setup("housekeep/Task1", **home | made.evaluated), 0)
+    wanted = there.evaluate(None, 0, seeds, "random", True, 0)
+    assert set(found.episodes.length.tolist()) == {9}
+    for name, column in vars(wanted.episodes).items():
+        np.testing.assert_array_equal(getattr(found.episodes, name), column)
+    for name, column in actor.env.state().items():
+        np.testing.assert_array_equal(column, before[name])
 
 
 @pytest.mark.parametrize("memory", ["none", "gru"])

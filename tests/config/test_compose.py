@@ -152,6 +152,8 @@ WRONG = {
     "stages=[trian]": "stages of method ppo: there is no 'trian': did you mean train?",
     "env=gym/Pendulum-v1": "impossible combination: method ppo needs a discrete action space",
     "policy.reads=[x]": "impossible combination: policy.reads names 'x'",
+    "evaluate.env.step_second=1": "evaluate.env.step_second: there is no such key",
+    "evaluate.env.step_seconds=fast": "evaluate.env.step_seconds: expected a number, got 'fast'",
     "from=run:other": "from: expected run:NAME/stage or a path, got 'run:other'",
     "from=/not/there": "from: /not/there is not there: /not/there does not exist",
     "toy": "cannot read 'toy' on the command line: did you mean env=toy?",
@@ -173,6 +175,13 @@ def test_what_is_wrong_is_one_sentence(word):
     sentence = str(raised.value)
     assert sentence.startswith(WRONG[word])
     assert "\n" not in sentence
+
+
+def test_evaluations_show_what_training_shows():
+    words = ["env=housekeep", "env.starts=exploring"]
+    assert compose([*words, "evaluate.env.starts=seed"]).evaluate.env == {"starts": "seed"}
+    with pytest.raises(ConfigError, match=r"evaluate\.env=\{'size': 32.* changes the fields of the world"):
+        compose([*words, "evaluate.env={size: 32, observe: [rgb]}"])
 
 
 @pytest.mark.parametrize(

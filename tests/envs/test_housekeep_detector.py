@@ -82,7 +82,9 @@ def test_the_hand_points_at_what_it_would_grip(played):
     hand, count = obs["hand"].copy(), int(env.houses.objects[0])
     held = env.players.holding.copy()
     assert set(np.unique(hand).tolist()) == {0, 1}
-    whole, hand = hand[:, :3], hand[:, 3:]
+    whole, hand, before = hand[:, :3], hand[:, 3:-count], hand[:, -count:]
+    np.testing.assert_array_equal(before, env.gripped[:, None] >> np.arange(count) & 1)
+    assert 0 < before.mean() < 1
     wanted = [hand[:, :count].any(1), hand[:, count : 2 * count].any(1), hand[:, 2 * count :].any(1)]
     np.testing.assert_array_equal(whole, np.stack(wanted, 1))
     for i in range(env.num_envs):
@@ -103,9 +105,8 @@ def test_the_pose_is_that_of_the_player(played):
     env, obs = played
     x, y, heading, tilt = (getattr(env.players, name) for name in ("x", "y", "heading", "tilt"))
     turn = np.radians(20.0 * heading)
-    np.testing.assert_allclose(
-        obs["pose"], np.stack([x / 10, y / 10, np.cos(turn), np.sin(turn), tilt / 3], 1), atol=1e-6
-    )
+    waves = [wave(2 * np.pi * way / metres) for way in (x, y) for wave in (np.cos, np.sin) for metres in (16, 8, 4, 2)]
+    np.testing.assert_allclose(obs["pose"], np.stack([*waves, np.cos(turn), np.sin(turn), tilt / 3], 1), atol=1e-5)
     assert len(np.unique(obs["pose"].round(4), axis=0)) > 20
 
 
@@ -113,4 +114,4 @@ def test_a_house_with_other_objects_in_each_episode_has_no_boxes():
     for field in ("boxes", "hand"):
         with pytest.raises(ValueError, match=f"env.observe names {field}, but housekeep/House has other objects"):
             envs.spec("housekeep/House", observe=[field])
-    assert envs.spec("housekeep/House", observe=["pose"]).fields["pose"].shape == (5,)
+    assert envs.spec("housekeep/House", observe=["pose"]).fields["pose"].shape == (19,)

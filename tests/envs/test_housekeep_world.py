@@ -209,3 +209,44 @@ def test_a_frame_shows_the_house_and_what_its_player_sees():
     assert len(np.unique(frame.reshape(-1, 3), axis=0)) > 20
     for now, then in zip((*env.players, *env.pictures), before, strict=True):
         np.testing.assert_array_equal(now, then)
+
+
+def test_exploring_starts():
+    """Any number but all are away; by a coin one of the others is in hand; a third of the rest lies anywhere."""
+    plain, env = world(n=1), world(n=1200, starts="exploring")
+    plain.begin()
+    obs = env.begin()
+    held, place, first = env.players.holding, env.players.place[:, :5], plain.players.place[0, :5]
+    holds, held_now = held != NOWHERE, held[:, None] == np.arange(5)
+    away = (place == 0) & ~held_now
+    assert np.bincount(away.sum(1)).min() > 200
+    assert np.ptp(away.mean(0)) < 0.1
+    assert 0.46 < holds.mean() < 0.54
+    assert 0.3 < (place != first)[place > 0].mean() < 0.36
+    assert len(np.unique(place)) == 1 + 43  # and 9 pieces are too high, or hold what could not be gripped again
+    np.testing.assert_array_equal(env.gripped, (away | held_now) @ (1 << np.arange(5)))
+    for i in range(100):
+        loads = np.bincount(place[i], minlength=int(env.houses.pieces[0]) + 1)[1:]
+        assert (loads <= env.houses.capacity[0, 1 : len(loads) + 1]).all()
+        said = "nothing" if held[i] == NOWHERE else "the " + objects_of(env, i)[held[i]]
+        assert env.texts[int(obs["held"][i])] == f"You hold {said}"
+    again = world(n=1200, starts="exploring")
+    again.begin()
+    np.testing.assert_array_equal(again.players.place, env.players.place)
+
+
+def test_what_is_away_is_not_seen_and_need_not_be_put_right():
+    env = world(n=64, starts="exploring")
+    env.begin()
+    over = np.zeros(64, bool)
+    away = {i: {k for k in range(5) if not env.players.place[i, k] and env.players.holding[i] != k} for i in range(64)}
+    wrong = [5 - len(right_now(env, i)) - len(away[i]) for i in range(64)]
+    expert, total = Expert(), np.zeros(64)
+    for _ in range(400):
+        step = env.advance(expert.act(env))
+        total += step.reward * ~over
+        over |= step.terminated
+        for i in np.flatnonzero(~over).tolist():
+            assert not any(int(env.players.met[i]) >> k & 1 for k in away[i])
+    assert over.all()
+    np.testing.assert_allclose(total, np.array(wrong) / 5, atol=1e-5)

@@ -112,8 +112,8 @@ def pointed(
     Args:
         see_through: whether hands reach through walls.
         objects: how many a house has.
-        hand: [n, 3 + objects + objects + names], written: whether an object is held, whether one is pointed at, whether
-            furniture is; and then which object is held, and what is pointed at.
+        hand: [n, 3 + 2 * objects + names, or more], written: whether an object is held, whether one is pointed at,
+            whether furniture is; and then which object is held, and what is pointed at; and 0 after that.
         others: as of `framed`.
     """
     drawn = sketch(1)

@@ -72,7 +72,12 @@ def _place(houses: Houses, which: Index, state: State, index: Index) -> None:
         state.known[i], state.met[i] = 0, 0
         rest(state, i)
         for k in range(houses.objects[p]):
-            put(houses, p, state, i, k, houses.lies[p, k])
+            lies = houses.lies[p, k]
+            if lies == 0:
+                state.holding[i] = k
+                state.met[i] |= np.uint16(1 << k)
+            elif lies != NOWHERE:
+                put(houses, p, state, i, k, lies)
 
 
 @compiled

@@ -137,8 +137,8 @@ def decide(houses: Houses, p: int, state: State, i: int, suits: NDArray[np.bool_
                     wanted[n] = found = True
         else:
             for k in range(houses.objects[p]):
-                kind = houses.object[p, k]
-                if not suits[kind, houses.name[p, state.place[i, k]]]:
+                kind, place = houses.object[p, k], state.place[i, k]
+                if place and not suits[kind, houses.name[p, place]]:
                     for n in range(1, houses.pieces[p] + 1):
                         if resort or (suits[kind, houses.name[p, n]] and _has_room(houses, p, state, i, n)):
                             wanted[OBJECT + k] = found = True

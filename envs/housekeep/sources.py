@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -10,14 +11,14 @@ from numpy.typing import NDArray
 
 from envs.native.housekeep.access import can_lift, obstruct
 from envs.native.housekeep.houses import generate
-from envs.native.housekeep.layout import CELL, HEADINGS, NOWHERE, Houses, houses
+from envs.native.housekeep.layout import CELL, HEADINGS, NOWHERE, REACH, Houses, houses
 from envs.native.housekeep.motion import stands
 
 Starts = Literal["fixed", "seed", "exploring"]
 Furnish = Callable[[Houses, int, int], None]
 """Write row p of the houses by the seed of an episode."""
-SCATTERED, HELD = 1 / 3, 1 / 2
-"""Of `exploring` starts: how likely an object lies anywhere, and one is in hand."""
+SCATTERED, HELD, NEAR = 1 / 3, 1 / 2, 1 / 2
+"""Of `exploring` starts: how likely an object lies anywhere, one is in hand, and one is near and ahead."""
 Build = Callable[[Houses, int], None]
 """Write row p of the houses."""
 
@@ -35,6 +36,7 @@ def at_home(build: Build, count: int, starts: Starts) -> tuple[Houses, Furnish |
     rows, columns = made.size[0].tolist()
     inside = [(r, c) for r in range(1, rows - 1) for c in range(1, columns - 1)]
     free = [cell for cell in inside if stands(made, 0, *_middle(*cell))]
+    floor = np.array([_middle(*cell) for cell in free])
     lies = made.lies[0, : made.objects[0]].copy()
     capacity = _capacity(made) if starts == "exploring" else np.zeros(0, np.int64)
 
@@ -43,9 +45,30 @@ def at_home(build: Build, count: int, starts: Starts) -> tuple[Houses, Furnish |
         made.start[p] = _middle(*free[random.integers(len(free))])
         made.heading[p] = random.integers(HEADINGS)
         if starts == "exploring":
-            made.lies[p, : len(lies)] = _explored(lies, capacity, random)
+            places = made.lies[p, : len(lies)] = _explored(lies, capacity, random)
+            lying = places[(places > 0) & (places != NOWHERE)]
+            if len(lying) and random.random() < NEAR:
+                made.start[p], made.heading[p] = _before(made, floor, int(random.choice(lying)), random)
 
     return made, start
+
+
+def _before(
+    made: Houses, floor: NDArray[np.float64], n: int, random: np.random.Generator
+) -> tuple[NDArray[np.float64], int]:
+    """Where to stand within reach of piece n of the first house and in its room, and the heading towards its middle.
+
+    Args:
+        floor: [F, 2], x and y of where a player can stand.
+    """
+    row, column, end_row, end_column = made.box[0, n].tolist()
+    way = np.array([column + end_column, row + end_row]) / 2 * CELL - floor
+    columns, rows = (floor // CELL).astype(int).T
+    away = np.hypot(*way.T) + 1e3 * (made.room[0, rows, columns] != made.room[0, row, column])
+    near = np.flatnonzero(away < max(REACH, away.min() + CELL))
+    chosen = random.choice(near)
+    turn = math.atan2(way[chosen, 1], way[chosen, 0]) / (2 * math.pi) * HEADINGS
+    return floor[chosen], round(turn) % HEADINGS
 
 
 def _explored(lies: NDArray[np.uint8], capacity: NDArray[np.int64], random: np.random.Generator) -> NDArray[np.uint8]:

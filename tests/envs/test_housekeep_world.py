@@ -235,6 +235,24 @@ def test_exploring_starts():
     np.testing.assert_array_equal(again.players.place, env.players.place)
 
 
+def test_half_of_the_exploring_starts_are_near_an_object():
+    """Within reach of the piece that it lies on, in its room, and turned to its middle, as a heading allows."""
+    env = world(n=800, starts="exploring")
+    env.begin()
+    ahead = np.zeros(800, bool)
+    lying = np.zeros(800, bool)
+    for i in range(800):
+        state, turn = env.players, np.radians(20.0 * env.players.heading[i])
+        for n in (n for n in state.place[i, :5].tolist() if n):
+            lying[i] = True
+            row, column, end_row, end_column = (env.houses.box[i, n] * 0.25).tolist()
+            way = (column + end_column) / 2 - state.x[i], (row + end_row) / 2 - state.y[i]
+            off = (np.arctan2(way[1], way[0]) - turn + np.pi) % (2 * np.pi) - np.pi
+            ahead[i] |= np.hypot(*way) < 3.3 and abs(off) < np.radians(10.01)
+    assert 0.45 < ahead[lying].mean() < 0.62  # by the coin, or by chance
+    assert not ahead[~lying].any()
+
+
 def test_what_is_away_is_not_seen_and_need_not_be_put_right():
     env = world(n=64, starts="exploring")
     env.begin()

@@ -106,8 +106,8 @@ class Replica:
     def answer(self, calls: Sequence[Call]) -> list[Reply | BackendError]:
         return self._loop.run_until_complete(self._backend.answer(calls))
 
-    def probe(self) -> None:
-        self._loop.run_until_complete(self._backend.probe())
+    def probe(self) -> Call | None:
+        return self._loop.run_until_complete(self._backend.probe())
 
 
 class Replicas:
@@ -151,8 +151,9 @@ class Replicas:
     def price(self, prompt_tokens: int, completion_tokens: int) -> float:
         return 0.0
 
-    async def probe(self) -> None:
-        await self._on_a_replica("probe")
+    async def probe(self) -> Call | None:
+        call: Call | None = await self._on_a_replica("probe")
+        return call
 
     async def close(self) -> None:
         """The replicas belong to this process, and end with it."""

@@ -20,7 +20,7 @@ from actors.language import PASSING, PAUSE_S
 from actors.players import Acted, Player
 from envs.api import DenseEnv, Observation, Transition
 from llm_service.door import Door
-from llm_service.errors import BudgetExhausted, UsageError
+from llm_service.errors import AwayTooLong, BudgetExhausted, UsageError
 from llm_service.records import Answer, Parameters, Status
 
 if TYPE_CHECKING:
@@ -39,10 +39,11 @@ class LanguagePlayer(Player):
     numbers itself, by the first seed.
 
     patience_s: how long it asks again while the model is away or overrun; seconds.
+    stop: end the run when it is away all the same, rather than let another actor try.
     """
 
-    def __init__(self, door: Door, patience_s: float = 0.0) -> None:
-        self.door, self.patience_s = door, patience_s
+    def __init__(self, door: Door, patience_s: float = 0.0, stop: bool = False) -> None:
+        self.door, self.patience_s, self.stop = door, patience_s, stop
 
     def begin(self, env: DenseEnv, seeds: NDArray[np.int64] | None = None) -> None:
         self.env = env
@@ -86,7 +87,9 @@ class LanguagePlayer(Player):
             reason = f"the language model gave no scores ({answer.status.name.lower()}): {answer.reason}"
             if answer.status is Status.BUDGET:
                 raise BudgetExhausted(reason)
-            raise LanguageModelAway(reason) if answer.status in (*PASSING, Status.EXPIRED) else UsageError(reason)
+            if answer.status not in (*PASSING, Status.EXPIRED):
+                raise UsageError(reason)
+            raise AwayTooLong(reason) if self.stop else LanguageModelAway(reason)
         scores = answer.scores
         if draw is None:
             return int(scores.argmax())
@@ -110,5 +113,7 @@ def prompt(actions: Sequence[str], goal: str, past: Sequence[tuple[str, str]], s
 def make(setup: ActorSetup, caller: str) -> LanguagePlayer:
     language = setup.language
     assert language is not None, "the controller starts the service for stages that ask it"
-    when_away = "none" if language.when_away == "cached" else language.when_away
-    return LanguagePlayer(language.door(caller, when_away), language.patience_s)
+    stop = language.when_away == "stop"
+    # Who stops takes the reason from the answers, which also tell of a service that cannot be reached.
+    door = language.door(caller, "wait" if language.when_away == "wait" else "none")
+    return LanguagePlayer(door, language.patience_s, stop)

@@ -24,7 +24,7 @@ from cluster.config.tree import Config
 from cluster.roles.backend import Backend, Handle, Interrupted, RoleDied, Ticket
 from cluster.runs.folder import RunError
 from learner.files import replace_file
-from llm_service.errors import AwayTooLong, BackendError, Garbled, Unreachable, UsageError
+from llm_service.errors import AwayTooLong, BackendError, Garbled, ServiceError, Unreachable, UsageError
 from llm_service.records import Call, Reply, Verb
 from llm_service.server import assembly
 from llm_service.server.process import Server
@@ -40,12 +40,12 @@ def check_language_model(config: Config) -> None:
     """Could the service work as configured, or is there one at `llm.address` that lets us in?"""
     if not config.llm.address:
         return assembly.check(config.llm)
-    from llm_service.client import ServiceAway, connect
+    from llm_service.client import connect
 
     with connect(config.llm.address, deadline=REACH_S, when_away="stop") as door:
         try:
             door.stats()  # not its health: a model that is ill may recover, a wrong address may not
-        except ServiceAway as error:
+        except ServiceError as error:  # away, or full of calls
             raise RunError(f"llm.address: {error}") from None
 
 
@@ -106,8 +106,8 @@ class Replica:
     def answer(self, calls: Sequence[Call]) -> list[Reply | BackendError]:
         return self._loop.run_until_complete(self._backend.answer(calls))
 
-    def probe(self) -> None:
-        self._loop.run_until_complete(self._backend.probe())
+    def probe(self) -> Call | None:
+        return self._loop.run_until_complete(self._backend.probe())
 
 
 class Replicas:
@@ -151,8 +151,9 @@ class Replicas:
     def price(self, prompt_tokens: int, completion_tokens: int) -> float:
         return 0.0
 
-    async def probe(self) -> None:
-        await self._on_a_replica("probe")
+    async def probe(self) -> Call | None:
+        call: Call | None = await self._on_a_replica("probe")
+        return call
 
     async def close(self) -> None:
         """The replicas belong to this process, and end with it."""

@@ -50,8 +50,11 @@ class Backend(Protocol):
         """Dollars."""
         return 0.0
 
-    async def probe(self) -> None:
-        """Do a smallest piece of real work, free if there is a free way. Raises BackendError if it does not work."""
+    async def probe(self) -> Call | None:
+        """Do a smallest piece of real work that is free; where there is none, return the call that would do it.
+
+        The service then sends that call like any other, within its caps. Raises BackendError if it does not work.
+        """
         return None
 
     async def close(self) -> None:

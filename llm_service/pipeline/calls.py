@@ -117,6 +117,15 @@ class Calls:
         spent.add(paid if first else Paid(paid.reply, Source.FLIGHT))
         return paid.reply
 
+    async def probe(self, call: Call) -> None:
+        """Send a call to see whether the model answers: within the caps, but not from the journal, and once.
+
+        Raises:
+            ServiceError: it was not sent, or not answered.
+        """
+        await self._send(call, Waiter("interactive", "", self._clock.now()))
+        self.last_success = self._clock.now()
+
     async def close(self, grace_s: float) -> None:
         """Send nothing more; what is under way may end within the grace, and is written down."""
         await self.batcher.close(grace_s)

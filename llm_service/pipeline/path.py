@@ -272,7 +272,9 @@ class Service:
     async def _probe(self) -> None:
         ok, reason = True, f"{self.backend.model} works"
         try:
-            await asyncio.wait_for(self.backend.probe(), self.config.batch.timeout_s)
+            paid = await asyncio.wait_for(self.backend.probe(), self.config.batch.timeout_s)
+            if paid is not None:  # not cut by a timeout of ours: what was sent is settled in the ledger
+                await self._calls.probe(paid)
         except (ServiceError, TimeoutError) as error:
             ok, reason = False, str(error) or "the probe got no answer in time"
         self._probed = (self._clock.now(), ok, reason)

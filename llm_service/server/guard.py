@@ -39,6 +39,9 @@ class ServerConfig(Part):
     """Most items of one request."""
     max_characters: int = Field(default=200_000, ge=1)
     """Longest text of an item."""
+    max_calls: int = Field(default=4096, ge=1)
+    """Most calls of callers with the token that are open at once, whatever they ask; more are told that it is busy, and
+    none of their body is received."""
     per_caller: int = Field(default=256, ge=1)
     """Most requests of one caller that may wait at once; answers in memory do not count."""
     in_all: int = Field(default=2048, ge=1)

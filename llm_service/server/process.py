@@ -62,10 +62,11 @@ class Server:
         from llm_service.server.servicer import Guard, Servicer
 
         config = self._config
-        guards = [Guard(self._token())]
+        token = self._token()
         credentials = self._credentials() if config.tls_certificate else None
         self._servicer = Servicer(self._service, config, self._backend)
-        self._grpc = grpc.aio.server(interceptors=guards, options=self._options())
+        door = Guard(token, config.max_calls, self._servicer.counts)
+        self._grpc = grpc.aio.server(interceptors=[door], options=self._options())
         wire.serve(self._servicer, self._grpc)
         try:
             if credentials is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
@@ -29,12 +29,23 @@ _CODES = {Status.BUSY: grpc.StatusCode.RESOURCE_EXHAUSTED, Status.REFUSED: grpc.
 
 
 class Guard(grpc.aio.ServerInterceptor):
-    """Lets through who has the token, before the body is parsed; exceptions become codes with one sentence."""
+    """Lets through who has the token, and so many calls at once; exceptions become codes with one sentence.
 
-    def __init__(self, token: str) -> None:
-        self._token = token
+    gRPC receives the whole body of a unary request before it calls the handler. To the wire a unary request is a stream
+    of one message, so the handlers here take streams, and read the message once the call may go on: a refused call
+    costs what HTTP/2 lets a caller send unasked, some 64 KiB, however large its body is.
+
+    Args:
+        token: what callers must show.
+        max_calls: most calls with the token that are open at once.
+        counts: its `busy` counts the calls beyond them.
+    """
+
+    def __init__(self, token: str, max_calls: int, counts: Counter[str]) -> None:
+        self._token, self._max_calls, self._counts = token, max_calls, counts
+        self._open = 0
         self._handlers: dict[str, Any] = {}
-        self._denied: Any = grpc.unary_unary_rpc_method_handler(self._deny)  # no deserialiser: the body stays bytes
+        self._denied: Any = grpc.stream_unary_rpc_method_handler(self._deny)
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
         if not guard.matches(self._token, details.invocation_metadata):
@@ -46,15 +57,22 @@ class Guard(grpc.aio.ServerInterceptor):
             self._handlers[details.method] = self._wrapped(handler)
         return self._handlers[details.method]
 
-    async def _deny(self, request: bytes, context: Any) -> None:
+    async def _deny(self, bodies: AsyncIterator[bytes], context: Any) -> None:
         await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is missing or wrong")
 
     def _wrapped(self, handler: Any) -> Any:
         behaviour, parse = handler.unary_unary, handler.request_deserializer
 
-        async def guarded(body: bytes, context: Any) -> Any:
+        async def guarded(bodies: AsyncIterator[bytes], context: Any) -> Any:
             trailers: tuple[tuple[str, str], ...] = ()
+            self._open += 1
             try:
+                if self._open > self._max_calls:
+                    self._counts["busy"] += 1
+                    raise Busy(f"{self._max_calls} calls are open already; ask again a little later")
+                body = await anext(bodies, None)
+                if body is None:  # cut on its way, or larger than `max_message_mb`, of which gRPC tells the caller
+                    raise UsageError("the call came without a request")
                 return await behaviour(parse(body), context)
             except UsageError as error:
                 code, sentence = grpc.StatusCode.INVALID_ARGUMENT, str(error)
@@ -66,9 +84,11 @@ class Guard(grpc.aio.ServerInterceptor):
             except Exception as error:  # the caller learns only the kind: the message may hold a prompt
                 _log.error("%s", place(error))
                 code, sentence = grpc.StatusCode.INTERNAL, f"the service failed: {type(error).__name__}"
+            finally:
+                self._open -= 1
             await context.abort(code, sentence, trailers)
 
-        return grpc.unary_unary_rpc_method_handler(guarded, response_serializer=handler.response_serializer)
+        return grpc.stream_unary_rpc_method_handler(guarded, response_serializer=handler.response_serializer)
 
 
 class Servicer:
@@ -78,7 +98,7 @@ class Servicer:
         self._service, self._config, self._backend = service, config, backend
         self._running: set[asyncio.Task[Any]] = set()
         self._of: Counter[str] = Counter()  # admitted and not ended, by caller
-        self._counts: Counter[str] = Counter(requests=0, items=0, busy=0, failed=0)
+        self.counts: Counter[str] = Counter(requests=0, items=0, busy=0, failed=0)
         self.ending = False
 
     async def Generate(self, request: llm_pb2.Ask, context: Any) -> llm_pb2.Answers:
@@ -123,7 +143,7 @@ class Servicer:
 
     def stats(self) -> dict[str, float]:
         """The service's numbers and the server's own."""
-        own = {f"server/{name}": float(count) for name, count in self._counts.copy().items()}
+        own = {f"server/{name}": float(count) for name, count in self.counts.copy().items()}
         return {**self._service.stats(), **own, "server/running": float(len(self._running))}
 
     async def finish(self, seconds: float) -> bool:
@@ -139,8 +159,8 @@ class Servicer:
         ask = wire.read_request(message, verb, lane, _caller(context), self._deadline(context))
         texts = [*ask.contents, *[text for entry in ask.candidates for text in entry]]
         self._limit(max([len(ask.contents), *map(len, ask.candidates)]), max(map(len, texts), default=0))
-        self._counts["requests"] += 1
-        self._counts["items"] += len(ask.contents)
+        self.counts["requests"] += 1
+        self.counts["items"] += len(ask.contents)
         return ask
 
     def _limit(self, items: int, characters: int) -> None:
@@ -161,7 +181,7 @@ class Servicer:
         if self.ending:
             raise Away("the service is ending; its successor will answer")
         if self._of[caller] >= self._config.per_caller or len(self._running) >= self._config.in_all:
-            self._counts["busy"] += 1
+            self.counts["busy"] += 1
             raise Busy(f"{self._of[caller]} requests of this caller wait already; ask again a little later")
         task = asyncio.ensure_future(work())
         self._of[caller] += 1
@@ -175,7 +195,7 @@ class Servicer:
         if not self._of[caller]:
             del self._of[caller]  # names are the callers' choice: remember only those at work
         if not task.cancelled() and task.exception() is not None:
-            self._counts["failed"] += 1  # the exception itself goes to the caller, if it is still there
+            self.counts["failed"] += 1  # the exception itself goes to the caller, if it is still there
 
 
 def _caller(context: Any) -> str:

@@ -9,7 +9,7 @@ from actors.evaluate import play
 from actors.language import LanguageSetup
 from actors.players import language_model
 from actors.players.language_model import LanguageModelAway, LanguagePlayer
-from llm_service.errors import BudgetExhausted, UsageError
+from llm_service.errors import AwayTooLong, BudgetExhausted, UsageError
 from llm_service.records import Answer, Status
 
 
@@ -29,9 +29,9 @@ class Door:
         return Answer(Status.OK, np.array([0.0 if name == "right" else -50.0 for name in names]).tobytes())
 
 
-def played(door, patience_s, greedy=True):
+def played(door, patience_s=0.0, greedy=True, stop=False):
     env = envs.make("toy/Line", 4, 0)
-    return play(env, LanguagePlayer(door, patience_s), np.arange(4), greedy)
+    return play(env, LanguagePlayer(door, patience_s, stop), np.arange(4), greedy)
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +68,12 @@ def test_a_model_that_is_away_is_asked_again_and_nothing_is_missed(failure):
 def test_what_does_not_pass_ends_the_player_with_the_reason(failure, patience_s, error):
     with pytest.raises(error, match="not now"):
         played(Door(*[failure] * 1000), patience_s)
+
+
+@pytest.mark.parametrize("failure", [Status.AWAY, Status.BUSY, Status.EXPIRED])
+def test_who_stops_while_the_model_is_away_ends_the_run_with_the_reason(failure):
+    with pytest.raises(AwayTooLong, match="not now"):
+        played(Door(*[failure] * 1000), stop=True)
 
 
 def test_only_who_shall_wait_waits():

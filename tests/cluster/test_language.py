@@ -88,6 +88,7 @@ def test_what_cannot_work_is_one_sentence_before_anything_is_written(tmp_path, m
     [
         (["llm.limits.tokens=20"], "limits.tokens is 20", 4),
         (["llm=faulty", "llm.script=[too_long]"], "refused", 2),
+        (["llm=faulty", "llm.script=[401]", "llm.when_away=stop"], "answers 401 (scripted): the key is missing", 5),
     ],
 )
 @pytest.mark.parametrize("cluster", ["inline", pytest.param("local", marks=pytest.mark.slow)])
@@ -101,7 +102,7 @@ def test_what_cannot_pass_ends_the_run_at_once_with_a_sentence(tmp_path, cluster
     assert sentence in done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     state = json.loads((tmp_path / "a" / "status.json").read_text())
-    assert state["state"] == ("stopped" if code == 4 else "crashed")
+    assert state["state"] == ("crashed" if code == 2 else "stopped")
     assert sentence in state["reason"]
     if code == 4:
         again = [sys.executable, str(ROOT / "launch.py"), "resume", str(tmp_path / "a"), "llm.limits.tokens=10000"]

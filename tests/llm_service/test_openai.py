@@ -1,15 +1,19 @@
 """The OpenAI backend against a real server on loopback: every branch of the error tree, scores, prices, secrets."""
 
 import asyncio
+import contextlib
 import copy
 import functools
+import gzip
 import json
 import math
 import os
 import subprocess
 import sys
 import traceback
+import tracemalloc
 import urllib.request
+import zlib
 
 import numpy as np
 import pytest
@@ -337,11 +341,66 @@ def test_every_branch_of_the_error_tree(script, kind, wait):
     assert "\n" not in str(error)
 
 
+BOMB = 64 << 20
+"""Bytes that a small compressed body becomes."""
+
+
+def packed(encodings):
+    body = b" " * BOMB
+    for name in encodings.split(", "):
+        body = {"gzip": gzip.compress, "deflate": zlib.compress, "identity": bytes}[name](body)
+    return body
+
+
+@pytest.mark.parametrize("encodings", ["identity", "gzip", "deflate", "gzip, gzip"])
+def test_no_more_of_a_reply_is_read_than_the_limit_whatever_its_status_and_encoding(encodings):
+    body = packed(encodings)
+
+    async def error_and_peak(status):
+        async def serve(reader, writer):
+            await reader.readuntil(b"\r\n\r\n")
+            head = f"HTTP/1.1 {status} X\r\nContent-Encoding: {encodings}\r\nContent-Length: {len(body)}\r\n\r\n"
+            writer.write(head.encode())
+            with contextlib.suppress(ConnectionError):  # the client leaves early
+                for start in range(0, len(body), 1 << 16):
+                    writer.write(body[start : start + (1 << 16)])
+                    await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        backend = openai.make(openai.Config(model="m", base_url=url, max_reply_bytes=1_000_000), NOWHERE)
+        tracemalloc.start()
+        try:
+            error = (await backend.answer([CHAT]))[0]
+            return type(error), tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+            await backend.close()
+            server.close()
+
+    statuses = {200: Garbled, 302: Refused, 401: Unauthorized, 429: RateLimited, 503: Overloaded}
+    for status, kind in statuses.items():
+        found, peak = asyncio.run(error_and_peak(status))
+        assert found is kind, "the status is known, and how the body ends does not matter"
+        assert peak < 16 << 20
+
+
 def test_the_fake_server_does_repeat_what_must_not_be_passed_on():
     _, server = one("400")
     said = json.dumps(faulty_server._refusal(faulty.Step("400"), server.seen[0]))
     assert SECRET in said
     assert PROMPT in said
+
+
+def test_a_refused_key_is_named_by_its_variable_and_never_shown(monkeypatch):
+    error, _ = one("401")
+    assert "check llm.api_key_env, the environment variable OPENAI_API_KEY" in str(error)
+    monkeypatch.delenv("OPENAI_API_KEY")
+    monkeypatch.setenv("AZURE_KEY", SECRET)
+    error, _ = one("401", config={"header_env": {"api-key": "AZURE_KEY"}})
+    assert "check llm.header_env.api-key, the environment variable AZURE_KEY" in str(error)
+    assert SECRET not in str(error)
 
 
 def test_a_server_that_hangs_is_given_up():
@@ -694,18 +753,15 @@ def test_half_a_surrogate_pair_is_refused_and_none_comes_back():
     assert reply.text == "a?b"
 
 
-def test_the_probe_is_free_and_falls_back_to_one_token():
+def test_the_probe_is_free_and_where_it_cannot_be_it_is_a_call_of_one_token():
     async def use(backend, server):
-        await backend.probe()
-        free = server.billed.total()
+        assert await backend.probe() is None
         server._look_up = lambda path: (404, {"error": "no"})
-        await backend.probe()
-        return free, server
+        return await backend.probe(), server
 
-    free, server = against("ok", use)
-    assert free == 0
-    assert server.billed.total() == 1
-    assert server.seen[-1].body["max_tokens"] == 1
+    call, server = against("ok", use)
+    assert server.billed.total() == 0, "the service pays for it, within its caps"
+    assert (call.verb, call.parameters.max_tokens) == ("generate", 1)
 
 
 def test_a_probe_tells_that_the_server_is_away():

@@ -9,6 +9,8 @@ import os
 import pytest
 
 from llm_service import tasks
+from llm_service.backends import openai
+from llm_service.backends.faulty.server import FaultyServer
 from llm_service.errors import Overloaded, Refused, UsageError
 from llm_service.pipeline.cache import Shared
 from llm_service.pipeline.journal import Journal
@@ -496,6 +498,30 @@ def test_who_looks_at_the_health_at_one_moment_shares_a_probe(tmp_path):
         assert {(await look)[0] for look in looks} == {True}
         assert len(probes) == 1
         await service.close()
+
+    asyncio.run(go())
+
+
+def test_a_probe_that_costs_money_is_in_the_ledger_and_is_not_sent_beyond_a_cap(tmp_path):
+    async def go():
+        clock, server = FakeClock(), FaultyServer()
+        server._look_up = lambda path: (404, {"error": "there is no list of models"})
+        prices = {"dollars_per_million_prompt_tokens": 1.0, "dollars_per_million_completion_tokens": 1.0}
+        backend = openai.make(openai.Config(model="m", base_url=await server.start(), **prices), NOWHERE)
+        cost = sum(backend.estimate(await backend.probe()))  # tokens that are put aside
+        service = make(tmp_path, backend, clock, limits=LimitsConfig(tokens=cost), probe_s=1.0)
+        assert await service.health() == (True, f"{backend.model} works")
+        assert server.billed.total() == 1
+        assert 0 < service.ledger.tokens <= cost
+        assert service.ledger.dollars == pytest.approx(service.ledger.tokens / 1e6)
+        assert not len(service.journal), "it is no answer to anyone"
+        await clock.sleep(100)
+        ok, reason = await service.health()
+        assert not ok
+        assert f"limits.tokens is {cost}" in reason
+        assert server.billed.total() == 1
+        await service.close()
+        await server.close()
 
     asyncio.run(go())
 

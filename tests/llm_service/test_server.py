@@ -21,6 +21,7 @@ from llm_service.server import guard
 from llm_service.server.guard import ServerConfig
 from llm_service.server.process import Server
 from tests.llm_service.echo import Echo, Running
+from tests.llm_service.processes import Process
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -70,6 +71,24 @@ def test_without_the_token_nothing_is_looked_at(tmp_path, metadata):
         for name, request in (("Health", llm_pb2.Empty()), ("Stats", llm_pb2.Empty()), ("Submit", llm_pb2.Job())):
             assert refusal(getattr(raw(running.address), name), request, metadata=metadata)[0] == "UNAUTHENTICATED"
         assert running.echo.seen == []
+
+
+def test_without_the_token_no_body_is_received_however_large(tmp_path):
+    with Process("tests.llm_service.echo", tmp_path) as server:
+        channel = grpc.insecure_channel(server.first, [("grpc.max_send_message_length", -1)])
+        generate = channel.unary_unary("/cairn.llm.v1.LLM/Generate")
+        assert refusal(generate, b"")[0] == "UNAUTHENTICATED"
+        before = most_memory(server.process.pid)
+        body = b"x" * (60 << 20)  # allowed by `max_message_mb`
+        calls = [generate.future(body, timeout=60) for _ in range(5)]
+        assert {call.code().name for call in calls} == {"UNAUTHENTICATED"}
+        assert most_memory(server.process.pid) - before < 40, "MiB: less than one of the bodies"
+
+
+def most_memory(pid):
+    """The most memory that a process has had so far, MiB."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 1024
 
 
 def test_a_token_that_begins_or_goes_on_like_the_right_one_is_wrong(tmp_path):
@@ -318,6 +337,27 @@ def test_a_caller_has_so_many_requests_at_once_and_no_more(tmp_path):
         assert sum(f.result()[0].ok for f in waiting) == 3
         assert all(a.ok for a in door.generate(["slow again", "and more"]))
         assert door.stats()["server/running"] == 0
+
+
+def test_so_many_calls_are_open_at_once_and_what_comes_then_is_busy_and_is_not_received(tmp_path):
+    with Running(tmp_path, max_calls=2) as running, connect(tmp_path, caller="a") as door:
+        waiting = [door.later(door.generate, [f"slow {i}"]) for i in range(2)]
+        eventually(lambda: running.echo.entered == 2)
+        method = grpc.insecure_channel(running.address).unary_unary("/cairn.llm.v1.LLM/Generate")
+        code, sentence, trailers = refusal(method, b"\xff\xff", metadata=bearer(running))  # does not parse
+        assert (code, sentence) == ("RESOURCE_EXHAUSTED", "2 calls are open already; ask again a little later")
+        assert trailers[wire.STATUS] == str(int(Status.BUSY))
+        assert refusal(method, b"")[0] == "UNAUTHENTICATED"  # these take no place of others
+        assert door.generate(["new"])[0].status is Status.BUSY
+        assert door.health() == (False, sentence)
+        with connect(tmp_path, caller="b", when_away="wait") as patient:
+            late = patient.later(patient.generate, ["late"], deadline=30.0)
+            busy = running.server.stats()["server/busy"]
+            eventually(lambda: running.server.stats()["server/busy"] > busy)  # turned away, and comes again
+            running.release()
+            assert late.result()[0].value == "late"
+        assert all(call.result()[0].ok for call in waiting)
+        assert door.generate(["new"])[0].ok
 
 
 def eventually(reached):

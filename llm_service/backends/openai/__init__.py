@@ -13,14 +13,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 from urllib.parse import SplitResult
 
 import numpy as np
 
 from llm_service.backends import Backend
-from llm_service.backends.openai.config import Config, address, endpoint, secret, secrets
+from llm_service.backends.openai.config import Config, address, endpoint, origin, secret, secrets
 from llm_service.backends.openai.protocol import (
     count,
     document,
@@ -64,6 +64,7 @@ class OpenAI(Backend):
         self._server = url.netloc
         self._local = this_machine(url.hostname or "")
         self._hosted = endpoint(url) == OPENAI
+        self._key_from = origin(config, key is not None)
         # Whatever changes the answers is part of the name, since the name is part of every key.
         extra = {"api": config.api, "body": config.body, "embedding_model": config.embedding_model}
         usual = {"api": "chat", "body": {}, "embedding_model": ""}
@@ -88,6 +89,7 @@ class OpenAI(Backend):
                 timeout=openai.Timeout(config.timeout_s, connect=min(config.timeout_s, 10.0)),
                 follow_redirects=False,  # the key and the prompts go where they were meant to go
                 trust_env=not self._local,  # a proxy has no business with loopback
+                event_hooks={"response": [self._raise_for_status]},
             ),
         )
 
@@ -111,12 +113,13 @@ class OpenAI(Backend):
     def price(self, prompt_tokens: int, completion_tokens: int) -> float:
         return (prompt_tokens * self._prices[0] + completion_tokens * self._prices[1]) / 1e6
 
-    async def probe(self) -> None:
-        """List the models, which is free; where that is not served, ask for one token."""
+    async def probe(self) -> Call | None:
+        """List the models, which is free; where that is not served, one token would have to be paid for."""
         try:
             await self._request(self._client.models, "list", {}, None)
         except Refused:
-            await self._generate(Call("generate", (("user", "."),), parameters=Parameters(max_tokens=1)))
+            return Call("generate", (("user", "."),), parameters=Parameters(max_tokens=1))
+        return None
 
     async def close(self) -> None:
         await self._client.close()
@@ -229,7 +232,6 @@ class OpenAI(Backend):
         Raises:
             BackendError: each in its own class.
         """
-        import httpx2
         import openai
 
         try:
@@ -242,30 +244,55 @@ class OpenAI(Backend):
         if name == "create":  # else there is no body
             more["extra_body"] = fields.get("extra_body", {}) | body_secrets
         send = getattr(resource.with_streaming_response, name)
-        body = bytearray()
         try:
             async with asyncio.timeout(self._config.timeout_s), send(**fields | more) as response:
-                async for piece in response.iter_bytes():
-                    body += piece
-                    if len(body) > self._config.max_reply_bytes:
-                        raise Garbled(f"{self._server} sent more than {self._config.max_reply_bytes} bytes")
-        except openai.APIStatusError as error:
-            raise refusal(error.status_code, error.response.headers, error.response.text, self._server) from None
+                body = await self._read(response.iter_bytes())
         except openai.APIConnectionError as error:
             raise self._not_connected(error) from None
-        except (TimeoutError, httpx2.TimeoutException):
-            raise TimedOut(f"{self._server} did not answer in {self._config.timeout_s:g} s") from None
-        except (httpx2.HTTPError, httpx2.StreamError, OSError):
-            raise Garbled(f"{self._server} cut its reply after {len(body)} bytes") from None
+        except TimeoutError:
+            raise TimedOut(self._late) from None
         except UnicodeEncodeError:
             raise Refused("the prompt holds half a surrogate pair, which cannot be sent as UTF-8") from None
-        return document(body, self._server)
+        if len(body) > self._config.max_reply_bytes:
+            raise Garbled(f"{self._server} sent more than {self._config.max_reply_bytes} bytes")
+        return document(body, self._server, self._key_from)
+
+    async def _raise_for_status(self, response: Any) -> None:
+        """Raise the error that a reply's status stands for, once its head is there: the client would read it whole."""
+        if not response.is_success:
+            body = await self._read(response.aiter_bytes())
+            text = body.decode("utf-8", "replace")
+            raise refusal(response.status_code, response.headers, text, self._server, self._key_from)
+
+    async def _read(self, pieces: AsyncIterator[bytes]) -> bytearray:
+        """A reply's body, decoded as it comes; of a longer one than `max_reply_bytes`, little more than these.
+
+        Raises:
+            Garbled, TimedOut: it was cut, or does not go on.
+        """
+        import httpx2
+
+        body = bytearray()
+        try:
+            async for piece in pieces:  # at most 1 MiB each, however well it was compressed
+                body += piece
+                if len(body) > self._config.max_reply_bytes:
+                    break
+        except httpx2.TimeoutException:
+            raise TimedOut(self._late) from None
+        except (httpx2.HTTPError, httpx2.StreamError, OSError):
+            raise Garbled(f"{self._server} cut its reply after {len(body)} bytes") from None
+        return body
+
+    @property
+    def _late(self) -> str:
+        return f"{self._server} did not answer in {self._config.timeout_s:g} s"
 
     def _not_connected(self, error: Exception) -> BackendError:
         cause = type(error.__cause__).__name__
         failure: BackendError
         if "Timeout" in cause:
-            failure = TimedOut(f"{self._server} did not answer in {self._config.timeout_s:g} s")
+            failure = TimedOut(self._late)
         elif cause == "ConnectError":
             failure = Unreachable(f"no connection to {self._server}: is the server running, and llm.base_url right?")
         else:

@@ -82,7 +82,7 @@ class Config(Part):
     context: int | None = Field(default=None, ge=1)
     """Tokens that the model reads and writes; calls that by estimate do not fit are not sent. None: the server says."""
     max_reply_bytes: int = Field(default=4_000_000, ge=1000)
-    """A longer reply is not an honest one."""
+    """A longer reply is not an honest one: no more of it is read, whatever its status, and however it is compressed."""
     allow_plain_http: bool = False
     """Send the key over plain http to a host that is not this one."""
 
@@ -183,6 +183,18 @@ def secret(name: str, option: str) -> str:
     if not (value.isascii() and value.isprintable()):
         raise UsageError(f"{option}: the environment variable {name} holds what cannot stand in a request")
     return value
+
+
+def origin(config: Config, keyed: bool) -> str:
+    """Where a server's secrets come from, for a message: names of options and variables, never their values.
+
+    keyed: whether `api_key_env` holds one of them.
+    """
+    kinds = {"header_env": config.header_env, "query_env": config.query_env, "body_env": config.body_env}
+    names = {f"{kind}.{name}": env for kind, named in kinds.items() for name, env in named.items()}
+    if keyed or not names:
+        names = {"api_key_env": config.api_key_env} | names
+    return " and ".join(f"llm.{option}, the environment variable {name}" for option, name in names.items())
 
 
 def secrets(config: Config) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:

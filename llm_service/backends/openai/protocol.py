@@ -52,13 +52,16 @@ CONTEXT_WORDS = (
 """Phrases of OpenAI, vLLM, llama.cpp, Ollama and proxies, in lower case."""
 
 
-def refusal(status: int, headers: Mapping[str, str], text: str, server: str) -> BackendError:
+def refusal(
+    status: int, headers: Mapping[str, str], text: str, server: str, key: str = "llm.api_key_env"
+) -> BackendError:
     """The error that an answer with an HTTP status of 300 or more stands for.
 
     Args:
         headers: names in any case if the mapping does not care about case, else in lower case.
         text: the body, whatever it is.
         server: its name, for the message.
+        key: where the key comes from, for the message.
     """
     codes = _codes(text)
     said = text[:10_000].lower()
@@ -70,7 +73,7 @@ def refusal(status: int, headers: Mapping[str, str], text: str, server: str) -> 
     if status == 402 or codes & QUOTA_CODES or spent:
         return QuotaExhausted(f"{where}: the account is out of credit; top it up, or raise its limit")
     if status in (401, 403):
-        return Unauthorized(f"{where}: the key is missing or wrong, or may not use this model; check llm.api_key_env")
+        return Unauthorized(f"{where}: the key is missing or wrong, or may not use this model; check {key}")
     if status == 429:
         return RateLimited(f"{where}: too many requests", wait)
     if status in (400, 413, 422, 500) and (codes & CONTEXT_CODES or any(words in said for words in CONTEXT_WORDS)):
@@ -104,7 +107,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return None
 
 
-def document(body: bytes | bytearray, server: str) -> dict[str, Any]:
+def document(body: bytes | bytearray, server: str, key: str = "llm.api_key_env") -> dict[str, Any]:
     """The JSON object of a successful answer.
 
     Raises:
@@ -121,7 +124,7 @@ def document(body: bytes | bytearray, server: str) -> dict[str, Any]:
     if error and "choices" not in record:
         code = error.get("code") if isinstance(error, dict) else None
         status = code if isinstance(code, int) and 400 <= code < 600 else 500
-        raise refusal(status, {}, json.dumps(record), server)
+        raise refusal(status, {}, json.dumps(record), server, key)
     return record
 
 

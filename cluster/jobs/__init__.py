@@ -14,7 +14,8 @@ and one that leaves `<name>.json` in the folders of its runs, also
     status(paths)                     those of its runs that are in the queue, as `Queued`
     cancel(path, queued)              stop one of these; what was done, in a line
     logs(path)                        the file that has what a run's job has printed
-    about(path, there)                job and output in a line, and how the job ended if it is not there any more
+    about(path, there)                job and output in a line, how the job ended if it is not there any more, and in
+                                      a further line why it was queued again or was not
     forget(path)                      the run goes on without the queue
 
 If it can, `array(config, fixed, members, at_once)`, a sweep as one job, and `demand(config, role)`, what Ray sets aside

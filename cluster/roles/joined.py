@@ -45,7 +45,8 @@ def backend(config: Config, token_file: Path) -> Backend:
     """Ray as this process finds it: the one that its environment names, else one of its own on this machine.
 
     Raises:
-        UsageError: the one named is not there, not whole, or open to anyone.
+        UsageError: the one named is open to anyone.
+        Interrupted: it is not there, or not whole.
     """
     if JOIN in os.environ:
         if os.environ.get("RAY_AUTH_MODE") != "token":
@@ -74,7 +75,7 @@ class Joined(Local):
         while (there := len(alive())) < nodes:
             if time.monotonic() > deadline:
                 ray.shutdown()
-                raise UsageError(
+                raise Interrupted(
                     f"{there} of {nodes} nodes have joined Ray on {address} in {config.cluster.start_timeout_s:.0f} s: "
                     "see ray-*.txt in the run folder for their errors, or raise cluster.start_timeout_s"
                 )
@@ -143,7 +144,7 @@ class Joined(Local):
             try:
                 _await_port(self._address, time.monotonic() + HEAD_S)
                 self._seen = time.monotonic()
-            except UsageError:
+            except Interrupted:
                 self._lost = Interrupted(
                     f"Ray's head on {self._address} is gone: what came after the last checkpoint is lost; "
                     "resume on another cluster"
@@ -185,14 +186,18 @@ def alive() -> list[dict[str, Any]]:
 
 
 def _await_port(address: str, deadline: float) -> None:
-    """Return when something listens on HOST:PORT: Ray itself would wait for it without an end."""
+    """Return when something listens on HOST:PORT: Ray itself would wait for it without an end.
+
+    Raises:
+        Interrupted: by the deadline nothing does.
+    """
     host, _, port = address.rpartition(":")
     while True:
         try:
             return socket.create_connection((host, int(port)), timeout=5.0).close()
         except OSError as error:
             if time.monotonic() > deadline:
-                raise UsageError(
+                raise Interrupted(
                     f"Ray's head does not answer on {address}, {error.strerror or error}: see what its own start said, "
                     "in a job of SLURM in ray-0.txt of the run folder"
                 ) from None

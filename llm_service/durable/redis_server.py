@@ -12,6 +12,8 @@ the service. What can be lost:
     a Redis by URL without an    everything, when it restarts: `RedisServer.start` returns a warning
     append-only file
 
+A password goes to redis://HOST in clear, of which `start` warns unless HOST is this machine; rediss:// encrypts it.
+
 Memory is bounded, and when it is full only keys with a time to live may go (`volatile-lru`): answers of the cache, but
 never a job or its answer.
 """
@@ -35,7 +37,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from pydantic import Field, field_validator
 
-from llm_service.config import Part, variable
+from llm_service.config import Part, this_machine, variable
 from llm_service.errors import Unreachable, UsageError
 from llm_service.records import digest
 
@@ -180,6 +182,12 @@ class RedisServer:
             room = Path("/tmp") if os.access("/tmp", os.W_OK) else Path(tempfile.gettempdir())
             self._socket = room / f"cairn-redis-{os.getuid()}-{digest(str(self._folder))[:12]}" / "redis.sock"
             self.url = f"unix://{self._socket}"
+
+    @property
+    def in_clear(self) -> bool:
+        """Whether a password travels over a network where others may read it."""
+        parts = urlsplit(self.url)
+        return bool(self.password) and parts.scheme == "redis" and not this_machine(parts.hostname or "localhost")
 
     def connect(self) -> Redis:
         return connect(self.url, self.password)
@@ -351,6 +359,8 @@ class RedisServer:
         policy = str(facts.get("maxmemory_policy", "noeviction"))
         if policy.startswith("allkeys"):
             raise UsageError(f"{where} has maxmemory-policy {policy}, which may evict jobs: set it to volatile-lru")
-        if facts.get("aof_enabled") == 1:
-            return []
-        return [f"{where} keeps no append-only file: its restart loses all jobs and answers; set appendonly to yes"]
+        warnings = [f"{where} gets its password in clear over the network: use rediss://"] if self.in_clear else []
+        if facts.get("aof_enabled") != 1:
+            loss = "its restart loses all jobs and answers; set appendonly to yes"
+            warnings.append(f"{where} keeps no append-only file: {loss}")
+        return warnings

@@ -20,7 +20,7 @@ from cluster.config.tree import compose
 from cluster.jobs.slurm import batch_script
 from cluster.jobs.slurm.batch_script import Job
 from cluster.jobs.slurm.config import SlurmConfig, limit_seconds
-from cluster.jobs.slurm.requeue import allowed
+from cluster.jobs.slurm.requeue import allowed, delay
 from cluster.runs.folder import RunFolder
 from cluster.topology import topology
 
@@ -209,9 +209,11 @@ exit {ends}
 class Running:
     """A rendered script as SLURM would run it, in a folder of its own."""
 
-    def __init__(self, commands, tmp_path, *words, run="r", starts=0.0, resumed=(), restarts=0, ends=3):
+    def __init__(self, commands, tmp_path, *words, run="r", starts=0.0, resumed=(), restarts=0, ends=3, counted=None):
         self.folder, self.run = tmp_path, tmp_path / run
         RunFolder.create(self.run)
+        if counted:
+            (self.run / "requeues.json").write_text(json.dumps(counted))
         body = STAND_IN.format(python=sys.executable, folder=tmp_path, starts=starts, ends=ends)
         python = commands("python", body)
         commands("scontrol", "true")
@@ -329,6 +331,54 @@ def test_a_run_that_its_surroundings_ended_is_queued_again_while_it_gets_on(comm
     assert requeues(commands) == queued
 
 
+def test_after_an_interruption_a_job_waits_longer_each_time(commands, tmp_path):
+    """What failed needs time to come back, and nodes are not held meanwhile."""
+    counted = {"requeues": 1, "idle": 0, "interrupted": 1, "start": ["77", "0"], "progress": {}}
+    words = ["cluster.slurm.backoff_s=200", "cluster.slurm.interrupted_requeues=2"]
+    running = Running(commands, tmp_path, *words, resumed=["end", "5"], restarts=1, counted=counted)
+    assert running.end() == 5
+    asked = [line for line in commands.called() if line.startswith("scontrol")]
+    assert asked == ["scontrol requeue 77", "scontrol update jobid=77 starttime=now+400seconds"]
+    assert "job 77 is queued again, requeue 2, and waits for 400 s at least" in running.printed
+
+
+def test_a_job_that_is_interrupted_all_the_time_ends_though_it_gets_on(commands, tmp_path):
+    counted = {"requeues": 2, "idle": 0, "interrupted": 2, "start": ["77", "1"], "progress": {}}
+    words = ["cluster.slurm.interrupted_requeues=2"]
+    running = Running(commands, tmp_path, *words, resumed=["end", "5"], restarts=2, counted=counted)
+    assert running.end() == 5
+    assert requeues(commands) == []
+    assert "was interrupted in 3 starts in a row: job 77 is not queued again" in running.printed
+
+
+@pytest.mark.parametrize(("refusals", "tries"), [(2, 3), (9, 4)])
+def test_a_requeue_that_slurm_refuses_is_tried_again(commands, tmp_path, refusals, tries):
+    """Its controller may be away for a moment; later each time, and not for ever."""
+    commands("sleep", "exec /bin/sleep 0.01")
+    running = Running(commands, tmp_path, resumed=["end", "5"])
+    commands("scontrol", f'[ "$(grep -c "^scontrol requeue" {tmp_path}/called)" -gt {refusals} ] || exit 1')
+    assert running.end() == 5
+    assert requeues(commands) == ["scontrol requeue 77"] * tries
+    pauses = [int(line.split()[1]) for line in commands.called() if line.startswith("sleep")]
+    assert pauses == sorted(set(pauses))
+    reason = json.loads((running.run / "requeues.json").read_text())["reason"]
+    if tries > refusals:
+        assert "job 77 is queued again, requeue 1" in reason
+    else:
+        assert reason.startswith("SLURM has refused to queue job 77 again")
+        assert reason in running.printed
+
+
+@pytest.mark.parametrize(("said", "code"), [("5", 5), ("", 5), ("0", 0)])
+def test_where_ray_ended_before_the_run_could_the_surroundings_did(tmp_path, said, code):
+    """`ray symmetric-run` runs the run: if Ray does not start, or its head is killed, nobody says how the run ended."""
+    end = batch_script.SYMMETRIC.rpartition("\n{\n")[2]
+    waits = "{\n" + end.replace("srun --wait=20 SRUN", "true") + '\nwait "$job"'
+    if said:
+        (tmp_path / "exit").write_text(said)
+    assert subprocess.run(["bash", "-c", f"temporary={tmp_path}\n{waits}"]).returncode == code
+
+
 def test_what_a_cancelled_job_loses_does_not_queue_it_again(commands, tmp_path):
     """scancel ends Ray's head too, so that the run may say that it is gone."""
     running = Running(commands, tmp_path, ends=5)
@@ -352,7 +402,7 @@ def test_a_run_that_gets_no_further_is_not_queued_for_ever(commands, tmp_path):
     running.process.send_signal(signal.SIGUSR2)
     assert running.end() == 3
     assert requeues(commands) == []
-    assert "got no further in 1 start: not queued again" in running.printed
+    assert "got no further in 1 start: job 77 is not queued again" in running.printed
 
 
 def test_names_and_words_arrive_as_they_are(commands, tmp_path):
@@ -385,6 +435,25 @@ def test_once_a_start_and_while_it_gets_on(tmp_path):
     assert allowed(folder.path, 1, start(5))[0]
     assert json.loads((folder.path / "requeues.json").read_text())["requeues"] == 5
     assert allowed(folder.path, 1, {"SLURM_JOB_ID": "6"})[0], "another job is another start"
+
+
+def test_a_new_job_is_counted_anew(tmp_path):
+    """Who resumes a run by a new job has put something right."""
+    folder = RunFolder.create(tmp_path / "r")
+    start = lambda job, n: {"SLURM_JOB_ID": job, "SLURM_RESTART_COUNT": str(n)}  # noqa: E731
+    for n, expected in enumerate([True, True, False]):
+        assert allowed(folder.path, 2, start("5", n), interruptions=9)[0] == expected
+    assert allowed(folder.path, 2, start("6", 0), interruptions=9)[0]
+    assert [allowed(folder.path, 9, start("7", n), interruptions=2)[0] for n in range(3)] == [True, True, False]
+
+
+def test_a_start_that_slurm_ends_is_no_interruption(tmp_path):
+    folder = RunFolder.create(tmp_path / "r")
+    start = lambda n: {"SLURM_JOB_ID": "5", "SLURM_RESTART_COUNT": str(n)}  # noqa: E731
+    asked = [1, 1, None, 1, 1]
+    got = [allowed(folder.path, 9, start(n), limit)[0] for n, limit in enumerate(asked)]
+    assert got == [True, False, True, True, False]
+    assert [delay(n, 120) for n in (0, 1, 2, 3, 6, 1000)] == [0, 120, 240, 480, 3600, 3600]
 
 
 def test_a_first_start_that_learned_nothing_is_no_progress(tmp_path):

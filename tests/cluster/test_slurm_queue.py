@@ -16,6 +16,7 @@ from cluster.config.sections import RunConfig
 from cluster.config.tree import compose
 from cluster.jobs import Queued
 from cluster.jobs.slurm.commands import SlurmError, look_up, record
+from cluster.jobs.slurm.requeue import allowed
 from cluster.runs.folder import RunError, RunFolder
 from llm_service.errors import UsageError
 
@@ -117,6 +118,21 @@ def test_accounting_says_how_a_job_that_is_gone_has_ended(accepts, tmp_path, cap
     accepts("sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
     print_status(tmp_path / "runs", "a")
     assert "job: 41, output" in capsys.readouterr().out
+
+
+def test_the_status_says_why_a_job_is_queued_again_or_not(accepts, tmp_path, capsys):
+    run(words_for(tmp_path))
+    path = tmp_path / "runs" / "a"
+    capsys.readouterr()
+    for restarts, said in enumerate(["job 41 is queued again, requeue 1", "got no further in 2 starts in a row"]):
+        allowed(path, 1, {"SLURM_JOB_ID": "41", "SLURM_RESTART_COUNT": str(restarts)})
+        print_status(tmp_path / "runs", "a")
+        printed = capsys.readouterr().out
+        assert "requeue: run a " in printed
+        assert said in printed
+    RunFolder(path).write_status(state="done")
+    print_status(tmp_path / "runs", "a")
+    assert "queued again" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["50%", 'a"b', "a\\b", "a\nb"])
@@ -245,8 +261,9 @@ def test_a_joined_ray_has_a_token_and_answers(monkeypatch):
     with pytest.raises(UsageError, match="a Ray without a token"):
         backend(config, Path("token"))
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    with pytest.raises(UsageError, match=r"does not answer on 127\.0\.0\.1:1, Connection refused"):
+    with pytest.raises(UsageError, match=r"does not answer on 127\.0\.0\.1:1, Connection refused") as raised:
         backend(config, Path("token"))
+    assert raised.value.exit_code == 5, "a head that ended before the run came is no fault of who asked for the run"
     for ranks in (1, 2, 3, 5, 8):
         several = compose(["experiment=toy", f"learner.n={ranks}", f"actors.n={ranks}"])
         for gpus in (0, 0.5, 1, 2, 4):

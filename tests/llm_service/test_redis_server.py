@@ -218,6 +218,38 @@ def test_passwords_come_from_the_environment_and_are_never_shown(server, monkeyp
     assert masked("rediss://me:secret@host:6380/2?x=1") == "rediss://host:6380/2"
 
 
+@pytest.mark.parametrize(
+    ("url", "clear"),
+    [
+        ("redis://cairn@10.0.0.5:6379/0", True),
+        ("redis://redis.example:6379/0", True),
+        ("rediss://redis.example:6379/0", False),
+        ("redis://127.0.0.1:6379/0", False),
+        ("redis://[::1]:6379/0", False),
+        ("redis://localhost/0", False),
+        ("unix:///run/redis.sock", False),
+    ],
+)
+def test_a_password_that_travels_in_clear_is_told(monkeypatch, url, clear):
+    class Answers:
+        async def __aenter__(self):
+            return self
+
+        async def __aexit__(self, *_):
+            pass
+
+        async def info(self):
+            return {"redis_version": "7.0.0", "aof_enabled": 1}
+
+    monkeypatch.setattr("llm_service.durable.redis_server.connect", lambda *_, **__: Answers())
+    monkeypatch.setenv("SOME_PASSWORD", "right-horse")
+    warnings = asyncio.run(RedisServer(RedisConfig(url=url, password_env="SOME_PASSWORD")).start())
+    assert len(warnings) == clear
+    assert all("gets its password in clear over the network: use rediss://" in warning for warning in warnings)
+    assert "horse" not in "".join(warnings)
+    assert asyncio.run(RedisServer(RedisConfig(url=url)).start()) == []  # nothing to be read
+
+
 def test_it_needs_a_url_or_a_folder():
     with pytest.raises(UsageError, match=r"redis\.url or redis\.folder"):
         RedisServer(RedisConfig())

@@ -4,7 +4,7 @@
                                                        `launch.py resume RUN`           queue again, or end
 
     SLURM ── USR2 to this script, ahead of the time limit ──> RUN/STOP ──> the controller saves and ends with 3
-          <── scontrol requeue, once, if `requeue` says that the run got further ── also if it ends with 5
+          <── scontrol requeue, once, if `requeue` says that the run got further ── also, and later, if it ends with 5
 
 The shell parts are constants: all that varies is in the names above them, quoted. One node runs what `cluster=local`
 runs. On several, Ray is on all of them, behind a token of this run, and the learner is on the first.
@@ -142,6 +142,7 @@ def _names(config: Config, job: Job, needed: Cores) -> list[str]:
         f'resume() {{ inside "$python" "$cairn/launch.py" resume "$run"{words}; }}',
         f"place={slurm.temporary}",
         f"requeue={str(slurm.requeue).lower()} idle_requeues={slurm.idle_requeues}",
+        f"interrupted_requeues={slurm.interrupted_requeues} backoff_s={slurm.backoff_s}",
     ]
     if slurm.all_nodes > 1:
         first, node, actor_node = needed.slots
@@ -259,10 +260,11 @@ on_a_node() {"""
 }
 export -f on_a_node inside resume resume_and_say
 rm -f "$temporary/exit"
-# symmetric-run ends with 0 also when Ray did not start: what counts is what the run itself has ended with.
+# symmetric-run ends with 0 also when Ray did not start: what counts is what the run itself has ended with. If it has
+# not, its surroundings have ended it: Ray did not start, or its head was killed.
 {
     srun --wait=20 SRUN
-    exit "$(cat "$temporary/exit" 2> /dev/null || echo 1)"
+    exit "$(cat "$temporary/exit" 2> /dev/null || echo 5)"
 } &
 job=$!
 """
@@ -295,8 +297,19 @@ case $code in
     3) again=$warned ;; # SLURM asked it to stop
     5) if ! $cancelled; then again=true; fi ;; # its surroundings failed: a node, a model
 esac
-if $again && $requeue && inside "$python" -m cluster.jobs.slurm.requeue "$run" "$idle_requeues"; then
-    scontrol requeue "$SLURM_JOB_ID"
+ask_for_requeue() { inside "$python" -m cluster.jobs.slurm.requeue "$run" "$@"; }
+if $again && $requeue && wait_s=$(ask_for_requeue "$code" "$idle_requeues" "$interrupted_requeues" "$backoff_s"); then
+    for pause in 0 5 15 45; do # SLURM's controller may be away for a moment
+        sleep "$pause"
+        if scontrol requeue "$SLURM_JOB_ID"; then
+            wait_s=${wait_s##*$'\n'} # a container may have said something before
+            if [ "$wait_s" -gt 0 ]; then
+                scontrol update "jobid=$SLURM_JOB_ID" "starttime=now+${wait_s}seconds"
+            fi
+            exit "$code"
+        fi
+    done
+    ask_for_requeue failed
 fi
 exit "$code"
 """

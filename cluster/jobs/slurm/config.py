@@ -57,9 +57,13 @@ class SlurmConfig(Part):
     signal_s: int = Field(default=300, ge=1, le=65535)
     """Seconds before the time limit at which a run is told to save; SLURM may be a minute early."""
     requeue: bool = True
-    """Queue the job again when it was told to save by SLURM."""
+    """Queue the job again when SLURM told it to save, or when its surroundings ended it (exit code 5)."""
     idle_requeues: int = Field(default=2, ge=0)
-    """So often in a row it is queued again although it got no further."""
+    """So often in a row a job is queued again although it got no further."""
+    interrupted_requeues: int = Field(default=10, ge=0)
+    """So often in a row a job is queued again after its surroundings ended it, even if it gets further each time."""
+    backoff_s: int = Field(default=120, ge=1)
+    """Seconds that it waits in the queue after the first of these; each next wait is twice as long, an hour at most."""
     setup: list[str] = Field(default=[])
     """Shell lines before anything starts, as in `module load cuda`."""
     container: str = ""

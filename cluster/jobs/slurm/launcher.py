@@ -27,7 +27,7 @@ from cluster.config.members import CRASHED, DONE, STOPPED, Member
 from cluster.config.overrides import ConfigError
 from cluster.config.tree import Config
 from cluster.jobs import Queued
-from cluster.jobs.slurm import batch_script
+from cluster.jobs.slurm import batch_script, requeue
 from cluster.jobs.slurm.batch_script import Job
 from cluster.jobs.slurm.commands import RECORD, SlurmError, last_state, look_up, read_record, record, sbatch, scancel
 from cluster.runs.folder import RunError, RunFolder
@@ -218,10 +218,14 @@ def logs(path: Path) -> Path:
 
 
 def about(path: Path, there: bool) -> str:
-    """Job and output of a run in a line, and how the job ended if it is not there any more."""
+    """Job and output of a run in a line, and how the job ended if it is not there any more.
+
+    A second line says why it was queued again, or why it was not."""
     found = read_record(path)
     state = "" if there else last_state(found["job"])
-    return f"{found['job']}{f' ({state})' if state else ''}, output {found['output']}"
+    reason = requeue.read(path)["reason"] if RunFolder(path).read_status().get("state") != "done" else ""
+    line = f"{found['job']}{f' ({state})' if state else ''}, output {found['output']}"
+    return f"{line}\nrequeue: {reason}" if reason else line
 
 
 def forget(path: Path) -> None:

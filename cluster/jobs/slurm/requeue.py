@@ -1,9 +1,12 @@
 """Shall a job be queued again? The batch script asks, after the run was told to save (3) or was interrupted (5).
 
-    python -m cluster.jobs.slurm.requeue RUN LIMIT ──> exit code 0: yes, 1: no, and a line that says why
-           RUN/requeues.json: {"requeues", "idle", "start", "progress"}
+    python -m cluster.jobs.slurm.requeue RUN CODE IDLE INTERRUPTED BACKOFF_S
+           ──> exit code 0: yes, with the seconds to wait on stdout; 1: no; and a line on stderr that says why
+    python -m cluster.jobs.slurm.requeue RUN failed      scontrol has not done it
+           RUN/requeues.json: {"requeues", "idle", "interrupted", "start", "progress", "reason"}
 
-Yes once a start of the job, and while the run gets on: after LIMIT requeues in a row without progress, no. Progress
+Yes once a start of the job, while the run gets on and is not interrupted all the time: a job has IDLE requeues in a row
+without progress, and INTERRUPTED in a row after an interruption. The count begins anew with each job. Progress
 is a new version in a checkpoint, a new file of a stage, or an answer of a language model in the journal.
 """
 
@@ -17,33 +20,70 @@ from pathlib import Path
 from typing import Any
 
 from cluster.runs.folder import RunFolder, write_json
+from llm_service.errors import INTERRUPTED
 
 NAME = "requeues.json"
+LONGEST_S = 3600
+"""Longest wait in the queue after an interruption."""
 
 
-def allowed(path: Path, limit: int, environment: Mapping[str, str]) -> tuple[bool, str]:
-    """Whether the job may be queued again, and why. A yes is counted, on disk, when this returns.
+def read(path: Path) -> dict[str, Any]:
+    """What is counted of a run's requeues; `reason` is why its last job was queued again, or was not."""
+    none = {"requeues": 0, "idle": 0, "interrupted": 0, "start": [], "reason": ""}
+    counted: dict[str, Any] = {**none, "progress": {"version": 0, "files": 0, "journal": 0}}
+    return counted | (json.loads((path / NAME).read_bytes()) if (path / NAME).exists() else {})
+
+
+def allowed(
+    path: Path, limit: int, environment: Mapping[str, str], interruptions: int | None = None, backoff_s: int = 0
+) -> tuple[bool, str]:
+    """Whether the job may be queued again, and why. Both are on disk when this returns, and a yes is counted.
 
     Args:
         path: the run folder.
         limit: requeues in a row without progress that are allowed.
         environment: SLURM's variables of this job.
+        interruptions: requeues in a row after an interruption that are allowed; None: this start was not interrupted.
+        backoff_s: seconds to wait after the first interruption.
     """
-    folder = RunFolder(path)
-    before: Any = {"requeues": 0, "idle": 0, "start": [], "progress": {"version": 0, "files": 0, "journal": 0}}
-    if (path / NAME).exists():
-        before = json.loads((path / NAME).read_bytes())
+    folder, before = RunFolder(path), read(path)
     start = [environment.get("SLURM_JOB_ID", ""), environment.get("SLURM_RESTART_COUNT", "0")]
+    job = f"job {start[0]}"
     if before["start"] == start:
-        return False, f"run {folder.name} was queued again already in this start of job {start[0]}"
+        return False, f"run {folder.name} was queued again already in this start of {job}"
+    counted = before if before["start"][:1] == start[:1] else before | {"idle": 0, "interrupted": 0}
     now = progress(folder)
-    idle = 0 if now != before["progress"] else before["idle"] + 1
-    if idle > limit:
-        times = "1 start" if idle == 1 else f"{idle} starts in a row"
-        return False, f"run {folder.name} got no further in {times}: not queued again; is signal_s or time too small?"
+    idle = 0 if now != before["progress"] else counted["idle"] + 1
+    interrupted = 0 if interruptions is None else counted["interrupted"] + 1
     requeues = before["requeues"] + 1
-    write_json(path / NAME, {"requeues": requeues, "idle": idle, "start": start, "progress": now})
-    return True, f"run {folder.name} is saved; job {start[0]} is queued again, requeue {requeues}"
+    hint = "is signal_s or time too small?" if interruptions is None else "put right what interrupted it"
+    if idle > limit:
+        yes, why = False, f"got no further in {_times(idle, 'start')}: {job} is not queued again; {hint}"
+    elif interruptions is not None and interrupted > interruptions:
+        yes, why = False, f"was interrupted in {_times(interrupted, 'start')}: {job} is not queued again; {hint}"
+    elif interruptions is not None:
+        wait = f"and waits for {delay(interrupted, backoff_s)} s at least"
+        yes, why = True, f"was interrupted; {job} is queued again, requeue {requeues}, {wait}"
+    else:
+        yes, why = True, f"is saved; {job} is queued again, requeue {requeues}"
+    why = f"run {folder.name} {why}"
+    if yes:
+        counted = {"requeues": requeues, "idle": idle, "interrupted": interrupted, "start": start, "progress": now}
+    write_json(path / NAME, counted | {"reason": why})
+    return yes, why
+
+
+def delay(interrupted: int, backoff_s: int) -> int:
+    """Seconds to wait after so many interruptions in a row: twice as long each time, and not at all after none."""
+    return min(LONGEST_S, backoff_s * 2 ** min(interrupted - 1, 16)) if interrupted else 0
+
+
+def note_failure(path: Path, environment: Mapping[str, str]) -> str:
+    """Note that SLURM has refused the requeue; returns the sentence that says so."""
+    job = environment.get("SLURM_JOB_ID", "")
+    why = f"SLURM has refused to queue job {job} again: its words are in the job's output; continue by launch.py resume"
+    write_json(path / NAME, read(path) | {"reason": why})
+    return why
 
 
 def progress(folder: RunFolder) -> dict[str, int]:
@@ -58,7 +98,22 @@ def progress(folder: RunFolder) -> dict[str, int]:
     }
 
 
+def _times(number: int, what: str) -> str:
+    return f"1 {what}" if number == 1 else f"{number} {what}s in a row"
+
+
+def main(run: Path, *words: str) -> int:
+    """The exit code for the batch script."""
+    if words == ("failed",):
+        print(note_failure(run, os.environ), file=sys.stderr)
+        return 0
+    code, idle, interruptions, backoff_s = map(int, words)
+    yes, why = allowed(run, idle, os.environ, interruptions if code == INTERRUPTED else None, backoff_s)
+    print(why, file=sys.stderr)
+    if yes:
+        print(delay(read(run)["interrupted"], backoff_s))
+    return 0 if yes else 1
+
+
 if __name__ == "__main__":
-    yes, why = allowed(Path(sys.argv[1]), int(sys.argv[2]), os.environ)
-    print(why)
-    sys.exit(0 if yes else 1)
+    sys.exit(main(Path(sys.argv[1]), *sys.argv[2:]))

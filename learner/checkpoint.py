@@ -80,8 +80,8 @@ def write(folder: Path, version: int, arrays: Mapping[str, Arrays], record: dict
         sync_folder(temporary)
         attempt.assert_newest()  # to write may have taken minutes
         temporary.rename(final)
-    except (FileNotFoundError, Superseded):
-        shutil.rmtree(temporary, ignore_errors=True)
+    except (OSError, Superseded):
+        shutil.rmtree(temporary, ignore_errors=True)  # on a full disk, half a checkpoint takes the room of a whole one
         attempt.assert_newest()  # a newer attempt clears away what it finds half written
         raise
     sync_folder(folder)
@@ -118,8 +118,10 @@ def read(path: Path) -> Checkpoint:
             for name in manifest["sha256"]
             if name.endswith(".safetensors")
         }
+        if not arrays:
+            raise CheckpointError(f"{path} is damaged: its manifest names no arrays")
         return Checkpoint(path, arrays, json.loads((path / "record.json").read_bytes()))
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # a manifest may be JSON of any form
         raise CheckpointError(f"{path} is damaged: {error}") from error
 
 

@@ -86,17 +86,18 @@ def replace_file(path: Path, content: bytes, attempt: Attempt | None = None) -> 
 
     Raises:
         Superseded: a newer attempt has begun. The file is as it was.
+        OSError: the disk refuses it. The same, and nothing is left beside it.
     """
     # Drawn: on a shared disk, processes of two containers may have the same number, and even the same host name.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    write_file(temporary, content)
     try:
+        write_file(temporary, content)
         if attempt is not None:
             attempt.assert_newest()
-    except Superseded:
-        temporary.unlink()
+        temporary.rename(path)
+    except (OSError, Superseded):
+        temporary.unlink(missing_ok=True)
         raise
-    temporary.rename(path)
 
 
 def sync_folder(path: Path) -> None:

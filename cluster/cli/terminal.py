@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cluster.config.overrides import options
+from cluster.roles.backend import full_disk_in_a_sentence
 from cluster.roles.checkout import refuse_foreign_packages
 from llm_service.errors import UsageError
 
@@ -99,7 +100,8 @@ def guard(action: Callable[[], T], folder: Path | None = None, checkout: Path | 
     try:
         if checkout:
             refuse_foreign_packages(checkout)
-        return action()
+        with full_disk_in_a_sentence(f"run {folder.name!r}" if folder else "it"):
+            return action()
     except UsageError as error:
         sentence, code = str(error), error.exit_code
     except Exception as error:

@@ -46,7 +46,7 @@ from envs import registry
 from envs.api import EnvSpec
 from envs.config import Part
 from learner import algorithms, histories, methods, potentials, rewards
-from learner.files import Attempt, replace_file
+from learner.files import Attempt, replace_file, sync_folder
 from learner.goals import check_goals
 from learner.histories import HistoriesConfig
 from learner.intrinsic import check_intrinsic
@@ -350,8 +350,12 @@ def named(config: Config, now: datetime | None = None) -> Config:
 
 
 def save(config: Config, path: Path, attempt: Attempt | None = None) -> None:
-    """Write the whole tree as YAML, complete or absent. `Superseded`: an attempt newer than this one has begun."""
+    """Write the whole tree as YAML, complete or absent. It is on the disk when this returns: no run goes on without it.
+
+    `Superseded`: an attempt newer than this one has begun.
+    """
     replace_file(path, yaml.safe_dump(config.model_dump(), sort_keys=False).encode(), attempt)
+    sync_folder(path.parent)
 
 
 def load(path: Path) -> Config:

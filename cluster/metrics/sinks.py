@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from learner.files import Attempt, replace_file
+from llm_service.lines import set_aside
 
 Sink = Callable[[dict[str, Any]], None]
 
 
 class Metrics:
     """Appends rows to metrics.jsonl and hands them to the sinks.
+
+    `warning` says how many of its lines were damaged, "" if none was.
 
     Args:
         path: metrics.jsonl.
@@ -28,25 +31,33 @@ class Metrics:
 
     def __init__(self, path: Path, after: int | None = None, attempt: Attempt | None = None) -> None:
         self._path, self._attempt = path, attempt
-        self._file = open(path, "ab")  # noqa: SIM115 - open as long as the run
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - open as long as the run
         self.sinks: list[Sink] = []
+        self.warning = ""
         if after is not None:
             self.rewind(after)
 
     def rewind(self, after: int) -> None:
-        """Drop rows of versions beyond `after`, which are learned again; `Superseded`: a newer attempt has begun."""
+        """Drop rows of versions beyond `after`, which are learned again, and set damaged ones aside.
+
+        Raises:
+            Superseded: a newer attempt has begun.
+        """
         self._file.close()
-        rows = self._path.read_bytes().splitlines(keepends=True)
-        whole = (row for row in rows if row.endswith(b"\n"))  # a crash may have cut the last one
-        kept = b"".join(row for row in whole if json.loads(row)["version"] <= after)
+        with open(self._path, "rb") as file:
+            rows = [(row, _version(row)) for row in file if row.endswith(b"\n")]  # a crash may have cut the last one
+        if damaged := [row for row, version in rows if version is None]:
+            self.warning = set_aside(self._path, damaged)
+        kept = b"".join(row for row, version in rows if version is not None and version <= after)
         replace_file(self._path, kept, self._attempt)
-        self._file = open(self._path, "ab")  # noqa: SIM115
+        self._file = open(self._path, "ab", buffering=0)  # noqa: SIM115
 
     def write(self, row: dict[str, Any]) -> None:
         """Append one row; it is on disk, whole, when this returns."""
         clean = {key: round(value, 6) if isinstance(value, float) else value for key, value in row.items()}
-        self._file.write(json.dumps(clean).encode() + b"\n")
-        self._file.flush()
+        rest = json.dumps(clean).encode() + b"\n"
+        while rest:  # without a buffer: what a full disk refuses is not tried again when the file is closed
+            rest = rest[self._file.write(rest) :]
         os.fsync(self._file.fileno())
         for sink in self.sinks:
             sink(row)
@@ -61,6 +72,15 @@ class Metrics:
         for sink in self.sinks:
             getattr(sink, "close", lambda: None)()
         self._file.close()
+
+
+def _version(row: bytes) -> float | None:
+    """The version of a row, None if it is damaged."""
+    try:
+        version = json.loads(row)["version"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    return version if isinstance(version, int | float) else None
 
 
 def tensorboard(folder: Path) -> Sink:

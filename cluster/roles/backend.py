@@ -9,9 +9,11 @@ controller moves references and never tensors. `Inline` runs every call at once 
 
 from __future__ import annotations
 
+import errno
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -19,6 +21,7 @@ from llm_service.errors import INTERRUPTED, UsageError
 
 Place = Literal["none", "there", "gone"]
 PLACE_S = 600.0  # how long a run may wait for a node that has room for roles which it cannot do without
+LOOK_S = 2.0  # how often one who waits for minutes looks up: whether the run was asked to stop, whether Ray is there
 
 
 class RoleDied(RuntimeError):
@@ -37,6 +40,43 @@ class Interrupted(UsageError):
     """The cluster ended a run, or has no room for it: it goes on from its checkpoint, on this cluster or on another."""
 
     exit_code = INTERRUPTED
+
+
+class DiskFull(Interrupted):
+    """A disk has no room left. What was saved is whole: the run goes on from there once there is some."""
+
+
+def is_full_disk(error: BaseException | None) -> bool:
+    """Whether it says that a disk, or one user's share of it, has no room left."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def full_disk_in_a_sentence(who: str) -> Iterator[None]:
+    """What is done in here, by `who`, may write files.
+
+    Raises:
+        DiskFull: there was no room for one, in one sentence.
+    """
+    try:
+        yield
+    except OSError as error:
+        if is_full_disk(error):
+            raise DiskFull(
+                f"the disk is full on which {who} writes: free some room, then resume; what was saved before is whole"
+            ) from error
+        raise
+
+
+def raise_final(error: BaseException | None, who: str) -> None:
+    """Raise what the role `who` raised, if no restart would help it: a `UsageError`, or `DiskFull`. Else return."""
+    with full_disk_in_a_sentence(who):
+        if error is not None and (isinstance(error, UsageError) or is_full_disk(error)):
+            raise error from None
+
+
+class AskedToStop(UsageError):
+    """The run was asked to stop while it waited for roles. They had begun nothing that would have to be saved."""
 
 
 @dataclass
@@ -61,6 +101,7 @@ class Backend(Protocol):
     """What the controller needs of a cluster."""
 
     links: dict[str, str]  # addresses worth showing: dashboard, metrics
+    stop_reason: Callable[[], str]  # why the run should stop, "" while it should not
 
     def start(self, name: str, cls: type, *args: Any) -> Handle:
         """Begin to start a role; its constructor may still run when this returns."""
@@ -75,7 +116,12 @@ class Backend(Protocol):
         """Those that are done, or failed, once there are `several`; those that are after `timeout` seconds."""
 
     def result(self, ticket: Ticket, part: int = 0, timeout: float = 60.0) -> Any:
-        """Read one result. Raises RoleDied, or the `UsageError` that the role raised: no restart would help."""
+        """Read one result.
+
+        Raises:
+            RoleDied: the role is gone, raised, or took more than `timeout` seconds.
+            UsageError: the role raised it, or found a disk full (`DiskFull`): no restart would help.
+        """
 
     def place(self, handle: Handle) -> Place:
         """Whether a role has found no room yet (`none`), has a node (`there`), or had one that is `gone`."""
@@ -90,6 +136,34 @@ class Backend(Protocol):
         """End everything."""
 
 
+def unasked() -> str:
+    """The reason to stop of what nobody asks to stop."""
+    return ""
+
+
+def assert_unasked(backend: Backend) -> None:
+    """To be called in every wait of more than a few seconds that may be given up without a loss.
+
+    Raises:
+        AskedToStop: the run should stop.
+    """
+    if reason := backend.stop_reason():
+        raise AskedToStop(reason)
+
+
+def await_role(backend: Backend, ticket: Ticket, timeout: float) -> Any:
+    """Read the result of a call that may be given up without a loss: of a role that starts, or loads what was saved.
+
+    Raises:
+        AskedToStop: the run should stop; it is seen within `LOOK_S` seconds.
+        RoleDied: the role is gone, raised, or took more than `timeout` seconds.
+    """
+    ends = time.monotonic() + timeout
+    while not backend.wait([ticket], min(LOOK_S, max(0.0, ends - time.monotonic()))) and time.monotonic() < ends:
+        assert_unasked(backend)
+    return backend.result(ticket, timeout=max(0.0, ends - time.monotonic()))
+
+
 @dataclass(frozen=True)
 class _Failed:
     error: Exception
@@ -99,8 +173,9 @@ class _Failed:
 class Inline:
     """All roles in this process; a call runs when it is submitted."""
 
-    def __init__(self) -> None:
+    def __init__(self, stop_reason: Callable[[], str] = unasked) -> None:
         self.links: dict[str, str] = {}
+        self.stop_reason = stop_reason
 
     def start(self, name: str, cls: type, *args: Any) -> Handle:
         return Handle(name, cls(*args))
@@ -126,8 +201,7 @@ class Inline:
     def result(self, ticket: Ticket, part: int = 0, timeout: float = 60.0) -> Any:
         value = ticket.parts[part]
         if isinstance(value, _Failed):
-            if isinstance(value.error, UsageError):
-                raise value.error
+            raise_final(value.error, ticket.handle.name)
             raise RoleDied(f"{ticket.handle.name}: {value.cause}")
         return value
 

@@ -17,14 +17,24 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from cluster.config.tree import Config
 from cluster.jobs import launcher
 from cluster.metrics.exporting import forget
-from cluster.roles.backend import PLACE_S, Backend, Handle, Interrupted, Place, Ticket
+from cluster.roles.backend import (
+    LOOK_S,
+    PLACE_S,
+    Backend,
+    Handle,
+    Interrupted,
+    Place,
+    Ticket,
+    assert_unasked,
+    unasked,
+)
 from cluster.roles.local import JOIN, Local, actor_id, answers, only_our_words, runtime_env
 from cluster.topology import topology
 from llm_service.errors import UsageError
@@ -38,21 +48,21 @@ LEARNER = {"learner": 1e-4}  # a share of the resource that marks the learner's 
 COMPUTING = ("learner", "fitter", "policy")  # roles that want a share of a GPU
 HEAD_S = 20.0
 """Ray's head may be out of reach for so long. Ray ends a process without a word after 60 s of that."""
-LOOK_S = 2.0  # how often it is looked for
 
 
-def backend(config: Config, token_file: Path) -> Backend:
+def backend(config: Config, token_file: Path, stop_reason: Callable[[], str] = unasked) -> Backend:
     """Ray as this process finds it: the one that its environment names, else one of its own on this machine.
 
     Raises:
+        AskedToStop: the run should stop, before all of it was there.
         UsageError: the one named is open to anyone.
         Interrupted: it is not there, or not whole.
     """
     if JOIN in os.environ:
         if os.environ.get("RAY_AUTH_MODE") != "token":
             raise UsageError(f"{JOIN} names a Ray without a token: start it and this run with RAY_AUTH_MODE=token")
-        return Joined(config, os.environ[JOIN], int(os.environ.get(NODES, "1")))
-    return Local(topology(config).processes, token_file, config.cluster.dashboard)
+        return Joined(config, os.environ[JOIN], int(os.environ.get(NODES, "1")), stop_reason)
+    return Local(topology(config).processes, token_file, config.cluster.dashboard, stop_reason)
 
 
 class Joined(Local):
@@ -60,12 +70,13 @@ class Joined(Local):
 
     address: HOST:PORT of the head.
     nodes: how many there must be before anything starts; waited for `cluster.start_timeout_s` seconds.
+    stop_reason: see `Backend`.
     """
 
-    def __init__(self, config: Config, address: str, nodes: int) -> None:
+    def __init__(self, config: Config, address: str, nodes: int, stop_reason: Callable[[], str] = unasked) -> None:
         deadline = time.monotonic() + config.cluster.start_timeout_s
-        self._begin(config.run.name)
-        _await_port(address, deadline)
+        self._begin(config.run.name, stop_reason)
+        _await_port(address, deadline, lambda: assert_unasked(self))
         with only_our_words():
             context = ray.init(address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=runtime_env())
         if config.cluster.dashboard and context.dashboard_url:
@@ -73,8 +84,9 @@ class Joined(Local):
             answering = (f"{node['NodeManagerAddress']}:{node['MetricsExportPort']}" for node in alive())
             self.links["metrics"] = ", ".join(f"http://{place}/metrics" for place in answering)
         while (there := len(alive())) < nodes:
-            if time.monotonic() > deadline:
+            if self.stop_reason() or time.monotonic() > deadline:
                 ray.shutdown()
+                assert_unasked(self)
                 raise Interrupted(
                     f"{there} of {nodes} nodes have joined Ray on {address} in {config.cluster.start_timeout_s:.0f} s: "
                     "see ray-*.txt in the run folder for their errors, or raise cluster.start_timeout_s"
@@ -101,6 +113,7 @@ class Joined(Local):
         """The id of the node that computes: the same while it lives, then another with the resource `learner`."""
         ends = time.monotonic() + PLACE_S
         while True:
+            assert_unasked(self)
             homes = [node["NodeID"] for node in alive() if "learner" in node["Resources"] and answers(node)]
             if homes:
                 self._home = self._home if self._home in homes else homes[0]
@@ -185,16 +198,20 @@ def alive() -> list[dict[str, Any]]:
     return [node for node in nodes if node["Alive"]]
 
 
-def _await_port(address: str, deadline: float) -> None:
+def _await_port(address: str, deadline: float, look: Callable[[], None] = lambda: None) -> None:
     """Return when something listens on HOST:PORT: Ray itself would wait for it without an end.
+
+    Args:
+        look: called before each try; what it raises ends the wait.
 
     Raises:
         Interrupted: by the deadline nothing does.
     """
     host, _, port = address.rpartition(":")
     while True:
+        look()
         try:
-            return socket.create_connection((host, int(port)), timeout=5.0).close()
+            return socket.create_connection((host, int(port)), timeout=LOOK_S).close()
         except OSError as error:
             if time.monotonic() > deadline:
                 raise Interrupted(

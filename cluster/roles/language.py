@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import threading
 import time
@@ -21,7 +22,7 @@ from typing import Any
 import envs
 from actors.language import LanguageSetup
 from cluster.config.tree import Config
-from cluster.roles.backend import Backend, Handle, Interrupted, RoleDied, Ticket
+from cluster.roles.backend import AskedToStop, Backend, Handle, Interrupted, RoleDied, Ticket, await_role
 from cluster.runs.folder import RunError
 from learner.files import replace_file
 from llm_service.errors import AwayTooLong, BackendError, Garbled, ServiceError, Unreachable, UsageError
@@ -49,21 +50,37 @@ def check_language_model(config: Config) -> None:
             raise RunError(f"llm.address: {error}") from None
 
 
+class Warnings(logging.Handler):
+    """Keeps what is warned of, in `lines`."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
 class LanguageRole:
     """A service with its server, on an event loop in a thread of its own. `config` is the dumped `LLMConfig`."""
 
     def __init__(self, config: dict[str, Any], folder: str) -> None:
         self._config, self._folder = LLMConfig(**config), Path(folder)
+        self._warnings = Warnings()
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="llm-service", daemon=True).start()
         self._server = self._run(self._start())
 
     async def _start(self) -> Server:
-        config = self._config
+        config, logger = self._config, logging.getLogger("llm_service")
         backend = Replicas(config) if config.replicas else None
-        service = await assembly.start(config, self._folder, backend)
-        server = Server(service, config.server, self._folder, config.name)
-        await server.start()
+        logger.addHandler(self._warnings)
+        try:
+            service = await assembly.start(config, self._folder, backend)
+            server = Server(service, config.server, self._folder, config.name)
+            await server.start()
+        finally:
+            logger.removeHandler(self._warnings)
         return server
 
     def _run(self, work: Any) -> Any:
@@ -72,6 +89,10 @@ class LanguageRole:
     def ready(self) -> str:
         """The address; the constructor is through."""
         return str(self._server.address)
+
+    def warnings(self) -> list[str]:
+        """What the start warned of: the log of this process is nothing that a person sees."""
+        return self._warnings.lines
 
     def heartbeat(self) -> dict[str, Any]:
         """A sign of life from the event loop."""
@@ -176,6 +197,7 @@ class LanguageService:
         """Have a service that answers.
 
         Raises:
+            AskedToStop: the run should stop, before it is there.
             UsageError: it does not start.
         """
         llm = self._config.llm
@@ -195,14 +217,21 @@ class LanguageService:
         self._handle = self._backend.start(name, LanguageRole, llm.model_dump(), str(self._folder))
         ready = self._backend.submit(self._handle, "ready")
         try:
-            address = self._backend.result(ready, timeout=self._config.cluster.start_timeout_s)
+            address = await_role(self._backend, ready, self._config.cluster.start_timeout_s)
+            warnings = self._backend.result(self._backend.submit(self._handle, "warnings"))
         except Interrupted:
+            raise
+        except AskedToStop:
+            self._backend.kill(self._handle)  # it cannot drain what it has not begun
+            self._handle = None
             raise
         except (RoleDied, UsageError) as death:
             self._backend.kill(self._handle)
             self._handle = None
             raise UsageError(f"the LLM service does not start: {_sentence(death)}") from None
         self._beat, self._looked = None, time.monotonic()
+        for warning in warnings:
+            self._note(warning)
         self._note(f"LLM service {self._llm.name} is ready on {address}")
 
     def look_after(self) -> None:
@@ -234,7 +263,7 @@ class LanguageService:
         self._note(f"the LLM service died ({cause}); starting it again on its files")
         try:
             self._launch(self._llm)
-        except Interrupted:
+        except (AskedToStop, Interrupted):
             raise
         except UsageError as trouble:
             raise AwayTooLong(f"it died ({cause}), and now {trouble}") from None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.config.tree import Config
-from cluster.roles.backend import PLACE_S, Backend, Handle, InputLost, Interrupted, RoleDied, Ticket
+from cluster.roles.backend import PLACE_S, Backend, Handle, InputLost, Interrupted, RoleDied, Ticket, await_role
 from cluster.roles.supervisor import last_line
 from envs.api import EnvSpec, Summary
 from learner.algorithms import LearnerSetup
@@ -70,9 +70,10 @@ class LearnerGroup(Ranks):
         self._update_timeout_s = config.learner.timeout_s
 
     def call(self, method: str, *args: Any) -> Any:
-        """Call all ranks and wait; the unread result of rank 0.
+        """Call all ranks, for a method with which they begin, and wait; the unread result of rank 0.
 
         Raises:
+            AskedToStop: the run should stop.
             LearnerDied: a rank is gone, raised, or took too long.
             Interrupted: no node has had room for a rank.
         """
@@ -85,7 +86,7 @@ class LearnerGroup(Ranks):
         """Wait for a call; its time begins when its rank has a place."""
         while True:
             try:
-                self.backend.result(ticket, timeout=self._timeout_s)
+                await_role(self.backend, ticket, self._timeout_s)
                 return
             except RoleDied as death:
                 if self.backend.place(ticket.handle) != "none":

@@ -27,7 +27,17 @@ from types import ModuleType
 from typing import Any
 
 from cluster.metrics.exporting import beats, exporting
-from cluster.roles.backend import Handle, InputLost, Interrupted, NodeLost, Place, RoleDied, Ticket
+from cluster.roles.backend import (
+    Handle,
+    InputLost,
+    Interrupted,
+    NodeLost,
+    Place,
+    RoleDied,
+    Ticket,
+    raise_final,
+    unasked,
+)
 from cluster.roles.checkout import refuse_shadowed_workers
 from llm_service.errors import UsageError
 
@@ -192,10 +202,11 @@ class Local:
             for each other may share a core.
         token_file: where the token is written for people, mode 0600: the dashboard asks for it. In the run's folder.
         dashboard: start Ray's dashboard and metrics endpoint.
+        stop_reason: see `Backend`.
     """
 
-    def __init__(self, roles: int, token_file: Path, dashboard: bool) -> None:
-        self._begin(token_file.parent.name)
+    def __init__(self, roles: int, token_file: Path, dashboard: bool, stop_reason: Callable[[], str] = unasked) -> None:
+        self._begin(token_file.parent.name, stop_reason)
         self._token_file = token_file
         write_secret(token_file, TOKEN)
         metrics_port = _free_port()
@@ -216,8 +227,8 @@ class Local:
             self.links["dashboard"] = f"http://{context.dashboard_url}"
             self.links["metrics"] = f"http://127.0.0.1:{metrics_port}/metrics"
 
-    def _begin(self, run: str) -> None:
-        self._run = run
+    def _begin(self, run: str, stop_reason: Callable[[], str]) -> None:
+        self._run, self.stop_reason = run, stop_reason
         self.links: dict[str, str] = {}
         self._started: Counter[str] = Counter()
 
@@ -258,8 +269,7 @@ class Local:
         try:
             return ray.get(ticket.parts[part], timeout=timeout)
         except ray.exceptions.RayTaskError as error:
-            if isinstance(error.cause, UsageError):
-                raise error.cause from None
+            raise_final(error.cause, ticket.handle.name)
             kind = InputLost if isinstance(error.cause, ray.exceptions.ObjectLostError) else RoleDied
             raise kind(f"{ticket.handle.name}: {_why(error)}") from None
         except (ray.exceptions.RayError, ray.exceptions.GetTimeoutError) as error:

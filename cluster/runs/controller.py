@@ -10,7 +10,8 @@ import os
 import platform
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from cluster.config import tree as configuration
 from cluster.config.tree import Config
 from cluster.metrics.exporting import Shown
 from cluster.metrics.sinks import Metrics, tensorboard
-from cluster.roles.backend import Backend, Inline, Interrupted
+from cluster.roles.backend import AskedToStop, Backend, Inline, Interrupted, full_disk_in_a_sentence
 from cluster.roles.language import LanguageService
 from cluster.runs.folder import RunFolder, provenance
 from cluster.runs.progress import Progress
@@ -74,23 +75,24 @@ class Controller:
                 configuration.save(self.config, self.folder.path / "config.yaml", self.folder.attempt)
             self.folder.write_status(state="running", phase="start", reason="", host=platform.node())
             try:
-                code = self._run_stages()
+                with full_disk_in_a_sentence(f"run {self.folder.name!r}"):
+                    code = self._run_stages()
             except Superseded:
                 raise  # the folder is another's by now
             except BaseException as error:
-                if not isinstance(error, UsageError) and not self.folder.is_anothers:
-                    self.folder.write(self.folder.path / "error.txt", traceback.format_exc())
                 reason = (str(error) or repr(error)).splitlines()[0]
                 if self.only:
-                    self.folder.write_status(**{"state": "stopped"} | before)
+                    self.folder.write_last_status(**{"state": "stopped"} | before)
                 else:
                     state = "stopped" if isinstance(error, AwayTooLong | BudgetExhausted | Interrupted) else "crashed"
-                    self.folder.write_status(state=state, reason=reason)
+                    self.folder.write_last_status(state=state, reason=reason)
+                if not isinstance(error, UsageError) and not self.folder.is_anothers:
+                    self.folder.write(self.folder.path / "error.txt", traceback.format_exc())
                 raise
             state, reason = "done" if code == DONE else "stopped", self._stopped_by
             if self.only:  # a further evaluation does not change how the run itself ended
                 state, reason = before.get("state", state), before.get("reason", "")
-            self.folder.write_status(state=state, phase="", reason=reason)
+            self.folder.write_last_status(state=state, phase="", reason=reason)
             from cluster.report.document import write  # imports what draws, which a run needs in the end only
 
             report = Path(os.path.relpath(write([self.folder.path], self.folder.attempt)))
@@ -111,10 +113,12 @@ class Controller:
         run, attempt = self.config.run, self.folder.attempt
         version = self.checkpoint.record["counters"]["version"] if self.checkpoint else 0
         metrics = Metrics(self.folder.path / "metrics.jsonl", None if self.only else version, attempt)
-        with Stop(self.folder.stop_file, run.max_wall_seconds, attempt) as stop:
-            backend = self._backend()
-            stop.listen()
+        with Stop(self.folder.stop_file, run.max_wall_seconds, attempt) as stop, ExitStack() as ending:
             try:
+                backend = self._backend(lambda: stop.reason)
+                ending.callback(backend.shutdown)
+                ending.callback(metrics.close)
+                stop.listen()
                 if run.tensorboard:
                     metrics.sinks.append(tensorboard(self.folder.path / "tensorboard"))
                 if backend.links:
@@ -130,8 +134,9 @@ class Controller:
                         )
                     if any(engine(stage.kind).asks(self.config, stage) for stage in todo):
                         self._language = LanguageService(backend, self.config, self.folder.path, progress.note)
+                        ending.callback(self._language.stop)
                         self._language.start()
-                    for line in self._about_the_start():
+                    for line in self._about_the_start(metrics.warning):
                         progress.note(line)
                     given = Run(
                         config=self.config,
@@ -148,11 +153,9 @@ class Controller:
                     if not all(self._run_stage(given, stage) for stage in todo):
                         self._stopped_by = stop.reason
                         return STOPPED
-            finally:
-                if self._language:
-                    self._language.stop()
-                metrics.close()
-                backend.shutdown()
+            except AskedToStop as request:  # roles were waited for, which had begun nothing
+                self._stopped_by = str(request)
+                return STOPPED
         return DONE
 
     def _run_stage(self, run: Run, stage: Stage) -> bool:
@@ -184,8 +187,10 @@ class Controller:
             | {"inputs": inputs, "files": {p.name: _sha256(p.read_bytes()) for p in files}},
         )
 
-    def _about_the_start(self) -> Iterator[str]:
-        """What is worth telling of how the run goes on."""
+    def _about_the_start(self, warning: str) -> Iterator[str]:
+        """What is worth telling of how the run goes on; `warning` is about its rows."""
+        if warning:
+            yield warning
         if (attempt := self.folder.attempt) and attempt.number > 1 and not self.folder.kept:
             yield f"{self.folder.name} starts over: it ended before anything was saved to go on from"
         for skipped in self.checkpoint.skipped if self.checkpoint else ():
@@ -198,12 +203,12 @@ class Controller:
             self.folder.forget(self.folder.path / "stages" / stage.name / MANIFEST)
         return todo
 
-    def _backend(self) -> Backend:
+    def _backend(self, stop_reason: Callable[[], str]) -> Backend:
         if self.config.cluster.name == "inline":
-            return Inline()
+            return Inline(stop_reason)
         from cluster.roles.joined import backend
 
-        return backend(self.config, self.folder.path / "token")
+        return backend(self.config, self.folder.path / "token", stop_reason)
 
 
 def _sha256(content: bytes) -> str:

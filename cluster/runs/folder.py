@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.config.overrides import ROOT
+from cluster.roles.backend import is_full_disk
 from learner.files import Attempt, newest_attempt, replace_file
 from learner.store.shards import EPISODES
 from llm_service.errors import UsageError
@@ -183,6 +184,23 @@ class RunFolder:
             return
         status = self.read_status() | values | {"pid": os.getpid(), "updated": time.time()}
         self.write_json(self.path / "status.json", status)
+
+    def write_last_status(self, **values: Any) -> None:
+        """Tell how the run ended, as `write_status` does; on a full disk in the room that status.json has already.
+
+        So it is not complete or absent. But without it a run that has ended would be said to run for ever.
+        """
+        try:
+            self.write_status(**values)
+        except OSError as error:
+            if not is_full_disk(error):
+                raise
+            self.assert_newest()
+            status = self.read_status() | values
+            status.pop("heartbeats", None)  # of roles that have ended: without them it is not longer than it was
+            with open(self.path / "status.json", "r+b") as file:
+                file.write(as_json(status).encode())
+                file.truncate()
 
     def read_status(self) -> dict[str, Any]:
         try:

@@ -54,7 +54,7 @@ class Engine(Fitting):
         return Outcome(counts, inputs=inputs)
 
     def prepare(self) -> None:
-        self._found = self.ranks.call("look_up", timeout=self.config.learner.timeout_s)
+        self._found = self.ranks.call("look_up", timeout=self.config.learner.timeout_s, begins=True)
         if self._found:
             self.folder.write_json(self.place / LOOKUP, self._found)
             self.progress.note(f"{self.stage.name}: {spoken(self._found)}")

@@ -20,7 +20,7 @@ import safetensors.numpy
 
 from cluster.config import limits
 from cluster.config.tree import Config
-from cluster.roles.backend import Handle, RoleDied
+from cluster.roles.backend import Handle, RoleDied, assert_unasked
 from cluster.roles.drawing import Role, Topology
 from cluster.roles.supervisor import last_line
 from cluster.runs.folder import RunError
@@ -102,11 +102,13 @@ class Engine(StageEngine):
         """Call the role and wait.
 
         Raises:
+            AskedToStop: the run should stop; the stage begins again, whatever it came to.
             RoleDied: it raised, is gone, or took longer than `timeout` seconds.
         """
         ticket = self.backend.submit(role, method, *args)
         while not self.backend.wait([ticket], timeout=0.5):
             self.given.look_after()
+            assert_unasked(self.backend)
             if time.monotonic() - ticket.submitted > timeout:
                 raise RoleDied(f"{method} took more than {timeout:.0f} s")
         return self.backend.result(ticket)

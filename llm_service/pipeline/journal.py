@@ -14,16 +14,17 @@ later lines name that one's key (`as_in`).
 from __future__ import annotations
 
 import base64
-import fcntl
 import json
 import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from llm_service.errors import UsageError
+from llm_service.lines import open_alone, put_in_place, set_aside
 from llm_service.records import Call, Reply
 
 log = logging.getLogger(__name__)
@@ -41,13 +42,14 @@ class InUse(UsageError):
 class Journal:
     """One writer, one file.
 
+    A line that is damaged is set aside, and told in the log: its answer is paid for again if it is asked for again.
+
     Args:
         path: made if it is not there.
         fsync: wait for the disk after each line.
 
     Raises:
         InUse: another process writes this file.
-        UsageError: a line of it is damaged.
     """
 
     def __init__(self, path: Path, fsync: bool = False) -> None:
@@ -56,14 +58,23 @@ class Journal:
         self._unwritten: dict[bytes, bytes] = {}  # key -> line that the disk refused so far
         self._instructions: dict[str, str] = {}  # of this process's calls -> key of the line that holds them
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file = open_alone(path)
         except BlockingIOError:
-            os.close(self._file)
             raise InUse(f"{path} is being written by another service: give this one a folder of its own") from None
-        self._end = self._index(path)
-        os.ftruncate(self._file, self._end)  # a line that was cut by a crash was never seen by anyone
+        try:
+            self._end, damaged = self._index()
+            if damaged:
+                told = set_aside(path, [line for _, line in damaged])
+                file = put_in_place(path, file, _but(path, {number for number, _ in damaged}))
+                log.warning("%s; an answer that was in it is paid for again if it is asked for again", told)
+                self._place.clear()
+                self._end, _ = self._index()
+            os.ftruncate(file, self._end)  # a line that was cut by a crash was never seen by anyone
+        except BaseException:
+            os.close(file)
+            raise
+        self._file: int | None = file
 
     def __len__(self) -> int:
         return len(self._place)
@@ -170,24 +181,33 @@ class Journal:
             self._place[name] = self._end
             self._end += len(line)
 
-    def _index(self, path: Path) -> int:
-        """Find every line; returns where the last whole one ends."""
-        end = 0
-        with path.open("rb") as file:
+    def _index(self) -> tuple[int, list[tuple[int, bytes]]]:
+        """Find every line; returns where the last whole one ends, and those that are damaged, with their numbers."""
+        end, damaged = 0, list[tuple[int, bytes]]()
+        with self.path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 if not line.endswith(b"\n"):
                     break
-                self._place[bytes.fromhex(parse(line, path, number)["key"])] = end
+                try:
+                    self._place[bytes.fromhex(parse(line, self.path, number)["key"])] = end
+                except UsageError:
+                    damaged.append((number, line))
                 end += len(line)
-        return end
+        return end, damaged
+
+
+def _but(path: Path, numbers: set[int]) -> Iterator[bytes]:
+    """The lines of a file but for those with these numbers, and for one that is cut."""
+    with path.open("rb") as file:
+        yield from (line for number, line in enumerate(file, 1) if number not in numbers and line.endswith(b"\n"))
 
 
 def parse(line: bytes, path: Path, number: int) -> dict[str, Any]:
     """One line. Raises UsageError if it is damaged."""
     try:
         record = json.loads(line)
-        bytes.fromhex(record["key"]), record["reply"]
-    except (ValueError, TypeError, KeyError):
+        bytes.fromhex(record["key"]), record["reply"].keys()
+    except (ValueError, TypeError, KeyError, AttributeError):
         raise UsageError(
             f"{path}, line {number} is damaged: take it out, and its answer is paid for again if it is asked for again"
         ) from None

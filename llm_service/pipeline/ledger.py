@@ -9,13 +9,16 @@ A ledger is a file of JSON lines, only ever appended to:
 A line is one write, in the hands of the operating system before a call is sent: killing the process loses nothing.
 Losing power may lose the lines of the last seconds, unless `fsync` is on. A reservation that was neither settled nor
 released counts as spent, for ever: nobody knows what became of its call.
+
+So does a line that is damaged: it is set aside, and a reservation as large as the largest takes its place. Spent may
+then seem more than it is, and never less, but where a damaged call was dearer than all others.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
+import logging
 import math
 import os
 from collections import deque
@@ -24,12 +27,17 @@ from pathlib import Path
 from typing import Any
 
 from llm_service.errors import OutOfBudget, UsageError
+from llm_service.lines import open_alone, put_in_place, set_aside
 from llm_service.pipeline.clock import Clock
 from llm_service.pipeline.limits import LimitsConfig
+
+log = logging.getLogger(__name__)
 
 HOUR_S = 3600.0
 NANO = 1_000_000_000
 """Money is added up in whole billionths of a dollar: sums are exact, whatever the order."""
+DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
+"""What repeating a line raises that is damaged."""
 
 
 @dataclass(slots=True)
@@ -46,6 +54,7 @@ class Book:
         self.tokens = self.nano = self.hour_tokens = self.hour_nano = 0
         self.open: dict[int, _Entry] = {}
         self.calls = self.last = 0
+        self.most_tokens = self.most_nano = 0  # of one call
         self._hour: deque[_Entry] = deque()
 
     @property
@@ -79,6 +88,7 @@ class Book:
 
     def _add(self, entry: _Entry, tokens: int, nano: int, in_hour: bool) -> None:
         entry.tokens, entry.nano = entry.tokens + tokens, entry.nano + nano
+        self.most_tokens, self.most_nano = max(self.most_tokens, entry.tokens), max(self.most_nano, entry.nano)
         self.tokens, self.nano = self.tokens + tokens, self.nano + nano
         if in_hour:
             self.hour_tokens, self.hour_nano = self.hour_tokens + tokens, self.hour_nano + nano
@@ -95,7 +105,7 @@ class Ledger:
         fsync: wait for the disk after each line.
 
     Raises:
-        UsageError: another process writes the file, or a line of it is damaged.
+        UsageError: another process writes the file.
     """
 
     def __init__(self, config: LimitsConfig, path: Path, clock: Clock, fsync: bool = False) -> None:
@@ -104,17 +114,38 @@ class Ledger:
         self._file: int | None = None
         self._unwritten = b""  # settlements that the disk refused so far
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._end = _replay(self._book, path)
+            file = open_alone(path)
+        except BlockingIOError:
+            raise UsageError(f"{path} is written by another service: give this one a folder of its own") from None
+        try:
+            try:
+                self._end = _replay(self._book, path)
+            except UsageError:
+                file = self._mend(file)
+                self._book = Book()
+                self._end = _replay(self._book, path)
             os.ftruncate(file, self._end)  # a line that was cut by a crash: nothing was sent on its strength
-        except BaseException as error:
+        except BaseException:
             os.close(file)
-            if isinstance(error, BlockingIOError):
-                raise UsageError(f"{path} is written by another service: give this one a folder of its own") from None
             raise
         self._file = file
+
+    def _mend(self, file: int) -> int:
+        """Put a file without damaged lines in the place of the one with them. Returns its descriptor."""
+        book, good, damaged = _parted(self._path)
+        tokens, dollars, at = book.most_tokens, book.most_nano / NANO, round(self._clock.wall(), 3)
+        instead = [
+            _line({"reserve": book.last + n, "at": at, "tokens": tokens, "dollars": dollars})
+            for n in range(1, len(damaged) + 1)
+        ]
+        told = set_aside(self._path, damaged)
+        file = put_in_place(self._path, file, [*good, *instead])
+        log.warning(
+            "%s; what was spent by it is not known: %s tokens and %s dollars count as spent, for each as much as the "
+            "dearest call", told, f"{tokens * len(damaged):,}", f"{dollars * len(damaged):.10g}"
+        )  # fmt: skip
+        return file
 
     def reserve(self, tokens: int, dollars: float) -> int:
         """Before a call is sent: put aside the most that it may cost. Returns the reservation's number.
@@ -243,13 +274,28 @@ def _replay(book: Book, path: Path) -> int:
                 break
             try:
                 _repeat(book, json.loads(line))
-            except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+            except DAMAGE:
                 raise UsageError(
-                    f"{path}, line {number} is damaged: what was spent is not known; repair or remove the line, or "
-                    "move the file away to start from 0"
+                    f"{path}, line {number} is damaged: what was spent is not known; the service sets it aside when it "
+                    "starts again"
                 ) from None
             end += len(line)
     return end
+
+
+def _parted(path: Path) -> tuple[Book, list[bytes], list[bytes]]:
+    """The book of the lines that can be repeated one after the other, those lines, and the others; none that is cut."""
+    book, good, damaged = Book(), list[bytes](), list[bytes]()
+    with path.open("rb") as file:
+        for line in file:
+            if not line.endswith(b"\n"):
+                break
+            try:
+                _repeat(book, json.loads(line))
+                good.append(line)
+            except DAMAGE:
+                damaged.append(line)
+    return book, good, damaged
 
 
 def _repeat(book: Book, line: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ It is never printed, and beyond loopback the server wants a token that somebody 
 from __future__ import annotations
 
 import hmac
+import logging
 import os
 import secrets
 from collections.abc import Iterable
@@ -16,6 +17,8 @@ from pydantic import Field
 
 from llm_service.config import Part, this_machine
 from llm_service.errors import UsageError
+
+log = logging.getLogger(__name__)
 
 
 class ServerConfig(Part):
@@ -93,20 +96,28 @@ def chosen_token(token_env: str, token_file: str) -> str:
 def folder_token(folder: Path) -> str:
     """The token of a service folder, made at the first start and kept, so that clients outlive a restart.
 
+    One that a crash left empty, or a disk has damaged, is set aside, and told in the log: clients look up the new one.
+
     Raises:
         UsageError: others may read the file.
     """
     path = folder / "token"
     folder.mkdir(parents=True, exist_ok=True)
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    except FileExistsError:
-        if path.is_symlink() or path.stat().st_mode & 0o077:
-            raise UsageError(f"token: others may read {path}; delete it, and the next start makes a new one") from None
-        return read_token(path)
+    if path.is_symlink() or (path.exists() and path.stat().st_mode & 0o077):
+        raise UsageError(f"token: others may read {path}; delete it, and the next start makes a new one")
+    if path.exists():
+        try:
+            return read_token(path)
+        except UsageError as damage:
+            beside = path.replace(path.with_name("token.damaged"))
+            log.warning("%s; it is set aside in %s, and a new one is made", damage, beside.name)
     token = secrets.token_urlsafe(32)
-    with open(handle, "w", encoding="ascii") as file:
+    with open(
+        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w", encoding="ascii"
+    ) as file:
         file.write(token)
+        file.flush()
+        os.fsync(file.fileno())
     return token
 
 

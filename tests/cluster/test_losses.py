@@ -154,7 +154,8 @@ def test_a_lost_chunk_harms_a_learner_only_where_other_ranks_have_begun(n, error
 def test_an_llm_service_that_does_not_start_again_ends_the_run_resumable(tmp_path, monkeypatch):
     monkeypatch.setattr(language, "LOOK_S", 0.0)
     backend = Placed()
-    service = LanguageService(backend, compose(["method=zero_shot", "env=toy/Line"]), tmp_path, lambda line: None)
+    words = ["method=zero_shot", "env=toy/Line", "cluster.start_timeout_s=0.01"]
+    service = LanguageService(backend, compose(words), tmp_path, lambda line: None)
     service.start()
     backend.gone = {"llm"}
     backend.unplaced = {"llm.1"}
@@ -167,8 +168,8 @@ def test_an_llm_service_that_does_not_start_again_ends_the_run_resumable(tmp_pat
 class Losing(Inline):
     """Everything works, but the updates number 3 and 5 with a chunk of actor 1's find that it is gone with its node."""
 
-    def __init__(self):
-        super().__init__()
+    def __init__(self, stop_reason):
+        super().__init__(stop_reason)
         self.updates, self.gone, self.makers = 0, [], {}
 
     def start(self, name, cls, *args):

@@ -73,6 +73,21 @@ def test_metrics_rewind_to_a_version_and_survive_a_cut_line(tmp_path):
     assert [json.loads(line)["env_steps"] for line in path.read_text().splitlines()] == [10, 20, 30, 41]
 
 
+@pytest.mark.parametrize("damage", [b"nonsense", b"\0\xff\r", b"[]", b"7", b"{}", b'{"version": "x"}'])
+def test_a_damaged_row_is_set_aside_told_once_and_the_others_stay(tmp_path, damage):
+    path = tmp_path / "metrics.jsonl"
+    rows = [json.dumps({"kind": "train", "version": version}).encode() + b"\n" for version in (1, 2, 3)]
+    path.write_bytes(rows[0] + damage + b"\n" + rows[1] + damage + b"\n" + rows[2] + b'{"torn')
+    metrics = Metrics(path, after=2)
+    metrics.close()
+    assert metrics.warning == f"2 damaged lines of {path} are set aside in metrics.damaged.jsonl"
+    assert path.read_bytes() == rows[0] + rows[1]
+    assert (tmp_path / "metrics.damaged.jsonl").read_bytes() == 2 * (damage + b"\n")
+    metrics = Metrics(path, after=2)
+    metrics.close()
+    assert metrics.warning == ""
+
+
 def test_tensorboard_gets_the_rows(tmp_path):
     metrics = Metrics(tmp_path / "metrics.jsonl")
     metrics.sinks.append(tensorboard(tmp_path / "tensorboard"))

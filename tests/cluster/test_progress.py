@@ -51,8 +51,8 @@ def test_before_the_first_episode_there_is_a_dash(tmp_path, capsys, score):
 def test_a_run_says_where_its_dashboard_is_and_the_token_that_it_asks_for(tmp_path, monkeypatch, capsys, token):
     """Where the token lies, and never the token. On Kubernetes the run has no file with it."""
 
-    def linked(self):
-        backend = Inline()
+    def linked(self, stop_reason):
+        backend = Inline(stop_reason)
         backend.links = {"dashboard": "http://127.0.0.1:8265", "metrics": "http://127.0.0.1:1/metrics"}
         if token:
             (self.folder.path / "token").write_text("5ec2e7")

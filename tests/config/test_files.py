@@ -1,5 +1,7 @@
 """The files of `configs/`, and the configuration at rest."""
 
+import errno
+import os
 from datetime import datetime
 
 import pytest
@@ -17,6 +19,7 @@ from envs.config import Part
 from learner import methods
 from learner.algorithms.ppo import PPOConfig
 from llm_service import backends
+from tests.learner.fault_points import interrupted
 
 NAMES = ("env.id", "method.name", "llm.name")
 FILES = sorted(path.relative_to(CONFIGS) for group in GROUPS for path in (CONFIGS / group).glob("*.yaml"))
@@ -127,6 +130,30 @@ def test_saved_and_loaded_is_the_same(tmp_path_factory, changes):
     assert load(path) == there
     assert load(path).model_dump_json() == there.model_dump_json()
     assert [entry.name for entry in path.parent.iterdir()] == ["config.yaml"]
+
+
+def test_content_and_name_are_on_the_disk_when_a_save_returns(tmp_path):
+    path = tmp_path / "run" / "config.yaml"
+    path.parent.mkdir()
+    with interrupted(tmp_path, 10**6, None) as changes:
+        save(BASE, path)
+    assert [change.partition(" ")[0] for change in changes] == ["open", "os.fsync", "os.rename", "os.fsync"]
+    assert changes[-1] == f"os.fsync {path.parent}"
+
+
+def test_a_save_that_the_disk_refuses_leaves_what_was_there(tmp_path):
+    path = tmp_path / "run" / "config.yaml"
+    path.parent.mkdir()
+    save(BASE, path)
+
+    def fill(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for n in range(3):
+        with interrupted(tmp_path, n, fill), pytest.raises(OSError, match="No space left"):
+            save(compose(["seed=3"]), path)
+        assert load(path) == BASE
+        assert [entry.name for entry in path.parent.iterdir()] == ["config.yaml"]
 
 
 @pytest.mark.parametrize("words", [["env=babyai", "env.captions=true"], ["env=gym", "env.arguments={x: 1, y: {z: a}}"]])

@@ -45,6 +45,18 @@ def test_damage_falls_back_to_the_one_before_and_says_so(tmp_path, damage):
     assert "damaged" in found.skipped[0]
 
 
+@pytest.mark.parametrize(
+    "manifest", ["[]", "null", "7", "{}", '{"format": 2, "sha256": {}}', '{"format": 2, "sha256": []}']
+)
+def test_a_manifest_of_another_form_falls_back_to_the_one_before(tmp_path, manifest):
+    checkpoint.write(tmp_path, 1, ARRAYS, {"n": 1})
+    path = checkpoint.write(tmp_path, 2, ARRAYS, {"n": 2})
+    (path / "manifest.json").write_text(manifest)
+    found = checkpoint.latest(tmp_path)
+    assert found.record == {"n": 1}
+    assert "damaged" in found.skipped[0]
+
+
 def test_none_good_is_an_error_and_none_written_is_not(tmp_path):
     assert checkpoint.latest(tmp_path) is None
     path = checkpoint.write(tmp_path, 1, ARRAYS, {})

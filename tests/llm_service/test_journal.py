@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llm_service import lines
 from llm_service.backends.replay import Replay
 from llm_service.errors import UsageError
 from llm_service.pipeline.journal import Journal, decode, encode
@@ -55,11 +56,48 @@ def test_a_torn_last_line_is_dropped_and_the_rest_stays(tmp_path_factory, texts,
     assert path.read_bytes() == whole
 
 
-def test_a_damaged_line_is_named(tmp_path):
+@pytest.mark.parametrize(
+    "damage", [b"nonsense\n", b"\0\0\xff\n", b"[]\n", b'{"key": "xx", "reply": {}}\n', b'{"key": "aa", "reply": 5}\n']
+)
+def test_a_damaged_line_is_set_aside_told_once_and_its_question_asked_again(tmp_path, caplog, damage):
     path = tmp_path / "journal.jsonl"
-    path.write_text('{"key": "aa", "reply": {"text": ""}}\nnonsense\n')
-    with pytest.raises(UsageError, match="line 2 is damaged"):
+    journal = Journal(path)
+    for text in "abc":
+        journal.append(call(text).key("m"), "m", call(text), Reply(text * 9), **OUTCOME)
+    journal.close()
+    first, second, third = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first + damage + third + b"torn")
+    journal = Journal(path)
+    assert [r.getMessage().partition(";")[0] for r in caplog.records] == [
+        f"1 damaged line of {path} is set aside in journal.damaged.jsonl"
+    ]
+    assert (tmp_path / "journal.damaged.jsonl").read_bytes() == damage
+    assert path.read_bytes() == first + third
+    assert [journal.find(call(text).key("m")) for text in "abc"] == [Reply("a" * 9), None, Reply("c" * 9)]
+    with pytest.raises(UsageError, match="another service"):
         Journal(path)
+    journal.append(call("b").key("m"), "m", call("b"), Reply("b" * 9), **OUTCOME)
+    journal.close()
+    assert path.read_bytes() == first + third + second
+    Journal(path).close()
+    assert len(caplog.records) == 1
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["journal.damaged.jsonl", "journal.jsonl"]
+
+
+def test_who_opened_a_journal_before_it_was_mended_does_not_write_the_old_one(tmp_path, monkeypatch):
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(b"nonsense\n")
+    lock, other = lines.fcntl.flock, []
+
+    def late(file, how):
+        monkeypatch.undo()  # another opens, locks and mends between our opening and our locking
+        other.append(Journal(path))
+        lock(file, how)
+
+    monkeypatch.setattr(lines.fcntl, "flock", late)
+    with pytest.raises(UsageError, match="another service"):
+        Journal(path)
+    other[0].close()
 
 
 def test_two_writers_are_refused(tmp_path):

@@ -253,15 +253,29 @@ def test_a_torn_last_line_is_dropped_wherever_it_was_cut(tmp_path, cut):
         b"\xff\xfe\n",
     ],
 )
-def test_a_damaged_line_is_one_sentence_and_never_a_silent_zero(tmp_path, damage):
+def test_a_damaged_line_is_set_aside_told_once_and_counts_as_the_dearest_call(tmp_path, caplog, damage):
     path, clock = tmp_path / "ledger.jsonl", FakeClock()
     ledger = Ledger(LimitsConfig(), path, clock)
-    ledger.reserve(5, 0.5)
+    ledger.settle(ledger.reserve(5, 0.5), 5, 0.4)
     crash(ledger)
-    path.write_bytes(path.read_bytes() + damage)
-    for use in (lambda: Ledger(LimitsConfig(), path, clock), lambda: read(path)):
-        with pytest.raises(UsageError, match=r"ledger.jsonl, line 2 is damaged"):
-            use()
+    before = path.read_bytes()
+    path.write_bytes(before + damage + b'{"reserve": 2, "at": 1.0, "tokens": 3, "dollars": 0.7}\n{"torn')
+    with pytest.raises(UsageError, match=r"ledger.jsonl, line 3 is damaged"):
+        read(path)
+    ledger = Ledger(LimitsConfig(tokens=14), path, clock)
+    assert (ledger.tokens, ledger.dollars) == (5 + 3 + 5, 1.8)
+    assert (tmp_path / "ledger.damaged.jsonl").read_bytes() == damage
+    with pytest.raises(OutOfBudget):
+        ledger.reserve(2, 0.0)
+    with pytest.raises(UsageError, match="written by another service"):
+        Ledger(LimitsConfig(), path, clock)
+    ledger.release(ledger.reserve(1, 0.0))
+    ledger.close()
+    assert path.read_bytes().startswith(before)
+    assert Ledger(LimitsConfig(), path, clock).tokens == read(path).tokens == 13
+    (told,) = (record.getMessage() for record in caplog.records)
+    assert told.startswith(f"1 damaged line of {path} is set aside in ledger.damaged.jsonl; ")
+    assert "5 tokens and 0.7 dollars count as spent" in told
 
 
 def test_one_writer(tmp_path):

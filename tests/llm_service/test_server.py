@@ -118,6 +118,18 @@ def test_a_token_is_made_once_for_its_owner_only(tmp_path):
         Running(tmp_path)
 
 
+@pytest.mark.parametrize("damage", [b"", b"\n", b"\0" * 43, b"\xff\xfe"], ids=["empty", "blank", "zeros", "foreign"])
+def test_a_token_that_a_crash_left_empty_is_set_aside_and_a_new_one_made(tmp_path, caplog, damage):
+    (tmp_path / "token").write_bytes(damage)
+    (tmp_path / "token").chmod(0o600)
+    token = guard.folder_token(tmp_path)
+    assert guard.folder_token(tmp_path) == (tmp_path / "token").read_text() == token
+    assert len(token) >= 40
+    assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "token.damaged").read_bytes() == damage
+    assert ["set aside in token.damaged" in record.getMessage() for record in caplog.records] == [True]
+
+
 def test_a_token_file_that_is_a_link_is_not_followed(tmp_path):
     (tmp_path / "elsewhere").write_text("chosen")
     (tmp_path / "elsewhere").chmod(0o600)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,14 @@ from llm_service.pipeline import journal
 from llm_service.records import Answer, Status
 
 LOOK_S = 1.0
-"""Between two looks at jobs that are pending."""
+"""Between two looks at what is pending."""
 SHARE = 1000
 """Questions of one request."""
 PROBE = 64
 """So many of the jobs that do not move are asked at once, to see why."""
-DEADLINE_S = 30.0
-"""Of one request: between two, the service is looked after, and started again if it died."""
+DEADLINE_S = 4.0
+"""Of one request about jobs: between two, the service is looked after and started again if it died, and the run may be
+asked to stop."""
 LATE = (*PASSING, Status.EXPIRED)
 
 
@@ -44,7 +46,7 @@ def ask(run: Run, task: str, items: list[dict[str, Any]], sample: int = 0) -> li
     assert run.language is not None, "a stage that asks has a service"
     language = run.language.setup
     with language.door(task, "wait") as door:
-        answers = door.ask(task, items, sample=sample)
+        answers = _ask(run, door, task, items, sample)
         patience = _Patience(language.patience_s, len(items))
         while not run.stop.reason:
             missing = [i for i, answer in enumerate(answers) if answer.status in LATE]
@@ -53,11 +55,22 @@ def ask(run: Run, task: str, items: list[dict[str, Any]], sample: int = 0) -> li
             patience.look(len(missing), answers[missing[0]].reason)
             run.look_after()
             time.sleep(PAUSE_S)
-            again = door.ask(task, [items[i] for i in missing], sample=sample)
+            again = _ask(run, door, task, [items[i] for i in missing], sample)
             for i, answer in zip(missing, again, strict=True):
                 answers[i] = answer
     _assert_paid(answers)
     return answers
+
+
+def _ask(run: Run, door: Door, task: str, items: list[dict[str, Any]], sample: int) -> list[Answer]:
+    """What a door answers. It may take minutes: if the run is asked to stop meanwhile, what is late has no answer."""
+    with ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(door.ask, task, items, sample=sample)
+        while not wait([asked], LOOK_S).done and not run.stop.reason:
+            pass
+        if not asked.done():
+            door.close()  # who waits there is told at once that it is away
+        return asked.result()
 
 
 def ask_durably(run: Run, task: str, items: list[dict[str, Any]], tell: Callable[[int], None]) -> list[Answer] | None:

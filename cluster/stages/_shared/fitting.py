@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cluster.config.tree import Config
-from cluster.roles.backend import RoleDied
+from cluster.roles.backend import RoleDied, assert_unasked
 from cluster.roles.drawing import Role, Topology
 from cluster.roles.learners import LearnerDied, Ranks
 from cluster.roles.supervisor import last_line
@@ -37,10 +37,13 @@ NOTHING: Mapping[str, float] = {"version": 0, "env_steps": 0, "wall_seconds": 0.
 class Fitters(Ranks):
     """The ranks as one: every call goes to all."""
 
-    def call(self, method: str, *args: Any, timeout: float) -> Any:
+    def call(self, method: str, *args: Any, timeout: float, begins: bool = False) -> Any:
         """Call all ranks and wait for all. Returns what rank 0 returned.
 
+        begins: nothing is lost if the call is given up, since no step was taken yet.
+
         Raises:
+            AskedToStop: the run should stop, and the call only `begins`.
             LearnerDied: one raised, is gone, or took longer than `timeout` seconds.
         """
         tickets = [self.backend.submit(rank, method, *args) for rank in self.ranks]
@@ -50,6 +53,8 @@ class Fitters(Ranks):
                 for ticket in self.backend.wait(waiting, timeout=0.5):
                     self.backend.result(ticket)  # one that raised is told before its peers, which wait for it
                     waiting.remove(ticket)
+                if waiting and begins:
+                    assert_unasked(self.backend)
                 if waiting and time.monotonic() > end:
                     raise LearnerDied(f"{method} took more than {timeout:.0f} s")
             return self.backend.result(tickets[0])
@@ -108,13 +113,13 @@ class Fitting(StageEngine):
 
     def _start(self, checkpoint: Checkpoint | None) -> None:
         start_s = self.config.cluster.start_timeout_s
-        there = self.ranks.call("ready", timeout=start_s)
+        there = self.ranks.call("ready", timeout=start_s, begins=True)
         record: dict[str, Any] = {"counters": self._before, "recent": []}
         if checkpoint is not None:
-            self.ranks.call("restore", checkpoint.path, timeout=start_s)
+            self.ranks.call("restore", checkpoint.path, timeout=start_s, begins=True)
             record = checkpoint.record
         elif self.given.initial is not None:
-            self.ranks.call("load_weights", self.given.initial, timeout=start_s)
+            self.ranks.call("load_weights", self.given.initial, timeout=start_s, begins=True)
         self.step: int = record["counters"]["version"] - self._before["version"]
         self.recent: list[list[float]] = record["recent"]  # of the steps since the last row
         self.pace = Pace(self.settings.steps)

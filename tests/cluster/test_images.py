@@ -352,7 +352,9 @@ def test_the_llm_service_works_with_its_redis_as_the_manifest_has_them(tmp_path,
     probe = [DOCKER / "healthy.sh", f"localhost:{port}", ca]
     assert subprocess.run(probe, env=environment, **TEXT).stdout == "healthy\n"
     stranger = {**environment, "CAIRN_LLM_TOKEN": "another"}
-    assert subprocess.run(probe, env=stranger, capture_output=True).returncode != 0
+    for words in ([], ["alive"]):
+        assert subprocess.run([*probe, *words], env=environment).returncode == 0
+        assert subprocess.run([*probe, *words], env=stranger, capture_output=True).returncode != 0
     with connect(f"localhost:{port}", token=token, tls=Tls(ca=str(ca))) as door:
         keys, _ = door.submit("yes_no", [{"question": "is it red?"}])  # by Redis
         assert door.fetch(keys, wait_s=30)[0].ok
@@ -362,6 +364,29 @@ def test_the_llm_service_works_with_its_redis_as_the_manifest_has_them(tmp_path,
         assert re.search("NOAUTH|WRONGPASS", said.stdout + said.stderr)
     said = subprocess.run([cli, "-p", str(redis_port), "--user", "cairn", "--pass", password, "flushall"], **TEXT)
     assert "NOPERM" in said.stdout + said.stderr
+
+
+@pytest.mark.parametrize(
+    ("answers", "ready", "alive"),
+    [
+        ("health=lambda: (True, ''), stats=lambda: {'calls': 1.0}", 0, 0),
+        ("health=lambda: (False, 'the model is away'), stats=lambda: {'calls': 1.0}", 1, 0),
+        ("health=lambda: (False, 'no answer'), stats=lambda: 1 / 0", 1, 1),
+    ],
+)
+def test_a_service_whose_model_is_away_lives(tmp_path, answers, ready, alive):
+    """A port that is open says neither; to start the pod again would bring no model back."""
+    (tmp_path / "docker").mkdir()
+    shutil.copy(DOCKER / "healthy.sh", tmp_path / "docker")
+    (tmp_path / "llm_service").mkdir()
+    (tmp_path / "llm_service" / "client.py").write_text(
+        "import contextlib, types\n"
+        "Tls = dict\n"
+        f"connect = lambda *_, **__: contextlib.nullcontext(types.SimpleNamespace({answers}))\n"
+    )
+    for words, code in (([], ready), (["alive"], alive)):
+        done = subprocess.run([tmp_path / "docker" / "healthy.sh", "x:1", "ca", *words], env={"PATH": PATH}, **TEXT)
+        assert done.returncode == code, done
 
 
 def test_compose_is_locked_up_and_heard_by_this_machine_only():

@@ -2,7 +2,10 @@
 
 import copy
 import os
+import re
 import stat
+import subprocess
+from pathlib import Path
 
 import pytest
 import yaml
@@ -19,6 +22,7 @@ from cluster.topology import topology
 from llm_service import settings as llm_settings
 from tests.cluster.kuberay import faults, templates
 
+ROOT = Path(__file__).resolve().parents[2]
 IMAGE = "cluster.kubernetes.image=registry.example/cairn:1.0"
 KEY = "cluster.kubernetes"
 HOSTED = ["llm=openai", "llm.model=some", "llm.base_url=http://models.example:8000/v1", "llm.limits.tokens=1000000"]
@@ -215,26 +219,188 @@ def test_what_must_save_has_the_time_to():
         assert "lifecycle" not in groups(things)[name]["template"]["spec"]["containers"][0]
 
 
+def policies(*words):
+    """What the run's policies say, by name."""
+    return {policy["metadata"]["name"]: policy["spec"] for policy in of_kind(manifest(*words), "NetworkPolicy")}
+
+
+def ways_out(specs, component):
+    """All that the pods of a component may say: the rules of every policy that chooses them."""
+    chosen = [s for s in specs.values() if component in s["podSelector"]["matchExpressions"][0]["values"]]
+    return [rule for spec in chosen for rule in spec["egress"]]
+
+
+def peers(rule):
+    chosen = [p["podSelector"]["matchExpressions"][0]["values"] for p in rule if "matchExpressions" in str(p)]
+    return {name for names in chosen for name in names}
+
+
+DNS = {
+    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
+    "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
+}
+COMPONENTS = ["head", "actors", "learner", "llm", "submitter", "llm-service", "redis"]
+
+
 def test_who_may_speak_to_whom():
-    policies = {
-        policy["metadata"]["name"]: policy["spec"] for policy in of_kind(manifest(*CASES["asks"]), "NetworkPolicy")
-    }
-    assert all(policy["policyTypes"] == ["Ingress", "Egress"] for policy in policies.values())
-
-    def peers(rule):
-        chosen = [p["podSelector"]["matchExpressions"][0]["values"] for p in rule if "matchExpressions" in str(p)]
-        return {name for names in chosen for name in names}
-
-    redis, llm, ray = policies["asks-redis"], policies["asks-llm"], policies["asks-ray"]
+    specs = policies(*CASES["asks"])
+    assert all(policy["policyTypes"] == ["Ingress", "Egress"] for policy in specs.values())
+    redis, llm = specs["asks-redis"], specs["asks-llm"]
     assert [peers(rule["from"]) for rule in redis["ingress"]] == [{"llm-service"}]
     assert redis["egress"] == []
     asked, _ = llm["ingress"]  # the other is Prometheus's
-    assert peers(asked["from"]) == {"head", "actors", "learner", "llm", "submitter"}
-    outside = [rule for rule in (*llm["egress"], *ray["egress"]) if "to" not in rule]
-    assert all(port["port"] == 53 for rule in outside for port in rule["ports"])  # a scripted model needs nobody
-    policies = of_kind(manifest(*CASES["hosted"]), "NetworkPolicy")
-    hosted = next(policy["spec"] for policy in policies if policy["metadata"]["name"] == "hosted-llm")
-    assert {"ports": [{"port": 8000, "protocol": "TCP"}]} in hosted["egress"]
+    assert peers(asked["from"]) == {"head", "actors", "learner", "llm"}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_nobody_may_speak_to_just_anywhere(case):
+    """Names are looked up at the cluster's DNS; addresses are the API's for the head, and for one pod a provider's."""
+    specs = policies(*CASES[case])
+    for component in COMPONENTS:
+        for rule in ways_out(specs, component):
+            assert rule["to"], (component, rule)
+            numbers = {port["port"] for port in rule.get("ports", [])}
+            blocks = {peer["ipBlock"]["cidr"] for peer in rule["to"] if "ipBlock" in peer}
+            if 53 in numbers:
+                assert rule["to"] == [DNS]
+            elif blocks and component == "head":
+                assert (numbers, "0.0.0.0/0" in blocks) == ({443, 6443}, False)
+            elif blocks:
+                assert (case, component, numbers) == ("hosted", "llm-service", {8000})
+    assert not any(53 in {port["port"] for port in rule["ports"]} for rule in ways_out(specs, "redis"))
+
+
+def outside(*words, component="llm-service"):
+    """Where the pods of a component may go but to pods of the run and to DNS."""
+    rules = ways_out(policies("experiment=ellm_crafter_small", "run.name=hosted", *words), component)
+    return [rule for rule in rules if rule["to"] != [DNS] and "cairn/run': 'hosted'" not in str(rule["to"])]
+
+
+def test_only_the_service_speaks_to_a_provider_and_only_if_it_is_outside():
+    limit = "llm.limits.tokens=1000"
+    (openai,) = outside("llm=openai", "llm.model=some", limit)  # whose address is nowhere in the configuration
+    assert openai["ports"] == [{"port": 443, "protocol": "TCP"}]
+    assert openai["to"][0]["ipBlock"]["cidr"] == "0.0.0.0/0"
+    assert {"10.0.0.0/8", "169.254.0.0/16"} <= set(openai["to"][0]["ipBlock"]["except"])
+    named = ["llm=openai", "llm.model=some", limit, "llm.base_url=https://models.example/v1"]
+    (narrow,) = outside(*named, f"{KEY}.outside_block='203.0.113.0/24,198.51.100.7'")
+    assert [peer["ipBlock"]["cidr"] for peer in narrow["to"]] == ["203.0.113.0/24", "198.51.100.7/32"]
+    (inside,) = outside(*named[:3], "llm.base_url=http://vllm.models.svc.cluster.local:8000/v1")
+    assert inside["to"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "models"}}}]
+    assert inside["ports"] == [{"port": 8000, "protocol": "TCP"}]
+    (one,) = outside(*named[:3], "llm.base_url=http://10.1.2.3:8000/v1")
+    assert one["to"] == [{"ipBlock": {"cidr": "10.1.2.3/32"}}]
+    assert outside() == []  # a scripted model
+    for component in ("actors", "learner", "llm", "submitter"):
+        assert outside(*named, component=component) == []
+
+
+@pytest.mark.parametrize(
+    ("address", "space", "run"),
+    [
+        ("bench-llm:50051", "default", "bench"),
+        ("bench-llm.team.svc:50051", "team", "bench"),
+        ("bench-llm.team.svc.cluster.local:50051", "team", "bench"),
+        ("mine.team.svc:50051", "team", None),
+    ],
+)
+def test_a_service_of_the_cluster_is_the_only_one_that_is_reached(address, space, run):
+    (way,) = outside(f"llm.address={address}", component="actors")
+    (peer,) = way["to"]
+    assert peer["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": space}
+    labels = peer["podSelector"]["matchLabels"]
+    assert labels["app.kubernetes.io/component"] == "llm-service"
+    assert labels.get("cairn/run") == run
+    assert way["ports"] == [{"port": 50051, "protocol": "TCP"}]
+    assert outside(f"llm.address={address}", component="submitter") == []
+
+
+def test_a_file_is_no_way_out():
+    assert outside("llm.address=/models/service", component="actors") == []
+
+
+def test_the_clusters_own_dns_may_be_named():
+    own = [f"{KEY}.dns_namespace=dns", f"{KEY}.dns_pods=['app=coredns']", f"{KEY}.dns_block=169.254.20.10/32"]
+    (rule,) = [r for r in ways_out(policies(*CASES["toy"], *own), "actors") if "ports" in r]
+    pods, cache = rule["to"]
+    assert pods["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "dns"}
+    assert pods["podSelector"]["matchLabels"] == {"app": "coredns"}
+    assert cache == {"ipBlock": {"cidr": "169.254.20.10/32"}}
+
+
+# ---- one run beside others ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_pod_can_write_nothing_of_another_run(case):
+    name = next(word for word in CASES[case] if word.startswith("run.name=")).partition("=")[2]
+    for template in (t for thing in manifest(*CASES[case]) for t in templates(thing)):
+        claims = {v["name"] for v in template["spec"]["volumes"] if "persistentVolumeClaim" in v}
+        for mount in template["spec"]["containers"][0]["volumeMounts"]:
+            if mount["name"] in claims and not mount.get("readOnly"):
+                assert mount["subPath"] in (f"runs/{name}", f"services/{name}")
+            elif mount["name"] in claims:
+                assert (mount["subPath"], mount["mountPath"]) == ("models", "/models")
+
+
+def test_the_end_of_a_bench_stops_its_own_runs_only(tmp_path):
+    """The claim as two benches see it, and what the head of one does before it ends."""
+    things = {name: manifest(*CASES["bench"], f"run.name={name}") for name in ("one", "two")}
+    runs = {}
+    for name, made in things.items():
+        (mount,) = [
+            m
+            for m in groups(made)["head"]["template"]["spec"]["containers"][0]["volumeMounts"]
+            if m["mountPath"] == "/runs"
+        ]
+        runs[name] = tmp_path / mount.get("subPath", "") / name
+        runs[name].mkdir(parents=True)
+        (runs[name] / "status.json").write_text('{"state": "running"}')
+    head = groups(things["one"])["head"]["template"]["spec"]["containers"][0]
+    command = head["lifecycle"]["preStop"]["exec"]["command"][-1].replace("/opt/cairn", str(ROOT))
+    seen = next(m for m in head["volumeMounts"] if m["mountPath"] == "/runs").get("subPath", "")
+    command = re.sub(r"drain.sh \d+ /runs", f"drain.sh 0 {tmp_path / seen}", command)
+    subprocess.run(["sh", "-c", command], check=True)
+    assert (runs["one"] / "STOP").exists()
+    assert not (runs["two"] / "STOP").exists()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_a_runs_own_bears_its_label_and_nothing_else_does(case):
+    for thing in manifest(*CASES[case]):
+        own = thing["kind"] != "PersistentVolumeClaim"
+        assert ("cairn/run" in thing["metadata"]["labels"]) == own, thing["metadata"]
+        if own:
+            assert thing["kind"].lower() in [*kubernetes.OWN.split(","), "podmonitor"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_only_the_autoscaler_may_speak_to_the_api(case):
+    told = {
+        t["metadata"]["labels"]["app.kubernetes.io/component"]: t["spec"].get("automountServiceAccountToken", True)
+        for thing in manifest(*CASES[case])
+        for t in templates(thing)
+    }
+    assert [name for name, token in told.items() if token] == ["head"]
+
+
+def test_a_drain_does_not_end_head_and_learner_at_once():
+    things = manifest(*CASES["toy"])
+    (budget,) = of_kind(things, "PodDisruptionBudget")
+    labels = [t["metadata"]["labels"] for thing in things for t in templates(thing)]
+    (wanted,) = budget["spec"]["selector"]["matchExpressions"]
+    chosen = {own[wanted["key"]] for own in labels if own[wanted["key"]] in wanted["values"]}
+    assert chosen == {"head", "learner"}
+    assert budget["spec"]["minAvailable"] == 1
+    assert "maxUnavailable" not in budget["spec"]  # only for pods of Kubernetes' own kinds
+
+
+def test_the_llm_service_is_asked_whether_it_lives():
+    (deployment,) = of_kind(manifest(*CASES["asks"]), "Deployment")
+    container = deployment["spec"]["template"]["spec"]["containers"][0]
+    asked = {name: container[f"{name}Probe"]["exec"]["command"] for name in ("startup", "readiness", "liveness")}
+    assert asked["startup"] == asked["readiness"]
+    assert asked["liveness"] == [*asked["readiness"], "alive"]  # whose model is away is not started again for it
 
 
 def test_a_selector_finds_the_pods_it_is_for():
@@ -321,6 +487,10 @@ BAD = {
     f"{KEY}.gpu_image='a b'": r"gpu_image: expected an image such as registry.example/cairn:1.0, got 'a b'",
     f"{KEY}.redis_image=''": r"redis_image: expected an image",
     f"{KEY}.api_block=10.0.0.300/8": r"api_block: expected addresses such as 10.0.0.1/32",
+    f"{KEY}.api_block=''": r"api_block: expected addresses",
+    f"{KEY}.dns_block='10.0.0.10,x'": r"dns_block: expected addresses",
+    f"{KEY}.outside_block=models.example": r"outside_block: expected addresses",
+    f"{KEY}.dns_pods=[]": r"dns_pods: without a label every pod of that namespace could be asked",
     f"{KEY}.actor_nodes=[spot]": r"actor_nodes: expected KEY=VALUE such as pool=spot, got 'spot'",
     f"{KEY}.grace_s=5": r"grace_s: .*greater than or equal to 60",
     f"{KEY}.imag=x": r"unknown key cluster.kubernetes.imag .*did you mean cluster.kubernetes.image\?",
@@ -398,6 +568,7 @@ def test_what_is_applied_is_what_a_dry_run_prints(kubectl, capsys):
     said = capsys.readouterr().out
     assert "rayjob.ray.io/toy created" in said
     assert "kubectl -n default delete rayjob asks" in said
+    assert f"kubectl -n default delete {kubernetes.OWN},podmonitor -l cairn/run=asks " in said
 
 
 def test_a_missing_secret_is_told_before_anything_is_applied(kubectl, monkeypatch):

@@ -25,7 +25,7 @@ IMAGE = r"[a-z0-9][\w.:/-]*(@sha256:[0-9a-f]{64})?"
 CODE = "/opt/cairn"
 """Where our images have the code."""
 RUNS = "/runs"
-"""Where every pod has the run folders."""
+"""Where every pod has the folders of its run or bench."""
 LONGEST = 47
 """Longest name of a RayJob: what the operator makes of it gets a suffix, and a label has 63 characters."""
 
@@ -50,7 +50,7 @@ class KubernetesConfig(Part):
     llm_environment: str = ""
     """Secret whose keys become environment variables of the LLM service, such as OPENAI_API_KEY."""
     runs_claim: str = "cairn-runs"
-    """Volume claim for run folders, mounted at /runs in every pod; it must be writable from several nodes."""
+    """Volume claim that all runs share, and each pod has its own folder of; it must be writable from several nodes."""
     runs_size: str = "20Gi"
     """Size of that claim, which is then made; empty: it is there already."""
     storage_class: str = ""
@@ -91,8 +91,17 @@ class KubernetesConfig(Part):
     """Seconds after which the job is ended whatever it does; 0: none."""
     keep_s: int = Field(default=600, ge=0)
     """Seconds that the Ray cluster of a finished job stays, to look at its logs."""
-    api_block: str = "0.0.0.0/0"
-    """Addresses of the Kubernetes API, which the head may reach, for the autoscaler."""
+    api_block: str = "10.0.0.0/8,172.16.0.0/12,192.168.0.0/16"
+    """Addresses of the Kubernetes API, which the head may reach, for the autoscaler; several with commas."""
+    dns_namespace: str = "kube-system"
+    """Namespace of the cluster's DNS servers, the only ones that pods may ask."""
+    dns_pods: list[str] = Field(default=["k8s-app=kube-dns"])
+    """Labels of their pods, KEY=VALUE."""
+    dns_block: str = ""
+    """Addresses of one more that is no such pod, as 169.254.20.10/32 for NodeLocal DNSCache; empty: there is none."""
+    outside_block: str = ""
+    """Addresses that a provider of models, an LLM service or a Redis outside the cluster may have where a name says
+    where it is; several with commas; empty: all public ones."""
     monitor: bool = True
     """Make a PodMonitor, which needs the Prometheus operator."""
     monitor_namespace: str = "monitoring"
@@ -100,7 +109,7 @@ class KubernetesConfig(Part):
 
     @model_validator(mode="after")
     def _is_sensible(self) -> Self:
-        labels = ["namespace", "secret", "runs_claim", "llm_environment", "monitor_namespace"]
+        labels = ["namespace", "secret", "runs_claim", "llm_environment", "monitor_namespace", "dns_namespace"]
         sizes = ["head_memory", "actor_memory", "learner_memory", "llm_memory", "shared_memory", "runs_size"]
         images = ["image", "gpu_image", "llm_image", "redis_image"]
         assert_form(self, "kubernetes", labels, LABEL, "a DNS label such as cairn-1", ["llm_environment"])
@@ -112,13 +121,19 @@ class KubernetesConfig(Part):
                     f"cluster.kubernetes.{name}: the pods of this group are there for their GPUs: ask for at least 1, "
                     "or set cluster.kubernetes.cpu_only=true"
                 )
-        assert_form(self, "kubernetes", ["actor_nodes", "gpu_nodes"], NODE_LABEL, "KEY=VALUE such as pool=spot")
-        try:
-            ip_network(self.api_block)
-        except ValueError:
-            raise ValueError(
-                f"cluster.kubernetes.api_block: expected addresses such as 10.0.0.1/32, got {self.api_block!r}"
-            ) from None
+        pods = ["actor_nodes", "gpu_nodes", "dns_pods"]
+        assert_form(self, "kubernetes", pods, NODE_LABEL, "KEY=VALUE such as pool=spot")
+        if not self.dns_pods:
+            raise ValueError("cluster.kubernetes.dns_pods: without a label every pod of that namespace could be asked")
+        for name in ("api_block", "dns_block", "outside_block"):
+            given = getattr(self, name)
+            try:
+                for addresses in given.split(",") if given or name == "api_block" else []:
+                    ip_network(addresses)
+            except ValueError:
+                raise ValueError(
+                    f"cluster.kubernetes.{name}: expected addresses such as 10.0.0.1/32, got {given!r}"
+                ) from None
         return self
 
     def asked(self, gpus: int) -> int:

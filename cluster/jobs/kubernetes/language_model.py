@@ -2,7 +2,7 @@
 
     pods of Ray ── gRPC, token, TLS ──> Service RUN-llm ──> Deployment, 1 pod ── ACL ──> StatefulSet RUN-redis, 1 pod
                                                                 │ journal, ledger              │ append-only file
-                                                        /runs/services/RUN                  claim of its own
+                                                   services/RUN on the claim                claim of its own
 
 It outlives the Ray cluster, so that an attempt that is tried again asks no question twice. Redis listens to the user
 `cairn` only, whose password is in a Secret; what travels to it is not encrypted, but policies let nobody else near it.
@@ -18,6 +18,7 @@ from cluster.config.overrides import flatten
 from cluster.config.tree import Config
 from cluster.jobs.kubernetes.config import CODE, RUNS
 from cluster.jobs.kubernetes.manifests import (
+    MODELS,
     Object,
     claimed,
     config_files,
@@ -106,7 +107,9 @@ def service(config: Config) -> list[Object]:
     environment = [from_secret("CAIRN_LLM_TOKEN", f"{prefix}-llm", "token")]
     if not config.llm.redis.url:
         environment.append(from_secret("CAIRN_REDIS_PASSWORD", f"{prefix}-redis", "password"))
-    probe = {"exec": {"command": [f"{CODE}/docker/healthy.sh", f"localhost:{LLM_PORT}", "/etc/cairn/tls/ca.crt"]}}
+    answers = [f"{CODE}/docker/healthy.sh", f"localhost:{LLM_PORT}", "/etc/cairn/tls/ca.crt"]
+    probe = {"exec": {"command": answers}, "timeoutSeconds": 30}
+    alive = {"exec": {"command": [*answers, "alive"]}, "timeoutSeconds": 30}  # a new pod brings no model back
     container: Object = {
         "name": "llm",
         "image": kubernetes.llm_image or kubernetes.image,
@@ -116,16 +119,17 @@ def service(config: Config) -> list[Object]:
         "env": environment,
         "ports": [{"name": "grpc", "containerPort": LLM_PORT}],
         "resources": resources(2, kubernetes.llm_memory, gpus, kubernetes.gpu),
-        "startupProbe": {**probe, "periodSeconds": 10, "timeoutSeconds": 30, "failureThreshold": 90},
-        "livenessProbe": {"tcpSocket": {"port": LLM_PORT}, "periodSeconds": 20, "failureThreshold": 6},
-        "readinessProbe": {**probe, "periodSeconds": 60, "timeoutSeconds": 30},
+        "startupProbe": {**probe, "periodSeconds": 10, "failureThreshold": 90},
+        "livenessProbe": {**alive, "periodSeconds": 60, "failureThreshold": 3},
+        "readinessProbe": {**probe, "periodSeconds": 60},
     }
     if kubernetes.monitor:
         container["ports"].append({"name": "metrics", "containerPort": LLM_METRICS_PORT})
     if kubernetes.llm_environment:
         container["envFrom"] = [{"secretRef": {"name": kubernetes.llm_environment}}]
     folders = [
-        claimed("runs", RUNS, kubernetes.runs_claim),
+        claimed("runs", f"{RUNS}/services/{run}", kubernetes.runs_claim, f"services/{run}"),
+        MODELS,
         empty("tmp", "/tmp", "10Gi"),
         secret_files("tls", "/etc/cairn/tls", f"{prefix}-llm-tls", ["ca.crt", "tls.crt", "tls.key"]),
         config_files("files", "/etc/cairn/files", f"{run}-files"),
@@ -138,7 +142,6 @@ def service(config: Config) -> list[Object]:
         30 + math.ceil(2 * config.llm.server.drain_s),
         nodes=kubernetes.gpu_nodes if gpus else (),
         gpu=kubernetes.gpu if gpus else "",
-        automountServiceAccountToken=False,
     )
     spec = {
         "replicas": 1,  # one writer of journal and ledger
@@ -180,14 +183,14 @@ def redis(config: Config) -> list[Object]:
     data: tuple[Object, Object] = {}, {"name": "data", "mountPath": "/data"}
     folders = [secret_files("users", "/etc/redis", f"{kubernetes.secret}-redis", ["users.acl"]), data]
     labels = labelled(run, "redis")
-    template = pod(container, folders, labels, 60, user=REDIS_USER, automountServiceAccountToken=False)
+    template = pod(container, folders, labels, 60, user=REDIS_USER)
     disk = storage("ReadWriteOnce", "4Gi", kubernetes.storage_class)
     spec = {
         "serviceName": name,
         "replicas": 1,
         "selector": {"matchLabels": labels},
         "template": template,
-        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": disk}],
+        "volumeClaimTemplates": [{"metadata": {"name": "data", "labels": labelled(run)}, "spec": disk}],
     }
     door = {"clusterIP": "None", "selector": labels, "ports": [{"name": "redis", "port": REDIS_PORT}]}
     return [

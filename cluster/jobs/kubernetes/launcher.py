@@ -5,7 +5,8 @@
     RayJob ── run.sh: `launch.py run` the first time, `resume` after ──> head: controller (no roles)
        └── groups  actors 0..n   learner 1   llm 0..n    roles come to them by `demand`
     Deployment: LLM service ──> StatefulSet: Redis                       for methods that ask a language model
-    volume claim /runs  <── run folders, which outlive every pod
+    volume claim  runs/NAME <── /runs of this run or bench alone, which outlives every pod
+                  models    <── /models, read-only
 
 A failed job is tried again on a new cluster from the last checkpoint. The old cluster may still be ending then: which
 of the two may save is decided by the number of the attempt (`learner.files`).
@@ -18,23 +19,23 @@ import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import yaml
 
 from cluster.config import tree as configuration
 from cluster.config.overrides import flatten
 from cluster.config.tree import Config
-from cluster.jobs.kubernetes import language_model, ray_cluster
+from cluster.jobs.kubernetes import language_model, networks, ray_cluster
 from cluster.jobs.kubernetes.config import LABEL, LONGEST, RUNS
-from cluster.jobs.kubernetes.language_model import LLM_METRICS_PORT, LLM_PORT, REDIS_PORT, as_yaml, serves
-from cluster.jobs.kubernetes.manifests import DNS, Object, chosen, labelled, policy, ports, storage, thing
-from cluster.jobs.kubernetes.ray_cluster import DASHBOARD_PORT, LEARNS, METRICS_PORT
+from cluster.jobs.kubernetes.language_model import LLM_PORT, as_yaml, serves
+from cluster.jobs.kubernetes.manifests import Object, labelled, storage, thing
+from cluster.jobs.kubernetes.ray_cluster import LEARNS
 from llm_service.errors import UsageError
 
-RAY = ["head", "actors", "learner", "llm", "submitter"]
-"""Components that are one Ray cluster."""
-HOSTED = {"https": 443, "http": 80}
+OWN = (
+    "rayjob,raycluster,deployment,statefulset,service,configmap,networkpolicy,poddisruptionbudget,persistentvolumeclaim"
+)
+"""Kinds that a run has objects of. The claim for run folders, which all runs share, does not bear a run's label."""
 
 
 class KubernetesError(UsageError):
@@ -154,10 +155,11 @@ def objects(config: Config) -> list[Object]:
         files["world.json"] = language_model.world(config)
     if files:
         made.append(thing("ConfigMap", "v1", f"{name}-files", kubernetes.namespace, name, data=files))
-    made += _policies(config)
+    made += networks.policies(config)
     if serves(config):
         made += [] if config.llm.redis.url else language_model.redis(config)
         made += language_model.service(config)
+    made.append(ray_cluster.budget(config))
     made.append(ray_cluster.bench(config) if kubernetes.shared else ray_cluster.job(config))
     if kubernetes.monitor:
         scraped = [{"port": "metrics", "interval": "15s"}]
@@ -172,42 +174,6 @@ def _inside(config: Config) -> Config:
     service = f"{config.run.name}-llm.{config.cluster.kubernetes.namespace}.svc:{LLM_PORT}"
     llm = config.llm.model_copy(update={"address": service}) if serves(config) else config.llm
     return config.model_copy(update={"run": run, "llm": llm})
-
-
-def _policies(config: Config) -> list[Object]:
-    """Pods of one Ray cluster speak among themselves; beyond that, each is let to what it needs and no further."""
-    kubernetes, run = config.cluster.kubernetes, config.run.name
-    space = kubernetes.namespace
-    ray, service, redis = ({"podSelector": chosen(run, c)} for c in (RAY, ["llm-service"], ["redis"]))
-    operator = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/name": "kuberay-operator"}}}
-    hears = [{"from": [ray]}, {"from": [operator], **ports(DASHBOARD_PORT)}]
-    watching = {"matchLabels": {"kubernetes.io/metadata.name": kubernetes.monitor_namespace}}
-    watched: Object = {"from": [{"namespaceSelector": watching}]}
-    hears += [watched | ports(METRICS_PORT)] if kubernetes.monitor else []
-    says: list[Object] = [{"to": [ray]}, DNS]
-    if serves(config):
-        says.append({"to": [service], **ports(LLM_PORT)})
-    elif config.llm.address:  # of others
-        says.append(ports(_port(config.llm.address, LLM_PORT)))
-    api = {"to": [{"ipBlock": {"cidr": kubernetes.api_block}}], **ports(443, 6443)}
-    made = [
-        policy(f"{run}-ray", space, run, RAY, hears, says),
-        policy(f"{run}-autoscaler", space, run, ["head"], [], [api]),
-    ]
-    if serves(config):
-        models = getattr(config.llm.options, "base_url", "")  # where a hosted model is asked
-        outside = [ports(_port(models, HOSTED.get(urlsplit(models).scheme, 443)))] if models else []
-        store = [ports(_port(config.llm.redis.url, REDIS_PORT))] if config.llm.redis.url else [{"to": [redis]}]
-        heard = [{"from": [ray], **ports(LLM_PORT)}]
-        heard += [watched | ports(LLM_METRICS_PORT)] if kubernetes.monitor else []
-        made.append(policy(f"{run}-llm", space, run, ["llm-service"], heard, [*store, *outside, DNS]))
-        made.append(policy(f"{run}-redis", space, run, ["redis"], [{"from": [service], **ports(REDIS_PORT)}], []))
-    return made
-
-
-def _port(place: str, default: int) -> int:
-    """The port of HOST:PORT or a URL."""
-    return urlsplit(place if "//" in place else f"//{place}").port or default
 
 
 # ---- handing over ---------------------------------------------------------------------------------------------------
@@ -225,10 +191,12 @@ def submit(config: Config) -> int:
         _kubectl(f"Secret {secret} is not there, which docker/secrets.sh makes", "get", "secret", secret, "-n", space)
     print(_kubectl("Kubernetes refuses the manifest", "apply", "-f", "-", given=manifest))
     kind = "raycluster" if config.cluster.kubernetes.shared else "rayjob"
+    own = f"{OWN},podmonitor" if config.cluster.kubernetes.monitor else OWN
     print(
         f"state: kubectl -n {space} get {kind} {run}\n"
         f"logs:  kubectl -n {space} logs -f -l cairn/run={run},app.kubernetes.io/component=submitter\n"
-        f"stop:  kubectl -n {space} delete {kind} {run}    (it saves first; the same command goes on from there)"
+        f"stop:  kubectl -n {space} delete {kind} {run}    (it saves first; the same command goes on from there)\n"
+        f"clear: kubectl -n {space} delete {own} -l cairn/run={run}    (all that is its own but its folder)"
     )
     return 0
 

@@ -61,9 +61,17 @@ def empty(name: str, path: str, size: str, memory: bool = False) -> tuple[Object
     return {"name": name, "emptyDir": kept}, {"name": name, "mountPath": path}
 
 
-def claimed(name: str, path: str, claim: str) -> tuple[Object, Object]:
-    """A folder on a volume claim."""
-    return {"name": name, "persistentVolumeClaim": {"claimName": claim}}, {"name": name, "mountPath": path}
+def claimed(name: str, path: str, claim: str, part: str) -> tuple[Object, Object]:
+    """One folder of a volume claim, which is made if it is not there: nothing else on the claim can be seen."""
+    mount = {"name": name, "mountPath": path, "subPath": part}
+    return {"name": name, "persistentVolumeClaim": {"claimName": claim}}, mount
+
+
+MODELS: tuple[Object, Object] = (
+    {},
+    {"name": "runs", "mountPath": "/models", "subPath": "models", "readOnly": True},
+)
+"""The claim's folder of models beside a run's own, for all to read."""
 
 
 def secret_files(name: str, path: str, secret: str, keys: Sequence[str]) -> tuple[Object, Object]:
@@ -92,18 +100,20 @@ def pod(
 
     Args:
         container: what is special about it.
-        folders: (volume, mount) pairs; nothing else can be written. A volume that a claim template makes is empty here.
+        folders: (volume, mount) pairs; nothing else can be written. A volume that a claim template makes, or that is
+            there already, is empty here.
         labels: of the pod.
         grace_s: seconds to end.
         user: who runs in it.
         nodes: labels of the nodes that may have it, KEY=VALUE; none: any node.
         gpu: the resource whose nodes keep others away; empty: no such node.
-        spec: further fields of the pod.
+        spec: further fields of the pod. Unless they say so, nothing in it can speak for it to the Kubernetes API.
     """
     volumes, mounts = [volume for volume, _ in folders if volume], [mount for _, mount in folders]
     body: Object = {
         "terminationGracePeriodSeconds": grace_s,
         "enableServiceLinks": False,
+        "automountServiceAccountToken": False,
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": user,
@@ -124,9 +134,6 @@ def pod(
 
 
 # ---- who may speak to whom ------------------------------------------------------------------------------------------
-
-DNS: Object = {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]}
-"""A rule: names may be looked up, wherever the cluster's servers for that are."""
 
 
 def ports(*numbers: int) -> Object:

@@ -5,8 +5,8 @@
     learner   1 pod with GPUs, all ranks of learner or fitter        {"learner": ...}
     llm       0..n pods with GPUs, a language-model policy's server  {"llm": ...}
 
-Every pod has the run folders at /runs, a /tmp and a /dev/shm of its own, and can write nothing else. Before head or
-learner end, their run is asked to save (`docker/drain.sh`).
+Every pod has at /runs what the claim keeps of this run or bench alone, a /tmp and a /dev/shm of its own, and can write
+nothing else. Before head or learner end, their run is asked to save (`docker/drain.sh`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from cluster.jobs.kubernetes.config import CODE, RUNS, amount
 from cluster.jobs.kubernetes.language_model import caller
 from cluster.jobs.kubernetes.manifests import (
     LOCKED,
+    MODELS,
     Object,
+    chosen,
     claimed,
     config_files,
     empty,
@@ -58,6 +60,19 @@ def bench(config: Config) -> Object:
     """A RayCluster that stays."""
     kubernetes, name = config.cluster.kubernetes, config.run.name
     return thing("RayCluster", "ray.io/v1", name, kubernetes.namespace, name, spec=_ray(config))
+
+
+def budget(config: Config) -> Object:
+    """Who drains nodes ends head or learner, not both at once: a run that must end saves, which takes the other one.
+
+    Neither is there twice, so to keep both would forbid every drain until the run is done."""
+    name = config.run.name
+    spec = {
+        "minAvailable": 1,
+        "selector": chosen(name, ["head", "learner"]),
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",  # one that does not work saves nothing
+    }
+    return thing("PodDisruptionBudget", "policy/v1", name, config.cluster.kubernetes.namespace, name, spec=spec)
 
 
 def _ray(config: Config) -> Object:
@@ -113,7 +128,8 @@ def _worker(config: Config, group: str, cpus: int, memory: str, gpus: int = 0) -
     """The pod of a group, or the head."""
     kubernetes, name = config.cluster.kubernetes, config.run.name
     folders = [
-        claimed("runs", RUNS, kubernetes.runs_claim),
+        claimed("runs", RUNS, kubernetes.runs_claim, f"runs/{name}"),
+        MODELS,
         empty("tmp", "/tmp", "20Gi"),
         empty("shm", "/dev/shm", kubernetes.shared_memory, memory=True),
     ]
@@ -145,5 +161,5 @@ def _worker(config: Config, group: str, cpus: int, memory: str, gpus: int = 0) -
         nodes=kubernetes.gpu_nodes if gpus else kubernetes.actor_nodes if group == "actors" else (),
         gpu=kubernetes.gpu if gpus else "",
         restartPolicy="Never",  # a pod that was another node of Ray before confuses it
-        **({} if group == "head" else {"automountServiceAccountToken": False}),  # the autoscaler asks the API
+        **({"automountServiceAccountToken": True} if group == "head" else {}),  # the autoscaler asks the API
     )

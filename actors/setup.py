@@ -60,9 +60,9 @@ class ActorSetup:
     sync: bool
     language: LanguageSetup | None = None  # where the LLM service is, if the method needs it
     wrappers: Mapping[str, Part] = field(default_factory=dict)  # what stands beside the world: `wrappers.chosen`
-    evaluated: Mapping[str, Any] = field(default_factory=dict)  # options in which evaluations differ: `evaluate.env`
     guidance: Guidance | None = None  # who else chooses actions while exploring
     server: Callable[..., Any] | None = None  # `PolicyServer.answer`, if the policy's model is there
     stage: Path | None = None  # folder of the stage that it plays for, where it may write
     attempt: Attempt | None = None  # in whose name
     crew: int = 0  # crews that played before its own in the same attempt
+    evaluated: Mapping[str, Any] = field(default_factory=dict)  # options in which evaluations differ: `evaluate.env`

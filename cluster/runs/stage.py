@@ -71,10 +71,10 @@ class Run:
             config.sync,
             self.language.setup if self.language else None,
             wrappers.chosen(config),
-            config.evaluate.env,
             Guidance(guide, config.method.part(GuideConfig).share) if guide is not None else None,
             stage=self.folder.stage(stage.name),
             attempt=self.folder.attempt,
+            evaluated=config.evaluate.env,
         )
 
     def weights(self, stage: Stage) -> Weights | None:

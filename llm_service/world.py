@@ -67,6 +67,8 @@ class World(Part):
     """What makes behaviour better or worse."""
     facts: dict[str, bool] = Field(default={})
     """Yes/no questions with their answers, as patterns."""
+    dissent: dict[str, float] = Field(default={})
+    """Of such questions, in full, the share of people who say otherwise, in (0, 0.5]."""
     symbols: dict[str, dict[str, int]] = Field(default={})
     """Names of the numbers in its symbolic observations, by channel, for written code."""
     views: dict[str, str] = Field(default={})
@@ -77,11 +79,14 @@ class World(Part):
     @property
     def digest(self) -> str:
         """Content hash: prompts show the world, so it is part of every task's key."""
-        return digest(self.model_dump_json(exclude={"corpus": True, "synonyms": True, "views": True} | CALLERS))
+        return digest(
+            self.model_dump_json(exclude={"corpus": True, "synonyms": True, "views": True, "dissent": True} | CALLERS)
+        )
 
     def rules(self) -> str:
         """All that answers by rules may rest on, as JSON."""
-        return self.model_dump_json(exclude=CALLERS)
+        unknown = {} if self.dissent else {"dissent": True}  # worlds without any keep the names of their models
+        return self.model_dump_json(exclude=CALLERS | unknown)
 
 
 CALLERS: dict[str, Any] = {"endings": True, "goals": {"__all__": {"premise", "wanted"}}}

@@ -9,6 +9,7 @@ import numpy as np
 from envs.housekeep import home
 from envs.housekeep.names import NAMES, OBJECTS
 from envs.housekeep.people import table
+from envs.housekeep.people.preferences import PLACE_NAMES, RATERS
 from envs.knowledge import Knowledge
 
 ACTION_NAMES = ("move forward", "turn left", "turn right", "look up", "look down", "grab or release")
@@ -34,6 +35,7 @@ def knowledge(name: str = "") -> Knowledge:
         "actions": list(ACTION_NAMES),
         "slots": {"object": list(objects), "place": list(pieces)},
         "facts": _facts(objects, pieces),
+        "dissent": _dissent(objects, pieces),
         "goals": [
             {
                 "goal": "pick {object}",
@@ -58,3 +60,16 @@ def _facts(objects: Iterable[str], places: Iterable[str]) -> dict[str, bool]:
     right = [(OBJECTS[i], NAMES[j]) for i, j in np.argwhere(table().plain).tolist()]
     kept = [PREMISE.format(object=thing, place=place) for thing, place in right if thing in things and place in pieces]
     return dict.fromkeys(kept, True) | {PREMISE: False}
+
+
+def _dissent(objects: Iterable[str], places: Iterable[str]) -> dict[str, float]:
+    """Where people disagree: the share of those who say otherwise than most, in (0, 0.5], a question each."""
+    things, pieces, people = set(objects), set(places), table()
+    yes = people.positive / RATERS
+    shares = np.where(people.right, 1 - yes, np.minimum(yes, 0.5))
+    asked = [(OBJECTS[i], NAMES[PLACE_NAMES[j]], float(shares[i, j])) for i, j in np.argwhere(shares > 0).tolist()]
+    return {
+        PREMISE.format(object=thing, place=place): share
+        for thing, place, share in asked
+        if thing in things and place in pieces
+    }

@@ -7,6 +7,11 @@ import pytest
 from pydantic import ValidationError
 
 import envs
+from envs.housekeep import home
+from envs.housekeep.knowledge import PREMISE
+from envs.housekeep.names import NAMES, OBJECTS
+from envs.housekeep.people import table
+from envs.housekeep.people.preferences import PLACE_NAMES
 from llm_service import tasks
 from llm_service.backends import module
 from llm_service.records import digest
@@ -108,3 +113,39 @@ def test_answers_that_were_paid_for_before_there_were_beliefs_stay_valid():
 def test_rates_are_shares(options):
     with pytest.raises(ValidationError):
         scripted.Config(**options)
+
+
+def test_it_errs_where_people_disagree_as_often_as_they_do():
+    """At 1 as one of them, at a half half as often, and never where they agree; at 0 it errs nowhere."""
+    shares = np.where(np.arange(2000) % 4 == 0, 0.4, np.where(np.arange(2000) % 4 == 1, 0.1, 0.0))
+    divided = NUMBERS.model_copy(
+        update={"dissent": {question: share for question, share in zip(NUMBERS.facts, shares, strict=True) if share}}
+    )
+    for dissent in (1.0, 0.5, 0.0):
+        wrong = (probabilities(divided, NUMBERS.facts, dissent=dissent) > 0.5) != SMALL
+        for share in (0.4, 0.1):
+            assert abs(wrong[shares == share].mean() - dissent * share) < 0.06
+        assert not wrong[shares == 0].any()
+    assert (erring(dissent=1.0) == erring()).all()  # nobody has said where people disagree
+
+
+def test_what_people_disagree_on_names_no_other_model_where_nobody_says():
+    """A world without dissent has the model that it had; one with it another model, and the same keys of questions."""
+    divided = NUMBERS.model_copy(update={"dissent": {"Is 3 small?": 0.2}})
+    assert divided.digest == NUMBERS.digest
+    assert divided.rules() != NUMBERS.rules()
+    assert "dissent" not in NUMBERS.rules()
+
+
+def test_houses_say_where_people_disagree():
+    """The minority of ten raters, of each pair that some but not all of them call right."""
+    people, facts, shares = table(), HOME.facts, HOME.dissent
+    asked = {PREMISE.format(object=thing, place=place) for thing in home.TASKS["Task1"] for place in home.places()}
+    assert shares.keys() <= asked
+    for thing in home.TASKS["Task1"]:
+        for column, name in enumerate(PLACE_NAMES.tolist()):
+            question = PREMISE.format(object=thing, place=NAMES[name])
+            yes = int(people.positive[OBJECTS.index(thing), column])
+            if question in asked:
+                against = 10 - yes if facts.get(question, False) else min(yes, 5)
+                assert shares.get(question, 0.0) == pytest.approx(against / 10)

@@ -8,6 +8,7 @@ the world's corpus. It is as good as the rules (`sense.py`), but errs at the rat
     senseless    the world's words in an order that means nothing: "open the ball"
     malformed    text outside the task's grammar
     false_yes    a fact of the world that is not so, believed: yes; false_no: one that is so, not believed
+    dissent      a fact that people disagree on, held as a minority of them does
 
 Errors are a function of (seed, question): an equal question gets an equal answer in any process and any batch, and
 with higher rates it errs wherever it did with lower ones. A false belief hangs on the question's words alone, whatever
@@ -31,7 +32,7 @@ from llm_service.records import Call, Reply, Verb, digest
 from llm_service.world import World
 
 RATES = ("wrong", "mistimed", "senseless", "malformed")
-BELIEFS = ("false_yes", "false_no")
+BELIEFS = ("false_yes", "false_no", "dissent")
 RULES = "2"
 """Part of the model's name. Another one when a rule changes: no reply by older rules is then taken for one of these."""
 
@@ -53,6 +54,8 @@ class Config(Part):
     """Share of the world's facts that are not so, and that it believes all the same, beyond `wrong`."""
     false_no: float = Field(default=0.0, ge=0.0, le=1.0)
     """Share of the world's facts that are so, and that it does not believe, beyond `wrong`."""
+    dissent: float = Field(default=0.0, ge=0.0, le=1.0)
+    """How much it errs where people disagree, in worlds that say where: 1, as one person drawn for each question."""
     latency_s: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
     """Seconds that a batch takes, however small."""
     latency_per_item_s: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)

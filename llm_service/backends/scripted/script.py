@@ -48,10 +48,13 @@ class Chance:
         """Uniform in [0, 1), for one purpose."""
         return int(digest(self._question, purpose)[:13], 16) / 16**13
 
-    def misbelieves(self, question: str, fact: bool) -> bool:
-        """Is a fact held to be otherwise? By the question's words alone, in whatever call they stand."""
+    def misbelieves(self, question: str, fact: bool, dissent: float = 0.0) -> bool:
+        """Is a fact held to be otherwise? By the question's words alone, in whatever call they stand.
+
+        dissent: the share of people who hold it to be otherwise, in [0, 1].
+        """
         share = int(digest(f"{self._seed} belief", question)[:13], 16) / 16**13
-        return share < self.rates["false_no" if fact else "false_yes"]
+        return share < self.rates["false_no" if fact else "false_yes"] + self.rates["dissent"] * dissent
 
     def malformed(self) -> bool:
         """Is the whole reply outside the grammar?"""
@@ -272,7 +275,9 @@ class Script:
         if answer is None:
             return [math.log(0.5)] * 2
         rate = self._rate_of_error(chance)
-        errs = chance.share("wrong") < rate or (fact is not None and chance.misbelieves(question, fact))
+        errs = chance.share("wrong") < rate or (
+            fact is not None and chance.misbelieves(question, fact, self._sense.world.dissent.get(question, 0.0))
+        )
         says_yes = answer != errs
         sure = min(max(rate, 1 - rate), 1 - 1e-6)
         yes = sure if says_yes else 1 - sure

@@ -129,7 +129,7 @@ def test_every_form_of_a_secret_would_be_found(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("script", "code"), [(["429:0", "500", "ok"], 0), (["unauthorized"], 1), (["404"], 2), (["garbage", "ok"], 0)]
+    ("script", "code"), [(["429:0", "500", "ok"], 0), (["unauthorized"], 5), (["404"], 2), (["garbage", "ok"], 0)]
 )
 def test_a_provider_that_repeats_the_key_gives_nothing_away(tmp_path, script, code):
     with provider(0, "--script", *script) as fake:

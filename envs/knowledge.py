@@ -56,9 +56,7 @@ class Knowledge(TypedDict):
     synonyms: NotRequired[list[list[str]]]  # names of one deed each, first the one that goals have
     progress: NotRequired[list[Progress]]
     facts: NotRequired[dict[str, bool]]  # yes/no questions, as patterns; the first that is found in a question counts
-    dissent: NotRequired[
-        dict[str, float]
-    ]  # of yes/no questions, as they are asked: the share of people who say otherwise
+    dissent: NotRequired[dict[str, float]]  # of yes/no questions in full: the share of people who say otherwise
     symbols: NotRequired[dict[str, dict[str, int]]]  # numbers in symbolic observations, by channel in its order
     views: NotRequired[dict[str, str]]  # what a field of whole numbers is, in words, by its name
     corpus: NotRequired[list[str]]  # captions, missions, names of actions: samples, distinct, in a fixed order

@@ -250,6 +250,8 @@ def _check(config: Config, origins: Mapping[str, str]) -> None:
 def _check_evaluated(config: Config, spec: EnvSpec) -> None:
     """Does the policy see in evaluations what it sees in training, and do they score alike?"""
     options = config.evaluate.env
+    if not options:
+        return
     try:
         evaluated = registry.spec(config.env.id, **config.env.options | options)
     except ValidationError as error:

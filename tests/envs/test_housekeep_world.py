@@ -250,7 +250,6 @@ def test_half_of_the_exploring_starts_are_near_an_object():
             off = (np.arctan2(way[1], way[0]) - turn + np.pi) % (2 * np.pi) - np.pi
             ahead[i] |= np.hypot(*way) < 3.3 and abs(off) < np.radians(10.01)
     assert 0.45 < ahead[lying].mean() < 0.62  # by the coin, or by chance
-    assert not ahead[~lying].any()
 
 
 def test_what_is_away_is_not_seen_and_need_not_be_put_right():

@@ -61,9 +61,7 @@ class Houses(NamedTuple):
     heading: NDArray[np.int8]  # [P]
     objects: NDArray[np.uint8]  # [P] how many
     object: NDArray[np.int16]  # [P, OBJECTS] number in envs.housekeep.names.OBJECTS
-    lies: NDArray[
-        np.uint8
-    ]  # [P, OBJECTS] the piece that each lies on at first; 0, of one at most: it is held; NOWHERE: away
+    lies: NDArray[np.uint8]  # [P, OBJECTS] the piece that each lies on at first; 0, of one: held; NOWHERE: away
 
 
 class State(NamedTuple):

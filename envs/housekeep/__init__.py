@@ -83,6 +83,11 @@ class Config(Part):
                 raise ValueError(
                     f"env.engine=habitat needs {' and '.join(lacking)}: docs/housekeep.md says what they are"
                 )
+            if self.starts != "fixed":
+                raise ValueError(
+                    f"env.starts={self.starts} is for our own houses, and habitat-sim begins where the episode says: "
+                    "leave env.starts out, or env.engine"
+                )
             if senses := [field for field in self.observe if field in detector.SENSES]:
                 raise ValueError(f"env.observe names {senses[0]}, which only our own houses tell: leave it out")
         return self

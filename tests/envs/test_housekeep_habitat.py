@@ -597,6 +597,13 @@ def test_what_is_not_named_is_told_before_anything_begins(folder, lacking):
     assert error.value.exit_code == 2
 
 
+@pytest.mark.parametrize("starts", ["seed", "exploring"])
+def test_starts_that_habitat_would_ignore_are_refused(folder, starts):
+    with pytest.raises(ValidationError, match=f"env.starts={starts} is for our own houses, and habitat-sim begins"):
+        envs.spec("housekeep/House", **own.options(folder, python="python", starts=starts))
+    assert envs.spec("housekeep/House", **own.options(folder, python="python", starts="fixed"))
+
+
 def test_what_is_missing_is_told_before_a_run_begins(folder):
     def missing(**more):
         return envs.registry.missing("housekeep/House", **own.options(folder) | more)

@@ -5,6 +5,8 @@ that was compiled into it may change without its notice. So the folder that mach
 contents of every file of `envs`: change one, and all is compiled anew, once, in a few seconds.
 
 The folder is in `__pycache__` beside this file, or in `NUMBA_CACHE_DIR`, which a read-only installation must set.
+Numba keeps pickles, and loading one can run code. So only this user may enter the folder, and one that somebody else
+owns or can write to is refused before anything is loaded from it.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import stat
 import time
 from collections.abc import Callable
 from functools import cache
@@ -32,7 +35,7 @@ def folder() -> Path:
     """Where the machine code of these very sources is kept. What was not used for 30 days is removed.
 
     Raises:
-        OSError: it cannot be written; says what to do.
+        OSError: it cannot be written, or others can write to it; says what to do.
     """
     here = Path(__file__).parent
     digest = hashlib.blake2b(digest_size=8)
@@ -42,7 +45,11 @@ def folder() -> Path:
     root = Path(given) if given else here / "__pycache__"
     chosen = root / f"{_PREFIX}{digest.hexdigest()}"
     try:
-        chosen.mkdir(parents=True, exist_ok=True)
+        root.mkdir(parents=True, exist_ok=True)
+        chosen.mkdir(mode=0o700, exist_ok=True)
+        found = chosen.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+            raise PermissionError(f"{chosen.name} there is not a folder that only this user can write to")
         os.utime(chosen)
     except OSError as reason:
         raise OSError(f"machine code cannot be kept in {root} ({reason}): set NUMBA_CACHE_DIR to a folder") from reason

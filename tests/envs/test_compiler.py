@@ -1,9 +1,12 @@
 """Machine code is kept under the name of its sources, and nothing else is touched."""
 
 import os
+import stat
 import subprocess
 import sys
 import time
+
+import pytest
 
 PRINT = "from envs.compiler import folder; print(folder())"
 
@@ -46,3 +49,26 @@ def test_a_folder_that_cannot_be_written_is_a_sentence():
     _, error = folder("/proc/nowhere")
     assert "machine code cannot be kept in /proc/nowhere" in error
     assert "set NUMBA_CACHE_DIR" in error
+
+
+def test_only_this_user_may_enter_the_folder(tmp_path):
+    made, _ = folder(tmp_path, f"import os; os.umask(0); {PRINT}")
+    assert stat.S_IMODE(os.stat(made).st_mode) == 0o700
+
+
+@pytest.mark.parametrize("how", ["writable", "another's", "link"])
+def test_a_folder_where_others_can_put_code_is_refused(tmp_path, how):
+    made, _ = folder(tmp_path)
+    code = PRINT
+    if how == "writable":
+        os.chmod(made, 0o770)
+    elif how == "another's":
+        code = f"import os; os.getuid = lambda: {os.getuid() + 1}; {PRINT}"
+    else:
+        os.rename(made, tmp_path / "elsewhere")
+        os.symlink(tmp_path / "elsewhere", made)
+    printed, error = folder(tmp_path, code)
+    assert printed == ""
+    last = error.strip().splitlines()[-1]
+    assert last.startswith(f"OSError: machine code cannot be kept in {tmp_path} (")
+    assert last.endswith("is not a folder that only this user can write to): set NUMBA_CACHE_DIR to a folder")

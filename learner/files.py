@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import platform
-import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from llm_service.errors import UsageError
+from llm_service.files import replacing
 
 ATTEMPTS = "attempts"
 
@@ -88,16 +88,10 @@ def replace_file(path: Path, content: bytes, attempt: Attempt | None = None) -> 
         Superseded: a newer attempt has begun. The file is as it was.
         OSError: the disk refuses it. The same, and nothing is left beside it.
     """
-    # Drawn: on a shared disk, processes of two containers may have the same number, and even the same host name.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
+    with replacing(path) as temporary:
         write_file(temporary, content)
         if attempt is not None:
             attempt.assert_newest()
-        temporary.rename(path)
-    except (OSError, Superseded):
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def sync_folder(path: Path) -> None:

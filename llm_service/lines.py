@@ -13,6 +13,8 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from llm_service.files import replacing
+
 
 def open_alone(path: Path) -> int:
     """Open a file for reading and appending, made if it is not there, as its only writer. Returns its descriptor.
@@ -36,18 +38,14 @@ def put_in_place(path: Path, file: int, lines: Iterable[bytes]) -> int:
 
     Returns the descriptor of the new one, which is its only writer's too. Raises OSError: all is as it was.
     """
-    temporary = path.with_name(f".{path.name}.mended")
-    temporary.unlink(missing_ok=True)  # of a process that was killed: who holds the lock is the only one here
-    try:
+    for leftover in path.parent.glob(f".{path.name}.*"):
+        leftover.unlink()  # of a process that was killed: who holds the lock is the only one here
+    with replacing(path) as temporary:
         new = open_alone(temporary)
         with open(temporary, "wb") as writer:
             writer.writelines(lines)
             writer.flush()
             os.fsync(writer.fileno())
-        temporary.rename(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
     os.close(file)
     return new
 

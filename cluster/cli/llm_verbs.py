@@ -104,10 +104,11 @@ def label(task: str, inputs: Path, outputs: Path, words: Sequence[str], folder: 
     llm = config.llm
     if not llm.world:
         import envs
+        from learner.files import replace_file
 
         folder.mkdir(parents=True, exist_ok=True)
         world = folder / "world.json"
-        world.write_text(json.dumps(envs.knowledge(config.env.id.partition("/")[0]), indent=1), encoding="utf-8")
+        replace_file(world, json.dumps(envs.knowledge(config.env.id.partition("/")[0]), indent=1).encode())
         llm = llm.model_copy(update={"world": str(world)})
     return asyncio.run(_label(llm, task, contents, outputs, folder, dry_run))
 

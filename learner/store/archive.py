@@ -42,6 +42,7 @@ from learner.files import Attempt, Superseded, read_about, replace_file, sha256,
 from learner.store.neighbours import Neighbours
 from learner.store.owned import ABOUT, index_name, index_of, own, whose
 from llm_service.errors import UsageError
+from llm_service.files import replacing
 
 FORMAT = 1
 FULL = 1024  # behaviours: shards with fewer are merged when they have so many together
@@ -349,17 +350,15 @@ class Archive:
             columns.append(column)
             fields.append(pa.field(name, column.type, nullable=False, metadata={"shape": json.dumps(shape)}))
         path = self.folder / f"{first:09d}-{len(columns[0]):04d}{self._suffix}.parquet"
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        with open(temporary, "wb") as file:
-            table = pa.table(columns, schema=pa.schema(fields))
-            pq.write_table(
-                table, file, row_group_size=GROUP, compression="zstd", use_dictionary=False, write_page_checksum=True
-            )
-            file.flush()
-            os.fsync(file.fileno())
-        entry = {"file": path.name, "entries": len(table), "bytes": temporary.stat().st_size}
-        entry["sha256"] = sha256(temporary)
-        temporary.rename(path)
+        table = pa.table(columns, schema=pa.schema(fields))
+        how = {"row_group_size": GROUP, "compression": "zstd", "use_dictionary": False, "write_page_checksum": True}
+        with replacing(path) as temporary:
+            with open(temporary, "wb") as file:
+                pq.write_table(table, file, **how)
+                file.flush()
+                os.fsync(file.fileno())
+            entry = {"file": path.name, "entries": len(table), "bytes": temporary.stat().st_size}
+            entry["sha256"] = sha256(temporary)
         sync_folder(self.folder)
         return entry
 

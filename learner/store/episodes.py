@@ -35,6 +35,7 @@ from envs.api import EnvSpec, Episodes, Field
 from learner.files import Attempt, read_about, replace_file, sha256, sync_folder
 from learner.store.pieces import COLUMNS, WHOLE, Pieces, Steps
 from learner.store.shards import ABOUT, EPISODES, StoreError, close, digest, entry_of, forget_unfinished, shards
+from llm_service.files import replacing
 
 __all__ = [
     "ABOUT",
@@ -335,10 +336,8 @@ def _map(path: Path) -> pa.RecordBatch:
 
 
 def _write(path: Path, rows: pa.RecordBatch) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(temporary, "wb") as file:
+    with replacing(path) as temporary, open(temporary, "wb") as file:
         with pa.ipc.new_file(file, rows.schema) as sink:
             sink.write_batch(rows)
         file.flush()
         os.fsync(file.fileno())
-    temporary.rename(path)

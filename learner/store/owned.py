@@ -11,10 +11,12 @@ import re
 import shutil
 from pathlib import Path
 
+from llm_service.files import replacing
+
 ABOUT = "archive.json"  # the index, where no attempt has written
 
 _INDEX = re.compile(r"archive(-a(?P<attempt>\d+))?\.json")
-_SHARD = re.compile(r"\.?(?P<rows>\d+-\d+)(-a(?P<attempt>\d+))?\.parquet(\.\d+)?")  # or what a killed writer left
+_SHARD = re.compile(r"\.?(?P<rows>\d+-\d+)(-a(?P<attempt>\d+))?\.parquet(\.[0-9a-f]+)?")  # or what a killed writer left
 _LEFT = re.compile(r"\.archive(-a(?P<attempt>\d+))?\.json\.[0-9a-f]+")
 
 
@@ -52,7 +54,8 @@ def own(shard: Path, suffix: str) -> Path:
         except FileNotFoundError:
             raise
         except OSError:
-            shutil.copyfile(shard, path)
-            with open(path, "rb") as copy:
-                os.fsync(copy.fileno())
+            with replacing(path) as temporary:
+                shutil.copyfile(shard, temporary)
+                with open(temporary, "rb") as copy:
+                    os.fsync(copy.fileno())
     return path

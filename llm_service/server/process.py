@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from llm_service import metrics
 from llm_service.errors import UsageError
+from llm_service.files import replacing
 from llm_service.server import guard
 
 if TYPE_CHECKING:
@@ -82,9 +83,8 @@ class Server:
         await self._grpc.start()
         unix = config.listen.startswith("unix:")
         self.address = config.listen if unix else f"{config.listen.rpartition(':')[0]}:{port}"
-        temporary = self._folder / f".address.{os.getpid()}"
-        temporary.write_text(self.address, encoding="utf-8")
-        temporary.replace(self._folder / "address")
+        with replacing(self._folder / "address") as temporary:
+            temporary.write_text(self.address, encoding="utf-8")
         return self.address
 
     async def drain(self) -> bool:

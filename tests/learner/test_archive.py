@@ -1,5 +1,6 @@
 """An archive keeps each behaviour once, whatever happens to its writer; a grid keeps the best of each cell."""
 
+import errno
 import json
 import os
 import shutil
@@ -19,6 +20,7 @@ from learner import files as files_module
 from learner.files import Attempt, Superseded
 from learner.store import archive as module
 from learner.store.archive import ABOUT, Archive, ArchiveError
+from learner.store.owned import own
 from tests.learner.fault_points import interrupted
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -120,6 +122,42 @@ def test_it_is_a_list_without_doubles_that_outlives_its_writer(tmp_path_factory,
     assert_holds(opened(folder), held)
     assert_holds(Archive.read(folder), held)
     assert len(shard_files(folder)) <= len(held) // 8 + 8
+
+
+def test_a_full_disk_leaves_no_half_written_shard(tmp_path, monkeypatch):
+    archive = opened(tmp_path / "archive")
+    append(archive, [1, 2])
+    archive.flush()
+    before = sorted(os.listdir(archive.folder))
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        append(archive, [3])
+        with pytest.raises(OSError, match="No space"):
+            archive.flush()
+    assert sorted(os.listdir(archive.folder)) == before
+    archive.flush()
+    assert_holds(opened(archive.folder), [1, 2, 3])
+
+
+def test_a_copy_that_fails_is_no_shard(tmp_path, monkeypatch):
+    (tmp_path / "000000000-0008.parquet").write_bytes(b"whole")
+
+    def no_links(*_):
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    def full(source, target):
+        Path(target).write_bytes(b"ha")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "link", no_links)
+    monkeypatch.setattr(shutil, "copyfile", full)
+    with pytest.raises(OSError, match="No space"):
+        own(tmp_path / "000000000-0008.parquet", "-a0002")
+    assert os.listdir(tmp_path) == ["000000000-0008.parquet"]
 
 
 def test_appending_twice_changes_nothing(tmp_path):

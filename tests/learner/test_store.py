@@ -1,5 +1,6 @@
 """A store of episodes gives back what was written, in any order, and tells of damage in one sentence."""
 
+import errno
 import json
 import os
 import shutil
@@ -47,6 +48,19 @@ def test_what_was_written_is_read_in_any_order(tmp_path_factory, lengths, fields
         np.testing.assert_array_equal(found, expected[index], err_msg=name)
     for name in [n for n, field in chosen.items() if field.kind == "text"]:
         assert [text_hash(text) for text in store.texts(rows.obs[name].ravel())] == rows.obs[name].ravel().tolist()
+
+
+def test_a_full_disk_leaves_no_half_written_shard(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    write(tmp_path / "store", {"0": made(0, [2, 3])})
+    before = sorted(os.listdir(tmp_path / "store"))
+    writer = EpisodeWriter(tmp_path / "store", LAYOUT, {"env": "made"})
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        writer.write("1", *made(1, [2]))
+    assert sorted(os.listdir(tmp_path / "store")) == before
 
 
 def test_a_text_that_nobody_wrote_is_one_sentence(tmp_path):

@@ -109,7 +109,7 @@ def bars(
         found = [estimate for estimate in estimates if estimate is not None]
         values = np.array([e.value for e in found])
         place = rows[present] + (g - (len(groups) - 1) / 2) * height
-        axes.barh(place, values, height * 0.85, color=COLOURS[g % len(COLOURS)], alpha=0.75, label=label)
+        axes.barh(place, values, height * 0.85, color=COLOURS[g % len(COLOURS)], alpha=0.75, label=_shown(label))
         ends = np.array([[max(0.0, e.value - e.low), max(0.0, e.high - e.value)] for e in found]).reshape(-1, 2)
         axes.errorbar(values, place, xerr=ends.T, fmt="none", ecolor="#222222", elinewidth=1.1, capsize=2.5)
     axes.set_yticks(rows, list(labels))
@@ -160,15 +160,20 @@ def _draw(axes: Axes, line: Line) -> None:
     if len(line.x) == 1 and line.low is not None and line.high is not None:
         ends = [np.maximum(0, line.y - line.low), np.maximum(0, line.high - line.y)]
         axes.errorbar(
-            line.x, line.y, yerr=ends, color=colour, fmt=line.marker or "o", ms=5, capsize=3, label=line.label
+            line.x, line.y, yerr=ends, color=colour, fmt=line.marker or "o", ms=5, capsize=3, label=_shown(line.label)
         )
         return
     # A single point would be an invisible line.
     marker = line.marker or ("o" if len(line.x) == 1 else "")
     dash = DASHES[line.dash % len(DASHES)]
-    axes.plot(line.x, line.y, color=colour, linestyle=dash, marker=marker, ms=3, label=line.label, zorder=3)
+    axes.plot(line.x, line.y, color=colour, linestyle=dash, marker=marker, ms=3, label=_shown(line.label), zorder=3)
     if line.low is not None and line.high is not None:
         axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.18, linewidth=0, zorder=2)
+
+
+def _shown(label: str) -> str:
+    """The label with an invisible first letter where it would begin with _, as a run may: legends leave those out."""
+    return f"\u200b{label}" if label.startswith("_") else label
 
 
 def _steps(value: float, _position: float = 0) -> str:
@@ -209,9 +214,12 @@ def _legend(figure: Figure, axes: Axes) -> None:
 def _svg(figure: Figure, name: str, title: str) -> str:
     """The figure as an `<svg>` element without a size, a namespace or ids that another figure might have too."""
     from matplotlib import rc_context
+    from matplotlib.text import Text
 
+    for label in figure.findobj(Text):
+        label.set_parse_math(False)  # a name with dollar signs in it is a name, not a formula that may be malformed
     out = io.StringIO()
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": name, "text.parse_math": False}):
         figure.savefig(out, format="svg", transparent=True)
     text = out.getvalue()
     text = text[text.index("<svg") :]

@@ -1,0 +1,31 @@
+"""Labels in figures are shown as they are, whatever they look like."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from cluster.metrics.statistics import Estimate
+from cluster.report import plots
+
+X = np.arange(3.0)
+HALF = Estimate(0.5, 0.4, 0.6)
+
+
+def texts(svg: str) -> list[str]:
+    """What stands in a figure, without the invisible letter before an underscore."""
+    return ["".join(node.itertext()).strip().lstrip("\u200b") for node in ElementTree.fromstring(svg).iter("text")]
+
+
+@pytest.mark.parametrize("label", [r"$\frac$", "$x$ and $y$", "a^2_b", "_run", "<b>&"])
+def test_a_label_is_no_formula_and_is_not_left_out(label: str) -> None:
+    lines = [plots.Line(label, X, X), plots.Line(f"{label} 2", X, X)]
+    curves = texts(plots.curves("a", lines, title=label, x_label="steps"))
+    assert {label, f"{label} 2"} <= set(curves)
+    bars = texts(plots.bars("b", [f"{label} row", "row"], [(label, [HALF, HALF]), ("other", [HALF, None])], title=label))
+    assert {label, f"{label} row", "other"} <= set(bars)
+    axes = {"x_label": label, "y_label": f"{label} 2"}
+    drawn = texts(plots.reliability("c", np.linspace(0, 1, 4), X, X / 3, X / 3, title=label, **axes))
+    assert {label, f"{label} 2"} <= set(drawn)

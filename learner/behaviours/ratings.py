@@ -13,6 +13,7 @@ Limit: a file is read whole at each answer, a few milliseconds for a thousand of
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -73,9 +74,14 @@ class Ratings:
         """Those that stand, in the order in which they were given.
 
         Raises:
-            RatingError: a whole line is no rating.
+            RatingError: a whole line is no rating, or the file is a symbolic link.
         """
-        return _standing(self.path.read_bytes(), self.path)[0] if self.path.exists() else []
+        try:
+            file = self._open(os.O_RDONLY)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        with open(file, "rb") as reader:
+            return _standing(reader.read(), self.path)[0]
 
     def give(self, item: str, score: float | None) -> None:
         """Append an answer: a score of LEVELS, or None for passing over. It is on the disk when this returns.
@@ -94,7 +100,7 @@ class Ratings:
         Raises:
             RatingError: the file is damaged.
         """
-        if not self.path.exists():
+        if not self.answers():
             return None
         with self._appending() as (file, standing, n):
             if not standing:
@@ -105,19 +111,30 @@ class Ratings:
     @contextmanager
     def _appending(self) -> Iterator[tuple[int, list[Answer], int]]:
         """The locked file, what stands in it, and the number of its next line."""
-        if not self.path.exists():
+        if not self.folder.exists():
             self.folder.mkdir(exist_ok=True)
             sync_folder(self.folder.parent)
-        file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        file = self._open(os.O_RDWR | os.O_APPEND | os.O_CREAT)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)  # of this open file: threads exclude each other too
             sync_folder(self.folder)
-            content = self.path.read_bytes()
+            with open(file, "rb", closefd=False) as reader:
+                content = reader.read()
             if content and not content.endswith(b"\n"):
                 os.write(file, b"\n")
             yield file, *_standing(content, self.path)
         finally:
             os.close(file)
+
+    def _open(self, flags: int) -> int:
+        """The open file. A symbolic link would let a run folder of somebody else name any file of the rater's."""
+        try:
+            if not self.folder.is_symlink():
+                return os.open(self.path, flags | os.O_NOFOLLOW, 0o644)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+        raise RatingError(f"{self.path} is reached by a symbolic link: put the file itself there")
 
 
 def read(folder: Path) -> dict[str, dict[str, float]]:

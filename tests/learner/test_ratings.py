@@ -132,6 +132,24 @@ def test_many_at_once_lose_nothing(tmp_path):
     assert {row["item"]: row["score"] for row in rows} == {f"{w}-{k}": k % 11 / 10 for w in range(6) for k in range(20)}
 
 
+@pytest.mark.parametrize("link", ["file", "to nothing", "folder"])
+def test_a_symbolic_link_is_refused_and_what_it_names_stays(tmp_path, link):
+    """Else whoever fills a run folder chooses which file of the rater's is read, made or appended to."""
+    outside, folder = tmp_path / "outside", tmp_path / "ratings"
+    Ratings(outside, "ana").give("a", 0.5)
+    before = {path.name: path.read_bytes() for path in outside.iterdir()}
+    if link == "folder":
+        folder.symlink_to(outside)
+    else:
+        folder.mkdir()
+        (folder / "ana.jsonl").symlink_to(outside / ("ana.jsonl" if link == "file" else "new.jsonl"))
+    ratings = Ratings(folder, "ana")
+    for deed in (ratings.answers, ratings.take_back, lambda: ratings.give("b", 0.1), lambda: read(folder)):
+        with pytest.raises(RatingError, match=r"ana\.jsonl is reached by a symbolic link: put the file itself there"):
+            deed()
+    assert {path.name: path.read_bytes() for path in outside.iterdir()} == before
+
+
 @pytest.mark.parametrize(
     "line",
     ["[]", "7", '{"n": 1}', '{"n": 0, "item": "a", "score": 0.5}', '{"n": 1, "item": "a", "score": 7}',

@@ -24,7 +24,8 @@ def test_a_label_is_no_formula_and_is_not_left_out(label: str) -> None:
     lines = [plots.Line(label, X, X), plots.Line(f"{label} 2", X, X)]
     curves = texts(plots.curves("a", lines, title=label, x_label="steps"))
     assert {label, f"{label} 2"} <= set(curves)
-    bars = texts(plots.bars("b", [f"{label} row", "row"], [(label, [HALF, HALF]), ("other", [HALF, None])], title=label))
+    groups = [(label, [HALF, HALF]), ("other", [HALF, None])]
+    bars = texts(plots.bars("b", [f"{label} row", "row"], groups, title=label))
     assert {label, f"{label} row", "other"} <= set(bars)
     axes = {"x_label": label, "y_label": f"{label} 2"}
     drawn = texts(plots.reliability("c", np.linspace(0, 1, 4), X, X / 3, X / 3, title=label, **axes))

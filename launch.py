@@ -30,7 +30,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be sta
 def overview(context: typer.Context) -> None:
     """Cairn: language-guided reinforcement learning on Ray and PyTorch."""
     if context.invoked_subcommand is None:
-        print_overview(app.registered_commands, {"import": imports.registered_commands, "llm": llm.registered_commands})
+        print_overview(app)
 
 
 @app.command()

@@ -17,9 +17,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from cluster.cli.job_verbs import jobs
 from llm_service.errors import UsageError
 
 llm = typer.Typer(help="Language model calls: what they cost, labelling jobs.", no_args_is_help=True)
+llm.add_typer(jobs, name="jobs")
 
 WAIT_S = 2.0
 """Between two looks at the jobs that are pending."""

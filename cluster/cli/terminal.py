@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -26,15 +26,13 @@ from llm_service.errors import UsageError
 T = TypeVar("T")
 
 
-def print_overview(commands: Iterable[Any], groups: Mapping[str, Iterable[Any]]) -> None:
-    """The help of `python launch.py`: verbs (typer's commands, alone or in groups), methods, envs, experiments."""
+def print_overview(app: Any) -> None:
+    """The help of `python launch.py`: verbs (of a typer app, alone or in groups), methods, envs, experiments."""
     console = Console(highlight=False)
     console.print("[bold]Cairn[/]: language-guided reinforcement learning on Ray and PyTorch\n")
     console.print("Try   [bold green]python launch.py run experiment=toy[/]\n")  # works without network or key
-    verbs = [(c.name or c.callback.__name__, c.callback.__doc__) for c in commands]
-    verbs += [(f"{g} {c.name or c.callback.__name__}", c.callback.__doc__) for g, cs in groups.items() for c in cs]
     sections: tuple[tuple[str, str, Iterable[tuple[str, str]]], ...] = (
-        ("Verbs", "python launch.py VERB --help explains one", verbs),
+        ("Verbs", "python launch.py VERB --help explains one", _verbs(app)),
         ("Methods", "method=NAME", options("method").items()),
         ("Envs", "env=FAMILY/NAME; all of them: python launch.py run --list-envs", _families()),
         ("Experiments", "experiment=NAME", options("experiment").items()),
@@ -50,6 +48,13 @@ def print_overview(commands: Iterable[Any], groups: Mapping[str, Iterable[Any]])
             table.add_row(name, text.strip().rstrip("."))
         console.print(Padding(table, (0, 0, 1, 2), expand=False))
     console.print("Any value is KEY=VALUE, as in [bold]actors.n=8[/]; [bold]run --cfg[/] prints every key.")
+
+
+def _verbs(app: Any, before: str = "") -> Iterable[tuple[str, str]]:
+    for command in app.registered_commands:
+        yield before + (command.name or command.callback.__name__), command.callback.__doc__
+    for group in app.registered_groups:
+        yield from _verbs(group.typer_instance, f"{before}{group.name} ")
 
 
 def _families() -> Iterable[tuple[str, str]]:

@@ -181,9 +181,9 @@ class Queue:
                     if job.key.encode() != fields[b"key"]:
                         raise ValueError("its keys differ")
                 except (KeyError, ValueError, RecursionError) as error:
-                    cause = "it lacks a field" if isinstance(error, KeyError) else type(error).__name__
+                    why = "it lacks a field" if isinstance(error, KeyError) else type(error).__name__
                     key = fields.get(b"key", b"")
-                    await self._bury(key, entry, f"the job cannot be read ({cause})", deliveries)
+                    await self._bury(key, entry, f"the job cannot be read ({why})", deliveries)
                 else:
                     jobs.append(replace(job, entry=entry, deliveries=deliveries))
         return jobs
@@ -298,10 +298,16 @@ class Queue:
 
         try:
             yield
-        except RedisError as error:  # its text may quote the command with its prompt: only known words of it are shown
-            code = _CODE.search(str(error))
-            cause = code[0] if code else type(error).__name__
-            raise Unreachable(f"the job queue {self._config.name!r} cannot be used ({cause}): see to Redis") from None
+        except RedisError as error:
+            raise Unreachable(
+                f"the job queue {self._config.name!r} cannot be used ({cause(error)}): see to Redis"
+            ) from None
+
+
+def cause(error: Exception) -> str:
+    """What Redis says, in a word: its text may quote the command with its prompt, so only known words are shown."""
+    code = _CODE.search(str(error))
+    return code[0] if code else type(error).__name__
 
 
 def _outcome(answer: bytes | None, grave: bytes | None, pending: bytes | None) -> Answer:

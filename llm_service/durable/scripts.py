@@ -87,3 +87,36 @@ if key ~= '' then redis.call('HSET', buried, key, grave .. ' ' .. reason) end
 return 1
 """
 """Move one entry to the dead letters, unless its job has ended meanwhile. Returns 1 if moved."""
+
+_OPEN_LETTER = """
+local entry, key = ARGV[1], nil
+local found = redis.call('XRANGE', dead, entry, entry)[1]
+if not found then return 0 end
+local fields = found[2]
+for i = 1, #fields, 2 do
+  if fields[i] == 'key' then key = fields[i + 1] end
+end
+redis.call('XDEL', dead, entry)
+if key then redis.call('HDEL', buried, key) end
+"""
+"""Take one dead letter out, if it is there: its fields, and the key of its job unless that cannot be read."""
+
+RETRY = f"""
+local waiting, pending, buried, dead = unpack(KEYS)
+{_OPEN_LETTER}
+if redis.call('EXISTS', waiting) == 0 then redis.call('XGROUP', 'CREATE', waiting, '{GROUP}', '0', 'MKSTREAM') end
+local again = redis.call('XADD', waiting, '*', unpack(fields, 7))
+if key then redis.call('HSET', pending, key, again) end
+return 1
+"""
+"""Put one dead letter back as a new entry, its own fields after the six of `BURY`. Returns 1 if it was there.
+
+Like `FINISH` it gives memory back before it takes some.
+"""
+
+DROP = f"""
+local buried, dead = unpack(KEYS)
+{_OPEN_LETTER}
+return 1
+"""
+"""Forget one dead letter. Returns 1 if it was there."""

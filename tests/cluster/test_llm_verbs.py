@@ -1,9 +1,12 @@
 """Labelling a file and showing its cost: what is written, what it says, and when it stops."""
 
 import json
+import re
 
 import pytest
+from typer.main import get_command
 
+from cluster.cli.job_verbs import jobs as job_verbs
 from cluster.cli.llm_verbs import label, print_cost
 from llm_service.errors import UsageError
 
@@ -15,10 +18,10 @@ EXACT = ["llm.wrong=0", "llm.mistimed=0", "llm.senseless=0", "llm.malformed=0"]
 def ask(tmp_path):
     """Label some questions; the exit code."""
 
-    def go(questions, *words, dry_run=False, folder="labels"):
+    def go(questions, *words, dry_run=False, folder="labels", exact=EXACT):
         lines = [json.dumps({"question": text, "context": []}, ensure_ascii=False) for text in questions]
         (tmp_path / "in.jsonl").write_text("\n".join(lines), encoding="utf-8")
-        words = ["env=toy/Line", *EXACT, *words]
+        words = ["env=toy/Line", *exact, *words]
         return label("yes_no", tmp_path / "in.jsonl", tmp_path / "out.jsonl", words, tmp_path / folder, dry_run)
 
     return go
@@ -93,3 +96,43 @@ def test_where_the_answers_shall_go_is_looked_at_before_anything_is_paid_for(tmp
         with pytest.raises(UsageError, match="cannot write"):
             label("yes_no", tmp_path / "in.jsonl", outputs, ["env=toy/Line"], tmp_path / "labels", False)
     assert not (tmp_path / "labels").exists()
+
+
+def verb(capsys, *words):
+    """(exit code, what is printed) of `llm jobs`."""
+    try:
+        get_command(job_verbs)([str(word) for word in words], standalone_mode=False)
+    except SystemExit as end:
+        return end.code, capsys.readouterr().out
+    return 0, capsys.readouterr().out
+
+
+def test_jobs_that_were_given_up_are_listed_asked_again_and_dropped(ask, tmp_path, capsys):
+    """A model that refuses, then one that answers: without the verb the same question stays refused for ever."""
+    labels = tmp_path / "labels"
+
+    def answered(step):
+        return ask(["is it late", "is it dark"], "llm=faulty", f"llm.script=[{step}]", exact=[])
+
+    assert answered("too_long") == 1
+    assert answered("'ok:yes'") == 1  # the letters are what is known of them
+    capsys.readouterr()
+    _, printed = verb(capsys, "list", labels)
+    rows = [line for line in printed.splitlines() if "yes_no" in line]
+    assert len(rows) == 2
+    assert all("do not fit the model's context; ask for less" in row for row in rows)
+    letters = [re.search(r"\d+-\d+", row)[0] for row in rows]
+    with pytest.raises(UsageError, match="there is no letter 1-1"):
+        verb(capsys, "retry", labels, letters[0], "1-1")
+    with pytest.raises(UsageError, match="or say --all"):
+        verb(capsys, "drop", labels)
+    assert verb(capsys, "retry", labels, letters[0])[1].startswith("1 back in the queue")
+    assert verb(capsys, "drop", labels, "--all")[1] == "1 forgotten\n"
+    assert verb(capsys, "list", labels)[1] == "no job was given up\n"
+    assert answered("'ok:yes'") == 0
+
+
+def test_a_folder_without_jobs_is_one_sentence(tmp_path, capsys):
+    (tmp_path / "journal.jsonl").touch()
+    with pytest.raises(UsageError, match="has no job queue: no job was ever submitted there"):
+        verb(capsys, "list", tmp_path)

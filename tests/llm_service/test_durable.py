@@ -11,8 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from pydantic import ValidationError
 
 from llm_service.durable.consumer import Consumer
+from llm_service.durable.letters import DeadLetters
 from llm_service.durable.queue import DurableConfig, Queue
-from llm_service.durable.redis_server import RedisServer
+from llm_service.durable.redis_server import RedisConfig, RedisServer
 from llm_service.errors import Away, Unreachable
 from llm_service.pipeline.clock import Clock
 from llm_service.records import Answer, Ask, Parameters, Source, Status
@@ -750,3 +751,78 @@ class AlwaysAway:
             raise ConnectionError("refused")
 
         return fail
+
+
+# --- dead letters
+
+
+def test_a_dead_letter_is_listed_and_asked_again_as_it_was(server):
+    async def scenario(queue, config):
+        await queue.submit(ask("a", task="goal"), ["k1"])
+        (job,) = await queue.take("one", 1, 0.01)
+        await queue.bury(job, "the model refused")
+        letters = DeadLetters(queue._redis)
+        letter = next(each for each in await letters.read() if each.queue == queue._keys["dead"].removesuffix(":dead"))
+        assert (letter.task, letter.reason, letter.deliveries) == ("goal", "the model refused", 1)
+        assert await letters.retry(letter)
+        assert not await letters.retry(letter)  # a client whose connection was cut sends it twice
+        assert statuses(await queue.fetch(["k1"])) == [Status.PENDING]
+        (again,) = await queue.take("two", 1, 0.01)
+        assert (again.key, again.content, again.task, again.deliveries) == ("k1", "a", "goal", 1)
+        await queue.finish(again, answer("yes"))
+        assert statuses(await queue.fetch(["k1"])) == [Status.OK]
+        assert (await queue.stats())["dead"] == 0
+
+    on_queue(server, scenario)
+
+
+def test_a_dropped_letter_is_forgotten_and_its_question_is_a_new_job(server):
+    async def scenario(queue, config):
+        await queue.submit(ask("a", "b"), ["k1", "k2"])
+        for job in await queue.take("one", 2, 0.01):
+            await queue.bury(job, "the model refused")
+        letters = DeadLetters(queue._redis)
+        mine = [each for each in await letters.read() if each.queue == queue._keys["dead"].removesuffix(":dead")]
+        assert await letters.drop(mine[0])
+        assert not await letters.drop(mine[0])
+        assert statuses(await queue.fetch(["k1", "k2"])) == [Status.MISSING, Status.DEAD]
+        assert await queue.submit(ask("a"), ["k1"]) == [Status.PENDING]
+
+    on_queue(server, scenario)
+
+
+def test_a_letter_that_cannot_be_read_is_listed_and_dropped(server):
+    async def scenario(queue, config):
+        await queue.submit(ask("a"), ["k1"])
+        await queue._redis.xadd(queue._stream, {"key": "k2", "job": "nonsense"})
+        await queue.take("one", 9, 0.01)
+        letters = DeadLetters(queue._redis)
+        mine = [each for each in await letters.read() if each.queue == queue._keys["dead"].removesuffix(":dead")]
+        assert [(each.task, each.reason) for each in mine] == [("", "the job cannot be read (JSONDecodeError)")]
+        assert await letters.drop(mine[0])
+        assert statuses(await queue.fetch(["k2"])) == [Status.MISSING]
+        assert (await queue.stats())["dead"] == 0
+
+    on_queue(server, scenario)
+
+
+def test_a_letter_is_asked_again_though_memory_is_full(tmp_path):
+    """It gives back what it takes, so a queue that is full of given-up jobs can be emptied."""
+
+    async def scenario(queue, config):
+        await queue.submit(ask("a"), ["k1"])
+        (job,) = await queue.take("one", 1, 0.01)
+        await queue.bury(job, "the model refused")
+        await queue._redis.config_set("maxmemory", 1)
+        assert await queue.submit(ask("b"), ["k2"]) == [Status.BUSY]
+        letters = DeadLetters(queue._redis)
+        (letter,) = await letters.read()
+        assert await letters.retry(letter)
+        assert statuses(await queue.fetch(["k1"])) == [Status.PENDING]
+
+    own = RedisServer(RedisConfig(folder=str(tmp_path / "redis")))
+    asyncio.run(own.start())
+    try:
+        on_queue(own, scenario)
+    finally:
+        asyncio.run(own.stop())

@@ -1,12 +1,14 @@
 # The same with PyTorch for GPUs, for the learner and for policies that are language models.
 #   docker build -f docker/gpu.Dockerfile -t cairn:gpu .
 # Weights of models, keys and runs are not in it: runs are at /runs, which is the only place that lasts.
-FROM python:3.11.13-slim-bookworm AS packages
-COPY docker/gpu.lock /tmp/lock
+FROM python:3.11.13-slim-bookworm@sha256:86adf8dbadc3d6e82ee5dd2c74bec2e1c2467cdad47886280501df722372d2e1 AS packages
+COPY docker/build.lock docker/gpu.lock /tmp/
+# Nothing is installed without a hash, not even what builds the few packages that come as source.
 RUN python -m venv /opt/venv \
- && /opt/venv/bin/pip install --no-cache-dir --no-deps -r /tmp/lock
+ && /opt/venv/bin/pip install --no-cache-dir --no-deps --require-hashes -r /tmp/build.lock \
+ && /opt/venv/bin/pip install --no-cache-dir --no-deps --require-hashes --no-build-isolation -r /tmp/gpu.lock
 
-FROM python:3.11.13-slim-bookworm
+FROM python:3.11.13-slim-bookworm@sha256:86adf8dbadc3d6e82ee5dd2c74bec2e1c2467cdad47886280501df722372d2e1
 # wget: KubeRay asks Ray's processes with it whether they are well. Debian keeps no old versions to pin.
 # hadolint ignore=DL3008
 RUN apt-get update \

@@ -1,12 +1,12 @@
 # The LLM service alone, with PyTorch for GPUs: hosted models, or a local folder mounted at /models.
 #   docker build -f docker/llm.Dockerfile -t cairn:llm .
 # Weights of models and keys are not in it; its journal is at /runs/llm, which must last.
-FROM python:3.11.13-slim-bookworm AS packages
-COPY docker/llm.lock /tmp/lock
+FROM python:3.11.13-slim-bookworm@sha256:86adf8dbadc3d6e82ee5dd2c74bec2e1c2467cdad47886280501df722372d2e1 AS packages
+COPY docker/llm.lock /tmp/
 RUN python -m venv /opt/venv \
- && /opt/venv/bin/pip install --no-cache-dir --no-deps -r /tmp/lock
+ && /opt/venv/bin/pip install --no-cache-dir --no-deps --require-hashes --only-binary :all: -r /tmp/llm.lock
 
-FROM python:3.11.13-slim-bookworm
+FROM python:3.11.13-slim-bookworm@sha256:86adf8dbadc3d6e82ee5dd2c74bec2e1c2467cdad47886280501df722372d2e1
 RUN groupadd --gid 10001 cairn \
  && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /tmp cairn \
  && install -d -o 10001 -g 10001 /runs

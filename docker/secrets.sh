@@ -5,8 +5,8 @@
 set -euo pipefail
 umask 077
 random() { openssl rand -hex 32; }
-redis_users() { # the user cairn, by the hash of its password, may do all but administer
-    printf 'user default off\nuser cairn on #%s ~* &* +@all -@admin -@dangerous +info\n' \
+redis_users() { # the user cairn, by the hash of its password, administers nothing and keeps no scripts: it needs EVAL
+    printf 'user default off\nuser cairn on #%s ~* &* +@all -@admin -@dangerous -@scripting +info +eval\n' \
         "$(printf %s "$1" | openssl dgst -sha256 -r | cut -d' ' -f1)"
 }
 if [ "${1:-}" = env ]; then

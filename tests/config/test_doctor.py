@@ -69,10 +69,13 @@ def test_a_finding_that_is_not_ok_says_its_fix(title, tmp_path):
 
 def test_redis_says_which_one_would_be_used(tmp_path, monkeypatch):
     binary = tmp_path / "redis-server"
-    binary.write_text("#!/bin/sh\necho 'Redis server v=7.4.1 sha=0 bits=64'\n")
+    binary.write_text("#!/bin/sh\necho 'Redis server v=7.4.6 sha=0 bits=64'\n")
     binary.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert CHECKS["Redis"](tmp_path) == Finding("ok", f"7.4, {binary}")
+    assert CHECKS["Redis"](tmp_path) == Finding("ok", f"7.4.6, {binary}")
+    binary.write_text("#!/bin/sh\necho 'Redis server v=6.2.14 sha=0 bits=64'\n")
+    assert "6.2.14, " in CHECKS["Redis"](tmp_path).text
+    assert "scripts can run any code in it" in CHECKS["Redis"](tmp_path).text
 
 
 def test_without_a_redis_the_doctor_says_what_to_install(tmp_path, monkeypatch):

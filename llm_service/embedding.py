@@ -66,8 +66,10 @@ class Encoder:
         logging.disable_progress_bar()  # type: ignore[no-untyped-call] # it would write over the run's progress
         self._torch, self._device = torch, device
         try:
-            self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-            model = AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True)
+            # Else the library asks on the terminal whether code in the folder may run.
+            local = {"local_files_only": True, "trust_remote_code": False}
+            self._tokenizer = AutoTokenizer.from_pretrained(folder, **local)
+            model = AutoModel.from_pretrained(folder, use_safetensors=True, **local)
             self.model = model.eval().to(device)
         except (OSError, ValueError) as error:
             reason = str(error).splitlines()[0]

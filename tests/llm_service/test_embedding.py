@@ -1,6 +1,7 @@
 """What embeds is named by what it holds, reads no pickle, and says what is missing."""
 
 import asyncio
+import json
 
 import numpy as np
 import pytest
@@ -39,6 +40,20 @@ def test_weights_that_are_a_pickle_are_not_read(tmp_path):
     torch.save({}, tmp_path / "encoder" / "pytorch_model.bin")
     with pytest.raises(Unsupported, match="no encoder that can be loaded"):
         asyncio.run(backend.answer([CALL]))
+
+
+def test_code_that_comes_with_weights_is_not_run_whatever_is_answered(tmp_path, monkeypatch):
+    """The library would ask on the terminal whether it may run it."""
+    encoder(tmp_path / "encoder", b"")
+    classes = {"AutoConfig": "own.Config", "AutoModel": "own.Model", "AutoTokenizer": ["own.Tokenizer", None]}
+    (tmp_path / "encoder" / "config.json").write_text(json.dumps({"model_type": "own", "auto_map": classes}))
+    (tmp_path / "encoder" / "tokenizer_config.json").write_text(json.dumps({"auto_map": classes}))
+    (tmp_path / "encoder" / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
+    with pytest.raises(UsageError, match="no encoder that can be loaded"):
+        embedding.Encoder(str(tmp_path / "encoder"))
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_missing_package_is_said_at_once_and_not_tried_again(monkeypatch):

@@ -14,7 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from learner.algorithms.ppo.losses import Loss, Steps
+from learner.models import flops
 from llm_service.scoring.scorer import Question
+from llm_service.scoring.trie import grow
 
 ACTIONS = ((7, 11), (7, 13), (5, 17), (9, 19), (23,), (27, 29))
 """Six names of one or two tokens, of which two begin alike: those of BabyAI's actions."""
@@ -97,3 +100,39 @@ def _padded(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor
     ids = np.array([[*row, *[0] * (longest - len(row))] for row in rows], np.int64)
     mask = np.arange(longest) < np.array([len(row) for row in rows])[:, None]
     return torch.from_numpy(ids).to(device), torch.from_numpy(mask.astype(np.int64)).to(device)
+
+
+def operations(model: Any, questions: Sequence[Question]) -> int:
+    """Operations forward: of the encoder for the tokens of prompts, of decoder and head for the nodes of actions."""
+    told = [len(prompt) for prompt, _ in questions]
+    nodes = [len(grow(found).tokens) for _, found in questions]
+    encoder, decoder, width = (
+        model.encoder.block,
+        model.decoder.block,
+        model.encoder.block[0].layer[0].SelfAttention.inner_dim,
+    )
+    products = 2 * sum(told) * flops.weights(encoder) + 2 * sum(nodes) * flops.weights(decoder, model.lm_head)
+    seen = flops.attention(((n, n) for n in told), len(encoder), width)
+    return (
+        products + seen + flops.attention(((n, m + n) for m, n in zip(told, nodes, strict=True)), len(decoder), width)
+    )
+
+
+def experience(n: int, seed: int) -> Steps:
+    """What PPO's loss needs to know of n steps, drawn."""
+    random = np.random.default_rng(seed)
+    target, advantage, value = (random.normal(0, scale, n).astype(np.float32) for scale in (1.0, 1.0, 0.1))
+    log_prob = np.full(n, -np.log(len(ACTIONS)), np.float32)
+    return Steps(random.integers(0, len(ACTIONS), n), log_prob, advantage, np.ones_like(target), value, target)
+
+
+def backward(logits: Tensor, value: Tensor, steps: Steps, share: float) -> np.ndarray[Any, Any]:
+    """Backward from PPO's closed-form loss of some steps, times their share of a minibatch. Returns its terms."""
+    loss = Loss(clip=0.2, value_clip=0.2, value_coefficient=0.5, entropy_coefficient=0.01)
+    said = [each.detach().float().cpu().numpy() for each in (logits, value)]
+    d_logits, d_value, report = loss.gradient(said[0], said[1], steps)
+    slopes = [
+        torch.from_numpy(each * share).to(o.device, o.dtype) for each, o in ((d_logits, logits), (d_value, value))
+    ]
+    torch.autograd.backward([logits, value], slopes)
+    return report[:3] * share

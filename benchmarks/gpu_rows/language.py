@@ -14,12 +14,13 @@ from benchmarks.gpu_rows import large_t5
 from benchmarks.gpu_rows.chip import APART, Chip, Size, fastest, seconds
 from benchmarks.measure import DifferentOutputs
 from benchmarks.scoring import check
+from learner.models.language.memory import budget
 from learner.optim.adam import Adam, descend, side_by_side
 from learner.optim.collective import Group
 from learner.optim.precision import arithmetic
 from llm_service.scoring.scorer import Scorer
 
-GRADIENT = 0.1
+GRADIENT = 0.15
 """How far the gradients of all weights may be apart, as a share of their norm."""
 
 
@@ -37,7 +38,7 @@ class Update:
         if checkpointing:
             model.activation_checkpointing_enable()
             model.train()
-        self.scorer = Scorer(model)
+        self.scorer = Scorer(model, budget=budget(model, True, checkpointing))
         flat, self.gradient = side_by_side([*model.parameters(), *head.parameters()])
         self.adam = Adam(flat)
         self.round, self.note, self.terms, self.tokens = 0, "", np.zeros(3), 0
@@ -118,7 +119,7 @@ class Acting:
         self.chip, self.size, self.round, self.note = chip, size, 0, ""
         self.model = large_t5.build(size.model, chip.device)
         self.peer = copy.deepcopy(self.model).to(torch.bfloat16)
-        self.scorer = Scorer(self.model, remember=0)
+        self.scorer = Scorer(self.model, budget=budget(self.model, True, False), remember=0)
         self.play_ours()
         self.together = fastest(size.batches, lambda tokens: seconds(chip.device, lambda: self._peer(tokens)))
 

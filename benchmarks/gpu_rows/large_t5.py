@@ -52,7 +52,7 @@ def build(shape: Shape, device: torch.device) -> Any:
     )
     torch.manual_seed(0)
     with device:
-        model = T5ForConditionalGeneration(config)
+        model: Any = T5ForConditionalGeneration(config)
         model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight) * shape.width**-0.5)
     return model.eval()
 

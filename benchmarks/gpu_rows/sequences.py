@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.gpu_rows.chip import APART, Chip, Size, fastest, seconds
 from benchmarks.measure import DifferentOutputs
 from benchmarks.sequence import Padded, Precision, lengths, record
-from learner.behaviours.imitation import SequenceConfig, SequenceFitter, SequenceSetup
+from learner.behaviours.imitation import SequenceConfig, SequenceFitter
 from learner.models import flops
 
 
@@ -18,10 +18,10 @@ class Sequences:
 
     def __init__(self, chip: Chip, size: Size, folder: Path) -> None:
         model = size.sequence.model_copy(update={"device": chip.device.type})
-        given = {"stride": 1, "batch": size.batch, "tokens": size.tokens, "warmup": 0, "steps": 10_000, "model": model}
-        setup: SequenceSetup = record(
-            folder, "half_filled", SequenceConfig(**given, learning_rate=1e-4), size.episodes, size.longest
+        config = SequenceConfig(
+            stride=1, batch=size.batch, tokens=size.tokens, warmup=0, learning_rate=1e-4, steps=10_000, model=model
         )
+        setup = record(folder, "half_filled", config, size.episodes, size.longest)
         self.chip, self.ours = chip, SequenceFitter(setup)
         precision: Precision = "bfloat16" if self.ours.model.in_half else "float32"
         self.peer, trial = (Padded(self.ours, precision, by_part=True) for _ in range(2))

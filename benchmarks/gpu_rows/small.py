@@ -84,7 +84,7 @@ def chunk(steps: int, version: int) -> Chunk:
         terminated=ended,
         truncated=np.zeros_like(ended),
         policy_state=None,
-        episode=np.cumsum(ended, 0) - ended + 1000 * version,
+        episode=np.cumsum(ended, 0, np.int64) - ended + 1000 * version,
         texts=TEXTS,
         llm_status=np.zeros((steps, ENVS), np.uint8),
     )

@@ -154,7 +154,7 @@ class Seq2Seq:
         bias = bias.to(states.dtype) + self._hide(sees, states.dtype)[:, None]
         for block in decoder.block:
             if by_parts and _direct(block, widest):
-                flat = packed.attend(block.layer[0], states.flatten(0, 1), [tuple(ids.shape)], [bias])
+                flat = packed.attend(block.layer[0], states.flatten(0, 1), [(len(tries), widest)], [bias])
                 states = _across(block.layer[1], flat.view_as(states), encoded, padding)
                 states = packed.perceptron(block.layer[2], states)
             elif _direct(block, widest):

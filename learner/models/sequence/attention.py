@@ -89,8 +89,10 @@ def ragged_attention(qkv: Tensor, offsets: Tensor, lengths: Sequence[int], heads
         heads: of attention.
     """
     parts = qkv.view(len(qkv), 3, heads, -1).transpose(0, 1).contiguous()  # [3, S, heads, size of a head]
-    ends = {"min_seqlen": min(lengths), "max_seqlen": max(lengths)}
-    query, keys, values = (nested_tensor_from_jagged(part, offsets, **ends).transpose(1, 2) for part in parts)
+    least, most = min(lengths), max(lengths)
+    query, keys, values = (
+        nested_tensor_from_jagged(part, offsets, min_seqlen=least, max_seqlen=most).transpose(1, 2) for part in parts
+    )
     seen: Tensor = scaled_dot_product_attention(query, keys, values, is_causal=True).transpose(1, 2).values()
     return seen.flatten(1)
 

@@ -100,8 +100,8 @@ class Small:
         self.note = f"beside {torch.get_num_threads()} thread of the processor"
         self.version, self.loss = 0, 0.0
         filled = chunk(2 * minibatch // ENVS + 8, 0)
-        for learner in (self.ours, self.peer):
-            learner.update(0, 0, filled)  # what is done once is not timed; of dqn, it fills the replay
+        for each in (self.ours, self.peer):
+            each.update(0, 0, filled)  # what is done once is not timed; of dqn, it fills the replay
         self.play_ours()
         self.play_peer()
 
@@ -122,7 +122,7 @@ class Small:
             raise DifferentOutputs(f"loss of an update: ours is {self.loss}, the processor's {loss}")
         return rate
 
-    def _play(self, learner: Learner) -> tuple[float, float]:
+    def _play(self, side: Learner) -> tuple[float, float]:
         begun = time.perf_counter()
-        report, _ = learner.update(self.version, 0, self.chunk)
+        report, _ = side.update(self.version, 0, self.chunk)
         return self.due / (time.perf_counter() - begun), report[self.losses]

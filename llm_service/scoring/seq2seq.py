@@ -67,7 +67,7 @@ class Seq2Seq:
         learning = torch.is_grad_enabled()
         at_once = self.budget if self.packed else LEARNING if learning else AT_ONCE
         dear = learning and not self.packed  # small groups cost a GPU more than their padding
-        groups = buckets([len(p) for p in prompts], at_once, self._padding / 4 if dear else self._padding)
+        groups = buckets([self._length([p]) for p in prompts], at_once, self._padding / 4 if dear else self._padding)
         longest = self._length(prompts)
         parts = self._encode([[prompts[i] for i in group] for group in groups])
         parts = [functional.pad(part, (0, 0, 0, longest - part.shape[1])) for part in parts]

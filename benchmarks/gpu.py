@@ -9,6 +9,8 @@ published shapes, and what is learned from is drawn. One process, wall time, the
                     six actions; forward, backward, clipping and Adam; float32 weights, bfloat16 arithmetic
     .../checkpointing   the same, keeping only the borders between blocks for the backward pass
     llm_acting      log-probabilities of the six actions, and the state of the value, for 1,024 such prompts
+    weights         3.1 GB of float32 weights of that model to another process on the GPU, against a safetensors file in
+                    memory (`file`)
     ppo, dqn/minibatch_N    gradient steps of a FiLM network (140 k weights) on BabyAI's view, against one thread of the
                     processor: where is the GPU worth it?
 
@@ -36,6 +38,7 @@ from benchmarks.gpu_rows.chip import Chip, Size
 from benchmarks.gpu_rows.language import Acting, Update
 from benchmarks.gpu_rows.sequences import Sequences
 from benchmarks.gpu_rows.small import Small
+from benchmarks.gpu_rows.weights import Weights
 from benchmarks.measure import Case, Options, Report, Run, Skip, compare
 
 METRICS = {
@@ -43,23 +46,28 @@ METRICS = {
     "llm_update": "mfu",
     "llm_update/checkpointing": "mfu",
     "llm_acting": "states",
+    "weights": "seconds",
     **{f"{name}/minibatch_{n}": "updates" for name in ("ppo", "dqn") for n in (64, 256, 1024, 4096)},
 }
 CASES = tuple(METRICS)
-PEER = {"mfu": "length_sorted", "states": "length_sorted", "updates": "cpu"}
-HEADLINES = frozenset({"length_sorted"})
+PEER = {"mfu": "length_sorted", "states": "length_sorted", "seconds": "file", "updates": "cpu"}
+HEADLINES = frozenset({"length_sorted", "file"})
 QUICK_SECONDS = 240.0
 
 
 def measure(case: str, chip: Chip, size: Size, options: Options) -> Report:
     """One case on a device, whichever it is."""
-    about = Case("gpu", case, METRICS[case], HEADLINES if "checkpointing" not in case else frozenset())
+    about = Case(
+        "gpu", case, METRICS[case], HEADLINES if "checkpointing" not in case else frozenset(), case == "weights"
+    )
     with tempfile.TemporaryDirectory() as folder:
         match: Any
         if case == "sequence":
             match = Sequences(chip, size, Path(folder))
         elif case == "llm_acting":
             match = Acting(chip, size)
+        elif case == "weights":
+            match = Weights(chip, size)
         elif about.metric == "mfu":
             match = Update(chip, size, case.endswith("checkpointing"))
         else:
@@ -68,7 +76,11 @@ def measure(case: str, chip: Chip, size: Size, options: Options) -> Report:
         peers: dict[str, Run] = {PEER[about.metric]: match.play_peer}
         if about.metric == "mfu":
             peers["matmul"] = chip.matmul
-        found = compare(about, match.play_ours, peers, options)
+        try:
+            found = compare(about, match.play_ours, peers, options)
+        finally:
+            if isinstance(match, Weights):
+                match.close()
     note = f"{chip.name}: {match.note}"
     return Report([dataclasses.replace(row, note=note) for row in found.rows], found.skips)
 

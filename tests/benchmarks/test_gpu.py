@@ -11,6 +11,7 @@ from benchmarks.gpu_rows.language import Acting, Update
 from benchmarks.gpu_rows.large_t5 import Shape
 from benchmarks.gpu_rows.sequences import Sequences
 from benchmarks.gpu_rows.small import Small
+from benchmarks.gpu_rows.weights import Weights
 from benchmarks.measure import ROOT, DifferentOutputs, Options
 from learner.models import flops
 from learner.models.sequence.behaviour_transformer import BehaviourConfig
@@ -64,6 +65,19 @@ def test_both_sides_act_alike(chip):
     match.scores[2, 3] *= 1.1
     with pytest.raises(DifferentOutputs):
         match.play_peer()
+
+
+def test_weights_arrive_in_another_process(chip):
+    match = Weights(chip, TINY)
+    try:
+        assert 0 < match.play_ours() < 120
+        assert 0 < match.play_peer() < 120
+        match.model.payload()["lm_head.weight"].add_(1)
+        with pytest.raises(DifferentOutputs):
+            match._same()
+    finally:
+        match.close()
+    assert match.process.exitcode == 0
 
 
 @pytest.mark.parametrize("name", ["ppo", "dqn"])

@@ -10,6 +10,9 @@ arguments of its process, or by any queue of `torch.multiprocessing`; version nu
 The limit is memory's speed: each side reads and writes every weight once.
 """
 
+# mypy: allow-untyped-calls
+# PyTorch says that it is typed; some of its methods are not.
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -62,7 +65,7 @@ class Handover:
         sizes = [value.numel() for value in values]
         if sum(sizes) != len(buffer):
             raise ValueError(f"a model of {sum(sizes):,} weights does not fit a handover of {len(buffer):,}")
-        for part, value in zip(buffer.split(sizes), values, strict=True):
+        for part, value in zip(torch.split(buffer, sizes), values, strict=True):
             yield part.view(value.shape), value
 
     def _settle(self) -> None:

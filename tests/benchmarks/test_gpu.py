@@ -94,8 +94,9 @@ def test_both_learners_of_a_small_network_learn_the_same(chip, name):
 def test_operations_are_those_that_are_counted():
     model = large_t5.build(TINY.model, torch.device("cpu"))
     questions = large_t5.draw(3, 99, 0, (32, 32))
+    scorer = Scorer(model)
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        Scorer(model).score_tokens(questions)
+        scorer.score_tokens(questions)
     products = counter.get_flop_counts()["Global"][torch.ops.aten.mm]
     nodes, width = 3 * 5, 32  # the start, and the words that something follows
     across = [block.layer[1].EncDecAttention for block in model.decoder.block]

@@ -15,7 +15,7 @@ T5 = {
     "d_kv": 16,
     "d_ff": 160,
     "num_heads": 4,
-    "num_layers": 4,
+    "num_layers": 8,
     "num_decoder_layers": 1,
 }
 
@@ -48,6 +48,8 @@ def test_activations_are_as_many_as_are_kept(checkpointing):
         found = scorer.score_tokens(asked)
     measured = sum({key[0]: size for key, size in sizes.items()}.values())
     expected = LENGTH * ROWS * kept(shape_of(model), half=False, checkpointing=checkpointing)
+    if checkpointing:  # of the block that is computed again nothing is kept yet
+        expected -= LENGTH * ROWS * kept(shape_of(model), half=False, checkpointing=False) // 8
     assert len(found.scores) == ROWS
     assert 0.5 < measured / expected < 1.6
 
@@ -69,7 +71,7 @@ def test_the_shape_is_read_off_a_model():
     )
     found = shape_of(LlamaForCausalLM(config))
     assert found[1:] == (3, 32, 32, 80, True)
-    assert shape_of(t5())[1:] == (4, 64, 64, 160, True)
+    assert shape_of(t5())[1:] == (8, 64, 64, 160, True)
 
 
 def test_adapters_and_checkpointing_take_less():

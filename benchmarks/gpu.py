@@ -28,6 +28,7 @@ nodes of the tree of actions; the peer gets the same number, though it computes 
 from __future__ import annotations
 
 import dataclasses
+import gc
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -93,5 +94,6 @@ def run(options: Options) -> Report:
             continue
         chip = chip or Chip(torch.device("cuda"), Size().square)
         report.add(measure(case, chip, Size(), options))
+        gc.collect()  # the next case counts what memory is free
         torch.cuda.empty_cache()
     return report

@@ -47,6 +47,7 @@ class Update:
         self._gradient()
         own = [p.grad.detach().bfloat16() for p in (*model.parameters(), *head.parameters())]
         self.together = fastest(size.batches, lambda tokens: seconds(device, lambda: self._peer(tokens)))
+        self._peer(self.together)
         self._compare(own, [p.grad for p in theirs])
         self._ours()
 

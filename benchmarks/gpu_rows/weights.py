@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import time
 from pathlib import Path
@@ -67,6 +68,7 @@ class Weights:
         given = (size.model, chip.device.type, self.handover, theirs)
         self.process = context.Process(target=read, args=given, daemon=True)
         self.process.start()
+        theirs.close()  # so that its end is seen
         self._answer()
         self.note = f"{self.handover.buffers[0].nbytes / 1e9:.1f} GB; {chip.memory()} in the learner's process"
         self.play_ours()
@@ -75,7 +77,10 @@ class Weights:
     def _answer(self) -> Any:
         if not self.questions.poll(PATIENCE):
             raise OursFailed(f"the reader of weights did not answer in {PATIENCE:.0f} s")
-        return self.questions.recv()
+        try:
+            return self.questions.recv()
+        except EOFError:
+            raise OursFailed("the reader of weights ended: its error is above") from None
 
     def play_ours(self) -> float:
         """Seconds.
@@ -121,5 +126,6 @@ class Weights:
 
     def close(self) -> None:
         """End the other process."""
-        self.questions.send(None)
+        with contextlib.suppress(BrokenPipeError):
+            self.questions.send(None)
         self.process.join(PATIENCE)

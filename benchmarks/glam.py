@@ -15,8 +15,6 @@ logits are computed at every token.
     update/equal       a minibatch of PPO with gradients of all weights and of the value head, prompts of 200 tokens,
                        ours by micro-batches whose gradients add up, the peer by chunks of the size that suits it best
     update/mixed       the same with prompts of 100 to 300 tokens
-    update/gpu         no headline, and only where there is a GPU: a model of flan-t5-large's shape in bfloat16, as a
-                       share of what matrix products reach on the same chip
 
 In each round scores and states (1e-5), or loss and gradients (1e-4), of both sides are compared.
 
@@ -28,7 +26,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import SimpleNamespace
@@ -40,14 +37,13 @@ from numpy.typing import NDArray
 from torch import nn
 
 from actors.players.language_policy import PromptedPlayer
-from benchmarks.measure import Case, DifferentOutputs, Options, Report, Row, Skip, compare
+from benchmarks.measure import Case, DifferentOutputs, Options, Report, compare
 from benchmarks.peers.glam_world import ACTIONS, Agent, draw, mixed, stream
 from benchmarks.scoring import Question, build, check, chunks, padded, shifted
 from learner.algorithms.ppo.losses import Loss, Steps
 from llm_service.scoring.scorer import Scorer
-from llm_service.scoring.trie import grow
 
-CASES = ("acting/unique", "acting/recorded", "acting/recorded/planner", "update/equal", "update/mixed", "update/gpu")
+CASES = ("acting/unique", "acting/recorded", "acting/recorded/planner", "update/equal", "update/mixed")
 QUICK_ROUNDS, QUICK_SECONDS = 1, 47.0
 SCORES, GRADIENTS = 1e-5, 1e-4
 """How far both sides may be apart: of scores and states, and of loss and gradients, as a share."""
@@ -273,85 +269,6 @@ def same_gradients(ours: Sequence[Any], theirs: Sequence[Any], tolerance: float)
                 raise DifferentOutputs(f"gradient of {name}: ours is {apart:.1e} of its norm from the peer's")
 
 
-# ---- a GPU -----------------------------------------------------------------------------------------------------------
-
-
-def large() -> Any:
-    """A random model of flan-t5-large's shape (780 M parameters), in bfloat16."""
-    import torch
-    from transformers import T5Config, T5ForConditionalGeneration
-
-    config = T5Config(  # type: ignore[call-arg] # what it hands on to its base
-        vocab_size=32128,
-        d_model=1024,
-        d_kv=64,
-        d_ff=2816,
-        num_heads=16,
-        num_layers=24,
-        feed_forward_proj="gated-gelu",
-        tie_word_embeddings=False,
-        decoder_start_token_id=0,
-    )
-    with torch.device("cuda"):
-        model: Any = T5ForConditionalGeneration(config)
-    return model.to(torch.bfloat16).eval()
-
-
-def operations(model: Any, told: int, nodes: int) -> int:
-    """Of forward and backward, in matrix products with weights: so many prompt tokens, so many decoder positions."""
-
-    def size(*modules: Any) -> int:
-        layers = (layer for module in modules for layer in module.modules() if isinstance(layer, torch.nn.Linear))
-        return sum(layer.weight.numel() for layer in layers)
-
-    return 6 * (told * size(model.encoder.block) + nodes * size(model.decoder.block, model.lm_head))
-
-
-def gpu_row(model: Any, prompts: int = 64, size: int = 8192, rounds: int = 5) -> Row:
-    """Tera-operations a second of forward and backward on the model's device, against products of square matrices."""
-    on_gpu, scorer = model.device.type == "cuda", Scorer(model)
-    questions = draw(mixed(prompts), model.config.vocab_size, 0)
-    told, nodes = sum(len(prompt) for prompt, _ in questions), prompts * len(grow(questions[0][1]).tokens)
-    square = torch.randn(size, size, device=model.device, dtype=model.dtype)
-
-    def seconds(work: Callable[[], object]) -> float:
-        begun = time.perf_counter()
-        work()
-        if on_gpu:
-            torch.cuda.synchronize()
-        return time.perf_counter() - begun
-
-    def learn() -> None:
-        for _, found in scorer.micro_batches(questions):
-            loss = torch.stack(found.scores).log_softmax(-1)[:, 0].sum() + found.states.float().sum()
-            torch.autograd.backward(loss)
-
-    seconds(learn)
-    seconds(lambda: square @ square)
-    took, theirs = [], []
-    for _ in range(rounds):
-        took.append(seconds(learn))
-        theirs.append(2e-12 * size**3 / seconds(lambda: square @ square))
-    ours = [1e-12 * operations(model, told, nodes) / one for one in took]
-    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
-    memory = torch.cuda.max_memory_allocated() / 2**30 if on_gpu else 0.0
-    return Row(
-        benchmark="glam",
-        case="update/gpu",
-        metric="tflops",
-        ours=float(np.median(ours)),
-        peer="matmul",
-        ratio=float(np.median(ratios)),
-        ratio_min=min(ratios),
-        ratio_max=max(ratios),
-        headline=False,
-        peer_value=float(np.median(theirs)),
-        rounds=rounds,
-        load=os.getloadavg()[0],
-        note=f"{told / np.median(took):,.0f} prompt tokens a second; {memory:.1f} GB",
-    )
-
-
 # ---- the cases -------------------------------------------------------------------------------------------------------
 
 
@@ -369,7 +286,7 @@ def run(options: Options) -> Report:
             return Acting(model, lambda number: stream(number, vocabulary, STEPS, width, agent), STRIDE)
         return Update(model, [200] * prompts if case == "update/equal" else mixed(prompts))
 
-    for case in CASES[:-1]:
+    for case in CASES:
         metric = "prompts" if case.startswith("acting") else "samples"
         if not options.wants(case):
             continue
@@ -381,9 +298,4 @@ def run(options: Options) -> Report:
             options,
         )
         report.add(Report([dataclasses.replace(row, note=played.note) for row in found.rows], found.skips))
-    if options.wants(CASES[-1]):
-        if torch.cuda.is_available():
-            report.rows.append(gpu_row(large()))
-        else:
-            report.skips.append(Skip("glam", "update/gpu", "tflops", "matmul", "there is no GPU here"))
     return report

@@ -48,23 +48,33 @@ ROWS = 8
 APART = {"float32": 1e-3, "bfloat16": 2e-2}
 """How far a step's losses may be apart, as a share."""
 MODEL = BehaviourConfig(width=360, layers=2, heads=4, layout="separate", dropout=0.0, device="cpu")
+CONFIG = SequenceConfig(stride=1, batch=BATCH, warmup=0, learning_rate=1e-3, steps=10_000, model=MODEL)
 
 Precision = Literal["float32", "bfloat16"]
 
 
-def record(folder: Path, case: str) -> SequenceSetup:
-    """Drawn episodes, of which a batch fills about half of its longest times their number, or all of it."""
+def record(
+    folder: Path,
+    case: str,
+    config: SequenceConfig = CONFIG,
+    sequences: int = SEQUENCES,
+    longest: tuple[int, int] = (LONGEST_TEXT, LONGEST_EPISODE),
+) -> SequenceSetup:
+    """Drawn episodes, of which a batch fills about half of its longest times their number, or all of it.
+
+    longest: tokens of a text, steps of an episode.
+    """
     random = np.random.default_rng(0)
 
     def drawn(longest: int) -> list[int]:
         if case == "filled":
-            return [longest] * SEQUENCES
-        spread = np.linspace(0, 1, SEQUENCES) ** 1.15 * (longest - 1) + 1
+            return [longest] * sequences
+        spread = np.linspace(0, 1, sequences) ** 1.15 * (longest - 1) + 1
         return [int(n) for n in random.permutation(spread.round())]
 
-    steps, texts = drawn(LONGEST_EPISODE), drawn(LONGEST_TEXT)
+    steps, texts = drawn(longest[1]), drawn(longest[0])
     layout = Layout({"observation": Field("vector", (5,))}, (), (2,))
-    episodes = Episodes(**{n: np.zeros(SEQUENCES, column.dtype) for n, column in vars(Episodes.empty()).items()})
+    episodes = Episodes(**{n: np.zeros(sequences, column.dtype) for n, column in vars(Episodes.empty()).items()})
     episodes.length[:] = steps
     total = sum(steps)
     obs = random.random((total, 5)).astype(np.float32) * np.array([100, 100, 100, 1, 1], np.float32)
@@ -72,14 +82,14 @@ def record(folder: Path, case: str) -> SequenceSetup:
     rows = Steps({"observation": obs}, action, np.zeros(total, np.float32))
     EpisodeWriter(folder, layout, {}).write("0", episodes, rows, {})
     return SequenceSetup(
-        config=SequenceConfig(stride=1, batch=BATCH, warmup=0, learning_rate=1e-3, steps=10_000, model=MODEL),
+        config=config,
         learner=LearnerConfig(),
         seed=0,
         store=folder,
-        episodes=np.arange(SEQUENCES),
+        episodes=np.arange(sequences),
         texts=[[random.integers(0, VOCABULARY, n)] for n in texts],
-        target=random.random((SEQUENCES, 2)).astype(np.float32) * 600,
-        held_out=np.zeros(SEQUENCES, bool),
+        target=random.random((sequences, 2)).astype(np.float32) * 600,
+        held_out=np.zeros(sequences, bool),
         vocabulary=VOCABULARY,
         centres=tuple(np.array([-2.5, -0.5, 1.5, 3.5], np.float32) for _ in range(2)),
     )
@@ -91,9 +101,13 @@ def lengths(batch: list[Demonstrations]) -> list[int]:
 
 
 class Padded:
-    """nanoGPT's loop, with its own copy of the model."""
+    """nanoGPT's loop, with its own copy of the model.
 
-    def __init__(self, fitter: SequenceFitter, precision: Precision) -> None:
+    by_part: each part of a batch is padded to its own longest sequence, not to the batch's.
+    """
+
+    def __init__(self, fitter: SequenceFitter, precision: Precision, by_part: bool = False) -> None:
+        self.by_part = by_part
         config = fitter.config
         self.model = copy.deepcopy(fitter.model)
         self.model.in_half = precision == "bfloat16"
@@ -115,7 +129,7 @@ class Padded:
     def learn(self, batch: list[Demonstrations]) -> float:
         """One gradient step on a batch, in parts. Returns its loss."""
         steps = sum(sum(part.steps) for part in batch)
-        self.decoder.block = max(lengths(batch))
+        self.decoder.block = 0 if self.by_part else max(lengths(batch))
         self.optimiser.zero_grad(set_to_none=True)
         loss = 0.0
         for part in batch:

@@ -39,7 +39,7 @@ class PaddedDecoder(nn.Module):
             x = x + block.drop(block.down(nn.functional.gelu(block.up(block.wide_norm(x)))))
         x = self.norm(x)
         real = torch.cat([row[:length] for row, length in zip(x, lengths, strict=True)])
-        return real.index_select(0, read)
+        return real.index_select(0, read.to(real.device))
 
     def _attend(self, qkv: Tensor) -> Tensor:
         rows, length, width = qkv.shape

@@ -24,6 +24,7 @@ from cluster.cli.exposure import Answer
 from cluster.config import limits
 from cluster.config.overrides import ROOT
 from cluster.roles.checkout import refuse_foreign_packages
+from learner.models.language.memory import largest
 from llm_service.errors import UsageError
 
 RAY_PORT = 6379  # where `ray start --head` listens unless told otherwise
@@ -108,11 +109,18 @@ def _gpu(runs: Path) -> Finding:
     import torch
 
     if torch.cuda.is_available():
-        return Finding("ok", ", ".join(map(torch.cuda.get_device_name, range(torch.cuda.device_count()))))
+        names = ", ".join(map(torch.cuda.get_device_name, range(torch.cuda.device_count())))
+        return Finding("ok", f"{names}; {_room(torch.cuda.get_device_properties(0).total_memory)}")
     if shutil.which("nvidia-smi"):
         fix = "install PyTorch's CUDA wheel, or a driver as new as the wheel's CUDA"
         return Finding("warn", f"there is a driver, but PyTorch {torch.__version__} sees no GPU", fix)
     return Finding("ok", "none; everything runs on the CPU")
+
+
+def _room(memory: int) -> str:
+    """The largest known language models that a GPU of so many bytes could train."""
+    whole, adapters = largest(memory, "all"), largest(memory, "lora")
+    return f"{memory / GIB:.0f} GiB train the language model {whole or 'none'}, or adapters of {adapters or 'none'}"
 
 
 def _memory(runs: Path) -> Finding:

@@ -47,8 +47,9 @@ class LanguageModelConfig(Part):
     """Scale of the adapters: their product is multiplied by this over the rank."""
     lora_targets: list[str] = Field(default=[])
     """Names of the layers that get adapters; empty: queries and values, or what is usual for the family."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """Arithmetic of the model; weights that are trained are kept in float32 either way."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Arithmetic of the model; weights that are trained are kept in float32 either way. `auto`: bfloat16 on a GPU,
+    float32 elsewhere."""
     checkpointing: bool = False
     """Keep only the borders between layers for the backward pass and compute the rest again: less memory, more time."""
     critic: int = Field(default=128, ge=1)
@@ -56,7 +57,8 @@ class LanguageModelConfig(Part):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """`auto`: a GPU if there is one."""
     budget: int = Field(default=0, ge=0)
-    """Tokens that are computed at once, padding included; 0: as is best on CPU, 8,192 elsewhere."""
+    """Tokens that are computed at once, padding included; 0: as is best on CPU; on a GPU as many as memory is free for
+    when the policy is made, 32,768 at most (`learner/models/language/memory.py`)."""
     context: int = Field(default=0, ge=0)
     """Longest prompt with an action, in tokens; 0: what the model says."""
     action_tokens: int = Field(default=16, ge=1)

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from llm_service.scoring import packed
 from llm_service.scoring.buckets import buckets
 from llm_service.scoring.trie import Tokens, Trie
 
@@ -40,6 +41,7 @@ class Seq2Seq:
         self.model = model
         self.budget, self.padding = budget, max(padding, 0.5)  # of a micro-batch
         self._padding = padding  # of what is encoded at once
+        self.packed = model.device.type != "cpu"  # see `packed.py`
         from transformers.activations import NewGELUActivation  # seconds of loading that most processes can do without
 
         for module in model.modules():
@@ -63,9 +65,10 @@ class Seq2Seq:
             layer's state at decoder position 0, [B, D].
         """
         learning = torch.is_grad_enabled()
-        at_once = self.budget if self.model.device.type != "cpu" else LEARNING if learning else AT_ONCE
-        groups = buckets([len(p) for p in prompts], at_once, self._padding / 4 if learning else self._padding)
-        longest = max(map(len, prompts))
+        at_once = self.budget if self.packed else LEARNING if learning else AT_ONCE
+        dear = learning and not self.packed  # small groups cost a GPU more than their padding
+        groups = buckets([self._length([p]) for p in prompts], at_once, self._padding / 4 if dear else self._padding)
+        longest = self._length(prompts)
         parts = self._encode([[prompts[i] for i in group] for group in groups])
         parts = [functional.pad(part, (0, 0, 0, longest - part.shape[1])) for part in parts]
         back = torch.from_numpy(np.argsort(np.concatenate(groups))).to(self.model.device)
@@ -91,27 +94,44 @@ class Seq2Seq:
         looked up, and so would be made for each group.
         """
         encoder = self.model.encoder
-        ids = [np.zeros((len(group), max(map(len, group))), np.int64) for group in groups]
+        ids = [np.zeros((len(group), self._length(group)), np.int64) for group in groups]
         for rows, group in zip(ids, groups, strict=True):
             for row, prompt in zip(rows, group, strict=True):
                 row[: len(prompt)] = prompt
         embedded = encoder.embed_tokens(self._place(np.concatenate([rows.ravel() for rows in ids])))
+        if self.packed and packed.able(encoder):
+            states = encoder.dropout(embedded).to(packed.arithmetic(embedded))
+            shapes = [(len(rows), rows.shape[1]) for rows in ids]
+            biases = [
+                self._between(group, rows.shape[1], states.dtype) for group, rows in zip(groups, ids, strict=True)
+            ]
+            for block in encoder.block:
+                states = packed.run(block, states, shapes, biases)
+            states = encoder.dropout(packed.normed(encoder.final_layer_norm, states))
+            every = states.split([rows.size for rows in ids])
+            return [part.view(*shape, -1) for part, shape in zip(every, shapes, strict=True)]
         parts = []
         for group, rows, part in zip(groups, ids, embedded.split([rows.size for rows in ids]), strict=True):
-            longest = rows.shape[1]
             states = encoder.dropout(part.view(*rows.shape, -1))
-            attention = encoder.block[0].layer[0].SelfAttention
-            between = _bias(attention, torch.arange(1 - longest, longest, device=states.device), bidirectional=True)
-            bias = between.unfold(1, longest, 1).flip(1)[
-                None
-            ]  # row q of [L, L] is the window of distances -q ... L-1-q
-            real = np.arange(longest) < np.array([len(prompt) for prompt in group])[:, None]
-            if not real.all():
-                bias = bias + self._hide(real, states.dtype)[:, None, None]
+            bias = self._between(group, rows.shape[1], states.dtype)
             for block in encoder.block:
                 states = block(states, None, bias)[0]
             parts.append(encoder.dropout(encoder.final_layer_norm(states)))
         return parts
+
+    def _between(self, group: Sequence[Tokens], longest: int, dtype: torch.dtype) -> Tensor:
+        """What is added to the scores of the encoder's attention in a group, [B or 1, H, longest, longest]."""
+        attention = self.model.encoder.block[0].layer[0].SelfAttention
+        distances = torch.arange(1 - longest, longest, device=self.model.device)
+        between = _bias(attention, distances, bidirectional=True).to(dtype)
+        bias = between.unfold(1, longest, 1).flip(1)[None]  # row q of [L, L] is the window of distances -q ... L-1-q
+        real = np.arange(longest) < np.array([len(prompt) for prompt in group])[:, None]
+        return bias if real.all() else bias + self._hide(real, dtype)[:, None, None]
+
+    def _length(self, prompts: Sequence[Tokens]) -> int:
+        """Tokens that prompts which are computed together are padded to."""
+        longest = max(map(len, prompts))
+        return -(-longest // packed.ALIGNED) * packed.ALIGNED if self.packed else longest
 
     def _decode(self, encoded: Tensor, padding: Tensor, tries: Sequence[Trie]) -> Tensor:
         """Decoder states [B, n, D]."""
@@ -125,18 +145,26 @@ class Seq2Seq:
             ids[row, :n], depths[row, :n], sees[row, :n, :n] = trie.tokens, trie.depths, trie.sees
         ids[:, 0] = self.model.config.decoder_start_token_id
         states = decoder.dropout(decoder.embed_tokens(self._place(ids)))
+        by_parts = self.packed and packed.able(decoder)
+        if by_parts:
+            states = states.to(packed.arithmetic(states))
         attention = decoder.block[0].layer[0].SelfAttention
         depth = self._place(depths)
         bias = _bias(attention, depth[:, None, :] - depth[:, :, None], bidirectional=False).transpose(0, 1)
-        bias = bias + self._hide(sees, states.dtype)[:, None]
+        bias = bias.to(states.dtype) + self._hide(sees, states.dtype)[:, None]
         for block in decoder.block:
-            if _direct(block, widest):
+            if by_parts and _direct(block, widest):
+                flat = packed.attend(block.layer[0], states.flatten(0, 1), [(len(tries), widest)], [bias])
+                states = _across(block.layer[1], flat.view_as(states), encoded, padding)
+                states = packed.perceptron(block.layer[2], states)
+            elif _direct(block, widest):
                 states = block.layer[0](states, None, bias)[0]
                 states = block.layer[2](_across(block.layer[1], states, encoded, padding))
             else:
                 across = padding.expand(-1, -1, widest, -1).contiguous()
                 states = block(states, None, bias, encoded, None, across)[0]
-        states = decoder.dropout(decoder.final_layer_norm(states))
+        norm = decoder.final_layer_norm
+        states = decoder.dropout(packed.normed(norm, states) if by_parts else norm(states))
         assert isinstance(states, Tensor)
         return states
 
@@ -158,12 +186,14 @@ def _across(layer: Any, states: Tensor, encoded: Tensor, padding: Tensor) -> Ten
     heads, size = attention.n_heads, attention.key_value_proj_dim
     keys, values = (part.weight.view(heads, size, -1) for part in (attention.k, attention.v))
     rows, nodes, _ = states.shape
-    asked = attention.q(layer.layer_norm(states)).view(rows, nodes, heads, size).transpose(1, 2)
-    logits = (asked @ keys).flatten(1, 2) @ encoded.mT * attention.scaling + padding[:, 0]
+    asked = attention.q(layer.layer_norm(states)).view(rows * nodes, heads, size).transpose(0, 1)
+    asked = (asked @ keys).view(heads, rows, nodes, -1).transpose(0, 1).flatten(1, 2)  # [B, H n, D]
+    logits = asked @ encoded.mT * attention.scaling + padding[:, 0]
     weights = logits.float().softmax(-1).to(encoded.dtype)
     weights = functional.dropout(weights, attention.dropout, attention.training)
-    read = (weights @ encoded).view(rows, heads, nodes, -1) @ values.mT
-    return states + layer.dropout(attention.o(read.transpose(1, 2).flatten(2)))  # type: ignore[no-any-return]
+    read = (weights @ encoded).view(rows, heads, nodes, -1).transpose(0, 1).flatten(1, 2) @ values.mT  # [H, B n, size]
+    read = read.view(heads, rows, nodes, size).permute(1, 2, 0, 3).flatten(2)
+    return states + layer.dropout(attention.o(read))  # type: ignore[no-any-return]
 
 
 def _direct(block: Any, nodes: int) -> bool:

@@ -3,15 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 from transformers import T5Config, T5ForConditionalGeneration
 
 from benchmarks import glam
-from benchmarks.glam import Acting, Update, gpu_row, run
+from benchmarks.glam import Acting, Update, run
 from benchmarks.measure import ROOT, DifferentOutputs, Options
 from benchmarks.peers.glam_world import ACTIONS, ENVS, draw, mixed, prompter, record, stream
-from llm_service.scoring.scorer import Scorer
-from llm_service.scoring.trie import grow
 
 VOCABULARY = 99
 
@@ -123,33 +120,11 @@ def test_a_loss_or_a_gradient_that_differs_fails():
         match.play_encode_once()
 
 
-def test_operations_are_those_that_are_counted():
-    model = small()
-    questions = draw((32,) * 3, VOCABULARY, 0)
-    nodes = 3 * len(grow(questions[0][1]).tokens)
-    scorer = Scorer(model)
-    with FlopCounterMode(display=False) as counter:
-        for _, found in scorer.micro_batches(questions):
-            torch.stack(found.scores).sum().backward()
-    counted = counter.get_flop_counts()["Global"][torch.ops.aten.mm]
-    across = [block.layer[1].EncDecAttention for block in model.decoder.block]
-    batched = 6 * nodes * sum(layer.weight.numel() for a in across for layer in (a.k, a.v))  # heads one by one
-    assert counted + batched == glam.operations(model, 3 * 32, nodes)
-
-
-def test_the_row_of_a_gpu():
-    row = gpu_row(small(), prompts=2, size=64, rounds=2)
-    assert row.id == "glam/update/gpu/tflops/matmul"
-    assert not row.headline
-    assert 0 < row.ratio_min <= row.ratio <= row.ratio_max
-    assert "prompt tokens a second" in row.note
-
-
 def test_the_fixed_rows(monkeypatch):
     monkeypatch.setattr(glam, "build", small)
     monkeypatch.setattr(glam, "STEPS", 4)
     report = run(Options(rounds=1))
-    rows = {row.id: row.headline for row in report.rows if row.case != "update/gpu"}
+    rows = {row.id: row.headline for row in report.rows}
     assert rows == {
         "glam/acting/unique/prompts/encode_once": True,
         "glam/acting/recorded/prompts/encode_once": True,
@@ -157,10 +132,6 @@ def test_the_fixed_rows(monkeypatch):
         "glam/update/equal/samples/encode_once": True,
         "glam/update/mixed/samples/encode_once": True,
     }
-    assert all("of our time" in row.note for row in report.rows if row.case != "update/gpu")
-    if not torch.cuda.is_available():
-        assert [(skip.id, skip.reason) for skip in report.skips] == [
-            ("glam/update/gpu/tflops/matmul", "there is no GPU here")
-        ]
+    assert all("of our time" in row.note for row in report.rows)
     documented = (ROOT / "benchmarks" / "README.md").read_text()
     assert all(f"`{found.id}`" in documented for found in (*report.rows, *report.skips))

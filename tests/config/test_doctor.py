@@ -92,3 +92,8 @@ def test_a_grpc_that_cannot_be_used_fails(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "grpc", None)
     finding = CHECKS["gRPC"](tmp_path)
     assert (finding.state, finding.text.partition(":")[0]) == ("fail", "cannot be used")
+
+
+def test_what_a_gpu_could_train_is_told():
+    assert doctor._room(80 * 2**30) == "80 GiB train the language model flan-t5-xl, or adapters of flan-t5-xxl"
+    assert doctor._room(2**30) == "1 GiB train the language model none, or adapters of flan-t5-base"

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from learner.models.sequence import attention as module
+from learner.models.sequence import decoder as decoding
 from learner.models.sequence.decoder import Decoder
 from tests.learner.textbook import HEADS, WIDTH, build, close, textbook, tokens
 
@@ -173,3 +174,23 @@ def test_what_cannot_be_is_said():
     for decoder, kept in ((plain, cache), (banded, banded.ring(3))):
         with pytest.raises(ValueError, match="tokens of 1 rows for a cache of 3"):
             decoder.extend(x[None, :1], kept)
+
+
+def test_one_call_of_attention_for_all_sequences_gives_what_one_call_each_does(monkeypatch):
+    """What a GPU's decoder hands to attention, which only a GPU has a kernel for."""
+    torch.manual_seed(0)
+    model, lengths, read = Decoder(32, 2, 4), [5, 0, 1, 9, 7], torch.tensor([0, 4, 5, 8, 21])
+    tokens = torch.randn(22, 32)
+    expected, whole = model(tokens, lengths, read), model(tokens, lengths)
+    calls = []
+
+    def one_call(qkv, offsets, real, heads):
+        calls.append(real)
+        assert offsets.diff().tolist() == real == [5, 1, 9, 7]
+        return module.causal_attention(qkv, real, heads)
+
+    monkeypatch.setattr(decoding, "ragged_attention", one_call)
+    monkeypatch.setattr(Decoder, "_ragged", lambda self, tokens: True)
+    torch.testing.assert_close(model(tokens, lengths, read), expected)
+    torch.testing.assert_close(model(tokens, lengths), whole)
+    assert len(calls) == 4

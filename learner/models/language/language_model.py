@@ -34,6 +34,12 @@ def shape_of(name: str) -> Path:
     return place("tiny-t5" if name == "tiny-t5-reader" else name)
 
 
+def in_half(lm: Any) -> bool:
+    """Whether the model of a `LanguageModelConfig` computes in bfloat16 here."""
+    on_gpu = lm.device == "cuda" or (lm.device == "auto" and torch.cuda.is_available())
+    return lm.precision == "bfloat16" or (lm.precision == "auto" and on_gpu)
+
+
 def load(lm: Any, seed: int) -> tuple[Any, Any]:
     """The model of a `LanguageModelConfig`, whose trained parameters require gradients, and its tokenizer.
 
@@ -41,7 +47,7 @@ def load(lm: Any, seed: int) -> tuple[Any, Any]:
         UsageError: the folder is no model, lacks its tokenizer, or has no layers of the names for adapters.
     """
     folder = place(lm.folder)
-    whole = lm.tune == "all" or lm.precision == "float32"
+    whole = lm.tune == "all" or not in_half(lm)
     dtype = "float32" if whole else "bfloat16"  # what is trained stays in float32: small steps would be rounded away
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -25,7 +25,8 @@ from torch import Tensor, nn
 
 from envs.api import EnvSpec
 from learner.models.config import CANDIDATES, LanguageModelConfig, PolicyConfig
-from learner.models.language.language_model import inspect, load, skeleton
+from learner.models.language.language_model import in_half, inspect, load, skeleton
+from learner.models.language.memory import budget
 from learner.models.language.prompt import State, check_prompt
 from learner.models.language.prompter import Asked, Prompter, Rows, Texts, check_names
 from learner.models.policy import Policy
@@ -80,11 +81,12 @@ class LanguagePolicy(Parts):
         lm = config.lm
         model, tokenizer = load(lm, seed)
         super().__init__(model, lm, len(spec.action_names))
+        self.in_half = in_half(lm)
         self.scorer = Scorer(
             self.model,
             tokenizer,
             context=lm.context or None,
-            budget=lm.budget or None,
+            budget=lm.budget or budget(model, self.in_half, lm.checkpointing),
             remember=0,
             raw=lm.normalise == "compat",
         )
@@ -143,12 +145,14 @@ class LanguagePolicy(Parts):
             questions = [(question.prompt, question.candidates) for question in asked]
         width = self.width(asked)
         for rows, found in self._computed(questions):
-            states = found.states.float()
-            if self.action_head is not None:
-                logits = self.action_head(states)
-            else:
-                logits = self._side_by_side(found.scores, [asked[row] for row in rows], width)
-            yield np.array(rows, np.int64), logits, self.value_head(states).squeeze(-1), found.tokens
+            with torch.autocast(self.device.type, enabled=False):  # heads are float32
+                states = found.states.float()
+                if self.action_head is not None:
+                    logits = self.action_head(states)
+                else:
+                    logits = self._side_by_side(found.scores, [asked[row] for row in rows], width)
+                value = self.value_head(states).squeeze(-1)
+            yield np.array(rows, np.int64), logits, value, found.tokens
 
     def decide(self, obs: Rows, texts: Texts) -> tuple[Tensor, Tensor]:
         """Logits [B, A] and values [B] of B states, on the CPU, without gradients."""
@@ -157,9 +161,12 @@ class LanguagePolicy(Parts):
     @torch.no_grad()
     def answer(self, asked: Sequence[Asked]) -> tuple[Tensor, Tensor]:
         """The same for questions about B states."""
+        found = []
+        with arithmetic(self.in_half, self.device.type):  # around all batches, so that weights are converted once
+            for rows, some, value, _ in self._answers(asked):
+                found.append((torch.from_numpy(rows), some, value))
         logits, values = torch.empty(len(asked), self.width(asked)), torch.empty(len(asked))
-        for rows, some, value, _ in self._answers(asked):
-            at = torch.from_numpy(rows)
+        for at, some, value in found:  # only now, lest the host wait for each batch
             logits[at], values[at] = some.cpu(), value.cpu()
         return logits, values
 
@@ -172,7 +179,7 @@ class LanguagePolicy(Parts):
         while True:
             try:
                 # Around each batch alone: what its receiver does is not ours.
-                with arithmetic(self.lm.precision == "bfloat16", self.device.type):
+                with arithmetic(self.in_half, self.device.type):
                     batch = next(batches, None)
             except ContextTooLong as error:
                 raise UsageError(

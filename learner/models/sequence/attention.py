@@ -3,6 +3,7 @@
 Sequences of equal length are one batched call. Others are computed one by one, so that nothing is spent on padding.
 
     causal_attention    a token sees its whole past; what order means is in the tokens
+    ragged_attention    the same in one call for all sequences, as a GPU wants it
     banded_attention    a token sees the last C tokens, and a learned number for each offset tells how far back they are
 
 The band's places are offsets (as in Raffel et al. 2020, arXiv 1910.10683, but one number an offset and layer), and no
@@ -20,6 +21,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nested import nested_tensor_from_jagged
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 FUSED = 1024
@@ -72,6 +74,27 @@ def _causal(qkv: Tensor, heads: int, wanted: Tensor | None) -> Tensor:
     else:
         seen = scaled_dot_product_attention(query, keys, values, past, is_causal=past is None)
     return seen.transpose(1, 2).flatten(2)
+
+
+def ragged_attention(qkv: Tensor, offsets: Tensor, lengths: Sequence[int], heads: int) -> Tensor:
+    """Each sequence's attention to its own past, [S, width], in one call.
+
+    On a GPU a call for each of a hundred short sequences takes longer than their arithmetic.
+
+    Args:
+        qkv: queries, keys and values of all sequences' tokens in turn, [S, 3 * width].
+        offsets: where sequences begin, and the end of the last, int64 [B + 1], on the device of `qkv`, a GPU: PyTorch
+            has no such kernel elsewhere.
+        lengths: of the sequences, none of them 0: what is in `offsets`, without asking the GPU.
+        heads: of attention.
+    """
+    parts = qkv.view(len(qkv), 3, heads, -1).transpose(0, 1).contiguous()  # [3, S, heads, size of a head]
+    least, most = min(lengths), max(lengths)
+    query, keys, values = (
+        nested_tensor_from_jagged(part, offsets, min_seqlen=least, max_seqlen=most).transpose(1, 2) for part in parts
+    )
+    seen: Tensor = scaled_dot_product_attention(query, keys, values, is_causal=True).transpose(1, 2).values()
+    return seen.flatten(1)
 
 
 def banded_attention(qkv: Tensor, lengths: Sequence[int], heads: int, bias: Tensor) -> Tensor:

@@ -24,12 +24,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from learner.models.sequence.attention import banded_attention, causal_attention
+from learner.models.sequence.attention import banded_attention, causal_attention, ragged_attention
 from learner.models.sequence.cache import Cache, Ring
 from learner.models.sequence.memory import Memory
 
@@ -106,16 +107,22 @@ class Decoder(nn.Module):
             ValueError: an index of another length, or of a chunk that is not there.
         """
         last, wanted = len(self.blocks) - 1, None
-        if read is not None and not self.band:  # by their places in each sequence
+        ragged = not self.band and self._ragged(tokens)
+        real = [n for n in lengths if n]
+        offsets = torch.tensor([0, *accumulate(real)]).to(tokens.device, non_blocking=True) if ragged else None
+        if read is not None and not self.band and not ragged:  # by their places in each sequence
             ends = torch.tensor(lengths, dtype=torch.int64, device=read.device).cumsum(0)
             counts = torch.searchsorted(read, ends).diff(prepend=ends.new_zeros(1))
             wanted = list(torch.split(read, counts.tolist()))
             wanted = [each - (end - n) for each, end, n in zip(wanted, ends, lengths, strict=True)]
 
         def attend(layer: int, qkv: Tensor) -> Tensor:
-            if not self.band:
+            if offsets is not None:
+                seen = ragged_attention(qkv, offsets, real, self.heads)
+            elif not self.band:
                 return causal_attention(qkv, lengths, self.heads, wanted if layer == last else None)
-            seen = banded_attention(qkv, lengths, self.heads, self.offsets[layer])
+            else:
+                seen = banded_attention(qkv, lengths, self.heads, self.offsets[layer])
             return seen if read is None or layer < last else seen.index_select(0, read)
 
         choose = None if read is None else lambda x: x.index_select(0, read)
@@ -237,6 +244,10 @@ class Decoder(nn.Module):
             x = block(x, seen, None if look is None else partial(look, layer))
         normed: Tensor = self.norm(x)
         return normed
+
+    def _ragged(self, tokens: Tensor) -> bool:
+        """Whether attention of all sequences is one call, as on a GPU."""
+        return tokens.is_cuda and len(tokens) > 0
 
     def _blocks(self) -> list[Block]:
         return [block for block in self.blocks if isinstance(block, Block)]

@@ -1,0 +1,90 @@
+"""T5's blocks as a GPU wants them: the prompts of a micro-batch are one matrix, and only attention knows of prompts.
+
+    tokens [S, D] of all groups ──> norm, queries, keys, values ──> attention, group by group ──> perceptron
+
+A GPU is idle in small matrices, so prompts of different lengths share every product with weights; only attention pads,
+inside groups of like length. What passes between blocks has the arithmetic's own type: in bfloat16 it is half as much
+to read and write. The library's blocks cast it to float32 and back around every norm and perceptron.
+
+Submodules are the model's own, so that adapters and dropout stay; the hooks of a block would be passed by (`able`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.checkpoint import checkpoint
+
+KERNELS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""Those that add a learned bias and return its gradient."""
+ALIGNED = 8
+"""Tokens that lengths are rounded up to: rows of 16 bytes, without which these kernels copy the bias first."""
+
+
+def able(stack: Any) -> bool:
+    """Whether the blocks of a stack may be run part by part: nobody has put a hook on them, and none clamps float16."""
+    parts = (part for block in stack.block for part in (block, *block.layer, block.layer[0].SelfAttention))
+    hooked = any(m._forward_hooks or m._forward_pre_hooks or "forward" in vars(m) for m in parts)
+    return not hooked and arithmetic(stack.embed_tokens.weight) != torch.float16
+
+
+def arithmetic(like: Tensor) -> torch.dtype:
+    """What products are computed in where weights are `like` this one."""
+    kind = like.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else like.dtype
+
+
+def run(block: Any, states: Tensor, shapes: Sequence[tuple[int, int]], biases: Sequence[Tensor]) -> Tensor:
+    """A block of the encoder, kept for the backward pass or computed again, as the block says.
+
+    Args:
+        block: the model's.
+        states: [S, D], the groups' tokens in turn.
+        shapes: rows B and length L of each group; S is the sum of B * L.
+        biases: of each group, [B or 1, H, L, L], what is added to scores before the softmax.
+    """
+
+    def whole(states: Tensor) -> Tensor:
+        return perceptron(block.layer[-1], attend(block.layer[0], states, shapes, biases))
+
+    if block.gradient_checkpointing and block.training and torch.is_grad_enabled():
+        found: Tensor = checkpoint(whole, states, use_reentrant=False)
+        return found
+    return whole(states)
+
+
+def attend(layer: Any, states: Tensor, shapes: Sequence[tuple[int, int]], biases: Sequence[Tensor]) -> Tensor:
+    """The layer's norm and self-attention, added to states [S, D]; see `run`."""
+    attention, given = layer.SelfAttention, normed(layer.layer_norm, states)
+    sizes = [rows * length for rows, length in shapes]
+    projected = (torch.split(project(given), sizes) for project in (attention.q, attention.k, attention.v))
+    drop = attention.dropout if attention.training else 0.0
+    seen = []
+    with sdpa_kernel(KERNELS):
+        for group, (rows, length), bias in zip(zip(*projected, strict=True), shapes, biases, strict=True):
+            query, keys, values = (each.view(rows, length, attention.n_heads, -1).transpose(1, 2) for each in group)
+            found = functional.scaled_dot_product_attention(query, keys, values, bias, drop, scale=attention.scaling)
+            seen.append(found.transpose(1, 2).reshape(rows * length, -1))
+    added: Tensor = layer.dropout(attention.o(torch.cat(seen)))
+    return states + added
+
+
+def perceptron(layer: Any, states: Tensor) -> Tensor:
+    """The layer's norm and perceptron, gated or not, added to states [..., D]."""
+    dense, given = layer.DenseReluDense, normed(layer.layer_norm, states)
+    gated = hasattr(dense, "wi_0")
+    wide = dense.act(dense.wi_0(given)) * dense.wi_1(given) if gated else dense.act(dense.wi(given))
+    added: Tensor = layer.dropout(dense.wo(dense.dropout(wide)))
+    return states + added
+
+
+def normed(norm: Any, states: Tensor) -> Tensor:
+    """T5's norm in one pass, of the same type as `states`. Automatic arithmetic would make it float32."""
+    with torch.autocast(states.device.type, enabled=False):
+        weight = norm.weight.to(states.dtype)
+        return functional.rms_norm(states, states.shape[-1:], weight, norm.variance_epsilon)

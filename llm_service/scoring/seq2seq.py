@@ -123,7 +123,8 @@ class Seq2Seq:
         """What is added to the scores of the encoder's attention in a group, [B or 1, H, longest, longest]."""
         attention = self.model.encoder.block[0].layer[0].SelfAttention
         distances = torch.arange(1 - longest, longest, device=self.model.device)
-        between = _bias(attention, distances, bidirectional=True).to(dtype)
+        # Contiguous, since fused attention refuses a bias whose keys are not side by side in memory.
+        between = _bias(attention, distances, bidirectional=True).to(dtype).contiguous()
         bias = between.unfold(1, longest, 1).flip(1)[None]  # row q of [L, L] is the window of distances -q ... L-1-q
         real = np.arange(longest) < np.array([len(prompt) for prompt in group])[:, None]
         return bias if real.all() else bias + self._hide(real, dtype)[:, None, None]

@@ -83,3 +83,10 @@ def test_where_there_is_a_hook_the_library_runs_its_blocks():
     with torch.no_grad():
         scorer.score_tokens(questions())
     assert seen
+
+
+def test_the_keys_of_a_bias_lie_side_by_side():
+    """Fused attention refuses any other bias, and attention then takes eight times as long."""
+    network = Scorer(build("gated"))._network
+    for prompts in ([(7,) * 16] * 3, [(7,) * 16, (7,) * 9]):
+        assert network._between(prompts, 16, torch.bfloat16).stride(-1) == 1

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Key = TypeVar("Key")
+HOST = torch.device("cpu")
 ALIGNED = 64
 """Bytes: where in a buffer an array may begin. Every type needs a multiple of its own size."""
 

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from learner.config import Autocast
-
-CPU = torch.device("cpu")
+from learner.optim.device import HOST
 
 
 def has_bfloat16() -> bool:
@@ -18,7 +17,7 @@ def has_bfloat16() -> bool:
     return bool(found.get("avx512_bf16") or found.get("amx_bf16") or found.get("bf16"))
 
 
-def halves(autocast: Autocast, device: torch.device = CPU) -> bool:
+def halves(autocast: Autocast, device: torch.device = HOST) -> bool:
     """Whether networks learn in bfloat16 on this device.
 
     Raises:

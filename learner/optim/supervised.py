@@ -110,7 +110,7 @@ class Supervised(ABC):
             FloatingPointError: a gradient was not finite.
         """
         first, found = self.step, [self._fit_one() for _ in range(steps)]
-        if not self.adam.on_host:  # read once: no step waits for the device
+        if found and not self.adam.on_host:  # read once: no step waits for the device
             found = read(torch.stack([torch.stack([x.detach().float() for x in row]) for row in found])).tolist()
         for number, (*_, skipped) in enumerate(found):
             if skipped:

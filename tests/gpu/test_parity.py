@@ -11,8 +11,9 @@ import torch
 from learner import rewards
 from learner.behaviours.imitation import SequenceFitter
 from learner.fit import Fitter
+from learner.knowledge.preference_fit import PreferenceFitter
 from learner.optim import device
-from tests.learner import chunks, histories, test_fit, test_imitation, transformers
+from tests.learner import chunks, histories, test_fit, test_imitation, test_preference, transformers
 
 pytestmark = [
     pytest.mark.gpu,
@@ -138,6 +139,14 @@ def test_a_transformer_of_histories_fits_the_same(tmp_path, arm, attention):
 def test_a_policy_fits_the_same(tmp_path):
     made = test_fit.setup(test_fit.write_store(tmp_path / "store"))
     assert_fits_the_same(lambda where: Fitter(replace(made, learner=made.learner.model_copy(update={"device": where}))))
+
+
+def test_a_model_of_preferences_fits_the_same():
+    found = test_preference.segments(60)
+    made = test_preference.fitter(found, test_preference.preferences(found, 40)).setup
+    here, there = (PreferenceFitter(replace(made, device=where)) for where in ("cpu", "cuda"))
+    np.testing.assert_allclose(there.fit(5), here.fit(5), rtol=CLOSE, atol=CLOSE)
+    assert_close(here.result().weights, there.result().weights)
 
 
 def test_keys_of_histories_are_the_same(tmp_path):

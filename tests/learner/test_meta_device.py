@@ -18,8 +18,9 @@ from learner.behaviours.imitation import SequenceFitter
 from learner.context.config import ARMS
 from learner.context.fit import HistoryFitter
 from learner.fit import Fitter
+from learner.knowledge.preference_fit import PreferenceFitter
 from learner.models import networks
-from tests.learner import chunks, histories, test_fit, test_imitation, transformers
+from tests.learner import chunks, histories, test_fit, test_imitation, test_preference, transformers
 
 MOVES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
 
@@ -159,3 +160,12 @@ def test_meta_device_fits_a_policy(tmp_path):
     made = test_fit.setup(test_fit.write_store(tmp_path / "store"))
     fitter = fitted(lambda: Fitter(replace(made, learner=made.learner.model_copy(update={"device": "meta"}))))
     assert fitter.policy.device.type == "meta"
+
+
+def test_meta_device_fits_preferences():
+    found = test_preference.segments(60)
+    made = test_preference.fitter(found, test_preference.preferences(found, 40)).setup
+    with OneDevice():
+        fitter = PreferenceFitter(replace(made, device="meta"))
+        assert len(fitter.fit(2)) == 2
+    assert fitter._fits[0].parameters.is_meta

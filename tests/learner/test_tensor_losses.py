@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from learner.algorithms.ppo.losses import Loss, Steps, of_tokens, pull, token_gradient
+from learner.algorithms.ppo.losses import Loss, of_tokens, pull, token_gradient
+from learner.algorithms.ppo.steps import Steps
 from learner.models.language.llm_policy import FORBIDDEN
 
 N, ACTIONS = 512, 5

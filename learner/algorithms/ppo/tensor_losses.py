@@ -5,16 +5,21 @@ Nothing here asks for a number, so a GPU is never waited for. The limit is start
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from learner.algorithms.ppo.losses import Loss, Steps
+from learner.algorithms.ppo.steps import Steps
 
 
-def gradient(loss: Loss, logits: Tensor, value: Tensor, steps: Steps[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def gradient(
+    logits: Tensor,
+    value: Tensor,
+    steps: Steps[Tensor],
+    clip: float,
+    value_clip: float | None,
+    value_coefficient: float,
+    entropy_coefficient: float,
+) -> tuple[Tensor, Tensor, Tensor]:
     """`Loss.gradient`: by logits [B, A], by values [B], and the means that `REPORT` names, [5]."""
     size, log_probability = len(value), logits.log_softmax(-1)
     probability = log_probability.exp()
@@ -22,17 +27,17 @@ def gradient(loss: Loss, logits: Tensor, value: Tensor, steps: Steps[Tensor]) ->
     action = steps.action[:, None]
     log_ratio = log_probability.gather(1, action).squeeze(1) - steps.log_prob
     ratio = log_ratio.exp()
-    surrogate, clipped = ratio * steps.advantage, ratio.clamp(1 - loss.clip, 1 + loss.clip) * steps.advantage
+    surrogate, clipped = ratio * steps.advantage, ratio.clamp(1 - clip, 1 + clip) * steps.advantage
     cut = clipped < surrogate
     slope = torch.where(cut, 0.0, steps.weight * surrogate / size)
-    by_entropy = loss.entropy_coefficient / size * (log_probability + entropy[:, None])
+    by_entropy = entropy_coefficient / size * (log_probability + entropy[:, None])
     chosen = torch.arange(logits.shape[1], device=logits.device) == action
     d_logits = probability * (slope[:, None] + by_entropy) - torch.where(chosen, slope[:, None], 0.0)
 
     error = value - steps.target
-    d_value, squared = loss.value_coefficient / size * error, error.square()
-    if loss.value_clip is not None:
-        nearest, furthest = steps.value - loss.value_clip, steps.value + loss.value_clip
+    d_value, squared = value_coefficient / size * error, error.square()
+    if value_clip is not None:
+        nearest, furthest = steps.value - value_clip, steps.value + value_clip
         bounded = (value.clamp(nearest, furthest) - steps.target).square()
         d_value, squared = torch.where(bounded > squared, 0.0, d_value), torch.maximum(squared, bounded)
     terms = (
@@ -40,7 +45,7 @@ def gradient(loss: Loss, logits: Tensor, value: Tensor, steps: Steps[Tensor]) ->
         0.5 * squared,
         entropy,
         ratio - 1 - log_ratio,
-        ((ratio - 1).abs() > loss.clip).to(value.dtype),
+        ((ratio - 1).abs() > clip).to(value.dtype),
     )
     return d_logits, d_value, torch.stack(terms).mean(1)
 

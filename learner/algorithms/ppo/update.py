@@ -25,6 +25,7 @@ from learner.algorithms.ppo import losses
 from learner.algorithms.ppo.advantages import next_values, vtrace
 from learner.algorithms.ppo.config import PPOConfig, check_ppo
 from learner.algorithms.ppo.outputs import Outputs, numbers
+from learner.algorithms.ppo.steps import Steps
 from learner.algorithms.ppo.value_scale import ValueScale
 from learner.batch import Batch, arrays, collate
 from learner.checkpoint import Arrays
@@ -174,7 +175,7 @@ class PPO(Algorithm):
             assert self.origin
             with self.origin.in_place():
                 reference = self.outputs.whole(batch)[0]
-        steps: losses.Steps[Any] = losses.Steps(
+        steps: Steps[Any] = Steps(
             action=batch.action.ravel(),
             log_prob=old_log_prob.ravel(),
             advantage=advantage.astype(np.float32).ravel(),
@@ -240,7 +241,7 @@ class PPO(Algorithm):
             yield part if batch.state is None else (np.arange(length)[:, None] * envs + part).ravel()
 
     def _step(
-        self, batch: Batch, steps: losses.Steps[Any], index: NDArray[np.int64], rate: float, terms: Terms
+        self, batch: Batch, steps: Steps[Any], index: NDArray[np.int64], rate: float, terms: Terms
     ) -> NDArray[np.float64] | Tensor:
         """One gradient step of size `rate` on the env steps `index` [B]. Returns the numbers that `REPORT` names."""
         self.gradient.zero_()

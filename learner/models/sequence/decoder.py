@@ -112,10 +112,10 @@ class Decoder(nn.Module):
         look = self._look(memory, index, lengths, read)
         if read is not None and not self.band:  # by their places in each sequence
             ends = torch.tensor(lengths, dtype=torch.int64).cumsum(0)
-            counts = torch.searchsorted(read, ends).diff(prepend=ends.new_zeros(1)).tolist()
-            own = read - (ends - torch.tensor(lengths)).repeat_interleave(torch.tensor(counts))
+            counts = torch.searchsorted(read, ends).diff(prepend=ends.new_zeros(1))
+            own = read - (ends - torch.tensor(lengths, dtype=torch.int64)).repeat_interleave(counts)
             there = send({"read": read, "own": own}, tokens.device)
-            read, wanted = there["read"], list(torch.split(there["own"], counts))
+            read, wanted = there["read"], list(torch.split(there["own"], counts.tolist()))
         elif read is not None:
             read = send({"read": read}, tokens.device)["read"]
 

@@ -1,12 +1,12 @@
 """Chunks side by side: what an update learns from.
 
-chunks of some actors ──> texts interned, rewards summed, arrays side by side ──> Batch [T, N, ...]
+chunks of some actors ──> texts interned, rewards summed, arrays side by side ──> Batch [T, N, ...] ──> on a device
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch import Tensor
 from envs.api import Chunk
 from learner.models.language.llm_policy import LanguagePolicy
 from learner.models.policy import Policy
+from learner.optim.device import send
 
 
 @dataclass
@@ -37,6 +38,24 @@ class Batch:
     truncated: NDArray[np.bool_]  # [T, N]
     state: Tensor | None  # [N, hidden]
     fresh: bool  # every chunk was made by the current policy
+    episode_starts: Tensor  # bool [T+1, N]: an episode ended right before this observation
+    named: dict[str, NDArray[np.int64]]  # [T+1, N, ...] the text fields of `obs`, on the host always
+
+    def on(self, where: torch.device) -> Batch:
+        """The same with its tensors on a device, in one copy."""
+        if where.type == "cpu":
+            return self
+        parts: dict[str, Mapping[str, Any]] = {
+            "obs": self.obs,
+            "final_obs": self.final_obs,
+            "whole": {name: getattr(self, name) for name in ("texts", "state", "episode_starts")},
+        }
+        columns = {(part, name): x for part, own in parts.items() for name, x in own.items() if x is not None}
+        there = send(columns, where)
+        found: dict[str, Any] = {
+            part: {name: there[part, name] for name in own if (part, name) in there} for part, own in parts.items()
+        }
+        return replace(self, obs=found["obs"], final_obs=found["final_obs"], **found["whole"])
 
     @cached_property
     def flat_obs(self) -> dict[str, Tensor]:
@@ -46,12 +65,6 @@ class Batch:
     @property
     def done(self) -> NDArray[np.bool_]:
         return self.terminated | self.truncated
-
-    @property
-    def episode_starts(self) -> Tensor:
-        """bool [T+1, N]: an episode ended right before this observation."""
-        first = np.zeros((1, self.done.shape[1]), np.bool_)
-        return torch.from_numpy(np.concatenate([first, self.done]))
 
 
 def weigh(rewards: Mapping[str, NDArray[np.float32]], weights: Mapping[str, float]) -> NDArray[np.float32]:
@@ -84,6 +97,8 @@ def collate(
     texts = {key: text for c in chunks for key, text in c.texts.items()}
     states = [c.policy_state for c in chunks if c.policy_state is not None]
     rewards = [weigh(c.rewards, weights) for c in chunks]
+    terminated, truncated = (np.concatenate([getattr(c, n) for c in chunks], 1) for n in ("terminated", "truncated"))
+    done = terminated | truncated
     return Batch(
         obs=policy.inputs(_tensors(obs)),
         final_obs=policy.inputs(_tensors(final_obs)),
@@ -94,10 +109,12 @@ def collate(
         value=np.concatenate([c.value for c in chunks], 1),
         final_value=np.concatenate([c.final_value for c in chunks]),
         reward=np.concatenate(rewards, 1) * np.float32(reward_scale),
-        terminated=np.concatenate([c.terminated for c in chunks], 1),
-        truncated=np.concatenate([c.truncated for c in chunks], 1),
+        terminated=terminated,
+        truncated=truncated,
         state=torch.from_numpy(np.concatenate(states)) if states else None,
         fresh=all(c.version == version for c in chunks),
+        episode_starts=torch.from_numpy(np.concatenate([np.zeros_like(done[:1]), done])),
+        named={n: obs[n] for n in policy.text_fields},
     )
 
 

@@ -13,7 +13,8 @@ from llm_service.settings import LLMConfig
 
 Own = TypeVar("Own", bound=Part)
 Autocast = Literal["none", "auto", "bfloat16"]
-"""float32; bfloat16 where the processor has it; bfloat16, or an error."""
+"""float32; bfloat16 where the device has it; bfloat16, or an error."""
+Device = Literal["auto", "cpu", "cuda"]
 COLUMNS = ("env", "goal", "intrinsic", "shaping")
 """Columns of rewards that there may be."""
 
@@ -28,6 +29,10 @@ class LearnerConfig(Part):
     """Ranks. Chunks are dealt by rank, gradients are averaged, rank 0 saves."""
     threads: int = 1
     """Torch threads of each rank."""
+    device: Device = "auto"
+    """Where networks learn, and those of reward terms: cpu, cuda, or auto for a GPU if the rank was given one. A small
+    network in small minibatches may be faster on the processor. Language and sequence models have keys of their own;
+    actors and evaluations of other networks compute on the processor."""
     env_steps: int = 1_000_000
     """Train until this many env steps have been learned from."""
     learning_rate: float = 3e-4
@@ -51,7 +56,7 @@ class LearnerConfig(Part):
     """What columns of rewards (`env`, `goal`, `intrinsic`, `shaping`) are multiplied by before they are summed; 1 where
     none is named. `learner.reward_weights.env=0` learns from the others only."""
     autocast: Autocast = "none"
-    """Arithmetic of the networks while learning: float32, or bfloat16 (`auto`: where the processor has it). On one core
+    """Arithmetic of the networks while learning: float32, or bfloat16 (`auto`: where the device has it). On one core
     bfloat16 makes `film`, and minibatches of thousands, a quarter to a half faster, action values of pictures a
     quarter, those of texts a tenth at most, and the `mlp` in minibatches of 256 slower. Action values themselves are
     float32 always."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from learner.hashing import uniform
 from learner.models.config import PolicyConfig
 from learner.models.language.llm_policy import AnyPolicy, LanguagePolicy
 from learner.optim.collective import Group
+from learner.optim.device import device, read, send
 from learner.optim.supervised import Supervised
 from learner.parts import FitConfig
 from learner.store.episodes import EpisodeStore, Steps, StoreError
@@ -81,9 +82,12 @@ def forward(policy: AnyPolicy, store: EpisodeStore, rows: Steps) -> Iterator[tup
         for index, logits, _ in policy.pieces(obs, texts):
             yield index, logits
         return
-    codes = policy.codes(policy.prepare(texts))
+    prepared = policy.prepare(texts)
     seen = policy.inputs({name: torch.from_numpy(column) for name, column in obs.items()})
-    yield np.arange(len(rows.action)), policy.step(seen, codes, None)[0]
+    columns = {("obs", name): column for name, column in seen.items()}
+    there = send(columns if prepared is None else columns | {("texts", ""): prepared}, policy.device)
+    codes = policy.codes(there.get(("texts", "")))
+    yield np.arange(len(rows.action)), policy.step({name: there["obs", name] for name in seen}, codes, None)[0]
 
 
 class Fitter(Supervised):
@@ -96,6 +100,8 @@ class Fitter(Supervised):
         fit, self.store = setup.fit, EpisodeStore(setup.store)
         kept = np.repeat(held_out(self.store.seed, fit.validation), self.store.length)
         self.policy = build_policy(setup.policy, setup.spec, setup.seed)
+        if not isinstance(self.policy, LanguagePolicy):  # that one is where its own configuration says
+            self.policy.to(device(setup.learner.device))
         group = Group(rank, setup.learner.n, address)
         super().__init__(fit, group, self.policy, kept, VALIDATED * fit.batch, [setup.seed])
 
@@ -103,31 +109,36 @@ class Fitter(Supervised):
         """What there is to learn from, once the rank is built."""
         return {"episodes": len(self.store), "steps": len(self.training), "validation_steps": len(self.validation)}
 
-    def learn(self, batch: NDArray[np.int64]) -> tuple[float, float]:
+    def learn(self, batch: NDArray[np.int64]) -> tuple[Any, Any]:
         rows = self.store.rows(batch[self.group.rank :: self.group.size])
         share = self.group.size / len(batch)  # so that the mean over ranks is the sum over the batch, divided by it
-        loss = hits = 0.0
-        for index, logits in forward(self.policy, self.store, rows) if len(rows.action) else ():
-            action = torch.from_numpy(rows.action[index]).to(logits.device)
-            part = cross_entropy(logits.float(), action, reduction="sum") * share
+        loss = hits = self.nothing
+        for part, right in self._judged(rows) if len(rows.action) else ():
+            part = part * share
             part.backward()  # type: ignore[no-untyped-call]
-            loss += float(part.detach())
-            hits += float((logits.argmax(-1) == action).sum()) * share
+            loss = loss + self.number(part)
+            hits = hits + self.number(right) * share
         return loss, hits
+
+    def _judged(self, rows: Steps) -> Iterator[tuple[Tensor, Tensor]]:
+        """Of steps in micro-batches: the summed cross-entropy, and how many actions were the most probable."""
+        for index, logits in forward(self.policy, self.store, rows):
+            action = send({"action": rows.action[index]}, logits.device)["action"]
+            yield cross_entropy(logits.float(), action, reduction="sum"), (logits.argmax(-1) == action).sum()
 
     def validate(self) -> dict[str, float]:
         if not len(self.validation):
             return {}
         size = max(1, self.config.batch // self.group.size)
         own = self.validation[self.group.rank :: self.group.size]
-        loss = hits = 0.0
+        loss = hits = self.nothing
         with torch.no_grad():
             for begin in range(0, len(own), size):
                 rows = self.store.rows(own[begin : begin + size])
-                for index, logits in forward(self.policy, self.store, rows):
-                    action = torch.from_numpy(rows.action[index]).to(logits.device)
-                    loss += float(cross_entropy(logits.float(), action, reduction="sum"))
-                    hits += float((logits.argmax(-1) == action).sum())
+                for part, right in self._judged(rows):
+                    loss, hits = loss + self.number(part), hits + self.number(right)
+        if not self.adam.on_host:
+            loss, hits = read(torch.stack([loss, hits])).tolist()
         loss, hits = self.group.mean([loss, hits])
         n = len(self.validation) / self.group.size
         return {"fit/validation_loss": loss / n, "fit/validation_accuracy": hits / n}

@@ -25,6 +25,7 @@ from learner.models.language.probes import probe
 from learner.models.policy import Policy
 from learner.models.weights import Weights, assert_same_shapes, get_weights, set_weights
 from learner.optim.collective import Group
+from learner.optim.device import device, settle
 
 __all__ = ["Learner", "Weights", "assert_of_shape", "build_policy", "get_weights", "set_weights"]
 
@@ -50,7 +51,11 @@ class Learner:
 
     def __init__(self, setup: LearnerSetup, rank: int = 0, address: str | None = None) -> None:
         torch.set_num_threads(setup.learner.threads)
+        where = device(setup.learner.device)
+        settle(where, setup.exact)
         self.policy = build_policy(setup.policy, setup.spec, setup.seed)
+        if isinstance(self.policy, Policy):  # a language model is where its own configuration says
+            self.policy.to(where)
         self._reward_weights = setup.learner.reward_weights
         group = Group(rank, setup.learner.n, address)
         by_words, size = setup.policy.text != "minilm", max(1, setup.learner.minibatch // group.size)
@@ -60,7 +65,7 @@ class Learner:
             policy=self.policy,
             group=group,
             seed=setup.seed,
-            intrinsic=build_intrinsic(setup.intrinsic, read, by_words, size, group, setup.seed),
+            intrinsic=build_intrinsic(setup.intrinsic, read, by_words, size, group, setup.seed, str(where)),
             options=setup.options,
             env_index=setup.env_index(rank),
             folder=setup.rank_folder(rank),

@@ -55,7 +55,13 @@ def check_intrinsic(config: IntrinsicConfig, fields: Mapping[str, Field], found:
 
 
 def build_intrinsic(
-    config: IntrinsicConfig, spec: EnvSpec, by_words: bool, minibatch: int, group: Group, seed: int
+    config: IntrinsicConfig,
+    spec: EnvSpec,
+    by_words: bool,
+    minibatch: int,
+    group: Group,
+    seed: int,
+    device: str = "cpu",
 ) -> Intrinsic:
     """What a rank pays.
 
@@ -64,11 +70,12 @@ def build_intrinsic(
         by_words: read texts by the world's vocabulary; False: by MiniLM.
         minibatch: walks of a gradient step, on this rank.
         seed: root of weights and shuffles.
+        device: where a term's networks are.
     """
     if config.name == NONE:
         return Intrinsic(config)
     words, actions = spec.words if by_words else None, len(spec.action_names)
-    setup = RewardSetup(config, views(config, spec.fields), actions, words, minibatch, group, seed)
+    setup = RewardSetup(config, views(config, spec.fields), actions, words, minibatch, group, seed, device)
     return Intrinsic(config, rewards.term(config.name)(setup), setup.fields)
 
 

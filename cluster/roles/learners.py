@@ -57,7 +57,7 @@ def learner_setup(config: Config, spec: EnvSpec, replay: Path) -> LearnerSetup:
     """What a rank is built of; `replay` is where it may keep what was lived."""
     actors = config.actors.n, config.actors.envs
     own, intrinsic = config.learner.own, config.method.part(IntrinsicConfig)
-    return LearnerSetup(config.learner, config.policy, spec, config.seed, actors, own, replay, intrinsic)
+    return LearnerSetup(config.learner, config.policy, spec, config.seed, actors, own, replay, intrinsic, config.sync)
 
 
 class LearnerGroup(Ranks):

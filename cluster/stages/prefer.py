@@ -79,7 +79,9 @@ class Engine(StageEngine):
         world, prefer = registry.spec(config.env.id, **config.env.options), config.method.part(PreferConfig)
         shape = shape_of(segments, world.fields, len(world.action_names), prefer.width)
         untold = replace(segments, captions=[])
-        return PreferenceSetup(prefer, shape, untold, preferences, config.seed, config.learner.threads)
+        return PreferenceSetup(
+            prefer, shape, untold, preferences, config.seed, config.learner.threads, config.learner.device
+        )
 
     def _fit(self, role: Handle) -> tuple[Fitted, list[list[float]]] | None:
         """What has come out, and loss, accuracy and gradient norm of all steps; None if asked to stop."""

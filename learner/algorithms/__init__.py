@@ -50,6 +50,7 @@ class LearnerSetup:
     options: Part | None = None  # the algorithm's own part of the configuration
     folder: Path | None = None  # for what ranks keep on disk of what was lived; None: they keep it in memory
     intrinsic: IntrinsicConfig = field(default_factory=IntrinsicConfig)
+    exact: bool = False  # equal inputs give equal bits, on a GPU too
 
     def env_index(self, rank: int) -> NDArray[np.int64]:
         """Global indices [L] of the envs whose chunks go to `rank`: those of actors rank, rank + n, ..."""

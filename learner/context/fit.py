@@ -38,6 +38,7 @@ from learner.models.sequence.history_transformer import HistoryTransformer
 from learner.models.sequence.memory import Memory
 from learner.models.weights import Weights
 from learner.optim.collective import Group
+from learner.optim.device import send
 from learner.optim.precision import arithmetic, halves
 from learner.optim.sequences import VALIDATED, Floats, SequenceSupervised
 from learner.store.episodes import EpisodeStore, StoreError
@@ -98,7 +99,7 @@ class HistoryFitter(SequenceSupervised):
         shape = HistoryShape.of(setup.spec, band, arm.conditioned, reach, chunk, not arm.alone)
         torch.manual_seed(setup.seed)
         group, model = Group(rank, setup.learner.n, address), HistoryTransformer(shape, config)
-        self.half = config.autocast != "none" and (model.device.type != "cpu" or halves(config.autocast))
+        self.half = halves(config.autocast, model.device)
         super().__init__(config, group, model, kept, VALIDATED, [setup.seed, 0], among=used)
 
     def ready(self) -> dict[str, int]:
@@ -139,12 +140,12 @@ class HistoryFitter(SequenceSupervised):
             within = np.flatnonzero(self.reader.new(rows)[0])
             index = None if index is None else index[within]
             steps, action = steps.take(torch.from_numpy(within)), action[within]
-        action = action.to(self.model.device)
+        action = send({"action": action}, self.model.device)["action"]
         with arithmetic(self.half, self.model.device.type):
             logits = self.model.logits(self.model(steps, counts.tolist(), memory, index))
         logits = logits.float()
         if self.model.shape.bounds:
-            return {"loss": (logits - action).square().mean(-1).sum(), "hits": torch.tensor(torch.nan)}
+            return {"loss": (logits - action).square().mean(-1).sum(), "hits": logits.new_full((), torch.nan)}
         return {"loss": cross_entropy(logits, action, reduction="sum"), "hits": (logits.argmax(-1) == action).sum()}
 
     def steps_of(self, rows: Integers, uniform: Floats | None) -> Integers:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -26,21 +27,42 @@ from learner.checkpoint import Arrays, part_of
 from learner.curiosity.reading import Reader
 from learner.curiosity.steps import Steps
 from learner.optim.adam import Adam, descend, side_by_side
+from learner.optim.device import read, read_mean, send
 from learner.rewards import RewardSetup, RewardTerm
-from learner.store.replay import Floats, Rows
+from learner.store.replay import Floats
 
 STREAM = 1_000_003  # tells the random numbers drawn here from others with the same counters
+
+
+@dataclass
+class Places:
+    """Which observations a judge is asked about, by their rows, int64, where the networks are.
+
+    Of the S steps that were taken, the walk, and rows before and after; of the first step of each of B walks, rows and
+    the action; and a random order of the walks, the same for all views.
+    """
+
+    walk: Tensor  # [S]
+    before: Tensor  # [S]
+    after: Tensor  # [S]
+    first_before: Tensor  # [B]
+    first_after: Tensor  # [B]
+    action: Tensor  # [B]
+    order: Tensor  # [B]
+
+    @staticmethod
+    def of(steps: Steps, order: NDArray[np.int64], where: torch.device) -> Places:
+        """Sent in one copy."""
+        columns = (*steps.taken, steps.before[:, 0], steps.after[:, 0], steps.action, order)
+        return Places(*send(dict(enumerate(columns)), where).values())
 
 
 class Judge(nn.Module):
     """What judges one view. All its parameters that take gradients are trained by `loss`."""
 
     @abstractmethod
-    def worth(self, x: Tensor, steps: Steps, order: Rows) -> Tensor:
-        """Rewards [S] of the steps that were taken, whose observations have numbers `x` [M, width]; no gradient.
-
-        order: a random order [B] of the walks, the same for all views.
-        """
+    def worth(self, x: Tensor, places: Places) -> Tensor:
+        """Rewards [S] of the steps that were taken, whose observations have numbers `x` [M, width]; no gradient."""
 
     @abstractmethod
     def loss(self, before: Tensor, after: Tensor, action: Tensor) -> Tensor:
@@ -67,12 +89,13 @@ class NetworkTerm(RewardTerm):
         with torch.random.fork_rng():
             torch.manual_seed(setup.seed)
             self.views = [View(fields, weight, setup, self.judge) for fields, weight in setup.views]
-        self.networks = nn.ModuleList(self.views)
+        self.device = torch.device(setup.device)
+        self.networks = nn.ModuleList(self.views).to(self.device)
         self.owned = [p for p in self.networks.parameters() if p.requires_grad]
         parameters, self.gradient = side_by_side(self.owned)
         self.adam = Adam(parameters)
         self.calls = 0
-        self._paid: tuple[list[Tensor], Rows] = [], np.zeros(0, np.int64)  # numbers by view, order of the walks
+        self._paid: tuple[list[Tensor], Places] | None = None  # numbers by view
 
     @abstractmethod
     def judge(self, width: int) -> Judge:
@@ -80,37 +103,36 @@ class NetworkTerm(RewardTerm):
 
     def pay(self, steps: Steps) -> Floats:
         random = np.random.default_rng([self.setup.seed, self.calls, self.setup.group.rank, STREAM])
-        order = random.permutation(len(steps.after))
-        worth, numbers = torch.zeros(len(steps.taken[0])), []
+        places = Places.of(steps, random.permutation(len(steps.after)), self.device)
+        worth, numbers = torch.zeros(len(places.walk), device=self.device), []
         for view in self.views:
-            read = view.reader.read(steps.obs, steps.texts)
-            view.reader.moments.update(read[torch.from_numpy(steps.after[:, 0])])
-            numbers.append(view.reader.scale(read))
-            worth += view.weight * view.judge.worth(numbers[-1], steps, order)
-        self._paid = numbers, order
+            seen = view.reader.read(steps.obs, steps.texts)
+            view.reader.moments.update(seen[places.first_after])
+            numbers.append(view.reader.scale(seen))
+            worth += view.weight * view.judge.worth(numbers[-1], places)
+        self._paid = numbers, places
         self.calls += 1
-        return worth.numpy()
+        return read(worth)
 
     def update(self, steps: Steps) -> float:
         """One pass over the walks that were just paid for. Returns the mean loss."""
-        numbers, order = self._paid
-        parts = np.array_split(order, max(1, round(len(order) / self.setup.minibatch)))
-        return float(np.mean([self._step(numbers, steps, part) for part in parts]))
+        assert self._paid, "what is learned from was paid for"
+        numbers, places = self._paid
+        parts = places.order.tensor_split(max(1, round(len(places.order) / self.setup.minibatch)))
+        return float(read_mean([self._step(numbers, places, part) for part in parts]))
 
-    def _step(self, numbers: Sequence[Tensor], steps: Steps, walk: NDArray[np.int64]) -> float:
-        before, after, action = (
-            torch.from_numpy(rows) for rows in (steps.before[walk, 0], steps.after[walk, 0], steps.action[walk])
-        )
+    def _step(self, numbers: Sequence[Tensor], places: Places, walk: Tensor) -> Tensor:
+        before, after, action = (rows[walk] for rows in (places.first_before, places.first_after, places.action))
         self.gradient.zero_()
         losses = [view.judge.loss(x[before], x[after], action) for view, x in zip(self.views, numbers, strict=True)]
         loss = torch.stack(losses).sum()
         torch.autograd.backward(loss, inputs=self.owned)
         descend(self.adam, [self.gradient], self.setup.group, math.inf, self.setup.config.learning_rate)
-        return loss.item()
+        return loss.detach()
 
     def state(self) -> Arrays:
         """Networks, optimiser, and the number of calls, which the random numbers follow from."""
-        arrays = {f"networks.{name}": value.numpy().copy() for name, value in self.networks.state_dict().items()}
+        arrays = {f"networks.{name}": read(value).copy() for name, value in self.networks.state_dict().items()}
         arrays |= {f"optimiser.{name}": value for name, value in self.adam.state().items()}
         return arrays | {"calls": np.array(self.calls)}
 

@@ -23,6 +23,7 @@ from envs.api import Field, Observation
 from learner.models.networks.texts import LEAST_SIDE, convolutions
 from learner.models.text_encoder import LearnedText
 from learner.optim.collective import Group
+from learner.optim.device import send
 from llm_service.embedding import MINILM_WIDTH, embed_one
 
 CUT = 5.0  # deviations (Burda et al. 2019, section 2.4)
@@ -48,7 +49,7 @@ class Moments(nn.Module):
 
     def update(self, x: Tensor) -> None:
         """Take numbers [M, width]; every rank must take some."""
-        sums = [x.new_tensor([len(x)], dtype=torch.float64), x.sum(0, dtype=torch.float64)]
+        sums = [x.new_full((1,), len(x), dtype=torch.float64), x.sum(0, dtype=torch.float64)]
         message = torch.cat([*sums, x.square().sum(0, dtype=torch.float64)])
         self.group.average(message)
         n, total, squares = torch.split(message, [1, len(self.mean), len(self.mean)])
@@ -82,35 +83,40 @@ class Reader(nn.Module):
 
     @torch.no_grad()
     def read(self, obs: Observation, texts: Texts) -> Tensor:
-        """Observations [M, ...], whose texts are names of `texts` -> float32 [M, width]."""
-        return torch.cat([self._numbers(name, obs[name], texts) for name in self.fields], -1)
+        """Observations [M, ...], whose texts are names of `texts` -> float32 [M, width], sent in one copy."""
+        columns: dict[tuple[str, bool], Any] = {}
+        for name, field in self.fields.items():
+            columns[name, True] = obs[name]
+            if field.kind == "text":
+                named, row = np.unique(obs[name], return_inverse=True)
+                columns |= {(name, True): row.reshape(obs[name].shape), (name, False): self._prepared(texts(named))}
+        there = send(columns, self.moments.mean.device)
+        return torch.cat([self._numbers(name, there[name, True], there.get((name, False))) for name in self.fields], -1)
 
     def scale(self, numbers: Tensor) -> Tensor:
         """[M, width] -> float32 [M, width] in [-5, 5], by the moments so far."""
         mean, deviation = self.moments.mean.float(), self.moments.deviation.float()
         return ((numbers - mean) / (deviation + 1e-8)).clamp(-CUT, CUT)
 
-    def _numbers(self, name: str, value: NDArray[Any], texts: Texts) -> Tensor:
+    def _numbers(self, name: str, value: Tensor, prepared: Tensor | None) -> Tensor:
+        """Of one field [M, ...]; of texts, rows of what was prepared."""
         field = self.fields[name]
-        if field.kind == "text":
-            named, row = np.unique(value, return_inverse=True)
-            codes = self._codes(texts(named))[torch.from_numpy(row.reshape(value.shape))]
+        if prepared is not None:
+            codes: Tensor = (prepared if self.text is None else self.text(prepared))[value]
             return codes.mean(1) if field.shape else codes
         if name in self.pictures:
             of = self.of_picture[self.pictures.index(name)]
-            blocks = torch.split(torch.from_numpy(value), BLOCK)
+            blocks = torch.split(value, BLOCK)
             return torch.cat([of(block.permute(0, 3, 1, 2).float() / 255) for block in blocks])
-        numbers = torch.from_numpy(value)
         if field.kind == "category":
-            return nn.functional.one_hot(numbers.long(), field.size).float()
-        return numbers.flatten(1).float()
+            return nn.functional.one_hot(value.long(), field.size).float()
+        return value.flatten(1).float()
 
-    def _codes(self, texts: Sequence[str]) -> Tensor:
-        """Texts [U] -> [U, numbers of a text]."""
+    def _prepared(self, texts: Sequence[str]) -> Tensor:
+        """Texts [U] as their words' tokens, or as what MiniLM says of them, [U, ...]."""
         if self.text is None:
             return torch.from_numpy(np.stack([embed_one(text) for text in texts]))
-        codes: Tensor = self.text(self.text.prepare(texts))
-        return codes
+        return self.text.prepare(texts)
 
     def _width(self, name: str) -> int:
         field = self.fields[name]

@@ -9,7 +9,8 @@ is to imitate how it learns (Laskin et al. 2022, arXiv 2210.14215). A module pub
 
 `method.histories.learner=NAME` chooses the module; nothing else names it. A class that sets `Config` has keys of its
 own, in `method.histories` under the name of its module. Nothing here imports PyTorch before a learner that needs it is
-built: an actor is small without it.
+built: an actor is small without it. They learn where they act, on the processor, whatever `learner.device` says: their
+networks are many and tiny, and their batch learners are machine code.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from envs.api import Field
 from learner.behaviours.agreement import spearman
+from learner.config import Device
 from learner.knowledge.prefer_config import PreferConfig
 from learner.knowledge.preferences import Preferences
 from learner.knowledge.segments import Segments
@@ -33,6 +34,7 @@ from learner.models.sequence.segment_transformer import (
 )
 from learner.models.weights import Weights
 from learner.optim.collective import Group
+from learner.optim.device import device, send
 from learner.optim.supervised import Supervised
 from learner.store.episodes import StoreError
 
@@ -52,6 +54,7 @@ class PreferenceSetup:
     preferences: Preferences
     seed: int
     threads: int = 1
+    device: Device = "cpu"
 
 
 @dataclass(frozen=True)
@@ -118,19 +121,19 @@ class Fit(Supervised):
     ) -> None:
         with torch.random.fork_rng([]):
             torch.manual_seed(setup.seed)
-            model = SegmentTransformer(setup.shape)
+            model = SegmentTransformer(setup.shape).to(encoded.device)
         super().__init__(setup.prefer, Group(), model, held_out, 0, [setup.seed])
         self.encoded = encoded
-        self._pairs = torch.from_numpy(np.stack([preferences.first, preferences.second]))
-        self._wanted = torch.from_numpy(preferences.probability)
+        pairs = np.stack([preferences.first, preferences.second])
+        self._pairs, self._wanted = send({0: pairs, 1: preferences.probability}, encoded.device).values()
 
-    def learn(self, batch: NDArray[np.int64]) -> tuple[float, float]:
-        rows = torch.from_numpy(batch)
+    def learn(self, batch: NDArray[np.int64]) -> tuple[Any, Any]:
+        rows = send({"rows": batch}, self.encoded.device)["rows"]
         first, second = self.model(self.encoded, self._pairs[:, rows].flatten()).chunk(2)
         logits, wanted = first - second, self._wanted[rows]
         loss = binary_cross_entropy_with_logits(logits, wanted)
         loss.backward()  # type: ignore[no-untyped-call]
-        return float(loss.detach()), _accuracy(logits.detach(), wanted)
+        return self.number(loss), self.number(_accuracy(logits, wanted))
 
     def validate(self) -> dict[str, float]:
         """Nothing: it is measured in the end."""
@@ -154,7 +157,7 @@ class PreferenceFitter:
         unseen = random.random(len(setup.segments)) < setup.prefer.validation
         first, second = unseen[preferences.first], unseen[preferences.second]
         self._all, self._held_out = preferences, preferences.take(first & second)
-        encoded = Encoded(setup.shape, setup.segments.windows())
+        encoded = Encoded(setup.shape, setup.segments.windows(), device(setup.device))
         self._kept = Fit(setup, encoded, preferences, np.zeros(len(preferences), np.bool_))
         self._fits = [self._kept]
         if setup.prefer.validation:
@@ -234,8 +237,8 @@ def measured(preferences: Preferences, scores: NDArray[np.float32]) -> dict[str,
     }
 
 
-def _accuracy(logits: Tensor, wanted: Tensor) -> float:
-    """Share of pairs without a tie that come out right, 0.5 where all are ties."""
+def _accuracy(logits: Tensor, wanted: Tensor) -> Tensor:
+    """Share [] of pairs without a tie that come out right, 0.5 where all are ties."""
     decided = wanted != 0.5
-    right = ((logits > 0) == (wanted > 0.5))[decided].float()
-    return float(right.mean()) if len(right) else 0.5
+    right = ((logits > 0) == (wanted > 0.5)) & decided
+    return torch.where(decided.any(), right.sum() / decided.sum(), 0.5)

@@ -70,24 +70,30 @@ class Policy(nn.Module):
         """The critic's last."""
         return self.critic
 
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are, and what it is given must be."""
+        return next(self.parameters()).device
+
     def payload(self) -> dict[str, Tensor]:
         """Parameters, and the numbers that travel with them, by name: what actors get and checkpoints hold."""
         return self.state_dict()
 
     def prepare(self, texts: Sequence[str]) -> Tensor | None:
-        """Strings -> what `codes` takes, one row a text; None if the policy reads no text."""
+        """Strings -> what `codes` takes, one row a text, on the host; None if the policy reads no text."""
         return self.text.prepare(texts) if self.text is not None and texts else None
 
     def codes(self, prepared: Tensor | None) -> Tensor:
         """Prepared texts [U, ...] -> codes [U, hidden]."""
         if self.text is None or prepared is None:
-            return torch.zeros(0, self.hidden)
+            return torch.zeros(0, self.hidden, device=self.device)
         result: Tensor = self.text(prepared)
         return result
 
-    def of_texts(self, texts: Sequence[str], sizes: Sequence[int]) -> Tensor:
-        """What depends on texts alone, [U, width]: U texts, the first sizes[0] of the first text field, and so on."""
-        codes = self.codes(self.prepare(texts))
+    def of_texts(self, prepared: Tensor | None, sizes: Sequence[int]) -> Tensor:
+        """What depends on prepared texts alone, [U, width]: U texts, the first sizes[0] of the first text field, and so
+        on."""
+        codes = self.codes(prepared)
         result: Tensor = self.network.of_texts(codes, sizes) if hasattr(self.network, "of_texts") else codes
         return result
 
@@ -156,7 +162,9 @@ class Policy(nn.Module):
         linear, sizes = nn.functional.linear, [2 * self.hidden, self.hidden]  # two gates, and what is new
         given = linear(features, self.memory.weight_ih, self.memory.bias_ih)
         given_gates, given_new = (part.unbind() for part in torch.split(given, sizes, -1))
-        some_done, goes_on = done.any(1).tolist(), (~done).to(given.dtype).unsqueeze(-1)
+        goes_on = (~done).to(given.dtype).unsqueeze(-1)
+        on_host = done.device.type == "cpu"
+        some_done = done.any(1).tolist() if on_host else [True] * len(done)  # of another device one had to wait for it
         state = state.to(given.dtype)
         states = []
         for t in range(len(features)):

@@ -12,6 +12,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from learner.optim.precision import whole
+
 MOST_EPSILON = 0.999
 """Epsilon is cut here, so that the best action stays the most probable one: who plays greedily looks for that."""
 LEAST = 1e-30
@@ -56,7 +58,7 @@ class ActionValues(nn.Module):
         largest, best = values.max(-1)
         epsilon = self.epsilon.clamp(max=MOST_EPSILON)
         probability = (epsilon / self.actions).expand(values.shape).clone()
-        probability[torch.arange(len(best)), best] += 1 - epsilon
+        probability[torch.arange(len(best), device=best.device), best] += 1 - epsilon
         return probability.clamp(min=LEAST).log(), largest
 
 
@@ -87,7 +89,7 @@ def stream(layers: nn.Sequential, features: Tensor) -> Tensor:
     """Outputs of a stream, the last layer in float32 always: actions differ by less than bfloat16 can tell."""
     first, relu, last = layers
     hidden = relu(first(features))
-    with torch.autocast(hidden.device.type, enabled=False):
+    with whole(hidden.device.type):
         result: Tensor = last(hidden.to(last.weight.dtype))
     return result
 

@@ -58,7 +58,7 @@ class LearnedText(Words):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """int64 tokens [U, L] -> codes [U, width]."""
-        place = torch.arange(tokens.shape[1]).clamp(max=PLACES - 1)
+        place = torch.arange(tokens.shape[1], device=tokens.device).clamp(max=PLACES - 1)
         silent = (tokens == PADDING).unsqueeze(-1)
         words = (self.embedding(tokens) + self.place(place)).masked_fill(silent, 0.0)
         beside = nn.functional.pad(words, (0, 0, 1, 1))
@@ -81,6 +81,9 @@ class GRUText(Words):
     def forward(self, tokens: Tensor) -> Tensor:
         """int64 tokens [U, L] -> codes [U, width], the state after the last word; of no words, after a padding."""
         length = (tokens != PADDING).sum(1).clamp(min=1)
+        if tokens.device.type != "cpu":  # packing asks for the lengths
+            states = self.gru(self.embedding(tokens))[0]
+            return states.take_along_dim((length - 1)[:, None, None], 1).squeeze(1)  # type: ignore[no-any-return]
         packed = nn.utils.rnn.pack_padded_sequence(self.embedding(tokens), length, True, enforce_sorted=False)
         codes: Tensor = self.gru(packed)[1][0]
         return codes

@@ -10,6 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from learner.optim.device import read
+
 Weights = dict[str, NDArray[Any]]
 
 
@@ -22,7 +24,7 @@ class Weighted(Protocol):
 
 def get_weights(model: Weighted) -> Weights:
     """Copies of the model's `payload`."""
-    return {name: np.array(value.cpu().numpy()) for name, value in model.payload().items()}
+    return {name: np.array(read(value)) for name, value in model.payload().items()}
 
 
 def set_weights(model: Weighted, weights: Weights, what: str = "policy") -> None:

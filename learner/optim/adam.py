@@ -1,8 +1,9 @@
 """From a gradient to a step: averaged over the ranks, clipped, then Adam (Kingma & Ba 2015), all on one flat array.
 
 A small network takes a step in 10 us; the bookkeeping of a general optimiser alone takes 100. The limit is reading and
-writing four arrays, 0.5 ns a parameter once they are too large for the processor's cache. Parameters on another device
-than the processor move there, by the same arithmetic in array operations.
+writing four arrays, 0.5 ns a parameter once they are too large for the processor's cache. On another device PyTorch's
+one operation for all of it does the same, and the norm of a gradient and whether it is finite stay there, too: no step
+waits for the device.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 
 from envs.compiler import compiled
 from learner.optim.collective import Group
+from learner.optim.device import read
 
 Array = NDArray[np.float32]
 
@@ -28,13 +30,22 @@ TO_MEAN, TO_SQUARE, EPSILON = np.float32(1 - DECAY_MEAN), np.float32(1 - DECAY_S
 class Adam:
     """Moves `parameters` [P], in place, against gradients [P]. `state` and `restore` are its memory."""
 
+    betas: Sequence[float] = (DECAY_MEAN, DECAY_SQUARE)
+    epsilon: ClassVar[float] = float(EPSILON)  # added to the root of a mean square gradient
+
     def __init__(self, parameters: Tensor) -> None:
         self.parameters = parameters
         self.mean, self.square = torch.zeros_like(parameters), torch.zeros_like(parameters)
         self.steps = 0
+        self._taken = torch.zeros((), device=parameters.device)  # `steps` on another device, which alone knows
+
+    @property
+    def on_host(self) -> bool:
+        return self.parameters.device.type == "cpu"
 
     def step(self, gradients: Sequence[Tensor], rate: float, factor: float = 1.0) -> None:
-        """One step of size `rate` against `factor` times the gradient [P], which comes in parts, in order."""
+        """One step of size `rate` against `factor` times the gradient [P], which comes in parts, in order; on the
+        processor."""
         self.steps += 1
         scale = rate / (1 - DECAY_MEAN**self.steps)
         root = 1 / math.sqrt(1 - DECAY_SQUARE**self.steps)
@@ -42,17 +53,42 @@ class Adam:
         for gradient in gradients:
             part = slice(begin, begin + len(gradient))
             arrays = self.parameters[part], self.mean[part], self.square[part], gradient
-            if gradient.device.type == "cpu":
-                parameters, mean, square, slope = (each.numpy() for each in arrays)
-                _step(parameters, mean, square, slope, np.float32(factor), np.float32(scale), np.float32(root))
-            else:
-                step_by_arrays(*arrays, factor, scale, root)
+            parameters, mean, square, slope = (each.numpy() for each in arrays)
+            _step(parameters, mean, square, slope, np.float32(factor), np.float32(scale), np.float32(root))
             begin = part.stop
+
+    def step_there(self, gradients: Sequence[Tensor], rate: float, divisor: Tensor, skipped: Tensor) -> None:
+        """`step` on any device, where numbers about the gradient are tensors: it is divided by `divisor` [], in place,
+        and nothing changes where `skipped` [] is 1 and not 0."""
+        sizes, mean_decay, square_decay = [len(gradient) for gradient in gradients], *self.betas
+        self._taken += 1
+        parameters, mean, square = (
+            list(torch.split(each, sizes)) for each in (self.parameters, self.mean, self.square)
+        )
+        torch._fused_adam_(
+            parameters,
+            list(gradients),
+            mean,
+            square,
+            [],
+            [self._taken] * len(sizes),
+            lr=rate,
+            beta1=mean_decay,
+            beta2=square_decay,
+            weight_decay=0.0,
+            eps=self.epsilon,
+            amsgrad=False,
+            maximize=False,
+            grad_scale=divisor,
+            found_inf=skipped,
+        )
+        self._taken -= skipped
 
     def state(self) -> dict[str, NDArray[Any]]:
         """What a successor needs to continue: `mean` [P], `square` [P], `steps`."""
         moments = {"mean": self.mean, "square": self.square}
-        return {name: each.cpu().numpy().copy() for name, each in moments.items()} | {"steps": np.array(self.steps)}
+        steps = self.steps if self.on_host else int(read(self._taken))
+        return {name: read(each).copy() for name, each in moments.items()} | {"steps": np.array(steps)}
 
     def restore(self, state: dict[str, NDArray[Any]]) -> None:
         """Continue from `state`; ValueError if it is of other parameters."""
@@ -61,12 +97,13 @@ class Adam:
         self.mean.copy_(torch.from_numpy(np.array(state["mean"])))
         self.square.copy_(torch.from_numpy(np.array(state["square"])))
         self.steps = int(state["steps"])
+        self._taken.fill_(self.steps)
 
 
 class DecayingAdam(Adam):
-    """Adam whose decays are given. Parameters are changed by array operations, wherever they are."""
+    """Adam whose decays are given. On the processor, too, parameters are changed by array operations."""
 
-    epsilon: ClassVar[float] = 1e-8  # added to the root of a mean square gradient
+    epsilon = 1e-8
 
     def __init__(self, parameters: Tensor, betas: Sequence[float]) -> None:
         super().__init__(parameters)
@@ -93,8 +130,9 @@ def side_by_side(parameters: Sequence[nn.Parameter]) -> tuple[Tensor, Tensor]:
     return values, gradients
 
 
-def descend(adam: Adam, gradients: Sequence[Tensor], group: Group, clip: float, rate: float) -> tuple[float, bool]:
-    """One step of size `rate` against a rank's gradients. Returns their norm over all ranks, and if it was taken.
+def descend(adam: Adam, gradients: Sequence[Tensor], group: Group, clip: float, rate: float) -> tuple[Any, Any]:
+    """One step of size `rate` against a rank's gradients. Returns their norm over all ranks, and if it was taken: a
+    float and a bool, or tensors [] where the parameters are on another device than the processor.
 
     gradients: of all parameters in their order, [P] together. They are read where they are: to gather or to clear them
         would cost as much as a third of Adam.
@@ -104,21 +142,16 @@ def descend(adam: Adam, gradients: Sequence[Tensor], group: Group, clip: float, 
         gradients = [torch.cat([gradient.flatten() for gradient in gradients])]
         group.average(gradients[0])
     flat = [gradient.ravel() for gradient in gradients]
+    if not adam.on_host:
+        length = torch.nn.utils.get_total_norm(flat)
+        finite = length.isfinite()
+        adam.step_there(flat, rate, ((length + 1e-6) / clip).clamp(min=1.0), (~finite).float())
+        return length, finite
     norm = math.sqrt(sum(float(torch.dot(part, part)) for part in flat))
     usable = math.isfinite(norm)  # equal on all ranks, since the gradients are
     if usable:
         adam.step(flat, rate, min(1.0, clip / (norm + 1e-6)))
     return norm, usable
-
-
-def step_by_arrays(
-    parameters: Tensor, mean: Tensor, square: Tensor, gradient: Tensor, factor: float, scale: float, root: float
-) -> None:
-    """`_step` where machine code of our own does not run."""
-    slope = gradient * factor
-    mean.add_(slope - mean, alpha=float(TO_MEAN))
-    square.add_(slope * slope - square, alpha=float(TO_SQUARE))
-    parameters.addcdiv_(mean, square.sqrt().mul_(root).add_(float(EPSILON)), value=-scale)
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""Arithmetic of networks while they learn: float32, or bfloat16 where the processor multiplies it itself."""
+"""Arithmetic of networks while they learn: float32, or bfloat16 where the device multiplies it itself."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from learner.config import Autocast
+from learner.optim.device import HOST
 
 
 def has_bfloat16() -> bool:
@@ -16,17 +17,26 @@ def has_bfloat16() -> bool:
     return bool(found.get("avx512_bf16") or found.get("amx_bf16") or found.get("bf16"))
 
 
-def halves(autocast: Autocast) -> bool:
-    """Whether networks learn in bfloat16 here.
+def halves(autocast: Autocast, device: torch.device = HOST) -> bool:
+    """Whether networks learn in bfloat16 on this device.
 
     Raises:
-        ValueError: it was asked for, and this processor would emulate it, slower than float32.
+        ValueError: it was asked for, and the device would emulate it, slower than float32.
     """
-    if autocast == "bfloat16" and not has_bfloat16():
-        raise ValueError("learner.autocast: bfloat16 needs a processor with avx512_bf16 or amx_bf16: set it to auto")
-    return autocast != "none" and has_bfloat16()
+    if device.type == "cuda":
+        able, needed = torch.cuda.is_bf16_supported(including_emulation=False), "a GPU of compute capability 8.0"
+    else:
+        able, needed = device.type == "cpu" and has_bfloat16(), "a processor with avx512_bf16 or amx_bf16"
+    if autocast == "bfloat16" and not able:
+        raise ValueError(f"learner.autocast: bfloat16 needs {needed}: set it to auto")
+    return autocast != "none" and able
 
 
 def arithmetic(half: bool, device: str = "cpu") -> AbstractContextManager[Any]:
     """Within it, networks on a kind of device multiply bfloat16 numbers, or float32. Weights stay as they are."""
     return torch.autocast(device, torch.bfloat16) if half else nullcontext()
+
+
+def whole(device: str) -> AbstractContextManager[Any]:
+    """Within it, float32, whatever is around it."""
+    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from learner.optim.device import read
 from learner.optim.supervised import Supervised
 
 VALIDATED = 512
@@ -61,21 +62,21 @@ class SequenceSupervised(Supervised):
         """Places among these sequences [B] of those that go into pieces of their own."""
         return [np.arange(len(rows))]
 
-    def learn(self, batch: Integers) -> tuple[float, float]:
+    def learn(self, batch: Integers) -> tuple[Any, Any]:
         uniform = np.random.default_rng([self.seed, 1, self.step]).random((len(batch), self.DRAWN))
         # So that the mean over ranks is the sum over the batch, divided by its steps.
         share = self.group.size / int(self.steps_of(batch, uniform).sum())
         drops = np.random.SeedSequence([self.seed, self.step, self.group.rank])
         torch.manual_seed(int(drops.generate_state(1)[0]))
         self.model.train()
-        loss = hits = 0.0
+        loss = hits = self.nothing
         own = slice(self.group.rank, None, self.group.size)
         for rows, drawn in self._pieces(batch[own], uniform[own]):
             found = self.losses(rows, drawn)
             part = found["loss"] * share
             part.backward()  # type: ignore[no-untyped-call]
-            loss += float(part.detach())
-            hits += float(found["hits"]) * share
+            loss = loss + self.number(part)
+            hits = hits + self.number(found["hits"]) * share
         return loss, hits
 
     def validate(self) -> dict[str, float]:
@@ -83,13 +84,14 @@ class SequenceSupervised(Supervised):
         if not len(self.validation):
             return {}
         self.model.eval()
-        sums: dict[str, Any] = dict.fromkeys(("loss", *self.PARTS, "hits"), 0.0)
+        sums: dict[str, Any] = dict.fromkeys(("loss", *self.PARTS, "hits"), self.nothing)
         with torch.no_grad():
             for rows, _ in self._pieces(self.validation[self.group.rank :: self.group.size]):
                 for name, total in self.losses(rows, None).items():
-                    sums[name] += float(total)
+                    sums[name] = sums[name] + self.number(total)
         steps = self.steps_of(self.validation, None).sum() / self.group.size
-        means = [total / steps for total in self.group.mean(list(sums.values()))]
+        totals = list(sums.values()) if self.adam.on_host else read(torch.stack(list(sums.values()))).tolist()
+        means = [total / steps for total in self.group.mean(totals)]
         found = {name: float(mean) for name, mean in zip(sums, means, strict=True) if not np.isnan(mean)}
         return {f"fit/validation_{'accuracy' if name == 'hits' else name}": mean for name, mean in found.items()}
 

@@ -24,6 +24,7 @@ from learner import checkpoint
 from learner.models.weights import Weights, get_weights, set_weights
 from learner.optim.adam import Adam, descend, side_by_side
 from learner.optim.collective import Group
+from learner.optim.device import read
 
 
 class Supervised(ABC):
@@ -76,12 +77,22 @@ class Supervised(ABC):
         set_weights(self.model, weights, self.WHAT)
 
     @abstractmethod
-    def learn(self, batch: NDArray[np.int64]) -> tuple[float, float]:
-        """Add up gradients. Returns this rank's share of loss and accuracy, whose mean over ranks is the batch's."""
+    def learn(self, batch: NDArray[np.int64]) -> tuple[Any, Any]:
+        """Add up gradients. Returns this rank's share of loss and accuracy, whose mean over ranks is the batch's:
+        floats, or tensors [] where the model is on another device than the processor."""
 
     @abstractmethod
     def validate(self) -> dict[str, float]:
         """Loss and accuracy on what is held out; empty if nothing is."""
+
+    @property
+    def nothing(self) -> Any:
+        """0, as `number` gives it."""
+        return 0.0 if self.adam.on_host else self.gradient.new_zeros(())
+
+    def number(self, x: Tensor) -> Any:
+        """A number of the model's, without its gradient: at once on the processor, else a tensor [] to read later."""
+        return float(x.detach()) if self.adam.on_host else x.detach().float()
 
     def batch(self, step: int) -> NDArray[np.int64]:
         """The rows that step 0, 1, ... learns from: each once an epoch."""
@@ -98,9 +109,14 @@ class Supervised(ABC):
         Raises:
             FloatingPointError: a gradient was not finite.
         """
-        found = [self._fit_one() for _ in range(steps)]
-        sums = self.group.mean([number for loss, hits, _ in found for number in (loss, hits)])
-        return [[sums[2 * i], sums[2 * i + 1], norm] for i, (_, _, norm) in enumerate(found)]
+        first, found = self.step, [self._fit_one() for _ in range(steps)]
+        if found and not self.adam.on_host:  # read once: no step waits for the device
+            found = read(torch.stack([torch.stack([x.detach().float() for x in row]) for row in found])).tolist()
+        for number, (*_, skipped) in enumerate(found):
+            if skipped:
+                raise FloatingPointError(f"the gradient of step {first + number} is not finite: lower {self.RATE}")
+        sums = self.group.mean([float(number) for loss, hits, *_ in found for number in (loss, hits)])
+        return [[sums[2 * i], sums[2 * i + 1], float(norm)] for i, (_, _, norm, _) in enumerate(found)]
 
     def save(self, folder: Path, record: dict[str, Any], keep: int) -> None:
         """Rank 0 writes a checkpoint with the controller's JSON `record`, whose `version` may count on from other
@@ -121,7 +137,8 @@ class Supervised(ABC):
         self.adam.restore(found.arrays["optimiser"])
         self.step = found.record.get("step", found.record["counters"]["version"])
 
-    def _fit_one(self) -> tuple[float, float, float]:
+    def _fit_one(self) -> tuple[Any, Any, Any, Any]:
+        """Loss, accuracy, gradient norm, and if it was not finite: as `learn` and `descend` give them."""
         config = self.config
         self.gradient.zero_()
         loss, hits = self.learn(self.batch(self.step))
@@ -129,7 +146,5 @@ class Supervised(ABC):
         if config.weight_decay:
             self.parameters.addcmul_(self.parameters, self._decays, value=-rate * config.weight_decay)
         norm, usable = descend(self.adam, [self.gradient], self.group, config.gradient_clip, rate)
-        if not usable:
-            raise FloatingPointError(f"the gradient of step {self.step} is not finite: lower {self.RATE}")
         self.step += 1
-        return loss, hits, norm
+        return loss, hits, norm, not usable if self.adam.on_host else ~usable

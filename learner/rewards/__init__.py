@@ -75,6 +75,7 @@ class RewardSetup:
     minibatch: int  # walks of a gradient step, on this rank
     group: Group
     seed: int  # root of weights and shuffles
+    device: str = "cpu"  # where networks are
 
     @property
     def fields(self) -> list[str]:

@@ -11,15 +11,12 @@ Liu & Abbeel 2021 (arXiv 2103.04551), on the trunk of a curiosity module (Pathak
 
 from __future__ import annotations
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from envs.config import Part
-from learner.curiosity.networks import Judge, NetworkTerm, layers
+from learner.curiosity.networks import Judge, NetworkTerm, Places, layers
 from learner.curiosity.reading import Moments
-from learner.curiosity.steps import Steps
 from learner.optim.collective import Group
 from learner.rewards import IntrinsicConfig
 
@@ -47,17 +44,16 @@ class Representation(Judge):
         self.moments = Moments(1, group)
 
     @torch.no_grad()
-    def worth(self, x: Tensor, steps: Steps, order: NDArray[np.int64]) -> Tensor:
+    def worth(self, x: Tensor, places: Places) -> Tensor:
         """Rewards [S]: distances to neighbours, which are looked for among the observations after first steps.
 
         Those of a walk are no neighbours of it.
         """
-        crowd = order[: self.particles]
-        walk, _, after = steps.taken
+        crowd = places.order[: self.particles]
         place = self.trunk(x)
         place = place - place.mean(0)  # products of smaller numbers lose fewer digits
-        distance = torch.cdist(place[torch.from_numpy(after)], place[torch.from_numpy(steps.after[crowd, 0])])
-        distance[torch.from_numpy(walk[:, None] == crowd)] = torch.inf
+        distance = torch.cdist(place[places.after], place[places.first_after[crowd]])
+        distance.masked_fill_(places.walk[:, None] == crowd, torch.inf)
         near = distance.topk(min(self.neighbours, len(crowd) - 1), largest=False, sorted=False).values  # [S, k]
         self.moments.update(near.reshape(-1, 1))
         near = near / self.moments.mean.clamp(min=1e-12).float() - NEXT_TO_NOTHING

@@ -20,8 +20,7 @@ from torch import Tensor
 from envs.api import Chunk, Observation
 from envs.config import Part
 from learner.checkpoint import Arrays, part_of
-from learner.curiosity.networks import Judge, NetworkTerm
-from learner.curiosity.steps import Steps
+from learner.curiosity.networks import Judge, NetworkTerm, Places
 from learner.optim.collective import Group
 from learner.rewards import RewardSetup
 from learner.rewards.rnd import Distillation
@@ -44,11 +43,11 @@ class Excess(Distillation):
         self.alpha = alpha
 
     @torch.no_grad()
-    def worth(self, x: Tensor, steps: Steps, order: NDArray[np.int64]) -> Tensor:
+    def worth(self, x: Tensor, places: Places) -> Tensor:
         """Rewards [S]: what errors exceed those before the steps by."""
-        _, before, after = (torch.from_numpy(part) for part in steps.taken)
         errors = self.errors(x)
-        return self.in_deviations(torch.relu(errors[after] - self.alpha * errors[before]), errors[after])
+        before, after = errors[places.before], errors[places.after]
+        return self.in_deviations(torch.relu(after - self.alpha * before), after)
 
 
 @dataclass

@@ -8,14 +8,11 @@ It pays the error after a step, in standard deviations of all errors so far.
 
 from __future__ import annotations
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from learner.curiosity.networks import Judge, NetworkTerm, layers
+from learner.curiosity.networks import Judge, NetworkTerm, Places, layers
 from learner.curiosity.reading import Moments
-from learner.curiosity.steps import Steps
 from learner.optim.collective import Group
 
 LEAST = 0.1  # of the mean: errors that hardly differ must not be divided by next to nothing
@@ -37,9 +34,9 @@ class Distillation(Judge):
         return result
 
     @torch.no_grad()
-    def worth(self, x: Tensor, steps: Steps, order: NDArray[np.int64]) -> Tensor:
+    def worth(self, x: Tensor, places: Places) -> Tensor:
         """Rewards [S]: the errors after the steps that were taken."""
-        errors = self.errors(x[torch.from_numpy(steps.taken[2])])
+        errors = self.errors(x[places.after])
         return self.in_deviations(errors, errors)
 
     def in_deviations(self, worth: Tensor, errors: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from learner.config import LearnerConfig
 from learner.goals import GoalsConfig
 from learner.group import build_policy, get_weights
 from learner.models import PolicyConfig
-from learner.optim.adam import Adam, descend, step_by_arrays
+from learner.optim.adam import Adam, DecayingAdam, descend
 from learner.optim.collective import Group
 from tests.learner.setups import rank_of
 
@@ -100,7 +100,7 @@ def test_losses_and_gradients_are_those_of_passes_over_every_row(world, chosen, 
     dqn = learner_of(world, chosen, double=double)
     for seed in range(2):  # in the second, texts are remembered
         sample = sample_of(dqn, seed=seed)
-        ours, theirs = dqn.loss(sample)[0], plain_loss(dqn, sample)
+        ours, theirs = dqn.loss(dqn.drawn(sample))[0], plain_loss(dqn, sample)
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
         found, wanted = (torch.autograd.grad(x.mean(), dqn.owned, materialize_grads=True) for x in (ours, theirs))
         size = max(float(part.abs().max()) for part in wanted if part.numel())
@@ -115,7 +115,7 @@ def test_a_minibatch_may_lead_nowhere_new(world):
     dqn = learner_of(world)
     sample = sample_of(dqn)
     still = dataclasses.replace(sample, following=sample.obs)
-    torch.testing.assert_close(dqn.loss(still)[0], plain_loss(dqn, still), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(dqn.loss(dqn.drawn(still))[0], plain_loss(dqn, still), atol=1e-5, rtol=1e-4)
 
 
 def test_observations_come_once_in_the_order_of_their_first_appearance():
@@ -160,7 +160,7 @@ def test_what_is_remembered_of_a_text_does_not_depend_on_its_company(world):
     _, ids = texts_of(dqn.policy.text_fields, sample_of(dqn).obs)
     together = dqn.remembered(ids)
     policy, texts = dqn.target, [dqn.replay.texts[i] for part in ids for i in part.tolist()]
-    torch.testing.assert_close(together, policy.of_texts(texts, [*map(len, ids)]), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(together, policy.of_texts(policy.prepare(texts), [*map(len, ids)]), atol=1e-6, rtol=1e-5)
     other = Remembered(policy, lambda text_id: dqn.replay.texts[text_id])
     for part in ([part[::2] for part in ids], [part[::-1] for part in ids]):
         other(part)
@@ -170,9 +170,9 @@ def test_what_is_remembered_of_a_text_does_not_depend_on_its_company(world):
 def test_nothing_is_remembered_of_a_target_that_is_no_more():
     dqn = learner_of("sets of texts")
     sample = sample_of(dqn)
-    before = dqn.loss(sample)[0]
+    before = dqn.loss(dqn.drawn(sample))[0]
     dqn.begin()  # the target becomes the policy
-    after = dqn.loss(sample)[0]
+    after = dqn.loss(dqn.drawn(sample))[0]
     assert not torch.allclose(before, after, atol=1e-4)
     torch.testing.assert_close(after, plain_loss(dqn, sample), atol=1e-5, rtol=1e-4)
 
@@ -195,12 +195,17 @@ def test_gradients_in_parts_make_the_step_of_their_whole():
     np.testing.assert_allclose(moved[0][1], 0.19 * clipped, rtol=1e-4)
 
 
-def test_other_devices_take_the_same_steps():
+@pytest.mark.parametrize("make", [Adam, lambda parameters: DecayingAdam(parameters, (0.9, 0.95))])
+def test_other_devices_take_the_same_steps(make):
     gradients = torch.randn(5, 100, generator=torch.Generator().manual_seed(0))
-    adam, moved = Adam(torch.ones(100)), (torch.ones(100), torch.zeros(100), torch.zeros(100))
-    for step, gradient in enumerate(gradients, start=1):
-        adam.step([gradient], 1e-2, 0.5)
-        step_by_arrays(*moved, gradient, 0.5, 1e-2 / (1 - 0.9**step), 1 / (1 - 0.999**step) ** 0.5)
-    for one, other in zip((adam.parameters, adam.mean, adam.square), moved, strict=True):
+    here, there = make(torch.ones(100)), make(torch.ones(100))
+    for number, gradient in enumerate(gradients):
+        if number == 2:  # one that is not finite changes nothing, nor is it counted
+            bad = [torch.full((60,), torch.inf), torch.zeros(40)]
+            there.step_there(bad, 1e-2, torch.tensor(2.0), torch.tensor(1.0))
+        here.step([gradient], 1e-2, 0.5)
+        there.step_there([*gradient.clone().split([60, 40])], 1e-2, torch.tensor(2.0), torch.tensor(0.0))
+    for one, other in ((here.parameters, there.parameters), (here.mean, there.mean), (here.square, there.square)):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)
-    assert (adam.parameters - 1).abs().min() > 1e-4
+    assert there._taken == here.steps == 5
+    assert (here.parameters - 1).abs().min() > 1e-4

@@ -78,7 +78,7 @@ def test_the_loss_is_that_of_single_rows(env, network, double):
     live(dqn, actor, 3)
     apart(dqn)
     sample = sample_of(dqn)
-    loss, error, value = (part.detach().numpy() for part in dqn.loss(sample))
+    loss, error, value = (part.detach().numpy() for part in dqn.loss(dqn.drawn(sample)))
     picks = 0
     for b in range(len(sample.row)):
         ours, theirs = (alone(dqn, p, sample.following, b)[:, 0] for p in (dqn.policy, dqn.target))
@@ -99,7 +99,7 @@ def test_the_distributional_loss_is_that_of_single_rows():
     live(dqn, actor, 3)
     apart(dqn)
     sample = sample_of(dqn, 20)
-    loss, _, value = (part.detach().numpy() for part in dqn.loss(sample))
+    loss, _, value = (part.detach().numpy() for part in dqn.loss(dqn.drawn(sample)))
     support = np.linspace(-2, 2, 11)
     for b in range(20):
         ours, theirs = (
@@ -130,7 +130,7 @@ def test_bfloat16_learns_what_float32_learns_within_its_precision(env, network, 
         live(dqn, actor, 3)
         apart(dqn, 0.05)
         with arithmetic(dqn.half):
-            loss, _, value = dqn.loss(sample_of(dqn))
+            loss, _, value = dqn.loss(dqn.drawn(sample_of(dqn)))
         gradients = torch.autograd.grad(loss.mean(), dqn.owned)
         assert {loss.dtype, value.dtype, *(each.dtype for each in gradients)} == {torch.float32}
         learned[autocast] = loss.detach(), torch.cat([each.ravel() for each in gradients])
@@ -239,14 +239,15 @@ def test_with_priorities_the_errors_of_drawn_rows_become_theirs(policy):
     dqn, actor = learner_of(prioritised=True, alpha=1.0, policy=policy)
     live(dqn, actor, 3)
     assert len(np.unique(dqn.replay.tree.leaves.round(6))) > 20
-    given, found = [], []
-    judge = dqn.loss
-    dqn.loss = lambda sample: found.append((sample.row, *judge(sample))) or found[-1][1:]
+    given, rows, found = [], [], []
+    drawn, judge = dqn.drawn, dqn.loss
+    dqn.drawn = lambda sample: rows.append(sample.row) or drawn(sample)
+    dqn.loss = lambda sample: found.append(judge(sample)) or found[-1]
     dqn.replay.prioritise = lambda row, error: given.append((row, error))
     dqn._step(1e-3, 0.4)
-    (row, error), (drawn, loss, difference, _) = given[0], found[0]
+    (row, error), (loss, difference, _) = given[0], found[0]
     assert len(row) == 32
-    np.testing.assert_array_equal(row, drawn)
+    np.testing.assert_array_equal(row, rows[0])
     np.testing.assert_array_equal(error, loss.detach().numpy() if policy else difference.numpy())
     assert len(np.unique(error)) > 1
 

@@ -63,7 +63,8 @@ def texts_of(names: Sequence[str], obs: Observation) -> tuple[Observation, Ids]:
 class Remembered:
     """What a policy that stands still makes of texts, each worked out once.
 
-    Each is worked out alone, so that its bits do not depend on its company, and thus not on what was forgotten.
+    Each is worked out alone, so that its bits do not depend on its company, and thus not on what was forgotten. For the
+    processor: a GPU reads some hundred texts together sooner than one alone.
 
     Args:
         policy: whoever changes its weights calls `forget`.
@@ -87,5 +88,5 @@ class Remembered:
         for field, text in keys:
             if (field, text) not in self.kept:
                 sizes = [int(other == field) for other in range(len(ids))]
-                self.kept[field, text] = self.policy.of_texts([self.text(text)], sizes)[0]
+                self.kept[field, text] = self.policy.of_texts(self.policy.prepare([self.text(text)]), sizes)[0]
         return torch.stack([self.kept[key] for key in keys]) if keys else self.policy.codes(None)

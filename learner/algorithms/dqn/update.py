@@ -1,6 +1,8 @@
 """One rank of DQN: what it inserts and draws, its gradient step, its target.
 
-What is drawn is judged once where it is drawn more than once, texts too (`distinct.py`). The limit is a pass of
+What is drawn is judged once where it is drawn more than once, texts too (`distinct.py`). On another device than the
+processor a sample is sent in one copy, and reports are read once an update; priorities, and rewards that the learner
+itself pays, are needed by the next draw, and are waited for. The limit is a pass of
 the policy forward and backward over what was seen, one forward over what followed, by policy and by target, and Adam.
 """
 
@@ -21,7 +23,7 @@ from torch import Tensor, nn
 from envs.api import Chunk, EnvSpec
 from learner.algorithms import Algorithm, AlgorithmSetup, LearnerSetup
 from learner.algorithms.dqn.config import DQNConfig, check_dqn
-from learner.algorithms.dqn.distinct import Remembered, distinct, texts_of
+from learner.algorithms.dqn.distinct import Ids, Remembered, distinct, texts_of
 from learner.batch import weigh
 from learner.checkpoint import Arrays, Checkpoint, part_of
 from learner.config import Configuration, own
@@ -30,6 +32,7 @@ from learner.models.config import visible
 from learner.models.policy import Policy
 from learner.models.q import project
 from learner.optim.adam import Adam, descend, side_by_side
+from learner.optim.device import read, read_mean, send
 from learner.optim.precision import arithmetic, halves
 from learner.potentials import COLUMN as SHAPING
 from learner.store.columns import ReplayError
@@ -50,6 +53,18 @@ class Counts:
     decay_from: int = -1  # `seen` when epsilon began to fall, -1 before
     inserted: int = 0  # env steps of this rank
     reward: float = 0.0  # summed over the steps of this rank, columns by their weights
+
+
+@dataclass
+class Drawn:
+    """A sample of B rows where the policy is: U different observations, of which the first `own` are acted in."""
+
+    seen: dict[str, Tensor]  # [U, ...] inputs; a text field holds rows of `texts`
+    texts: Tensor | None  # prepared, field by field
+    ids: Ids  # of these texts, on the host
+    own: int  # what comes behind only follows, and needs no gradient
+    others: bool  # there are such
+    numbers: dict[str, Tensor]  # [B] `now`, `after`: rows of `seen`; `place` of what follows in `needed`; the sample's
 
 
 class DQN(Algorithm):
@@ -103,7 +118,8 @@ class DQN(Algorithm):
         assert policy.q is not None, "the configuration was checked: policy.head is dueling"
         self.config, self.dqn, self.policy, self.q = config, dqn, policy, policy.q
         self.group, self.seed, self.intrinsic = group, setup.seed, setup.intrinsic
-        self.half = halves(config.autocast)
+        self.device = policy.device
+        self.half = halves(config.autocast, self.device)
         self.size = max(1, config.minibatch // group.size)
         alpha, folder = dqn.alpha if dqn.prioritised else 0.0, _folder(setup.folder, dqn)
         self.replay = Replay(
@@ -153,7 +169,7 @@ class DQN(Algorithm):
             "dropped": self.replay.ignored - ignored,
             "learned": counts.inserted - own,
             "losses/learning_rate": rate,
-            "policy/epsilon": float(self.q.epsilon),
+            "policy/epsilon": self.epsilon,
             "replay/rows": self.replay.rows,
             "replay/lost": self.replay.lost,
             "replay/updates": counts.updates,
@@ -174,7 +190,7 @@ class DQN(Algorithm):
 
     def state(self) -> dict[str, Arrays]:
         """The memory of the optimiser and of the intrinsic reward, and the target."""
-        target = {name: value.numpy().copy() for name, value in self.target.state_dict().items()}
+        target = {name: read(value).copy() for name, value in self.target.state_dict().items()}
         return {"optimiser": self.adam.state(), "target": target} | self.intrinsic.state()
 
     def rank_state(self) -> Arrays:
@@ -200,7 +216,8 @@ class DQN(Algorithm):
     def _set_epsilon(self) -> None:
         dqn, counts = self.dqn, self.counts
         share = 0.0 if counts.decay_from < 0 else min(1.0, (counts.seen - counts.decay_from) / dqn.decay_steps)
-        self.q.epsilon.fill_(dqn.epsilon_start + share * (dqn.epsilon_end - dqn.epsilon_start))
+        self.epsilon = float(np.float32(dqn.epsilon_start + share * (dqn.epsilon_end - dqn.epsilon_start)))
+        self.q.epsilon.fill_(self.epsilon)
 
     def _copy(self) -> None:
         self.target.load_state_dict(self.policy.state_dict())
@@ -211,26 +228,30 @@ class DQN(Algorithm):
     def _steps(self, n: int, rate: float, env_steps: int) -> dict[str, float]:
         beta = self.dqn.beta + (1 - self.dqn.beta) * min(1.0, env_steps / self.config.env_steps)
         reports = [self._step(rate, beta) for _ in range(n)]
-        means = dict(zip(REPORT, np.mean(reports, 0).tolist(), strict=True))
+        means = dict(zip(REPORT, read_mean(reports).tolist(), strict=True))
         if means["losses/skipped"] == 1:
             raise FloatingPointError("no gradient of this update was finite; rewards or observations may not be")
         return means
 
-    def _step(self, rate: float, beta: float) -> NDArray[np.float64]:
+    def _step(self, rate: float, beta: float) -> NDArray[np.float64] | Tensor:
         """One gradient step of size `rate`. Returns the numbers that `REPORT` names."""
         random = np.random.default_rng([self.seed, self.counts.updates, self.group.rank])
         sample = self.replay.sample(self.size, random, self.config.discount, self.rewards, beta)
-        with arithmetic(self.half):
-            loss, error, value = self.loss(sample)
-        mean = (torch.from_numpy(sample.weight) * loss).mean()
+        drawn = self.drawn(sample)
+        with arithmetic(self.half, self.device.type):
+            loss, error, value = self.loss(drawn)
+        mean = (drawn.numbers["weight"] * loss).mean()
         gradients = torch.autograd.grad(mean, self.owned, materialize_grads=True)
         norm, usable = descend(self.adam, gradients, self.group, self.config.gradient_clip, rate)
-        if usable:
-            self.replay.prioritise(sample.row, loss.detach().numpy() if self.q.atoms > 1 else error.numpy())
+        if self.replay.alpha and (usable if self.adam.on_host else read(usable)):
+            self.replay.prioritise(sample.row, read(loss if self.q.atoms > 1 else error))
         self.counts.updates += 1
         if self.counts.updates % self.dqn.target_every == 0:
             self._copy()
-        return np.array([mean.item(), error.abs().mean().item(), value.mean().item(), norm, not usable])
+        report = [mean.detach(), error.abs().mean(), value.mean()]
+        if not self.adam.on_host:
+            return torch.stack([*report, norm, (~usable).float()])
+        return np.array([*(float(read(each)) for each in report), norm, not usable])
 
     def rewards(self, walk: Walk) -> NDArray[np.float32]:
         """What steps [B, n] are worth: the weighted sum of columns, scaled and clipped, then what is not clipped.
@@ -245,28 +266,42 @@ class DQN(Algorithm):
         worth: NDArray[np.float32] = np.clip(weigh(columns, weights) * scale, -clip, clip)
         return worth + weigh(whole | self.intrinsic.pay_walk(walk, self.replay), weights) * scale
 
-    def loss(self, sample: Sample) -> tuple[Tensor, Tensor, Tensor]:
-        """Of each of B rows: the loss, with its gradient; the error of its value, and that value, each without."""
+    def drawn(self, sample: Sample) -> Drawn:
+        """A sample as it is judged: each observation once, each text once, sent in one copy."""
         distinct_obs, (now, after) = distinct(self.policy.fields, [sample.obs, sample.following])
         obs, ids = texts_of(self.policy.text_fields, distinct_obs)
         seen = self.policy.inputs({name: torch.from_numpy(value) for name, value in obs.items()})
-        texts = self.policy.of_texts([self.replay.texts[i] for each in ids for i in each.tolist()], [*map(len, ids)])
-        own = int(now.max()) + 1  # what comes behind only follows, and needs no gradient
+        texts = self.policy.prepare([self.replay.texts[i] for each in ids for i in each.tolist()])
+        needed, place = np.unique(after, return_inverse=True)
+        numbers = {"now": now, "after": after, "needed": needed, "place": place}
+        numbers |= {name: getattr(sample, name) for name in ("action", "reward", "discount", "weight")}
+        given = {"seen": seen, "numbers": numbers, "texts": {} if texts is None else {"texts": texts}}
+        there = send({(part, name): x for part, own in given.items() for name, x in own.items()}, self.device)
+        found = {part: {name: there[part, name] for name in own} for part, own in given.items()}
+        own = int(now.max()) + 1
+        return Drawn(found["seen"], found["texts"].get("texts"), ids, own, int(after.max()) >= own, found["numbers"])
+
+    def loss(self, drawn: Drawn) -> tuple[Tensor, Tensor, Tensor]:
+        """Of each of B rows: the loss, with its gradient; the error of its value, and that value, each without."""
+        seen, own, numbers = drawn.seen, drawn.own, drawn.numbers
+        sizes = [*map(len, drawn.ids)]
+        texts = self.policy.of_texts(drawn.texts, sizes)
         outputs = judge(self.policy, seen, slice(own), texts)
-        chosen = outputs[torch.from_numpy(now), torch.from_numpy(sample.action)]  # [B, atoms]
-        reward, discount = torch.from_numpy(sample.reward), torch.from_numpy(sample.discount)
+        chosen = outputs[numbers["now"], numbers["action"]]  # [B, atoms]
+        reward, discount, place = numbers["reward"], numbers["discount"], numbers["place"]
         with torch.no_grad():
-            needed, place = np.unique(after, return_inverse=True)
-            theirs = judge(self.target, seen, torch.from_numpy(needed), self.remembered(ids))
+            on_host = self.device.type == "cpu"
+            known = self.remembered(drawn.ids) if on_host else self.target.of_texts(drawn.texts, sizes)
+            theirs = judge(self.target, seen, numbers["needed"], known)
             if self.dqn.double:
                 best = self.q.mean(outputs).argmax(-1)
-                if int(after.max()) >= own:  # else nothing follows that did not come before, and networks want a row
+                if drawn.others:  # else nothing follows that did not come before, and networks want a row
                     others = self.q.best(*self.policy.features(select(seen, slice(own, None)), texts))
                     best = torch.cat([best, others])
-                best = best[torch.from_numpy(after)]
+                best = best[numbers["after"]]
             else:
-                best = self.q.mean(theirs).argmax(-1)[torch.from_numpy(place)]
-            expected = theirs[torch.from_numpy(place), best]
+                best = self.q.mean(theirs).argmax(-1)[place]
+            expected = theirs[place, best]
             target = reward + discount * self.q.mean(expected)
             value = self.q.mean(chosen.detach())
             if self.q.atoms > 1:

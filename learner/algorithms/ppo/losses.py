@@ -11,6 +11,8 @@ Two further terms are for policies that were something before they were trained:
 
 The steps are gone through one by one in machine code: the derivatives of a softmax are a few lines of school algebra,
 and on hundreds of steps this takes a tenth of the time of recording thirty array operations and playing them back.
+
+Where a policy is not on the processor, the same functions take and give tensors (`tensor_losses.py`).
 """
 
 from __future__ import annotations
@@ -20,34 +22,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from envs.compiler import compiled
+from learner.algorithms.ppo import tensor_losses
+from learner.algorithms.ppo.steps import Steps
+
+__all__ = ["REPORT", "Loss", "Steps", "log_prob", "of_tokens", "pull", "token_gradient"]
 
 Array = NDArray[np.float32]
 
 REPORT = ("policy", "value", "entropy", "approx_kl", "clip_fraction")
-OF_RATIO = np.array([True, False, False, True, True])
-"""Which of these are about the ratio."""
-
-
-@dataclass
-class Steps:
-    """What the loss needs to know of B steps besides what the policy says of them now."""
-
-    action: NDArray[np.int64]  # [B]
-    log_prob: Array  # [B] of the action, by the policy at the start of the update
-    advantage: Array  # [B]
-    weight: Array  # [B] 1 on fresh steps; on stale ones the clipped ratio of that policy to the one that acted
-    value: Array  # [B] at the start of the update
-    target: Array  # [B] of the value
-    reference: Array | None = None  # [B, A] logits of the policy that is to be stayed close to
-    tokens: Array | None = None  # [B, L] log-probabilities of the action's tokens, at the start of the update
-
-    def at(self, index: NDArray[np.int64]) -> Steps:
-        """The steps `index` [b]."""
-        columns: dict[str, Any] = {name: None if c is None else c[index] for name, c in vars(self).items()}
-        return Steps(**columns)
 
 
 @dataclass(frozen=True)
@@ -59,7 +46,7 @@ class Loss:
     value_coefficient: float
     entropy_coefficient: float
 
-    def gradient(self, logits: Array, value: Array, steps: Steps) -> tuple[Array, Array, NDArray[np.float64]]:
+    def gradient(self, logits: Any, value: Any, steps: Steps[Any]) -> tuple[Any, Any, Any]:
         """d loss / d logits [B, A] and d loss / d value [B] at logits [B, A] and value [B].
 
         Also the means that `REPORT` names: the three terms, KL(old || new) by the low-variance estimator r - 1 - log r
@@ -70,6 +57,8 @@ class Loss:
         """
         if not len(logits) == len(value) == len(steps.action) or value.shape != steps.target.shape:
             raise ValueError(f"logits {logits.shape}, value {value.shape} and target {steps.target.shape} do not fit")
+        if isinstance(logits, Tensor):
+            return tensor_losses.gradient(logits, value, steps, **vars(self))
         d_logits, d_value = np.empty(logits.shape, np.float32), np.empty(value.shape, np.float32)
         report = np.zeros(len(REPORT))
         _gradient(
@@ -151,11 +140,13 @@ def _gradient(
         report[4] += abs(ratio - 1) > clip
 
 
-def pull(logits: Array, reference: Array, coefficient: float) -> tuple[Array, float]:
+def pull(logits: Any, reference: Any, coefficient: float) -> tuple[Any, Any]:
     """Gradient [B, A] by logits [B, A] of `coefficient` times the mean of KL(policy || reference), and that mean.
 
     reference: logits [B, A]; `FORBIDDEN` where the policy's are.
     """
+    if isinstance(logits, Tensor):
+        return tensor_losses.pull(logits, reference, coefficient)
     now, before = _log_softmax(logits), _log_softmax(reference)
     probability = np.exp(now)
     apart = np.where(probability > 0, now - before, 0.0)
@@ -164,7 +155,7 @@ def pull(logits: Array, reference: Array, coefficient: float) -> tuple[Array, fl
     return gradient.astype(np.float32), float(divergence.mean())
 
 
-def token_gradient(new: Array, old: Array, steps: Steps, clip: float) -> tuple[Array, NDArray[np.float64]]:
+def token_gradient(new: Any, old: Any, steps: Steps[Any], clip: float) -> tuple[Any, Any]:
     """The policy term by tokens: the mean over an action's tokens of what eq. 7 says of each token's own ratio.
 
     Args:
@@ -175,6 +166,8 @@ def token_gradient(new: Array, old: Array, steps: Steps, clip: float) -> tuple[A
     Returns:
         The gradient [B, L] by `new`, and means as `REPORT` names them: 0 for value and entropy.
     """
+    if isinstance(new, Tensor):
+        return tensor_losses.token_gradient(new, old, steps, clip)
     real = (new != 0) | (old != 0)
     count = np.maximum(real.sum(-1, keepdims=True), 1)
     ratio = np.exp(np.where(real, new - old, 0.0).astype(np.float64))
@@ -186,6 +179,12 @@ def token_gradient(new: Array, old: Array, steps: Steps, clip: float) -> tuple[A
     apart = (real * (ratio - 1 - np.log(ratio)) / count).sum(-1).mean()
     report = np.array([-(share * np.minimum(surrogate, clipped)).sum(), 0.0, 0.0, apart, outside])
     return gradient.astype(np.float32), report
+
+
+def of_tokens(said: Any, found: Any) -> Any:
+    """What `REPORT` names, by `token_gradient` what is about the ratio, and by `Loss.gradient` the rest."""
+    join: Any = torch.cat if isinstance(said, Tensor) else np.concatenate
+    return join([said[:1], found[1:3], said[3:]])
 
 
 def _log_softmax(logits: Array) -> NDArray[np.float64]:

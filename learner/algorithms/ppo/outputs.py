@@ -5,12 +5,15 @@
 
 Texts are encoded once for each batch, and of a minibatch only those that it names. A language model gets its
 observations as prompts, and cuts what it is asked into micro-batches itself.
+
+A batch of a network's observations is where the network is; which of them a minibatch is made of the host says, with a
+few numbers that it does not wait for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,7 +23,17 @@ from torch import Tensor
 from learner.batch import Batch, arrays
 from learner.models.language.llm_policy import LanguagePolicy
 from learner.models.policy import Policy
+from learner.optim.device import read, send
 from learner.optim.precision import arithmetic
+
+
+class Piece(NamedTuple):
+    """What a policy says of some env steps of a batch, with gradients."""
+
+    at: NDArray[np.int64] | Tensor  # [b] which, flat t * N + n
+    logits: Tensor  # [b, A]
+    value: Tensor  # [b]
+    tokens: Tensor | None = None  # [b, L] log-probabilities of the tokens of the actions' names, if the ratio is theirs
 
 
 class Outputs:
@@ -31,7 +44,7 @@ class Outputs:
     """
 
     def __init__(self, policy: Policy | LanguagePolicy, half: bool, spelt: bool) -> None:
-        self.policy, self.half, self.spelt = policy, half, spelt
+        self.policy, self.half, self.spelt, self.device = policy, half, spelt, policy.device
 
     @torch.no_grad()
     def whole(self, batch: Batch) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
@@ -43,12 +56,14 @@ class Outputs:
             if len(batch.final_index):
                 final_value = self.policy.decide(arrays(batch.final_obs), batch.texts)[1]
             return flat[: batch.action.size].numpy(), value.view(len(batch.value), -1).numpy(), final_value.numpy()
-        with arithmetic(self.half):
+        with arithmetic(self.half, self.device.type):
             codes = self.policy.codes(batch.texts)
             logits, value, states = self.policy.unroll(batch.obs, codes, batch.state, batch.episode_starts)
             if len(batch.final_index):
-                at = torch.from_numpy(batch.final_index).long()
-                state = None if states is None else states[at[:, 0], at[:, 1]]
+                state = None
+                if states is not None:
+                    at = send({"at": batch.final_index.astype(np.int64)}, self.device)["at"]
+                    state = states[at[:, 0], at[:, 1]]
                 final_value = self.policy.step(batch.final_obs, codes, state)[1]
         return numbers(logits[:-1].flatten(0, 1)), numbers(value), numbers(final_value)
 
@@ -61,24 +76,19 @@ class Outputs:
             found[rows, : tokens.shape[1]] = numbers(tokens)
         return found
 
-    def pieces(
-        self, batch: Batch, index: NDArray[np.int64]
-    ) -> Iterator[tuple[NDArray[np.int64] | None, Tensor, Tensor, Tensor | None]]:
-        """What the policy says of the env steps `index` [B], in micro-batches.
-
-        Which of them [b] (None: all), logits [b, A], values [b], and if the ratio is theirs, log-probabilities [b, L]
-        of the tokens of the actions' names.
-        """
-        at = torch.from_numpy(index)
-        obs = {name: column.index_select(0, at) for name, column in batch.flat_obs.items()}
+    def pieces(self, batch: Batch, index: NDArray[np.int64]) -> Iterator[Piece]:
+        """What the policy says of the env steps `index` [B], in micro-batches."""
         if isinstance(self.policy, LanguagePolicy):
+            obs = {name: column.index_select(0, torch.from_numpy(index)) for name, column in batch.flat_obs.items()}
             if self.spelt:
-                yield from self.policy.spelt(arrays(obs), batch.texts, batch.action.ravel()[index])
+                for rows, *said in self.policy.spelt(arrays(obs), batch.texts, batch.action.ravel()[index]):
+                    yield Piece(self._place(index[rows]), *said)
             else:
-                yield from ((*piece, None) for piece in self.policy.pieces(arrays(obs), batch.texts))
+                for rows, *said in self.policy.pieces(arrays(obs), batch.texts):
+                    yield Piece(self._place(index[rows]), *said)
             return
-        with arithmetic(self.half):
-            codes, obs = self._encode(batch.texts, obs)
+        with arithmetic(self.half, self.device.type):
+            at, codes, obs = self._chosen(batch, index)
             if batch.state is None:
                 logits, value, _ = self.policy.step(obs, codes, None)
             else:
@@ -88,22 +98,30 @@ class Outputs:
                 starts = batch.episode_starts[:-1, columns]
                 logits, value, _ = self.policy.unroll(obs, codes, batch.state[columns], starts)
                 logits, value = logits.flatten(0, 1), value.flatten()
-        yield None, logits, value, None
+        yield Piece(index if self.device.type == "cpu" else at, logits, value)
 
-    def _encode(self, texts: Any, obs: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Encode only the texts that this minibatch names, each once."""
+    def _place(self, index: NDArray[np.int64]) -> NDArray[np.int64] | Tensor:
+        """Some env steps [b], where what the loss knows of them is."""
+        return index if self.device.type == "cpu" else send({"at": index}, self.device)["at"]
+
+    def _chosen(self, batch: Batch, index: NDArray[np.int64]) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """The env steps `index` [B] on the device, codes of the texts that they name, each once, and observations."""
         assert isinstance(self.policy, Policy)
-        names = self.policy.text_fields
-        if texts is None or not names:
-            return self.policy.codes(None), obs
-        used, rows = torch.unique(torch.cat([obs[name].flatten() for name in names]), return_inverse=True)
-        parts = rows.split([obs[name].numel() for name in names])
-        return self.policy.codes(texts[used]), obs | {
-            name: part.view(obs[name].shape) for name, part in zip(names, parts, strict=True)
-        }
+        columns: dict[str | None, NDArray[np.int64]] = {None: index}
+        if batch.named and batch.texts is not None:
+            named = {name: column[:-1].reshape(-1, *column.shape[2:])[index] for name, column in batch.named.items()}
+            used, rows = np.unique(np.concatenate([column.ravel() for column in named.values()]), return_inverse=True)
+            parts = np.split(rows, np.cumsum([column.size for column in named.values()])[:-1])
+            columns |= {name: part.reshape(named[name].shape) for name, part in zip(named, parts, strict=True)}
+            there = send(columns | {"": used}, self.device)
+            codes = self.policy.codes(batch.texts[there.pop("")])
+        else:
+            there, codes = send(columns, self.device), self.policy.codes(None)
+        at = there.pop(None)
+        return at, codes, {n: there[n] if n in there else c.index_select(0, at) for n, c in batch.flat_obs.items()}
 
 
 def numbers(x: Tensor) -> NDArray[np.float32]:
     """Values as NumPy's float32, without their gradients."""
-    result: NDArray[np.float32] = x.detach().float().cpu().numpy()
+    result: NDArray[np.float32] = read(x.float())
     return result

@@ -3,18 +3,21 @@
 PyTorch differentiates the networks; the loss on top of them and Adam below are machine code of their own, since on the
 small minibatches of PPO what costs is the number of operations. The limit is arithmetic: `epochs` forward and backward
 passes a step.
+
+On another device than the processor, the batch is sent once and what is reported is read once, at the end: in between,
+the host only queues operations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from envs.api import Chunk, EnvSpec
 from learner.algorithms import Algorithm, AlgorithmSetup
@@ -22,6 +25,7 @@ from learner.algorithms.ppo import losses
 from learner.algorithms.ppo.advantages import next_values, vtrace
 from learner.algorithms.ppo.config import PPOConfig, check_ppo
 from learner.algorithms.ppo.outputs import Outputs, numbers
+from learner.algorithms.ppo.steps import Steps
 from learner.algorithms.ppo.value_scale import ValueScale
 from learner.batch import Batch, arrays, collate
 from learner.checkpoint import Arrays
@@ -29,6 +33,7 @@ from learner.config import Configuration, own
 from learner.models.language.llm_policy import LanguagePolicy
 from learner.models.weights import Weighted, assert_same_shapes, get_weights, set_weights
 from learner.optim.adam import Adam, descend, side_by_side
+from learner.optim.device import read_mean
 from learner.optim.precision import halves
 
 REPORT = (*losses.REPORT, "reference_kl", "gradient_norm", "skipped")
@@ -97,7 +102,7 @@ class PPO(Algorithm):
         config, policy, ppo = setup.config, setup.policy, own(setup.options, PPOConfig)
         self.config, self.ppo, self.policy, self.group, self.seed = config, ppo, policy, setup.group, setup.seed
         self.intrinsic = setup.intrinsic
-        self.outputs = Outputs(policy, halves(config.autocast), ppo.ratio == "token")
+        self.outputs = Outputs(policy, halves(config.autocast, policy.device), ppo.ratio == "token")
         parameters, self.gradient = side_by_side([p for p in policy.parameters() if p.requires_grad])
         self.adam = Adam(parameters)
         self.scale = ValueScale(policy.value_layer) if ppo.normalise_value else None
@@ -147,6 +152,8 @@ class PPO(Algorithm):
         config, ppo = self.config, self.ppo
         rate = config.step_size(env_steps)
         terms = self._terms(env_steps)
+        if not isinstance(self.policy, LanguagePolicy):  # that one makes prompts of them, on the host
+            batch = batch.on(self.policy.device)
         old_log_prob, value, final_value = self._current(batch)
         if self.scale:
             value, final_value = self.scale.restore_units(value), self.scale.restore_units(final_value)
@@ -168,7 +175,7 @@ class PPO(Algorithm):
             assert self.origin
             with self.origin.in_place():
                 reference = self.outputs.whole(batch)[0]
-        steps = losses.Steps(
+        steps: Steps[Any] = Steps(
             action=batch.action.ravel(),
             log_prob=old_log_prob.ravel(),
             advantage=advantage.astype(np.float32).ravel(),
@@ -177,16 +184,17 @@ class PPO(Algorithm):
             target=wanted.ravel(),
             reference=reference,
             tokens=self.outputs.tokens(batch) if ppo.ratio == "token" else None,
-        )
-        reports: list[NDArray[np.float64]] = []
+        ).on(self.policy.device)
+        reports: list[Any] = []
         for epoch in range(ppo.epochs):
             minibatches = self._minibatches(batch, version, epoch)
             epoch_reports = [self._step(batch, steps, index, rate, terms) for index in minibatches]
             reports += epoch_reports
-            kl = float(np.mean(epoch_reports, 0)[REPORT.index("approx_kl")])
-            if ppo.target_kl is not None and self.group.mean([kl])[0] > ppo.target_kl:
-                break
-        means = dict(zip(REPORT, np.mean(reports, 0).tolist(), strict=True))
+            if ppo.target_kl is not None:
+                kl = float(read_mean(epoch_reports)[REPORT.index("approx_kl")])
+                if self.group.mean([kl])[0] > ppo.target_kl:
+                    break
+        means = dict(zip(REPORT, read_mean(reports).tolist(), strict=True))
         if not self.origin:
             del means["reference_kl"]
         if means["skipped"] == 1:
@@ -233,32 +241,34 @@ class PPO(Algorithm):
             yield part if batch.state is None else (np.arange(length)[:, None] * envs + part).ravel()
 
     def _step(
-        self, batch: Batch, steps: losses.Steps, index: NDArray[np.int64], rate: float, terms: Terms
-    ) -> NDArray[np.float64]:
+        self, batch: Batch, steps: Steps[Any], index: NDArray[np.int64], rate: float, terms: Terms
+    ) -> NDArray[np.float64] | Tensor:
         """One gradient step of size `rate` on the env steps `index` [B]. Returns the numbers that `REPORT` names."""
         self.gradient.zero_()
-        report, apart = np.zeros(len(losses.REPORT)), 0.0
-        for rows, logits, value, tokens in self.outputs.pieces(batch, index):
-            part = index if rows is None else index[rows]
-            some, share = steps.at(part), len(part) / len(index)  # gradients of micro-batches add up
-            outputs, gradients = [logits, value], []
-            if tokens is None:
-                d_logits, d_value, found = terms.loss.gradient(numbers(logits), numbers(value), some)
-            else:
-                assert some.tokens is not None
-                still = replace(some, advantage=np.zeros_like(some.advantage))
-                d_logits, d_value, found = terms.loss.gradient(numbers(logits), numbers(value), still)
-                before = some.tokens[:, : tokens.shape[1]]
-                d_tokens, said = losses.token_gradient(numbers(tokens), before, some, self.ppo.clip)
-                found = np.where(losses.OF_RATIO, said, found)
-                outputs.append(tokens)
+        on_host = self.adam.on_host
+        report: Any = 0.0
+        apart: Any = 0.0 if on_host else self.gradient.new_zeros(())
+        for at, logits, value, tokens in self.outputs.pieces(batch, index):
+            some, share = steps.at(at), len(at) / len(index)  # gradients of micro-batches add up
+            outputs = [logits, value] if tokens is None else [logits, value, tokens]
+            seen: list[Any] = [numbers(x) if on_host else x.detach().float() for x in outputs]
+            paid = some if tokens is None else some.unpaid()
+            d_logits, d_value, found = terms.loss.gradient(seen[0], seen[1], paid)
+            gradients = [d_logits, d_value]
+            if some.tokens is not None:
+                before = some.tokens[:, : seen[2].shape[1]]
+                d_tokens, said = losses.token_gradient(seen[2], before, some, self.ppo.clip)
+                found = losses.of_tokens(said, found)
                 gradients.append(d_tokens)
             if some.reference is not None:
-                pulled, divergence = losses.pull(numbers(logits), some.reference, terms.pull)
-                d_logits, apart = d_logits + pulled, apart + share * divergence
-            gradients = [each * np.float32(share) if share < 1 else each for each in (d_logits, d_value, *gradients)]
-            slopes = [torch.from_numpy(g).to(o.device, o.dtype) for g, o in zip(gradients, outputs, strict=True)]
+                pulled, divergence = losses.pull(seen[0], some.reference, terms.pull)
+                gradients[0], apart = d_logits + pulled, apart + share * divergence
+            if share < 1:
+                gradients = [each * np.float32(share) for each in gradients]
+            slopes = [torch.as_tensor(g).to(o.dtype) for g, o in zip(gradients, outputs, strict=True)]
             torch.autograd.backward(outputs, slopes)
-            report += found * share
+            report = report + found * share
         norm, usable = descend(self.adam, [self.gradient], self.group, self.config.gradient_clip, rate)
+        if not on_host:
+            return torch.cat([report, torch.stack([apart, norm, (~usable).float()])])
         return np.array([*report, apart, norm, not usable])

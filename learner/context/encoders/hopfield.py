@@ -24,6 +24,7 @@ from torch.nn.functional import normalize, pad
 from learner.context.config import RetrieveConfig, SequenceConfig
 from learner.context.encoders.merged import Merged, projection
 from learner.models.sequence.history_steps import HistoryShape, StepInputs
+from learner.optim.device import device
 from llm_service.embedding import MINILM_WIDTH, Encoder, minilm_folder
 
 BLOCK = 16
@@ -52,8 +53,8 @@ class Hopfield:
     def __init__(self, shape: HistoryShape, sequence: SequenceConfig, retrieve: RetrieveConfig, largest: float) -> None:
         self.pool, self._beta = retrieve.pool, retrieve.beta
         self.merged = Merged(shape, sequence.bins, largest, sequence.reward_scale)
-        self._device = sequence.device if sequence.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-        self._model = Encoder(minilm_folder(), self._device).model.requires_grad_(False)
+        self._device = device(sequence.device, "method.sequence.device")
+        self._model = Encoder(minilm_folder(), self._device.type).model.requires_grad_(False)
         self._words: Tensor = self._model.get_input_embeddings().weight
         self._directions = normalize(self._words)
         self._projection = projection(self.merged.size, self.width, retrieve.projection).to(self._device)

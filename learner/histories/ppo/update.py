@@ -20,7 +20,8 @@ from torch import Tensor
 
 from envs.api import EnvSpec
 from learner.algorithms.ppo.advantages import vtrace
-from learner.algorithms.ppo.losses import Loss, Steps, log_prob
+from learner.algorithms.ppo.losses import Loss, log_prob
+from learner.algorithms.ppo.steps import Steps
 from learner.histories import kept_fields
 from learner.histories.ppo.config import PPOHistoriesConfig
 from learner.models.networks.mlp import tanh

@@ -12,8 +12,8 @@ stands, in the middle of the view's last row, as Minigrid draws it: it shows wha
 sentence of two parts means another object.
 
 What becomes of a cell depends on its symbol and on the context alone, and a batch of views has few such pairs: each is
-computed once, and the cells are looked up. The limit is the product of [B, H*W*C] with the layer after them, about 0.4
-MFLOP a step forward and 0.8 backward.
+computed once, and the cells are looked up; on a GPU each cell is computed. The limit is the product of [B, H*W*C] with
+the layer after them, about 0.4 MFLOP a step forward and 0.8 backward.
 """
 
 from __future__ import annotations
@@ -102,8 +102,10 @@ class Network(nn.Module):
         if len(self.texts) == 1:
             return codes, obs[self.texts[0]]
         if self.texts:
-            return torch.cat([codes.index_select(0, obs[name]) for name in self.texts], -1), torch.arange(batch)
-        return torch.zeros(1, self.hidden), torch.zeros(batch, dtype=torch.int64)
+            said = torch.cat([codes.index_select(0, obs[name]) for name in self.texts], -1)
+            return said, torch.arange(batch, device=codes.device)
+        nothing = torch.zeros(batch, dtype=torch.int64, device=codes.device)
+        return torch.zeros(1, self.hidden, device=codes.device), nothing
 
     def _cells(self, symbol: Tensor, row: Tensor, context: Tensor, meaning: Tensor, said_row: Tensor) -> Tensor:
         """Pairs of a symbol [R] and a row [R] of `context` [K, hidden] -> [R, C].
@@ -139,7 +141,12 @@ def _symbols(grid: Tensor) -> Tensor:
 
 
 def distinct(keys: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """The distinct among integers in [0, size), ascending, and for each of `keys` its place among them."""
+    """The distinct among integers in [0, size), ascending, and for each of `keys` its place among them.
+
+    On another device than the processor, all of them: one had to wait for how many there are, and computes them sooner.
+    """
+    if keys.device.type != "cpu":
+        return keys.flatten(), torch.arange(keys.numel(), device=keys.device).view(keys.shape)
     numbers = keys.numpy()
     present = np.zeros(size, np.bool_)
     present[numbers] = True

@@ -50,7 +50,9 @@ class Network(nn.Module):
 
 
 def tanh(x: Tensor) -> Tensor:
-    """tanh in float32. NumPy's is vectorised: seven times as fast as PyTorch's on a CPU, and as exact."""
+    """tanh in float32. On a CPU NumPy's is vectorised: seven times as fast as PyTorch's, and as exact."""
+    if x.device.type != "cpu":
+        return torch.tanh(x.float())
     if not x.requires_grad:
         return torch.from_numpy(np.tanh(x.float().numpy()))
     result: Tensor = _Tanh.apply(x.float())  # type: ignore[no-untyped-call]

@@ -59,6 +59,9 @@ class Network(nn.Module):
             if obs[name].dim() > 1:  # a set [B, K]
                 total = total + linear(codes[obs[name]].sum(1), out)
                 continue
+            if codes.device.type != "cpu":  # which of the codes are named one had to wait for
+                total = total + linear(codes, out).index_select(0, obs[name])
+                continue
             named, row = torch.unique(obs[name], return_inverse=True)
             total = total + linear(codes.index_select(0, named), out).index_select(0, row)
         features = torch.relu(total)

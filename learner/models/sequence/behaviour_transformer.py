@@ -34,6 +34,7 @@ from learner.models.sequence.cache import Cache
 from learner.models.sequence.choice import Choice
 from learner.models.sequence.decoder import INITIAL, Decoder
 from learner.models.weights import Weights, set_weights
+from learner.optim.device import device, read, send
 from learner.optim.precision import arithmetic, has_bfloat16
 
 LASER = 100.0
@@ -119,6 +120,7 @@ class BehaviourModel(nn.Module):
     """
 
     centres: Tensor  # [K_0 + ... + K_(D-1)]
+    first: Tensor
     target_scale: Tensor
     sensor_scale: Tensor
 
@@ -132,10 +134,8 @@ class BehaviourModel(nn.Module):
     ) -> None:
         super().__init__()
         self.config, self.vocabulary, self.longest = config, vocabulary, longest
-        self.device = torch.device(
-            config.device if config.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-        )
-        able = self.device.type != "cpu" or has_bfloat16()
+        self.device = device(config.device, "method.sequence.model.device")
+        able = has_bfloat16() if self.device.type == "cpu" else self.device.type == "cuda"
         self.in_half = config.precision == "bfloat16" or (config.precision == "auto" and able)
         if self.in_half and not able:
             raise ValueError("bfloat16 needs a GPU, or a processor with avx512_bf16 or amx_bf16: choose float32")
@@ -144,6 +144,8 @@ class BehaviourModel(nn.Module):
         self.register_buffer("centres", torch.from_numpy(np.concatenate(centres).astype(np.float32)))
         of_kind = {"laser": LASER, "place": scales.world}
         sensor_scales = [of_kind.get(name, 1.0) for name in scales.sensors]
+        first = torch.tensor([0, *np.cumsum(self.clusters[:-1]).tolist()])  # of the clusters of each dimension
+        self.register_buffer("first", first, persistent=False)
         self.register_buffer("target_scale", torch.tensor([scales.world] * 2))
         self.register_buffer("sensor_scale", torch.tensor(sensor_scales))
         self.words, self.places = nn.Embedding(vocabulary, width), nn.Embedding(longest[0], width)
@@ -202,8 +204,8 @@ class BehaviourModel(nn.Module):
             lengths = [text + own for text, own in zip(texts, tokens_of, strict=True)]
             # The step s of episode b is read at: the episode's first token, its text, the tokens of s steps, `at`.
             first = np.cumsum([0, *lengths[:-1]]) + np.array(texts) + at
-            read = np.repeat(first, shown.steps) + per_step * _counts(shown.steps)
-            features: Tensor = self.decoder(self.drop(tokens), lengths, torch.from_numpy(read).to(self.device))
+            wanted = np.repeat(first, shown.steps) + per_step * _counts(shown.steps)
+            features: Tensor = self.decoder(self.drop(tokens), lengths, torch.from_numpy(wanted))
             return features.float()
 
     def loss(self, shown: Demonstrations) -> dict[str, Tensor]:
@@ -255,7 +257,7 @@ class BehaviourModel(nn.Module):
         if "target" in self.config.blind_to:
             return None
         with self.arithmetic():
-            return self._encode_target(target)
+            return self._encode_target(self._tensor(target))
 
     @torch.no_grad()
     def act(
@@ -280,7 +282,7 @@ class BehaviourModel(nn.Module):
         with self.arithmetic():
             now = self.times.weight[step]
             tokens = [] if target is None else [target + now]
-            tokens.append(self._encode_sensors(sensors) + now)
+            tokens.append(self._encode_sensors(self._tensor(sensors)) + now)
             done = None if previous is None else self.encode_action(self._tensor(previous))
             if self.config.layout == "merged":
                 parts = [target, done, tokens[-1]]
@@ -293,7 +295,7 @@ class BehaviourModel(nn.Module):
     @torch.no_grad()
     def choose(self, features: Tensor, choice: Choice, uniform: NDArray[np.float64]) -> NDArray[np.float32]:
         """Actions [B, D] of features [B, width]."""
-        drawn = torch.from_numpy(uniform).to(self.device)
+        drawn = send({"drawn": uniform}, self.device)["drawn"]
         clusters: list[Tensor] = []
 
         def note(d: int, logits: Tensor) -> Tensor:
@@ -302,24 +304,25 @@ class BehaviourModel(nn.Module):
 
         with self.arithmetic():
             self._cluster_logits(features, note)
-            return np.array(self._action(features, torch.stack(clusters, -1)).float().cpu().numpy())
+            return np.array(read(self._action(features, torch.stack(clusters, -1)).float()))
 
     # ---- parts ---------------------------------------------------------------------------------------------------
 
     def _words(self, tokens: NDArray[Any], texts: Sequence[int]) -> Tensor:
-        places = torch.from_numpy(_counts(texts)).to(self.device)
-        found: Tensor = self.words(torch.from_numpy(tokens.astype(np.int64)).to(self.device)) + self.places(places)
+        there = send({"tokens": tokens.astype(np.int64), "places": _counts(texts)}, self.device)
+        found: Tensor = self.words(there["tokens"]) + self.places(there["places"])
         return found
 
     def _steps(self, shown: Demonstrations) -> tuple[Tensor, int, int]:
         """Tokens of N steps [N * p, width], how many a step has, p, and at which of them its action is predicted."""
-        now = _counts(shown.steps)
-        times = self.times(torch.from_numpy(now).to(self.device))
-        repeats = torch.tensor(shown.steps, device=self.device)
-        sensors, done = self._encode_sensors(shown.sensors), self.encode_action(self._tensor(shown.actions))
+        episode = np.repeat(np.arange(len(shown.steps)), shown.steps)
+        columns: dict[str, NDArray[Any]] = {name: getattr(shown, name) for name in ("target", "sensors", "actions")}
+        there = send(columns | {"now": _counts(shown.steps), "episode": episode}, self.device)
+        times = self.times(there["now"])
+        sensors, done = self._encode_sensors(there["sensors"]), self.encode_action(there["actions"])
         parts = [sensors]
         if "target" not in self.config.blind_to:
-            parts.insert(0, self._encode_target(shown.target).repeat_interleave(repeats, 0))
+            parts.insert(0, self._encode_target(there["target"]).index_select(0, there["episode"]))
         if self.config.layout == "separate":
             return (
                 torch.stack([part + times for part in [*parts, done]], 1).flatten(0, 1),
@@ -327,18 +330,17 @@ class BehaviourModel(nn.Module):
                 len(parts) - 1,
             )
         before = torch.cat([torch.zeros_like(done[:1]), done[:-1]])
-        before = before * torch.from_numpy(now > 0).to(self.device)[:, None]
+        before = before * (there["now"] > 0)[:, None]
         return sum([*parts, before], times), 1, 0
 
-    def _encode_target(self, target: NDArray[np.float32]) -> Tensor:
-        """[B, width], nothing for a target that is not told."""
-        given = self._tensor(target)
-        told = ~given.isnan()
-        code: Tensor = self.encode_target(self._told(given.nan_to_num() / self.target_scale))
+    def _encode_target(self, target: Tensor) -> Tensor:
+        """[B, width] of targets [B, 2], nothing for one that is not told."""
+        told = ~target.isnan()
+        code: Tensor = self.encode_target(self._told(target.nan_to_num() / self.target_scale))
         return code * told.all(-1, keepdim=True)
 
-    def _encode_sensors(self, sensors: NDArray[np.float32]) -> Tensor:
-        code: Tensor = self.encode_sensors(self._told(self._tensor(sensors) / self.sensor_scale))
+    def _encode_sensors(self, sensors: Tensor) -> Tensor:
+        code: Tensor = self.encode_sensors(self._told(sensors / self.sensor_scale))
         return code
 
     def _told(self, numbers: Tensor) -> Tensor:
@@ -364,12 +366,11 @@ class BehaviourModel(nn.Module):
             joint = joint * k + clusters[:, d]
         offsets = self.offsets(features).view(len(joint), -1, len(self.clusters))
         own = offsets[torch.arange(len(joint), device=joint.device), joint].float()
-        first = torch.tensor([0, *np.cumsum(self.clusters[:-1]).tolist()], device=joint.device)
-        action: Tensor = self.centres[clusters + first] + own
+        action: Tensor = self.centres[clusters + self.first] + own
         return action
 
     def _tensor(self, numbers: NDArray[np.float32]) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(numbers, np.float32)).to(self.device)
+        return send({"numbers": np.ascontiguousarray(numbers, np.float32)}, self.device)["numbers"]
 
 
 def _counts(lengths: Sequence[int]) -> NDArray[np.int64]:

@@ -33,6 +33,7 @@ from torch.nn.functional import gelu
 from learner.models.sequence.attention import banded_attention, causal_attention, ragged_attention
 from learner.models.sequence.cache import Cache, Ring
 from learner.models.sequence.memory import Memory
+from learner.optim.device import send
 
 INITIAL = 0.02
 """Standard deviation of initial weights."""
@@ -103,18 +104,24 @@ class Decoder(nn.Module):
             index: the chunk of the memory that each token looks at, -1 for none, int64 [S]. If it is None, all tokens
                 of sequence i look at chunk i.
 
+        `read` and `index` are on the host, wherever tokens are: what they say of shapes is needed there.
+
         Raises:
             ValueError: an index of another length, or of a chunk that is not there.
         """
         last, wanted = len(self.blocks) - 1, None
+        look = self._look(memory, index, lengths, read)
         ragged = not self.band and self._ragged(tokens)
         real = [n for n in lengths if n]
-        offsets = torch.tensor([0, *accumulate(real)]).to(tokens.device, non_blocking=True) if ragged else None
+        offsets = send({"offsets": torch.tensor([0, *accumulate(real)])}, tokens.device)["offsets"] if ragged else None
         if read is not None and not self.band and not ragged:  # by their places in each sequence
-            ends = torch.tensor(lengths, dtype=torch.int64, device=read.device).cumsum(0)
+            ends = torch.tensor(lengths, dtype=torch.int64).cumsum(0)
             counts = torch.searchsorted(read, ends).diff(prepend=ends.new_zeros(1))
-            wanted = list(torch.split(read, counts.tolist()))
-            wanted = [each - (end - n) for each, end, n in zip(wanted, ends, lengths, strict=True)]
+            own = read - (ends - torch.tensor(lengths, dtype=torch.int64)).repeat_interleave(counts)
+            there = send({"read": read, "own": own}, tokens.device)
+            read, wanted = there["read"], list(torch.split(there["own"], counts.tolist()))
+        elif read is not None:
+            read = send({"read": read}, tokens.device)["read"]
 
         def attend(layer: int, qkv: Tensor) -> Tensor:
             if offsets is not None:
@@ -126,7 +133,7 @@ class Decoder(nn.Module):
             return seen if read is None or layer < last else seen.index_select(0, read)
 
         choose = None if read is None else lambda x: x.index_select(0, read)
-        return self._through(tokens, attend, self._look(memory, index, lengths, read), choose)
+        return self._through(tokens, attend, look, choose)
 
     def begin(self, tokens: Tensor, lengths: Sequence[int]) -> Cache:
         """Keys and values of B prompts, tokens [S, width] as in `forward` without a memory; a prompt may be empty.
@@ -183,7 +190,7 @@ class Decoder(nn.Module):
                 tokens[:, -1:], lambda layer, qkv: ring.attend(layer, qkv, opened, self.offsets[layer]), look, None
             )[:, 0]
         index = None if index is None else index.repeat_interleave(n)
-        last = torch.arange(n - 1, rows * n, n, device=tokens.device) if n > 1 else None
+        last = torch.arange(n - 1, rows * n, n) if n > 1 else None
         look = self._look(memory, index, [n] * rows, last)
         mask, whole = cache.open(n), cache
 
@@ -213,8 +220,7 @@ class Decoder(nn.Module):
             return (lambda layer, query: nothing[layer].to(query.dtype).expand_as(query)) if self.null_chunk else None
         known = memory
         if index is None:
-            counts = torch.tensor(lengths, dtype=torch.int64, device=nothing.device)
-            index = torch.arange(len(lengths), device=nothing.device).repeat_interleave(counts)
+            index = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths, dtype=torch.int64))
         if len(index) != sum(lengths):
             raise ValueError(
                 f"an index of {len(index)} for {sum(lengths)} tokens: give a chunk for each, or -1 for none"

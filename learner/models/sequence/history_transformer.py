@@ -30,6 +30,7 @@ from learner.models.sequence.history_steps import ChunkSteps, HistoryShape, Step
 from learner.models.sequence.memory import Memory
 from learner.models.sequence.window import Window
 from learner.models.weights import Weights, set_weights
+from learner.optim.device import device, send
 
 
 class HistoryTransformer(nn.Module):
@@ -50,9 +51,7 @@ class HistoryTransformer(nn.Module):
     def __init__(self, shape: HistoryShape, config: SequenceConfig) -> None:
         super().__init__()
         self.shape, self.config = shape, config
-        self.device = torch.device(
-            config.device if config.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-        )
+        self.device = device(config.device, "method.sequence.device")
         scale, scaled = torch.tensor(config.reward_scale, dtype=torch.float32), config.reward_scale != 1
         self.register_buffer("reward_scale", scale, persistent=scaled)  # weights say it where there is one
         self.register_buffer("reach", torch.tensor(shape.reach, dtype=torch.float32))
@@ -110,7 +109,7 @@ class HistoryTransformer(nn.Module):
             memory: what steps may look at, see `remember`; None: nothing.
             index: the chunk that each step looks at, -1 for none, int64 [S]. If None, sequence i looks at chunk i.
         """
-        return self.decoder(self._tokens(steps), lengths, None, memory, self._placed(index))  # type: ignore[no-any-return]
+        return self.decoder(self._tokens(steps), lengths, None, memory, index)  # type: ignore[no-any-return]
 
     def ring(self, rows: int) -> Ring | Window:
         """What acting keeps of B rows that have not begun; see `Ring.restart`."""
@@ -129,10 +128,9 @@ class HistoryTransformer(nn.Module):
             whole, n = ring.steps()
             rows = len(steps.to_go)
             spread = torch.arange(rows) if index is None else index
-            read = torch.arange(n - 1, rows * n, n, device=self.device)
-            look = self._placed(spread.repeat_interleave(n))
+            read, look = torch.arange(n - 1, rows * n, n), spread.repeat_interleave(n)
             return self.decoder(self._tokens(whole), [n] * rows, read, memory, look)  # type: ignore[no-any-return]
-        return self.decoder.extend(self._tokens(steps)[:, None], ring, memory, self._placed(index))
+        return self.decoder.extend(self._tokens(steps)[:, None], ring, memory, index)
 
     def remember(self, chunks: ChunkSteps, lengths: Sequence[int]) -> Memory:
         """A memory of K chunks, each of `lengths` steps: keys and values of all layers, computed once.
@@ -147,8 +145,7 @@ class HistoryTransformer(nn.Module):
         if max(lengths, default=0) > self.shape.chunk:
             raise ValueError(f"a chunk of {max(lengths)} steps, but this transformer knows {self.shape.chunk} places")
         place = torch.cat([torch.arange(0), *(torch.arange(n) for n in lengths)])
-        given = (chunks.to_go, self.largest, chunks.action, chunks.reward, self.reward_scale, place)
-        tokens = self.retrieved(self._obs(chunks.obs), *(each.to(self.device) for each in given))
+        tokens = self._told(self.retrieved, chunks.obs, chunks.to_go, chunks.action, chunks.reward, place)
         return self.decoder.remember(tokens, lengths)
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -158,15 +155,30 @@ class HistoryTransformer(nn.Module):
         return found
 
     def _tokens(self, steps: StepInputs) -> Tensor:
-        given = [steps.to_go, self.largest, steps.last_action, steps.last_reward, self.reward_scale]
+        place = None
         if self.windowed:
             assert steps.place is not None, "steps of windows know their places"
-            given.append(steps.place.clamp(max=len(self.reach) - 1))
-        tokens: Tensor = self.own(self._obs(steps.obs), *(each.to(self.device) for each in given))
+            place = steps.place.clamp(max=len(self.reach) - 1)
+        return self._told(self.own, steps.obs, steps.to_go, steps.last_action, steps.last_reward, place)
+
+    def _told(
+        self,
+        tables: StepTables,
+        obs: dict[str, Tensor],
+        to_go: Tensor,
+        action: Tensor,
+        reward: Tensor,
+        place: Tensor | None,
+    ) -> Tensor:
+        """Tokens [S, width] by some tables, of what is on the host, or where the transformer is."""
+        columns: dict[tuple[str, str], Tensor] = {("obs", name): column for name, column in obs.items()}
+        columns |= {("step", "to_go"): to_go, ("step", "action"): action, ("step", "reward"): reward}
+        if place is not None:
+            columns["step", "place"] = place
+        there = send(columns, self.device) if to_go.device.type == "cpu" else columns
+        seen = {name: there["obs", name] for name in obs}
+        to_go, action, reward = (there["step", name] for name in ("to_go", "action", "reward"))
+        tokens: Tensor = tables(
+            seen, to_go, self.largest, action, reward, self.reward_scale, there.get(("step", "place"))
+        )
         return tokens
-
-    def _obs(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {name: column.to(self.device) for name, column in obs.items()}
-
-    def _placed(self, index: Tensor | None) -> Tensor | None:
-        return None if index is None else index.to(self.device)

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from learner.models.sequence.attention import split_heads
+from learner.optim.device import send
 
 
 class Groups(NamedTuple):
@@ -29,14 +30,16 @@ class Groups(NamedTuple):
     tokens: Tensor  # int64 [Q], which they are
     places: Tensor  # int64 [Q], where they are in the blocks
     chunks: Tensor  # int64 [blocks]
+    lengths: Tensor  # int64 [blocks], of these chunks
     size: int
+    ragged: bool  # some of them are shorter than the longest of all
 
 
 class Memory:
     """Keys and values of K chunks, [K or more, heads, longest, width of a head] for each layer; see `Decoder.remember`.
 
     Attributes:
-        lengths: tokens of each chunk, int64 [K].
+        lengths: tokens of each chunk, int64 [K], on the host: who looks at what is worked out there.
     """
 
     def __init__(self, kept: Sequence[Tensor], lengths: Sequence[int], heads: int) -> None:
@@ -46,13 +49,15 @@ class Memory:
             lengths: of the K chunks; their sum is M. A chunk may be empty.
             heads: of attention.
         """
-        self.lengths = torch.tensor(lengths, dtype=torch.int64, device=kept[0].device)
+        self.lengths, self.device = torch.tensor(lengths, dtype=torch.int64), kept[0].device
         longest = max(lengths, default=0)
-        real = torch.arange(longest, device=kept[0].device) < self.lengths[:, None]  # [K, longest]
+        real = (torch.arange(longest) < self.lengths[:, None]).flatten().nonzero()[:, 0]  # of K * longest
+        place = send({"real": real}, self.device)["real"]
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
         for both in kept:
-            padded = both.new_zeros(*real.shape, both.shape[1]).index_put((real,), both)
+            padded = both.new_zeros(len(lengths) * longest, both.shape[1]).index_copy(0, place, both)
+            padded = padded.view(len(lengths), longest, both.shape[1])
             keys, values = split_heads(padded, 2 * heads).chunk(2, 1)
             self.keys.append(keys)
             self.values.append(values)
@@ -76,7 +81,8 @@ class Memory:
                 own[layer][count:total, :, : added.shape[2]] = added[: len(more)]
 
     def group(self, index: Tensor) -> Groups:
-        """Which tokens look at which chunk, given int64 [S]: a chunk's number, or -1 for none. An empty one is none.
+        """Which tokens look at which chunk, given int64 [S] on the host: a chunk's number, or -1 for none. An empty one
+        is none.
 
         Raises:
             ValueError: a number that is no chunk's.
@@ -94,9 +100,11 @@ class Memory:
         blocks = (counts + size - 1) // max(1, size)  # of each chunk that is used
         before = torch.stack([counts.cumsum(0) - counts, (blocks.cumsum(0) - blocks) * size])
         start, place = before.repeat_interleave(counts, 1)  # of each token's chunk: first token, first place
-        return Groups(
-            tokens, place + torch.arange(len(tokens), device=index.device) - start, used.repeat_interleave(blocks), size
-        )
+        chunks = used.repeat_interleave(blocks)
+        places, lengths = place + torch.arange(len(tokens)) - start, self.lengths[chunks]
+        there = send({"tokens": tokens, "places": places, "chunks": chunks, "lengths": lengths}, self.device)
+        ragged = len(chunks) > 0 and int(lengths.min()) < self.keys[0].shape[2]
+        return Groups(**there, size=size, ragged=ragged)
 
     def look(self, layer: int, query: Tensor, groups: Groups, nothing: Tensor) -> Tensor:
         """What tokens with these queries [S, width] see of their chunks; `nothing` [width] where they look at none."""
@@ -105,10 +113,9 @@ class Memory:
             return found
         keys, values = (each[layer].index_select(0, groups.chunks) for each in (self.keys, self.values))
         longest = keys.shape[2]
-        lengths = self.lengths[groups.chunks]
         mask = None
-        if int(lengths.min()) < longest:
-            mask = (torch.arange(longest, device=query.device) < lengths[:, None])[:, None, None]
+        if groups.ragged:
+            mask = (torch.arange(longest, device=query.device) < groups.lengths[:, None])[:, None, None]
         asked = query.new_zeros(len(groups.chunks) * groups.size, query.shape[1])
         asked = asked.index_copy(0, groups.places, query.index_select(0, groups.tokens))
         asked = split_heads(torch.unflatten(asked, 0, (len(groups.chunks), groups.size)), keys.shape[1])

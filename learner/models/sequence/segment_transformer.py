@@ -29,6 +29,7 @@ from torch.nn.functional import embedding_bag
 
 from envs.api import Observation
 from envs.config import Part
+from learner.optim.device import HOST, send
 from learner.windows import Windows
 
 HEADS = 8
@@ -138,7 +139,11 @@ class SegmentTransformer(nn.Module):
 
     def table(self, name: str, symbols: Tensor) -> Tensor:
         """What each of `symbols` [S] adds in each cell of a field, [places * S, hidden]."""
-        column, features, rest = self.shape.columns[name], torch.zeros(len(symbols), SYMBOL), symbols
+        column, features, rest = (
+            self.shape.columns[name],
+            torch.zeros(len(symbols), SYMBOL, device=symbols.device),
+            symbols,
+        )
         for channel in reversed(range(len(column.sizes))):
             size = column.sizes[channel] + 1
             features, rest = features + self.embeddings[f"{name}:{channel}"][rest % size], rest // size
@@ -147,7 +152,7 @@ class SegmentTransformer(nn.Module):
 
     def forward(self, encoded: Encoded, index: Tensor) -> Tensor:
         """Scores [B] of the segments `index` [B]."""
-        rows = index[:, None] * self.shape.window + torch.arange(self.shape.window)
+        rows = index[:, None] * self.shape.window + torch.arange(self.shape.window, device=index.device)
         x = self.bias + encoded.numbers[rows.flatten()] @ self.numbers
         for name, (places, symbols) in encoded.places.items():
             x = x + embedding_bag(places[rows.flatten()], self.table(name, symbols), mode="sum")
@@ -169,16 +174,19 @@ class Encoded:
 
     places: for each field of whole numbers, rows [M * K, places] of its table for the `symbols` [S] that occur.
     numbers: float32 [M * K, D]; actions: int64 [M, K], 0 where there was none yet.
+    device: where all of it is.
     """
 
-    def __init__(self, shape: SegmentShape, windows: Windows) -> None:
+    def __init__(self, shape: SegmentShape, windows: Windows, device: torch.device = HOST) -> None:
+        self.device = device
         self.places: dict[str, tuple[Tensor, Tensor]] = {}
         for name, column in shape.whole.items():
             symbols, row = np.unique(column.codes(windows.rows[name]), return_inverse=True)
             row = row.reshape(-1, column.places) + len(symbols) * np.arange(column.places)
-            self.places[name] = torch.from_numpy(row[windows.index.ravel()]), torch.from_numpy(symbols.astype(np.int64))
-        self.numbers = torch.from_numpy(shape.numbers(windows.rows)[windows.index.ravel()])
-        self.actions = torch.from_numpy(led_there(windows.actions))
+            sent = send({0: row[windows.index.ravel()], 1: symbols.astype(np.int64)}, device)
+            self.places[name] = sent[0], sent[1]
+        numbers = shape.numbers(windows.rows)[windows.index.ravel()]
+        self.numbers, self.actions = send({0: numbers, 1: led_there(windows.actions)}, device).values()
 
 
 def led_there(actions: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -1,0 +1,74 @@
+"""The loss of `losses.py` in array operations, for a policy that is not on the processor. The formulas are there.
+
+Nothing here asks for a number, so a GPU is never waited for. The limit is starting some thirty small operations.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from learner.algorithms.ppo.steps import Steps
+
+
+def gradient(
+    logits: Tensor,
+    value: Tensor,
+    steps: Steps[Tensor],
+    clip: float,
+    value_clip: float | None,
+    value_coefficient: float,
+    entropy_coefficient: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`Loss.gradient`: by logits [B, A], by values [B], and the means that `REPORT` names, [5]."""
+    size, log_probability = len(value), logits.log_softmax(-1)
+    probability = log_probability.exp()
+    entropy = -(probability * log_probability).sum(-1)
+    action = steps.action[:, None]
+    log_ratio = log_probability.gather(1, action).squeeze(1) - steps.log_prob
+    ratio = log_ratio.exp()
+    surrogate, clipped = ratio * steps.advantage, ratio.clamp(1 - clip, 1 + clip) * steps.advantage
+    cut = clipped < surrogate
+    slope = torch.where(cut, 0.0, steps.weight * surrogate / size)
+    by_entropy = entropy_coefficient / size * (log_probability + entropy[:, None])
+    chosen = torch.arange(logits.shape[1], device=logits.device) == action
+    d_logits = probability * (slope[:, None] + by_entropy) - torch.where(chosen, slope[:, None], 0.0)
+
+    error = value - steps.target
+    d_value, squared = value_coefficient / size * error, error.square()
+    if value_clip is not None:
+        nearest, furthest = steps.value - value_clip, steps.value + value_clip
+        bounded = (value.clamp(nearest, furthest) - steps.target).square()
+        d_value, squared = torch.where(bounded > squared, 0.0, d_value), torch.maximum(squared, bounded)
+    terms = (
+        -steps.weight * torch.where(cut, clipped, surrogate),
+        0.5 * squared,
+        entropy,
+        ratio - 1 - log_ratio,
+        ((ratio - 1).abs() > clip).to(value.dtype),
+    )
+    return d_logits, d_value, torch.stack(terms).mean(1)
+
+
+def pull(logits: Tensor, reference: Tensor, coefficient: float) -> tuple[Tensor, Tensor]:
+    """`losses.pull`: the gradient [B, A], and the mean divergence, []."""
+    now, before = logits.log_softmax(-1), reference.log_softmax(-1)
+    probability = now.exp()
+    apart = torch.where(probability > 0, now - before, 0.0)
+    divergence = (probability * apart).sum(-1, keepdim=True)
+    return coefficient / len(logits) * probability * (apart - divergence), divergence.mean()
+
+
+def token_gradient(new: Tensor, old: Tensor, steps: Steps[Tensor], clip: float) -> tuple[Tensor, Tensor]:
+    """`losses.token_gradient`: the gradient [B, L], and means as `REPORT` names them, [5]."""
+    real = (new != 0) | (old != 0)
+    count = real.sum(-1, keepdim=True).clamp(min=1)
+    ratio = torch.where(real, new - old, 0.0).exp()
+    advantage, weight = steps.advantage[:, None], steps.weight[:, None]
+    surrogate, clipped = ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage
+    share = real * weight / count / len(new)
+    slope = torch.where(clipped < surrogate, 0.0, -share * surrogate)
+    outside = (real * ((ratio - 1).abs() > clip) / count).sum(-1).mean()
+    apart = (real * (ratio - 1 - ratio.log()) / count).sum(-1).mean()
+    policy, nothing = -(share * torch.minimum(surrogate, clipped)).sum(), torch.zeros_like(apart)
+    return slope, torch.stack([policy, nothing, nothing, apart, outside])

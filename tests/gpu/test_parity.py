@@ -1,0 +1,198 @@
+"""What a GPU learns is what the processor learns: the same updates, from the same chunks and stores, on both."""
+
+import math
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from learner import rewards
+from learner.behaviours.imitation import SequenceFitter
+from learner.fit import Fitter
+from learner.knowledge.preference_fit import PreferenceFitter
+from learner.optim import device
+from tests.learner import chunks, histories, test_fit, test_imitation, test_preference, transformers
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no GPU here"),
+]
+
+CLOSE = 1e-4
+"""Of any weight, and of a number of a report as a share: sums in another order, through some steps of Adam."""
+ALIKE = 0.9
+"""In bfloat16, 8 bits of precision: the cosine of what weights moved by with what they moved by in float32."""
+NEAR = 0.05
+"""In bfloat16: of losses, as a share."""
+
+POLICIES = {
+    "ppo mlp": ("ppo", "mlp", {}),
+    "ppo film": ("ppo", "film", {"options": {"value_clip": None}}),
+    "ppo film gru, stale": ("ppo", "film", {"policy": {"memory": "gru", "text": "gru"}, "lag": 1}),
+    "ppo texts": ("ppo", "texts", {"options": {"normalise_value": True, "reference_kl": 0.1}}),
+    "dqn mlp": ("dqn", "mlp", {"options": {"double": False}}),
+    "dqn film": ("dqn", "film", {"options": {"prioritised": True, "target_every": 2}}),
+    "dqn texts": ("dqn", "texts", {"policy": {"atoms": 11, "v_min": -1.0, "v_max": 1.0}}),
+    "dqn drrn": ("dqn", "drrn", {"policy": {"text": "gru"}}),
+}
+TERMS = {name: {"name": name, "hidden": 16} | ({"neighbours": 3} if name == "apt" else {}) for name in rewards.names()}
+
+
+def learned(where, algorithm, network, lag=0, **options):
+    """A learner after two updates on a device, and its report."""
+    made = chunks.setup(algorithm, network, device=where, learning_rate=1e-3, **options)
+    learner, report, _ = chunks.learn(made, lag)
+    assert learner.policy.device.type == where
+    return learner, report
+
+
+def arrays(learner):
+    """All that a checkpoint holds of it."""
+    groups = {"model": learner.ready(), **learner.algorithm.state()}
+    return {f"{group} {name}": value for group, own in groups.items() for name, value in own.items()}
+
+
+def moved(learner, setup):
+    """What its weights moved by since they were drawn, side by side."""
+    before, after = chunks.Learner(setup).ready(), learner.ready()
+    return np.concatenate([(after[name] - before[name]).ravel() for name in after if name != "q.epsilon"])
+
+
+def assert_close(here, there):
+    assert here.keys() == there.keys()
+    for name, value in here.items():
+        np.testing.assert_allclose(there[name], value, rtol=CLOSE, atol=CLOSE, err_msg=name)
+
+
+def assert_same_report(here, there, share):
+    for name, value in here.items():
+        if name.startswith(("losses/", "policy/", "intrinsic/")):
+            assert there[name] == pytest.approx(value, rel=share, abs=share / 5), name
+
+
+@pytest.mark.parametrize("case", POLICIES)
+def test_float32_learns_the_same(case):
+    algorithm, network, options = POLICIES[case]
+    (here, said), (there, told) = (learned(where, algorithm, network, **options) for where in ("cpu", "cuda"))
+    assert np.abs(moved(here, chunks.setup(algorithm, network, policy=options.get("policy")))).max() > 20 * CLOSE
+    assert_close(arrays(here), arrays(there))
+    assert_same_report(said, told, 10 * CLOSE)
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+@pytest.mark.parametrize("term", TERMS)
+def test_float32_pays_the_same(term, algorithm):
+    (here, said), (there, told) = (learned(w, algorithm, "texts", intrinsic=TERMS[term]) for w in ("cpu", "cuda"))
+    assert said["intrinsic/reward_mean"] > 0
+    assert_close(arrays(here), arrays(there))
+    assert_same_report(said, told, 10 * CLOSE)
+
+
+@pytest.mark.parametrize("case", POLICIES)
+def test_bfloat16_learns_alike(case):
+    algorithm, network, options = POLICIES[case]
+    (here, said), (there, told) = (
+        learned(where, algorithm, network, autocast=autocast, **options)
+        for where, autocast in (("cpu", "none"), ("cuda", "bfloat16"))
+    )
+    first = chunks.setup(algorithm, network, policy=options.get("policy"))
+    exact, rounded = moved(here, first), moved(there, first)
+    assert not np.array_equal(exact, rounded)
+    assert exact @ rounded / math.sqrt((exact @ exact) * (rounded @ rounded)) > ALIKE
+    for name in ("losses/value", "losses/entropy", "losses/q"):
+        if name in said:
+            assert told[name] == pytest.approx(said[name], rel=NEAR, abs=NEAR / 5)
+
+
+def fitted(make, where):
+    """Weights after three steps of a fit on a device, what these steps said, and a validation."""
+    fitter = make(where)
+    assert fitter.parameters.device.type == where
+    found = fitter.fit(3)
+    return fitter.weights(), {"steps": np.array(found)} | {n: np.array(v) for n, v in fitter.validate().items()}
+
+
+def assert_fits_the_same(make):
+    (here, said), (there, told) = (fitted(make, where) for where in ("cpu", "cuda"))
+    assert_close(here, there)
+    assert_close(said, told)
+
+
+@pytest.mark.parametrize("model", [{}, {"layout": "separate"}, {"dimensions": "conditional"}], ids=str)
+def test_a_behaviour_transformer_fits_the_same(tmp_path, model):
+    store = test_imitation.write_store(tmp_path / "store")
+    assert_fits_the_same(
+        lambda where: SequenceFitter(
+            test_imitation.setup(store, model=model | {"precision": "float32", "device": where})
+        )
+    )
+
+
+@pytest.mark.parametrize(("arm", "attention"), [("same_task", "band"), ("ad", "band"), ("dt", "window")])
+def test_a_transformer_of_histories_fits_the_same(tmp_path, arm, attention):
+    store = histories.written(tmp_path / "store", transformers.LENGTHS)
+    assert_fits_the_same(lambda where: transformers.fitter(store, arm, device=where, attention=attention))
+
+
+def test_a_policy_fits_the_same(tmp_path):
+    made = test_fit.setup(test_fit.write_store(tmp_path / "store"))
+    assert_fits_the_same(lambda where: Fitter(replace(made, learner=made.learner.model_copy(update={"device": where}))))
+
+
+def test_a_model_of_preferences_fits_the_same():
+    found = test_preference.segments(60)
+    made = test_preference.fitter(found, test_preference.preferences(found, 40)).setup
+    here, there = (PreferenceFitter(replace(made, device=where)) for where in ("cpu", "cuda"))
+    np.testing.assert_allclose(there.fit(5), here.fit(5), rtol=CLOSE, atol=CLOSE)
+    assert_close(here.result().weights, there.result().weights)
+
+
+def test_keys_of_histories_are_the_same(tmp_path):
+    store = histories.written(tmp_path / "store", transformers.LENGTHS)
+    here, there = (transformers.fitter(store, "radt", device=where).lookup for where in ("cpu", "cuda"))
+    np.testing.assert_array_equal(here.episode, there.episode)
+
+
+@pytest.mark.parametrize(("head", "ratio"), [("scores", "action"), ("scores", "token"), ("actions", "action")])
+def test_a_language_model_learns_the_same(head, ratio):
+    (here, said), (there, told) = (
+        learned(
+            where,
+            "ppo",
+            "language_model",
+            policy={"lm": {"head": head, "critic": 16, "device": where}},
+            options={"ratio": ratio, "epochs": 1},
+        )
+        for where in ("cpu", "cuda")
+    )
+    assert_close(arrays(here), arrays(there))
+    assert_same_report(said, told, 10 * CLOSE)
+
+
+@pytest.mark.parametrize("case", ["ppo mlp", "ppo film", "ppo texts", "dqn texts"])
+def test_an_update_waits_nowhere_but_where_it_reads(case):
+    algorithm, network, options = POLICIES[case]
+    made = chunks.setup(algorithm, network, device="cuda", **options)
+    learner, _, _ = chunks.learn(made)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            learner.update(2, 0, chunks.chunk(made.spec, 2, 2))
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    waits = [(warning.filename, warning.lineno) for warning in heard if "synchronizing" in str(warning.message)]
+    assert waits
+    assert {place for place in waits if place[0] != device.__file__} == set()
+
+
+def test_exact_learning_is_the_same_to_the_bit():
+    made = replace(chunks.setup("ppo", "texts", device="cuda"), exact=True)
+    try:
+        one, two = (chunks.learn(made)[2] for _ in range(2))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    for name, value in one.items():
+        np.testing.assert_array_equal(two[name], value, err_msg=name)

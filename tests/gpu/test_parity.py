@@ -162,7 +162,7 @@ def test_a_language_model_learns_the_same(head, ratio):
             where,
             "ppo",
             "language_model",
-            policy={"lm": {"head": head, "critic": 16, "device": where}},
+            policy={"lm": {"head": head, "critic": 16, "device": where, "precision": "float32"}},
             options={"ratio": ratio, "epochs": 1},
         )
         for where in ("cpu", "cuda")
@@ -183,7 +183,11 @@ def test_an_update_waits_nowhere_but_where_it_reads(case):
             learner.update(2, 0, chunks.chunk(made.spec, 2, 2))
         finally:
             torch.cuda.set_sync_debug_mode("default")
-    waits = [(warning.filename, warning.lineno) for warning in heard if "synchronizing" in str(warning.message)]
+    waits = [
+        (warning.filename, warning.lineno)
+        for warning in heard
+        if str(warning.message).startswith("called a synchronizing")  # and not that the mode is a prototype
+    ]
     assert waits
     assert {place for place in waits if place[0] != device.__file__} == set()
 

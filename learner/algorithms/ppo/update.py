@@ -10,7 +10,7 @@ the host only queues operations.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -31,9 +31,9 @@ from learner.batch import Batch, arrays, collate
 from learner.checkpoint import Arrays
 from learner.config import Configuration, own
 from learner.models.language.llm_policy import LanguagePolicy
-from learner.models.weights import Weighted, assert_same_shapes, get_weights, set_weights
+from learner.models.weights import Weighted, Weights, assert_same_shapes
 from learner.optim.adam import Adam, descend, side_by_side
-from learner.optim.device import read_mean
+from learner.optim.device import read, read_mean
 from learner.optim.precision import halves
 
 REPORT = (*losses.REPORT, "reference_kl", "gradient_norm", "skipped")
@@ -64,17 +64,35 @@ class Origin:
 
     def begin(self) -> None:
         """The policy was given the weights that it begins with."""
-        self.weights = get_weights(self._policy)
+        self._weights = self._copies()
+
+    @property
+    def weights(self) -> Weights:
+        """What training began with."""
+        return {name: np.array(read(value)) for name, value in self._weights.items()}
+
+    def restore(self, weights: Weights) -> None:
+        """Training began with these; ValueError if they are of another policy."""
+        assert_same_shapes(self._weights, weights)
+        for name, value in self._weights.items():
+            value.copy_(torch.from_numpy(np.array(weights[name])))
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Within, the policy is what it began as."""
-        own = get_weights(self._policy)
+        """Within, the policy is what it began as. Both copies are on its device, so that nobody waits."""
+        own = self._copies()
         try:
-            set_weights(self._policy, self.weights)
+            self._load(self._weights)
             yield
         finally:
-            set_weights(self._policy, own)
+            self._load(own)
+
+    def _copies(self) -> dict[str, Tensor]:
+        return {name: value.clone() for name, value in self._policy.payload().items()}
+
+    def _load(self, weights: Mapping[str, Tensor]) -> None:
+        for name, value in self._policy.payload().items():
+            value.copy_(weights[name])
 
 
 class PPO(Algorithm):
@@ -143,8 +161,7 @@ class PPO(Algorithm):
         if self.scale:
             self.scale.restore(state["value_scale"])
         if self.origin:
-            assert_same_shapes(self.policy.payload(), state["reference"])
-            self.origin.weights = state["reference"]
+            self.origin.restore(state["reference"])
         self.intrinsic.restore(state, own)
 
     def update(self, batch: Batch, version: int, env_steps: int) -> dict[str, float]:

@@ -122,7 +122,7 @@ class Controller:
                 if run.tensorboard:
                     metrics.sinks.append(tensorboard(self.folder.path / "tensorboard"))
                 if backend.links:
-                    metrics.sinks.append(Shown(self.folder.name))
+                    metrics.sinks.append(Shown(self.folder.name, own=not self.only))
                     self.folder.write_status(**backend.links)
                 score = self.config.spec.score
                 self.folder.write_status(score=score)
@@ -150,7 +150,10 @@ class Controller:
                         beside=bool(self.only),
                         language=self._language,
                     )
-                    if not all(self._run_stage(given, stage) for stage in todo):
+                    finished = all(self._run_stage(given, stage) for stage in todo)
+                    if not stop.signalled:  # who sends signals starts it again, or should hear that nobody did
+                        metrics.end(lambda: stop.signalled)
+                    if not finished:
                         self._stopped_by = stop.reason
                         return STOPPED
             except AskedToStop as request:  # roles were waited for, which had begun nothing
@@ -160,8 +163,9 @@ class Controller:
 
     def _run_stage(self, run: Run, stage: Stage) -> bool:
         """Run a stage to its end. False if the run was asked to stop before."""
-        self.folder.write_status(phase=stage.name)
+        self.folder.write_status(phase=stage.name, last_update=None)
         outcome = engine(stage.kind)(run, stage).run()
+        run.metrics.show(advancing=0.0)
         if outcome is None:
             return False
         self.finish(stage, outcome)

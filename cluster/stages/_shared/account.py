@@ -166,6 +166,7 @@ class Account:
             heartbeats=crew.heartbeats(),
             success_rate=self.row.get("charts/success_rate"),
             episodic_return=self.row.get("charts/episodic_return"),
+            last_update=None if ending else self._updated,
             **asdict(replace(self.counters, restarts=self.restarts(crew))),
         )
         self.metrics.show(**self._now(crew, ready, ending))
@@ -182,6 +183,7 @@ class Account:
             "chunks_ready": len(ready),
             "chunk_age": max((clock - chunk.since for chunk in ready), default=0.0),
             "training": not ending,
+            "advancing": not ending,
             "last_update": self._updated,
             "checkpoint_time": self._saved,
             "checkpoint_period": config.run.checkpoint_every_s,

@@ -133,7 +133,9 @@ class Controller:
                             f"dashboard: {address}" + (f"; its token is in {token}" if token.exists() else "")
                         )
                     if any(engine(stage.kind).asks(self.config, stage) for stage in todo):
-                        self._language = LanguageService(backend, self.config, self.folder.path, progress.note)
+                        self._language = LanguageService(
+                            backend, self.config, self.folder.path, progress.note, self.folder.read_status().get("llm")
+                        )
                         ending.callback(self._language.stop)
                         self._language.start()
                     for line in self._about_the_start(metrics.warning):
@@ -166,12 +168,21 @@ class Controller:
         self.folder.write_status(phase=stage.name, last_update=None)
         outcome = engine(stage.kind)(run, stage).run()
         run.metrics.show(advancing=0.0)
+        if self._language and self._language.numbers():
+            self._count(run, stage)
         if outcome is None:
             return False
         self.finish(stage, outcome)
         for line in outcome.lines:
             run.progress.note(line)
         return True
+
+    def _count(self, run: Run, stage: Stage) -> None:
+        """A row of what was asked of language models by the end of a stage, and where a resumed run counts on from."""
+        status, asked = self.folder.read_status(), run.asked()
+        at = {key: status.get(key, 0) for key in ("version", "env_steps")}
+        run.metrics.write({"kind": "language", "stage": stage.name} | at | asked)
+        self.folder.write_status(llm=asked)
 
     def finish(self, stage: Stage, outcome: Outcome) -> None:
         """Write the manifest of what a stage left and of what that was made of: with it, the stage is done.

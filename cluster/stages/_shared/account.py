@@ -130,7 +130,7 @@ class Account:
         counters.wall_seconds = self._wall_before + time.monotonic() - self._clock
         row: dict[str, Any] = {"kind": "train"} | asdict(counters)
         row |= {"actors": actors, "actors_alive": crew.alive} | self.tally.episodes(self.run.config.spec.task_kinds)
-        row |= report | self.tally.speed(counters.env_steps, actors)
+        row |= report | self.tally.speed(counters.env_steps, actors) | self.run.asked()
         self.metrics.write(row)
         self._updated = time.time()
         self.pace.reached(counters.env_steps, warm=row.get("replay/updates") != 0)  # not while a replay fills

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cluster.report.calibration import calibration_section, comparison
 from cluster.report.outcome import Arms
-from cluster.report.page import count, section, table, text
+from cluster.report.page import count, join, section, table, text
 from cluster.runs.run_data import Run, number, part, stand_in
 
 SUBJECT, ORDER = "agents", 80
@@ -38,7 +38,8 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
     if tokens := sums.get("tokens"):
         words += f" That took {count(tokens)} tokens and {sums.get('dollars', 0):.2f} dollars."
     models = sorted({stand_in(run.config) for run in runs} - {""})
-    return compared + section("Language model", text(words) if sums else "", _counted(runs), *map(text, models))
+    said = section("Language model", text(words) if sums else "", _counted(runs), *map(text, models))
+    return join(compared, said)
 
 
 def _counted(runs: Sequence[Run]) -> str:
@@ -48,7 +49,7 @@ def _counted(runs: Sequence[Run]) -> str:
         return ""
     words = "Over all stages and attempts. A cache hit is an answer without a call of its own, a failure a question "
     words += "without an answer. Calls include those that failed; tokens and dollars are those of replies."
-    return table(["run", *(name.replace("_", " ") for name in COLUMNS)], rows) + text(words)
+    return join(table(["run", *(name.replace("_", " ") for name in COLUMNS)], rows), text(words))
 
 
 def _shown(name: str, value: object) -> str:

@@ -23,6 +23,8 @@ Words = Annotated[list[str] | None, typer.Argument(metavar="[GROUP=NAME|KEY=VALU
 Run = Annotated[str, typer.Argument(metavar="RUN", help="Name of a run, or the path of its folder.")]
 AnyRun = Annotated[str | None, typer.Argument(metavar="RUN", show_default=False)]
 Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Members of a sweep that run at once.")]
+AllowChange = Annotated[bool, typer.Option("--allow-change", help="Accept what makes it another run.")]
+Check = Annotated[bool, typer.Option("--check", help="Only name those that died or stalled, with exit code 1.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be started, and stop.")]
 
 
@@ -62,11 +64,7 @@ def run(
 
 
 @app.command()
-def resume(
-    run: Run,
-    words: Words = None,
-    allow_change: Annotated[bool, typer.Option("--allow-change", help="Accept what makes it another run.")] = False,
-) -> None:
+def resume(run: Run, words: Words = None, allow_change: AllowChange = False) -> None:
     """Continue a run from its last checkpoint, counters included."""
     from cluster.cli import start
 
@@ -82,11 +80,11 @@ def evaluate(run: Run, words: Words = None) -> None:
 
 
 @app.command()
-def status(run: AnyRun = None, folder: str = "runs") -> None:
+def status(run: AnyRun = None, folder: str = "runs", check: Check = False) -> None:
     """Show all runs, or one."""
     from cluster.cli.status import print_status
 
-    print_status(Path(folder), run)
+    raise typer.Exit(print_status(Path(folder), run, check))
 
 
 @app.command()

@@ -98,7 +98,7 @@ class Match:
 
     def play_ckdtree(self) -> float:
         try:
-            from scipy.spatial import cKDTree  # type: ignore[import-untyped]
+            from scipy.spatial import cKDTree
         except ImportError:
             raise PeerFailed("SciPy is not installed") from None
         return self.play(lambda points: cKDTree(points, balanced_tree=False, compact_nodes=False))

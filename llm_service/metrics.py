@@ -86,6 +86,8 @@ LLM = (
     _row("latency_p95_seconds", "latency_p95_s", "seconds", "The same, 95th percentile.", "Time to answer"),
     _row("latency_p99_seconds", "latency_p99_s", "seconds", "The same, 99th percentile.", "Time to answer"),
     _row("breaker_open", "breaker_open", "", "1 while the model is left in peace after failures.", "Breaker open"),
+    _row("reply_tokens_total", "reply_tokens", "", "Tokens of replies and of their prompts, metered or not."),
+    _row("reply_dollars_total", "reply_dollars", "dollars", "What they cost."),
     _row("tokens", "tokens", "", "Tokens spent and reserved, over all restarts.", "Tokens"),
     _row("dollars", "dollars", "dollars", "Money spent and reserved, over all restarts.", "Cost"),
     _row("budget_share", "budget_share", "share", "Spent, of the cap nearest to its end; 0 without caps.", "Budget"),

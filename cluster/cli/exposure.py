@@ -1,8 +1,7 @@
 """Does anything of ours answer beyond this machine? Asked as a stranger would ask: without a token, not on loopback.
 
-    /proc/PID of this user ──> Ray, Redis, LLM services, runs ─┐
-    /proc/net/tcp, tcp6 ──> who listens, and where ────────────┴─> a call to this machine's own external address
-                                                                          └──> Exposed: who answered, and what
+    psutil: who listens, and where ──> Ray, Redis, LLM services, runs ──> a call to this machine's own external address
+                                                                              └──> Exposed: who answered, and what
 
 A port is judged by its answer, not by what it is bound to. What belongs to others is called only at ports that are well
 known for what would harm: 6379, 8265, 10001 and the like.
@@ -16,18 +15,18 @@ import contextlib
 import os
 import re
 import socket
-import struct
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from pathlib import Path
 from typing import Any, Literal
 
+import psutil
+
 Address = IPv4Address | IPv6Address
-PROC = Path("/proc")
+Whose = Literal["run", "job", ""]
 TIMEOUT_S = 1.0
 
 KINDS = {
@@ -40,10 +39,9 @@ KINDS = {
 }
 """What a command line says its process is."""
 WELL_KNOWN = {6379: "Redis or Ray", 8265: "Ray", 10001: "Ray", 9090: "Prometheus", 3000: "Grafana"}
-RUN = re.compile(rb"(^|\0)RAY_AUTH_TOKEN_PATH=[^\0]*/cairn-\w{8}/token(\0|$)")
-"""In the environment of Ray's processes: the token that `cluster.roles.local` made."""
-GONE = (FileNotFoundError, ProcessLookupError, PermissionError)
-JOB = re.compile(rb"(^|\0)CAIRN_JOB=")
+RUN = re.compile(r"/cairn-\w{8}/token$")
+"""At the end of RAY_AUTH_TOKEN_PATH, of Ray's processes: the token that `cluster.roles.local` made."""
+JOB = "CAIRN_JOB"
 """In the environment of all that a job has started."""
 METHODS = (
     "ray.rpc.NodeInfoGcsService/CheckAlive",
@@ -73,7 +71,7 @@ class Listener:
     port: int
     pid: int = 0  # 0: not a process of this user that we know
     kind: str = ""  # of `KINDS`, or of `WELL_KNOWN`; empty: none of our business
-    of: Literal["run", "job", ""] = ""  # of Cairn: of a run on this machine, or in a job of several
+    of: Whose = ""  # of Cairn: of a run on this machine, or in a job of several
 
 
 @dataclass(frozen=True)
@@ -90,29 +88,25 @@ class Exposed:
         return f"{who} answers on {host}:{self.listener.port} {self.answer.value}"
 
 
-def external_addresses(net: Path = PROC / "net") -> list[Address]:
+def external_addresses() -> list[Address]:
     """Addresses of this machine that others may reach: all but loopback and those of one link."""
-    four = re.findall(r"\|-- (\S+)\n\s+/32 host LOCAL", (net / "fib_trie").read_text())
-    found: set[Address] = {IPv4Address(address) for address in four}
-    if (net / "if_inet6").exists():  # IPv6 may be off
-        lines = (net / "if_inet6").read_text().splitlines()
-        found |= {IPv6Address(bytes.fromhex(line.split()[0])) for line in lines}
+    families = (socket.AF_INET, socket.AF_INET6)
+    own = [one for addresses in psutil.net_if_addrs().values() for one in addresses if one.family in families]
+    found = {ip_address(one.address.partition("%")[0]) for one in own}  # behind %: the interface of a link's address
     outside = [address for address in found if not (address.is_loopback or address.is_link_local)]
     return sorted(outside, key=lambda address: (address.version, int(address)))
 
 
 def listeners() -> list[Listener]:
     """Every TCP socket of this network namespace that listens; those of processes of ours say so."""
-    owners = dict(_sockets())
     found = []
-    for table in ("tcp", "tcp6"):
-        path = PROC / "net" / table
-        for line in path.read_text().splitlines()[1:] if path.exists() else ():
-            _, local, _, state, *_, inode = line.split()[:10]
-            if state == "0A":  # LISTEN
-                host, port = local.split(":")
-                pid, kind, of = owners.get(inode, (0, WELL_KNOWN.get(int(port, 16), ""), ""))
-                found.append(Listener(_host(host), int(port, 16), pid, kind, of))
+    for one in psutil.net_connections("tcp"):
+        if one.status == psutil.CONN_LISTEN:
+            host = ip_address(one.laddr.ip)
+            kind, of = _owner(one.pid)
+            pid = one.pid if kind else 0
+            known = kind or WELL_KNOWN.get(one.laddr.port, "")
+            found.append(Listener(getattr(host, "ipv4_mapped", None) or host, one.laddr.port, pid, known, of))
     return found
 
 
@@ -163,56 +157,32 @@ def ask(address: Address, port: int) -> Answer | None:
 # ---- processes ------------------------------------------------------------------------------------------------------
 
 
-def _sockets() -> Iterator[tuple[str, tuple[int, str, Literal["run", "job", ""]]]]:
-    """The inode of each socket of a process of ours, with its process."""
-    for place in PROC.iterdir():
-        if place.name.isdigit() and (kind := _kind(place)) and _status(place, "Uid") == str(os.getuid()):
-            with contextlib.suppress(*GONE):
-                for link in (place / "fd").iterdir():
-                    with contextlib.suppress(*GONE):
-                        target = os.readlink(link)
-                        if target.startswith("socket:["):
-                            yield target[8:-1], (int(place.name), kind, _of(place))
+def _owner(pid: int | None) -> tuple[str, Whose]:
+    """What a process of this user is, and whose; empty if it is nothing of ours, or has ended."""
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid) if pid else None
+        if process and process.uids().real == os.getuid() and (kind := _kind(process)):
+            return kind, _of(process)
+    return "", ""
 
 
-def _kind(place: Path) -> str:
-    line = _read(place / "cmdline").rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
+def _kind(process: psutil.Process) -> str:
+    line = " ".join(process.cmdline())
     return next((kind for kind, pattern in KINDS.items() if re.search(pattern, line)), "")
 
 
-def _of(place: Path) -> Literal["run", "job", ""]:
+def _of(process: psutil.Process) -> Whose:
     """Whose it is. Ray writes titles over the environment of its workers, so that their parents are asked too."""
-    pid = place.name
-    while pid not in ("0", ""):
-        environment = _read(PROC / pid / "environ")
-        if RUN.search(environment):
-            return "run"
-        if JOB.search(environment):
-            return "job"
-        if _kind(PROC / pid) in ("a run", "LLM service"):
-            return "run"
-        pid = _status(PROC / pid, "PPid")
+    for one in (process, *process.parents()):
+        with contextlib.suppress(psutil.Error):  # another user's
+            environment = one.environ()
+            if RUN.search(environment.get("RAY_AUTH_TOKEN_PATH", "")):
+                return "run"
+            if JOB in environment:
+                return "job"
+            if _kind(one) in ("a run", "LLM service"):
+                return "run"
     return ""
-
-
-def _status(place: Path, name: str) -> str:
-    """The first word of a line of a process's status; empty once it has ended."""
-    found = re.search(rf"^{name}:\s+(\d+)", _read(place / "status").decode(errors="replace"), re.MULTILINE)
-    return found[1] if found else ""
-
-
-def _read(path: Path) -> bytes:
-    """A file of a process; empty if that has ended meanwhile, or is another user's."""
-    with contextlib.suppress(*GONE):
-        return path.read_bytes()
-    return b""
-
-
-def _host(text: str) -> Address:
-    """An address as the kernel prints it: words of 32 bits in the order of this machine."""
-    words = b"".join(struct.pack("=I", int(text[at : at + 8], 16)) for at in range(0, len(text), 8))
-    address = ip_address(words)
-    return getattr(address, "ipv4_mapped", None) or address
 
 
 # ---- calls ----------------------------------------------------------------------------------------------------------

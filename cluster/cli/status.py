@@ -13,22 +13,31 @@ from rich.table import Table
 from cluster import jobs
 from cluster.cli.terminal import print_whole
 from cluster.jobs import Queued
+from cluster.metrics.alerts import QUIET_S
 from cluster.runs.folder import RunError, RunFolder, find, is_running
 from llm_service.errors import UsageError
 
+DAY_S = 86_400.0
 
-def print_status(runs: Path, name: str | None) -> None:
-    """Print one run's status, or a table of all."""
+
+def print_status(runs: Path, name: str | None, check: bool = False) -> int:
+    """Print one run's status, or a table of all. Returns 0.
+
+    check: name only those that died or stalled within the last day; returns 1 if there are any: for cron.
+    """
     console = Console()
     paths = [find(name, runs)] if name else sorted(p.parent for p in runs.glob("*/config.yaml"))
     if not paths:
-        console.print(f"no runs in {runs}; start one with: python launch.py run experiment=babyai_gotolocal")
-        return
+        if not check:
+            console.print(f"no runs in {runs}; start one with: python launch.py run experiment=babyai_gotolocal")
+        return 0
     try:
         queued = jobs.status(paths)
     except UsageError as error:
         console.print(f"[yellow]{error}[/]; what follows is what the runs last wrote", highlight=False)
         queued = None
+    if check:
+        return _ill(paths, queued)
     heads = ("run", "state", "env steps", "in training", "actors", "restarts", "updated")
     table = Table(*heads, box=None, header_style="bold")
     for path in paths:
@@ -52,6 +61,19 @@ def print_status(runs: Path, name: str | None) -> None:
         for key in ("phase", "reason", *links, "report"):
             if status.get(key):
                 console.print(f"{key}: {status[key]}", highlight=False, soft_wrap=True)
+    return 0
+
+
+def _ill(paths: list[Path], queued: dict[Path, Queued] | None) -> int:
+    """Name the runs that died, crashed or stalled within the last day. Returns 1 if there are any."""
+    found = 0
+    for path in paths:
+        status = RunFolder(path).read_status()
+        state = _state(path, status, queued)
+        if state.startswith(("died", "crashed", "stalled")) and time.time() - status.get("updated", 0.0) < DAY_S:
+            found = 1
+            print(f"{path.name}: {state}")
+    return found
 
 
 def _training(status: dict[str, Any]) -> str:
@@ -71,11 +93,18 @@ def _state(path: Path, status: dict[str, Any], queued: dict[Path, Queued] | None
     if job := (queued or {}).get(path):
         if job.waits:
             return f"queued ({job.reason})" if job.reason else "queued"
-        return "running" if state == "running" else f"job {job.state.lower()}"
+        return _stalled(status) if state == "running" else f"job {job.state.lower()}"
     if state == "queued" or (state == "running" and (jobs.launcher_of(path) or not is_running(status))):
         begun = state == "running"  # a job that never began has nothing to lose
         return "died (starts over)" if begun and not RunFolder(path).kept else "died (resumable)"
-    return state
+    return _stalled(status) if state == "running" else state
+
+
+def _stalled(status: dict[str, Any]) -> str:
+    """Of a run that is on."""
+    last = status.get("last_update")
+    quiet = 0.0 if last is None else time.time() - last
+    return f"stalled ({quiet / 60:.0f} min)" if quiet > QUIET_S else "running"
 
 
 def at_work(path: Path) -> bool:

@@ -8,11 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from cluster.metrics.exporting import PREFIX
+from cluster.metrics.exporting import GROWN_S, PREFIX
 from cluster.metrics.table import RAY, TABLE
 
 QUIET_S = 900
-"""Without an update of the learner for so long, something is wrong: longer than `learner.timeout_s`."""
+"""Without an update of the learner or a sign of life for so long, something is wrong: beyond `learner.timeout_s`."""
+MEMORY = "6h"
+"""How long a run that vanished is remembered, and how far back its return is compared."""
+SOLVED = 0.9
+"""Success rate from which nobody expects more."""
 RESTARTS = 5
 """Restarts in an hour that are too many."""
 BUDGET = 0.8
@@ -44,17 +48,54 @@ def _by_run(query: str, how: str = "max") -> str:
     return f"{how} by (run) ({query})"
 
 
+def _last(name: str) -> str:
+    """The largest of the last values of a run's attempts, those that have vanished included."""
+    return _by_run(f"last_over_time({series(name)}[{MEMORY}])")
+
+
 _TRAINS = f"{_by_run(series('cairn_training'))} == 1"
+_RETURN = f"avg_over_time({series('cairn_episodic_return')}[1h]"
 
 ALERTS = (
     Alert(
+        "CairnRunGone",
+        f"time() - {_last('cairn_alive_time_seconds')} > {QUIET_S} and on (run) {_last('cairn_alive_time_seconds')} - "
+        f"on (run) {_last('cairn_start_time_seconds')} > {GROWN_S:.0f} unless on (run) "
+        f"{_last('cairn_end_time_seconds')} > on (run) {_last('cairn_start_time_seconds')}",
+        "0m",
+        "critical",
+        "Run {{ $labels.run }} vanished 15 minutes ago without having ended, and nothing has resumed it.",
+        "'launch.py status RUN' says what its folder knows; error.txt, the queue or the kernel's log say why. Continue "
+        "it with 'launch.py resume RUN'. A signal is no end: what sends it is expected to start the run again.",
+    ),
+    Alert(
         "CairnNoLearnerStep",
-        f"time() - {_by_run(series('cairn_last_update_time_seconds'))} > {QUIET_S} and on (run) {_TRAINS}",
+        f"time() - {_by_run(series('cairn_last_update_time_seconds'))} > {QUIET_S} and on (run) "
+        f"{_by_run(series('cairn_advancing'))} == 1",
         "1m",
         "critical",
-        "Run {{ $labels.run }} has learned nothing for 15 minutes.",
+        "Run {{ $labels.run }} has stalled: no update, and no row of a search or a fit, for 15 minutes.",
         "Look at 'launch.py status RUN' and 'logs RUN': are actors alive, does an update hang, is a language model "
         "away? If updates of this run take longer than that, raise QUIET_S in cluster/metrics/alerts.py.",
+    ),
+    Alert(
+        "CairnNotFinite",
+        f"{_by_run(series('cairn_skipped_steps'))} > 0 and on (run) {_TRAINS}",
+        "10m",
+        "critical",
+        "Run {{ $labels.run }} skips gradient steps: gradients are NaN or infinite.",
+        "Look at losses in its report: a large learner.learning_rate, rewards or observations that are not finite. If "
+        "all steps of an update are skipped, the run ends.",
+    ),
+    Alert(
+        "CairnLearnsNothing",
+        f"{_by_run(_RETURN + ')')} <= on (run) {_by_run(_RETURN + f' offset {MEMORY})')} and on (run) "
+        f"{_by_run(series('cairn_success_rate'))} < {SOLVED} and on (run) {_TRAINS}",
+        "1h",
+        "warning",
+        "The return of run {{ $labels.run }} is no better than 6 hours ago.",
+        "Compare entropy, losses and success by kind of task in its report. If it has learned all it can, stop it: "
+        "'launch.py stop RUN' keeps everything.",
     ),
     Alert(
         "CairnPolicyLag",

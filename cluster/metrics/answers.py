@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from cluster.metrics.statistics import Array, Estimate
-from learner.behaviours.agreement import ranks
 
 CELLS = ("hits", "false yes", "false no", "rejections")
 """What is counted: the answer and the label are yes; the answer alone; the label alone; neither."""
@@ -104,7 +104,8 @@ def area(probabilities: Array, labels: NDArray[np.bool_]) -> float:
     yes, no = int(labels.sum()), int((~labels).sum())
     if not yes or not no:
         return float("nan")
-    return float((ranks(probabilities)[labels].sum() - yes * (yes + 1) / 2) / (yes * no))
+    found = scipy.stats.mannwhitneyu(probabilities[labels], probabilities[~labels], method="asymptotic")
+    return float(found.statistic / (yes * no))
 
 
 @dataclass(frozen=True, eq=False)

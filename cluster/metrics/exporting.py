@@ -21,6 +21,7 @@ import contextlib
 import json
 import re
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -32,6 +33,10 @@ BEATS = b"cairn heartbeats"
 """Where they are among the rows of Ray's head."""
 HEAD_S = 2.0
 """How long its head may take for one request."""
+GROWN_S = 600.0
+"""An attempt that has lived for so long is missed if it vanishes: an alert, unless its end was seen."""
+SEEN_S = 30.0
+"""How long Prometheus may take to see a number: `EVERY_S`, Ray's 10 s, and 15 s between two scrapes."""
 PREFIX = "ray_"
 """What Ray puts before every name."""
 
@@ -79,15 +84,35 @@ class Exporter:
 
 
 class Shown(Exporter):
-    """A sink of `Metrics`: what it was last told of each key is exported until it is closed."""
+    """A sink of `Metrics`: what it was last told of each key is exported until it is closed.
 
-    def __init__(self, run: str) -> None:
+    A run that dies takes its metrics along, and so does one that ends. What tells them apart must be seen before: with
+    `own`, times of start and end are exported, and `end` waits until they are.
+
+    own: whether the run's life is this process's; False beside a run.
+    """
+
+    def __init__(self, run: str, own: bool = True) -> None:
         self._latest: dict[str, Any] = {}
-        super().__init__(run, "0", self._latest.copy)
+        self._life = {"started": time.time(), "ended": 0.0} if own else {}
+        super().__init__(run, "0", self._now)
 
     def __call__(self, row: dict[str, Any]) -> None:
-        if row["kind"] != "evaluate":  # its success is of other episodes, and its steps are past
+        if row["kind"] not in ("evaluate", "language"):  # success of other episodes, and steps that are past
             self._latest.update(row)
+        if row["kind"] in ("search", "fit"):  # a training tells this itself, also before its first row
+            self._latest.update(advancing=1.0, last_update=time.time())
+
+    def end(self, hurried: Callable[[], bool]) -> None:
+        """The run has ended by itself, or as asked. If it would be missed, wait until that was seen, or `hurried`."""
+        if not self._life:
+            return
+        now = self._life["ended"] = time.time()
+        while now - self._life["started"] > GROWN_S and time.time() - now < SEEN_S and not hurried():
+            time.sleep(0.1)
+
+    def _now(self) -> dict[str, Any]:
+        return self._latest | self._life | ({"alive": time.time()} if self._life else {})
 
 
 def exporting(cls: type[Any], name: str, run: str) -> type[Any]:

@@ -67,8 +67,13 @@ class Metrics:
         for sink in self.sinks:
             sink({"kind": "now"} | numbers)
 
+    def end(self, hurried: Callable[[], bool]) -> None:
+        """The run has ended by itself, or as asked: sinks may take their time to tell, until it is `hurried`."""
+        for sink in self.sinks:
+            getattr(sink, "end", lambda _: None)(hurried)
+
     def close(self) -> None:
-        """Write no more, and end those sinks that have an end."""
+        """Write no more, and close those sinks that can be closed."""
         for sink in self.sinks:
             getattr(sink, "close", lambda: None)()
         self._file.close()

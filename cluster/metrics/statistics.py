@@ -1,6 +1,6 @@
 """Intervals: how sure a number is. Rates, means, differences, and bands over training seeds.
 
-Every function takes plain numbers or arrays and needs numpy only. A rate is in [0, 1]; every interval aims at a
+Every function takes plain numbers or arrays. What SciPy has is SciPy's. A rate is in [0, 1]; every interval aims at a
 coverage of `CONFIDENCE` over repetitions.
 """
 
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
+from typing import Any
 
 import numpy as np
+import scipy  # its submodules are loaded when they are needed: most runs start without them
 from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
@@ -40,15 +41,9 @@ def wilson(successes: float, n: int) -> tuple[float, float]:
         raise ValueError(f"successes must be in [0, {n}], got {successes}")
     if n == 0:
         return 0.0, 1.0
-    z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
-    rate = successes / n
-    centre = rate + z * z / (2 * n)
-    half = z * np.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
-    scale = 1 + z * z / n
+    low, high = scipy.stats.binomtest(round(successes), n).proportion_ci(CONFIDENCE, "wilson")
     # The ends are exact at rates 0 and 1, where rounding would leave 1e-17 or 0.9999...
-    low = 0.0 if successes == 0 else float((centre - half) / scale)
-    high = 1.0 if successes == n else float((centre + half) / scale)
-    return low, high
+    return (0.0 if successes == 0 else float(low)), (1.0 if successes == n else float(high))
 
 
 def bootstrap_mean(values: ArrayLike) -> tuple[float, float]:
@@ -60,15 +55,19 @@ def bootstrap_mean(values: ArrayLike) -> tuple[float, float]:
     data = np.asarray(values, np.float64).ravel()
     if data.size == 0:
         return float("nan"), float("nan")
-    generator, samples = np.random.default_rng(0), 2000
-    block = max(1, 1_000_000 // data.size)  # resamples drawn at once: bounds the memory, 8 MB of indices
-    means = [
-        data[generator.integers(0, data.size, (min(block, samples - done), data.size))].mean(axis=1)
-        for done in range(0, samples, block)
-    ]
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(np.concatenate(means), [tail, 1 - tail])
-    return float(low), float(high)
+    if data.size == 1:
+        return float(data[0]), float(data[0])
+    batch = max(1, 1_000_000 // data.size)  # resamples drawn at once: bounds the memory, 8 MB of indices
+    found = _percentiles(data, np.mean, vectorized=True, n_resamples=2000, batch=batch)
+    return float(found.low), float(found.high)
+
+
+def _percentiles(data: ArrayLike, statistic: Callable[..., Any], **options: Any) -> Any:
+    """The ends `low` and `high` of a percentile bootstrap, the same for the same data."""
+    random = np.random.default_rng(0)
+    return scipy.stats.bootstrap(
+        (data,), statistic, confidence_level=CONFIDENCE, method="percentile", rng=random, **options
+    ).confidence_interval
 
 
 def bootstrap(values: ArrayLike, of: ArrayLike, statistic: Callable[[Array], float]) -> Estimate:
@@ -83,13 +82,15 @@ def bootstrap(values: ArrayLike, of: ArrayLike, statistic: Callable[[Array], flo
     order = np.argsort(names, kind="stable")
     _, first = np.unique(names[order], return_index=True)
     clusters = np.split(data[order], first[1:])
-    generator = np.random.default_rng(0)
-    found = []
-    for _ in range(1000):
-        drawn = generator.integers(0, len(clusters), len(clusters))
-        found.append(statistic(np.concatenate([clusters[i] for i in drawn])))
-    low, high = np.quantile(found, [0.025, 0.975])
-    return Estimate(float(statistic(data)), float(low), float(high), data.size)
+    value = float(statistic(data))
+    if len(clusters) == 1:
+        return Estimate(value, value, value, data.size)
+
+    def of_clusters(drawn: NDArray[np.intp]) -> float:
+        return statistic(np.concatenate([clusters[i] for i in drawn]))
+
+    found = _percentiles(np.arange(len(clusters)), of_clusters, vectorized=False, n_resamples=1000)
+    return Estimate(value, float(found.low), float(found.high), data.size)
 
 
 def stratified_bootstrap(values: ArrayLike, statistic: Callable[[Array], Array]) -> tuple[Array, Array]:
@@ -119,8 +120,7 @@ def stratified_bootstrap(values: ArrayLike, statistic: Callable[[Array], Array])
 
 def interquartile_mean(values: Array) -> Array:
     """Mean of the middle half along axis 1: without the lowest and the highest quarter, rounded down."""
-    cut = values.shape[1] // 4
-    middle: Array = np.sort(values, 1)[:, cut : values.shape[1] - cut].mean(1)
+    middle: Array = scipy.stats.trim_mean(values, 0.25, axis=1)
     return middle
 
 
@@ -151,19 +151,6 @@ def newcombe(successes_a: float, n_a: int, successes_b: float, n_b: int) -> tupl
     return result.low, result.high
 
 
-def student_quantile(probability: float, degrees: float) -> float:
-    """Quantile of Student's t, `probability` in (0.5, 1).
-
-    With t = sqrt(degrees) * tan(angle) the density is proportional to cos(angle) ** (degrees - 1), which is bounded:
-    one cumulative sum over the angle is accurate to about 1e-5, also for one degree of freedom.
-    """
-    angle = np.linspace(0.0, np.pi / 2, 200_001)
-    density = np.cos(angle) ** (degrees - 1)
-    mass = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
-    found = np.interp(2 * probability - 1, mass / mass[-1], angle)
-    return float(np.sqrt(degrees) * np.tan(found))
-
-
 def welch(a: ArrayLike, b: ArrayLike) -> Estimate:
     """`mean(b) - mean(a)` of two independent groups of at least two values, one value a training seed.
 
@@ -173,13 +160,11 @@ def welch(a: ArrayLike, b: ArrayLike) -> Estimate:
     first, second = np.asarray(a, np.float64), np.asarray(b, np.float64)
     if min(first.size, second.size) < 2:
         raise ValueError("each group needs at least two values")
-    parts = np.array([first.var(ddof=1) / first.size, second.var(ddof=1) / second.size])
-    value, total = float(second.mean() - first.mean()), float(parts.sum())
-    if total == 0:
+    value = float(second.mean() - first.mean())
+    if first.var() == second.var() == 0:
         return Estimate(value, value, value)
-    degrees = total**2 / float((parts**2 / [first.size - 1, second.size - 1]).sum())
-    half = student_quantile(0.5 + CONFIDENCE / 2, degrees) * total**0.5
-    return Estimate(value, value - half, value + half)
+    found = scipy.stats.ttest_ind(second, first, equal_var=False).confidence_interval(CONFIDENCE)
+    return Estimate(value, float(found.low), float(found.high))
 
 
 def over_seeds(estimates: Sequence[Estimate]) -> Estimate:

@@ -12,6 +12,7 @@ from html import escape
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 from cluster.report import plots
@@ -27,8 +28,8 @@ ENDS = ("value", "low", "high")
 _SIDE, _LEFT, _TOP = 200.0, 34.0, 8.0  # of the square of a picture of counts
 
 
-def agreement_section(found: Deployed, note: str) -> str:
-    """The section, as HTML. note: HTML below it."""
+def agreement_section(found: Deployed, note: str) -> Markup:
+    """The section; note: below it."""
     try:
         people, model, rule = found.opinions()
     except UsageError as error:
@@ -56,7 +57,7 @@ def _cell(measure: Mapping[str, Any], digits: int) -> str:
     return "–" if value is None else value if None in ends else f"{value} [{', '.join(map(str, ends))}]"
 
 
-def counts(x_name: str, y_name: str, x: NDArray[np.float64], y: NDArray[np.float64]) -> str:
+def counts(x_name: str, y_name: str, x: NDArray[np.float64], y: NDArray[np.float64]) -> Markup:
     """SVG of how often each pair of scores was given, rounded to tenths: the area of a disc is its count."""
     cells, number = np.unique(np.rint(10 * np.stack([x, y], 1)).astype(int), axis=0, return_counts=True)
     step = _SIDE / 11
@@ -81,4 +82,5 @@ def counts(x_name: str, y_name: str, x: NDArray[np.float64], y: NDArray[np.float
     parts.append(f'<text x="{_LEFT + _SIDE / 2:g}" y="{bottom + 26:g}">{escape(x_name)}</text>')
     parts.append(f'<text x="10" y="{middle:g}" transform="rotate(-90 10 {middle:g})">{escape(y_name)}</text></g>')
     title = f"how often {escape(x_name)} and {escape(y_name)} gave each pair of scores"
-    return f'<svg role="img" aria-label="{title}" viewBox="0 0 {right + 6:g} {bottom + 32:g}">{"".join(parts)}</svg>'
+    box = f"0 0 {right + 6:g} {bottom + 32:g}"
+    return Markup(f'<svg role="img" aria-label="{title}" viewBox="{box}">{"".join(parts)}</svg>')

@@ -13,7 +13,7 @@ import numpy as np
 
 from cluster.metrics.answers import MEASURES
 from cluster.report import plots
-from cluster.report.page import count, decimal, figure, percent, section, table, text
+from cluster.report.page import count, decimal, figure, percent, section, subtitle, table, text
 from cluster.runs.run_data import Row, Run, between, number, part, read_mapping
 
 
@@ -25,7 +25,12 @@ def calibration_section(runs: Sequence[Run]) -> str:
     run, found = asked[0]
     rows = [row for one, results in asked for row in _models(one.name if len(asked) > 1 else "", results)]
     rows += [(name, *_plain(part(found, "controls", name))) for name in part(found, "controls")]
-    parts = [text(_sentences(found)), table(["answers", *MEASURES], rows), text(_beside(found)), text(_fitted(found))]
+    parts: list[str] = [
+        text(_sentences(found)),
+        table(["answers", *MEASURES], rows),
+        text(_beside(found)),
+        text(_fitted(found)),
+    ]
     if len(asked) > 1:
         parts.append(
             text(f"All below, and answers without a model, are of {run.name}, the first of {len(asked)} runs.")
@@ -37,7 +42,7 @@ def calibration_section(runs: Sequence[Run]) -> str:
             (word, *(count(number(entry.get(key))) for key in ("questions", "people_say_yes")), *_plain(entry))
             for word, entry in words.items()
         ]
-        parts.append(f"<h3>By {group}</h3>{table(head, lines, dense=True)}")
+        parts += [subtitle(f"By {group}"), table(head, lines, dense=True)]
     return section("Agreement with people", *parts)
 
 

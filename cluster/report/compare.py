@@ -7,13 +7,13 @@ episodes, and then it is about the trained agents at hand.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -255,7 +255,7 @@ def _print_table(console: Console, head: Sequence[str], rows: Sequence[Sequence[
     console.print(table)
 
 
-def _page(a: Side, b: Side) -> str:
+def _page(a: Side, b: Side) -> Markup:
     outcome, columns = verdict(a, b), ["", "A", "B", "B − A"]
     judge = measure([*a.runs, *b.runs])
     spreads = ", ".join(dict.fromkeys(judge.spread(side.runs) for side in (a, b)))
@@ -263,7 +263,7 @@ def _page(a: Side, b: Side) -> str:
     curves = learning_figures({"A": a.runs, "B": b.runs}) or page.text("Nothing was recorded while training.")
     parts = [
         page.header(f"{a.name} vs {b.name}", [_whose("A", a), _whose("B", b)]),
-        f'<p class="verdict">{page.unbroken(html.escape(outcome.sentence))}</p>',
+        page.verdict(outcome.sentence),
         page.text(outcome.basis),
         page.section("Results", page.table(columns, final(a, b)), page.text(brackets)),
         page.section("Curves", curves),
@@ -272,7 +272,7 @@ def _page(a: Side, b: Side) -> str:
         parts.append(page.section("Success by task kind", kinds_figure(_by_kind(a, b)), page.table(columns, rows)))
     settings = changed(a.runs[0], b.runs[0])
     differing = page.table(["setting", "A", "B"], settings) if settings else page.text("The settings are equal.")
-    return "\n".join([*parts, page.section("Settings that differ", differing)])
+    return page.join(*parts, page.section("Settings that differ", differing))
 
 
 def _whose(letter: str, side: Side) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cluster.report.outcome import Arms, measure
-from cluster.report.page import count, header, save, section, span, table, text, tree
+from cluster.report.page import count, grid, header, join, save, section, span, table, text, tree
 from cluster.report.panels import panels
 from cluster.runs.run_data import Run, arms, expand, number
 from learner.files import Attempt
@@ -48,7 +48,7 @@ def write(run_folders: list[Path], attempt: Attempt | None = None) -> Path:
     if len(folders) > 1:
         name = _joined([folder.name for folder in folders])
         path = (first if first.name else folders[0]).parent / f"report-{name}.html"
-    return save(path, title, "\n".join(body), attempt)
+    return save(path, title, join(*body), attempt)
 
 
 def _joined(names: Sequence[str]) -> str:
@@ -97,7 +97,7 @@ def _configuration(run: Run, groups: Arms) -> str:
     if not run.config:
         return section("Configuration", text("No configuration was saved."))
     words = f"Of {run.name}; the runs differ in {'; '.join(groups)}." if len(groups) > 1 else ""
-    return section("Configuration", text(words) if words else "", f'<div class="tree">{tree(run.config)}</div>')
+    return section("Configuration", text(words) if words else "", grid("tree", [tree(run.config)]))
 
 
 def _commands(runs: Sequence[Run], folders: Sequence[Path]) -> str:
@@ -108,4 +108,4 @@ def _commands(runs: Sequence[Run], folders: Sequence[Path]) -> str:
         "compare it": f"python launch.py compare {name} {other}",
         "write this page again": f"python launch.py report {' '.join(folder.name for folder in folders)}",
     }
-    return section("Next", table([], lines.items()).replace('class="facts"', 'class="commands"'))
+    return section("Next", table([], lines.items(), kind="commands"))

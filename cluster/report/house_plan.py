@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 from envs.navigation import Scene
@@ -33,7 +34,7 @@ def unit(scene: Scene) -> float:
     return float(max(scene.tiles.shape)) / 200
 
 
-def drawing(scene: Scene, layers: Sequence[str], title: str, key: str = "") -> str:
+def drawing(scene: Scene, layers: Sequence[str], title: str, key: str = "") -> Markup:
     """One picture.
 
     layers: SVG, the lowest first, between `floor` and `names`.
@@ -43,7 +44,8 @@ def drawing(scene: Scene, layers: Sequence[str], title: str, key: str = "") -> s
     height, width = scene.tiles.shape
     below = 14 * unit(scene) if key else 0
     inner = "".join((floor(scene), *layers, names(scene), key))
-    return f'<svg role="img" aria-label="{escape(title)}" viewBox="0 0 {width} {height + below:g}">{inner}</svg>'
+    box = f"0 0 {width} {height + below:g}"
+    return Markup(f'<svg role="img" aria-label="{escape(title)}" viewBox="{box}">{inner}</svg>')
 
 
 def floor(scene: Scene) -> str:

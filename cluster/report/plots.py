@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 from cluster.metrics.statistics import Estimate
@@ -64,7 +65,7 @@ def curves(
     percent: bool = False,
     zero: bool = False,
     size: tuple[float, float] = WIDE,
-) -> str:
+) -> Markup:
     """Lines over a common x.
 
     Args:
@@ -95,7 +96,7 @@ def curves(
 
 def bars(
     name: str, labels: Sequence[str], groups: Sequence[tuple[str, Sequence[Estimate | None]]], *, title: str
-) -> str:
+) -> Markup:
     """Horizontal bars of shares in [0, 1] with their intervals: one row a label, one bar a group.
 
     name, title: as in `curves`.
@@ -124,7 +125,7 @@ def bars(
 
 def reliability(
     name: str, edges: Array, counts: Array, said: Array, came: Array, *, title: str, x_label: str, y_label: str
-) -> str:
+) -> Markup:
     """What was said to be likely and what came true, in [0, 1], over the share of all answers that each bin has.
 
     name, title: as in `curves`.
@@ -211,7 +212,7 @@ def _legend(figure: Figure, axes: Axes) -> None:
     )  # fmt: skip
 
 
-def _svg(figure: Figure, name: str, title: str) -> str:
+def _svg(figure: Figure, name: str, title: str) -> Markup:
     """The figure as an `<svg>` element without a size, a namespace or ids that another figure might have too."""
     from matplotlib import rc_context
     from matplotlib.text import Text
@@ -229,4 +230,4 @@ def _svg(figure: Figure, name: str, title: str) -> str:
     text = re.sub(r'(url\(|href=")#', rf"\1#{name}-", text)
     box = re.search(r'viewBox="[^"]*"', text)
     opening = f'<svg role="img" aria-label="{html.escape(title)}" {box.group() if box else ""}>'
-    return re.sub(r"^<svg[^>]*>", lambda _: opening, text).strip()
+    return Markup(re.sub(r"^<svg[^>]*>", lambda _: opening, text).strip())

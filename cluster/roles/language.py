@@ -15,7 +15,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,17 @@ from cluster.roles.backend import AskedToStop, Backend, Handle, Interrupted, Rol
 from cluster.runs.folder import RunError
 from learner.files import replace_file
 from llm_service.errors import AwayTooLong, BackendError, Garbled, ServiceError, Unreachable, UsageError
-from llm_service.records import Call, Reply, Verb
+from llm_service.records import Call, Reply, Source, Verb
 from llm_service.server import assembly
 from llm_service.server.process import Server
 from llm_service.settings import LLMConfig
 
+CACHES = {source.name.lower() for source in Source} - {"backend"}
 LOOK_S = 1.0  # how often the service is looked after
 HUNG_S = 60.0  # without a sign of life for so long, it is killed
 RESTARTS = 5  # so often in a run it is started again
+COUNTED = {"calls": "calls", "tokens": "reply_tokens", "dollars": "reply_dollars"}
+"""Columns of metrics.jsonl, behind `llm/`, that are a number of the service; others sum up how its answers ended."""
 REACH_S = 10.0  # how long a service that another has started may take to say that it is there
 
 
@@ -180,11 +183,32 @@ class Replicas:
         """The replicas belong to this process, and end with it."""
 
 
-class LanguageService:
-    """The controller's side. `note` takes a line for the log."""
+def counts(stats: Mapping[str, float]) -> dict[str, float]:
+    """What a service did since it began, as columns of metrics.jsonl: questions, how they ended, calls and their cost.
 
-    def __init__(self, backend: Backend, config: Config, folder: Path, note: Callable[[str], None]) -> None:
+    A cache hit is an answer without a call of its own; a failure is a question without an answer.
+    """
+    ends = {name.removeprefix("answers_"): n for name, n in stats.items() if name.startswith("answers_")}
+    found = {name: stats.get(key, 0.0) for name, key in COUNTED.items()}
+    found["questions"] = sum(ends.values())
+    found["cache_hits"] = sum(n for name, n in ends.items() if name in CACHES)
+    found["failures"] = found["questions"] - found["cache_hits"] - ends.get("backend", 0.0)
+    return {f"llm/{name}": n for name, n in found.items()}
+
+
+class LanguageService:
+    """The controller's side. `note` takes a line for the log; `before`: columns that earlier attempts came to."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        config: Config,
+        folder: Path,
+        note: Callable[[str], None],
+        before: Mapping[str, float] | None = None,
+    ) -> None:
         self._backend, self._config, self._note = backend, config, note
+        self._before, self._now = dict(before or {}), dict[str, float]()
         self._folder = folder / "llm"
         self._handle: Handle | None = None
         self._beat: Ticket | None = None
@@ -229,7 +253,7 @@ class LanguageService:
             self._backend.kill(self._handle)
             self._handle = None
             raise UsageError(f"the LLM service does not start: {_sentence(death)}") from None
-        self._beat, self._looked = None, time.monotonic()
+        self._beat, self._looked, self._now = None, time.monotonic(), counts({})
         for warning in warnings:
             self._note(warning)
         self._note(f"LLM service {self._llm.name} is ready on {address}")
@@ -249,15 +273,22 @@ class LanguageService:
         elif self._backend.wait([self._beat], 0):
             self._looked, beat, self._beat = now, self._beat, None
             try:
-                self._backend.result(beat)
+                self._now = counts(self._backend.result(beat)["stats"])
             except RoleDied as death:
                 self._restart(_sentence(death))
         elif now - self._beat.submitted > HUNG_S:
             self._backend.kill(self._handle)
             self._restart(f"no sign of life for {HUNG_S:.0f} s")
 
+    @property
+    def columns(self) -> dict[str, float]:
+        """What the run has asked and paid so far, over all services and attempts; as of the last look, a second ago."""
+        found = {name: self._before.get(name, 0) + self._now.get(name, 0) for name in self._before | self._now}
+        return {name: round(n, 9) if name == "llm/dollars" else int(n) for name, n in found.items()}
+
     def _restart(self, cause: str) -> None:
         self._restarts += 1
+        self._before, self._now = self.columns, {}
         if self._restarts > RESTARTS:
             raise UsageError(f"the LLM service died {self._restarts} times, the last time: {cause}")
         self._note(f"the LLM service died ({cause}); starting it again on its files")
@@ -276,6 +307,7 @@ class LanguageService:
             beat = self._backend.result(self._backend.submit(self._handle, "heartbeat"))
         except RoleDied:
             return {}
+        self._now = counts(beat["stats"])
         return {name: round(value, 6) for name, value in sorted(beat["stats"].items())}
 
     def stop(self) -> None:

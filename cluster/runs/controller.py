@@ -122,7 +122,7 @@ class Controller:
                 if run.tensorboard:
                     metrics.sinks.append(tensorboard(self.folder.path / "tensorboard"))
                 if backend.links:
-                    metrics.sinks.append(Shown(self.folder.name))
+                    metrics.sinks.append(Shown(self.folder.name, own=not self.only))
                     self.folder.write_status(**backend.links)
                 score = self.config.spec.score
                 self.folder.write_status(score=score)
@@ -133,7 +133,9 @@ class Controller:
                             f"dashboard: {address}" + (f"; its token is in {token}" if token.exists() else "")
                         )
                     if any(engine(stage.kind).asks(self.config, stage) for stage in todo):
-                        self._language = LanguageService(backend, self.config, self.folder.path, progress.note)
+                        self._language = LanguageService(
+                            backend, self.config, self.folder.path, progress.note, self.folder.read_status().get("llm")
+                        )
                         ending.callback(self._language.stop)
                         self._language.start()
                     for line in self._about_the_start(metrics.warning):
@@ -150,7 +152,10 @@ class Controller:
                         beside=bool(self.only),
                         language=self._language,
                     )
-                    if not all(self._run_stage(given, stage) for stage in todo):
+                    finished = all(self._run_stage(given, stage) for stage in todo)
+                    if not stop.signalled:  # who sends signals starts it again, or should hear that nobody did
+                        metrics.end(lambda: stop.signalled)
+                    if not finished:
                         self._stopped_by = stop.reason
                         return STOPPED
             except AskedToStop as request:  # roles were waited for, which had begun nothing
@@ -160,14 +165,24 @@ class Controller:
 
     def _run_stage(self, run: Run, stage: Stage) -> bool:
         """Run a stage to its end. False if the run was asked to stop before."""
-        self.folder.write_status(phase=stage.name)
+        self.folder.write_status(phase=stage.name, last_update=None)
         outcome = engine(stage.kind)(run, stage).run()
+        run.metrics.show(advancing=0.0)
+        if self._language and self._language.numbers():
+            self._count(run, stage)
         if outcome is None:
             return False
         self.finish(stage, outcome)
         for line in outcome.lines:
             run.progress.note(line)
         return True
+
+    def _count(self, run: Run, stage: Stage) -> None:
+        """A row of what was asked of language models by the end of a stage, and where a resumed run counts on from."""
+        status, asked = self.folder.read_status(), run.asked()
+        at = {key: status.get(key, 0) for key in ("version", "env_steps")}
+        run.metrics.write({"kind": "language", "stage": stage.name} | at | asked)
+        self.folder.write_status(llm=asked)
 
     def finish(self, stage: Stage, outcome: Outcome) -> None:
         """Write the manifest of what a stage left and of what that was made of: with it, the stage is done.

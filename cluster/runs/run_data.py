@@ -39,6 +39,7 @@ class Run:
     results: Row  # of the evaluate stage
     cases: dict[str, Row] = field(default_factory=dict)  # of the last generalise stage, by their names
     fits: dict[str, list[Row]] = field(default_factory=dict)  # rows of gradient steps, by name of the stage
+    asked: Row = field(default_factory=dict)  # what language models were asked: the last columns `llm/`, without that
 
     @property
     def name(self) -> str:
@@ -120,6 +121,7 @@ def load(folder: Path) -> Run:
         results=read_mapping(folder / "stages" / "evaluate" / "results.json"),
         cases=_cases(folder),
         fits=_fits(row for row in rows if row.get("kind") == "fit"),
+        asked=_asked(rows),
     )
 
 
@@ -270,6 +272,11 @@ def _fits(rows: Iterable[Row]) -> dict[str, list[Row]]:
         if "stage" in row:
             found.setdefault(str(row["stage"]), []).append(row)
     return found
+
+
+def _asked(rows: Sequence[Row]) -> Row:
+    last = next((row for row in reversed(rows) if "llm/questions" in row), {})
+    return {key.removeprefix("llm/"): value for key, value in last.items() if key.startswith("llm/")}
 
 
 def read_rows(path: Path) -> list[Row]:

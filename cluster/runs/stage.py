@@ -114,11 +114,17 @@ class Run:
         self.folder.write(path, safetensors.numpy.save(found.arrays["model"]))
         return dict(found.record["counters"])
 
+    def asked(self) -> dict[str, float]:
+        """Columns of what this run has asked language models so far; empty without a service of its own."""
+        return self.language.columns if self.language else {}
+
     def look_after(self) -> None:
         """What is due from time to time: the services beside the actors, and whether a newer attempt has begun."""
         if time.monotonic() - self._looked > LOOK_S:
             self._looked = time.monotonic()
             self.folder.assert_newest()
+            if (asked := self.asked()) != self.folder.read_status().get("llm", {}):
+                self.folder.write_status(llm=asked)  # a resumed run counts on from there
         if self.language:
             self.language.look_after()
 

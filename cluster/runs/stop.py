@@ -54,6 +54,11 @@ class Stop:
         self._signal = signal.Signals(number).name
 
     @property
+    def signalled(self) -> bool:
+        """Whether a signal asks: whoever sent it may not wait for long."""
+        return bool(self._signal)
+
+    @property
     def reason(self) -> str:
         """Why the run should stop, empty while it should not."""
         if self._signal:

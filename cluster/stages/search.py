@@ -231,7 +231,9 @@ class Engine(StageEngine):
             "restarts": crew.restarts,
         }
         self.metrics.write(row)
-        self.folder.write_status(env_steps=row["env_steps"], actors_alive=crew.alive, actors=self.config.actors.n)
+        self.folder.write_status(
+            env_steps=row["env_steps"], actors_alive=crew.alive, actors=self.config.actors.n, last_update=time.time()
+        )
         self.progress.line(
             f"search  generations {search.closed - 1:,}/{self.settings.generations:,}  archived {archived:,}  "
             f"coverage {covered:.0%}  {self.rate:,.0f} evaluations/s  actors {crew.alive}/{self.config.actors.n}"

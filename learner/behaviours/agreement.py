@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 Scores = NDArray[np.float64]
@@ -19,30 +20,18 @@ SAMPLES = 1000
 
 def pearson(a: Scores, b: Scores) -> float:
     """Correlation of scores [N]; nan if one does not vary."""
-    a, b = a - a.mean(), b - b.mean()
-    scale = np.sqrt((a @ a) * (b @ b))
-    return float(a @ b / scale) if scale > 0 else float("nan")
-
-
-def ranks(values: Scores) -> Scores:
-    """From 1; equal values share the mean of theirs."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    found: Scores = (last - (counts - 1) / 2)[inverse]
-    return found
+    return float(np.corrcoef(a, b)[0, 1]) if np.ptp(a) and np.ptp(b) else float("nan")
 
 
 def spearman(a: Scores, b: Scores) -> float:
-    """Correlation of ranks."""
-    return pearson(ranks(a), ranks(b))
+    """Correlation of ranks, from 1; equal scores share the mean of theirs. nan if one does not vary."""
+    return pearson(scipy.stats.rankdata(a), scipy.stats.rankdata(b))
 
 
 def kendall(a: Scores, b: Scores) -> float:
     """Tau-b (Kendall 1945): of pairs that neither rater ties, those in the same order less the others, corrected for
     ties. nan if one does not vary."""
-    one, other = np.sign(a[:, None] - a), np.sign(b[:, None] - b)
-    scale = np.sqrt((one**2).sum() * (other**2).sum())
-    return float((one * other).sum() / scale) if scale > 0 else float("nan")
+    return float(scipy.stats.kendalltau(a, b).statistic) if np.ptp(a) and np.ptp(b) else float("nan")
 
 
 def mean_squared_error(a: Scores, b: Scores) -> float:

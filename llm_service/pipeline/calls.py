@@ -86,7 +86,8 @@ class Calls:
             self._record = {"generate", "score", "embed"}  # what costs money is always written down
         self._flight: Flight[Paid] = Flight()
         self.last_success = float("-inf")
-        self.retries = 0
+        self.retries = self.tokens = 0
+        self.dollars = 0.0  # of all replies since it began, as tokens are: metered by a cap or not
 
     async def value(self, call: Call, parse: Parse, waiter: Waiter, spent: Spent) -> Any:
         """The parsed value of a call; a reply outside the grammar gets one repair turn.
@@ -146,6 +147,7 @@ class Calls:
 
         reply = await retried(attempt, self._retry, self._budget, self._clock, random.random, deadline=waiter.until)
         dollars = price(reply.prompt_tokens, reply.completion_tokens)
+        self.tokens, self.dollars = self.tokens + reply.prompt_tokens + reply.completion_tokens, self.dollars + dollars
         self.last_success = self._clock.now()
         if self.backend.model != model:  # a trainer has put new weights in place meanwhile, and they answered
             key, model = call.key(self.backend.model), self.backend.model

@@ -281,7 +281,7 @@ class Service:
 
     def stats(self) -> dict[str, float]:
         """Counters and gauges by name; `docs/llm_service.md` explains each."""
-        batcher, ledger = self._calls.batcher, self.ledger
+        batcher, ledger, lines = self._calls.batcher, self.ledger, {self._calls, self._embeddings}
         stats = {f"answers_{name}": float(count) for name, count in self._counts.copy().items()}
         stats |= {f"jobs_{name}": value for name, value in self.queue_stats.items()}
         return stats | {
@@ -292,6 +292,8 @@ class Service:
             "batch_fill": batcher.calls / max(batcher.batches, 1),
             "retries": float(self._calls.retries),
             "breaker_open": float(self._calls.breaker.state != "closed"),
+            "reply_tokens": float(sum(line.tokens for line in lines)),
+            "reply_dollars": sum(line.dollars for line in lines),
             "tokens": float(ledger.tokens),
             "dollars": float(ledger.dollars),
             "memory_answers": float(len(self._memory)),

@@ -1,21 +1,22 @@
 """A small reader of PromQL: enough to find a query that Prometheus would not read.
 
     expression = unary (operator [on|ignoring (...) [group_left|group_right [(...)]]] unary)*
-    unary      = [-] (number | (expression) | aggregation | function | selector[range])
+    unary      = [-] (number | (expression) | aggregation | function | selector[range] [offset range])
 
-`selectors(text)` reads a query to its end and gives the name or the pattern of names of each series in it.
+`selectors(text)` reads a query to its end and gives the name or the pattern of names of each series in it; `tree(text)`
+gives its parts, nested as they bind, for `promql_values.py`.
 """
 
 import re
 
 TOKEN = re.compile(
     r"\s*(?:(?P<number>\d+(?:\.\d+)?(?![\w.]))|(?P<word>[a-zA-Z_:][\w:]*)|(?P<text>\"(?:[^\"\\]|\\.)*\")"
-    r"|(?P<range>\[(?:\d+(?:ms|[smhdwy])|\$__rate_interval)\])|(?P<sign>=~|!~|!=|==|>=|<=|[-+*/%^<>(){},=]))"
+    r"|(?P<range>\[(?:\d+(?:ms|[smhdwy])|\$__rate_interval)\])|(?P<time>\d+[smhdwy])|(?P<sign>=~|!~|!=|==|>=|<=|[-+*/%^<>(){},=]))"
 )
 AGGREGATIONS = {"sum", "max", "min", "avg", "count"}
-FUNCTIONS = {"time": 0, "rate": 1, "increase": 1, "label_values": 2}
-OVER_TIME = {"rate", "increase"}
-OPERATORS = {"+", "-", "*", "/", "%", "^", "==", "!=", ">", "<", ">=", "<=", "and", "or", "unless"}
+OVER_TIME = {"rate", "increase", "avg_over_time", "last_over_time"}
+FUNCTIONS = {"time": 0, "label_values": 2} | dict.fromkeys(OVER_TIME, 1)
+BINDING = (("or",), ("and", "unless"), ("==", "!=", ">", "<", ">=", "<="), ("+", "-"), ("*", "/", "%"), ("^",))
 COMPARED = {"=", "!=", "=~", "!~"}
 
 
@@ -48,65 +49,75 @@ class Reader:
         return value
 
     def labels(self):
+        found = []
         self.take("(")
         while self.next != ")":
-            self.take(kind="word")
+            found.append(self.take(kind="word"))
             if self.next != ")":
                 self.take(",")
         self.take(")")
+        return found
 
-    def expression(self):
-        self.unary()
-        while self.next in OPERATORS:
-            self.take()
+    def expression(self, level=0):
+        """Parts that operators of this level join, from the left."""
+        if level == len(BINDING):
+            return self.unary()
+        left = self.expression(level + 1)
+        while self.next in BINDING[level]:
+            operator, on = self.take(), None
             if self.next in ("on", "ignoring"):
                 self.take()
-                self.labels()
+                on = self.labels()
                 if self.next in ("group_left", "group_right"):
                     self.take()
                     if self.next == "(":
                         self.labels()
-            self.unary()
+            left = (operator, left, self.expression(level + 1), on)
+        return left
 
     def unary(self):
         if self.next == "-":
             self.take()
+            return ("-", ("number", 0.0), self.unary(), None)
         kind, value = self.tokens[0]
         if kind == "number":
+            return ("number", float(self.take()))
+        if value == "(":
             self.take()
-        elif value == "(":
-            self.take()
-            self.expression()
+            inner = self.expression()
             self.take(")")
-        elif value in AGGREGATIONS:
-            self.take()
+            return inner
+        if value in AGGREGATIONS:
+            how, by = self.take(), []
             if self.next in ("by", "without"):
                 self.take()
-                self.labels()
+                by = self.labels()
             self.take("(")
-            self.expression()
+            inner = self.expression()
             self.take(")")
-        elif kind == "word" and self.tokens[1][1] == "(":
-            self.function()
-        else:
-            self.selector(None)
+            return (how, inner, by)
+        if kind == "word" and self.tokens[1][1] == "(":
+            return self.function()
+        return self.selector(None)
 
     def function(self):
-        name = self.take(*FUNCTIONS)
+        name, inner = self.take(*FUNCTIONS), None
         self.take("(")
-        if FUNCTIONS[name] == 1:
-            self.selector(name in OVER_TIME)
-        elif FUNCTIONS[name] == 2:
-            self.selector(False)
+        if FUNCTIONS[name]:
+            inner = self.selector(name in OVER_TIME)
+        if FUNCTIONS[name] == 2:
             self.take(",")
             self.take(kind="word")
         self.take(")")
+        return (name, inner)
 
     def selector(self, over_time):
         """A series, with a range if it must have one; without if it must not."""
-        name = self.take(kind="word") if self.tokens[0][0] == "word" else ""
+        name, matchers = self.take(kind="word") if self.tokens[0][0] == "word" else "", []
         if not name and self.next != "{":
             raise Wrong(f"{self.next!r} where a series is due, in {self.text!r}")
+        if name:
+            matchers.append(("__name__", "=", name))
         if self.next == "{":
             self.take()
             while self.next != "}":
@@ -117,6 +128,7 @@ class Reader:
                     re.compile(value.replace("$run", ""))
                 if label == "__name__":
                     name = value
+                matchers.append((label, sign, value))
                 if self.next != "}":
                     self.take(",")
             self.take("}")
@@ -124,9 +136,13 @@ class Reader:
             raise Wrong(f"a series without a name in {self.text!r}")
         if (self.tokens[0][0] == "range") != bool(over_time):
             raise Wrong(f"a range that is missing, or too many, after {name} in {self.text!r}")
-        if over_time:
-            self.take(kind="range")
+        span = self.take(kind="range")[1:-1] if over_time else ""
+        offset = ""
+        if self.next == "offset":
+            self.take()
+            offset = self.take(kind="time")
         self.found.append(name)
+        return ("series", matchers, span, offset)
 
 
 def selectors(text):
@@ -135,3 +151,11 @@ def selectors(text):
     reader.expression()
     reader.take(kind="end")
     return reader.found
+
+
+def tree(text):
+    """The parts of a query, nested as they bind: tuples that begin with what they are. Raises `Wrong`."""
+    reader = Reader(text)
+    found = reader.expression()
+    reader.take(kind="end")
+    return found

@@ -7,7 +7,9 @@ import subprocess
 import sys
 from ipaddress import ip_address
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from cluster.cli import doctor, exposure
@@ -226,7 +228,7 @@ def _child(pid, parent=None):
     while pid > 1:
         if pid == (parent or os.getpid()):
             return True
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        pid = psutil.Process(pid).ppid()
     return False
 
 
@@ -329,16 +331,18 @@ def test_a_machine_without_an_external_address_says_so():
     assert "state='ok', text='this machine has no address but loopback" in done.stdout, done.stderr
 
 
-def test_addresses_are_read_as_the_kernel_prints_them(tmp_path):
-    (tmp_path / "fib_trie").write_text(
-        "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 10.0.0.0\n        /24 link UNICAST\nLocal:\n"
-        "     |-- 10.0.0.5\n        /32 host LOCAL\n     |-- 10.0.0.255\n        /32 link BROADCAST\n"
-        "     |-- 127.0.0.1\n        /32 host LOCAL\n     |-- 10.0.0.5\n        /32 host LOCAL\n"
-    )
-    assert external_addresses(tmp_path) == [ip_address("10.0.0.5")]
-    (tmp_path / "if_inet6").write_text(
-        "00000000000000000000000000000001 01 80 10 80       lo\n"
-        "fd000000000000000000000000000002 04 40 00 82     eth0\n"
-        "fe8000000000000000fc00fffe000001 04 40 20 80     eth0\n"
-    )
-    assert external_addresses(tmp_path) == [ip_address("10.0.0.5"), ip_address("fd00::2")]
+def test_addresses_of_loopback_and_of_one_link_are_not_external(monkeypatch):
+    def address(text):
+        family = socket.AF_INET6 if ":" in text else socket.AF_INET
+        return SimpleNamespace(family=family, address=text)
+
+    hardware = SimpleNamespace(family=psutil.AF_LINK, address="02:42:ac:11:00:02")
+    addresses = {
+        "lo": [address("127.0.0.1"), address("::1")],
+        "eth0": [address("fd00::2"), address("10.0.0.5"), address("fe80::fc:ff:fe00:1%eth0"), hardware],
+        "eth1": [address("10.0.0.5")],
+    }
+    here = {one.address for of in psutil.net_if_addrs().values() for one in of}
+    assert {str(one) for one in external_addresses()} <= here - {"127.0.0.1", "::1"}
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: addresses)
+    assert external_addresses() == [ip_address("10.0.0.5"), ip_address("fd00::2")]

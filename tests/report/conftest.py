@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from markupsafe import Markup
 from PIL import Image, ImageDraw
 
 from cluster.metrics.statistics import wilson
@@ -171,7 +172,7 @@ def edit() -> Callable[[Path, str, Callable[[Any], None]], None]:
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures take most of the time of a page: tests of its words do without."""
     for name in ("curves", "bars"):
-        monkeypatch.setattr(plots, name, lambda *_, title, **__: f"<svg aria-label={title!r}></svg>")
+        monkeypatch.setattr(plots, name, lambda *_, title, **__: Markup(f"<svg aria-label={title!r}></svg>"))
 
 
 VOID = {"meta", "img", "br", "use"}

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.numpy
+from markupsafe import Markup
 
 from cluster.report import agreement as agreement_page
 from cluster.report import deployed, house_plan, plots
@@ -26,6 +27,8 @@ from tests.report.behaviour_run import TEXTS, pixels, results, write_behaviours
 
 Read = Callable[[Path], tuple[str, Any]]
 SENSELESS = ("Success by task kind", "Throughput and policy lag", "Losses", "Held-out", "Learning curve", "Fitting")
+
+SVG = Markup("<svg></svg>")
 
 
 @pytest.fixture
@@ -131,7 +134,9 @@ def test_the_floor_is_the_map(tmp_path: Path) -> None:
 
 def test_distances_are_counted(run: Path, monkeypatch: pytest.MonkeyPatch, read: Read) -> None:
     drawn: dict[str, Any] = {}
-    monkeypatch.setattr(plots, "curves", lambda name, lines, **_: drawn.setdefault(name, lines) and "<svg></svg>")
+    monkeypatch.setattr(
+        plots, "curves", lambda name, lines, **_: drawn.setdefault(name, lines) and Markup("<svg></svg>")
+    )
     report.write([run])
     found = deployed.read(run)
     ends = {"single": found.error[:, 0], "best of 3": found.error.min(1), "archive replayed": found.replayed_error}
@@ -148,7 +153,9 @@ def test_distances_are_counted(run: Path, monkeypatch: pytest.MonkeyPatch, read:
 
 def test_cells_are_counted_when_they_are_first_reached(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: dict[str, Any] = {}
-    monkeypatch.setattr(plots, "curves", lambda name, lines, **_: drawn.setdefault(name, lines) and "<svg></svg>")
+    monkeypatch.setattr(
+        plots, "curves", lambda name, lines, **_: drawn.setdefault(name, lines) and Markup("<svg></svg>")
+    )
     report.write([run])
     (line,) = drawn["coverage"]
     archive = Archive.read(run / "stages/search/archive-0")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from markupsafe import Markup
 
 from cluster.report import document as report
 from cluster.report import plots
@@ -40,7 +41,7 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> Figures:
 
     def curves(name: str, drawn: list[plots.Line], **style: Any) -> str:
         seen[name] = {line.label: line for line in drawn}
-        return "<svg></svg>"
+        return Markup("<svg></svg>")
 
     monkeypatch.setattr(plots, "curves", curves)
     return seen

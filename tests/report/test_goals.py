@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from markupsafe import Markup
 
 from actors.wrappers.goals import COUNTS
 from cluster.report import document as report
@@ -118,7 +119,7 @@ def test_seeds_are_one(given: Callable[..., Path], read: Read, monkeypatch: pyte
 
     def curves(name: str, drawn: list[plots.Line], **_: Any) -> str:
         lines.update({f"{name}/{line.label}": line for line in drawn})
-        return "<svg></svg>"
+        return Markup("<svg></svg>")
 
     monkeypatch.setattr(plots, "curves", curves)
     other = {"chop <tree>": [10, 0, 0, 3, 10, 3, 10, 10]}

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from markupsafe import Markup
 
 from cluster.metrics.statistics import Estimate, welch
 from cluster.report import document as report
@@ -32,7 +33,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, plots.Li
 
     def curves(name: str, drawn: list[plots.Line], *, title: str, **style: Any) -> str:
         seen.append((title, {line.label: line for line in drawn}, style))
-        return "<svg></svg>"
+        return Markup("<svg></svg>")
 
     monkeypatch.setattr(plots, "curves", curves)
     return seen

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.numpy
+from markupsafe import Markup
 
 from cluster.metrics.trials import lead, retrieved, summary
 from cluster.report import document as report
@@ -52,7 +53,7 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> Figures:
 
     def curves(name: str, drawn: list[plots.Line], **style: Any) -> str:
         seen[name] = drawn
-        return "<svg></svg>"
+        return Markup("<svg></svg>")
 
     monkeypatch.setattr(plots, "curves", curves)
     return seen

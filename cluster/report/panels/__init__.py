@@ -4,7 +4,8 @@ A module publishes
 
     SUBJECT             of which runs it tells: `agents`, or `behaviours`
     ORDER               its place among the others, lowest first
-    panel(runs, arms)   its sections, as HTML; "" where there is nothing to tell. `arms` are the runs by their settings
+    panel(runs, arms)   its sections, of pieces of `page.py`; "" where there is nothing to tell. `arms` are the runs by
+                        their settings
 """
 
 from __future__ import annotations

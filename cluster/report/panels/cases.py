@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 
 from cluster.metrics.statistics import Estimate, spread_name
 from cluster.report.compare import shown
 from cluster.report.outcome import FEW_ARMS, Arms, measure, overall
-from cluster.report.page import percent, section, table, text
+from cluster.report.page import join, percent, section, subtitle, table, text
 from cluster.runs.run_data import Row, Run, between, estimate, part, seeds
 
 SUBJECT, ORDER = "agents", 60
@@ -45,11 +44,11 @@ def _arm(label: str, runs: Sequence[Run]) -> str:
     interval = "95 % bootstrap intervals" if judge.score else "95 % intervals, Wilson's of rates"
     words = "The finished policy on held-out episodes; differences are to the first row. "
     words += f"Brackets: {spread_name(seeds(runs), interval)}."
-    parts = [f"<h3>{escape(label)}</h3>" if label else "", text(words)]
+    parts: list[str] = [subtitle(label), text(words)]
     parts.append(table(["case", judge.name, "difference", "at random"], rows))
     parts.append("" if judge.score else _kinds(runs, played))
     left = [f"{name} ({row['reason']})" for name, row in cases.items() if row.get("reason")]
-    return "".join([*parts, text(f"Not played: {'; '.join(left)}.") if left else ""])
+    return join(*parts, text(f"Not played: {'; '.join(left)}.") if left else "")
 
 
 def _kinds(runs: Sequence[Run], played: Mapping[str, Row]) -> str:

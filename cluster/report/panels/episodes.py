@@ -6,12 +6,11 @@ The curve is within the pictures (`actors/animation.py`), so that its mark is wh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from cluster.report.outcome import Arms
-from cluster.report.page import animation, count, grid, section, text
+from cluster.report.page import animation, below, count, grid, mark, quiet, section, text
 from cluster.runs.run_data import Run, number, read_mapping
 
 SUBJECT, ORDER = "agents", 30
@@ -50,14 +49,13 @@ def _animation(run: Run, video: Mapping[str, Any], whose: str) -> str:
     facts += [f"return {value:.2f}"] if value is not None and not run.score else []
     facts += [f"{count(number(video['length']))} steps"] if "length" in video else []
     facts += [f"seed {video['seed']}"] if "seed" in video else []
-    mark = '<b class="solved">✓ solved</b>' if video.get("success") else '<b class="failed">✗ not solved</b>'
+    ended = mark("✓ solved", "solved") if video.get("success") else mark("✗ not solved", "failed")
     if run.score:
         points = "–" if value is None else f"{value:,.2f}".rstrip("0").rstrip(".")
-        mark = f"<b>{escape(run.score)}: {points}</b>"
-    quiet = f'<span class="quiet">{escape(", ".join(facts))}</span>'
-    if trace := _trace(run, video):
-        quiet += f'<br><span class="quiet">{escape(trace)}</span>'
-    return animation(path, f"{mission}. {trace}" if trace else mission, f"{escape(mission)}<br>{mark}<br>{quiet}")
+        ended = mark(f"{run.score}: {points}")
+    trace = _trace(run, video)
+    caption = below(mission, ended, quiet(", ".join(facts)), *([quiet(trace)] if trace else []))
+    return animation(path, f"{mission}. {trace}" if trace else mission, caption)
 
 
 def _file(run: Run, name: object, suffix: str) -> Path | None:

@@ -7,12 +7,11 @@ shares averaged.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any
 
 from cluster.metrics.statistics import spread_name
 from cluster.report.outcome import FEW_ARMS, Arms, metrics_figure, overall
-from cluster.report.page import count, grid, percent, section, table, text
+from cluster.report.page import count, grid, join, percent, section, subtitle, table, text
 from cluster.runs.run_data import Run, estimate, number, part, seeds, series
 
 SUBJECT, ORDER = "agents", 70
@@ -41,8 +40,7 @@ def _arm(place: int, label: str, runs: Sequence[Run]) -> str:
         metrics_figure(runs, f"goals-{place}", sense, f"{said} since training began, by steps.", percent=True),
         metrics_figure(runs, f"goal-reward-{place}", reward, paid, zero=True),
     ]
-    head = f"<h3>{escape(label)}</h3>" if label else ""
-    return "".join([head, text(_sentences(runs)), grid("plots", drawn), _table(runs)])
+    return join(subtitle(label), text(_sentences(runs)), grid("plots", drawn), _table(runs))
 
 
 def _sentences(runs: Sequence[Run]) -> str:
@@ -111,7 +109,7 @@ def _table(runs: Sequence[Run]) -> str:
     if left := len(order) - len(rows):
         paid = sum(sums[goal].get("paid", 0) for goal in order[MOST_GOALS:])
         parts.append(text(f"{left} more goals were suggested or possible, with {count(paid)} payments in all."))
-    return "".join(parts)
+    return join(*parts)
 
 
 def _cells(counts: Mapping[str, float]) -> list[str]:

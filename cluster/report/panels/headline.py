@@ -6,12 +6,11 @@ Runs that neither train an agent nor judge one have no headline.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any
 
 from cluster.report.calibration import comparison
 from cluster.report.outcome import FEW_ARMS, Arms, largest, measure, overall
-from cluster.report.page import count, section, span, table, text, tiles
+from cluster.report.page import count, headline, join, section, span, subtitle, table, text, tiles
 from cluster.report.panels.knowledge import extraction
 from cluster.report.panels.trials import BAND, own
 from cluster.runs.run_data import Run, seeds
@@ -29,7 +28,7 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
     if all((extraction(run.folder) or comparison(run)) and not run.results for run in runs):
         return ""
     if len(groups) <= FEW_ARMS:
-        return f"<section>{''.join(_headline(arm, group) for arm, group in groups.items())}</section>"
+        return section("", *(_headline(arm, group) for arm, group in groups.items()))
     judge = measure(runs)
     if not judge.each(runs):
         return ""
@@ -45,11 +44,11 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
 def _headline(label: str, runs: Sequence[Run]) -> str:
     judge = measure(runs)
     found = judge.each(runs)
-    parts = [f"<h3>{escape(label)}</h3>" if label else ""]
+    parts: list[str] = [subtitle(label)]
     total, facts = overall(found), dict[str, str]()
     if total:
         what = f"{judge.score} in a held-out episode" if judge.score else "of held-out episodes solved"
-        parts.append(f'<p class="headline">{judge.number(total.value)}</p>')
+        parts.append(headline(judge.number(total.value)))
         evaluated = [run for run in runs if judge.of(run)]
         parts.append(text(f"{what}, {judge.spread(evaluated)} {judge.range(total)}{_acting(runs)}."))
         if len(found) < len(runs):
@@ -68,7 +67,7 @@ def _headline(label: str, runs: Sequence[Run]) -> str:
         **({"runs": str(len(runs))} if different < len(runs) else {}),
         "training seeds": str(different),
     }
-    return "".join([*parts, tiles({name: value for name, value in facts.items() if value != "–"})])
+    return join(*parts, tiles({name: value for name, value in facts.items() if value != "–"}))
 
 
 def _played(what: str, told: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
@@ -79,7 +78,7 @@ def _played(what: str, told: Mapping[str, Any], figures: Mapping[str, Any]) -> s
     words += "without a change of weights. "
     shown = told["arm"] == "oracle_chunk" and told["memory"] == "own"
     words += f"Arm {told['arm']}, {SHOWN if shown else MEMORIES[told['memory']]}. Intervals: {BAND}."
-    return f'<p class="headline">{first["mean"]:.2f} → {last["mean"]:.2f}</p>' + text(words)
+    return join(headline(f"{first['mean']:.2f} → {last['mean']:.2f}"), text(words))
 
 
 def _acting(runs: Sequence[Run]) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 
 from cluster.report import plots
 from cluster.report.outcome import Arms
-from cluster.report.page import code, count, figure, percent, section, table, text
+from cluster.report.page import code, count, figure, join, percent, section, subtitle, table, text
 from cluster.runs.run_data import Row, Run, number, part, read_mapping, read_rows
 
 SUBJECT, ORDER = "agents", 15
@@ -110,7 +110,7 @@ def _preferences(results: Mapping[str, Any], fitted: Mapping[str, Any]) -> str:
         said.append(f"What it says of all segments, and the return to come: Spearman's correlation {rank:.2f}.")
     if not said:
         return ""
-    return f"<h3>Preferences</h3>{text(' '.join(said))}{_calibration(fitted)}"
+    return join(subtitle("Preferences"), text(" ".join(said)), _calibration(fitted))
 
 
 def _calibration(fitted: Mapping[str, Any]) -> str:
@@ -149,7 +149,7 @@ def _programs(label: Path, results: Mapping[str, Any]) -> str:
     head = ["variant, round", "agreement", "segments that failed", "hash", ""]
     parts = [text(" ".join(said)) if said else "", _rounds(candidates), table(head, rows, dense=True)]
     texts = [str(row.get("code")) for row in candidates if chosen and row.get("hash") == chosen.get("hash")]
-    return "".join(["<h3>Programs</h3>", *parts, *map(code, texts[:1])])
+    return join(subtitle("Programs"), *parts, *map(code, texts[:1]))
 
 
 def _rounds(candidates: Sequence[Row]) -> str:
@@ -177,7 +177,7 @@ def _goals(label: Path) -> str:
     rows = [(goal, count(n)) for goal, n in named.most_common(MOST_GOALS)]
     words = f"{count(len(named))} goals for {count(len(lines))} situations. "
     words += "The commonest, and for how many situations they were named:"
-    return f"<h3>Goals</h3>{text(words)}{table(['goal', 'situations'], rows, dense=True)}"
+    return join(subtitle("Goals"), text(words), table(["goal", "situations"], rows, dense=True))
 
 
 def _listed(value: object) -> list[Any]:

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from cluster.report.calibration import calibration_section, comparison
 from cluster.report.outcome import Arms
-from cluster.report.page import count, section, text
+from cluster.report.page import count, join, section, table, text
 from cluster.runs.run_data import Run, number, part, stand_in
 
 SUBJECT, ORDER = "agents", 80
+COLUMNS = ("questions", "cache_hits", "calls", "failures", "tokens", "dollars")
 ENDS = {
     "backend": "answered by the model itself",
     "memory": "from memory",
@@ -27,7 +28,7 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
     for run in runs:
         for name, value in part(run.results or comparison(run), "language_model").items():
             sums[name] = sums.get(name, 0.0) + (number(value) or 0.0)
-    if not sums:
+    if not sums and not any(run.asked for run in runs):
         return compared
     ends = {name.removeprefix("answers_"): n for name, n in sums.items() if name.startswith("answers_") and n}
     order = [*ENDS, *(name for name in ends if name not in ENDS)]
@@ -36,5 +37,21 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
     words += f" The model was called {count(sums.get('calls', 0))} times."
     if tokens := sums.get("tokens"):
         words += f" That took {count(tokens)} tokens and {sums.get('dollars', 0):.2f} dollars."
-    said = section("Language model", text(words), *map(text, sorted({stand_in(run.config) for run in runs} - {""})))
-    return compared + said
+    models = sorted({stand_in(run.config) for run in runs} - {""})
+    said = section("Language model", text(words) if sums else "", _counted(runs), *map(text, models))
+    return join(compared, said)
+
+
+def _counted(runs: Sequence[Run]) -> str:
+    """What each run asked and paid, over all its stages, services and attempts; as HTML."""
+    rows = [(run.name, *(_shown(name, run.asked.get(name)) for name in COLUMNS)) for run in runs if run.asked]
+    if not rows:
+        return ""
+    words = "Over all stages and attempts. A cache hit is an answer without a call of its own, a failure a question "
+    words += "without an answer. Calls include those that failed; tokens and dollars are those of replies."
+    return join(table(["run", *(name.replace("_", " ") for name in COLUMNS)], rows), text(words))
+
+
+def _shown(name: str, value: object) -> str:
+    found = number(value)
+    return f"{found:,.4f}" if name == "dollars" and found else count(found)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from cluster.metrics.statistics import band, binned, spread_name
 from cluster.report import plots
 from cluster.report.outcome import FEW_ARMS, Arms, largest, learning_figures, measure
-from cluster.report.page import figure, grid, section, text
+from cluster.report.page import figure, grid, join, section, text
 from cluster.runs.run_data import Run, seeds, series
 
 SUBJECT, ORDER = "agents", 40
@@ -17,7 +17,7 @@ FITTED = {"loss": "Loss", "accuracy": "Accuracy"}
 
 def panel(runs: Sequence[Run], groups: Arms) -> str:
     """The sections, as HTML; "" where nothing was recorded."""
-    return _trained(runs, groups) + _fitted(runs, groups)
+    return join(_trained(runs, groups), _fitted(runs, groups))
 
 
 def _trained(runs: Sequence[Run], groups: Arms) -> str:

@@ -10,7 +10,6 @@ A run shows what it worked with, also where `from` names another run. The first 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,23 @@ from cluster.report import deployed, house_plan, plots
 from cluster.report.agreement import agreement_section
 from cluster.report.deployed import Deployed, find_stage
 from cluster.report.outcome import FEW_ARMS, Arms, Measure, overall
-from cluster.report.page import count, decimal, figure, grid, percent, rate, section, table, text, tiles
+from cluster.report.page import (
+    below,
+    count,
+    decimal,
+    figure,
+    grid,
+    headline,
+    join,
+    percent,
+    quiet,
+    rate,
+    section,
+    subtitle,
+    table,
+    text,
+    tiles,
+)  # fmt: skip
 from cluster.runs.run_data import Run, between, number, read_mapping, seeds
 from llm_service.errors import UsageError
 
@@ -65,7 +80,7 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
             parts += [_ways(found, note), _distances(found, note), agreement_section(found, note)]
     except UsageError as error:
         parts.append(section("Episodes", text(f"They cannot be shown: {error}.")))
-    return "".join([*parts, _archives(first, note)])
+    return join(*parts, _archives(first, note))
 
 
 def _results(groups: Arms) -> str:
@@ -75,7 +90,7 @@ def _results(groups: Arms) -> str:
     few = {arm: runs for arm, runs in told.items() if runs}
     spread = spread_name(seeds(max(few.values(), key=len)), "95 % bootstrap intervals over behaviours")
     if len(few) <= FEW_ARMS:
-        return "".join(_of_arm(arm, runs, spread) for arm, runs in few.items())
+        return join(*(_of_arm(arm, runs, spread) for arm, runs in few.items()))
     columns = [(kind + name, cell) for kind in ("", REPLAYED) for name, (*_, cell) in MEASURES.items()]
     everything = CASES["kind"]["all"]
     rows = [(arm, *(cell(_value(runs, everything, name)) for name, cell in columns)) for arm, runs in few.items()]
@@ -88,7 +103,7 @@ def _of_arm(label: str, runs: Sequence[Run], spread: str) -> str:
     total, samples = _value(runs, everything, "distance"), count(number(results.get("samples")))
     parts = []
     if total:
-        parts.append(f'<p class="headline">{percent(total.value)}</p>')
+        parts.append(headline(percent(total.value)))
         words = "of the house's diagonal lie between the target and the end of a single episode"
         left = str(results.get("ablate") or "none")
         how = "" if left == "none" else f", without {left}"
@@ -107,13 +122,13 @@ def _of_arm(label: str, runs: Sequence[Run], spread: str) -> str:
         for case in cases:
             found = [_value(runs, case, kind + name) for kind in ("", BEST, REPLAYED)]
             rows.append((case, count(found[0].n if found[0] else None), *map(cell, found)))
-        parts += [f"<h3>{what}</h3>", text(about), table(head, rows)]
+        parts += [subtitle(what), text(about), table(head, rows)]
     words = "The best is the episode that ends nearest to the target; replayed is the nearest behaviour of those"
     parts.append(text(f"{words} that were learned from. Brackets: {spread}."))
     crossed = [case for case in _rows(runs[0]) if case not in cases]
     rows = [(case, *(cell(_value(runs, case, name)) for name, (*_, cell) in MEASURES.items())) for case in crossed]
     if rows:
-        parts += ["<h3>Single episodes</h3>", table(["which trials", "distance", "obedience"], rows)]
+        parts += [subtitle("Single episodes"), table(["which trials", "distance", "obedience"], rows)]
     return section(f"Behaviours asked for{': ' if label else ''}{label}", *parts)
 
 
@@ -165,8 +180,7 @@ def _ways(found: Deployed, note: str) -> str:
         svg = house_plan.drawing(scene, layers, f"the way of a robot asked: {asked.text}", house_plan.time_key(scene))
         facts = f"{percent(found.error[trial, 0] / found.diagonal)} off, {words}; "
         facts += f"obedience {found.score[trial, 0]:.2f}"
-        caption = f'{escape(asked.text)}<br><span class="quiet">{escape(facts)}</span>'
-        drawn.append(f"<figure>{svg}<figcaption>{caption}</figcaption></figure>")
+        drawn.append(figure(svg, below(asked.text, quiet(facts))))
     words = "Single episodes, chosen by rank of distance, not by hand. The cross in a circle is the target."
     return section("Episodes", text(words), grid("films", drawn), note)
 

@@ -15,6 +15,7 @@ from html import escape
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
 from safetensors import safe_open
 
@@ -95,7 +96,8 @@ class Played:
         every = _cells(self._paid(0, len(self._reward)), f'fill="none" stroke="{PAID}" stroke-width=".12"')
         inner = "".join([_room(self._width, self._height), *layers, every])
         box = f"-.1 -.1 {self._width + 0.2:g} {self._height + 0.2:g}"
-        return figure(f'<svg role="img" aria-label="{escape(words)}" viewBox="{box}">{inner}</svg>', words)
+        svg = f'<svg role="img" aria-label="{escape(words)}" viewBox="{box}">{inner}</svg>'
+        return figure(Markup(svg), words)
 
     def _steps(self, trial: int) -> tuple[int, int]:
         """Of all steps, the first of a trial, and the one after its last."""

@@ -32,7 +32,7 @@ def panel(runs: Sequence[Run], groups: Arms) -> str:
         return ""
     head = ["settings", "potential", "its hash", "share of the reward", "time", "windows without a value"]
     rows = [(arm or "all runs", *_cells(group)) for arm, group in shaped.items()]
-    parts = [table(head, rows)]
+    parts: list[str] = [table(head, rows)]
     if len(shaped) <= FEW_ARMS:
         keys = {"rewards/shaping": "shaping", "rewards/env": "world"}
         words = "Reward per step of training, by column"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from cluster.report import plots
 from cluster.report.outcome import Arms, metrics_figure
-from cluster.report.page import count, grid, section, text
+from cluster.report.page import count, grid, join, section, text
 from cluster.runs.run_data import Run
 from learner.models.language.probes import PROBES
 
@@ -16,7 +16,7 @@ SUBJECT, ORDER = "agents", 90
 
 def panel(runs: Sequence[Run], groups: Arms) -> str:
     """The sections, as HTML; "" where nothing was recorded."""
-    return "\n".join(filter(None, (of_part(runs[0], len(runs)) for of_part in (_throughput, _losses, _probes))))
+    return join(*(of_part(runs[0], len(runs)) for of_part in (_throughput, _losses, _probes)))
 
 
 def _throughput(run: Run, of: int) -> str:

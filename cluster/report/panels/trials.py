@@ -16,7 +16,7 @@ from cluster.metrics.statistics import Estimate
 from cluster.metrics.trials import RETURN, RETURNS, TASK, lead, retrieved, summary
 from cluster.report import plots
 from cluster.report.outcome import Arms
-from cluster.report.page import decimal, figure, grid, section, table, text
+from cluster.report.page import decimal, figure, grid, join, section, subtitle, table, text
 from cluster.runs.run_data import Run, read_mapping
 from learner.context.config import ARMS
 
@@ -136,7 +136,7 @@ def _looked(found: Mapping[str, Mapping[str, Sequence[float | None]]]) -> str:
     words = "What was looked at, lines as above: cosine of query and key, return and age of the chunk's episode, "
     words += "share of the own task."
     drawn = [_looked_figure(found, key, caption) for key, caption in LOOKED.items()]
-    return "<h3>What was retrieved</h3>" + grid("small", drawn) + text(words) + table(head, rows, dense=True)
+    return join(subtitle("What was retrieved"), grid("small", drawn), text(words), table(head, rows, dense=True))
 
 
 def _looked_figure(found: Mapping[str, Mapping[str, Sequence[float | None]]], key: str, caption: str) -> str:

@@ -130,7 +130,7 @@ class Account:
         counters.wall_seconds = self._wall_before + time.monotonic() - self._clock
         row: dict[str, Any] = {"kind": "train"} | asdict(counters)
         row |= {"actors": actors, "actors_alive": crew.alive} | self.tally.episodes(self.run.config.spec.task_kinds)
-        row |= report | self.tally.speed(counters.env_steps, actors)
+        row |= report | self.tally.speed(counters.env_steps, actors) | self.run.asked()
         self.metrics.write(row)
         self._updated = time.time()
         self.pace.reached(counters.env_steps, warm=row.get("replay/updates") != 0)  # not while a replay fills
@@ -166,6 +166,7 @@ class Account:
             heartbeats=crew.heartbeats(),
             success_rate=self.row.get("charts/success_rate"),
             episodic_return=self.row.get("charts/episodic_return"),
+            last_update=None if ending else self._updated,
             **asdict(replace(self.counters, restarts=self.restarts(crew))),
         )
         self.metrics.show(**self._now(crew, ready, ending))
@@ -182,6 +183,7 @@ class Account:
             "chunks_ready": len(ready),
             "chunk_age": max((clock - chunk.since for chunk in ready), default=0.0),
             "training": not ending,
+            "advancing": not ending,
             "last_update": self._updated,
             "checkpoint_time": self._saved,
             "checkpoint_period": config.run.checkpoint_every_s,

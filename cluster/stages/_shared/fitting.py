@@ -157,6 +157,7 @@ class Fitting(StageEngine):
         self.row["fit/step"] = self.step
         self.recent = []
         self.metrics.write(self.row)
+        self.folder.write_status(last_update=time.time())
 
     def _counters(self) -> dict[str, Any]:
         wall = self._wall_before + time.monotonic() - self._began

@@ -1,13 +1,13 @@
-"""Does anything of ours answer beyond this machine? Asked as a stranger would ask: without a token, not on loopback.
+"""Does any of our servers answer beyond this machine? Asked as a stranger would: without a token, not on loopback.
 
     /proc/PID of this user ──> Ray, Redis, LLM services, runs ─┐
     /proc/net/tcp, tcp6 ──> who listens, and where ────────────┴─> a call to this machine's own external address
                                                                           └──> Exposed: who answered, and what
 
-A port is judged by its answer, not by what it is bound to. What belongs to others is called only at ports that are well
-known for what would harm: 6379, 8265, 10001 and the like.
+A port is judged by its answer, not by the address that it is bound to. Ports of other programs are tried only if they
+are well known and dangerous when open: 6379, 8265, 10001 and the like.
 
-Limit: a firewall between this machine and others is not seen, since the call never leaves the machine.
+Limit: this does not see a firewall between this machine and others, because the call never leaves the machine.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ KINDS = {
     "Prometheus": r"^(\S*/)?prometheus( |$)",
     "Grafana": r"^(\S*/)?grafana(-server)?( |$)",
 }
-"""What a command line says its process is."""
+"""The kind of a process, by its command line."""
 WELL_KNOWN = {6379: "Redis or Ray", 8265: "Ray", 10001: "Ray", 9090: "Prometheus", 3000: "Grafana"}
 RUN = re.compile(rb"(^|\0)RAY_AUTH_TOKEN_PATH=[^\0]*/cairn-\w{8}/token(\0|$)")
 """In the environment of Ray's processes: the token that `cluster.roles.local` made."""
 GONE = (FileNotFoundError, ProcessLookupError, PermissionError)
 JOB = re.compile(rb"(^|\0)CAIRN_JOB=")
-"""In the environment of all that a job has started."""
+"""In the environment of every process that a job has started."""
 METHODS = (
     "ray.rpc.NodeInfoGcsService/CheckAlive",
     "ray.rpc.NodeManagerService/GetNodeStats",
@@ -53,27 +53,27 @@ METHODS = (
     "ray.rpc.RayletDriver/ClusterInfo",
     "cairn.llm.v1.LLM/Health",
 )
-"""Of each server that speaks gRPC one method that only reads, and that asks for a token where there is one."""
+"""For each gRPC server, one read-only method that requires the token if the server has one."""
 
 
 class Answer(Enum):
-    """What a port says to a stranger."""
+    """How a port answers a caller without a token."""
 
     OPEN = "without a token"
     NUMBERS = "with read-only metrics"
-    GUARDED = "and asks for a token"
-    SILENT = "and does not say whether it asks for a token"
+    GUARDED = "and requires a token"
+    SILENT = "and does not say whether it requires a token"
 
 
 @dataclass(frozen=True)
 class Listener:
-    """A TCP socket that takes connections."""
+    """A TCP socket that accepts connections."""
 
     host: Address
     port: int
-    pid: int = 0  # 0: not a process of this user that we know
-    kind: str = ""  # of `KINDS`, or of `WELL_KNOWN`; empty: none of our business
-    of: Literal["run", "job", ""] = ""  # of Cairn: of a run on this machine, or in a job of several
+    pid: int = 0  # 0: not a known process of this user
+    kind: str = ""  # of `KINDS`, or of `WELL_KNOWN`; empty: not ours
+    of: Literal["run", "job", ""] = ""  # of Cairn: of a run on this machine, or in a job of several nodes
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Exposed:
 
 
 def external_addresses(net: Path = PROC / "net") -> list[Address]:
-    """Addresses of this machine that others may reach: all but loopback and those of one link."""
+    """Addresses of this machine that others may reach: all except loopback and link-local ones."""
     four = re.findall(r"\|-- (\S+)\n\s+/32 host LOCAL", (net / "fib_trie").read_text())
     found: set[Address] = {IPv4Address(address) for address in four}
     if (net / "if_inet6").exists():  # IPv6 may be off
@@ -102,7 +102,7 @@ def external_addresses(net: Path = PROC / "net") -> list[Address]:
 
 
 def listeners() -> list[Listener]:
-    """Every TCP socket of this network namespace that listens; those of processes of ours say so."""
+    """Every listening TCP socket of this network namespace; sockets of our processes are marked."""
     owners = dict(_sockets())
     found = []
     for table in ("tcp", "tcp6"):
@@ -117,13 +117,13 @@ def listeners() -> list[Listener]:
 
 
 def exposed(addresses: Sequence[Address], found: Sequence[Listener]) -> list[Exposed]:
-    """Those of our business that answer on one of these addresses, each once."""
+    """The listeners of ours that answer on one of these addresses, each once."""
     at_port = defaultdict(list)
     for listener in found:
         at_port[listener.port].append(listener)
     calls: dict[Listener, list[Address]] = defaultdict(list)
     for sharing in at_port.values():
-        for address in addresses:  # the kernel prefers who is bound to the address to who takes any
+        for address in addresses:  # the kernel prefers a socket bound to the address over one bound to any
             owner = min(sharing, key=lambda one: (one.host != address, not one.host.is_unspecified))
             if owner.kind:
                 calls[owner].append(address)
@@ -138,7 +138,7 @@ def exposed(addresses: Sequence[Address], found: Sequence[Listener]) -> list[Exp
 
 
 def ask(address: Address, port: int) -> Answer | None:
-    """What a port answers on an address of this machine to one who has no token; None: nothing is there."""
+    """How a port on an address of this machine answers a caller without a token; None: nothing listens there."""
     try:
         said = _said(address, port, b"PING\r\n\r\n", len(b"+PONG\r\n"))
         if said.startswith(b"+PONG"):
@@ -164,7 +164,7 @@ def ask(address: Address, port: int) -> Answer | None:
 
 
 def _sockets() -> Iterator[tuple[str, tuple[int, str, Literal["run", "job", ""]]]]:
-    """The inode of each socket of a process of ours, with its process."""
+    """The inode of each socket of our processes, with the process."""
     for place in PROC.iterdir():
         if place.name.isdigit() and (kind := _kind(place)) and _status(place, "Uid") == str(os.getuid()):
             with contextlib.suppress(*GONE):
@@ -181,7 +181,7 @@ def _kind(place: Path) -> str:
 
 
 def _of(place: Path) -> Literal["run", "job", ""]:
-    """Whose it is. Ray writes titles over the environment of its workers, so that their parents are asked too."""
+    """The run of a process. Ray's process titles overwrite the workers' environment, so parents are checked too."""
     pid = place.name
     while pid not in ("0", ""):
         environment = _read(PROC / pid / "environ")
@@ -202,7 +202,7 @@ def _status(place: Path, name: str) -> str:
 
 
 def _read(path: Path) -> bytes:
-    """A file of a process; empty if that has ended meanwhile, or is another user's."""
+    """A file of a process; empty if the process has ended or belongs to another user."""
     with contextlib.suppress(*GONE):
         return path.read_bytes()
     return b""
@@ -219,11 +219,13 @@ def _host(text: str) -> Address:
 
 
 def _said(address: Address, port: int, words: bytes, enough: int) -> bytes:
-    """What a port replies to a call from its own address, `enough` bytes of it; an `OSError` if nobody takes it."""
+    """At most `enough` bytes of a port's reply to a call from its own address; an `OSError` if nothing accepts it."""
     host = str(address)
     with socket.create_connection((host, port), timeout=TIMEOUT_S, source_address=(host, 0)) as line:
         reply = b""
-        with contextlib.suppress(TimeoutError, ConnectionError):  # it took the call: whatever it does then is an answer
+        with contextlib.suppress(
+            TimeoutError, ConnectionError
+        ):  # it accepted the call: whatever it does then is an answer
             line.sendall(words)
             while len(reply) < enough and (more := line.recv(4096)):
                 reply += more

@@ -274,9 +274,9 @@ def test_the_doctor_names_who_answers_and_what_to_do(elsewhere, tmp_path):
     run = {"RAY_AUTH_TOKEN_PATH": f"{tmp_path}/cairn-a1b2c3d4/token"}
     open_, guarded = "+PONG\\r\\n", "-NOAUTH\\r\\n"
     for title, said, environment, state, fix in (
-        ("ray::Learner", open_, run, "fail", "start its run anew"),
-        ("ray::Learner", open_, {"CAIRN_JOB": "41"}, "fail", "start its run anew"),
-        ("ray::Learner", guarded, run, "warn", "start its run anew"),
+        ("ray::Learner", open_, run, "fail", "start its run again"),
+        ("ray::Learner", open_, {"CAIRN_JOB": "41"}, "fail", "start its run again"),
+        ("ray::Learner", guarded, run, "warn", "start its run again"),
         ("ray::Learner", open_, {}, "warn", "RAY_AUTH_MODE=token"),
         ("redis-server *:1", open_, {}, "warn", "requirepass"),
         ("grafana", "hello", {}, "warn", "ss -ltnp"),

@@ -14,7 +14,7 @@ from cluster.runs.folder import RunFolder, is_running
 from cluster.runs.run_data import load
 from learner import checkpoint
 
-SENTENCE = "the disk is full on which {} writes: free some room, then resume; what was saved before is whole"
+SENTENCE = "the disk that {} writes to is full: free some space, then resume; what was saved is intact"
 
 
 class Disk:

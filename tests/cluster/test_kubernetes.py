@@ -490,7 +490,7 @@ BAD = {
     f"{KEY}.api_block=''": r"api_block: expected addresses",
     f"{KEY}.dns_block='10.0.0.10,x'": r"dns_block: expected addresses",
     f"{KEY}.outside_block=models.example": r"outside_block: expected addresses",
-    f"{KEY}.dns_pods=[]": r"dns_pods: without a label every pod of that namespace could be asked",
+    f"{KEY}.dns_pods=[]": r"dns_pods: without a label, every pod of that namespace would be allowed",
     f"{KEY}.actor_nodes=[spot]": r"actor_nodes: expected KEY=VALUE such as pool=spot, got 'spot'",
     f"{KEY}.grace_s=5": r"grace_s: .*greater than or equal to 60",
     f"{KEY}.imag=x": r"unknown key cluster.kubernetes.imag .*did you mean cluster.kubernetes.image\?",
@@ -515,7 +515,7 @@ def test_a_senseless_value_is_one_sentence(word):
             ["run.folder=/mine"],
             r"^run.folder: runs are on the claim 'cairn-runs', at /runs in every pod: leave it out$",
         ),
-        (["llm.replicas=2"], r"^llm.replicas: on Kubernetes the LLM service stands outside Ray: leave it out"),
+        (["llm.replicas=2"], r"^llm.replicas: on Kubernetes the LLM service runs outside Ray: leave it out"),
     ],
 )
 def test_what_kubernetes_cannot_do_is_one_sentence(given, sentence):

@@ -54,7 +54,7 @@ def test_a_role_whose_process_was_killed_is_told_of_in_one_line(local):
         time.sleep(0.05)
     with pytest.raises(RoleDied) as death:
         local.result(local.submit(handle, "ready"))
-    told = f"victim in ready: its process {pid} has died: it was killed, perhaps for want of memory, or it crashed"
+    told = f"victim in ready: its process {pid} has died: it crashed or was killed, perhaps for lack of memory"
     assert str(death.value) == told
 
 

@@ -195,7 +195,7 @@ def test_labels_that_are_too_few_or_of_another_world_are_one_sentence(beside):
     tell(beside, found, 300)
     text = (beside / FILE).read_text().replace('"first": 0, "second": 1', '"first": 900, "second": 1', 1)
     (beside / FILE).write_text(text.replace('"probability": null', '"probability": 1.0', 1))
-    with pytest.raises(RunError, match="preferences between segments that it does not hold: run its stage again"):
+    with pytest.raises(RunError, match="preferences between segments that are missing: run its stage again"):
         fit(beside, "d")
     assert all(not (beside.parents[2] / name / "stages/prefer/manifest.json").exists() for name in "abcd")
 

@@ -116,7 +116,7 @@ def test_a_shard_that_dies_is_named_and_what_was_saved_goes_on(tmp_path):
     sharded.append(keys, columns)
     sharded.save(tmp_path / "index")
     backend.kill(sharded._shards[2])
-    with pytest.raises(ShardDied, match=r"shard 2 of 4 of a memory index is gone: .*; load the index from where"):
+    with pytest.raises(ShardDied, match=r"shard 2 of 4 of a memory index is gone: .*; load the saved index"):
         sharded.search(keys, 3)
     with pytest.raises(ShardDied):  # the others have ended too: nothing is found in a part
         sharded.append(keys[:1], rows_of(columns, slice(1)))

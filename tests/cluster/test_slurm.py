@@ -163,8 +163,8 @@ def test_every_role_finds_a_place(actors, threads, nodes, actor_nodes, cpus, act
         ("nodes=0", "cluster.slurm.nodes: input should be greater than or equal to 1, got 0"),
         ("gpus=-1", "cluster.slurm.gpus: input should be greater"),
         ("signal_s=0", "cluster.slurm.signal_s: input should be greater"),
-        ("gpu_type=a100", "cluster.slurm.gpu_type: a100 of no GPUs"),
-        ("actor_cpus=4", "cluster.slurm.actor_nodes: what such a node has is said, but there are none"),
+        ("gpu_type=a100", "cluster.slurm.gpu_type is a100, but there are no GPUs"),
+        ("actor_cpus=4", "cluster.slurm.actor_nodes is 0, but other keys describe actor nodes"),
         ("temporary=tmp", "cluster.slurm.temporary: expected an absolute path of 24 characters at most, got 'tmp'"),
         ("temporary=/scratch/of/a/user/that/is/long", "cluster.slurm.temporary: expected an absolute path"),
     ],
@@ -402,7 +402,7 @@ def test_a_run_that_gets_no_further_is_not_queued_for_ever(commands, tmp_path):
     running.process.send_signal(signal.SIGUSR2)
     assert running.end() == 3
     assert requeues(commands) == []
-    assert "got no further in 1 start: job 77 is not queued again" in running.printed
+    assert "made no progress in 1 start: job 77 is not queued again" in running.printed
 
 
 def test_names_and_words_arrive_as_they_are(commands, tmp_path):
@@ -427,7 +427,7 @@ def test_once_a_start_and_while_it_gets_on(tmp_path):
     assert allowed(folder.path, 1, start(1))[0]
     yes, why = allowed(folder.path, 1, start(2))
     assert not yes
-    assert "got no further in 2 starts in a row" in why
+    assert "made no progress in 2 starts in a row" in why
     (folder.checkpoints / "v00000008").mkdir()
     assert allowed(folder.path, 1, start(3))[0]
     assert allowed(folder.path, 1, start(4))[0]

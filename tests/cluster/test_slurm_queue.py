@@ -124,7 +124,7 @@ def test_the_status_says_why_a_job_is_queued_again_or_not(accepts, tmp_path, cap
     run(words_for(tmp_path))
     path = tmp_path / "runs" / "a"
     capsys.readouterr()
-    for restarts, said in enumerate(["job 41 is queued again, requeue 1", "got no further in 2 starts in a row"]):
+    for restarts, said in enumerate(["job 41 is queued again, requeue 1", "made no progress in 2 starts in a row"]):
         allowed(path, 1, {"SLURM_JOB_ID": "41", "SLURM_RESTART_COUNT": str(restarts)})
         print_status(tmp_path / "runs", "a")
         printed = capsys.readouterr().out
@@ -137,7 +137,7 @@ def test_the_status_says_why_a_job_is_queued_again_or_not(accepts, tmp_path, cap
 
 @pytest.mark.parametrize("name", ["50%", 'a"b', "a\\b", "a\nb"])
 def test_a_folder_that_sbatch_cannot_be_told_of_is_one_sentence(accepts, tmp_path, name):
-    with pytest.raises(ConfigError, match="SLURM cannot be told of the folder"):
+    with pytest.raises(ConfigError, match="SLURM cannot use the folder"):
         run(words_for(tmp_path).model_copy(update={"run": RunConfig(name="a", folder=str(tmp_path / name))}))
     assert accepts.called() == []
     assert not (tmp_path / name).exists()
@@ -176,7 +176,7 @@ def test_stopping_takes_out_of_the_queue_what_waits_and_asks_what_runs(accepts, 
 def test_logs_are_the_jobs_own_until_the_run_writes_some(accepts, tmp_path, capsys):
     run(words_for(tmp_path))
     folder = tmp_path / "runs" / "a"
-    with pytest.raises(RunError, match="has written no log yet"):
+    with pytest.raises(RunError, match="has not written a log yet"):
         print_logs(folder, follow=False)
     (folder / "job-41.txt").write_text("no module of this name\n")
     capsys.readouterr()
@@ -258,7 +258,7 @@ def test_a_joined_ray_has_a_token_and_answers(monkeypatch):
     monkeypatch.setenv("CAIRN_RAY_ADDRESS", "127.0.0.1:1")
     config = compose(["experiment=toy", "cluster.start_timeout_s=0.5"])
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
-    with pytest.raises(UsageError, match="a Ray without a token"):
+    with pytest.raises(UsageError, match="a Ray cluster without a token"):
         backend(config, Path("token"))
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     with pytest.raises(UsageError, match=r"does not answer on 127\.0\.0\.1:1, Connection refused") as raised:

@@ -160,11 +160,11 @@ WRONG = {
     "four": "cannot read 'four' on the command line: write key=value, for example actors.n=4",
     "=5": "cannot read '=5' on the command line: write key=value, for example actors.n=4",
     "run.folder=a(b": "cannot read 'run.folder=a(b' on the command line: quote what is special",
-    "+a=1": "cannot read '+a=1' on the command line: only key=value is known, without + ~ or @",
-    "~seed": "cannot read '~seed' on the command line: only key=value is known, without + ~ or @",
-    "run.name=${env:HOME}": "cannot read 'run.name=${env:HOME}' on the command line: values are not interpolated",
-    "seed=1,2": "'seed=1,2' lists several values: add -m to run each of them",
-    "seed=0..4": "'seed=0..4' lists several values: add -m to run each of them",
+    "+a=1": "cannot read '+a=1' on the command line: write key=value, without + ~ or @",
+    "~seed": "cannot read '~seed' on the command line: write key=value, without + ~ or @",
+    "run.name=${env:HOME}": "cannot read 'run.name=${env:HOME}' on the command line: interpolation is not supported",
+    "seed=1,2": "'seed=1,2' lists several values: add -m to run each combination",
+    "seed=0..4": "'seed=0..4' lists several values: add -m to run each combination",
 }
 
 

@@ -105,7 +105,7 @@ def test_sizes_are_bounded_where_the_memory_is_not_known(key):
     here = compose([f"{key}={most + 1}"])  # what fits here says more
     with pytest.raises(ConfigError, match=sentence):
         limits.assert_fits(here, math.inf)
-    with pytest.raises(ConfigError, match=f"^{key}={most + 1} .* takes the run to"):
+    with pytest.raises(ConfigError, match=f"^{key}={most + 1} .* needs at least"):
         limits.assert_fits(here, 2 * GIB if key == "actors.n" else GIB // 5)
 
 

@@ -149,7 +149,7 @@ def test_a_given_token_is_used_and_none_is_made(tmp_path, monkeypatch):
     with Running(tmp_path / "b", token_file=str(tmp_path / "secret")) as running:
         with Client(running.address, "from-the-environment") as door:
             assert door.health() == (True, "")
-        with Client(running.address, "from-a-file") as door, pytest.raises(UsageError, match="let this caller in"):
+        with Client(running.address, "from-a-file") as door, pytest.raises(UsageError, match="refuses this caller"):
             door.generate(["a"])
     assert not list(tmp_path.glob("*/token"))
 

@@ -141,7 +141,7 @@ def test_senseless_prompts_are_one_sentence():
     bad = [
         ({"tokens": good["tokens"][:1]}, "each of 1 texts needs"),
         ({"tokens": [good["tokens"][0], np.arange(10)]}, "text of prompt 1 has 10 tokens: the model reads 1 to 9"),
-        ({"tokens": [good["tokens"][0], np.array([30])]}, "prompt 1 holds a token that is not of 0 to 29"),
+        ({"tokens": [good["tokens"][0], np.array([30])]}, "prompt 1 contains a token that is not in 0 to 29"),
         ({"target": np.array([[0, 0], [np.nan, 0]], np.float32)}, "target of prompt 1"),
         ({"length": 81}, "81 steps with a stride of 2"),
         ({"trials": 0}, "at least 1"),

@@ -326,7 +326,7 @@ def test_a_machine_without_an_external_address_says_so():
         isolated, code = [], code + "exposure.external_addresses = lambda: []\n"
     code += "print(doctor.CHECKS['exposure'](Path('.')))"
     done = subprocess.run([*isolated, sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert "state='ok', text='this machine has no address but loopback" in done.stdout, done.stderr
+    assert "state='ok', text='this machine has only a loopback address" in done.stdout, done.stderr
 
 
 def test_addresses_are_read_as_the_kernel_prints_them(tmp_path):

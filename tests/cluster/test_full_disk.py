@@ -96,7 +96,7 @@ class Writer:
 
 def test_a_role_that_finds_its_disk_full_is_named_and_not_started_again():
     backend = Inline()
-    with pytest.raises(DiskFull, match="the disk is full on which actor-3 writes"):
+    with pytest.raises(DiskFull, match="the disk that actor-3 writes to is full"):
         backend.result(backend.submit(Handle("actor-3", Writer()), "write"))
 
 

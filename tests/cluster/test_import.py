@@ -231,7 +231,7 @@ def test_files_and_tasks_must_fit(tmp_path):
     files, words = export(tmp_path, lived(ROOM, episodes=10, tasks=[2])[1]), [*ROOM, f"run.folder={tmp_path}"]
     with pytest.raises(UsageError, match=r"--tasks=2,3: name 1 tasks, as many as files, each of 0 to 15"):
         bring(files, words, "2,3")
-    with pytest.raises(UsageError, match=r"are both of task 2: leave one out"):
+    with pytest.raises(UsageError, match=r"are both of task 2: remove one"):
         bring(files * 2, words)
     with pytest.raises(UsageError, match=r"name the \.npz files"):
         bring([], words)

@@ -455,7 +455,7 @@ def test_odd_values_survive_their_way():
 def test_a_value_of_several_lines_is_refused():
     config = composed("experiment=toy", "run.name=one")
     config = config.model_copy(update={"llm": config.llm.model_copy(update={"world": "a\nb"})})
-    with pytest.raises(KubernetesError, match=r"^llm.world: a value of several lines cannot be handed to a job$"):
+    with pytest.raises(KubernetesError, match=r"^llm.world: a value of several lines cannot be passed to a job$"):
         words(config)
 
 
@@ -574,7 +574,7 @@ def test_what_is_applied_is_what_a_dry_run_prints(kubectl, capsys):
 def test_a_missing_secret_is_told_before_anything_is_applied(kubectl, monkeypatch):
     monkeypatch.setenv("MISSING", "cairn-llm-tls")
     with pytest.raises(
-        KubernetesError, match=r"^Secret cairn-llm-tls is not there, which docker/secrets.sh makes: .*NotFound"
+        KubernetesError, match=r"^Secret cairn-llm-tls does not exist; docker/secrets.sh creates it: .*NotFound"
     ):
         submit(composed(*CASES["asks"]))
     assert "apply" not in kubectl.read_text()

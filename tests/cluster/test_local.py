@@ -97,7 +97,7 @@ def test_the_folder_of_ray_has_a_path_that_is_short_enough_for_its_sockets(monke
 
 def test_without_a_place_for_files_a_run_is_refused_in_one_sentence(monkeypatch):
     monkeypatch.setattr(local_module.tempfile, "gettempdir", lambda: "/dev/null")
-    with pytest.raises(UsageError, match=r"^no folder of this run's own can be made in /dev/null, Not a directory: "):
+    with pytest.raises(UsageError, match=r"^cannot create this run's folder in /dev/null, Not a directory: "):
         local_module.make_private()
 
 

@@ -86,7 +86,7 @@ def test_what_one_index_refuses_shards_refuse_and_nothing_has_changed():
         assert said[0] == said[1]
     assert len(sharded) == 0
     assert sharded.append(np.ones((4, 3)), columns).tolist() == [0, 1, 2, 3]
-    with pytest.raises(ValueError, match="1 shard or more, not 0"):
+    with pytest.raises(ValueError, match="at least 1 shard, not 0"):
         ShardedIndex(Inline(), 3, 0)
 
 

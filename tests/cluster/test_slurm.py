@@ -152,7 +152,7 @@ def test_every_role_finds_a_place(actors, threads, nodes, actor_nodes, cpus, act
         ("time=soon", "cluster.slurm.time: expected minutes, HH:MM:SS or D-HH:MM:SS, got 'soon'"),
         ("time=0", "cluster.slurm.time: expected minutes"),
         ("time=1:2:3:4", "cluster.slurm.time: expected minutes"),
-        ("time=5", "cluster.slurm.time: 5 leaves no time before the signal, which comes 300 s before its end"),
+        ("time=5", "cluster.slurm.time: 5 leaves no time before the signal, which comes 300 s before the end"),
         ("memory=lots", "cluster.slurm.memory: expected memory such as 64G, got 'lots'"),
         ("memory=0G", "cluster.slurm.memory: expected memory such as 64G"),
         ("memory=-5G", "cluster.slurm.memory: expected memory such as 64G"),
@@ -255,7 +255,7 @@ def test_the_job_ends_as_the_run_does(commands, tmp_path, code):
 def test_a_job_without_a_folder_of_its_own_says_so_and_does_not_begin(commands, tmp_path):
     running = Running(commands, tmp_path, "cluster.slurm.temporary=/dev/null/x", resumed=["end", "0"])
     assert running.end() == 2
-    assert running.printed.splitlines()[-1].startswith("error: no folder of this job's own can be made in /dev/null/x")
+    assert running.printed.splitlines()[-1].startswith("error: cannot create this job's folder in /dev/null/x")
     assert not (tmp_path / "words").exists()
 
 
@@ -276,7 +276,7 @@ def test_on_every_node_ray_has_a_folder_that_nobody_else_made(tmp_path, squatted
     done = subprocess.run(["bash", "-c", code], env=values, capture_output=True, text=True)
     if squatted:
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.splitlines()[-1].startswith(f"error: {tmp_path}/drawn-1 cannot be made on ")
+        assert done.stderr.splitlines()[-1].startswith(f"error: cannot create {tmp_path}/drawn-1 on ")
     else:
         assert (done.returncode, done.stdout) == (0, "700\n")
 

@@ -59,7 +59,7 @@ def test_a_missing_artifact_is_found_before_anything_is_queued(accepts, tmp_path
 
 def test_actors_elsewhere_cannot_reach_a_service_on_loopback(accepts, tmp_path):
     words = ["method=zero_shot", "env=babyai/GoToLocal", "cluster=slurm", f"run.folder={tmp_path}/runs"]
-    with pytest.raises(SlurmError, match=r"cannot reach a language model's service on 127\.0\.0\.1"):
+    with pytest.raises(SlurmError, match=r"cannot reach an LLM service on 127\.0\.0\.1"):
         run(compose([*words, "cluster.slurm.nodes=2"]))
     assert run(compose([*words, "run.name=one"])) == 0
 
@@ -242,7 +242,7 @@ def test_a_sweep_is_one_array_and_again_what_is_left(accepts, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("word", "sentence"),
     [
-        ("cluster.slurm.nodes=1,2", "cluster.slurm.nodes cannot vary in a sweep on SLURM"),
+        ("cluster.slurm.nodes=1,2", "cluster.slurm.nodes cannot vary within a sweep on SLURM"),
         ("actors.n=2,4", "need different numbers of CPUs"),
     ],
 )

@@ -244,7 +244,7 @@ def test_failures_in_a_row_open_it(kind):
         door.failed(kind("down"))
         assert door.state == "closed"
     door.failed(kind("down"))
-    with pytest.raises(Away, match=r"left in peace for 10.0 s more, since down"):
+    with pytest.raises(Away, match=r"gets no calls for 10.0 s more, because down"):
         door.admit()
 
 

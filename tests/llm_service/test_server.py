@@ -357,7 +357,7 @@ def test_so_many_calls_are_open_at_once_and_what_comes_then_is_busy_and_is_not_r
         eventually(lambda: running.echo.entered == 2)
         method = grpc.insecure_channel(running.address).unary_unary("/cairn.llm.v1.LLM/Generate")
         code, sentence, trailers = refusal(method, b"\xff\xff", metadata=bearer(running))  # does not parse
-        assert (code, sentence) == ("RESOURCE_EXHAUSTED", "2 calls are open already; ask again a little later")
+        assert (code, sentence) == ("RESOURCE_EXHAUSTED", "2 calls are already open; ask again a little later")
         assert trailers[wire.STATUS] == str(int(Status.BUSY))
         assert refusal(method, b"")[0] == "UNAUTHENTICATED"  # these take no place of others
         assert door.generate(["new"])[0].status is Status.BUSY

@@ -103,8 +103,8 @@ SEARCH = _rows(
 PLAYER = _rows(
     "player",
     "player_",
-    ("evaluations_total", "player/evaluations", "", "Behaviours played.", "Evaluations a second, by player"),
-    ("seconds_total", "player/seconds", "seconds", "Time of playing.", "Share of time playing, by player"),
+    ("evaluations_total", "player/evaluations", "", "Behaviours played.", "Evaluations a second, by evaluator"),
+    ("seconds_total", "player/seconds", "seconds", "Time of playing.", "Share of time playing, by evaluator"),
 )
 
 FITTER = _rows(

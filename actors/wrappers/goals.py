@@ -8,8 +8,8 @@ are new: embedded for the table of similarities, and asked about. A step of N en
 waits for a language model unless `llm.when_away` says so.
 
 Du et al. 2023 (arXiv 2302.06692), section 3.3: the reward is the largest cosine similarity of what was done with a goal
-that was given before it was done, if that is above the threshold, otherwise 0. A goal, and a deed, is rewarded once per
-episode.
+that was given before it was done, if that is above the threshold, otherwise 0. A goal, and a deed, is rewarded once
+per episode.
 """
 
 from __future__ import annotations

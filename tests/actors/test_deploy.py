@@ -123,9 +123,9 @@ def test_a_model_with_odometry_drives_with_it_and_not_without():
     how = {"length": 6, "stride": 2, "trials": 2, "strategy": "argmax"}
     found = [deploy(reckoning, HOUSE, **asked, **how, odometry=start) for start in ((60, 450, 0.8), (500, 60, 0.1))]
     assert np.abs(found[0]["action"] - found[1]["action"]).max() > 1e-4
-    with pytest.raises(UsageError, match="13 numbers sensed: 5 without odometry"):
+    with pytest.raises(UsageError, match="13 sensor values: 5 without odometry"):
         deploy(reckoning, HOUSE, **asked, **how)
-    with pytest.raises(UsageError, match="5 numbers sensed: 5 without odometry"):
+    with pytest.raises(UsageError, match="5 sensor values: 5 without odometry"):
         deploy(build(), HOUSE, **asked, **how, odometry=(60, 450, 0.8))
 
 

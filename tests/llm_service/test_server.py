@@ -337,7 +337,7 @@ def test_a_caller_has_so_many_requests_at_once_and_no_more(tmp_path):
         eventually(lambda: sum(f.done() for f in waiting) == 5)
         done = [f for f in waiting if f.done()]
         assert [f.result()[0].status for f in done] == [Status.BUSY] * 5
-        assert "wait already" in done[0].result()[0].reason
+        assert "already wait" in done[0].result()[0].reason
         assert door.generate(["known"])[0].ok  # memory is always open
         with connect(tmp_path, caller="b") as other:
             assert other.generate(["mine"])[0].ok

@@ -104,5 +104,5 @@ def test_a_run_that_cannot_even_begin_ends_in_the_same_sentence(tmp_path, capsys
     with pytest.raises(SystemExit) as ended:
         guard(Writer().write, tmp_path / "a")
     assert ended.value.code == 5
-    assert capsys.readouterr().err == f"error: {SENTENCE.format(repr('a')).replace('which', 'which run')}\n"
+    assert capsys.readouterr().err == f"error: {SENTENCE.format('run ' + repr('a'))}\n"
     assert list(tmp_path.iterdir()) == []

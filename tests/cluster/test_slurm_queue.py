@@ -149,7 +149,7 @@ def test_a_queue_that_does_not_answer_is_said_and_the_rest_shown(accepts, tmp_pa
     capsys.readouterr()
     print_status(tmp_path / "runs", None)
     printed = re.sub(r"\s+", " ", capsys.readouterr().out)
-    assert "SLURM does not say: Unable to contact slurm controller" in printed
+    assert "SLURM does not answer: Unable to contact slurm controller" in printed
     assert "queued" in printed
 
 

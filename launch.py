@@ -38,13 +38,13 @@ def overview(context: typer.Context) -> None:
 @app.command()
 def run(
     words: Words = None,
-    cfg: Annotated[bool, typer.Option("--cfg", help="Print the configuration with origins, and stop.")] = False,
+    cfg: Annotated[bool, typer.Option("--cfg", help="Print the configuration with sources, and exit.")] = False,
     dry_run: DryRun = False,
-    list_envs: Annotated[bool, typer.Option("--list-envs", help="Print the id of every env, and stop.")] = False,
+    list_envs: Annotated[bool, typer.Option("--list-envs", help="Print the id of every env, and exit.")] = False,
     multirun: Annotated[bool, typer.Option("--multirun", "-m", help="The same as the verb sweep.")] = False,
     jobs: Jobs = None,
 ) -> None:
-    """Run an experiment: train, evaluate, keep all in one folder."""
+    """Run an experiment: train, evaluate, and keep everything in one folder."""
     if list_envs:
         from envs import registry
 
@@ -97,7 +97,7 @@ def stop(run: Run) -> None:
 
 @app.command()
 def logs(run: Run, follow: Annotated[bool, typer.Option("--follow", "-f", help="Keep printing.")] = False) -> None:
-    """Print what a run has logged."""
+    """Print a run's log."""
     from cluster.cli.status import print_logs
 
     print_logs(run_folder(run), follow)
@@ -105,7 +105,7 @@ def logs(run: Run, follow: Annotated[bool, typer.Option("--follow", "-f", help="
 
 @app.command()
 def compare(first: Run, second: Run) -> None:
-    """Set two runs side by side: configuration and results."""
+    """Compare the configurations and results of two runs."""
     from cluster.report.compare import compare as compare_runs
 
     compare_runs(run_folder(first), run_folder(second))
@@ -121,7 +121,7 @@ def report(runs: Annotated[list[str], typer.Argument(metavar="RUN...")]) -> None
 
 @app.command()
 def judge(run: Run, rater: str = "", port: int = 0, trials: int = 128) -> None:
-    """Rate in a browser how well a run's behaviour did what was asked."""
+    """Rate in a browser how well a run's behaviours did what was asked."""
     from cluster.judge.server import serve
 
     serve(run_folder(run), rater, port, trials)
@@ -129,7 +129,7 @@ def judge(run: Run, rater: str = "", port: int = 0, trials: int = 128) -> None:
 
 @app.command()
 def doctor(folder: Annotated[str, typer.Option(help="Where runs will be written.")] = "runs") -> None:
-    """Check this machine and checkout; a finding says its fix."""
+    """Check this machine and checkout, and say how to fix what is wrong."""
     from cluster.cli.doctor import examine
 
     raise typer.Exit(examine(Path(folder)))

@@ -1,8 +1,8 @@
-"""Episodes as animations: the world's own pictures, and under them the goals and what was done, and what the run's
-potential says (`actors/trace.py`), with a mark at the state in the picture.
+"""Episodes as animations: the environment's own pictures, and below them goals, actions and the values of the run's
+potential (`actors/trace.py`), with a mark at the pictured state.
 
-A format of 1989 is made small by what stays the same from frame to frame. So all frames of an episode share a palette,
-nothing is dithered, and small pictures are enlarged by whole numbers: a pixel that does not change is not stored again.
+GIF files are small if frames change little. So all frames of an episode share a palette, nothing is dithered, and small
+pictures are enlarged by integers: unchanged pixels are not stored again.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from PIL import Image, ImageDraw, ImageFont
 from actors.trace import Trace
 
 WIDTH = 192  # pixels; with captions a third more, or words would not fit
-LONGEST = 100  # frames; of a longer episode every second is kept, or every third, ..., and all that are notable
+LONGEST = 100  # frames; of a longer episode every second is kept, or every third, ..., and all notable ones
 MILLISECONDS = 180
 REST = 1500  # of the last frame
 FONT = 11  # pixels
 COLUMNS, LINES = 42, 4  # of a caption
 INK, PAPER, MARK = (34, 34, 34), (250, 250, 247), (0, 110, 60)
-LINE, HERE, QUIET = (0, 114, 178), (213, 94, 0), (140, 140, 140)  # of a curve: itself, where it is, what a step is paid
+LINE, HERE, QUIET = (0, 114, 178), (213, 94, 0), (140, 140, 140)  # of a curve: line, current position, rewards
 CURVE, BARS = 44, 16  # pixels: heights of a curve, and of the bars below it
-FINE = 4  # lines are drawn so much larger and made smaller: they have soft edges
-COLOURS = 56  # of the pictures; words have their own
-SHADES = 4  # of ink on paper: letters have soft edges
-SAMPLES = 16  # pictures that decide on the colours
+FINE = 4  # lines are drawn larger and then reduced, for smooth edges
+COLOURS = 56  # of the pictures; text has its own
+SHADES = 4  # shades of text: letters have smooth edges
+SAMPLES = 16  # pictures that determine the palette
 
 
 @dataclass
@@ -45,14 +45,14 @@ class Animation:
     frames: list[tuple[NDArray[np.uint8], Sequence[str], str]] = field(default_factory=list)
 
     def add(self, picture: NDArray[np.uint8], goals: Sequence[str] = (), reached: str = "") -> None:
-        """The next picture uint8 [H, W, 3], the goals that stand now, and the goal that was just reached, if any."""
+        """The next picture uint8 [H, W, 3], the current goals, and the goal that was just reached, if any."""
         self.frames.append((picture, goals, reached))
 
     def gif(self, trace: Trace | None = None) -> bytes:
-        """An endless animation that rests on its last frame.
+        """A looping animation that pauses on its last frame.
 
-        trace: of an episode with as many steps as there are frames, which is drawn under these. No picture shows the
-            state that it ended in: the one before stands for it.
+        trace: the trace of an episode with as many steps as frames, drawn below the frames. No picture shows the final
+            state; the previous one is shown instead.
         """
         frames, inks = self.frames, [INK, MARK]
         if trace:
@@ -112,7 +112,7 @@ class Curve:
             if trace.reward[step - 1]:
                 x = self._place(step)[0]
                 draw.line([x, FINE * (FONT + 4), x, FINE * (FONT + CURVE + 8)], MARK, 2 * FINE)
-        # Where an episode ends by itself all of phi is taken back: that bar is cut off, or nobody would see the others.
+        # Where an episode terminates, F = -phi: that bar is cut off, or the others would be too small to see.
         largest = float(np.abs(trace.paid[:-1]).max(initial=0)) or 1.0
         for step in steps:
             x, size = self._place(step)[0], float(np.clip(trace.paid[step - 1] / largest, -1, 1)) * FINE * BARS / 2
@@ -122,13 +122,13 @@ class Curve:
         self._labels = dict(zip((FONT + 2, FONT + CURVE - 4), ends, strict=False)) | {self._height - BARS + 1: "F"}
 
     def _place(self, step: int) -> tuple[float, float]:
-        """Where the state after so many steps is, in fine pixels."""
+        """The position of the state after this many steps, in fine pixels."""
         share = (float(self._phi[step]) - self._low) / (self._high - self._low) if self._high > self._low else 0.5
         along = self._left + 1 + step / (len(self._phi) - 1) * (self._width - self._left - 7)
         return FINE * along, FINE * (FONT + 6 + (1 - share) * CURVE)
 
     def at(self, step: int) -> Image.Image:
-        """With a mark at the state after so many steps."""
+        """The curve with a mark at the state after this many steps."""
         fine = self._still.copy()
         draw, (x, y) = ImageDraw.Draw(fine), self._place(step)
         draw.line([x, FINE * (FONT + 4), x, FINE * (self._height - 2)], HERE, FINE)
@@ -152,7 +152,7 @@ def _below(page: Image.Image, curve: Image.Image) -> Image.Image:
 
 
 def _sized(picture: Image.Image, width: int) -> Image.Image:
-    """About `width` wide: enlarged by a whole number, which keeps pixels square and sharp, or else made smaller."""
+    """About `width` wide: enlarged by an integer, which keeps pixels square and sharp, or reduced."""
     if picture.width <= width:
         times = width // picture.width
         return picture.resize((times * picture.width, times * picture.height), Image.Resampling.NEAREST)
@@ -160,7 +160,7 @@ def _sized(picture: Image.Image, width: int) -> Image.Image:
 
 
 def _palette(pictures: Sequence[NDArray[np.uint8]], inks: Sequence[tuple[int, int, int]]) -> Image.Image:
-    """The colours of an animation: the most telling of some of its pictures, and those of words and lines."""
+    """The palette of an animation: the main colours of some of its pictures, and the colours of text and lines."""
     some = pictures[:: math.ceil(len(pictures) / SAMPLES)]
     found = Image.fromarray(np.concatenate(some)).quantize(COLOURS, dither=Image.Dither.NONE).getpalette() or []
     shares = np.linspace(0, 1, SHADES)[:, None]

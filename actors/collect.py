@@ -1,9 +1,9 @@
-"""Collecting: whole episodes on named seeds, kept step by step in a store.
+"""Collecting: whole episodes on given seeds, stored step by step.
 
-    seeds ──> play ──> Recorder: observed, done, paid ──> one shard of an EpisodeStore
+    seeds ──> play ──> Recorder: observations, actions, rewards ──> one shard of an EpisodeStore
 
-A share of episodes is played by one actor in worlds of their own and written as one shard, complete or absent. What is
-played follows from the share alone, not from who plays it or what was played before.
+One actor plays a share of episodes in separate envs and writes it as one shard, complete or absent. The episodes depend
+only on the share, not on the actor or on earlier episodes.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from learner.group import Weights
 
 LANE = 2**31 - 1
-"""The env index that collected episodes take their seeds from: no env of an actor has it."""
+"""The env index for the seeds of collected episodes: no env of an actor has it."""
 
 
 def collect_seeds(seed: int, episodes: int) -> NDArray[np.int64]:
-    """Seeds of the first `episodes` that a run of `seed` collects: training's kind, below `envs.HELD_OUT_FIRST`."""
+    """Seeds of the first `episodes` that a run with `seed` collects: training seeds, below `envs.HELD_OUT_FIRST`."""
     lane = np.full(episodes, LANE, np.int32)
     return episode_seeds(np.full(episodes, seed, np.int64), lane, np.arange(episodes, dtype=np.int64))
 
@@ -43,15 +43,15 @@ class Share:
     """Episodes for one actor to play and to write."""
 
     folder: Path  # of the store
-    about: dict[str, Any]  # what its maker says of it
+    about: dict[str, Any]  # metadata from its maker
     name: str  # of the shard
     seeds: NDArray[np.int64]
     config: CollectConfig
-    attempt: Attempt | None = None  # in whose name
+    attempt: Attempt | None = None  # the attempt that writes
 
 
 class Collector(RolloutActor):
-    """A role: an actor that writes what it plays."""
+    """A role: an actor that stores the episodes that it plays."""
 
     def collect(self, weights: Weights | None, share: Share) -> dict[str, Any]:
         """Play the episodes of a share once each and write them. Returns the shard's entry.
@@ -78,7 +78,7 @@ class Collector(RolloutActor):
 
 
 class Recorder(Player):
-    """Acts as another player does, and keeps the steps of each env's first episode."""
+    """Acts like another player, and keeps the steps of each env's first episode."""
 
     def __init__(self, player: Player, layout: Layout) -> None:
         self._player, self._layout = player, layout
@@ -105,7 +105,7 @@ class Recorder(Player):
         self._player.observe(transition)
 
     def steps(self, kept: NDArray[np.bool_]) -> tuple[Steps, dict[int, str]]:
-        """Of the steps of all envs, one episode after the other, the `kept` ones; and the texts that they name."""
+        """The `kept` steps of all envs, one episode after the other; and the texts that they name."""
         order = np.argsort(np.concatenate(self._of), kind="stable")[kept]
         texts: dict[int, str] = {}
         obs: Observation = {}

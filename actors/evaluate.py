@@ -1,4 +1,4 @@
-"""Evaluation: whole episodes on named seeds, each counted once, by whatever player."""
+"""Evaluation: whole episodes on given seeds, each counted once, by any player."""
 
 from __future__ import annotations
 
@@ -25,21 +25,22 @@ class EvaluateConfig(Part):
     episodes: int = 512
     """Episodes of the final evaluation, seeds `envs.HELD_OUT_FIRST + 0, 1, ...`."""
     greedy: bool = True
-    """Take the most probable action; false samples."""
+    """Take the most probable action; false: sample."""
     every: int = 100_000
-    """During training, evaluate after this many env steps on validation seeds (not the final ones); 0 never."""
+    """During training, evaluate each time after this many env steps on validation seeds (not the final ones); 0:
+    never."""
     validation_episodes: int = 128
     """Episodes of each evaluation during training."""
     videos: int = 6
     """Episodes of the final evaluation that are recorded as animations."""
     env: dict[str, Any] = Field(default={})
-    """Options of the world in all evaluations, where they differ from those of training, as in {starts: seed}."""
+    """Options of the environment in evaluations that differ from training, such as {starts: seed}."""
     beside: list[Literal["random", "expert"]] = Field(default=[])
-    """Who else plays the episodes of the final evaluation, for comparison: random actions, the world's expert."""
+    """Further players of the final evaluation's episodes, for comparison: random actions, the environment's expert."""
 
 
 VALIDATION_FIRST = envs.HELD_OUT_FIRST + 100_000_000
-"""Seeds of evaluations during training: neither training's nor the final evaluation's."""
+"""Seeds of evaluations during training, different from those of training and of the final evaluation."""
 
 
 @dataclass
@@ -52,19 +53,19 @@ class Recording:
     total: float
     length: int
     gif: bytes
-    trace: Trace | None = None  # what the run's potential says along it; None in a run that is not shaped
+    trace: Trace | None = None  # the run's potential along it; None in a run without shaping
 
 
 @dataclass
 class Played:
-    """What `play` yields: one row a seed, in the order of the seeds; recordings of the first few."""
+    """The result of `play`: one row per seed, in the order of the seeds; recordings of the first few."""
 
     episodes: Episodes
     recordings: list[Recording] = field(default_factory=list)
-    report: dict[str, Any] = field(default_factory=dict)  # as `Summary.report`
+    report: dict[str, Any] = field(default_factory=dict)  # like `Summary.report`
     # Reward for goals, by episode.
     reached: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
-    # Of the first few episodes of a language model's policy, step by step: what it was told, and why it acted so.
+    # For the first few episodes of a language model's policy, step by step: its prompt, and why it acted.
     trajectories: list[list[dict[str, Any]]] = field(default_factory=list)
 
 
@@ -76,10 +77,11 @@ def play(
     record: int = 0,
     shaped: shaping.Config | None = None,
 ) -> Played:
-    """Play the episodes of `seeds` [N] in the N envs, one each, and record the first `record`, if the world draws.
+    """Play the episodes of `seeds` [N] in the N envs, one each, and record the first `record`, if the env draws
+    pictures.
 
-    greedy: the player does what it thinks best; false samples, with numbers that follow from the first seed.
-    shaped: what the run's training is shaped by; what that says is shown with what is recorded.
+    greedy: the player takes its best action; false: it samples, with random numbers from the first seed.
+    shaped: the shaping of the run's training; recordings show its potential.
     """
     obs = env.begin(seeds)
     state, random = player.begin(env, seeds), np.random.default_rng(int(seeds[0]))
@@ -104,7 +106,7 @@ def play(
         paid = t.rewards.get(COLUMN, nothing)
         reached += paid * running
         obs = t.obs
-        first = running[t.final_index]  # later episodes of an env that is through do not count
+        first = running[t.final_index]  # later episodes of a finished env do not count
         rows = {name: getattr(t.episodes, name)[first] for name in Episodes.__annotations__}
         finished.append(Episodes(**rows))
         running[t.final_index] = False

@@ -1,13 +1,13 @@
-"""Learning histories, played: the learners of many tasks side by side, one episode of each after the other.
+"""Recording learning histories: the learners of many tasks at once, one episode of each after the other.
 
-    env i plays task i, again and again ──> Histories: learners, and what they lived ──> shards of an EpisodeStore
+    env i plays task i repeatedly ──> Histories: learners and their experience ──> shards of an EpisodeStore
                                   shard 00002-00001: tasks 32 to 47, the second block of their episodes
 
-Random numbers follow from (seed, task, number of the episode), and a learner sees its own task alone. So who plays
-which tasks side by side does not show in what is written. Where a block ends follows from its own 16 tasks, too.
+Random numbers derive from (seed, task, number of the episode), and a learner sees only its own task. So the output does
+not depend on which tasks are played together. The end of a block depends only on its own 16 tasks, too.
 
-The limit is memory: a historian holds a block of each 16 of its tasks, at most 2**20 steps and the episodes that came
-to that number. A step of a dark room has 7 bytes there, and those of one block 22 more while it is written.
+The limit is memory: a historian holds a block for every 16 of its tasks, at most 2**20 steps plus the episode that
+exceeded it. A step of a dark room has 7 bytes there, and 22 more while its block is written.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from learner.store.episodes import EpisodeWriter, Layout, Steps
 from learner.store.pieces import COLUMNS, WHOLE, Pieces
 
 NUMBERS, STEPS = 100, 2**20
-"""Episodes of each task of a shard, less where all together have so many steps: with that episode a shard ends."""
-CALL_S = 1.0  # seconds after which a call returns: between two, the run may be stopped
-DRAWN = 64  # steps of which random numbers are drawn at a time; equal whatever it is
+"""Episodes per task in a shard; fewer if they reach the maximum number of steps together."""
+CALL_S = 1.0  # seconds after which a call returns: between two calls, the run can be stopped
+DRAWN = 64  # steps per batch of random numbers; the numbers do not depend on it
 
 
 class Histories:
-    """The histories of some tasks, as they grow. Each 16 of the tasks, in order, are a row.
+    """The growing histories of some tasks. Every 16 tasks, in order, are a row.
 
     Args:
-        env: N envs, for this alone.
-        config: how is learned.
-        seed: of the run.
-        tasks: int64 [N], which.
+        env: N envs, used only here.
+        config: configuration of the learners.
+        seed: the run's seed.
+        tasks: int64 [N], the tasks.
 
     Attributes:
-        number: episodes that each task has had.
-        learner: who learns.
+        number: episodes of each task so far.
+        learner: the learners.
     """
 
     def __init__(self, env: VectorEnv, config: HistoriesConfig, seed: int, tasks: NDArray[np.int64]) -> None:
@@ -56,10 +56,10 @@ class Histories:
         fields = kept_fields(spec).items()
         self._kinds = {n: _fewest(field.size) if field.kind == "category" else field.dtype for n, field in fields}
         self._action = _fewest(len(spec.action_names)) if spec.discrete else np.dtype(np.float32)
-        self._numbers = 1 + (spec.action_shape or (1,))[0]  # that are drawn for an action
-        self._source = np.zeros(len(tasks), np.int64)  # steps that each learner has had
+        self._numbers = 1 + (spec.action_shape or (1,))[0]  # random numbers per action
+        self._source = np.zeros(len(tasks), np.int64)  # steps of each learner so far
         self._rows = [slice(first, first + TASKS) for first in range(0, len(tasks), TASKS)]
-        self._kept: list[list[tuple[Pieces, Steps]]] = [[] for _ in self._rows]  # of each row, an episode of its tasks
+        self._kept: list[list[tuple[Pieces, Steps]]] = [[] for _ in self._rows]  # for each row, episodes of its tasks
 
     def play(self) -> int:
         """One more episode of every task. Returns the env steps in it."""
@@ -68,9 +68,9 @@ class Histories:
         seen: dict[str, list[NDArray[Any]]] = {name: [] for name in self._kinds}
         done: list[NDArray[Any]] = []
         paid: list[NDArray[np.float32]] = []
-        lived: list[NDArray[np.bool_]] = []  # of each step: whose episode is on
+        lived: list[NDArray[np.bool_]] = []  # for each step: whose episode is running
         ended: list[Episodes] = []
-        obs = env.begin(self._tasks)  # the first seeds name the tasks in order
+        obs = env.begin(self._tasks)  # the first seeds give the tasks in order
         who.begin(self.number)
         running, at, step = np.ones(count, np.bool_), np.arange(count), 0
         while len(at):
@@ -86,7 +86,7 @@ class Histories:
             done.append(action.astype(self._action))
             paid.append(transition.reward.copy())
             obs, step = transition.obs, step + 1
-            if len(over := transition.final_index):  # some that are over play on, in what the next seed names
+            if len(over := transition.final_index):  # finished envs play on, in the next seed's episode
                 ended.append(transition.episodes.take(running[over]))
                 running = running.copy()
                 running[over] = False
@@ -114,11 +114,11 @@ class Histories:
         return Pieces.of(found)
 
     def held(self, row: int = 0) -> tuple[int, int]:
-        """Episodes of each task of a row since it was last taken, and the steps in all of them."""
+        """Episodes of each task of a row since the last `take`, and the steps in all of them."""
         return len(self._kept[row]), sum(len(steps.reward) for _, steps in self._kept[row])
 
     def take(self, row: int = 0) -> tuple[Pieces, Steps]:
-        """Those episodes and their steps, task by task; they are forgotten here. Categories have few bytes."""
+        """Remove and return these episodes and their steps, task by task. Categories use few bytes."""
         kept, self._kept[row] = self._kept[row], []
         pieces = Pieces(**{n: np.stack([getattr(p, n) for p, _ in kept], 1).ravel() for n in COLUMNS})
         ends = [np.cumsum(p.length) for p, _ in kept]  # of the tasks' steps in each episode
@@ -132,12 +132,12 @@ class Histories:
 
 
 def _fewest(size: int) -> np.dtype[Any]:
-    """The type of fewest bytes that holds every number below `size`."""
+    """The smallest type that holds every number below `size`."""
     return np.min_scalar_type(size - 1)
 
 
 def _after(transition: Transition) -> Observation:
-    """What was observed after a step, in the episode that the step was of."""
+    """The observation after a step, in the same episode."""
     if not len(transition.final_index):
         return transition.obs
     obs = {name: column.copy() for name, column in transition.obs.items()}
@@ -151,31 +151,31 @@ def _after(transition: Transition) -> Observation:
 
 @dataclass(frozen=True)
 class HistorianSetup:
-    """All that a historian needs. Plain data."""
+    """Everything that a historian needs. Plain data."""
 
     env_id: str
     env_options: dict[str, Any]
     config: HistoriesConfig
     seed: int
-    tasks: int  # how many there are in all
+    tasks: int  # number of all tasks
     folder: Path  # of the store
-    about: dict[str, Any]  # what its maker says of it
-    attempt: Attempt | None  # in whose name
+    about: dict[str, Any]  # metadata from its maker
+    attempt: Attempt | None  # the attempt that writes
 
 
 @dataclass(frozen=True)
 class HistoryShare:
-    """Tasks for one historian to play side by side: those of some rows of shards."""
+    """Tasks for one historian to play at once: the tasks of some rows of shards."""
 
     rows: tuple[int, ...]
-    there: frozenset[str] = frozenset()  # names of shards of these rows that need not be written again
+    there: frozenset[str] = frozenset()  # names of these rows' shards that need not be written again
 
 
 @dataclass(frozen=True)
 class Progressed:
-    """How far a share is."""
+    """The progress of a share."""
 
-    number: int  # episodes that each of its tasks has had
+    number: int  # episodes of each of its tasks so far
 
 
 def shard(row: int, block: int) -> str:
@@ -184,7 +184,7 @@ def shard(row: int, block: int) -> str:
 
 
 class Historian:
-    """A role. It goes on with the share that it has, and begins any other one from its first episode."""
+    """A role. It continues its current share, and starts any other one from its first episode."""
 
     def __init__(self, setup: HistorianSetup, index: int = 0, incarnation: int = 0, saved: Any = None) -> None:
         self.setup = setup
@@ -193,14 +193,14 @@ class Historian:
         self._done = {"actor/steps": 0.0, "actor/episodes": 0.0}
 
     def ready(self) -> bool:
-        """True once the constructor is through."""
+        """True once the constructor has finished."""
         return True
 
     def heartbeat(self) -> dict[str, Any]:
         return {"phase": self._phase, "pid": os.getpid()}
 
     def numbers(self) -> dict[str, float]:
-        """What it has done since it was built, as `cluster.metrics.table.ACTOR` names it; any thread may ask."""
+        """Its counters since it was built, named as in `cluster.metrics.table.ACTOR`; any thread may call this."""
         return dict(self._done)
 
     def play(self, share: HistoryShare) -> Progressed:
@@ -227,12 +227,12 @@ class Historian:
         tasks = tasks[tasks < setup.tasks]
         env = envs.make(setup.env_id, len(tasks), **setup.env_options)
         self._histories, self._share = Histories(env, setup.config, setup.seed, tasks), share
-        self._tasks, self._blocks = len(tasks), dict.fromkeys(share.rows, 0)  # blocks that each row has had
+        self._tasks, self._blocks = len(tasks), dict.fromkeys(share.rows, 0)  # blocks of each row so far
         layout = Layout.of(env.env_spec, kept_fields(env.env_spec))
         self._writer = EpisodeWriter(setup.folder, layout, setup.about, setup.attempt, pieces=True)
 
     def _write(self, share: HistoryShare, last: bool) -> bool:
-        """Write the shards of the rows whose block ends with this episode, in all rows if it is the last one. Returns
+        """Write the shards of rows whose block ends with this episode; of all rows if it is the last one. Returns
         whether there were any."""
         ends = False
         for i, row in enumerate(share.rows):
@@ -248,5 +248,5 @@ class Historian:
 
 
 def rows_of(tasks: int) -> int:
-    """How many rows of shards so many tasks make."""
+    """The number of rows of shards for this many tasks."""
     return -(-tasks // TASKS)

@@ -1,4 +1,4 @@
-"""How actors find the language model service, and how long they are patient with it."""
+"""How actors find the LLM service, and how long they wait for it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from llm_service.door import Door
 from llm_service.records import Status
 
 DEADLINE_S = 300.0
-"""How long a step may wait for its scores."""
+"""Seconds that a step may wait for its scores."""
 PAUSE_S = 1.0
-"""Before a model that is away is asked again."""
+"""Seconds before an unavailable model is asked again."""
 PASSING = (Status.AWAY, Status.BUSY)
 """Failures after which the same question may be answered."""
 
@@ -27,11 +27,11 @@ class LanguageSetup:
 
     @property
     def patience_s(self) -> float:
-        """How long to ask again while the model is away; seconds."""
+        """How long to keep asking while the model is unavailable, seconds."""
         return DEADLINE_S if self.when_away == "wait" else 0.0
 
     def door(self, caller: str, when_away: Literal["none", "wait", "stop"]) -> Door:
-        """A connection of its own."""
-        from llm_service.client import connect  # needs gRPC, which other players do without
+        """A new connection."""
+        from llm_service.client import connect  # needs gRPC, which other players do not need
 
         return connect(self.service, caller=caller, when_away=when_away, deadline=DEADLINE_S)

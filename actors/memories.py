@@ -1,11 +1,11 @@
-"""Memories of rows that play the same task again and again: what each has lived, and where in it a step may look.
+"""Memories of rows that play the same task repeatedly: each row's experience, and retrieval of chunks from it.
 
-    an episode ends ──> returns to go of what was paid ──> encoder ──> keys ──> MemoryIndex, owner = row
+    an episode ends ──> returns to go ──> encoder ──> keys ──> MemoryIndex, owner = row
     a query         ──> the nearest ──> similarity and return ──> the best chunk ──> keys and values, once ──> Memory
     no encoder      ──> any chunk ─────────────────────────────────────^
 
-Entries are pointers into the episodes, which are kept here. An episode's keys are computed of it alone, and a tie goes
-to the older chunk: so what a row finds does not depend on which rows play beside it.
+Entries point into the episodes, which are kept here. An episode's keys depend only on it, and a tie goes to the older
+chunk: so what a row finds does not depend on which rows play at the same time.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from learner.store.ranking import Ranked, rank
 from learner.store.retrieval import MemoryIndex
 
 MOST = 2**18
-"""Steps of chunks, as many each as the longest may have, whose keys and values are kept; beyond that, those that are
-looked at are computed again."""
+"""Steps of chunks, each counted at the maximum length, whose keys and values are cached; beyond that they are computed
+again when they are attended to."""
 
 Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Lived:
-    """One episode of each of B rows, T steps at most; what comes after a row's last step means nothing."""
+    """One episode of each of B rows, at most T steps; values after a row's last step have no meaning."""
 
     obs: Observation  # [T, B, ...]
     action: NDArray[Any]  # int64 [T, B] or float32 [T, B, D]
@@ -46,23 +46,23 @@ class Lived:
     length: Integers  # [B]
 
     def of(self, row: int) -> tuple[Observation, NDArray[Any], NDArray[np.float32]]:
-        """What one row observed, did and was paid."""
+        """One row's observations, actions and rewards."""
         own = np.s_[: self.length[row], row]
         obs = {name: np.ascontiguousarray(column[own]) for name, column in self.obs.items()}
         return obs, self.action[own].copy(), self.reward[own].copy()
 
 
 class Memories:
-    """What B rows remember: at first nothing.
+    """The memories of B rows, initially empty.
 
     Args:
-        model: that looks at chunks.
-        encoder: that makes keys, and queries; None: any chunk is as good as any other.
+        model: the model that attends to chunks.
+        encoder: makes keys and queries; None: chunks are drawn at random.
         config: chunks, and how many are found.
-        weights: of the score, by name of a term.
-        newest: entries of each row that stay; 0: all.
-        task: int64 [B], of each row.
-        whose: int64 [B], the row in whose memory each one looks; its own, but for the control.
+        weights: weights of the score, by name of a term.
+        newest: number of newest entries to keep per row; 0: all.
+        task: int64 [B], the task of each row.
+        whose: int64 [B], the row whose memory each row searches; its own, except in the control.
     """
 
     def __init__(
@@ -80,10 +80,10 @@ class Memories:
         self._index = MemoryIndex(encoder.width if encoder else 1)
         self._episodes: list[tuple[Observation, NDArray[Any], NDArray[np.float32], NDArray[np.float32]]] = []
         self._memory: Memory | None = None
-        self._place: dict[int, int] = {}  # in the memory, of each entry whose chunk is there
+        self._place: dict[int, int] = {}  # position in the memory of each entry whose chunk is cached
 
     def __len__(self) -> int:
-        """Entries of all rows."""
+        """Number of entries of all rows."""
         return len(self._index)
 
     def keep(self, trial: int, lived: Lived) -> None:
@@ -105,10 +105,10 @@ class Memories:
             self._index.keep_newest(self._newest, each_owner=True)
 
     def look(self, rows: Integers, queries: Tensor | None, uniform: NDArray[np.float64]) -> tuple[Tensor, Ranked]:
-        """The chunk that each of some rows [R] looks at from now on: its number in `memory`, -1 for none, int64 [R];
-        and what that is, [R, 1].
+        """The chunk that each of some rows [R] attends to from now on: its number in `memory`, -1 for none, int64 [R];
+        and the found entries, [R, 1].
 
-        queries: [R, width], where there is an encoder. uniform: in [0, 1), [R]: which one it is, where there is none.
+        queries: [R, width], if there is an encoder. uniform: [R] in [0, 1), selects the chunk if there is none.
         """
         if queries is None:
             found = self._index.draw(torch.ones(len(rows), 1), self._whose[rows], uniform)
@@ -121,11 +121,11 @@ class Memories:
 
     @property
     def memory(self) -> Memory | None:
-        """Keys and values of chunks that were looked at; None before there is any."""
+        """Keys and values of chunks that were attended to; None before there are any."""
         return self._memory
 
     def _remember(self, best: Ranked) -> None:
-        """Compute keys and values of those chunks whose are not there."""
+        """Compute keys and values of chunks that are not cached."""
         entries = {int(entry): i for i, entry in enumerate(best.found.id[:, 0]) if entry >= 0}
         if (len(self._place) + len(entries)) * self._model.shape.chunk > MOST:
             self._memory, self._place = None, {}
@@ -152,7 +152,7 @@ def _tensors(obs: Observation, *columns: NDArray[Any]) -> tuple[Any, ...]:
 
 
 def _chunks(parts: Sequence[Sequence[Any]]) -> ChunkSteps:
-    """Of parts of episodes, each obs, action, reward and returns to go."""
+    """Observations, actions, rewards and returns to go of parts of episodes."""
     obs = {name: np.concatenate([part[0][name] for part in parts]) for name in parts[0][0]}
     action, reward, ahead = (np.concatenate([part[i] for part in parts]) for i in (1, 2, 3))
     return ChunkSteps(*_tensors(obs, ahead, action, reward))
@@ -161,7 +161,7 @@ def _chunks(parts: Sequence[Sequence[Any]]) -> ChunkSteps:
 def _steps(
     obs: Observation, action: NDArray[Any], reward: NDArray[np.float32], ahead: NDArray[np.float32]
 ) -> StepInputs:
-    """A whole episode as its player could have seen it, had it known what would be paid."""
+    """A whole episode with its true returns to go, as if the player had known its rewards."""
     last_action, last_reward = np.roll(action, 1, 0), np.roll(reward, 1)
     last_action[0], last_reward[0] = none_of(action), 0
     return StepInputs(*_tensors(obs, ahead, last_action, last_reward))

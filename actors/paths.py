@@ -1,9 +1,9 @@
-"""What some rows lived in all their trials, and where they looked: of one of them, what a picture is made of.
+"""The experience of some rows in all their trials, and what they retrieved; one of them is drawn in the report.
 
     a trial ends ──> Lived, of these rows ──┐
     a query      ──> the chunk it found   ──┴──> the row whose gain is the median ──> arrays of one row
 
-It costs the memory of these rows' steps, as long as they play.
+It needs memory for these rows' steps while they play.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Integers = NDArray[np.int64]
 
 
 class Paths:
-    """All trials of rows [R] of those that play side by side; they may be none."""
+    """All trials of rows [R] among those that play at the same time; possibly none."""
 
     def __init__(self, rows: Integers) -> None:
         self._rows = rows
@@ -28,25 +28,25 @@ class Paths:
         self._queries = [np.zeros((0, 6), np.int64)]
 
     def look(self, rows: Integers, step: int, found: Found) -> None:
-        """What rows [Q], of all that play, found in a step of the trial that they are in."""
+        """Record what rows [Q] found in a step of their current trial."""
         of = np.isin(rows, self._rows)
         there = np.stack([found[name][of, 0] for name in ("number", "start", "stop")], 1)
         now = np.broadcast_to([len(self._lived), step], (len(there), 2))
         self._queries.append(np.column_stack([rows[of], now, there]))
 
     def keep(self, lived: Lived) -> None:
-        """Add a trial of every row that plays."""
+        """Add a trial of every row."""
         own = self._rows
         obs = {name: column[:, own] for name, column in lived.obs.items()}
         self._lived.append(Lived(obs, lived.action[:, own], lived.reward[:, own], lived.length[own]))
 
     def typical(self) -> dict[str, NDArray[Any]]:
-        """Of the row whose return rose by the median from the first trial to the last, the lower one of two; nothing,
-        if there are no rows.
+        """The row with the median rise of the return from the first trial to the last, the lower one of two; empty if
+        there are no rows.
 
-        `place`: which of the rows it is, [1]. `length`: int64 [trials], and of all its steps, S, `action`, `reward` and
-        `obs.NAME`, one trial after the other. `query`: int64 [Q, 5], of each query the trial and step, and of the chunk
-        that it found the trial, its first step, and the step after its last; -1 where it found none.
+        `place`: index of the row, [1]. `length`: int64 [trials]. `action`, `reward` and `obs.NAME`: of all its S steps,
+        one trial after the other. `query`: int64 [Q, 5]: trial and step of each query; trial, first step and end of the
+        chunk that it found, -1 if it found none.
         """
         if not len(self._rows):
             return {}

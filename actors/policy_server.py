@@ -1,12 +1,12 @@
 """One language model for many actors: they ask about states, it answers in batches while the learner learns.
 
     actor ── answer(version, questions) ──┐
-    actor ── answer(version, questions) ──┼──> whoever comes first computes for all who wait ──> logits, values
+    actor ── answer(version, questions) ──┼──> the first call computes for all that wait ──> logits, values
     controller ── load(version, weights) ─┘
 
-Calls come in threads. One of them computes at a time; those that come meanwhile gather, and the next computes for all
-of them that name the same weights: the busier the model, the larger its batches, and nobody waits for a clock. In
-`sync` mode each call is computed alone, because the last bits of a score depend on what else is in the batch.
+Calls run in threads. One of them computes at a time; others collect meanwhile, and the next one computes for all that
+name the same weights: the busier the model, the larger its batches, and no call waits for a timer. In `sync` mode each
+call is computed alone, because the last bits of a score depend on the rest of the batch.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from learner.models.language.llm_policy import LanguagePolicy
 from learner.models.language.prompter import Asked
 
 KEPT = 4
-"""Versions of the weights that are kept, those used last: actors and evaluations may be some behind."""
+"""Number of recently used versions of the weights to keep: actors and evaluations may be a few versions behind."""
 PATIENCE_S = 120.0
-"""How long a question may wait for the weights that it names."""
+"""Seconds that a question may wait for its version of the weights."""
 
 Answer = tuple[NDArray[np.float32], NDArray[np.float32]]
 
@@ -46,26 +46,26 @@ class _Call:
 
 
 class PolicyServer:
-    """A role. `answer` may be called by many threads at once."""
+    """A role. Many threads may call `answer` at once."""
 
     concurrency: ClassVar[int] = 256
 
     def __init__(self, config: PolicyConfig, spec: EnvSpec, seed: int, alone: bool) -> None:
-        """Of the policy as its learner has it; `alone`: no two calls are computed together."""
+        """From the learner's policy; `alone`: no two calls are computed together."""
         torch.set_num_threads(1)
         policy = build_policy(config, spec, seed)
         assert isinstance(policy, LanguagePolicy)
         policy.eval()
         self._policy, self._alone = policy, alone
         self._weights: OrderedDict[int, Weights] = OrderedDict()
-        self._version: int | None = None  # of the weights that the policy has
+        self._version: int | None = None  # version of the weights that the policy has
         self._arrived = threading.Condition()  # guards the weights and the waiting calls
         self._turn = threading.Lock()  # to compute
         self._waiting: list[_Call] = []
         self._answered, self._batches, self._began = 0, 0, time.time()
 
     def load(self, version: int, weights: Weights) -> None:
-        """Know the weights of a version."""
+        """Store the weights of a version."""
         with self._arrived:
             self._weights[version] = weights
             while len(self._weights) > KEPT:
@@ -73,10 +73,10 @@ class PolicyServer:
             self._arrived.notify_all()
 
     def answer(self, version: int, asked: Sequence[Asked]) -> Answer:
-        """Logits [B, A] and values [B] of B states, by the weights of `version`.
+        """Logits [B, A] and values [B] of B states, with the weights of `version`.
 
         Raises:
-            LookupError: these weights did not come, or are gone.
+            LookupError: these weights did not arrive, or were dropped.
         """
         call = _Call(version, asked)
         with self._arrived:
@@ -85,7 +85,7 @@ class PolicyServer:
             self._weights.move_to_end(version)
             self._waiting.append(call)
         with self._turn:
-            if not call.answer.done():  # by whoever had the turn before
+            if not call.answer.done():  # by an earlier call
                 self._compute(self._together(call))
         return call.answer.result()
 
@@ -94,11 +94,11 @@ class PolicyServer:
         return {"phase": "answer", "seconds": time.time() - self._began, "pid": os.getpid()} | done
 
     def numbers(self) -> dict[str, float]:
-        """What it has done, as `cluster.metrics.table.POLICY` names it; any thread may ask."""
+        """Its counters, named as in `cluster.metrics.table.POLICY`; any thread may call this."""
         return {"policy/states": float(self._answered), "policy/batches": float(self._batches)}
 
     def _together(self, call: _Call) -> list[_Call]:
-        """The calls that are computed with this one; they wait no longer."""
+        """The calls to compute with this one; they are removed from the waiting ones."""
         with self._arrived:
             chosen = [c for c in self._waiting if c is call or (c.version == call.version and not self._alone)]
             self._waiting = [c for c in self._waiting if c not in chosen]
@@ -111,7 +111,7 @@ class PolicyServer:
                 set_weights(self._policy, self._weights[version])
                 self._version = version
             logits, values = self._policy.answer([question for call in calls for question in call.asked])
-        except Exception as error:  # each caller is told, whatever it is
+        except Exception as error:  # each caller gets the error, whatever it is
             for call in calls:
                 call.answer.set_exception(error)
             return

@@ -1,12 +1,13 @@
-"""Whether what others have recorded is of a world's tasks: played again, the world must show and pay the same.
+"""Checks that imported recordings belong to an environment's tasks: replaying them must give the same observations and
+rewards.
 
-    Recording, no task named ──> played in all tasks side by side until one is left ──> its task
-    Recordings, a task each ───> played side by side, from the first episode to the last ──> pieces of a store
+    Recording without a task ──> played in all tasks at once until one is left ──> its task
+    Recordings with tasks ─────> played at once, from the first episode to the last ──> pieces of a store
 
-Actions are the recorded ones, so nothing here is drawn by chance. What an episode pays may depend on those before it
-(`rules=legacy` of dark rooms), so each env plays one task's episodes in their order.
+Actions are the recorded ones, so nothing here is random. An episode's rewards may depend on earlier episodes
+(`rules=legacy` of dark rooms), so each env plays one task's episodes in order.
 
-Limit: a step of all files is one of as many envs; a hundred thousand take some ten seconds.
+Limit: a step of all files is a step of as many envs; a hundred thousand steps take some ten seconds.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from learner.store.pieces import WHOLE, Pieces, Steps
 from learner.store.recordings import CLOSE, Recording, RecordingError
 
 Make = Callable[[int], VectorEnv]
-"""N envs of the world."""
-NAMED = 5  # tasks that are named of those that a recording may be of
+"""A function that makes N envs."""
+NAMED = 5  # number of possible tasks that a message names
 
 
 def task_of(recording: Recording, make: Make, tasks: NDArray[np.int64]) -> int:
-    """Which of the tasks [T] a recording is of.
+    """The task, of tasks [T], of a recording.
 
     Raises:
-        RecordingError: of none, or nothing in it tells of which.
+        RecordingError: it is none of them, or nothing in it distinguishes several.
     """
     env, left, why = make(len(tasks)), np.ones(len(tasks), np.bool_), ""
     for number in range(len(recording.length)):
@@ -39,32 +40,32 @@ def task_of(recording: Recording, make: Make, tasks: NDArray[np.int64]) -> int:
         left &= [not words for words in told]
         if not left.any():
             raise RecordingError(
-                f"{recording.path} is of none of the {len(tasks)} training tasks of {env.env_spec.id}: in episode "
-                f"{number} the last that was like it differs, where {why}; other options of env may have its task"
+                f"{recording.path} belongs to none of the {len(tasks)} training tasks of {env.env_spec.id}: in episode "
+                f"{number} the last matching task differs: {why}; other options of env may have its task"
             )
         if left.sum() == 1:
             break
     if left.sum() > 1:
         some = ", ".join(map(str, tasks[left][:NAMED].tolist())) + (", ..." if left.sum() > NAMED else "")
         raise RecordingError(
-            f"{recording.path} may be of {left.sum()} tasks of {env.env_spec.id} ({some}): nothing that it was paid "
-            "tells which, so name the tasks of all files by --tasks"
+            f"{recording.path} may belong to {left.sum()} tasks of {env.env_spec.id} ({some}): its rewards do not "
+            "distinguish them, so name the tasks of all files with --tasks"
         )
     return int(tasks[left][0])
 
 
 def pieces_of(recordings: Sequence[Recording], make: Make, tasks: NDArray[np.int64]) -> list[Pieces]:
-    """What a store says of the episodes of each recording, of tasks [N] which differ.
+    """The pieces of a store for each recording, of different tasks [N].
 
     Raises:
-        RecordingError: one shows or pays something else than its task does.
+        RecordingError: observations or rewards of one differ from its task.
     """
     ended: list[list[Episodes]] = [[] for _ in recordings]
     env = make(len(recordings))
     for number in range(max(len(recording.length) for recording in recordings)):
         last = [
             min(number, len(recording.length) - 1) for recording in recordings
-        ]  # who is through goes on for company
+        ]  # finished envs play on with the others
         lived = [recording.episode(k) for recording, k in zip(recordings, last, strict=True)]
         told, episodes = _play(env, tasks, lived)
         for i, (recording, words) in enumerate(zip(recordings, told, strict=True)):
@@ -84,8 +85,8 @@ def pieces_of(recordings: Sequence[Recording], make: Make, tasks: NDArray[np.int
 
 
 def _play(env: VectorEnv, tasks: NDArray[np.int64], lived: Sequence[Steps]) -> tuple[list[str], Episodes]:
-    """Play an episode of each task by the actions of `lived`. Returns what is first different, in words, "" if nothing
-    is; and the episodes that ended when they were to."""
+    """Play an episode of each task with the actions of `lived`. Returns the first difference, in words, "" if there is
+    none; and the episodes that ended on time."""
     length = np.array([len(each.reward) for each in lived])
     obs, shown, paid, ends, ended = env.begin(tasks), [], [], [], []
     action = _padded([each.action for each in lived])
@@ -113,7 +114,7 @@ def _play(env: VectorEnv, tasks: NDArray[np.int64], lived: Sequence[Steps]) -> t
 
 
 def _padded(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Columns of N episodes side by side, [longest, N, ...]; 0 where one is over."""
+    """Columns of N episodes, [longest, N, ...]; 0 after the end of one."""
     found = np.zeros((max(map(len, columns)), len(columns), *columns[0].shape[1:]), columns[0].dtype)
     for i, column in enumerate(columns):
         found[: len(column), i] = column

@@ -2,9 +2,9 @@
 
     rollout(weights, version) ──> Summary (small, for the controller) + Chunk (large, for the learner)
 
-The actor is restorable at every chunk border: the summary carries the state of its envs and policy, and the random
-numbers of a chunk follow from (seed, actor, sequence). A successor that restores the last summary continues with the
-very chunk that was lost.
+The actor can be restored at every chunk border: the summary contains the state of its envs and policy, and the random
+numbers of a chunk derive from (seed, actor, sequence). A successor that restores the last summary continues with
+exactly the chunk that was lost.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from envs.api import Chunk, DenseEnv, Episodes, Observation, Summary, Transition
 if TYPE_CHECKING:
     from learner.group import Weights
 
-MOST_TEXTS = 200_000  # an actor's table of texts is begun anew beyond this, about 0.3 GB with their codes
+MOST_TEXTS = 200_000  # an actor's table of texts is cleared beyond this size, about 0.3 GB with their codes
 
 
 class RolloutActor:
@@ -46,16 +46,16 @@ class RolloutActor:
         self.env = self._make_env()
         self.memory: NDArray[Any] | None = None
         self.sequence = 0 if state is None else int(state["sequence"])
-        self.obs: Observation = {}  # of the first rollout: where it begins, a wrapper may wait for a language model
+        self.obs: Observation = {}  # of the first rollout, in which a wrapper may wait for a language model
         self._before = state
 
     @cached_property
     def player(self) -> Player:
-        """The run's policy. Made when it is first needed: others play without it, and without PyTorch."""
+        """The run's policy. Created on first use: other players need neither it nor PyTorch."""
         return players.make(POLICY, self.setup, self.name)
 
     def _who(self, name: str, weights: Weights | None, version: int, elsewhere: ActorSetup | None = None) -> Player:
-        """Who shall play in envs beside this actor's own, where training goes on with what it knows."""
+        """A player for envs other than this actor's own, in which training continues with its state."""
         if name == POLICY:
             self.player.load(weights, version)
             return self.player.twin(elsewhere)
@@ -67,7 +67,8 @@ class RolloutActor:
         return wrap(world, setup.wrappers, self._setting)
 
     def _make_others(self, setup: ActorSetup, n: int) -> DenseEnv:
-        """Envs beside this actor's own, for n named episodes: with the same stack, but it waits for every answer."""
+        """Envs other than this actor's own, for n given episodes: with the same wrappers, but they wait for every
+        answer."""
         world = envs.make(setup.env_id, n, **setup.env_options)
         return wrap(world, setup.wrappers, replace(self._setting, patient=True))
 
@@ -81,7 +82,8 @@ class RolloutActor:
         return f"actor-{self.index}"
 
     def begin(self) -> None:
-        """Begin in its envs, or continue where its predecessor was. The first rollout does, if nobody did before."""
+        """Begin in its envs, or continue where its predecessor stopped. The first rollout does this if nothing else
+        did."""
         self.memory = self.player.begin(self.env)
         if self._before is None:
             self.obs = self.env.begin()
@@ -93,11 +95,11 @@ class RolloutActor:
         self._before = None
 
     def ready(self) -> bool:
-        """True once the constructor is through."""
+        """True once the constructor has finished."""
         return True
 
     def heartbeat(self) -> dict[str, Any]:
-        """What the actor is doing and since when; any thread may ask."""
+        """What the actor is doing and since when; any thread may call this."""
         return {
             "phase": self.phase,
             "seconds": time.time() - self._began,
@@ -106,11 +108,11 @@ class RolloutActor:
         }
 
     def numbers(self) -> dict[str, float]:
-        """What it has done since it was built, as `cluster.metrics.table.ACTOR` names it; any thread may ask."""
+        """Its counters since it was built, named as in `cluster.metrics.table.ACTOR`; any thread may call this."""
         return {f"actor/{key}": value for key, value in dict(self._done).items()}
 
     def _enter(self, phase: str, **apart: float) -> None:
-        """Begin a phase. `apart`: seconds of the one before that are counted under other names."""
+        """Begin a phase. `apart`: seconds of the previous phase that are counted under other names."""
         now = time.time()
         self._done[f"seconds/{self.phase}"] += now - self._began - sum(apart.values())
         for name, seconds in apart.items():
@@ -168,16 +170,16 @@ class RolloutActor:
         record: int,
         elsewhere: ActorSetup | None = None,
     ) -> Played:
-        """Play the episodes of `seeds` once each in envs of their own; training envs are not touched.
+        """Play the episodes of `seeds` once each in separate envs; training envs are not touched.
 
         Args:
             weights, version: the policy, for `who == "policy"`.
             seeds: int64 [n] episode seeds.
             who: `policy`, or a module of `actors.players`.
             greedy: the player takes its most probable action.
-            record: how many of the first episodes to animate, with what a run's potential says of them.
-            elsewhere: another world, other prompts of a language model, or nothing beside the world; None: as this
-                actor does.
+            record: how many of the first episodes to animate, with the run's potential along them.
+            elsewhere: another environment, other prompts of a language model, or no wrappers; None: as this actor
+                plays.
         """
         self._enter("evaluate")
         setup = elsewhere or self.setup
@@ -190,7 +192,7 @@ class RolloutActor:
         return played
 
     def _forget_texts(self) -> None:
-        """Continue in an equal env whose table is empty: captions are without number, and a run may last for days."""
+        """Continue in an equal env with an empty table: there are endless captions, and a run may last for days."""
         state = self.env.state()
         self.env = self._make_env()
         self.obs = self.env.restore(state)
@@ -237,7 +239,7 @@ class RolloutActor:
 
 
 class Record:
-    """`length` steps T of `n` envs, as far as they are played; `obs` is the first observation of all of them."""
+    """`length` steps T of `n` envs, filled as they are played; `obs` is the first observation of all envs."""
 
     def __init__(self, length: int, n: int, obs: Observation) -> None:
         self.obs = {name: np.empty((length + 1, *value.shape), value.dtype) for name, value in obs.items()}
@@ -247,7 +249,7 @@ class Record:
         self.log_prob = np.empty((length, n), np.float32)
         self.value = np.empty((length + 1, n), np.float32)
         self.reward = np.empty((length, n), np.float32)
-        # What wrappers add; columns by name.
+        # Columns that wrappers add, by name.
         self.rewards: defaultdict[str, NDArray[np.float32]] = defaultdict(lambda: np.zeros((length, n), np.float32))
         self.llm_status = np.zeros((length, n), np.uint8)
         self.terminated = np.empty((length, n), np.bool_)

@@ -1,4 +1,4 @@
-"""What a run's potential says along the episodes that are recorded: evaluation is not paid, but shows what would be.
+"""A run's potential along recorded episodes: evaluations get no shaping rewards, but show what they would be.
 
 obs, actions of every step of the first envs ──> `wrappers.shaping.Watch` ──> phi [T + 1], F [T], reward [T]
 """
@@ -16,7 +16,7 @@ from envs.api import DenseEnv, Observation, Transition
 from learner.forms import shaped
 
 STEPS = 128
-"""Steps that are judged together: of long episodes of pictures, all at once would take gigabytes."""
+"""Steps that are evaluated together: all steps of long episodes of pictures would take gigabytes."""
 
 Values = NDArray[np.float32]
 
@@ -25,9 +25,9 @@ Values = NDArray[np.float32]
 class Trace:
     """One episode of T steps.
 
-    phi: float32 [T + 1] of every state, the one that it ended in last.
+    phi: float32 [T + 1] of every state, including the final one.
     paid: float32 [T], F = gamma phi(s') - phi(s), with phi(s') = 0 where the episode terminated.
-    reward: float32 [T], the world's.
+    reward: float32 [T], the environment's.
     """
 
     phi: Values
@@ -36,7 +36,7 @@ class Trace:
 
 
 class Tracer:
-    """Follows the first episodes of the first envs of a stack; it reads what the stack shows, and changes nothing.
+    """Follows the first episodes of the first envs of a stack; it only reads observations.
 
     Args:
         record: how many envs, at least 1.
@@ -68,7 +68,7 @@ class Tracer:
         self._steps = []
 
     def traces(self, lengths: NDArray[np.int32]) -> list[Trace]:
-        """Of the first episode of each env, whose lengths [R] are these."""
+        """Traces of each env's first episode, with lengths [R]."""
         if self._steps:
             self._judge()
         before, after, paid, reward = (np.concatenate(column) for column in zip(*self._columns, strict=True))

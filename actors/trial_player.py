@@ -1,6 +1,6 @@
-"""The role that plays trials: shares of seeds, each with all tasks side by side (`actors/trials.py`).
+"""The role that plays trials: shares of seeds, each with all tasks at once (`actors/trials.py`).
 
-TrialShare ──> Trials of seeds x tasks, for about a second ──> Tried: how far it is, and at its end all arrays
+TrialShare ──> Trials of seeds x tasks, for about a second ──> Tried: progress, and at the end all arrays
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from learner.histories import kept_fields
 from learner.models.sequence.history_transformer import HistoryTransformer
 from learner.models.weights import Weights
 
-CALL_S = 1.0  # seconds after which a call returns: between two, the run may be stopped
+CALL_S = 1.0  # seconds after which a call returns: between two calls, the run can be stopped
 PATH = "path."
 
 
 @dataclass(frozen=True)
 class TrialsSetup:
-    """All that a player of trials needs. Plain data."""
+    """Everything that a player of trials needs. Plain data."""
 
     env_id: str
     env_options: dict[str, Any]
@@ -40,36 +40,36 @@ class TrialsSetup:
     retrieve: RetrieveConfig
     model: SequenceConfig
     weights: Weights
-    encoder: Weights | None  # of what makes keys, none if that is frozen; None where nobody does
+    encoder: Weights | None  # of the encoder of keys, empty if it is frozen; None without an encoder
     seed: int
     tasks: tuple[int, ...]
-    shown: bool = False  # whether memories hold an episode of the world's planner, and no others
+    shown: bool = False  # whether memories contain only an episode of the environment's planner
 
     @property
     def looks(self) -> bool:
-        """Whether its players look at chunks."""
+        """Whether its players retrieve chunks."""
         return self.config.memory != "none" and "retrieved.place.weight" in self.weights
 
 
 @dataclass(frozen=True)
 class TrialShare:
-    """Seeds, of which a player plays all tasks side by side."""
+    """Seeds; a player plays all tasks of them at once."""
 
     seeds: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Tried:
-    """How far a share is."""
+    """The progress of a share."""
 
-    number: int  # trials that each row has had
+    number: int  # trials of each row so far
     arrays: dict[str, NDArray[Any]] | None
-    """Once there are no more: [seed, task, trial] by name; by names that begin with `PATH`, one row of seed 0, if it is
-    in the share."""
+    """At the end: [seed, task, trial] by name; names that begin with `PATH`: one row of seed 0, if it is in the
+    share."""
 
 
 class TrialPlayer:
-    """A role. It goes on with the share that it has, and begins any other one from its first trial."""
+    """A role. It continues its current share, and starts any other one from its first trial."""
 
     def __init__(self, setup: TrialsSetup, index: int = 0, incarnation: int = 0, saved: Any = None) -> None:
         torch.set_num_threads(1)  # actors share the cores with each other
@@ -85,14 +85,14 @@ class TrialPlayer:
         self._trials: Trials
 
     def ready(self) -> bool:
-        """True once the constructor is through."""
+        """True once the constructor has finished."""
         return True
 
     def heartbeat(self) -> dict[str, Any]:
         return {"phase": self._phase, "pid": os.getpid()}
 
     def numbers(self) -> dict[str, float]:
-        """What it has done since it was built, as `cluster.metrics.table.ACTOR` names it; any thread may ask."""
+        """Its counters since it was built, named as in `cluster.metrics.table.ACTOR`; any thread may call this."""
         return dict(self._done)
 
     def play(self, share: TrialShare) -> Tried:
@@ -103,7 +103,7 @@ class TrialPlayer:
             rows = np.repeat(share.seeds, len(tasks)), np.tile(tasks, len(share.seeds))
             how = (setup.config, setup.retrieve, setup.seed)
             shown = None
-            if setup.shown and setup.looks:  # in envs of its own, where legacy rules keep no key of it
+            if setup.shown and setup.looks:  # in separate envs, where legacy rules keep no key from it
                 there = envs.make(setup.env_id, env.num_envs, **setup.env_options)
                 shown = demonstrations(there, seeds_of(self._spec, rows[1]))
             self._trials, self._share = Trials(env, self._model, self._encoder, *how, *rows, shown), share
@@ -123,12 +123,12 @@ class TrialPlayer:
 
 
 def demonstrations(env: VectorEnv, seeds: Integers) -> Lived:
-    """An episode of the world's planner in each of N envs, for those who are shown how a task is done. It looks at the
-    world itself, so what is shown is what no player could know by then.
+    """An episode of the environment's planner in each of N envs, as a demonstration of a task. The planner sees the
+    full state, so the demonstration contains information that no player could have.
 
     Args:
-        env: of a world with a planner, for this alone.
-        seeds: int64 [N], which episodes.
+        env: envs with a planner, used only here.
+        seeds: int64 [N], seeds of the episodes.
     """
     expert = registry.family(env.env_spec.id.partition("/")[0]).Expert()
     fields = list(kept_fields(env.env_spec))

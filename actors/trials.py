@@ -1,17 +1,18 @@
-"""Trials: tasks played again and again without a change of weights, and what becomes of that.
+"""Trials: tasks played repeatedly with fixed weights, and their returns.
 
     row = (seed, task)   all rows' first episode, their second, ... ──> returns [row, trial]
-      act    step ──> model with a ring of its last steps ──> logits ──> the better ones, one by chance ──> env
-      look   every so many steps: encoder ──> query ──> Memories ──> the chunk that the model attends to until the next
+      act    step ──> model with a ring of its last steps ──> logits ──> sample one of the better actions ──> env
+      look   every few steps: encoder ──> query ──> Memories ──> the chunk that the model attends to until the next
       keep   an episode ends ──> Memories
 
-A return is asked for at first, and lowered by what is paid (Schmied et al. 2024, arXiv 2410.07071, section 3.3). A
-model that is told no returns and looks nowhere (algorithm distillation, Laskin et al. 2022, arXiv 2210.14215) has no
-memory but its ring, which goes on from episode to episode. The upper bound of what a chunk can tell is shown an episode
-of the planner before its first trial, and never looks at its own.
+A target return is given at the start, and reduced by rewards (Schmied et al. 2024, arXiv 2410.07071, section 3.3). A
+model without returns and retrieval (algorithm distillation, Laskin et al. 2022, arXiv 2210.14215) has no memory but its
+ring, which continues across episodes. The upper bound for retrieval gets an episode of the planner before its first
+trial, and never retrieves its own.
 
-Chance follows from (seed of the run, seed, task, trial, step), and a row sees its own episodes alone. So who plays
-beside it does not show, but for the last bits of products; and who that is follows from the configuration.
+Random numbers derive from (seed of the run, seed, task, trial, step), and a row sees only its own episodes. So the
+other rows do not matter, except for the last bits of products; and the configuration determines which rows play
+together.
 """
 
 from __future__ import annotations
@@ -34,24 +35,24 @@ from learner.models.sequence.history_steps import NO_ACTION, StepInputs
 from learner.models.sequence.history_transformer import HistoryTransformer
 from learner.models.sequence.memory import Memory
 
-DRAWN = 64  # steps of which random numbers are drawn at a time; equal whatever it is
+DRAWN = 64  # steps per batch of random numbers; the numbers do not depend on it
 TOLD = ("queries", "found", "similarity", "return", "age", "task")
-"""What is told of looking, sums over an episode: queries; those that found something; and of what they found the
-cosine, nan where nothing was searched, the return of the chunk's episode, how many trials ago that was, nan where it
-was shown, and if it is of the row's own task."""
+"""Statistics of retrieval, sums over an episode: queries; queries that found something; and of the found chunks the
+cosine, nan without a search, the return of the chunk's episode, its age in trials, nan for a demonstration, and whether
+it is from the row's own task."""
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
 
 def tasks_of(spec: EnvSpec, training: bool) -> Integers:
-    """Tasks that training seeds name, or those that are held out; all, where the world holds none out."""
+    """Tasks of training seeds, or held-out tasks; all, if the environment holds none out."""
     free = spec.tasks - spec.held_out
     return np.arange(free) if training or not spec.held_out else np.arange(free, spec.tasks)
 
 
 def seeds_of(spec: EnvSpec, tasks: Integers) -> Integers:
-    """A seed that names each task."""
+    """A seed for each task."""
     free = spec.tasks - spec.held_out
     return np.where(tasks < free, tasks, HELD_OUT_FIRST + tasks - free)
 
@@ -60,9 +61,9 @@ def choose(logits: Floats, uniform: NDArray[np.float64], temperature: float, kee
     """Actions [B] of logits [B, A].
 
     uniform: in [0, 1), [B].
-    temperature: logits are divided by it; 0: the most probable action.
-    keep: actions whose logits are below the quantile 1 - `keep` of their row are left out; 0.5 keeps those at the
-        median or above, 1 all.
+    temperature: divides the logits; 0: the most probable action.
+    keep: actions with logits below the quantile 1 - `keep` of their row are left out; 0.5 keeps those at the median
+        or above, 1 keeps all.
     """
     if not temperature:
         best: Integers = logits.argmax(1)
@@ -75,7 +76,7 @@ def choose(logits: Floats, uniform: NDArray[np.float64], temperature: float, kee
 
 
 def around(mean: Floats, uniform: NDArray[np.float64], noise: float, bounds: Sequence[tuple[float, float]]) -> Floats:
-    """Actions [B, D] that are vectors: what is expected, [B, D], and Gaussian noise, clipped to the bounds [D].
+    """Vector actions [B, D]: the mean, [B, D], plus Gaussian noise, clipped to the bounds [D].
 
     uniform: in [0, 1), [B, D]; its quantiles are the noise.
     noise: standard deviation, in halves of the range; 0: none.
@@ -90,19 +91,19 @@ class Trials:
     """Rows that play, trial by trial.
 
     Args:
-        env: N envs, for this alone.
-        model: who acts.
-        encoder: who makes keys and queries; None, for a model that looks at chunks: it looks at any.
-        config, retrieve: how is played, and looked.
+        env: N envs, used only here.
+        model: the acting model.
+        encoder: makes keys and queries; None for a model that attends to chunks: chunks are drawn at random.
+        config, retrieve: configuration of trials and of retrieval.
         root: seed of the run.
         seed, task: int64 [N], of each row: all tasks, in one order, for each seed.
-        shown: an episode for each row; if there are any, memories hold these and no others.
+        shown: a demonstration for each row; if there are any, memories contain only these.
 
     Attributes:
         returns: float32 [N] of each trial.
         told: by `TOLD`, float64 [N] of each trial.
-        last: what was lived in the last one.
-        paths: all that rows of seed 0 live.
+        last: the experience of the last trial.
+        paths: the whole experience of the rows of seed 0.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class Trials:
         self.memories: Memories | None = None
         if config.memory != "none" and model.shape.chunk:
             whose = np.arange(self._rows)
-            if config.memory == "others":  # that of the next task, of the same seed
+            if config.memory == "others":  # the row of the next task, with the same seed
                 whose = np.roll(whose.reshape(-1, len(np.unique(task))), -1, 1).ravel()
             kept = (config.weights, config.newest, task, whose)
             self.memories = Memories(model, encoder, retrieve, *kept)
@@ -140,7 +141,7 @@ class Trials:
 
     @property
     def number(self) -> int:
-        """Trials that every row has had."""
+        """Number of trials of every row so far."""
         return len(self.returns)
 
     @torch.no_grad()
@@ -178,7 +179,7 @@ class Trials:
             lived.append((seen, action, reward))
             obs, wanted = t.obs, wanted - reward
             over = t.final_index[running[t.final_index]].astype(np.int64)
-            if len(over):  # they wait for the others, in episodes that do not count
+            if len(over):  # they wait for the others in episodes that do not count
                 length[over], running[over] = step + 1, False
                 if ring:
                     held.append(ring.hold(torch.from_numpy(over)))
@@ -189,7 +190,7 @@ class Trials:
         return int(length.sum())
 
     def _told_of(self, wanted: NDArray[Any], step: int) -> NDArray[Any]:
-        """The return to go that is told, float32 [N]."""
+        """The return to go given to the model, float32 [N]."""
         if not self._config.within_reach or step >= len(self._reach):
             return wanted
         told: NDArray[Any] = np.minimum(wanted, self._reach[step])
@@ -197,7 +198,7 @@ class Trials:
 
     @property
     def _goes_on(self) -> bool:
-        """Whether the ring does, from episode to episode."""
+        """Whether the ring continues across episodes."""
         return not self._model.shape.conditioned and not self._model.shape.chunk
 
     def _begin(self) -> None:
@@ -210,7 +211,7 @@ class Trials:
     def _look(
         self, step: int, shown: StepInputs, running: NDArray[np.bool_], uniform: NDArray[np.float64]
     ) -> tuple[Memory | None, Tensor | None]:
-        """Chunks, and at which of them each row looks in this step; nothing as long as memories are empty."""
+        """Chunks, and the chunk that each row attends to in this step; nothing while memories are empty."""
         if not self.memories:
             return None, None
         if self._encoder is not None:
@@ -223,7 +224,7 @@ class Trials:
             self._index[torch.from_numpy(rows)] = places
             self.paths.look(rows, step, best.found)
             there = best.found.id[:, 0] >= 0
-            number = np.where(best.found["number"][:, 0] < 0, np.nan, best.found["number"][:, 0])  # one that was shown
+            number = np.where(best.found["number"][:, 0] < 0, np.nan, best.found["number"][:, 0])  # a demonstration
             alike = best.found.similarity[:, 0] if self._encoder is not None else np.float32(np.nan)  # nothing searched
             told: dict[str, NDArray[Any]] = {"found": there, "similarity": np.broadcast_to(alike, len(rows))}
             told |= {"return": best.found["return"][:, 0], "age": self.number - number.astype(np.float64)}

@@ -1,11 +1,11 @@
-"""From which similarity on is a goal reached? What players of Crafter do, beside what they may set out for.
+"""Above which similarity is a goal reached? Compares what players of Crafter do with their possible goals.
 
     python -m benchmarks.thresholds        prints two tables and a recommendation, as Markdown
 
-A goal is paid if the name of what was done is similar enough to it: the cosine of their embeddings is above a threshold
-(Du et al. 2023, arXiv 2302.06692, section 3). Which threshold is right depends on the encoder, so it is measured here
-for ours. A pair of a deed and a goal is a match if the goal is one of the names of the deed, in whatever words it is
-said. A match below the threshold is missed; another pair above it is false.
+A goal is rewarded if the name of what was done is similar enough to it: the cosine of their embeddings is above a
+threshold (Du et al. 2023, arXiv 2302.06692, section 3). The right threshold depends on the encoder, so it is measured
+here for ours. A pair of a deed and a goal is a match if the goal is one of the names of the deed, in any wording. A
+match below the threshold is missed; any other pair above it is false.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from llm_service.embedding import embed_one
 THRESHOLDS = (0.7, 0.75, 0.8, 0.85, 0.88, 0.9, 0.95, 0.99)
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 OTHER = "other actions"
-"""The names of actions that are no goals of this world: goals of a model that talks nonsense, or of no model at all."""
+"""Names of actions that are not goals of this environment: senseless goals, with or without a model."""
 
 REWORDED: dict[str, tuple[str, ...]] = {
     "sleep": ("go to sleep", "take a nap", "sleep for a while"),
@@ -49,14 +49,14 @@ REWORDED: dict[str, tuple[str, ...]] = {
     "make stone sword": ("craft a stone sword", "build a stone sword"),
     "make iron sword": ("craft an iron sword", "build an iron sword"),
 }
-"""Goals as somebody might say them who does not know their names."""
+"""Goals in the words of somebody who does not know their names."""
 
 Goals = Sequence[tuple[str, str]]
-"""(what is said, the goal that is meant)."""
+"""(wording, the goal that is meant)."""
 
 
 def wordings() -> dict[str, Goals]:
-    """Goals by how they are said."""
+    """Goals by their wording."""
     framed = [(said, goal) for goal in GOALS for said in _framed(goal)]
     return {
         "the goal's name": [(goal, goal) for goal in GOALS],
@@ -74,11 +74,11 @@ def _framed(goal: str) -> list[str]:
 
 
 class Pairs(NamedTuple):
-    """Similarities of deeds and goals that are said in one way."""
+    """Similarities of deeds and goals, for one kind of wording."""
 
     matches: NDArray[np.float32]
-    sensible: NDArray[np.float32]  # of the other pairs, those of deeds that can succeed
-    senseless: NDArray[np.float32]  # and those of the rest, which count only where trying counts (success=loose)
+    sensible: NDArray[np.float32]  # other pairs, with deeds that can succeed
+    senseless: NDArray[np.float32]  # and the rest, which counts only where trying counts (success=loose)
 
 
 def compare(goals: Goals, embed: Callable[[str], NDArray[np.float32]]) -> Pairs:
@@ -93,7 +93,7 @@ def compare(goals: Goals, embed: Callable[[str], NDArray[np.float32]]) -> Pairs:
 def recommended(found: Mapping[str, Pairs], everything: bool) -> float:
     """The lowest threshold without a false match, of deeds that can succeed and goals of this world, or of everything.
 
-    A false match teaches what is wrong, whenever it happens; a missed one pays nothing for one wording of a goal.
+    A false match always teaches something wrong; a missed one gives no reward for one wording of a goal.
     """
     own = [pairs.sensible for said, pairs in found.items() if said != OTHER]
     highest = np.concatenate([values for pairs in found.values() for values in pairs[1:]] if everything else own).max()
@@ -101,7 +101,7 @@ def recommended(found: Mapping[str, Pairs], everything: bool) -> float:
 
 
 def markdown(found: Mapping[str, Pairs]) -> str:
-    """Both tables and what follows."""
+    """Both tables and the recommendation."""
     lines = [f"| pairs | number | {' | '.join(f'{q:.0%}' for q in QUANTILES)} |", "|---" * 9 + "|"]
     for said, pairs in found.items():
         for name, values in zip(("match", "other deed", "senseless deed"), pairs, strict=True):

@@ -1,6 +1,6 @@
-"""A run from here: begun, gone on with, or judged once more. What is wrong is told before anything is written.
+"""Start, resume or evaluate a run on this machine. Errors are reported before anything is written.
 
-configuration, what is there ──> checks ──> Controller.run()
+configuration, run folder ──> checks ──> Controller.run()
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from learner.potentials import NONE, ShapingConfig
 
 
 def assert_installed(config: Config) -> None:
-    """RunError, with what to do, where packages or files are missing that the world needs."""
+    """Raise `RunError`, with what to do, if packages or files are missing that the environment needs."""
     if missing := registry.missing(config.env.id, **config.env.options):
         raise RunError(missing)
 
 
 def run(config: Config) -> int:
-    """Run a new experiment. Returns the exit code: 0 done, 3 stopped as asked and resumable.
+    """Run a new experiment. Returns the exit code: 0 done, 3 stopped on request and resumable.
 
     Raises:
-        UsageError: nothing was started and nothing written; or the run ended resumable, with an exit code of its own.
+        UsageError: nothing was started or written; or the run ended and can be resumed, with its own exit code.
     """
     assert_installed(config)
     limits.assert_fits(config)
     assert_model(config)
     initial = initial_weights(config)
-    guide_weights(config)  # a wrong name is told before anything is written
+    guide_weights(config)  # a wrong name is reported before anything is written
     assert_supplied(config, initial)
     if asks_a_language_model(config):
         check_language_model(config)
@@ -51,17 +51,17 @@ def run(config: Config) -> int:
 
 
 def resume(path: Path, words: list[str], allow_change: bool) -> int:
-    """Continue a run with every counter. Returns the exit code.
+    """Continue a run with every counter intact. Returns the exit code.
 
     Raises:
-        UsageError: the run is done, no checkpoint is good, or a changed key alters what the run means.
+        UsageError: the run is done, no checkpoint is usable, or a changed key makes it another experiment.
     """
     before = configuration.load(path / "config.yaml")
     config = configuration.update(before, words)
     changed = [key for key, _, _ in configuration.difference(before, config) if configuration.alters_meaning(key)]
     if changed and not allow_change:
         raise RunError(
-            f"{', '.join(changed)} would make {path.name!r} another experiment; add --allow-change if that is meant"
+            f"{', '.join(changed)} would make {path.name!r} another experiment; add --allow-change if you want that"
         )
     folder = RunFolder(path)
     assert_installed(config)
@@ -71,24 +71,24 @@ def resume(path: Path, words: list[str], allow_change: bool) -> int:
     if found is not None and (learns(config) or plays_a_policy(config)):
         assert_resumable(config, folder, found)
     elif plays_a_policy(config) and not (learns(config) or config.from_) and trained(folder) is None:
-        raise RunError(f"run {path.name!r} has no checkpoint and would not train: leave stages as they were")
+        raise RunError(f"run {path.name!r} has no checkpoint and would not train: leave the stages unchanged")
     return Controller(config, folder, found, initial_weights(config) if found is None else None).run()
 
 
 def evaluate(path: Path, words: list[str]) -> int:
-    """Judge what a run has learned once more, with other words if given. Returns the exit code.
+    """Evaluate a run again, with other settings if given. Returns the exit code.
 
-    It is done into `stages/<kind>-<n>`, by the first stage that can be, of those that the words or the run select.
+    The result goes into `stages/<kind>-<n>`. The first selected stage that can be repeated does the evaluation.
     """
     before = configuration.load(path / "config.yaml")
-    if before.method.part(ShapingConfig).potential != NONE:  # only training was paid: what paid may be gone
+    if before.method.part(ShapingConfig).potential != NONE:  # only training paid rewards, and their source may be gone
         words = [f"method.shaping.potential={NONE}", *words]
     config = configuration.update(before, words)
     folder = RunFolder(path)
     assert_installed(config)
     able = [stage for stage in (*selected(config), *every_stage(config)) if engine(stage.kind).again]
     if not able:
-        raise RunError(f"run {path.name!r} has no stage that can be run once more: see its report")
+        raise RunError(f"run {path.name!r} has no stage that can be repeated: see its report")
     kind, player = able[0].kind, able[0].player
     limits.assert_fits(config, kinds={kind})
     weights: Weights | None = None
@@ -98,10 +98,10 @@ def evaluate(path: Path, words: list[str]) -> int:
         if weights is None:
             raise RunError(f"run {path.name!r} has no weights yet: no checkpoint was written")
         assert_fits(config, weights, str(path))
-    # Never the bare name: that is the run's own last stage, which it may not have come to yet.
+    # Never the bare name: that is the run's own last stage, which it may not have reached yet.
     stage = Stage(folder.claim(kind), kind, player)
     try:
         return Controller(config, folder, None, weights, [stage]).run()
     finally:
-        if not any(folder.stage(stage.name).iterdir()):  # it came to nothing
+        if not any(folder.stage(stage.name).iterdir()):  # it produced nothing
             folder.stage(stage.name).rmdir()

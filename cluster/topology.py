@@ -1,6 +1,6 @@
-"""The drawing of the system: which roles run, how many of each, and what flows between them.
+"""The topology of a run: which roles run, how many of each, and what flows between them.
 
-`run.py` starts what this says, and `--dry-run` prints it. Each stage says of itself what it starts.
+`run.py` starts these roles, and `--dry-run` prints them. Each stage declares what it starts.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ CONTROLLER = Role("controller", 1, 1, "starts roles, moves references, restarts 
 
 
 def topology(config: Config) -> Topology:
-    """What a configuration asks for."""
+    """The topology that a configuration asks for."""
     stages = [engine(stage.kind).roles(config) for stage in selected(config)]
     return reduce(Topology.__add__, stages, Topology((CONTROLLER,))) + _language_model(config)
 
 
 def _language_model(config: Config) -> Topology:
-    """The service, and who asks it."""
+    """The service, and the roles that ask it."""
     askers = {engine(stage.kind).asker: None for stage in selected(config) if engine(stage.kind).asks(config, stage)}
     if not askers:
         return Topology()
     llm = config.llm
     does = f"LLM service, backend {llm.name}, with journal and Redis"
     if llm.address:
-        does = f"LLM service at {llm.address}, started by others"
+        does = f"LLM service at {llm.address}, started elsewhere"
     drawn = Topology((Role("llm", int(not llm.address), 1, does),))
     if llm.replicas and not llm.address:
         replica = Role("replica", llm.replicas, 1, "holds the model")
@@ -43,7 +43,7 @@ def asks_a_language_model(config: Config) -> bool:
 
 
 def learns(config: Config) -> bool:
-    """Whether weights come out of any selected stage."""
+    """Whether any selected stage produces weights."""
     return any(engine(stage.kind).makes == "weights" for stage in selected(config))
 
 

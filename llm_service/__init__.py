@@ -1,27 +1,27 @@
-"""Language models behind one door: asked in batches, once each, within a budget; what was paid for is kept.
+"""Language models behind one interface: asked in batches, each question once, within a budget; paid answers are kept.
 
-    door         what callers hold                 client       the same over gRPC, `connect`
-    records      Ask, Call, Reply, Answer, Status  errors       what can go wrong, by what to do about it
-    settings     the configuration, one tree       config       the base of its parts
-    metrics      what its numbers are called
+    door         the interface for callers         client       its implementation over gRPC, `connect`
+    records      Ask, Call, Reply, Answer, Status  errors       errors, by what to do about them
+    settings     the configuration, one tree       config       the base of its sections
+    metrics      names and meanings of its metrics
 
-A question's way
+The path of a question
     pipeline     caches, journal, calls, retries, batches, budget
     tasks        prompt and parser of each, found by name
     durable      jobs on Redis Streams, and a real Redis
 
 Models
-    backends     what answers, found by name: scripted, transformers, openai, replay, faulty
+    backends     models that answer, found by name: scripted, transformers, openai, replay, faulty
     embedding    texts to vectors                  scoring      log-probabilities of candidates
-    tiny         small models made without network
-    world        what a world publishes of itself  patterns     its phrases with slots, found in sentences
-    sandbox      written programs: grammar, interpreter, a process that reaches nothing
+    tiny         small models made without a network
+    world        an environment's description      patterns     its phrases with slots, found in sentences
+    sandbox      written programs: grammar, interpreter, an isolated process
 
 Processes
-    server       the service put together, and alone in a process
+    server       the assembled service, and a server process for it
     proto        messages on the wire
 
-Nothing heavy is imported here. `embed_one`, a text to a frozen sentence embedding, needs no service.
+Nothing heavy is imported here. `embed_one`, a frozen sentence embedding of a text, needs no service.
 """
 
 from llm_service.embedding import MINILM_WIDTH, EmbedderMissing, embed_one

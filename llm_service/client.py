@@ -1,11 +1,11 @@
-"""A door to a service in another process, over gRPC.
+"""A client of a service in another process, over gRPC.
 
     connect(ADDRESS or FOLDER) -> Client
 
-The client splits what is too large, tries again where its policy says so, finds a successor that listens elsewhere, and
-turns every failure on the way into answers with a status: an actor goes on with its episode.
+The client splits requests that are too large, retries according to its policy, finds a restarted service at its new
+address, and turns every failure into answers with a status, so an actor can continue its episode.
 
-Questions are keyed by content, so asking twice is safe and costs nothing: that is what makes it free to retry.
+Questions are keyed by content, so asking twice is safe and costs nothing. Therefore retries are free.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _ADDRESS = re.compile(r"unix:.+|\S+:\d+")
 
 
 class ServiceAway(Away):
-    """The service cannot be reached, and the policy says to stop then."""
+    """The service cannot be reached, and the policy is to stop then."""
 
 
 class _TooLarge(Refused):
-    """Smaller requests may pass."""
+    """The request is too large; smaller ones may be accepted."""
 
 
 @dataclass(frozen=True)
 class Tls:
-    """How to trust the service and be trusted by it: PEM files; empty: the system's authorities, no certificate."""
+    """PEM files for trusting the service and being trusted by it; empty: the system's authorities, no certificate."""
 
     ca: str = ""
     certificate: str = ""
@@ -52,7 +52,7 @@ class Tls:
 
 @dataclass(frozen=True)
 class _Link:
-    """One connection, and what it was made with."""
+    """One connection, and its address and token."""
 
     address: str
     token: str = field(repr=False)
@@ -62,20 +62,20 @@ class _Link:
 
 
 class Client(Door):
-    """A door to a service at an address.
+    """A client of the service at an address.
 
-    Without `tls`, an address beyond loopback is trusted by the system's authorities: the token never travels in clear.
+    Without `tls`, an address beyond loopback uses TLS with the system's authorities: the token is always encrypted.
 
     Args:
         address: HOST:PORT or unix:PATH.
-        token: what the service wants to see.
-        caller, deadline: as for every `Door`.
+        token: the service's token.
+        caller, deadline: as in `Door`.
         tls: for TLS; also on loopback, if given.
         when_away: what to do while the service cannot be reached or is full. `none`: answer AWAY or BUSY at once;
             `wait`: try again until the deadline; `stop`: raise `ServiceAway` if it cannot be reached.
-        max_items: most items in one request; more are split. What the service still finds too large is halved.
-        max_message_mb: largest request and reply, MiB.
-        look: gives address and token again after a failure, as a service that was restarted may listen elsewhere.
+        max_items: maximum items in one request; more are split. Requests that the service finds too large are halved.
+        max_message_mb: maximum size of a request and a reply, MiB.
+        look: returns address and token after a failure, because a restarted service may listen elsewhere.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Client(Door):
     def _in_parts(
         self, ask: Ask, until: float, send: Callable[[Ask, float], list[T]], failed: Callable[[ServiceError], T]
     ) -> list[T]:
-        """Send an ask, halved where it is too large or holds a text that cannot travel, until only that item fails."""
+        """Send an ask, halved if it is too large or has a text that cannot be encoded, until only that item fails."""
         n = len(ask.contents)
         try:
             if n <= self._max_items:
@@ -155,7 +155,7 @@ class Client(Door):
         except ServiceAway:
             raise
         except UnicodeEncodeError:
-            trouble = _TooLarge("the text holds half a surrogate pair, which is no character: remove it")
+            trouble = _TooLarge("the text contains half a surrogate pair, which is not a character: remove it")
         except ServiceError as error:
             trouble = error
         if not isinstance(trouble, _TooLarge) or n <= 1:
@@ -164,40 +164,42 @@ class Client(Door):
         return self._in_parts(left, until, send, failed) + self._in_parts(right, until, send, failed)
 
     def _call(self, rpc: str, request: Any, until: float) -> Any:
-        """Call, and try again as the policy says. Raises ServiceError or UsageError."""
+        """Call, and retry according to the policy. Raises ServiceError or UsageError."""
         size = request.ByteSize()
         if size > self._max_bytes:
             raise _TooLarge(f"the request has {size} bytes, the limit is {self._max_bytes}")
         for attempt in itertools.count():
             link, left = self._link, until - time.monotonic()
             if self._closed.is_set():
-                raise Away("this door to the service was closed")
+                raise Away("this client of the service was closed")
             if left <= 0:
                 raise Expired("the deadline passed before the service answered")
             try:
                 call = getattr(link.rpcs, rpc).future(request, timeout=left, metadata=link.metadata)
-                return call.result(left + 0.1)  # a blocking call outlasts its deadline while its bytes cannot leave
+                return call.result(left + 0.1)  # a blocking call outlasts its deadline while its bytes cannot be sent
             except grpc.FutureTimeoutError:
                 call.cancel()
                 raise Expired(f"the deadline passed before the LLM service at {link.address} answered") from None
             except (grpc.RpcError, grpc.FutureCancelledError):
                 trouble = _trouble(call, link.address)
-            except ValueError:  # what gRPC raises on a closed channel
-                trouble = Away("this door to the service was closed")
+            except ValueError:  # gRPC raises this on a closed channel
+                trouble = Away("this client of the service was closed")
             if self._closed.is_set() or not isinstance(trouble, Away | Busy | UsageError):
                 raise trouble
             if self._moved(link):
                 continue
             if isinstance(trouble, UsageError):
                 raise trouble
-            pause = min(0.05 * 2**attempt, 2.0) * random.uniform(0.5, 1.5)  # not all callers at the same moment
+            pause = min(0.05 * 2**attempt, 2.0) * random.uniform(
+                0.5, 1.5
+            )  # so that callers do not retry at the same moment
             if self._when_away != "wait" or time.monotonic() + pause >= until:
                 raise ServiceAway(str(trouble)) if self._when_away == "stop" and isinstance(trouble, Away) else trouble
             self._closed.wait(pause)
         raise AssertionError
 
     def _moved(self, link: _Link) -> bool:
-        """Whether there is another connection now than the one that failed."""
+        """Whether the failed connection has been replaced."""
         with self._lock:
             if self._link is not link:
                 return True
@@ -205,7 +207,7 @@ class Client(Door):
                 return False
             try:
                 address, token = self._look()
-            except UsageError:  # no server is ready there now
+            except UsageError:  # no server is ready there
                 return False
             if (address, token) == (link.address, link.token):
                 return False
@@ -218,12 +220,12 @@ class Client(Door):
             ("grpc.max_receive_message_length", self._max_bytes),
             ("grpc.max_send_message_length", self._max_bytes),
             ("grpc.enable_http_proxy", 0),
-            ("grpc.enable_retries", 0),  # retries are ours, where a policy bounds them
+            ("grpc.enable_retries", 0),  # we retry ourselves, within a policy's limits
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.min_reconnect_backoff_ms", 2_000),
             ("grpc.max_reconnect_backoff_ms", 2_000),
-            ("grpc.keepalive_time_ms", 20_000),  # a line that is cut silently is noticed within 30 s
+            ("grpc.keepalive_time_ms", 20_000),  # a silently cut connection is noticed within 30 s
             ("grpc.keepalive_timeout_ms", 10_000),
             ("grpc.http2.ping_timeout_ms", 10_000),
             ("grpc.http2.max_pings_without_data", 0),
@@ -239,21 +241,21 @@ class Client(Door):
 
 
 def connect(where: str | Path, token: str = "", token_env: str = "CAIRN_LLM_TOKEN", **options: Any) -> Client:
-    """A client of the service at an address, or of the one whose folder this is.
+    """A client of the service at an address, or of the service with this folder.
 
     Args:
-        where: HOST:PORT, unix:PATH, or a folder, whose service is found again wherever it starts next.
-        token: "" takes that of the environment, else that of the folder.
-        token_env: variable that holds the token.
+        where: HOST:PORT, unix:PATH, or a folder, whose service is found again after a restart.
+        token: "" uses the token of the environment, otherwise that of the folder.
+        token_env: environment variable with the token.
         options: further arguments of `Client`.
 
     Raises:
-        UsageError: there is no such folder, no service is ready in it, or there is no token.
+        UsageError: there is no such folder, no service is ready there, or there is no token.
     """
     folder = Path(where)
     if not folder.is_dir():
         if not _ADDRESS.fullmatch(str(where)):
-            raise UsageError(f"there is no folder {where}, and it is no HOST:PORT either: where is the LLM service?")
+            raise UsageError(f"there is no folder {where}, and it is not HOST:PORT either: where is the LLM service?")
         token = token or guard.chosen_token(token_env, "")
         if not token:
             raise UsageError(f"no token for the LLM service at {where}: set {token_env}, or name the service's folder")
@@ -270,7 +272,7 @@ def connect(where: str | Path, token: str = "", token_env: str = "CAIRN_LLM_TOKE
 
 
 def _let_go(channel: Any) -> None:
-    """Close a connection without waiting for what it still has to send: the line may be dead."""
+    """Close a connection without waiting for unsent data: the connection may be dead."""
     threading.Thread(target=channel.close, name="llm-channel", daemon=True).start()
 
 
@@ -295,7 +297,7 @@ def _failed(error: ServiceError) -> Answer:
 
 
 def _trouble(error: Any, address: str) -> ServiceError | UsageError:
-    """What a failed call means."""
+    """The error that a failed call means."""
     code, details = error.code(), (error.details() or "").splitlines()[:1]
     sentence = details[0] if details else "no reason given"
     codes = grpc.StatusCode
@@ -305,7 +307,7 @@ def _trouble(error: Any, address: str) -> ServiceError | UsageError:
         trailers = dict(error.trailing_metadata() or ())
         return Busy(sentence) if trailers.get(wire.STATUS) == str(int(Status.BUSY)) else _TooLarge(sentence)
     if code in (codes.INVALID_ARGUMENT, codes.UNIMPLEMENTED):
-        return UsageError(f"the LLM service at {address} does not take the request: {sentence}")
+        return UsageError(f"the LLM service at {address} does not accept the request: {sentence}")
     if code in (codes.UNAUTHENTICATED, codes.PERMISSION_DENIED):
-        return UsageError(f"the LLM service at {address} does not let this caller in: {sentence}")
-    return Away(f"the LLM service at {address} is away: {sentence}")
+        return UsageError(f"the LLM service at {address} refuses this caller: {sentence}")
+    return Away(f"the LLM service at {address} is unavailable: {sentence}")

@@ -1,4 +1,4 @@
-"""The base of every configuration part of the service: strict, frozen, no unknown keys, fields with a text below."""
+"""The base of the service's configuration sections: strict, frozen, no unknown keys, a docstring below each field."""
 
 import ipaddress
 import re
@@ -10,13 +10,13 @@ from llm_service.errors import UsageError
 
 
 class Part(BaseModel):
-    """One part of the configuration. Subclasses declare fields, each with a default and a docstring."""
+    """One section of the configuration. Subclasses declare fields, each with a default and a docstring."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
 
 
 def variable(key: str, name: Any) -> str:
-    """The name of an environment variable, checked: what is none may be the secret itself, which nothing may repeat.
+    """The checked name of an environment variable. Anything else may be the secret itself, which no message may repeat.
 
     Args:
         key: the option that names it, for the message.
@@ -26,8 +26,8 @@ def variable(key: str, name: Any) -> str:
     """
     if not (isinstance(name, str) and re.fullmatch(r"[A-Z_][A-Z0-9_]*", name)):
         raise UsageError(
-            f"{key}: expected the name of an environment variable, in capitals such as MY_KEY: put the value into one, "
-            "and name that here"
+            f"{key}: expected the name of an environment variable, in capitals such as MY_KEY: put the value into it, "
+            "and give its name here"
         )
     return name
 

@@ -1,6 +1,6 @@
-"""The door that callers use: `llm_service.client.Client` is one, to a service in another process.
+"""The interface for callers: `llm_service.client.Client` implements it for a service in another process.
 
-Whatever happens to an item on its way is its answer's status: only misuse raises.
+Whatever happens to an item becomes its answer's status: only misuse raises.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ T = TypeVar("T")
 
 
 class Unanswered(ServiceError):
-    """There is no answer, where a caller asked for the bare values."""
+    """There is no answer, but the caller asked for bare values."""
 
 
 class Door(AbstractContextManager["Door"]):
-    """What callers call, from any thread. Usable in a `with` statement.
+    """The interface for callers, usable from any thread and in a `with` statement.
 
     Args:
-        caller: who asks, for limits and statistics.
-        deadline: seconds that a call may take, where it does not say otherwise.
+        caller: the caller's name, for limits and statistics.
+        deadline: default time limit of a call, seconds.
     """
 
     def __init__(self, caller: str = "", deadline: float = 60.0) -> None:
         self.caller, self.deadline = caller, deadline
-        self._threads = ThreadPoolExecutor(256, "llm-door")  # made only as they are needed
+        self._threads = ThreadPoolExecutor(256, "llm-door")  # created only when needed
 
     @abstractmethod
     def answer(self, ask: Ask) -> list[Answer]:
@@ -44,19 +44,19 @@ class Door(AbstractContextManager["Door"]):
 
     @abstractmethod
     def accept(self, ask: Ask) -> tuple[list[str], list[Status]]:
-        """Submit durable work: for each item its key, "" where it was not accepted, and a status that says why."""
+        """Submit durable work: for each item its key, "" if it was not accepted, and a status that says why."""
 
     @abstractmethod
     def fetch(self, keys: Sequence[str], wait_s: float = 0.0) -> list[Answer]:
-        """Answers of durable work, PENDING where there is none after `wait_s` seconds."""
+        """Answers of durable work, PENDING if there is none after `wait_s` seconds."""
 
     @abstractmethod
     def health(self) -> tuple[bool, str]:
-        """Whether the service works, and why not."""
+        """Whether the service works, and the reason."""
 
     @abstractmethod
     def stats(self) -> dict[str, float]:
-        """Counters and gauges by name. Raises ServiceError if the service is away."""
+        """Counters and gauges by name. Raises ServiceError if the service is unavailable."""
 
     def generate(
         self,
@@ -103,7 +103,7 @@ class Door(AbstractContextManager["Door"]):
         sample: int = 0,
         deadline: float | None = None,
     ) -> list[Answer]:
-        """Answers of a task to its inputs. Raises UsageError: unknown task, or inputs that it does not take."""
+        """Answers of a task to its inputs. Raises UsageError: unknown task, or invalid inputs."""
         return self.generate(tasks.contents(task, items), task, parameters, sample, deadline)
 
     def submit(
@@ -114,16 +114,16 @@ class Door(AbstractContextManager["Door"]):
         sample: int = 0,
         deadline: float | None = None,
     ) -> tuple[list[str], list[Status]]:
-        """`ask` as durable work: keys for `fetch`, and statuses, as `accept` gives them."""
+        """`ask` as durable work: keys for `fetch`, and statuses, as from `accept`."""
         contents = tasks.contents(task, items)
         return self.accept(self._ask("generate", contents, deadline, task=task, parameters=parameters, sample=sample))
 
     def later(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """A method of this door in the background: `door.later(door.generate, prompts)`."""
+        """Call a method in the background: `client.later(client.generate, prompts)`."""
         return self._threads.submit(method, *args, **kwargs)
 
     def close(self) -> None:
-        """End the door. What is under way gets AWAY answers."""
+        """Close the client. Calls in flight get AWAY answers."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def __exit__(self, *exception: object) -> None:

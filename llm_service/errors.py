@@ -1,6 +1,6 @@
-"""What can go wrong between a question and its answer: one class for each branch that is treated differently.
+"""Errors between a question and its answer: one class for each case that is handled differently.
 
-Messages are one sentence that says what, where and what to do, and never hold a prompt or a secret.
+Messages are one sentence that says what, where and what to do, and never contain a prompt or a secret.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class BackendError(ServiceError):
     """A backend could not answer."""
 
     maybe_billed = False
-    """Whether the provider may have charged for it all the same: then it counts as spent."""
+    """Whether the provider may have charged for it anyway: then it counts as spent."""
 
 
 class Transient(BackendError):
-    """Worth another try, within the limits of time and budget."""
+    """Another try may succeed, within the limits of time and budget."""
 
     status = Status.AWAY
     retry_after: float | None = None
@@ -40,11 +40,11 @@ class RateLimited(Transient):
 
 
 class Overloaded(RateLimited):
-    """The server says that it cannot now (5xx, 408)."""
+    """The server cannot answer now (5xx, 408)."""
 
 
 class Unreachable(Transient):
-    """No connection, or it was cut."""
+    """No connection, or a cut one."""
 
 
 class TimedOut(Transient):
@@ -54,13 +54,13 @@ class TimedOut(Transient):
 
 
 class Garbled(Transient):
-    """The reply is cut, is not the protocol, or is larger than any honest one."""
+    """The reply is cut, violates the protocol, or is too large."""
 
     maybe_billed = True
 
 
 class Permanent(BackendError):
-    """Another try would end the same way."""
+    """Another try would fail the same way."""
 
 
 class QuotaExhausted(Permanent):
@@ -72,11 +72,11 @@ class QuotaExhausted(Permanent):
 class Unauthorized(Permanent):
     """The key is missing, wrong, or may not use this model (401, 403). The breaker opens at once."""
 
-    status = Status.AWAY  # of no question's making: durable jobs wait until it is put right
+    status = Status.AWAY  # not caused by a question: durable jobs wait until it is fixed
 
 
 class Refused(Permanent):
-    """The server does not take this request (other 4xx)."""
+    """The server does not accept this request (other 4xx)."""
 
 
 class ContextTooLong(Refused):
@@ -84,7 +84,7 @@ class ContextTooLong(Refused):
 
 
 class Unsupported(Permanent):
-    """The backend does not have this verb or option."""
+    """The backend does not support this verb or option."""
 
 
 class NotRecorded(Permanent):
@@ -94,13 +94,13 @@ class NotRecorded(Permanent):
 
 
 class Away(ServiceError):
-    """The breaker is open: the backend has failed too often, and is left in peace for a while."""
+    """The circuit breaker is open: the backend has failed too often and gets no calls for a while."""
 
     status = Status.AWAY
 
 
 class OutOfBudget(ServiceError):
-    """A hard cap of tokens or money would be passed."""
+    """A hard cap on tokens or money would be exceeded."""
 
     status = Status.BUDGET
 
@@ -124,28 +124,28 @@ class Malformed(ServiceError):
 
 
 INTERRUPTED = 5
-"""Exit code of a run that its surroundings ended: nobody asked for it, so that a queue should try it again."""
+"""Exit code of an interrupted run: nobody asked it to end, so a queue should try it again."""
 
 
 class UsageError(Exception):
-    """The user asked for something that cannot be: one sentence on stderr, nothing started or written."""
+    """The user asked for something impossible: one sentence on stderr, nothing started or written."""
 
     exit_code = 2
 
 
 class AwayTooLong(UsageError):
-    """The model is away for longer than a run will wait; it goes on from its checkpoint once the model is back."""
+    """The model is unavailable for longer than a run waits; the run can be resumed once the model is back."""
 
     exit_code = INTERRUPTED
 
 
 class BudgetExhausted(UsageError):
-    """A hard cap of tokens or money ended a run; it goes on after the cap is raised."""
+    """A hard cap on tokens or money ended a run; the run can be resumed after the cap is raised."""
 
     exit_code = 4
 
 
 def place(error: BaseException) -> str:
-    """Kind and place of a defect, for the log: its message is left out, since it may hold a prompt."""
+    """Kind and place of a defect, for the log; its message is left out because it may contain a prompt."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__} at {last.filename}:{last.lineno}"

@@ -1,9 +1,9 @@
-"""Files of JSON lines that one process appends to: locked while it does, and mended where a line is damaged.
+"""Files of JSON lines that one process appends to: locked meanwhile, and repaired if lines are damaged.
 
-    journal.jsonl  ── good lines ──> journal.jsonl            complete or absent, locked all the while
-                   ── the others ──> journal.damaged.jsonl    for whoever wants to know what they were
+    journal.jsonl  ── good lines ──> journal.jsonl            complete or absent, locked the whole time
+                   ── the others ──> journal.damaged.jsonl    kept for inspection
 
-A damaged line is not worth a run: whoever reads the file goes on without it, and tells how many there were.
+A damaged line must not stop a run: readers continue without it, and report how many there were.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from llm_service.files import replacing
 
 
 def open_alone(path: Path) -> int:
-    """Open a file for reading and appending, made if it is not there, as its only writer. Returns its descriptor.
+    """Open a file for reading and appending as its only writer, and create it if missing. Returns its descriptor.
 
     Raises:
         BlockingIOError: another process writes it.
@@ -25,7 +25,7 @@ def open_alone(path: Path) -> int:
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.path.samestat(os.fstat(file), os.stat(path)):  # its writer has just put another in its place
+        if not os.path.samestat(os.fstat(file), os.stat(path)):  # its writer has just replaced it
             raise BlockingIOError(f"{path} is being written")
     except OSError:
         os.close(file)
@@ -34,9 +34,9 @@ def open_alone(path: Path) -> int:
 
 
 def put_in_place(path: Path, file: int, lines: Iterable[bytes]) -> int:
-    """Put a file of these lines in the place of one that `open_alone` opened as `file`, which is closed.
+    """Replace a file that `open_alone` opened as `file` by one with these lines, and close `file`.
 
-    Returns the descriptor of the new one, which is its only writer's too. Raises OSError: all is as it was.
+    Returns the descriptor of the new file, opened by its only writer. Raises OSError: nothing has changed.
     """
     for leftover in path.parent.glob(f".{path.name}.*"):
         leftover.unlink()  # of a process that was killed: who holds the lock is the only one here
@@ -51,9 +51,9 @@ def put_in_place(path: Path, file: int, lines: Iterable[bytes]) -> int:
 
 
 def set_aside(path: Path, damaged: Sequence[bytes]) -> str:
-    """Add damaged lines of a file to the one beside it; they are on the disk when this returns. Returns a sentence.
+    """Append damaged lines to the file for them; they are on disk when this returns. Returns a message.
 
-    The caller takes them out of the file, so that they are told once.
+    The caller removes them from the original file, so that they are reported once.
     """
     beside = path.with_suffix(f".damaged{path.suffix}")
     with open(beside, "ab") as file:

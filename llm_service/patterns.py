@@ -1,8 +1,8 @@
 """Patterns with slots: "go to the {colour} {thing}" is found in sentences, and filled with words.
 
-A slot stands for one of its words, and for the same word wherever it is named again. A pattern is found in a sentence
-that holds it as whole words, in any case; blanks may be longer. Each is one regular expression without nested
-repetition, so that a search takes time linear in the text, whatever the text holds.
+A slot stands for one of its words, and for the same word wherever it occurs again. A pattern matches a sentence that
+contains it as whole words, in any case; blanks may be longer. Each is one regular expression without nested
+repetition, so a search takes time linear in the text, whatever the text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from llm_service.errors import UsageError
 
 Binding = Mapping[str, str]
-"""Slot -> its word, as the world writes it."""
+"""Slot -> its word, in the environment's spelling."""
 
 _SLOT = re.compile(r"\{([^{}]*)\}")
 
@@ -44,18 +44,18 @@ class Pattern:
         return re.compile(rf"(?<!\w){''.join(parts)}(?!\w)")
 
     def in_text(self, text: str) -> list[tuple[str, ...]]:
-        """The words of the slots wherever the pattern stands in `text`."""
+        """The words of the slots wherever the pattern occurs in `text`."""
         return [self._bound(match) for match in self._expression.finditer(text.lower())]
 
     def _bound(self, match: re.Match[str]) -> tuple[str, ...]:
         return tuple(self._words[slot][match[f"s{i}"]] for i, slot in enumerate(self.slots))
 
     def words(self, slot: str) -> list[str]:
-        """What a slot of the pattern may hold."""
+        """The words that a slot of the pattern may have."""
         return list(self._words[slot].values())
 
     def find(self, sentences: Iterable[str]) -> list[dict[str, str]]:
-        """Every distinct binding with which the pattern stands in a sentence, in the order of the sentences."""
+        """Every different binding with which the pattern occurs in a sentence, in the order of the sentences."""
         found = dict.fromkeys(words for sentence in sentences for words in _find(self, sentence))
         return [dict(zip(self.slots, words, strict=True)) for words in found]
 
@@ -71,17 +71,17 @@ class Pattern:
 
 @lru_cache(maxsize=1 << 14)
 def _find(pattern: Pattern, sentence: str) -> list[tuple[str, ...]]:
-    """Worlds say the same sentences again and again."""
+    """Environments repeat the same sentences, so they are cached."""
     return pattern.in_text(sentence)
 
 
 def agree(one: Binding, other: Binding) -> bool:
-    """Do two bindings give the same words to the slots that both name?"""
+    """Whether two bindings give the same words to the slots that both name."""
     return all(other.get(slot, word) == word for slot, word in one.items())
 
 
 def joined(patterns: Iterable[Pattern], sentences: Sequence[str], given: Binding | None = None) -> list[dict[str, str]]:
-    """Every binding, beside what is `given`, with which all the patterns stand in the sentences."""
+    """Every binding, in addition to `given`, with which all patterns occur in the sentences."""
     bindings = [dict(given or {})]
     for pattern in patterns:
         found = pattern.find(sentences)

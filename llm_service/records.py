@@ -1,9 +1,9 @@
-"""What is asked and what is answered, as plain frozen records, and the key under which an answer is paid for once.
+"""Questions and answers as plain frozen records, and the key under which an answer is paid for once.
 
     Ask (many items) ──> Call (one question to a model) ──> Reply ──> Answer (one for each item)
 
-An `Ask` is what a caller sends: items that share everything but their content. A task turns an item into one or more
-`Call`s; without a task an item is one call. A call is the unit that is paid for: it has a key, and a key is paid once.
+A caller sends an `Ask`: items that share everything except their content. A task turns an item into one or more
+`Call`s; without a task, an item is one call. A call is the unit of payment: it has a key, and a key is paid for once.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Parameters:
 
     temperature: float = 0.0  # at least 0; 0 takes the most probable
     max_tokens: int = 256  # of the reply, at least 1
-    stop: tuple[str, ...] = ()  # texts that end the reply; they are not part of it
+    stop: tuple[str, ...] = ()  # texts that end the reply, not included in it
     seed: int = 0  # for backends that sample
-    normalise: Normalisation = "none"  # of scores: the sum of log-probabilities, or their mean over tokens
+    normalise: Normalisation = "none"  # scores: the sum of log-probabilities, or their mean over tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ class Call:
     candidates: tuple[str, ...] = ()  # what to score after the prompt
     parameters: Parameters = Parameters()
     sample: int = 0  # equal questions with different numbers are different questions
-    task: str = ""  # who asks, "" for a raw prompt; not part of the key
-    inputs: Mapping[str, Any] = field(default_factory=dict)  # what the turns were rendered from; not part of the key
+    task: str = ""  # the task that asks, "" for a raw prompt; not part of the key
+    inputs: Mapping[str, Any] = field(default_factory=dict)  # the source of the turns; not part of the key
 
     def key(self, model: str) -> str:
         """Content hash of the question to this model."""
@@ -71,13 +71,13 @@ class Call:
 
     @property
     def characters(self) -> int:
-        """Length of the prompt, the measure of length buckets."""
+        """Length of the prompt, used for length buckets."""
         return sum(len(text) for _, text in self.turns)
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model says to one call."""
+    """A model's reply to one call."""
 
     text: str = ""  # generate
     scores: tuple[float, ...] = ()  # score: log-probability of each candidate
@@ -87,18 +87,18 @@ class Reply:
 
 
 class Status(IntEnum):
-    """How an item ended. The numbers travel and are stored: they never change."""
+    """The outcome of an item. The numbers are sent and stored, so they never change."""
 
     OK = 0
-    MALFORMED = 1  # the model answered, twice, what the task's grammar does not know; paid for and remembered
-    REFUSED = 2  # the question cannot be asked of this backend: too long, not supported, not authorised
-    AWAY = 3  # the backend is away, and retries or their time are used up
-    EXPIRED = 4  # the deadline passed; the answer will be there for who asks again
-    BUDGET = 5  # a cap of tokens or money forbids the call
-    BUSY = 6  # too much is waiting already
+    MALFORMED = 1  # the model's answer was outside the task's grammar, twice; paid for and stored
+    REFUSED = 2  # this backend cannot be asked the question: too long, not supported, not authorised
+    AWAY = 3  # the backend is unavailable, and retries or their time are used up
+    EXPIRED = 4  # the deadline passed; the answer will be there when the question is asked again
+    BUDGET = 5  # a cap on tokens or money forbids the call
+    BUSY = 6  # too many questions wait already
     MISSING = 7  # fetch: no such job; replay: not recorded
     PENDING = 8  # fetch: accepted, not answered yet
-    DEAD = 9  # fetch: given up, and stands in the dead letters with its reason
+    DEAD = 9  # fetch: given up; it is a dead letter with a reason
 
 
 class Source(IntEnum):
@@ -113,11 +113,11 @@ class Source(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a caller gets for one item.
+    """The answer that a caller gets for one item.
 
     payload: generate: the value as JSON; score: float64 [K], little-endian; embed: float32 [D]; empty unless OK.
     reason: one sentence, unless OK.
-    tokens, dollars: what this answer cost now; 0 when it was not asked of the backend.
+    tokens, dollars: the cost of this answer now; 0 if the backend was not asked.
     """
 
     status: Status
@@ -136,7 +136,7 @@ class Answer:
         """The task's value, or the reply's text for a raw prompt (a fresh object each time).
 
         Raises:
-            ValueError: there is none; the message is the reason.
+            ValueError: there is no value; the message is the reason.
         """
         if not self.ok:
             raise ValueError(f"{self.status.name.lower()}: {self.reason}")
@@ -155,11 +155,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Items that share everything but their content: what one request carries.
+    """The items of one request; they share everything except their content.
 
-    contents: for a task, its inputs as canonical JSON (`tasks.contents` makes them); else prompts, or texts to embed.
-    candidates: `score` only: one set for all items, or one for each.
-    parameters: None takes the task's own (or the defaults).
+    contents: for a task, its inputs as canonical JSON (from `tasks.contents`); otherwise prompts, or texts to embed.
+    candidates: only for `score`: one set for all items, or one per item.
+    parameters: None: the task's own, or the defaults.
     deadline: seconds from now.
     """
 

@@ -1,4 +1,4 @@
-"""The service's configuration, one tree: `configs/llm/*.yaml` state differences from the defaults declared here.
+"""The service's configuration, one tree: `configs/llm/*.yaml` contain differences from the defaults declared here.
 
 llm=openai llm.model=... llm.limits.dollars=5                     words of `launch.py run`
 python -m llm_service.server name=openai model=... limits.dollars=5     the same words, without the service's name
@@ -27,52 +27,52 @@ from llm_service.server.guard import ServerConfig
 
 
 class LLMConfig(Part):
-    """Which language model, and how it is asked. The backend's own options stand beside these."""
+    """The language model, and how it is asked. The backend's own options are on the same level."""
 
     model_config = ConfigDict(extra="allow")
 
     name: str = "scripted"
     """The backend: a module of `llm_service/backends`."""
     address: str = ""
-    """Use the service that runs there (host:port, or its folder) instead of starting one."""
+    """Use the service at this address (host:port, or its folder) instead of starting one."""
     when_away: Literal["none", "cached", "wait", "stop"] = "wait"
-    """What a caller does while the service is away: go on without an answer, or with the last one where that makes
-    sense, wait until its deadline, or stop. Goals go by it also while an answer is not there yet."""
+    """What a caller does while the service is unavailable: `none`: continue without an answer; `cached`: with the last
+    one if that makes sense; `wait` until its deadline; or `stop`. For goals it also applies while an answer is late."""
     world: str = ""
-    """JSON file of what the world publishes of itself; a run writes its own world's."""
+    """JSON file with the environment's description of itself; a run writes its own environment's."""
     record: Literal["all", "paid"] = "all"
-    """Write every reply into the journal, or only those that cost money."""
+    """Write every reply to the journal, or only replies that cost money."""
     fsync: bool = False
-    """Wait for the disk after each line of the journal and the ledger: power loss then loses nothing."""
+    """Sync to disk after each line of the journal and the ledger: then power loss loses nothing."""
     memory_mb: float = Field(default=256.0, ge=0)
-    """Bound of the cache in memory."""
+    """Maximum size of the cache in memory, MB."""
     consumers: int = Field(default=1, ge=0)
-    """Workers of the durable lane in this service; 0 leaves the jobs to others."""
+    """Number of consumers of the durable lane in this service; 0 leaves jobs to other services."""
     replicas: int = Field(default=0, ge=0)
-    """On Ray, how many processes hold the model; 0: the service's own process does."""
+    """Number of processes on Ray that hold the model; 0: the service's own process holds it."""
     gpus: float = Field(default=0.0, ge=0)
-    """GPUs that each of them asks for."""
+    """GPUs per replica."""
     probe_s: float = Field(default=10.0, ge=0)
-    """Health does a real piece of work at most this often; seconds."""
+    """Minimum time between two health probes that do real work, seconds."""
     batch: BatchConfig = BatchConfig()
-    """How calls become batches."""
+    """Batching of calls."""
     retry: RetryConfig = RetryConfig()
-    """Retries and the breaker."""
+    """Retries and the circuit breaker."""
     limits: LimitsConfig = LimitsConfig()
-    """Caps of money, tokens and rates."""
+    """Caps on money, tokens and rates."""
     embedding: EmbeddingConfig = EmbeddingConfig()
-    """What `embed` answers with."""
+    """The encoder for `embed`."""
     redis: RedisConfig = RedisConfig()
-    """The Redis of the second cache and the durable lane."""
+    """Redis, for the second cache and the durable lane."""
     durable: DurableConfig = DurableConfig()
     """The durable lane."""
     server: ServerConfig = ServerConfig()
-    """The door: address, secrets, limits of requests."""
+    """The server: address, secrets, limits of requests."""
 
     @model_validator(mode="before")
     @classmethod
     def _of_the_backend(cls, tree: dict[str, Any]) -> dict[str, Any]:
-        """Checks the further fields against the backend's own part, and adds its defaults."""
+        """Check the further fields against the backend's own section, and add its defaults."""
         name = str(tree.get("name", cls.model_fields["name"].default))
         if name not in backends.names():
             near = difflib.get_close_matches(name, backends.names(), 1)
@@ -103,7 +103,7 @@ def parse(words: list[str], file: str | None = None) -> LLMConfig:
         try:
             node[leaf] = yaml.safe_load(text)
         except yaml.YAMLError:
-            raise UsageError(f"{key}: cannot read its value: quote what is special") from None
+            raise UsageError(f"{key}: cannot read its value: quote special characters") from None
     try:
         return LLMConfig(**tree)
     except ValidationError as error:
@@ -111,7 +111,7 @@ def parse(words: list[str], file: str | None = None) -> LLMConfig:
 
 
 def sentence(error: ValidationError) -> str:
-    """What pydantic rejects first, in words."""
+    """A message about the first thing that pydantic rejects."""
     first = error.errors(include_url=False)[0]
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, ValidationError):
@@ -132,6 +132,6 @@ def _read(file: str) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError):
         raise UsageError(f"{file} is not YAML") from None
     if not isinstance(tree, Mapping):
-        raise UsageError(f"{file} holds no keys")
+        raise UsageError(f"{file} contains no keys")
     inner = tree.get("llm", tree)
     return dict(inner) if isinstance(inner, Mapping) else {}

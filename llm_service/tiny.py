@@ -1,17 +1,17 @@
-"""Tiny real models, made here: a T5 and a Llama-like one in seconds, a T5 that reads in minutes; a tokenizer for all.
+"""Tiny real models, trained here: a T5 and a Llama-like one in seconds, a T5 that reads in minutes; one tokenizer.
 
     python -m llm_service.tiny OUT [--corpus FILE]     ->  OUT/t5  OUT/llama     Hugging Face folders, safetensors
 
-`folder("tiny-t5")` is where such a model lies on this machine; it is made there if nobody has asked before.
+`folder("tiny-t5")` is the folder of such a model on this machine; it is created on first use.
 
-    tiny-llama        says the next token                                                  120 steps
-    tiny-t5           finishes a sentence that it was given the first words of             120 steps
-    tiny-t5-reader    ... which stands, whole, in a text of some sentences before it     3,000 steps
+    tiny-llama        predicts the next token                                              120 steps
+    tiny-t5           completes a sentence from its first words                            120 steps
+    tiny-t5-reader    ... if the whole sentence is in a text of some sentences before it 3,000 steps
 
-All learn from the sentences of the worlds. Of the first two no more may be expected than that true sentences score
-better than shuffled ones. The reader makes use of what it was given: a sentence that stands there is far likelier. An
-agent that can read so much learns what to do from a third of the episodes. The same corpus gives the same bytes on
-the same machine and library versions.
+All are trained on sentences of the environments. Expect no more of the first two than that real sentences score better
+than shuffled ones. The reader uses its input: a sentence from the input is far more likely. An agent that can read this
+much learns what to do from a third of the episodes. The same corpus gives the same bytes on the same machine and
+library versions.
 """
 
 # mypy: allow-untyped-calls
@@ -41,27 +41,27 @@ VOCABULARY = 1024
 NAMES = ("tiny-t5", "tiny-llama", "tiny-t5-reader")
 WIDTH = 64
 PIECES = r" ?You see an?| ?\d steps? (?:left|right|forward)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-"""What a token may span: phrases of captions, else a word, a number or signs."""
+"""What a token may span: phrases of captions, otherwise a word, a number or signs."""
 HEADINGS = "Actions: Task: Saw: Did: See: Do:"
-"""Words that prompts for acting are made of, for the tokenizer: spelt in letters they were half of a prompt."""
+"""Words of acting prompts, for the tokenizer: spelled in letters, they would be half of a prompt."""
 STEPS = 120
 READING_STEPS = 3000
-"""Up to the 1,000th or so it says what is likely anywhere; from then on, what stands in the text."""
+"""Until about step 1,000 it predicts what is likely anywhere; after that, what is in the text."""
 MOST_READ = 8  # sentences
 BATCH = 32
 RATE = 3e-3
 
 
 def build(out: Path, corpus: Path | None = None, kinds: Sequence[str] = ("llama", "t5")) -> None:
-    """Make `out/llama` and `out/t5`, which take the place of what is there.
+    """Make `out/llama` and `out/t5`, replacing existing ones.
 
     Args:
-        out: folder; made if it does not exist.
-        corpus: a sentence a line; None: those of all worlds.
+        out: folder; created if missing.
+        corpus: file with one sentence per line; None: the sentences of all environments.
         kinds: which of `llama`, `t5` and `t5-reader` to make.
 
     Raises:
-        UsageError: the corpus cannot be read or holds no sentences, or `out` cannot be written.
+        UsageError: the corpus cannot be read or has no sentences, or `out` cannot be written.
     """
     sentences = _sentences(corpus or CORPUS)
     try:
@@ -85,7 +85,7 @@ def build(out: Path, corpus: Path | None = None, kinds: Sequence[str] = ("llama"
 
 
 def folder(name: str) -> Path:
-    """The folder of a model of `NAMES`, of the sentences of the worlds, in this user's cache.
+    """The folder of a model of `NAMES`, trained on the environments' sentences, in this user's cache.
 
     Raises:
         UsageError: there is no such model, or the cache cannot be written.
@@ -98,14 +98,14 @@ def folder(name: str) -> Path:
     with _alone(cache):
         if not (cache / kind).is_dir():
             if kind == "t5-reader":
-                print(f"{name} is made once on this machine: it learns to read for some minutes", file=sys.stderr)
+                print(f"{name} is trained once on this machine; learning to read takes some minutes", file=sys.stderr)
             build(cache, kinds=(kind,))
     return cache / kind
 
 
 @contextmanager
 def _alone(cache: Path) -> Iterator[None]:
-    """One process at a time: others wait until what they need is there."""
+    """One process at a time: others wait until their model exists."""
     try:
         cache.mkdir(parents=True, exist_ok=True)
         lock = open(cache / ".lock", "w")  # noqa: SIM115 # closed below
@@ -124,12 +124,12 @@ def _sentences(path: Path) -> list[str]:
     except UnicodeDecodeError:
         raise UsageError(f"the corpus {path} is not UTF-8 text") from None
     if not any(" " in sentence for sentence in found):
-        raise UsageError(f"the corpus {path} holds no sentence of two words or more")
+        raise UsageError(f"the corpus {path} has no sentence of two or more words")
     return found
 
 
 def _take_the_place(new: Path, old: Path) -> None:
-    """Rename over a folder that may exist; the old one is gone only when the new one stands."""
+    """Rename over a folder that may exist; the old one is deleted only after the new one exists."""
     aside = new.with_name(f"{new.name}.old")
     if old.exists():
         old.rename(aside)
@@ -138,7 +138,7 @@ def _take_the_place(new: Path, old: Path) -> None:
 
 @contextmanager
 def _reproducible() -> Iterator[None]:
-    """One thread and a random state of our own; what the caller had comes back."""
+    """One thread and our own random state; the caller's are restored afterwards."""
     import torch
     from transformers.utils import logging
 
@@ -164,8 +164,8 @@ def _reproducible() -> Iterator[None]:
 def _tokenizer(sentences: list[str]) -> Any:
     """Byte-level byte-pair encoding: any text has an encoding, and decodes to itself.
 
-    A token may hold a phrase that captions are full of, so that a prompt of a tiny model is short; a colour and a noun
-    stay two tokens, lest a pair that was never seen together be a new word.
+    A token may be a common phrase of captions, so that prompts of a tiny model are short. A colour and a noun stay two
+    tokens, so that an unseen pair is not a new word.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -180,14 +180,14 @@ def _tokenizer(sentences: list[str]) -> Any:
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    # A word stands at the start of a text or after a blank; both are learned.
+    # A word may be at the start of a text or after a blank; both forms are learned.
     learned = [HEADINGS, *sentences]
     tokenizer.train_from_iterator([*learned, *(f" {sentence}" for sentence in learned)], trainer)
     return tokenizer
 
 
 def _wrapped(tokenizer: Any, single: str) -> Any:
-    """The tokenizer as `transformers` knows it, with the special tokens around one text as in `single`."""
+    """The tokenizer for `transformers`, with special tokens around one text as in `single`."""
     from tokenizers import Tokenizer, processors
     from transformers import PreTrainedTokenizerFast
 
@@ -231,7 +231,7 @@ def _llama(tokens: Any, sentences: list[str]) -> tuple[Any, Any]:
 
 
 def _t5(tokens: Any, sentences: list[str]) -> tuple[Any, Any]:
-    """Finishes sentences."""
+    """Trains to complete sentences."""
 
     def task(generator: random.Random) -> tuple[str, str]:
         words = generator.choice(sentences).split()
@@ -242,7 +242,7 @@ def _t5(tokens: Any, sentences: list[str]) -> tuple[Any, Any]:
 
 
 def _reader(tokens: Any, sentences: list[str]) -> tuple[Any, Any]:
-    """Finishes a sentence that it was given, among others."""
+    """Trains to complete a sentence that is in the input, among others."""
     told = [sentence if sentence.endswith(".") else f"{sentence}." for sentence in sentences if " " in sentence]
 
     def task(generator: random.Random) -> tuple[str, str]:
@@ -293,7 +293,7 @@ def _padded(rows: list[list[int]]) -> tuple[Any, Any]:
 
 
 def _train(model: Any, batch: Callable[[random.Random], dict[str, Any]], steps: int) -> None:
-    """Some steps of AdamW with a rate that falls to zero."""
+    """Some steps of AdamW with a learning rate that falls to zero."""
     import torch
 
     generator = random.Random(0)
@@ -319,10 +319,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command. Exit code 2 and one sentence if it cannot be done."""
+    """The command. Exit code 2 and one sentence if it fails."""
     parser = _Parser(prog="python -m llm_service.tiny", description="Make two tiny real models.")
     parser.add_argument("out", type=Path, help="folder for t5/ and llama/")
-    parser.add_argument("--corpus", type=Path, help="a sentence a line; default: those of all worlds")
+    parser.add_argument("--corpus", type=Path, help="one sentence per line; default: the sentences of all environments")
     chosen = parser.parse_args(arguments)
     try:
         build(chosen.out, chosen.corpus)

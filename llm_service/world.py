@@ -1,4 +1,4 @@
-"""What a language model must know of a world: plain data that the world publishes and the service is handed at start.
+"""What a language model must know about an environment: plain data that the service gets at its start.
 
     {"name": "babyai", "about": "...", "actions": [...], "slots": {...}, "goals": [...], ...}      JSON, read by `load`
 
@@ -19,87 +19,89 @@ from llm_service.records import digest
 
 
 class Goal(Part):
-    """Something that a player could set out to do."""
+    """A goal that a player could pursue."""
 
     goal: str
-    """Pattern: what it is called, such as "pick up the {colour} {thing}"."""
+    """Pattern of its name, such as "pick up the {colour} {thing}"."""
     seen: list[str] = Field(default=[])
-    """Patterns that must all stand in the observation, with the same words in the slots, for the goal to make sense."""
+    """Patterns that must all occur in the observation, with the same words in the slots, for the goal to make sense."""
     needs: list[str] = Field(default=[])
-    """Patterns that must all stand in the observation or inventory: prerequisites. Unmet: right goal, wrong time."""
+    """Prerequisites: patterns that must all occur in the observation or inventory. Unmet: right goal, wrong time."""
     unless: list[str] = Field(default=[])
-    """Patterns of which none may stand there: the goal is reached already, or impossible now."""
+    """Patterns that must not occur there: the goal is already reached, or impossible now."""
     premise: str = ""
-    """Pattern of a question that no situation changes, for whoever asks if it is a goal; prompts do not show it."""
+    """Pattern of a question, independent of the situation, whether it is a goal; not shown in prompts."""
     wanted: bool = True
-    """The answer to it that makes it a goal."""
+    """The answer to the question that makes it a goal."""
     worth: float = 1.0
-    """How good a goal it is, beside others; in (0, 1]."""
+    """How good a goal it is compared with others, in (0, 1]."""
 
 
 class Progress(Part):
-    """An event that makes a piece of behaviour better or worse."""
+    """An event that makes a behaviour better or worse."""
 
     seen: str
-    """Pattern in a caption or event."""
+    """Pattern of a caption or event."""
     worth: float
     """How much better; negative: worse."""
 
 
 class World(Part):
-    """A world as a language model may know it."""
+    """An environment's description for a language model."""
 
     name: str
     """Its family, such as babyai."""
     about: str
-    """A few sentences for a prompt: what it is, what can be done."""
+    """A few sentences for a prompt: what the environment is, and what can be done."""
     actions: list[str]
     """Names of the actions."""
     slots: dict[str, list[str]] = Field(default={})
-    """Words that a slot of a pattern may hold, by slot."""
+    """Words of each slot in patterns."""
     goals: list[Goal] = Field(default=[])
-    """What a player could set out to do."""
+    """Goals that a player could pursue."""
     endings: list[dict[str, Any]] = Field(default=[])
-    """Which goals end others, for whoever pays them: prompts do not show it."""
+    """Goals that end other goals, for goal rewards; not shown in prompts."""
     synonyms: list[list[str]] = Field(default=[])
-    """Names of one deed each, for whoever compares goals with deeds: prompts do not show them."""
+    """Names of one deed each, for comparing goals with deeds; not shown in prompts."""
     progress: list[Progress] = Field(default=[])
-    """What makes behaviour better or worse."""
+    """Events that make behaviour better or worse."""
     facts: dict[str, bool] = Field(default={})
     """Yes/no questions with their answers, as patterns."""
     dissent: dict[str, float] = Field(default={})
-    """Of such questions, in full, the share of people who say otherwise, in (0, 0.5]."""
+    """For such questions, in full, the share of people who give the other answer, in (0, 0.5]."""
     symbols: dict[str, dict[str, int]] = Field(default={})
     """Names of the numbers in its symbolic observations, by channel, for written code."""
     views: dict[str, str] = Field(default={})
-    """What a symbolic observation is, in words, by the name of its field: for callers, whose questions tell it."""
+    """Description of a symbolic observation, by the name of its field: for callers, who include it in questions."""
     corpus: list[str] = Field(default=[])
-    """Sample sentences of its captions and missions, in a fixed order."""
+    """Sample sentences from its captions and missions, in a fixed order."""
 
     @property
     def digest(self) -> str:
-        """Content hash: prompts show the world, so it is part of every task's key."""
+        """Content hash: prompts show the environment, so it is part of every task's key."""
         return digest(
             self.model_dump_json(exclude={"corpus": True, "synonyms": True, "views": True, "dissent": True} | CALLERS)
         )
 
     def rules(self) -> str:
-        """All that answers by rules may rest on, as JSON."""
-        unknown = {} if self.dissent else {"dissent": True}  # worlds without any keep the names of their models
+        """Everything that rule-based answers may use, as JSON."""
+        unknown = {} if self.dissent else {"dissent": True}  # environments without any keep their models' names
         return self.model_dump_json(exclude=CALLERS | unknown)
 
 
 CALLERS: dict[str, Any] = {"endings": True, "goals": {"__all__": {"premise", "wanted"}}}
-"""What callers alone read, and no prompt or rule."""
+"""Fields that only callers read, not prompts or rules."""
 NOWHERE = World(name="", about="", actions=[])
-"""For a service that was told of no world."""
+"""For a service without an environment."""
 
 
 def load(path: str | Path) -> World:
-    """Read the JSON that a world published. Raises UsageError if it is not there, or is not such a file."""
+    """Read an environment's description from JSON. Raises UsageError if the file is missing or invalid."""
     try:
         return World(**json.loads(Path(path).read_text(encoding="utf-8")))
     except OSError as error:
         raise UsageError(f"llm.world: cannot read {path}: {error.strerror}") from None
     except (ValueError, ValidationError) as error:
-        raise UsageError(f"llm.world: {path} is not a world's description: {str(error).splitlines()[0]}") from None
+        raise UsageError(
+            f"llm.world: {path} is not an environment's description: {str(error).splitlines()[0]}"
+        ) from None

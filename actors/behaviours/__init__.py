@@ -1,1 +1,1 @@
-"""Robots in the house, by the thousand: who plays where `learner/behaviours` learns. LGQD's own."""
+"""Thousands of robots in the house: the actors for what `learner/behaviours` learns. Only for LGQD."""

@@ -1,13 +1,14 @@
 """Robots that act by a sequence model, thousands at a time: each prompt in several trials.
 
-    texts ── once each ──> Cache ── spread over trials ──┐
-    house: what robots sense ────────────────────────────┴──> actions, each held for `stride` steps ──> house, ...
+    texts ── once each ──> Cache ── shared by trials ────┐
+    house: sensor readings ──────────────────────────────┴──> actions, each held for `stride` steps ──> house, ...
 
-Keys and values of what was are kept, so that an action costs its own tokens and no others. Robots are taken in batches
-as memory allows. Trial r of prompt p draws from (seed, p, r), so that its batch does not matter, but for the last bits
-of products; where these decide on which side of a corner a robot passes, only equal batches give equal runs.
+Keys and values of earlier tokens are cached, so an action costs only its own tokens. Robots are processed in batches
+that fit in memory. Trial r of prompt p uses the random numbers of (seed, p, r), so its batch does not matter, except
+for the last bits of matrix products. Where these decide on which side of a corner a robot passes, only equal batches
+give equal runs.
 
-The limit is reading keys and values, and the weights of some million parameters for each batch of robots.
+The bottleneck is reading keys and values, and the weights of some million parameters for each batch of robots.
 """
 
 from __future__ import annotations
@@ -44,37 +45,35 @@ def deploy(
     memory_gb: float = 1.0,
     odometry: tuple[float, float, float] | None = None,
 ) -> dict[str, NDArray[np.float32]]:
-    """Let robots act as asked.
+    """Let robots follow instructions.
 
     Args:
-        model: as it was fitted; it is put into its state for acting.
+        model: the fitted model; it is switched to inference mode.
         tokens: token ids of P texts.
         target: [P, 2], where each should end, world units.
         start: [P, 3], x, y in world units and heading in radians.
         trials: R, of each prompt.
         length: steps of an episode.
-        stride: steps that an action is held, as the model was fitted.
-        strategy, temperature, mass: how clusters are chosen, see `Choice`.
-        seed: of what is drawn. Nothing is drawn with `argmax`.
-        odometry: the start that robots take for granted, if the model was fitted with odometry.
-        memory_gb: what keys and values may take at a time; at least one prompt's trials are taken together.
+        stride: steps for which an action is held, as when the model was fitted.
+        strategy, temperature, mass: how clusters are sampled, see `Choice`.
+        seed: seed of sampling. `argmax` samples nothing.
+        odometry: the start pose that robots assume, if the model was fitted with odometry.
+        memory_gb: memory limit of keys and values; at least one prompt's trials are processed together.
 
     Returns:
         `pose` float32 [P, R, length, 3] after each step; `action` float32 [P, R, length, 2], as executed.
 
     Raises:
-        UsageError: the prompts do not fit together, or the model; an option is senseless; an action is not finite.
+        UsageError: the prompts contradict each other or the model; an option is invalid; an action is not finite.
         ValueError: a robot would start in a wall.
     """
     _check(model, tokens, target, start, trials, length, stride)
     choice = Choice(strategy, temperature, mass)
     if (odometry is None) != (len(model.sensor_scale) == SENSORS):
-        raise UsageError(
-            f"the model was fitted to {len(model.sensor_scale)} numbers sensed: {SENSORS} without odometry"
-        )
+        raise UsageError(f"the model was fitted to {len(model.sensor_scale)} sensor values: {SENSORS} without odometry")
     if memory_gb <= 0:
-        raise UsageError(f"memory_gb is how much may be taken, above 0: got {memory_gb}")
-    alike = trials if strategy == "argmax" else 1  # trials of which nothing is drawn: they are played once
+        raise UsageError(f"memory_gb must be above 0: got {memory_gb}")
+    alike = trials if strategy == "argmax" else 1  # trials without sampling are equal: they are played once
     trials //= alike
     model.eval()
     steps = -(-length // stride)
@@ -84,8 +83,8 @@ def deploy(
     at_once = max(1, int(memory_gb * 1e9 / bytes_each / trials))  # prompts
     pose = np.empty((len(tokens), trials, length, 3), np.float32)
     action = np.empty((len(tokens), trials, length, 2), np.float32)
-    order = np.argsort(lengths, kind="stable")  # prompts of a batch have about the same length: nothing is kept in vain
-    with model.arithmetic():  # around all, so that weights are converted once
+    order = np.argsort(lengths, kind="stable")  # prompts of a batch have about the same length, so no memory is wasted
+    with model.arithmetic():  # around everything, so that weights are converted once
         for begin in range(0, len(tokens), at_once):
             own = order[begin : begin + at_once]
             uniform = [np.random.default_rng([seed, p, r]).random((steps, 2)) for p in own for r in range(trials)]
@@ -147,7 +146,7 @@ def _check(
     length: int,
     stride: int,
 ) -> None:
-    """UsageError unless the model can be asked for this."""
+    """Raise UsageError unless the model supports these prompts and options."""
     prompts = len(tokens)
     if target.shape != (prompts, 2) or start.shape != (prompts, 3):
         raise UsageError(
@@ -155,14 +154,14 @@ def _check(
             f"{list(start.shape)}"
         )
     if min(trials, length, stride) < 1:
-        raise UsageError(f"trials, length and stride are at least 1: got {trials}, {length} and {stride}")
+        raise UsageError(f"trials, length and stride must be at least 1: got {trials}, {length} and {stride}")
     if not np.isfinite(target).all():
-        raise UsageError(f"the target of prompt {np.argwhere(~np.isfinite(target))[0, 0]} is no place")
+        raise UsageError(f"the target of prompt {np.argwhere(~np.isfinite(target))[0, 0]} is not a place")
     most, steps = model.longest
     for prompt, text in enumerate(tokens):
         if not 0 < len(text) <= most:
             raise UsageError(f"the text of prompt {prompt} has {len(text)} tokens: the model reads 1 to {most}")
         if text.min() < 0 or text.max() >= model.vocabulary:
-            raise UsageError(f"the text of prompt {prompt} holds a token that is not of 0 to {model.vocabulary - 1}")
+            raise UsageError(f"the text of prompt {prompt} contains a token that is not in 0 to {model.vocabulary - 1}")
     if -(-length // stride) > steps:
         raise UsageError(f"{length} steps with a stride of {stride} are more than the {steps} actions the model knows")

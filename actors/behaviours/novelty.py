@@ -1,9 +1,10 @@
-"""Players of novelty search: each plays whole sub-populations in the house, compiled, with no Python a step.
+"""Evaluators of novelty search: each plays whole sub-populations in the house in compiled code, without Python per
+step.
 
-    Batch of weights [n, 302] ──> rollout ──> Played: where each ended, what it did, what it cost
+    Batch of weights [n, 302] ──> rollout ──> Played: end, behaviour and effort of each
 
-A player keeps nothing: what it answers follows from the weights, the map and the start alone, so that any player may
-play anything, and again.
+An evaluator has no state: its results depend only on the weights, the map and the start, so any evaluator can play any
+batch, and repeat it.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from learner.search.novelty_search import Played
 
 @dataclass(frozen=True)
 class PlayerSetup:
-    """The house. Plain data, sent to players."""
+    """The house. Plain data, sent to evaluators."""
 
     map: str  # path; empty: the default house
     length: int  # steps of an episode
 
 
 class NoveltyPlayer:
-    """A role. `index`, `incarnation` and `saved` are what every actor is told; a player needs none of them."""
+    """A role. Every actor gets `index`, `incarnation` and `saved`; an evaluator needs none of them."""
 
     def __init__(self, setup: PlayerSetup, index: int = 0, incarnation: int = 0, saved: Any = None) -> None:
         self.house = navigation.load(setup.map or navigation.HOUSE)
@@ -39,7 +40,7 @@ class NoveltyPlayer:
         self._done = {"player/evaluations": 0.0, "player/seconds": 0.0}
 
     def ready(self) -> dict[str, Any]:
-        """Compile, once it is built."""
+        """Compile, after construction."""
         self.play(np.zeros((1, navigation.PARAMETERS), np.float32))
         return {"pid": os.getpid()}
 
@@ -47,11 +48,11 @@ class NoveltyPlayer:
         return {"phase": self._phase, "pid": os.getpid()}
 
     def numbers(self) -> dict[str, float]:
-        """What it has done since it was built, as `cluster.metrics.table.PLAYER` names it; any thread may ask."""
+        """Its counters since it was built, named as in `cluster.metrics.table.PLAYER`; any thread may call this."""
         return dict(self._done)
 
     def play_pieces(self, *pieces: NDArray[np.float32]) -> list[Played] | Played:
-        """Play a batch that came in pieces, as one. What became of it goes back in the same pieces, or as it is."""
+        """Play a batch that arrived in pieces. The results are returned in the same pieces, or in one."""
         played = self.play(np.concatenate(pieces))
         return played.split([len(piece) for piece in pieces]) if len(pieces) > 1 else played
 

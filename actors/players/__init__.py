@@ -1,18 +1,18 @@
-"""Who acts, found by name: each module of this folder is one player.
+"""Players, found by name: each module of this folder is one player.
 
     begin(env) ──> state      act(obs, state, random) ──> action, its log-probability, value, next state ──> observe
 
-The rollout of an actor and the play of whole episodes (evaluation, collecting) know this face alone. A player module
+An actor's rollout and the play of whole episodes (evaluation, collecting) use only this interface. A player module
 publishes
 
-    make(setup, caller) -> Player    of an actor's setup; `caller` is its name, where a language model is asked
+    make(setup, caller) -> Player    from an actor's setup; `caller` is its name for the LLM service
 
 and, if it can act by some policies that a run trains, also
 
-    suits(setup) -> bool             whether it acts by the policy of this setup; one player at most does
+    suits(setup) -> bool             whether it acts by the policy of this setup; at most one player does
 
-What suits no other is left to `policy`, which needs PyTorch: it alone may import it before it is made. Nothing else is
-edited for a new player.
+A setup that suits no other player is left to `policy`, which needs PyTorch: only it may import PyTorch before it is
+made. A new player needs no other changes.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ if TYPE_CHECKING:
     from learner.group import Weights
 
 POLICY = "policy"
-"""Who plays where the run's own policy does: by the player that it suits, else by the module of this name."""
+"""Name of the run's own policy as a player: the player that suits it, otherwise the module of this name."""
 
 
 class Acted(NamedTuple):
-    """What a player does in N envs."""
+    """A player's actions in N envs."""
 
     action: NDArray[Any]  # [N]
-    log_prob: NDArray[np.float32]  # [N], with which the player takes it
-    value: NDArray[np.float32]  # [N], of the observations; 0 where the player has no opinion
-    state: NDArray[Any] | None  # [N, ...], what it remembers, None if it does not; whoever plays zeroes ended episodes
+    log_prob: NDArray[np.float32]  # [N], log-probability of the action
+    value: NDArray[np.float32]  # [N], of the observations; 0 if the player has no value estimate
+    state: NDArray[Any] | None  # [N, ...], its memory, None without one; the caller zeroes it for ended episodes
 
 
 class Player:
-    """One that remembers nothing, judges nothing and needs no weights. Subclasses override what they do beyond that.
+    """A player without memory, values and weights. Subclasses override what they do beyond that.
 
     Attributes:
         fields: the observation fields that it reads.
-        text_fields: of these, the texts.
-        env: where it plays.
+        text_fields: those of them that are texts.
+        env: the envs in which it plays.
     """
 
     fields: Collection[str] = ()
@@ -61,9 +61,9 @@ class Player:
         """Take new weights; equal versions are skipped."""
 
     def begin(self, env: DenseEnv, seeds: NDArray[np.int64] | None = None) -> NDArray[Any] | None:
-        """Play in these envs from now on. Returns what it remembers at the start of episodes, [N, ...] or None.
+        """Play in these envs from now on. Returns its memory at the start of episodes, [N, ...] or None.
 
-        seeds: [N] of the episodes, where these are named: it is judged then, and does not explore; None in training.
+        seeds: [N] of the episodes if they are given: then it is evaluated, and does not explore; None in training.
         """
         self.env = env
         return None
@@ -73,8 +73,8 @@ class Player:
 
         Args:
             obs: dense observations of all envs, [N, ...].
-            state: what `begin` or the last `act` returned, 0 where an episode has ended since.
-            random: [N] in [0, 1), to sample with; None takes the best.
+            state: the state from `begin` or the last `act`, 0 where an episode has ended since.
+            random: [N] in [0, 1), for sampling; None: the best actions.
         """
         raise NotImplementedError
 
@@ -83,26 +83,26 @@ class Player:
         return np.zeros(len(next(iter(obs.values()))), np.float32)
 
     def observe(self, transition: Transition) -> None:
-        """What became of the last actions; `final_index` says whose episodes have ended."""
+        """The results of the last actions; `final_index` gives the envs whose episodes have ended."""
 
     def explain(self, obs: Observation, i: int, action: Any) -> dict[str, Any] | None:
-        """For people: why env i did `action` in the last `act`; None if that cannot be read."""
+        """For people: why env i took `action` in the last `act`; None if that is not readable."""
         return None
 
     def twin(self, elsewhere: ActorSetup | None = None) -> Player:
-        """One with the same weights, also those loaded later, that shall `begin` in other envs.
+        """A player with the same weights, including those loaded later, that will `begin` in other envs.
 
-        elsewhere: of another world, or of other prompts; None: as here.
+        elsewhere: another environment, or other prompts; None: as here.
         """
         raise NotImplementedError
 
 
 Step = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[Any] | None]
-"""What a policy makes of B observations: logits [B, A], values [B], and what it remembers, [B, ...] or None."""
+"""A policy's outputs for B observations: logits [B, A], values [B], and its memory, [B, ...] or None."""
 
 
 class LogitsPlayer(Player):
-    """A player that has logits of the actions; `step` says them."""
+    """A player with logits of the actions, from `step`."""
 
     logits: NDArray[np.float32]  # [N, A] of the last `act`
 
@@ -123,12 +123,12 @@ class LogitsPlayer(Player):
 def sample(logits: NDArray[np.float32], uniform: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Draw actions [B] from logits [B, A] with uniform numbers [B] in [0, 1); also their log-probabilities [B].
 
-    An action is the first whose cumulative probability is above the number drawn. No compiled code: loading it takes an
-    actor a second, and the sums of a few actions are quick.
+    An action is the first whose cumulative probability is above the random number. No compiled code: loading it takes
+    an actor a second, and the sums over a few actions are fast.
     """
     logits = np.asarray(logits)
     shifted = logits - np.maximum.reduce(logits, 1, keepdims=True)
-    # In float64: float32 sums may end below the number drawn, and a forbidden action would be taken.
+    # In float64: float32 sums may end below the random number, and a forbidden action would be taken.
     reached = np.add.accumulate(np.exp(shifted, dtype=np.float64), 1)
     total = reached[:, -1]
     actions = (reached > (uniform * total)[:, None]).argmax(1)
@@ -146,12 +146,12 @@ def names() -> list[str]:
 
 
 def nameable() -> list[str]:
-    """Who can be asked for by name, sorted: the run's policy, whichever player acts by it, and all that need none."""
+    """Players that can be selected by name, sorted: the run's policy, and all players that need no policy."""
     return [name for name in names() if name == POLICY or not hasattr(module(name), "suits")]
 
 
 def suited(setup: ActorSetup) -> str:
-    """Which module acts by the policy of a setup. Raises ValueError if there are several."""
+    """The module that acts by the policy of a setup. Raises ValueError if there are several."""
     others = {name: module(name) for name in names() if name != POLICY}
     found = [name for name, other in others.items() if hasattr(other, "suits") and other.suits(setup)]
     if len(found) > 1:

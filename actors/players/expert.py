@@ -1,4 +1,4 @@
-"""The world's own planner as a player."""
+"""The environment's own planner as a player."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ExpertPlayer(Player):
-    """Acts by an `Expert` that the world's family publishes, which looks at the world itself."""
+    """Acts by an `Expert` that the environment's family publishes, which sees the full state."""
 
     def __init__(self, expert: Any) -> None:
         self._expert = expert

@@ -1,12 +1,12 @@
-"""Guided exploration: where a policy would act at random, a trained one that stays as it is often acts in its stead.
+"""Guided exploration: where a policy would act at random, a fixed, trained policy often acts instead.
 
     epsilon-greedy:    1 - epsilon: the best action,   epsilon: any action
     guided:            1 - epsilon: the best action,   epsilon * share: the guide's,   the rest: any action
 
-The guide's action is its best, if it knows action values; one that draws its actions is drawn from.
+The guide takes its best action if it has action values; otherwise its action is sampled.
 
-Du et al. 2023 (arXiv 2302.06692), section 5.2: what was learned from suggested goals helps where rewards are rare, even
-if its values are of no use for the task.
+Du et al. 2023 (arXiv 2302.06692), section 5.2: a policy trained on suggested goals helps where rewards are rare, even
+if its values are useless for the task.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def make(setup: ActorSetup, caller: str) -> GuidedPlayer:
 
 
 class GuidedPlayer(LogitsPlayer):
-    """A player, `explorer`, that another one, `guide`, helps to explore. Where it is judged it plays alone.
+    """A player, `explorer`, whose exploration another one, `guide`, supports. In evaluations it plays alone.
 
     Args:
-        share: of the actions that are not the explorer's own best, in [0, 1]: the guide's.
+        share: share of the guide in actions that are not the explorer's own best, in [0, 1].
     """
 
     def __init__(self, explorer: TorchPlayer, guide: TorchPlayer, share: float) -> None:
@@ -60,7 +60,7 @@ class GuidedPlayer(LogitsPlayer):
         self.fields, self.text_fields = explorer.fields, explorer.text_fields
 
     def load(self, weights: Weights | None, version: int) -> None:
-        """Take new weights of the explorer: the guide stays as it is."""
+        """Take new weights of the explorer; the guide does not change."""
         self.explorer.load(weights, version)
 
     def begin(self, env: DenseEnv, seeds: NDArray[np.int64] | None = None) -> NDArray[Any] | None:
@@ -71,7 +71,7 @@ class GuidedPlayer(LogitsPlayer):
     def step(self, obs: Observation, state: NDArray[Any] | None = None) -> Step:
         """Log-probabilities [B, A] of guided behaviour, and the explorer's values and state."""
         logits, value, after = self.explorer.step(obs, state)
-        guided = self.guide.step(obs, state)[0]  # it sees the pictures that the explorer remembers
+        guided = self.guide.step(obs, state)[0]  # it reads the pictures in the explorer's memory
         share = np.float32(self._share * float(self._epsilon))
         probability = np.exp(logits) - share / np.float32(logits.shape[-1])
         if self.guide.policy.q is None:

@@ -1,9 +1,9 @@
-"""A language model as a player: it reads the goal and what is seen, and scores the names of the actions.
+"""A language model as a player: it reads the goal and the observation, and scores the names of the actions.
 
     captions, mission ──> prompt ──> LLM service: score ──> log-probability of each action name ──> action
 
-One request for the whole batch of envs; equal prompts are one call, and known ones none. Envs whose episode is over
-are not asked about.
+One request for the whole batch of envs; equal prompts are one call, and known prompts none. Envs whose episode is over
+need no call.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class LanguageModelAway(RuntimeError):
 
 
 class LanguagePlayer(Player):
-    """Acts by a language model's scores of the action names, in each env until its first episode is over. It draws its
-    numbers itself, by the first seed.
+    """Acts by a language model's scores of the action names, in each env until its first episode is over. It generates
+    its random numbers itself, from the first seed.
 
-    patience_s: how long it asks again while the model is away or overrun; seconds.
-    stop: end the run when it is away all the same, rather than let another actor try.
+    patience_s: how long it keeps asking while the model is unavailable or overloaded, seconds.
+    stop: end the run if the model is still unavailable, rather than let another actor try.
     """
 
     def __init__(self, door: Door, patience_s: float = 0.0, stop: bool = False) -> None:
@@ -82,7 +82,7 @@ class LanguagePlayer(Player):
         return answers
 
     def _choose(self, answer: Answer, draw: float | None) -> int:
-        """An action by its scores: the best, or the one that was drawn."""
+        """An action by its scores: the best, or a sampled one."""
         if not answer.ok:
             reason = f"the language model gave no scores ({answer.status.name.lower()}): {answer.reason}"
             if answer.status is Status.BUDGET:
@@ -102,7 +102,7 @@ class LanguagePlayer(Player):
 
 
 def prompt(actions: Sequence[str], goal: str, past: Sequence[tuple[str, str]], seen: str) -> str:
-    """What the model continues with an action name. What changes least comes first, so that prefixes are shared."""
+    """The prompt before an action name. Parts that change least come first, so that prefixes are shared."""
     lines = [f"Actions you can take: {', '.join(actions)}.", f"Goal: {goal}."]
     for sentence, action in past:
         lines += [f"You saw: {sentence}.", f"You chose: {action}."]
@@ -114,6 +114,6 @@ def make(setup: ActorSetup, caller: str) -> LanguagePlayer:
     language = setup.language
     assert language is not None, "the controller starts the service for stages that ask it"
     stop = language.when_away == "stop"
-    # Who stops takes the reason from the answers, which also tell of a service that cannot be reached.
+    # With `stop` the reason comes from the answers, which also say if the service cannot be reached.
     door = language.door(caller, "wait" if language.when_away == "wait" else "none")
     return LanguagePlayer(door, language.patience_s, stop)

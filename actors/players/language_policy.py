@@ -3,9 +3,9 @@
     texts of N states ──> known under these weights? ──> logits [N, A], values [N]
                       └──> prompts ──> the model, here or in the policy server
 
-Worlds show the same state again and again, so what was computed is remembered until the weights change. In `sync` mode
-it is not: the last bits of a score depend on what else is in the batch, and that must not depend on what an actor
-happened to meet before it was stopped and resumed.
+Environments repeat states, so results are cached until the weights change. In `sync` mode they are not: the last bits
+of a score depend on the rest of the batch, which must not depend on what an actor met before it was stopped and
+resumed.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ Answer = tuple[NDArray[np.float32], NDArray[np.float32]]
 """Logits [B, A] and values [B] of B states."""
 
 REMEMBERED = 100_000
-"""States whose logits are kept, some 20 MB; beyond, they are begun anew."""
+"""States whose logits are cached, some 20 MB; beyond that, the cache is cleared."""
 
 
 class Model(Protocol):
-    """Who answers."""
+    """A model that answers prompts."""
 
     prompter: Prompter
 
     def load(self, weights: Weights | None, version: int) -> None:
-        """Answer by other weights."""
+        """Answer with other weights."""
 
     def answer(self, asked: Sequence[Asked]) -> Answer:
-        """What the policy says of B states."""
+        """The policy's outputs for B states."""
 
 
 class LocalModel:
@@ -82,7 +82,7 @@ def make(setup: ActorSetup, caller: str) -> PromptedPlayer:
 class PromptedPlayer(LogitsPlayer):
     """A language policy that only acts: weights by version, and every state computed once per version.
 
-    With `alone`, nothing is remembered.
+    With `alone`, nothing is cached.
 
     Args:
         prompter: asks the model; None: the model's own.
@@ -93,18 +93,18 @@ class PromptedPlayer(LogitsPlayer):
         self.prompter = prompter or model.prompter
         self.fields, self.text_fields = self.prompter.fields, self.prompter.text_fields
         self.version = -1
-        self._varied = True  # prompts, as in training; not where the policy is judged
+        self._varied = True  # prompts, as in training; not in evaluations
         self._known: dict[bytes, tuple[NDArray[np.float32], np.float32]] = {}
 
     def load(self, weights: Weights | None, version: int) -> None:
-        """Take new weights, which a policy server has already; equal versions are skipped."""
+        """Take new weights, which a policy server already has; equal versions are skipped."""
         if version != self.version:
             self.model.load(weights, version)
             self.version = version
             self._known.clear()
 
     def begin(self, env: DenseEnv, seeds: NDArray[np.int64] | None = None) -> None:
-        """It remembers nothing: earlier observations are part of an observation."""
+        """It has no memory: earlier observations are part of an observation."""
         self.env, self._varied = env, seeds is None
         self._known.clear()  # by ids of texts, which differ between envs
 
@@ -148,11 +148,11 @@ class PromptedPlayer(LogitsPlayer):
     def _ask(self, told: Observation) -> Answer:
         self.prompter.prompt.varied = self._varied
         logits, values = self.model.answer(self.prompter.ask(told, self.env.texts))
-        return logits[:, : self.prompter.size], values  # the model's own world may have more actions
+        return logits[:, : self.prompter.size], values  # the model's own environment may have more actions
 
 
 def _keys(told: dict[str, NDArray[Any]]) -> list[bytes]:
-    """Of each of B states, what tells it from others: the ids of its texts."""
+    """A key for each of B states: the ids of its texts."""
     n = len(next(iter(told.values())))
     ids = np.ascontiguousarray(np.concatenate([column.reshape(n, -1) for column in told.values()], 1))
     return [row.tobytes() for row in ids]

@@ -4,8 +4,9 @@
                                         └─> tanh ──> tanh ──┴──> values [B]
 
 For a network of this size PyTorch is mostly overhead: a second of processor time and 150 MB in every actor, and five
-times the arithmetic's own time in a step of one env. Weights, layers and results are those of that network, to the
-last bits of float32 (a test compares them). Limit: no texts, no memory, no pictures side by side, no action values.
+times the time of the arithmetic in a step of one env. Weights and layers are the same as in that network, and results
+are equal to the last bits of float32 (a test compares them). Limit: no texts, no memory, no stacked pictures, no action
+values.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ class MLPPlayer(LogitsPlayer):
     def load(self, weights: Weights | None, version: int) -> None:
         if version != self.version:
             assert weights is not None
-            # They come as read-only views of shared memory, laid out as they were saved. Here all products are of one
-            # kind: with one env, what costs is code that the processor has not at hand.
+            # They arrive as read-only views of shared memory, in their saved layout. Here all products have one
+            # layout: with one env, code that is not in the processor's cache costs most.
             w = {name: np.asarray(value, np.float32) for name, value in weights.items()}
             self._body = _layer(w["network.first_weight"], w["network.first_bias"])
             second = zip(w["network.second_weight"], w["network.second_bias"], strict=True)
@@ -62,7 +63,7 @@ class MLPPlayer(LogitsPlayer):
             self.version = version
 
     def twin(self, elsewhere: ActorSetup | None = None) -> MLPPlayer:
-        assert elsewhere is None, "this policy reads no prompts, and knows one world"
+        assert elsewhere is None, "this policy reads no prompts, and supports one environment"
         return copy(self)
 
     def step(self, obs: Observation, state: NDArray[Any] | None = None) -> Step:
@@ -74,7 +75,7 @@ class MLPPlayer(LogitsPlayer):
         return logits, value[:, 0], None
 
     def _flat(self, obs: Observation) -> NDArray[np.float32]:
-        """All numbers side by side, float32 [B, width], as `Network.inputs` has them."""
+        """All numbers concatenated, float32 [B, width], as in `Network.inputs`."""
         parts = []
         for name, field in self._fields.items():
             value = obs[name]
@@ -87,7 +88,7 @@ class MLPPlayer(LogitsPlayer):
 
 
 Layer = tuple[NDArray[np.float32], NDArray[np.float32]]
-"""Weights [in, out] in that order in memory, and biases [out]."""
+"""Weights [in, out] in this memory order, and biases [out]."""
 
 
 def _layer(weight: NDArray[np.float32], bias: NDArray[np.float32]) -> Layer:

@@ -1,4 +1,4 @@
-"""A policy of PyTorch as a player: weights by version; arrays in, arrays out."""
+"""A PyTorch policy as a player: weights by version; arrays in, arrays out."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 def make(setup: ActorSetup, caller: str) -> TorchPlayer:
     policy = build_policy(setup.policy, setup.spec, setup.seed)
-    assert isinstance(policy, Policy), "a language model's policy has players of its own"
+    assert isinstance(policy, Policy), "a language model's policy has its own players"
     return TorchPlayer(policy, setup.sync)
 
 
 class TorchPlayer(LogitsPlayer):
     """A policy that only acts: weights by version, and every text encoded once per version.
 
-    With `alone`, texts are encoded one by one: a code's last bits then do not depend on which texts came together.
+    With `alone`, texts are encoded one by one, so a code's last bits do not depend on the rest of a batch.
     """
 
     def __init__(self, policy: Policy, alone: bool) -> None:
@@ -46,12 +46,12 @@ class TorchPlayer(LogitsPlayer):
 
     def begin(self, env: DenseEnv, seeds: NDArray[np.int64] | None = None) -> NDArray[Any] | None:
         self.env = env
-        self._codes, self._encoded = self._codes[:0], self._encoded[:0]  # its texts have other ids
+        self._codes, self._encoded = self._codes[:0], self._encoded[:0]  # its texts have different ids
         state = self.policy.initial_state(env.num_envs)
         return None if state is None else state.numpy()
 
     def twin(self, elsewhere: ActorSetup | None = None) -> TorchPlayer:
-        assert elsewhere is None, "this policy reads no prompts, and knows one world"
+        assert elsewhere is None, "this policy reads no prompts, and supports one environment"
         other = TorchPlayer(self.policy, self.alone)
         other.version = self.version
         return other
@@ -60,12 +60,12 @@ class TorchPlayer(LogitsPlayer):
     def step(self, obs: Observation, state: NDArray[Any] | None = None) -> Step:
         """Logits [B, A], values [B] and next state of dense observations [B, ...].
 
-        state: of `begin`, or what the step before returned, 0 where an episode ended.
+        state: from `begin` or the previous step, 0 where an episode ended.
         """
         seen = {name: torch.from_numpy(obs[name]) for name in self.policy.fields}
         codes = self._codes
         if names := self.policy.text_fields:
-            # One code for each env and field, whatever the ids are: what is computed must not depend on them.
+            # One code for each env and field, whatever the ids: results must not depend on them.
             ids = np.concatenate([obs[name].ravel() for name in names])
             self._encode(ids)
             codes = self._codes.index_select(0, torch.from_numpy(ids))
@@ -79,7 +79,7 @@ class TorchPlayer(LogitsPlayer):
         return logits.numpy(), value.numpy(), None if after is None else after.numpy()
 
     def _encode(self, ids: NDArray[np.int32]) -> None:
-        """Make `_codes` hold the codes of these texts."""
+        """Make sure that `_codes` has the codes of these texts."""
         known = len(self.env.texts)
         if known > len(self._encoded):
             grown = max(64, 2 * known)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class RandomPlayer(Player):
-    """Draws its numbers itself, by the first seed: it has no best action."""
+    """Generates its random numbers itself, from the first seed: it has no best action."""
 
     def begin(self, env: DenseEnv, seeds: NDArray[np.int64] | None = None) -> None:
         self.env = env

@@ -1,4 +1,4 @@
-"""A language model's policy whose model is in the policy server: what is here is its tokenizer."""
+"""A language model's policy whose model is in the policy server; only the tokenizer is here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ServedModel:
-    """The policy server's model; `call` is `PolicyServer.answer`, wherever that is."""
+    """The policy server's model; `call` is `PolicyServer.answer`, wherever the server runs."""
 
     def __init__(self, config: PolicyConfig, spec: EnvSpec, call: Callable[..., Any]) -> None:
         from learner.models.language.language_model import inspect

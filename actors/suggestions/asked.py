@@ -1,11 +1,11 @@
 """Goals that a language model suggests, by situation. Each situation is asked about once, and in the background.
 
     situation ──> known? ──> its goals
-                  └─ no: asked, together with others that are new ──> `poll` hands over what came since
+                  └─ no: asked, together with other new ones ──> `poll` returns new answers
 
-Requests leave together while few are under way, so that a service that is slow or away gets a few large questions and
-not many small ones. The service itself remembers every answer, whoever asked: what another actor, or this one before
-it died, was told is not paid for again.
+Only a few requests are in flight at once, so a slow or unavailable service gets a few large requests rather than many
+small ones. The service stores every answer, whoever asked: answers for another actor, or for this one before it died,
+are not paid for again.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ from llm_service.errors import AwayTooLong, BudgetExhausted, UsageError
 from llm_service.records import Answer, Status
 
 UNDER_WAY = 4
-"""Most requests at a time of one actor; further situations wait and go out together."""
+"""Maximum number of requests in flight per actor; further situations wait and are sent together."""
 PATIENCE_S = 240.0
-"""How long `wait` waits for a further answer: less than `actors.timeout_s`, after which an actor is taken for hung."""
+"""Seconds that `wait` waits for a further answer: less than `actors.timeout_s`, after which an actor counts as hung."""
 
 Goals = tuple[str, ...]
 
 
 class Suggestions:
-    """What a language model suggests in each situation.
+    """A language model's suggestions for each situation.
 
     Args:
-        goals: of the world, for the closed form.
-        stop: raise when the model is away, rather than ask again.
+        goals: the environment's goals, for the closed form.
+        stop: raise if the model is unavailable, rather than ask again.
     """
 
     def __init__(self, door: Door, config: GoalsConfig, goals: Sequence[str], stop: bool) -> None:
         self.door, self.config, self.goals, self.stop = door, config, tuple(goals), stop
-        self._waiting: dict[str, None] = {}  # in the order they came
-        self._under_way: dict[Future[list[Answer]], list[str]] = {}  # what is asked, and about which situations
+        self._waiting: dict[str, None] = {}  # in the order of arrival
+        self._under_way: dict[Future[list[Answer]], list[str]] = {}  # requests in flight, and their situations
         self._pause_until = 0.0
         self._trouble = "it is slow"
 
     def ask(self, situations: Sequence[str]) -> None:
-        """Have these asked about; those that wait already are not asked about twice."""
+        """Ask about these situations; waiting ones are not asked about twice."""
         self._waiting |= dict.fromkeys(situations)
         self._send()
 
     def poll(self) -> dict[str, Goals]:
-        """The goals that came since the last time, by situation.
+        """The goals that arrived since the last call, by situation.
 
         Raises:
-            AwayTooLong: the model is away, and `stop` is wanted then.
-            BudgetExhausted: the model may not be asked any more.
-            UsageError: it cannot be asked like this.
+            AwayTooLong: the model is unavailable, and `stop` is set.
+            BudgetExhausted: the budget of the model is exhausted.
+            UsageError: the model cannot be asked like this.
         """
         found: dict[str, Goals] = {}
         for answers in [answers for answers in self._under_way if answers.done()]:
@@ -64,10 +64,10 @@ class Suggestions:
         return found
 
     def wait(self) -> dict[str, Goals]:
-        """The goals of everything that was asked about.
+        """Wait for the goals of all situations that were asked about.
 
         Raises:
-            AwayTooLong: there was no answer for `PATIENCE_S`, or the model is away and `stop` is wanted.
+            AwayTooLong: there was no answer for `PATIENCE_S`, or the model is unavailable and `stop` is set.
             BudgetExhausted, UsageError: as `poll`.
         """
         found: dict[str, Goals] = {}
@@ -90,7 +90,7 @@ class Suggestions:
             self._under_way[self.door.later(self._question, situations)] = situations
 
     def _question(self, situations: Sequence[str]) -> list[Answer]:
-        """Answers about each situation: one each, or one for each goal of the world, side by side."""
+        """Answers about each situation: one each, or one for each goal of the environment."""
         sentences = [situation.split(". ") for situation in situations]
         if self.config.source == "model":
             items = [{"observation": seen, "limit": self.config.limit, "free": True} for seen in sentences]
@@ -100,7 +100,7 @@ class Suggestions:
         return self.door.ask("yes_no", items)
 
     def _read(self, situations: Sequence[str], answers: Sequence[Answer]) -> dict[str, Goals]:
-        """What was answered; situations without an answer are put back."""
+        """The answers; situations without an answer are put back."""
         each = len(answers) // len(situations)  # for each of them
         found: dict[str, Goals] = {}
         for i, situation in enumerate(situations):
@@ -113,7 +113,7 @@ class Suggestions:
         return found
 
     def _must_be_asked_again(self, answer: Answer) -> bool:
-        """True after a failure that may pass. An answer that is no goal at all is an answer: there are none."""
+        """True after a temporary failure. An answer without any goal is an answer: there are no goals."""
         if answer.ok or answer.status is Status.MALFORMED:
             return False
         self._trouble = f"{answer.status.name.lower()}: {answer.reason}"

@@ -1,12 +1,12 @@
-"""Goals that depend on what is always so or never: such questions are asked once, not in each situation.
+"""Goals that depend on facts, which never change: such questions are asked once, not in each situation.
 
-    situation ──patterns of the world──> goals, each with a question and the answer that it needs
+    situation ──patterns of the environment──> goals, each with a question and the answer that it needs
     question  ──> known? ──> is it that answer?
-                  └─ no: asked, once a service, whoever comes into whatever situation
+                  └─ no: asked, once per service, in whatever situation
 
 "You see the lamp on the bathroom sink" makes "pick lamp" a goal if the answer to "Would people keep the lamp on the
-bathroom sink?" is no. So of M objects and P places no more than M * P questions are asked, however long a run is (Du et
-al. 2023 ask for Housekeep in this way).
+bathroom sink?" is no. So for M objects and P places at most M * P questions are asked, however long a run is (Du et al.
+2023 ask for Housekeep in this way).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from llm_service.patterns import Binding, Pattern, joined
 from llm_service.records import Answer
 
 YES: Goals = ("yes",)
-"""What is kept of a question that was answered with yes; of one answered with no, nothing."""
+"""What is stored for a question that was answered with yes; for no, nothing is stored."""
 SHUFFLED = 0
-"""Seed of which question stands for which, as a control."""
+"""Seed of the permutation of questions, for a control."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """When a goal is one: patterns that stand in the situation, and a question."""
+    """Conditions of a goal: patterns in the situation, and a question."""
 
     goal: Pattern
     stand: tuple[Pattern, ...]
@@ -48,13 +48,13 @@ class Rule:
         ]
 
     def question(self, goal: str) -> str | None:
-        """The question of a goal by its name, where that says all of it."""
+        """The question of a goal by its name, if the name determines it."""
         binding: Binding | None = self.goal.whole(goal)
         return None if binding is None or set(self.premise.slots) - binding.keys() else self.premise.fill(binding)
 
 
 def rules(known: Knowledge) -> list[Rule]:
-    """Of the goals of a world that have a premise."""
+    """Rules for the environment's goals that have a premise."""
     slots = known.get("slots", {})
 
     def patterns(texts: Sequence[str]) -> tuple[Pattern, ...]:
@@ -74,9 +74,9 @@ def rules(known: Knowledge) -> list[Rule]:
 
 
 class Reachable:
-    """Every goal that a situation allows, whatever a model would say: the baseline of mere novelty.
+    """Every goal that a situation allows, whatever a model would answer: the novelty baseline.
 
-    As if a model said no to each thing where it lies, and yes to each place where it could be put.
+    As if a model answered no for each thing at its place, and yes for each place where it could be put.
     """
 
     def __init__(self, rules: Sequence[Rule]) -> None:
@@ -96,12 +96,12 @@ class Reachable:
 
 
 class Premises(Suggestions):
-    """What a language model suggests where goals have premises.
+    """A language model's suggestions if goals have premises.
 
     Args:
-        rules: of the world.
-        others: as of `Suggestions`. With `config.shuffled` each question gets the answer to another one, so that there
-            are as many of yes, but without sense.
+        rules: the environment's rules.
+        others: as for `Suggestions`. With `config.shuffled` each question gets another one's answer: equally many yes,
+            but without sense.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Premises(Suggestions):
     ) -> None:
         super().__init__(door, config, goals, stop)
         self._rules = rules
-        self._situations: dict[str, list[tuple[str, str, bool]]] = {}  # whose questions are not all answered
+        self._situations: dict[str, list[tuple[str, str, bool]]] = {}  # situations with unanswered questions
         self._answers: dict[str, bool] = {}
         self._asked: set[str] = set()
         questions = dict.fromkeys(q for goal in goals for rule in self._rules if (q := rule.question(goal)))
@@ -119,7 +119,7 @@ class Premises(Suggestions):
             self._stands_for = dict(zip(questions, np.array([*questions])[mixed].tolist(), strict=True))
 
     def ask(self, situations: Sequence[str]) -> None:
-        """As of `Suggestions`; of their questions only new ones are asked."""
+        """As in `Suggestions`; only new questions are asked."""
         for situation in situations:
             sentences = situation.split(". ")
             self._situations[situation] = [goal for rule in self._rules for goal in rule.of(sentences)]
@@ -128,7 +128,7 @@ class Premises(Suggestions):
         self._asked |= asked.keys()
 
     def poll(self) -> dict[str, Goals]:
-        """As of `Suggestions`: situations all of whose questions are answered."""
+        """As in `Suggestions`: situations whose questions are all answered."""
         self._answers |= {question: answer == YES for question, answer in super().poll().items()}
         ready = {
             situation: found
@@ -144,7 +144,7 @@ class Premises(Suggestions):
 
     def wait(self) -> dict[str, Goals]:
         found = super().wait()
-        return found | self.poll()  # situations that asked nothing new
+        return found | self.poll()  # situations without new questions
 
     def _meant(self, question: str) -> str:
         return self._stands_for.get(question, question)

@@ -1,6 +1,6 @@
-"""Names of goals and of deeds as numbers, and how alike each goal is to each deed.
+"""Names of goals and of deeds as numbers, and the similarity of each goal and each deed.
 
-A name is embedded once, when it is new; from then on a similarity is an entry of a table.
+A name is embedded once, when it is new; after that a similarity is an entry of a table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NONE = -1
 
 
 class Endings:
-    """What ends for an episode when a goal is reached, by the patterns of a world."""
+    """What ends for an episode when a goal is reached, from an environment's patterns."""
 
     def __init__(self, known: Mapping[str, Any]) -> None:
         slots = known.get("slots", {})
@@ -45,16 +45,16 @@ class Endings:
 
 
 class Vocabulary:
-    """Goals and deeds by number, and how alike each goal is to each deed.
+    """Goals and deeds by number, and the similarity of each goal and each deed.
 
     Args:
-        synonyms: names of one and the same deed.
+        synonyms: names of the same deed.
         endings: what ends when goals are reached.
         embed: text -> unit vector.
 
     Attributes:
         goals: names of the goals so far.
-        meaning: int32 [G + 1] by goal; goals and deeds of one meaning share it. The last is of no goal.
+        meaning: int32 [G + 1] by goal; goals and deeds with the same meaning share it. The last entry is for no goal.
         deed_meaning: int32 [D + 1] by deed, likewise.
         ended_by: int32 [G + 1] by goal, the number of what ends it for an episode, -1 if nothing does.
         ends: int32 [G + 1] by goal, that number of what reaching it ends, or -1.
@@ -100,7 +100,7 @@ class Vocabulary:
         return self._deed[name]
 
     def means(self, name: str) -> int:
-        """The number of what a goal or deed means: the same for synonyms."""
+        """The number of the meaning of a goal or deed: the same for synonyms."""
         plain = _plain(name)
         return self.meanings.setdefault(self._first.get(plain, plain), len(self.meanings))
 
@@ -108,7 +108,7 @@ class Vocabulary:
         return self.means(f"{name}*") if name else _NONE
 
     def _alike(self, deed: str, goal: str) -> float:
-        """Cosine similarity; 1 for what means the same."""
+        """Cosine similarity; 1 for the same meaning."""
         if self.means(deed) == self.means(goal):
             return 1.0
         return float(self._embed(deed) @ self._embed(goal))

@@ -1,14 +1,15 @@
-"""Goals of N envs that are stepped together: told to the policy before a step, paid after it.
+"""Goals of N envs that are stepped together: given to the policy before a step, rewarded after it.
 
     situations [N] ──> suggested [N, K] ──> not reached yet in this episode ──> told [N, K]
     events [N], told [N, K] ──> similarity by table ──> reward [N], reached
 
-Everything here is a row number: of a goal, of a deed that was done, of a situation. Words are looked at once, when they
-are new: embedded for the table of similarities, and asked about. A step of N envs is some gathers on [N, K]; it never
+Everything here is a row number: of a goal, of a deed that was done, of a situation. Words are processed once, when they
+are new: embedded for the table of similarities, and asked about. A step of N envs is a few gathers on [N, K]; it never
 waits for a language model unless `llm.when_away` says so.
 
 Du et al. 2023 (arXiv 2302.06692), section 3.3: the reward is the largest cosine similarity of what was done with a goal
-that was told before it was done, if that is above the threshold, else 0. A goal, and a deed, is paid once an episode.
+that was given before it was done, if that is above the threshold, otherwise 0. A goal, and a deed, is rewarded once
+per episode.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ after = ()
 training_only = False
 
 COUNT_EVERY = 8
-"""Steps between two looks at how sensible the suggestions are."""
+"""Steps between two counts of how sensible the suggestions are."""
 COUNTS = ("good", "early", "senseless", "paid", "episodes_told", "episodes_paid", "possible", "possible_told")
-"""What is counted of each goal: steps in which it was told when it made sense, when its time had not come, and as no
-goal of this world at all; payments; episodes in which it was told, and of these, paid; steps in which it made sense,
-and of these, was told. Steps are looked at every `COUNT_EVERY`."""
+"""Counts of each goal: steps in which it was given when it made sense, when it was too early, and although it is not a
+goal of this environment; rewards; episodes in which it was given, and of these, rewarded; steps in which it made sense,
+and of these, was given. Every `COUNT_EVERY`-th step is counted."""
 
 _NONE = -1
 
@@ -56,14 +57,14 @@ def part(config: Configuration) -> GoalsConfig | None:
 
 
 def spec(config: GoalsConfig, spec: EnvSpec) -> EnvSpec:
-    """The world with the field `goals`, if the policy is told."""
+    """The environment with the field `goals`, if the policy is goal-conditioned."""
     if not config.told:
         return spec
     return dataclasses.replace(spec, fields=spec.fields | {FIELD: Field("text", (most(config, spec),))})
 
 
 def most(config: GoalsConfig, spec: EnvSpec) -> int:
-    """How many goals an env has at most at a time."""
+    """Maximum number of goals of an env at a time."""
     return {"model": config.limit, "actions": len(spec.action_names)}.get(config.source, len(spec.goals))
 
 
@@ -77,7 +78,7 @@ def make(config: GoalsConfig, env: DenseEnv, setting: Setting) -> Goals:
     when_away = "wait" if setting.patient else language.when_away
 
     def suggestions() -> Suggestions:
-        door = language.door(setting.caller, "none")  # `Suggestions` asks again by itself
+        door = language.door(setting.caller, "none")  # `Suggestions` retries by itself
         goals, stop = env.env_spec.goals, when_away == "stop"
         if config.source == "choice" and own:
             return Premises(door, config, goals, stop, own)
@@ -91,12 +92,12 @@ class Goals(Wrapper):
 
     Args:
         connect: makes suggestions by situation, for sources that have them; called once, by `begin` or `restore`.
-        when_away: what to do while an answer is not there.
+        when_away: what to do while there is no answer.
 
     Attributes:
         told: int32 [N, K] text ids, for the observation.
-        status: uint8 [N], whence the goals are: `ANSWERED`, `HELD`, `MISSING`; 0 where no model is asked.
-        away: int32 [N], steps of the running episodes for which no answer was there.
+        status: uint8 [N], the source of the goals: `ANSWERED`, `HELD`, `MISSING`; 0 if no model is asked.
+        away: int32 [N], steps of the running episodes without an answer.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class Goals(Wrapper):
         self.size = most(config, spec)
         width = self._width(0)
         self._suggested = np.full((n, width), _NONE, np.int32)
-        self._offered = self._suggested.copy()  # of these, what has not been reached
+        self._offered = self._suggested.copy()  # those that have not been reached
         self._reached = np.zeros((n, 0), np.bool_)  # by meaning
         self._answers = np.full((1, width), _NONE, np.int32)  # row 0: not answered
         self._answer_of = np.zeros(0, np.int32)  # by text id of the situation: its row
@@ -137,10 +138,10 @@ class Goals(Wrapper):
     # ---- a step -------------------------------------------------------------------------------------------------
 
     def begin(self, seeds: NDArray[np.int64] | None = None) -> Observation:
-        """Start the next episodes, whose first situations are asked about.
+        """Start the next episodes, and ask about their first situations.
 
         Raises:
-            AwayTooLong, BudgetExhausted, UsageError: as `Suggestions`; also by `advance` and `restore`.
+            AwayTooLong, BudgetExhausted, UsageError: as in `Suggestions`; also in `advance` and `restore`.
         """
         obs = self.env.begin(seeds)
         self._forget(np.arange(self.num_envs))
@@ -165,18 +166,18 @@ class Goals(Wrapper):
         return transition
 
     def _begun(self, obs: Observation) -> Observation:
-        """Have goals in worlds that have just begun, or were restored."""
+        """Get goals in envs that have just begun, or were restored."""
         if self._suggestions is None and self._connect:
             self._suggestions = self._connect()
         self._tell()
         return self._observed(obs)
 
     def _observed(self, obs: Observation) -> Observation:
-        """Add the goals to an observation of all envs, if the policy is told."""
+        """Add the goals to an observation of all envs, if the policy is goal-conditioned."""
         return obs | {FIELD: self.told} if self.config.told else obs
 
     def _pay(self) -> NDArray[np.float32]:
-        """Reward for what was done [N], and take it for reached."""
+        """Reward for what was done [N], and mark it as reached."""
         deed, each = self._deeds(), np.arange(self.num_envs)
         similarity = self.words.similarity[deed[:, None], self._offered]
         hit = similarity > self.config.threshold
@@ -196,7 +197,7 @@ class Goals(Wrapper):
         return reward
 
     def _penalties(self, deed: Rows) -> NDArray[np.float32]:
-        """What is taken for deeds that nobody suggests, whether they were reached before or not, and for failures."""
+        """The reward for deeds that were not suggested, whether they were reached before or not, and for failures."""
         suggested = np.where(self._over(), np.int32(_NONE), self._suggested)
         alike = self.words.similarity[deed[:, None], suggested] > self.config.threshold
         unwanted = (deed >= 0) & ~alike.any(1)
@@ -215,7 +216,7 @@ class Goals(Wrapper):
         return deeds
 
     def _left(self) -> Rows:
-        """Of the suggested goals [N, K], those that count still; the others are `_NONE`."""
+        """The suggested goals [N, K] that still count; the others are `_NONE`."""
         gone = self._over()
         if self.config.novelty:
             gone |= self._reached[np.arange(self.num_envs)[:, None], self.words.meaning[self._suggested]]
@@ -235,7 +236,7 @@ class Goals(Wrapper):
         self._forget(index)
 
     def _forget(self, index: NDArray[np.integer[Any]]) -> None:
-        """What is known of the running episodes of these envs."""
+        """Statistics of the running episodes of these envs."""
         for of_episode in (self._reached, self._told_in_episode, self._paid_in_episode):
             of_episode[index] = False
         self._suggested[index] = _NONE
@@ -269,13 +270,14 @@ class Goals(Wrapper):
         return found
 
     def _width(self, needed: int) -> int:
-        """Columns for so many goals at once. What is told has places for all; the rest costs what stands."""
+        """Columns for this many goals at once. The observation has places for all; other costs depend on the goals in
+        use."""
         return self.size if self.config.told else max(1, int(needed))
 
     # ---- suggestions --------------------------------------------------------------------------------------------
 
     def _suggest(self) -> None:
-        assert self._suggestions is not None, "sources that ask a model are given its suggestions"
+        assert self._suggestions is not None, "sources that ask a model get its suggestions"
         situations = self.situations()
         known = len(self.texts)
         self._answer_of, self._asked = _grown(self._answer_of, known), _grown(self._asked, known)
@@ -293,12 +295,12 @@ class Goals(Wrapper):
         self.status[:] = np.where(row > 0, ANSWERED, np.where(held, HELD, MISSING))
 
     def _learn(self, situation: str, goals: Sequence[str]) -> None:
-        """Take an answer."""
+        """Process an answer."""
         rows = [self.words.goal(name) for name in goals][: self.size]
         own, width = len(self._answers), max(self._answers.shape[1], self._suggested.shape[1], self._width(len(rows)))
         answer = _filled(np.array([rows], np.int32).reshape(1, -1), width)
         self._answers = np.concatenate([_filled(self._answers, width), answer])
-        # Shuffled: one of the answers so far, this one among them, which follows from the situation's words alone.
+        # Shuffled: one of the answers so far, including this one; it depends only on the situation's words.
         row = 1 + text_hash(situation) % own if self.config.shuffled else own
         self._answer_of = _grown(self._answer_of, len(self.texts))
         self._answer_of[self.texts.intern(situation)] = row
@@ -312,7 +314,7 @@ class Goals(Wrapper):
         return result
 
     def _make_room(self) -> None:
-        """Columns for goals and meanings that are new. The last is of none, and stays False."""
+        """Columns for new goals and meanings. The last is for no goal, and stays False."""
         meanings, goals = len(self.words.meanings) + 1, len(self.words.meaning)
         self._reached[:, -1:] = False
         self._reached = _wider(self._reached, meanings)
@@ -321,7 +323,7 @@ class Goals(Wrapper):
         )
         self._counts = _wider(self._counts.T, goals).T
 
-    # ---- what is told of it -------------------------------------------------------------------------------------
+    # ---- statistics ---------------------------------------------------------------------------------------------
 
     def _count(self) -> None:
         """How sensible the suggestions are now."""
@@ -347,7 +349,7 @@ class Goals(Wrapper):
         return [self.words.goals[goal] for goal in self._offered[i].tolist() if goal >= 0]
 
     def report(self) -> dict[str, Any]:
-        """Counts since the last report, by goal: numbers as `COUNTS` names them."""
+        """Counts since the last report, by goal, named as in `COUNTS`."""
         counted = {name: row for name, row in zip(self.words.goals, self._counts.tolist(), strict=False) if any(row)}
         self._counts[:] = 0
         return self.env.report() | {self.name: counted}
@@ -359,7 +361,7 @@ class Goals(Wrapper):
     # ---- state between two steps --------------------------------------------------------------------------------
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What was reached and what stands; answers come again from the service, which asks no question twice."""
+        """Reached and current goals; answers come again from the service, which asks no question twice."""
         own = {
             "goals": _packed(self.words.goals),
             "meanings": _packed(list(self.words.meanings)),
@@ -382,26 +384,26 @@ class Goals(Wrapper):
 
 
 def _grown(column: NDArray[Any], length: int) -> NDArray[Any]:
-    """`column` with room for at least `length`; what is new is 0."""
+    """`column` with room for at least `length`; new entries are 0."""
     if len(column) >= length:
         return column
     return np.concatenate([column, np.zeros(2 * length - len(column), column.dtype)])
 
 
 def _wider(table: NDArray[Any], columns: int) -> NDArray[Any]:
-    """`table` with at least so many columns; what is new is 0."""
+    """`table` with at least this many columns; new entries are 0."""
     missing = columns - table.shape[1]
     return np.pad(table, ((0, 0), (0, missing))) if missing > 0 else table
 
 
 def _filled(goals: Rows, columns: int) -> Rows:
-    """Goals [N, K] in at least so many columns; what is new is no goal."""
+    """Goals [N, K] in at least this many columns; new entries are no goal."""
     missing = max(0, columns - goals.shape[1])
     return np.pad(goals, ((0, 0), (0, missing)), constant_values=_NONE)
 
 
 def _packed(names: Sequence[str]) -> NDArray[np.uint8]:
-    """Names as an array, since a state is arrays."""
+    """Names as an array, because a state consists of arrays."""
     return np.frombuffer("\n".join(names).encode(), np.uint8)
 
 

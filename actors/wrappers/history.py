@@ -1,9 +1,9 @@
-"""What was seen and done in the last steps of N envs that are stepped together.
+"""Observations and actions of the last steps of N envs that are stepped together.
 
     told [N, n * (F + 1)] ──> drop the oldest observation and action ──> add the last ones ──> told
-                                      episode over: it goes with the last observation; then all places are empty
+                                      episode over: it belongs to the last observation; then all places are empty
 
-All of it is text ids; a step of N envs is two joins of integer arrays.
+All values are text ids; a step of N envs is two concatenations of integer arrays.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from envs.api import DenseEnv, Observation, Transition, Wrapper
 from learner.config import Configuration
 from learner.models.config import CANDIDATES, HISTORY, PolicyConfig, remembered, remembers
 
-Config = PolicyConfig  # what is told is a matter of the policy's prompt
-after = ("goals", "task")  # their fields come first in what a policy sees
+Config = PolicyConfig  # the policy's prompt determines the history
+after = ("goals", "task")  # their fields come first in a policy's observation
 training_only = False
 spec = remembered
 
@@ -37,13 +37,13 @@ class History(Wrapper):
     """Adds the field `history` of the running episodes.
 
     Args:
-        env: the worlds, N of them.
-        observation: the F text fields that are remembered, each one text.
-        observations: how many observations a policy is told, the present one included, at least 1.
+        env: N envs.
+        observation: the F remembered text fields, each one text.
+        observations: how many observations a policy gets, including the present one, at least 1.
 
     Attributes:
         told: int32 [N, (observations - 1) * (F + 1)] text ids: F texts and an action for each earlier step, oldest
-            first; "" where there was none. Made anew by each step.
+            first; "" if there was none. A new array in each step.
     """
 
     def __init__(self, env: DenseEnv, observation: Sequence[str], observations: int) -> None:
@@ -53,7 +53,7 @@ class History(Wrapper):
         self._actions = np.array([env.texts.intern(name) for name in env.env_spec.action_names], np.int32)
         self.told = np.full((env.num_envs, (observations - 1) * self._width), self._empty, np.int32)
         self._seen = np.full((env.num_envs, len(observation)), self._empty, np.int32)
-        self._offered: NDArray[Any] | None = None  # the names of each state's own actions, where these differ
+        self._offered: NDArray[Any] | None = None  # the names of each state's own actions, if these differ
 
     def begin(self, seeds: NDArray[np.int64] | None = None) -> Observation:
         self.told = np.full_like(self.told, self._empty)
@@ -72,7 +72,7 @@ class History(Wrapper):
         return transition
 
     def _observed(self, obs: Observation) -> Observation:
-        """Add the field to an observation of all envs: the one that the next action follows."""
+        """Add the field to an observation of all envs, the one before the next action."""
         self._seen = np.stack([obs[name] for name in self._observation], 1)
         self._offered = obs.get(CANDIDATES)
         return obs | {HISTORY: self.told}
@@ -85,13 +85,13 @@ class History(Wrapper):
         """Continue from `state()` of an equal stack.
 
         Raises:
-            ValueError: the state is of other envs, or remembers another number of texts. Nothing has changed then.
+            ValueError: the state is of other envs, or has another number of texts. Then nothing has changed.
         """
         own = self._own(state)
         if own["told"].shape != self.told.shape:
             raise ValueError(
                 f"the state remembers {list(own['told'].shape)} texts, these envs {list(self.told.shape)}: "
-                "their number and policy.prompt must be as they were"
+                "their number and policy.prompt must not change"
             )
         obs = self.env.restore(state)
         self.told = self.texts.unpack(own["told"], own["texts"])

@@ -1,9 +1,9 @@
-"""Pays for moving to where it is more sensible to be: the column `shaping`, once a chunk.
+"""Reward shaping by a potential: the column `shaping`, computed once per chunk.
 
     every step: observations, actions ──> Trail
     the chunk is over: windows [T * N] ──> phi ──> F = gamma phi(s') - phi(s) [T, N], or another form
 
-Only training is paid so; what recorded episodes of an evaluation would be paid is shown (`actors/trace.py`). The
+Only training gets shaping rewards; recorded episodes of an evaluation show what they would be (`actors/trace.py`). The
 potential is a module of `learner/potentials`, the form a class of `learner/forms`.
 """
 
@@ -32,7 +32,7 @@ training_only = True
 
 
 class Config(Part):
-    """What pays in a run."""
+    """The shaping of a run."""
 
     shaping: ShapingConfig
     """The potential."""
@@ -50,17 +50,17 @@ def part(config: Configuration) -> Config | None:
 
 
 def spec(config: Config, spec: EnvSpec) -> EnvSpec:
-    """A policy sees what it saw without.
+    """A policy's observations do not change.
 
     Raises:
-        ValueError: this potential cannot be had in this world.
+        ValueError: this potential is not possible in this environment.
     """
     potentials.potential(config.shaping.potential).check(config.shaping, spec)
     return spec
 
 
 def identity(config: Config) -> NDArray[np.uint8]:
-    """Hash of all that what is paid depends on: a run cannot go on with another one."""
+    """Hash of everything that rewards depend on: a run cannot continue with another one."""
     shaping = config.shaping
     told = potentials.depends_on(shaping) | {"form": shaping.form, "window": shaping.window, "scale": shaping.scale}
     told |= {"discount": config.discount, "seed": config.seed}
@@ -68,7 +68,7 @@ def identity(config: Config) -> NDArray[np.uint8]:
 
 
 def inputs(config: Config) -> dict[str, str]:
-    """What paid, in words, and the hashes of what phi is made of and of all that it depends on."""
+    """The shaping in words, and the hashes of phi's inputs and of everything that it depends on."""
     shaping = config.shaping
     told = f"{shaping.potential}, form {shaping.form}, window {shaping.window}, scale {shaping.scale:g}"
     content = potentials.potential(shaping.potential).content(shaping)
@@ -81,13 +81,13 @@ def make(config: Config, env: DenseEnv, setting: Setting) -> Shaping:
 
 
 class Watch:
-    """What a run's potential says of every state of N envs, a chunk at a time.
+    """A run's potential of every state of N envs, one chunk at a time.
 
     Args:
-        env: whose fields it reads, and whose texts these name.
+        env: the env whose fields it reads, and whose texts these name.
 
     Attributes:
-        phi: float32 [N], of the states at which the chunk began; `begin` or a state sets it.
+        phi: float32 [N], of the states at which the chunk began; set by `begin` or a restored state.
     """
 
     def __init__(self, env: DenseEnv, config: Config) -> None:
@@ -112,11 +112,11 @@ class Watch:
         """The chunk of T steps is over.
 
         Returns:
-            phi [T + 1, N] of the states that actions were taken in, and of those that the next chunk begins with;
-            phi [T, N] of the states after each step, where an episode ended of its own last one; windows judged.
+            phi [T + 1, N] of the states before actions, and of the first states of the next chunk; phi [T, N] of the
+            states after each step, for an ended episode its own last state; the number of evaluated windows.
 
         Raises:
-            FloatingPointError: the potential gave what is no finite number.
+            FloatingPointError: the potential gave a number that is not finite.
         """
         windows, ended = self.trail.chunk()
         states, last = np.split(self._judge(windows), [len(windows) - len(ended)])
@@ -166,11 +166,11 @@ class Shaping(Wrapper):
         for name, value in {"windows": judged, **sums}.items():
             self._counts[name] += value
 
-    # ---- what was counted, and state between two chunks -----------------------------------------------------------
+    # ---- statistics, and state between two chunks -----------------------------------------------------------------
 
     def report(self) -> dict[str, Any]:
-        """Since the last report: windows that were judged, and those that could not be, by the reason; the sums of phi
-        after every step and of the sizes of what was paid; seconds."""
+        """Since the last report: evaluated windows, and those that could not be, by reason; the sums of phi after every
+        step and of the absolute rewards; seconds."""
         counts, self._counts = self._counts, defaultdict[str, float](int)
         unjudged = {f"unjudged/{reason}": n for reason, n in self._watch.potential.report().items()}
         return self.env.report() | {self.name: {**counts, **self._watch.potential.counts(), **unjudged}}
@@ -188,11 +188,11 @@ class Shaping(Wrapper):
         """Continue from `state()` of an equal stack.
 
         Raises:
-            ValueError: the state was made without shaping, or with another. Nothing has changed then.
+            ValueError: the state was made without shaping, or with another potential. Then nothing has changed.
         """
         own = self._own(state)
         if not np.array_equal(own.get("identity", ()), self._identity):
-            raise ValueError("the potential is another one than this run began with: put it back, or begin a new run")
+            raise ValueError("this run started with another potential: restore that one, or start a new run")
         obs = self.env.restore(state)
         self._watch.trail.restore(own)
         self._form.restore({name.removeprefix("form."): v for name, v in own.items() if name.startswith("form.")})

@@ -1,4 +1,4 @@
-"""A world's own task, told where the policy learned to read goals; the world itself pays it.
+"""An environment's own task in the field in which the policy learned to read goals; the environment itself rewards it.
 
 mission [N] ──> told [N, K]: the mission, and K - 1 empty places
 """
@@ -27,7 +27,7 @@ def part(config: Configuration) -> GoalsConfig | None:
 
 
 def spec(config: GoalsConfig, spec: EnvSpec) -> EnvSpec:
-    """The world with the field `goals` in place of `mission`."""
+    """The environment with the field `goals` in place of `mission`."""
     fields = {name: field for name, field in spec.fields.items() if name != MISSION}
     return dataclasses.replace(spec, fields=fields | {FIELD: Field("text", (config.limit,))})
 
@@ -37,7 +37,7 @@ def make(config: GoalsConfig, env: DenseEnv, setting: Setting) -> TaskGoal:
 
 
 class TaskGoal(Wrapper):
-    """Tells the mission as the only goal, in a field of `size` places K."""
+    """Gives the mission as the only goal, in a field of `size` places K."""
 
     def __init__(self, env: DenseEnv, size: int) -> None:
         super().__init__(env)
@@ -62,7 +62,7 @@ class TaskGoal(Wrapper):
         return [self.texts[int(self._missions[i])]]
 
     def _observed(self, obs: Observation) -> Observation:
-        """Tell the task in an observation of all envs."""
+        """Put the task into an observation of all envs."""
         self._missions = obs[MISSION]
         return self._tell(obs)
 

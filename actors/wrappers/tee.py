@@ -1,13 +1,13 @@
-"""Keeps what is lived: every step of training goes to a store of episodes, a shard a chunk, and nothing is changed.
+"""Stores the experience: every training step goes to a store of episodes, one shard per chunk; nothing else changes.
 
-    every step: all fields that the world shows ──┐
+    every step: all observed fields ──────────────┐
     the chunk is over: actions, rewards ──────────┴──> pieces of episodes ──> episodes/00001-00000042-a0001.0.0.arrow
 
-A shard is named by actor and chunk, and there before the chunk is delivered. So an actor carries nothing of an episode
-from chunk to chunk, its state does not grow, and a chunk that is played again has its shard written again, by a later
-writer whose shard counts (`learner.store.shards`). What was played and never learned from is removed by the stage.
+A shard is named by actor and chunk, and is written before the chunk is delivered. So an actor keeps nothing of an
+episode between chunks, its state does not grow, and if a chunk is played again, its shard is written again by a later
+writer, whose shard counts (`learner.store.shards`). The stage deletes chunks that were never learned from.
 
-A shard is of one chunk: small chunks make many small files.
+A shard holds one chunk: small chunks make many small files.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ training_only = True
 
 
 class Config(Part):
-    """What is to be known of a run."""
+    """The configuration of the store."""
 
     actors: int
-    """How many act."""
+    """Number of actors."""
 
 
 def part(config: Configuration) -> Config | None:
@@ -49,7 +49,7 @@ def part(config: Configuration) -> Config | None:
 
 
 def spec(config: Config, spec: EnvSpec) -> EnvSpec:
-    """A policy sees what it saw without."""
+    """A policy's observations do not change."""
     return spec
 
 
@@ -63,7 +63,7 @@ def shard(actor: int, sequence: int) -> str:
 
 
 def forget_unlearned(folder: Path, played: Mapping[int, int], attempt: Attempt | None) -> dict[str, dict[str, Any]]:
-    """Remove from a store what nobody learned from, while nobody plays. Returns the entries of its shards.
+    """Delete chunks that were not learned from, while no actor plays. Returns the entries of the store's shards.
 
     played: for each actor, how many of its chunks count.
 
@@ -79,20 +79,20 @@ def forget_unlearned(folder: Path, played: Mapping[int, int], attempt: Attempt |
 
 
 class Tee(Wrapper):
-    """Writes each chunk into the store that lies in `episodes/` of the stage, which has made it.
+    """Writes each chunk into the store in `episodes/` of the stage, which has created it.
 
     Args:
         env: the worlds, N of them.
         actors: how many actors play in the run.
-        setting: who plays, where; asked at the beginning.
+        setting: player and stage; read at the beginning.
     """
 
     def __init__(self, env: DenseEnv, actors: int, setting: Setting) -> None:
         super().__init__(env)
         self._actors, self._setting = actors, setting
         self._writer: EpisodeWriter
-        self._age: NDArray[np.int32]  # [N] steps that the running episodes had when the chunk began
-        self._now: Observation  # what is observed now
+        self._age: NDArray[np.int32]  # [N] steps of the running episodes when the chunk began
+        self._now: Observation  # the current observation
         self._seen: list[Observation] = []  # before each step of the chunk
         self._ended: list[Episodes] = []  # in the chunk
         self._seconds = 0.0
@@ -101,22 +101,22 @@ class Tee(Wrapper):
         return self._begun(self.env.begin(seeds), np.zeros(self.num_envs, np.int32))
 
     def restore(self, state: dict[str, NDArray[Any]]) -> Observation:
-        """Continue from `state()` of an equal stack, which holds nothing of this wrapper."""
+        """Continue from `state()` of an equal stack, which contains nothing from this wrapper."""
         return self._begun(self.env.restore(state), state["length"].copy())
 
     def _begun(self, obs: Observation, age: NDArray[np.int32]) -> Observation:
         """A chunk begins with this observation.
 
         Raises:
-            ValueError: nobody says where the store is.
-            StoreError: it is not there, or has other columns.
+            ValueError: the store's place is unknown.
+            StoreError: the store is missing, or has other columns.
         """
         stage, attempt = self._setting.stage, self._setting.attempt
         if stage is None or attempt is None:
             raise ValueError(
-                "method.tee keeps the episodes of a stage that trains, in an attempt at a run: none is here"
+                "method.tee stores the episodes of a training stage, in an attempt at a run: there is none here"
             )
-        from learner.store.episodes import EpisodeWriter  # imports Arrow, which actors of other runs do without
+        from learner.store.episodes import EpisodeWriter  # imports Arrow, which actors of other runs do not need
 
         self._writer = EpisodeWriter.join(stage / EPISODES, attempt, self._setting.lives)
         self._age, self._now, self._seen, self._ended = age, self._kept(obs), [], []
@@ -143,7 +143,7 @@ class Tee(Wrapper):
         self._seconds += time.perf_counter() - began
 
     def _pieces(self, chunk: Chunk) -> tuple[Pieces, NDArray[np.int32]]:
-        """The chunk's steps, env by env, in pieces of episodes; and how many steps the running ones now have [N]."""
+        """The chunk's steps, env by env, in pieces of episodes; and the current length of running episodes [N]."""
         ended = chunk.terminated | chunk.truncated
         length, n = ended.shape
         begins = np.concatenate([np.ones((1, n), np.bool_), ended[:-1]])
@@ -167,9 +167,9 @@ class Tee(Wrapper):
             getattr(pieces, name)[done] = getattr(of, name)[order]
         spec = self.env.env_spec
         pieces.task[done] = spec.task(pieces.seed[done]) if spec.tasks else 0
-        # Steps of all actors, were they all as far: which is the same whoever plays the chunk again.
+        # Steps of all actors if all were equally far: the same if the chunk is played again.
         pieces.source[done] = (chunk.sequence * length + last[done] + 1) * n * self._actors
-        running = last == length - 1  # one a env, in their order
+        running = last == length - 1  # one per env, in order
         return pieces, np.where(ended[-1], 0, (pieces.first + pieces.length)[running]).astype(np.int32)
 
     def _steps(self, chunk: Chunk) -> tuple[Steps, dict[int, str]]:

@@ -1,1 +1,1 @@
-"""What verbs do: `launch.py` names them, and these modules do the work that is theirs alone."""
+"""The work of the verbs: `launch.py` declares them, and these modules implement what only one verb needs."""

@@ -1,4 +1,4 @@
-"""Is this machine fit to run Cairn? Each check is one line, and each finding says its fix."""
+"""Can this machine run Cairn? Each check prints one line, and each finding says how to fix it."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ RAY_PORT = 6379  # where `ray start --head` listens unless told otherwise
 GIB = 2**30
 PYTHON = (3, 11)
 INSTALL = f"{sys.executable} -m pip install -r {ROOT / 'requirements.txt'}"
-SHOWN = 4  # of many things that are amiss
+SHOWN = 4  # how many of many problems are listed
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found. `fix` says what to do about a warning or a failure."""
+    """The result of a check. `fix` says what to do about a warning or a failure."""
 
     state: Literal["ok", "warn", "fail"]
     text: str
@@ -51,7 +51,7 @@ def examine(runs: Path) -> int:
         try:
             finding = check(runs)
         except Exception as error:  # a check that cannot run is a finding too
-            finding = Finding("fail", f"{type(error).__name__}: {error}", "see docs, or report it with this line")
+            finding = Finding("fail", f"{type(error).__name__}: {error}", "see the docs, or report this line as a bug")
         colour = {"ok": "green", "warn": "yellow", "fail": "red"}[finding.state]
         failed = failed or finding.state == "fail"
         table.add_row(f"[{colour}]{finding.state:<4}[/]", f"[bold]{title}[/]", finding.text)
@@ -85,14 +85,14 @@ def _packages(runs: Path) -> Finding:
         return Finding("fail", f"missing: {', '.join(missing)}", INSTALL)
     if other:
         return Finding("warn", "; ".join(other), INSTALL)
-    return Finding("ok", f"{len(wanted)} packages as in requirements.txt")
+    return Finding("ok", f"{len(wanted)} packages match requirements.txt")
 
 
 def _imports(runs: Path) -> Finding:
     try:
         refuse_foreign_packages(ROOT)
     except UsageError as error:
-        return Finding("fail", str(error), "take the other package off PYTHONPATH")
+        return Finding("fail", str(error), "remove the other package from PYTHONPATH")
     return Finding("ok", f"all from {ROOT}")
 
 
@@ -112,7 +112,7 @@ def _gpu(runs: Path) -> Finding:
         names = ", ".join(map(torch.cuda.get_device_name, range(torch.cuda.device_count())))
         return Finding("ok", f"{names}; {_room(torch.cuda.get_device_properties(0).total_memory)}")
     if shutil.which("nvidia-smi"):
-        fix = "install PyTorch's CUDA wheel, or a driver as new as the wheel's CUDA"
+        fix = "install PyTorch's CUDA wheel, or a driver that is new enough for the wheel's CUDA"
         return Finding("warn", f"there is a driver, but PyTorch {torch.__version__} sees no GPU", fix)
     return Finding("ok", "none; everything runs on the CPU")
 
@@ -128,7 +128,7 @@ def _memory(runs: Path) -> Finding:
     shared = shutil.disk_usage("/dev/shm").free / GIB
     text = f"{free:.1f} GiB available, {shared:.1f} GiB of shared memory"
     if free < 1.5:
-        return Finding("fail", text, "Ray and two actors want 1.5 GiB: close programs, or use cluster=inline")
+        return Finding("fail", text, "Ray and two actors need 1.5 GiB: close other programs, or use cluster=inline")
     if shared < 0.2:
         fix = "Ray's object store falls back to disk: docker run --shm-size=1g, or cluster=inline"
         return Finding("warn", text, fix)
@@ -138,7 +138,7 @@ def _memory(runs: Path) -> Finding:
 def _disk(runs: Path) -> Finding:
     free = shutil.disk_usage(_existing(runs)).free / GIB
     text = f"{free:.1f} GiB free for {runs}"
-    return Finding("ok", text) if free > 1 else Finding("warn", text, "free some, or choose another run.folder")
+    return Finding("ok", text) if free > 1 else Finding("warn", text, "free some space, or choose another run.folder")
 
 
 def _writable(runs: Path) -> Finding:
@@ -148,11 +148,11 @@ def _writable(runs: Path) -> Finding:
             pass
     except OSError as error:
         return Finding("fail", f"{folder}: {error.strerror}", "choose another run.folder, or correct its permissions")
-    return Finding("ok", f"{folder} can be written")
+    return Finding("ok", f"{folder} is writable")
 
 
 def _existing(folder: Path) -> Path:
-    """The folder, or the nearest parent that exists: where it would be made."""
+    """The folder, or its nearest parent that exists, in which it would be created."""
     folder = folder.resolve()
     return next(path for path in (folder, *folder.parents) if path.is_dir())
 
@@ -161,8 +161,8 @@ def _clock(runs: Path) -> Finding:
     newest = max(path.stat().st_mtime for path in ROOT.glob("*/*.py"))
     text = time.strftime("%Y-%m-%d %H:%M:%S %Z")
     if newest > time.time() + 60:
-        text += ", but files of this checkout are from the future"
-        return Finding("warn", text, "set the clock, for example by NTP")
+        text += ", but files in this checkout have later dates"
+        return Finding("warn", text, "set the clock, for example with NTP")
     return Finding("ok", text)
 
 
@@ -175,11 +175,11 @@ def _ray(runs: Path) -> Finding:
         with socket.create_connection(listener.getsockname(), timeout=2):
             pass
     if address := os.environ.get("RAY_ADDRESS"):
-        fix = "unset RAY_ADDRESS: cluster=local starts a Ray of its own"
-        return Finding("warn", f"{ray.__version__}; RAY_ADDRESS is {address}", fix)
+        fix = "unset RAY_ADDRESS: cluster=local starts its own Ray"
+        return Finding("warn", f"{ray.__version__}; RAY_ADDRESS is set to {address}", fix)
     try:
         socket.create_connection(("127.0.0.1", RAY_PORT), timeout=0.5).close()
-        other = f"something answers on 127.0.0.1:{RAY_PORT}, and is left alone"
+        other = f"something answers on 127.0.0.1:{RAY_PORT}; Cairn does not use it"
     except OSError:
         other = f"no other Ray on 127.0.0.1:{RAY_PORT}"
     return Finding("ok", f"{ray.__version__}, loopback works, {other}")
@@ -192,7 +192,7 @@ def _minilm(runs: Path) -> Finding:
     weights = list(Path(spec.origin).parent.rglob("*.safetensors"))
     if not weights:
         return Finding("fail", "the sentence encoder's weights are missing", f"{INSTALL} --force-reinstall --no-deps")
-    return Finding("ok", f"weights are here, {sum(w.stat().st_size for w in weights) / 2**20:.0f} MiB")
+    return Finding("ok", f"the weights are installed, {sum(w.stat().st_size for w in weights) / 2**20:.0f} MiB")
 
 
 def _redis(runs: Path) -> Finding:
@@ -221,10 +221,10 @@ def _grpc(runs: Path) -> Finding:
 def _exposed(runs: Path) -> Finding:
     addresses = exposure.external_addresses()
     if not addresses:
-        return Finding("ok", "this machine has no address but loopback: nothing here can be reached from elsewhere")
+        return Finding("ok", "this machine has only a loopback address: nothing here can be reached from elsewhere")
     listeners = exposure.listeners()
     found = exposure.exposed(addresses, listeners)
-    # A run on one machine keeps to loopback. Ray's servers in a job of several cannot, and ask for the job's token.
+    # A run on one machine uses only loopback. In a job of several nodes Ray cannot: it requires the job's token.
     wrong = [one for one in found if one.listener.of and one.answer is Answer.OPEN]
     doubtful = [
         one for one in found if one.listener.of == "run" or not (one.listener.of or one.answer is Answer.GUARDED)
@@ -232,18 +232,18 @@ def _exposed(runs: Path) -> Finding:
     if named := list(dict.fromkeys(wrong + doubtful)):
         worst = named[0].listener
         if worst.of:
-            fix = f"end process {worst.pid}, since others can reach it, and start its run anew by launch.py"
+            fix = f"end process {worst.pid}, because others can reach it, and start its run again with launch.py"
         elif worst.kind == "Ray":
             fix = "start that Ray with RAY_AUTH_MODE=token and --node-ip-address=127.0.0.1"
         elif worst.kind == "Redis":
             fix = "give that Redis a password (requirepass) or 'bind 127.0.0.1' in its redis.conf"
         else:
-            fix = f"see what has port {worst.port} (ss -ltnp), and keep it to 127.0.0.1 or let it ask for a password"
+            fix = f"find out what uses port {worst.port} (ss -ltnp), and bind it to 127.0.0.1 or set a password"
         more = f"; and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
         return Finding("fail" if wrong else "warn", "; ".join(map(str, named[:SHOWN])) + more, fix)
     where = ", ".join(map(str, addresses))
     if jobs := sum(bool(one.listener.of) for one in found):
-        return Finding("ok", f"a job's Ray answers on {where} at {jobs} ports, behind its token but for its metrics")
+        return Finding("ok", f"a job's Ray answers on {where} at {jobs} ports; all but its metrics require its token")
     closed = sum(bool(one.kind) for one in listeners)
     stay = f"; {closed} ports stay on loopback" if closed else ""
     return Finding("ok", f"nothing of Cairn answers on {where}{stay}")

@@ -1,12 +1,12 @@
-"""Does anything of ours answer beyond this machine? Asked as a stranger would ask: without a token, not on loopback.
+"""Does any of our servers answer beyond this machine? Asked as a stranger would: without a token, not on loopback.
 
     psutil: who listens, and where ──> Ray, Redis, LLM services, runs ──> a call to this machine's own external address
                                                                               └──> Exposed: who answered, and what
 
-A port is judged by its answer, not by what it is bound to. What belongs to others is called only at ports that are well
-known for what would harm: 6379, 8265, 10001 and the like.
+A port is judged by its answer, not by the address that it is bound to. Ports of other programs are tried only if they
+are well known and dangerous when open: 6379, 8265, 10001 and the like.
 
-Limit: a firewall between this machine and others is not seen, since the call never leaves the machine.
+Limit: this does not see a firewall between this machine and others, because the call never leaves the machine.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KINDS = {
     "Prometheus": r"^(\S*/)?prometheus( |$)",
     "Grafana": r"^(\S*/)?grafana(-server)?( |$)",
 }
-"""What a command line says its process is."""
+"""The kind of a process, by its command line."""
 WELL_KNOWN = {6379: "Redis or Ray", 8265: "Ray", 10001: "Ray", 9090: "Prometheus", 3000: "Grafana"}
 RUN = re.compile(r"/cairn-\w{8}/token$")
 """At the end of RAY_AUTH_TOKEN_PATH, of Ray's processes: the token that `cluster.roles.local` made."""
@@ -51,21 +51,21 @@ METHODS = (
     "ray.rpc.RayletDriver/ClusterInfo",
     "cairn.llm.v1.LLM/Health",
 )
-"""Of each server that speaks gRPC one method that only reads, and that asks for a token where there is one."""
+"""For each gRPC server, one read-only method that requires the token if the server has one."""
 
 
 class Answer(Enum):
-    """What a port says to a stranger."""
+    """How a port answers a caller without a token."""
 
     OPEN = "without a token"
     NUMBERS = "with read-only metrics"
-    GUARDED = "and asks for a token"
-    SILENT = "and does not say whether it asks for a token"
+    GUARDED = "and requires a token"
+    SILENT = "and does not say whether it requires a token"
 
 
 @dataclass(frozen=True)
 class Listener:
-    """A TCP socket that takes connections."""
+    """A TCP socket that accepts connections."""
 
     host: Address
     port: int
@@ -111,13 +111,13 @@ def listeners() -> list[Listener]:
 
 
 def exposed(addresses: Sequence[Address], found: Sequence[Listener]) -> list[Exposed]:
-    """Those of our business that answer on one of these addresses, each once."""
+    """The listeners of ours that answer on one of these addresses, each once."""
     at_port = defaultdict(list)
     for listener in found:
         at_port[listener.port].append(listener)
     calls: dict[Listener, list[Address]] = defaultdict(list)
     for sharing in at_port.values():
-        for address in addresses:  # the kernel prefers who is bound to the address to who takes any
+        for address in addresses:  # the kernel prefers a socket bound to the address over one bound to any
             owner = min(sharing, key=lambda one: (one.host != address, not one.host.is_unspecified))
             if owner.kind:
                 calls[owner].append(address)
@@ -132,7 +132,7 @@ def exposed(addresses: Sequence[Address], found: Sequence[Listener]) -> list[Exp
 
 
 def ask(address: Address, port: int) -> Answer | None:
-    """What a port answers on an address of this machine to one who has no token; None: nothing is there."""
+    """How a port on an address of this machine answers a caller without a token; None: nothing listens there."""
     try:
         said = _said(address, port, b"PING\r\n\r\n", len(b"+PONG\r\n"))
         if said.startswith(b"+PONG"):
@@ -189,11 +189,13 @@ def _of(process: psutil.Process) -> Whose:
 
 
 def _said(address: Address, port: int, words: bytes, enough: int) -> bytes:
-    """What a port replies to a call from its own address, `enough` bytes of it; an `OSError` if nobody takes it."""
+    """At most `enough` bytes of a port's reply to a call from its own address; an `OSError` if nothing accepts it."""
     host = str(address)
     with socket.create_connection((host, port), timeout=TIMEOUT_S, source_address=(host, 0)) as line:
         reply = b""
-        with contextlib.suppress(TimeoutError, ConnectionError):  # it took the call: whatever it does then is an answer
+        with contextlib.suppress(
+            TimeoutError, ConnectionError
+        ):  # it accepted the call: whatever it does then is an answer
             line.sendall(words)
             while len(reply) < enough and (more := line.recv(4096)):
                 reply += more

@@ -1,4 +1,4 @@
-"""`launch.py import radt`: learning histories that others have recorded, as a run that went through stage `histories`.
+"""`launch.py import radt`: recorded learning histories become a run that has completed the stage `histories`.
 
     FILE.npz ... ──> read ──> whose task? ──> played again ──> runs/<name>/stages/histories/episodes/, results, manifest
 
@@ -17,34 +17,36 @@ import typer
 
 from llm_service.errors import UsageError
 
-if TYPE_CHECKING:  # they import PyTorch, which the overview need not
+if TYPE_CHECKING:  # they import PyTorch, which the overview does not need
     from cluster.config.tree import Config
     from learner.store.pieces import Pieces, Steps
 
-imports = typer.Typer(help="Data that others have made.", no_args_is_help=True)
+imports = typer.Typer(help="Import data from elsewhere.", no_args_is_help=True)
 
 RECORDED = "recorded"
-"""What stands for the learner of histories that others have recorded."""
+"""The name given to the unknown learner of imported histories."""
 
 
 @imports.callback()
 def group() -> None:
-    """Data that others have made."""
+    """Import data from elsewhere."""
 
 
 @imports.command()
 def radt(
     words: Annotated[list[str], typer.Argument(metavar="FILE.npz... [GROUP=NAME|KEY=VALUE]", show_default=False)],
-    tasks: Annotated[str, typer.Option(help="Tasks of the files in their order, as 3,0,7; else they are found.")] = "",
+    tasks: Annotated[
+        str, typer.Option(help="The files' tasks in order, such as 3,0,7; otherwise they are found.")
+    ] = "",
 ) -> None:
-    """Bring in recorded learning histories, a file of each task."""
+    """Import recorded learning histories, one file per task."""
     files = [Path(word) for word in words if "=" not in word or Path(word).exists()]
     chosen = [word for word in words if Path(word) not in files]
     print(bring(files, chosen, tasks))
 
 
 def bring(files: Sequence[Path], words: Sequence[str], tasks: str = "") -> Path:
-    """Make a run of recorded histories. Returns the folder of its stage.
+    """Make a run from recorded histories. Returns the folder of its stage.
 
     files: .npz, of one task each.
     words: configuration: the world and its options, run.name.
@@ -65,7 +67,7 @@ def bring(files: Sequence[Path], words: Sequence[str], tasks: str = "") -> Path:
     config = tree.named(tree.compose([*stated, *words]))
     spec, options = config.spec, config.env.options
     if not files:
-        raise UsageError("name the .npz files of the histories, one of each task")
+        raise UsageError("name the .npz files of the histories, one per task")
     recordings = [read(path, spec, kept_fields(spec)) for path in files]
     every = np.arange(training_tasks(spec))
 
@@ -75,14 +77,14 @@ def bring(files: Sequence[Path], words: Sequence[str], tasks: str = "") -> Path:
     named = _named(tasks, files, len(every)) if tasks else [task_of(each, make, every) for each in recordings]
     for i, task in enumerate(named):
         if task in named[:i]:
-            raise UsageError(f"{files[named.index(task)]} and {files[i]} are both of task {task}: leave one out")
+            raise UsageError(f"{files[named.index(task)]} and {files[i]} are both of task {task}: remove one")
     steps = [recording.steps for recording in recordings]
     pieces = pieces_of(recordings, make, np.array(named))
     return _write(config, files, list(zip(named, pieces, steps, strict=True)))
 
 
 def _named(tasks: str, files: Sequence[Path], count: int) -> list[int]:
-    """Numbers of tasks, one for each file, out of so many."""
+    """Task numbers, one for each file, each below `count`."""
     named = [int(number) if number.strip().isdecimal() else -1 for number in tasks.split(",")]
     if len(named) != len(files) or not all(0 <= task < count for task in named):
         raise UsageError(f"--tasks={tasks}: name {len(files)} tasks, as many as files, each of 0 to {count - 1}")
@@ -90,8 +92,8 @@ def _named(tasks: str, files: Sequence[Path], count: int) -> list[int]:
 
 
 def _write(config: Config, files: Sequence[Path], histories: Sequence[tuple[int, Pieces, Steps]]) -> Path:
-    """A run whose stage `histories` is done, with a shard of each task; complete, or not there: it is made where nobody
-    looks for runs, since one that was half imported would go on by itself, with histories of its own."""
+    """A run whose stage `histories` is done, with one shard per task; complete or absent. It is made in a place where
+    nobody looks for runs, because a resume of a half-imported run would add histories of its own."""
     from cluster.config import tree
     from cluster.report.document import write
     from cluster.runs.controller import Controller
@@ -107,7 +109,7 @@ def _write(config: Config, files: Sequence[Path], histories: Sequence[tuple[int,
     path = Path(config.run.folder) / config.run.name
     RunFolder.assert_free(path)
     hidden = path.with_name(f".{path.name}.importing")
-    shutil.rmtree(hidden, ignore_errors=True)  # of one that was killed
+    shutil.rmtree(hidden, ignore_errors=True)  # of an import that was killed
     folder = RunFolder.create(hidden / path.name)
     try:
         place = folder.stage(stage.name)

@@ -2,7 +2,7 @@
 
     inputs.jsonl ──> estimate (--dry-run stops here) ──> durable lane ──> outputs.jsonl, one line for each input
 
-A labelling job may be stopped or killed at any moment: the same command goes on, and pays for nothing twice.
+A labelling job may be stopped or killed at any moment: the same command continues it, and pays for nothing twice.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ llm = typer.Typer(help="Language model calls: what they cost, labelling jobs.", 
 llm.add_typer(jobs, name="jobs")
 
 WAIT_S = 2.0
-"""Between two looks at the jobs that are pending."""
+"""Seconds between two checks of pending jobs."""
 CHUNK = 1000
-"""Items of one request."""
+"""Items in one request."""
 
 
 @llm.command()
-def cost(run: Annotated[str, typer.Argument(metavar="RUN", help="A run, or a folder that holds a journal.")]) -> None:
+def cost(run: Annotated[str, typer.Argument(metavar="RUN", help="A run, or a folder with a journal.")]) -> None:
     """Show what a run's language model calls cost."""
     from cluster.cli.terminal import run_folder
 
@@ -40,18 +40,18 @@ def cost(run: Annotated[str, typer.Argument(metavar="RUN", help="A run, or a fol
 @llm.command(name="label")
 def label_file(
     task: Annotated[str, typer.Argument(help="A task of the LLM service, such as suggest_goals.")],
-    inputs: Annotated[Path, typer.Argument(help="JSON lines, the inputs of one item each.")],
-    outputs: Annotated[Path, typer.Argument(help="Takes one JSON line for each.")],
+    inputs: Annotated[Path, typer.Argument(help="JSON lines, one item's inputs per line.")],
+    outputs: Annotated[Path, typer.Argument(help="Gets one JSON line for each item.")],
     words: Annotated[list[str] | None, typer.Argument(metavar="[GROUP=NAME|KEY=VALUE]", show_default=False)] = None,
     folder: Annotated[Path, typer.Option(help="Journal and queue; the same folder continues.")] = Path("runs/labels"),
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what it would cost, and stop.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what it would cost, and exit.")] = False,
 ) -> None:
     """Answer a task for every line of a file; may be killed and continued."""
     raise typer.Exit(label(task, inputs, outputs, words or [], folder, dry_run))
 
 
 def print_cost(folder: Path) -> None:
-    """What was paid for in a folder, by model and task, and what may have been spent beside it.
+    """What was paid for in a folder, by model and task, and what may have been spent in addition.
 
     Raises:
         UsageError: nothing was, or the files are damaged.
@@ -81,7 +81,7 @@ def print_cost(folder: Path) -> None:
     console = Console(highlight=False)
     console.print(table)
     spent = ledger.read(inside / "ledger.jsonl")
-    if spent.calls:  # else nothing that costs money, and no cap that counts tokens
+    if spent.calls:  # otherwise nothing costs money, and no cap counts tokens
         console.print(f"in all, retries and lost calls included: {spent.tokens:,} tokens, {spent.dollars:.4f} dollars")
 
 
@@ -98,10 +98,10 @@ def label(task: str, inputs: Path, outputs: Path, words: Sequence[str], folder: 
     from cluster.config.tree import compose
     from llm_service import tasks
 
-    tasks.task(task)  # before the files: whose name is wrong has a wrong idea of these too
+    tasks.task(task)  # before the files: with a wrong task name, the inputs are probably wrong too
     config = compose(list(words))
     if outputs.is_dir() or not outputs.parent.is_dir():
-        raise UsageError(f"cannot write {outputs}: name a file in a folder that is there")
+        raise UsageError(f"cannot write {outputs}: name a file in a folder that exists")
     contents = tasks.contents(task, _objects(inputs))
     llm = config.llm
     if not llm.world:
@@ -116,11 +116,11 @@ def label(task: str, inputs: Path, outputs: Path, words: Sequence[str], folder: 
 
 
 def _objects(path: Path) -> list[dict[str, Any]]:
-    """The JSON objects of a file, one a line; a `UsageError` if it cannot be read, or a line is something else."""
+    """The JSON objects of a file, one per line; a `UsageError` if it cannot be read or a line is not an object."""
     objects: list[dict[str, Any]] = []
     number = 0
     try:
-        with path.open(encoding="utf-8", newline="\n") as file:  # other ends of lines may stand inside a text
+        with path.open(encoding="utf-8", newline="\n") as file:  # other line endings may occur inside a text
             for line in file:
                 number += 1
                 if line.strip():
@@ -155,22 +155,22 @@ async def _label(llm: Any, task: str, contents: tuple[str, ...], outputs: Path, 
             return 0
         keys: list[str] = []
         for ask in asks:
-            while True:  # a full queue is waited for: consumers empty it
+            while True:  # wait while the queue is full: consumers empty it
                 found, statuses = await service.submit(ask)
                 if Status.BUSY not in statuses:
                     break
                 if stopped := _out_of_budget(service):
                     print(f"stopped before all items were accepted: {stopped}")
                     return 4
-                assert service.queue is not None, "it has just taken some"
+                assert service.queue is not None, "it has just accepted some"
                 stats = await service.queue.stats()
                 if not stats["waiting"] + stats["taken"]:
-                    raise UsageError("the job queue takes no more though it is empty: raise llm.redis.memory_mb")
+                    raise UsageError("the job queue is empty but accepts no more jobs: raise llm.redis.memory_mb")
                 await asyncio.sleep(WAIT_S)
             keys += found
         unique = list(dict.fromkeys(keys))
         known: dict[str, Answer] = {}
-        for i in range(0, len(unique), CHUNK):  # one after the other, as they are answered: each is looked up in turn
+        for i in range(0, len(unique), CHUNK):  # one after the other, as they are answered
             pending = unique[i : i + CHUNK]
             while pending:
                 known |= dict(zip(pending, await service.fetch(pending, WAIT_S), strict=True))
@@ -195,5 +195,5 @@ async def _label(llm: Any, task: str, contents: tuple[str, ...], outputs: Path, 
 
 
 def _out_of_budget(service: Any) -> str:
-    """Why no more jobs are taken, "" while they are."""
+    """Why no more jobs are accepted; "" while they are."""
     return next((consumer.paused for consumer in service.consumers if consumer.out_of_budget), "")

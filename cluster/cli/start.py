@@ -1,4 +1,4 @@
-"""Where a run begins: here, or in a queue that begins it elsewhere.
+"""Start a run here, or submit it to a queue that starts it elsewhere.
 
     launch.py run, resume ──> cluster=local, inline ──────────────────────────────────────────> cluster.run
                           └─> cluster=slurm, kubernetes ──> render, submit ──> a job: launch.py ──^
@@ -19,7 +19,7 @@ from cluster.config.tree import Config
 
 
 def run(config: Config) -> int:
-    """Run a new experiment, or have it queued. Returns the exit code."""
+    """Run a new experiment, or queue it. Returns the exit code."""
     if queue := _queue(config):
         return int(queue.submit(config))
     from cluster.run import run as run_here
@@ -28,7 +28,7 @@ def run(config: Config) -> int:
 
 
 def resume(path: Path, words: list[str], allow_change: bool) -> int:
-    """Continue a run, or have it queued again. Returns the exit code."""
+    """Resume a run, or queue it again. Returns the exit code."""
     if "CAIRN_JOB" not in os.environ:
         config = configuration.update(configuration.load(path / "config.yaml"), words)
         unread.tell_words(config, words)
@@ -42,7 +42,7 @@ def resume(path: Path, words: list[str], allow_change: bool) -> int:
 
 
 def dry_run(config: Config) -> str:
-    """What would be started, or handed over."""
+    """What would be started, or submitted."""
     if queue := _queue(config):
         return str(queue.render(config))
     from cluster.topology import draw

@@ -1,4 +1,4 @@
-"""`launch.py status`, `stop` and `logs`: what becomes of runs, by their folders and by the queues of jobs."""
+"""`launch.py status`, `stop` and `logs`: the state of runs, from their folders and from the job queues."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def print_status(runs: Path, name: str | None, check: bool = False) -> int:
     try:
         queued = jobs.status(paths)
     except UsageError as error:
-        console.print(f"[yellow]{error}[/]; what follows is what the runs last wrote", highlight=False)
+        console.print(f"[yellow]{error}[/]; the states below are from the run folders", highlight=False)
         queued = None
     if check:
         return _ill(paths, queued)
@@ -77,7 +77,7 @@ def _ill(paths: list[Path], queued: dict[Path, Queued] | None) -> int:
 
 
 def _training(status: dict[str, Any]) -> str:
-    """What the latest training episodes came to, in the run's score."""
+    """The result of the latest training episodes, in the run's score."""
     score = status.get("score")
     value = status.get("episodic_return" if score else "success_rate")
     if value is None:
@@ -86,7 +86,7 @@ def _training(status: dict[str, Any]) -> str:
 
 
 def _state(path: Path, status: dict[str, Any], queued: dict[Path, Queued] | None) -> str:
-    """What a run is at. `queued` are those in a queue, None if it does not say."""
+    """The state of a run. `queued`: the runs that are in a queue, None if the queue does not answer."""
     state = str(status.get("state", "unknown"))
     if queued is None and jobs.launcher_of(path):
         return state
@@ -95,7 +95,7 @@ def _state(path: Path, status: dict[str, Any], queued: dict[Path, Queued] | None
             return f"queued ({job.reason})" if job.reason else "queued"
         return _stalled(status) if state == "running" else f"job {job.state.lower()}"
     if state == "queued" or (state == "running" and (jobs.launcher_of(path) or not is_running(status))):
-        begun = state == "running"  # a job that never began has nothing to lose
+        begun = state == "running"  # a job that never started has nothing to lose
         return "died (starts over)" if begun and not RunFolder(path).kept else "died (resumable)"
     return _stalled(status) if state == "running" else state
 
@@ -115,7 +115,7 @@ def at_work(path: Path) -> bool:
 
 
 def request_stop(path: Path) -> None:
-    """Ask a run to save and stop; a job that has not begun is taken out of the queue."""
+    """Ask a run to save and stop; a job that has not started is removed from the queue."""
     if job := jobs.status([path]).get(path):
         return print(jobs.launcher_of(path).cancel(path, job))
     if not at_work(path):
@@ -127,12 +127,12 @@ def request_stop(path: Path) -> None:
 
 
 def print_logs(path: Path, follow: bool) -> None:
-    """Print run.log, and with `follow` what is added to it until the run ends."""
+    """Print run.log; with `follow`, also new lines until the run ends."""
     log, launcher = path / "run.log", jobs.launcher_of(path)
-    if launcher and not log.exists():  # what kept it from beginning is there
+    if launcher and not log.exists():  # it says why the run did not start
         log = launcher.logs(path)
     if not log.exists():
-        raise RunError(f"run {path.name!r} has written no log yet")
+        raise RunError(f"run {path.name!r} has not written a log yet")
     with open(log) as file:
         while True:
             sys.stdout.write(file.read())

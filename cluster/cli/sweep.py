@@ -1,10 +1,10 @@
-"""A sweep: every combination of the values that words list, each a run of its own.
+"""A sweep: one run for every combination of the listed values.
 
     words ──> members (config/members.py) ──> runs/<name>/sweep.json, runs/<name>-0-..., runs/<name>-1-..., ...
 
-Every member is `python launch.py run` in a process of its own, or where the launcher has arrays, a task of one. Using a
-sweep's name again does what is left: members that are done are skipped, members that stopped are resumed, new
-combinations are added.
+Every member is a `python launch.py run` in its own process or, if the launcher supports arrays, a task of an array.
+Running a sweep again under the same name does what is left: members that are done are skipped, members that stopped
+are resumed, and new combinations are added.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ SEVERITY = [0, 3, 5, 4, 2, 1]  # of exit codes, mildest first
 
 
 def sweep(words: list[str], jobs: int | None = None, dry_run: bool = False) -> int:
-    """Run what is left of a sweep, or have it queued; returns the worst exit code of all members, 0 if some are queued.
+    """Run or queue what is left of a sweep. Returns the worst exit code of all members, 0 if some are queued.
 
-    jobs: members that run at once; None is one on this machine, and all of an array.
+    jobs: how many members run at once; None: one on this machine, all in an array.
     """
     config, fixed, members = plan(words)
     as_array = getattr(launcher(config.cluster.name), "array", None)  # all members as one job
@@ -76,7 +76,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 @dataclass
 class Sweep:
-    """Members at work. A signal stops the running ones, resumable, and starts no more."""
+    """Running members. A signal stops them so that they can be resumed, and starts no more."""
 
     folder: Path
     fixed: list[str]
@@ -86,7 +86,7 @@ class Sweep:
     stopping: bool = False
 
     def run(self, jobs: int) -> None:
-        """Returns when every member has ended, or was not begun because of a signal."""
+        """Return when every member has ended, or was not started because of a signal."""
         waiting = [m for m in self.members if not (m.exit_code == DONE and (self.folder.parent / m.name).exists())]
         if skipped := len(self.members) - len(waiting):
             self.console.print(f"[dim]{skipped} of {len(self.members)} members are done already[/]")
@@ -113,7 +113,7 @@ class Sweep:
         member.exit_code = None
         self.save()
         with open(self.folder / f"{member.name}.txt", "ab") as output:
-            # A session of its own: a Ctrl-C reaches the member once, through _stop.
+            # In its own session, so that Ctrl-C reaches the member once, through _stop.
             process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
         self.at_work[member.name] = (member, process, time.monotonic())
         self.console.print(f"{'resumed' if begun else 'started'}  {member.name}", soft_wrap=True)
@@ -169,7 +169,7 @@ def _print_results(console: Console, runs: Path, members: list[Member]) -> None:
 
 
 def _cells(results: dict[str, Any], named: bool) -> list[str]:
-    """What counts in a run's evaluation (named, where others count other things), its interval, and the return."""
+    """The main number of a run's evaluation (named if members differ in it), its interval, and the return."""
     success, total, score = results["success"], results["return"], results.get("score")
     if score:
         value, interval = f"{total['mean']:.2f}", f"{total['low']:.2f} - {total['high']:.2f}"

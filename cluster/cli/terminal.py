@@ -1,6 +1,6 @@
-"""What the command line prints: the overview, a configuration with its origins, and errors as one sentence.
+"""What the command line prints: the overview, a configuration with its sources, and errors in one sentence.
 
-Nothing here imports torch or Ray, so that `python launch.py` answers at once.
+Nothing here imports torch or Ray, so `python launch.py` answers at once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def print_overview(app: Any) -> None:
         ("Methods", "method=NAME", options("method").items()),
         ("Envs", "env=FAMILY/NAME; all of them: python launch.py run --list-envs", _families()),
         ("Experiments", "experiment=NAME", options("experiment").items()),
-        ("Language models", "llm=NAME, for methods that ask one", options("llm").items()),
+        ("Language models", "llm=NAME, for methods that use one", options("llm").items()),
         ("Clusters", "cluster=NAME", options("cluster").items()),
     )
     for title, hint, rows in sections:
@@ -68,7 +68,7 @@ def _families() -> Iterable[tuple[str, str]]:
 
 
 def print_tree(text: str) -> None:
-    """A rendered configuration; what is not a default stands out."""
+    """A rendered configuration; values that are not defaults are highlighted."""
     tree = Text(text)
     tree.highlight_regex(r"(?m)# default$", "dim")
     tree.highlight_regex(r"(?m)# (?!default$).*$", "cyan")
@@ -76,7 +76,7 @@ def print_tree(text: str) -> None:
 
 
 def print_whole(console: Console, table: Table) -> None:
-    """Print a table with whole cells: in a pipe its lines are as long as they are, and a narrow terminal wraps them."""
+    """Print a table without cutting cells: a pipe gets lines of any length, and a narrow terminal wraps them."""
     needed = console.measure(table, options=console.options.update(max_width=10_000)).maximum
     console.width = max(console.width, needed)
     console.print(table, soft_wrap=True)
@@ -90,16 +90,16 @@ def run_folder(name_or_path: str, sweeps: bool = False) -> Path:
 
 
 def finish(engine: Callable[[Path], int], folder: Path) -> NoReturn:
-    """Exit with the engine's code; if it crashes, the run's folder takes the traceback."""
+    """Exit with the engine's code; if it crashes, the traceback goes into the run's folder."""
     sys.exit(guard(lambda: engine(folder), folder))
 
 
 def guard(action: Callable[[], T], folder: Path | None = None, checkout: Path | None = None) -> T:
-    """Do it; what goes wrong ends the process with one sentence on stderr and an exit code.
+    """Run `action`. An error ends the process with one sentence on stderr and an exit code.
 
     Args:
         action: what to do.
-        folder: the run folder, which takes the traceback of a crash if it exists by then.
+        folder: the run folder, where the traceback of a crash is written if it exists by then.
         checkout: refuse to begin if a package of ours would be imported from elsewhere.
     """
     try:

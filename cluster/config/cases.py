@@ -1,9 +1,9 @@
-"""Cases: what a trained language policy is tried in beside the world and the words that it was trained in.
+"""Cases: the other environments and wordings in which a trained language policy is tested.
 
-    the run's configuration ── words of a case ──> the same run, elsewhere or told otherwise
+    the run's configuration ── overrides of a case ──> the same run, in another environment or with other words
 
-Carta et al. 2023 (arXiv 2302.02662), sections 5.2 and 5.3: other nouns, colours and invented words, other names of the
-actions, French, objects and tasks that training did not have; 5.4 and the appendix: other numbers of actions and of
+Carta et al. 2023 (arXiv 2302.02662), sections 5.2 and 5.3: other nouns, colours and invented words, other names for the
+actions, French, and objects and tasks that were not in training; 5.4 and the appendix: other numbers of actions and of
 distractors. `cluster/stages/generalise.py` plays them.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from learner.models.language.rewording import REWORDINGS
 
 UNCHANGED = "unchanged"
-"""The case that others are compared with; it is always played."""
+"""The case that the others are compared with; it is always played."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Case:
 
     name: str
     words: tuple[str, ...]  # as `launch.py run` takes them
-    about: str  # what is other, for people
+    about: str  # what differs, for people
 
 
 _ABOUT = {
@@ -32,11 +32,11 @@ _ABOUT = {
     "invented_nouns": "invented nouns",
     "invented_colours": "invented colours",
     "invented": "invented nouns and colours",
-    "wish": "another heading over the goal: I would like ...",
-    "duty": "another heading over the goal: You have to ...",
-    "rotate": "other names of actions: rotate, move, take, ...",
-    "shift": "other names of actions: shift, go ahead, take, ...",
-    "french_actions": "French names of actions",
+    "wish": "another phrase before the goal: I would like ...",
+    "duty": "another phrase before the goal: You have to ...",
+    "rotate": "other action names: rotate, move, take, ...",
+    "shift": "other action names: shift, go ahead, take, ...",
+    "french_actions": "French action names",
 }
 _FRENCH = ("env.language=fr", "policy.prompt.language=fr", "policy.prompt.synonyms=0")  # synonyms are English
 
@@ -54,13 +54,13 @@ CASES: dict[str, Case] = {
         Case("go_to", ("env.id=babyai/GoToLocal",), "go to, one room"),
         Case("distractors", ("env.id=babyai/GoToLocalS8N16",), "go to, 16 distractors"),
         Case("rooms", ("env.id=babyai/GoToOpen",), "go to, nine rooms"),
-        Case("held_out_pairs", ("env.id=babyai/MixedTestLocal",), "colours of nouns that training never named"),
+        Case("held_out_pairs", ("env.id=babyai/MixedTestLocal",), "colour and noun pairs that training never named"),
         Case("new_composition", ("env.id=babyai/PickUpSeqPickUpLocal",), "pick up, then pick up"),
-        Case("fewer_actions", ("env.actions=3", "env.idle_actions=[]"), "turns and steps alone: for tasks of going"),
+        Case("fewer_actions", ("env.actions=3", "env.idle_actions=[]"), "only turns and steps: for tasks of going"),
         Case(
             "more_actions",
             ("env.actions=6", "env.idle_actions=[sleep,do nothing,think]"),
-            "three actions more, which do nothing",
+            "three extra actions that do nothing",
         ),
     )
 }

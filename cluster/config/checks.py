@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, in words: bounds of values, unknown keys, wrong types, too large a minibatch."""
+"""Error messages for a configuration: values out of bounds, unknown keys, wrong types, too large a minibatch."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ BOUNDS = (  # dotted keys, what their values must be, and the test
     (r"policy\.hidden", "at most 65536", lambda value: value <= 65_536),
     (
         r"(evaluate|method\.generalise)\.episodes|evaluate\.validation_episodes",
-        "at most 100000000, the seeds that are held out for it",
+        "at most 100000000, the number of held-out seeds",
         lambda value: value <= 100_000_000,
     ),
-    (r"method\.collect\.episodes", "at most 1000000000, the seeds of training", lambda value: value <= 10**9),
+    (r"method\.collect\.episodes", "at most 1000000000, the number of training seeds", lambda value: value <= 10**9),
     (r"method\.goals\.limit", "between 1 and 20", lambda value: 1 <= value <= 20),
     (r"run\.name", "made of letters, digits and . _ - + =", re.compile(r"(\w[\w.+=-]*)?").fullmatch),
 )
 
 MOST = {"actors.n": 100_000, "actors.envs": 20_000, "actors.steps": 1_000_000}
-"""On any cluster: Ray is known to hold some 40,000 processes, and the number of an env over all actors is an int32."""
+"""On any cluster: Ray is known to support some 40,000 processes, and an env's number among all actors is an int32."""
 JOBS = ("slurm", "kubernetes")
-"""Clusters of other machines, whose memory is not known here."""
+"""Clusters that run on other machines, whose memory is not known here."""
 
 EXPECTED = {
     "int": "an integer",
@@ -77,7 +77,7 @@ EXPECTED = {
 
 
 def out_of_bounds(key: str, value: Any) -> str:
-    """What the value of `key` must be and is not; "" if all is well."""
+    """What the value of `key` must be but is not; "" if the value is fine."""
     if isinstance(value, float) and not math.isfinite(value):
         return "a finite number"
     for keys, must_be, holds in BOUNDS:
@@ -87,7 +87,7 @@ def out_of_bounds(key: str, value: Any) -> str:
 
 
 def unknown_key(key: str, origin: str, known: list[str]) -> str:
-    """The sentence about a key that is not among the `known` dotted keys."""
+    """The message about a key that is not among the `known` dotted keys."""
     where = "on the command line" if origin == COMMAND_LINE else f"in {origin}"
     if inside := [k for k in known if k.startswith(f"{key}.")]:
         return f"{key} {where} is a section: set one of its keys, for example {inside[0]}"
@@ -107,7 +107,7 @@ def unknown_key(key: str, origin: str, known: list[str]) -> str:
 
 
 def _of_another_method(key: str) -> str:
-    """Which method has such a key among its own, "" if none has."""
+    """The method that has such a key of its own, "" if none has."""
     part, _, name = key.removeprefix("method.").partition(".")
     for method in methods.names():
         field = methods.method(method).Config.model_fields.get(part)
@@ -117,14 +117,14 @@ def _of_another_method(key: str) -> str:
 
 
 def wrong_value(error: ValidationError, origins: Mapping[str, str], prefix: tuple[int | str, ...] = ()) -> str:
-    """The sentence about the first thing that pydantic rejects."""
+    """The message about the first thing that pydantic rejects."""
     first = error.errors(include_url=False)[0]
     place = (*prefix, *first["loc"])
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, ValidationError):  # from a part that a validator built
         return wrong_value(cause, origins, place)
     key = ".".join(part for part in place if isinstance(part, str))
-    if isinstance(cause, Exception):  # raised by a validator: a sentence already, which begins with the key
+    if isinstance(cause, Exception):  # raised by a validator: already a sentence, which begins with the key
         key = str(cause).partition(":")[0]
         what = str(cause)
     else:
@@ -151,7 +151,7 @@ def assert_bounded(config: Part) -> None:
 
 
 def number(config: Part, key: str) -> int:
-    """The whole number at a dotted key; 0 where there is no such key."""
+    """The integer at a dotted key; 0 if there is no such key."""
     found: Any = config
     for name in key.split("."):
         found = getattr(found, name, 0)
@@ -159,13 +159,13 @@ def number(config: Part, key: str) -> int:
 
 
 def assert_minibatch(config: Configuration, origins: Mapping[str, str]) -> None:
-    """Raise `ConfigError` for a minibatch of the command line beyond the batch: it says the largest that has effect."""
+    """Raise `ConfigError` if the command line sets a minibatch larger than the batch; it names the largest one."""
     actors, learner = config.actors, config.learner
     if origins.get("learner.minibatch") != COMMAND_LINE or not trains(config):
         return
     chunks, batch = learner.chunks or actors.n, algorithm(learner.algorithm).batch(config)
     if learner.minibatch > batch:
         raise ConfigError(
-            f"learner.minibatch={learner.minibatch} is more than an update learns from, {chunks} chunks of "
-            f"actors.envs={actors.envs} x actors.steps={actors.steps}: the largest that has effect is {batch}"
+            f"learner.minibatch={learner.minibatch} is larger than the batch of an update, {chunks} chunks of "
+            f"actors.envs={actors.envs} x actors.steps={actors.steps}: the largest useful value is {batch}"
         )

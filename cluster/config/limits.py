@@ -1,10 +1,10 @@
-"""Whether what a configuration asks for fits: the numbers themselves, and the memory of the machine that it runs on.
+"""Does a run fit? Checks the numbers of its configuration, and the memory of the machine that it runs on.
 
-    configuration ── needed() ──> bytes that the run cannot do without ──┐
-                     machine ── available() ──> bytes that are left ─────┴──> one sentence, or the run begins
+    configuration ── needed() ──> bytes that the run needs at least ──┐
+                     machine ── available() ──> bytes available ──────┴──> one sentence, or the run begins
 
-Estimates are floors: only what is certain counts, so that what is refused could not have run. For jobs, on other
-machines, plain bounds stand alone.
+Estimates are lower bounds: only certain needs count, so a refused run could not have worked. Jobs run on other
+machines, so for them only plain bounds are checked.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ from learner.methods import selected
 
 GIB = 2**30
 ACTOR = {"local": 64 * 2**20, "inline": 16 * 2**10}
-"""Bytes of an actor, by cluster on this machine: a process, measured at 67 MB without PyTorch; an object."""
+"""Bytes of an actor on this machine, by cluster: a process, measured at 67 MB without PyTorch; an object."""
 ENV = 256
-"""Bytes of an env beside what it observes: seeds, counters, the actions of its episode."""
+"""Bytes of an env besides its observations: seeds, counters, the actions of its episode."""
 STEP = 16
-"""Bytes of a step beside the observation: action, its log-probability, reward, how it ended."""
+"""Bytes of a step besides the observation: action, its log-probability, reward, how it ended."""
 EPISODE = 100
-"""Bytes of an evaluated episode: its seed and its row, joined to one table, and a resample for the interval."""
+"""Bytes of an evaluated episode: its seed, its row in one table, and a resample for the interval."""
 SHARE = 32
-"""Bytes of an episode that is to be collected."""
-SIZES = {  # keys that size memory, and of what
-    "actors.n": "a process or an object each, with its envs and their chunk",
-    "actors.envs": "of each actor, with their chunk",
+"""Bytes of an episode to be collected."""
+SIZES = {  # keys that determine memory, and what they count
+    "actors.n": "each a process or an object, with its envs and their chunk",
+    "actors.envs": "per actor, with their chunk",
     "actors.steps": "of each chunk",
     "learner.n": "a process each",
-    "learner.chunks": "that wait for an update",
-    "learner.dqn.capacity": "rows that learner.dqn.keep=memory holds",
-    "evaluate.episodes": "a row of a table each",
-    "evaluate.validation_episodes": "a row of a table each",
-    "method.generalise.episodes": "a row of a table each",
-    "method.collect.episodes": "a place in the list of what is to be played each",
-    "method.histories.together": "an env, a table and 100 episodes each, of each actor",
+    "learner.chunks": "waiting for an update",
+    "learner.dqn.capacity": "rows kept by learner.dqn.keep=memory",
+    "evaluate.episodes": "each a row of a table",
+    "evaluate.validation_episodes": "each a row of a table",
+    "method.generalise.episodes": "each a row of a table",
+    "method.collect.episodes": "each an entry in the list of episodes to play",
+    "method.histories.together": "per actor, each an env, a table and 100 episodes",
 }
 
 
 def assert_fits(config: Config, room: float | None = None, kinds: Collection[str] | None = None) -> None:
-    """Refuse what this machine has no memory for: a `ConfigError` names the key that weighs most, and what of it fits.
+    """Refuse a run that does not fit this machine's memory. The `ConfigError` names a key and a value that fits.
 
-    room: bytes; None asks the machine.
-    kinds: of the stages that are to run; None: all that the configuration selects.
+    room: bytes available; None asks the machine.
+    kinds: kinds of the stages to run; None: all that the configuration selects.
     """
     if config.cluster.name not in ACTOR:
         return
@@ -69,23 +69,23 @@ def assert_fits(config: Config, room: float | None = None, kinds: Collection[str
         fits, too_many = (middle, too_many) if needed(_with(config, key, middle), kinds) <= room else (fits, middle)
     advice = f"{key}={fits} fits" if fits else f"not even {key}=1 fits"
     raise ConfigError(
-        f"{key}={value} ({SIZES[key]}) takes the run to {_size(total)} of memory at least, and this machine has "
+        f"{key}={value} ({SIZES[key]}) needs at least {_size(total)} of memory in all, and this machine has "
         f"{_size(room)} left: {advice}"
     )
 
 
 def needed(config: Config, kinds: Collection[str] | None = None) -> int:
-    """Bytes of memory that a run on this machine cannot do without: those of its largest stage, of these kinds."""
+    """Bytes of memory that a run on this machine needs at least: its largest stage, of these kinds."""
     kinds = {stage.kind for stage in selected(config)} if kinds is None else kinds
     return max((engine(kind).memory(config) for kind in kinds), default=0)
 
 
 def available(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> float:
-    """Bytes of memory that are left here: on the machine, or in the container if that has less; inf if nothing says.
+    """Bytes of memory available on the machine, or in the container if that has less; inf if unknown.
 
     Args:
-        proc: where the kernel tells about processes and memory.
-        groups: where it tells the limits of containers and jobs, in either of its two layouts.
+        proc: where the kernel reports processes and memory.
+        groups: where it reports the limits of containers and jobs, in either of its two layouts.
     """
     try:
         told = (proc / "meminfo").read_text()
@@ -96,14 +96,14 @@ def available(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup"))
     own = proc / "self" / "cgroup"
     within = re.search(r"^0::/(.*)$", own.read_text(), re.MULTILINE) if own.exists() else None
     folder = groups / (within[1] if within else "")
-    for place in (folder, *folder.parents):  # a group has no more than those above it
+    for place in (folder, *folder.parents):  # a group has no more than its parents
         if place == groups or groups in place.parents:
             room = min(room, _left(place, "memory.max", "memory.current", ""))
     return min(room, _left(groups / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"))
 
 
 def _left(group: Path, limit: str, usage: str, prefix: str) -> float:
-    """Bytes that a group may still take. What the kernel caches can be taken from it at any time."""
+    """Bytes that a group may still use. The kernel's caches count, because it can free them at any time."""
     try:
         most, used = (group / limit).read_text().strip(), int((group / usage).read_text())
         cached = rf"^(?:{prefix}inactive_file|{prefix}active_file|slab_reclaimable) (\d+)$"
@@ -114,7 +114,7 @@ def _left(group: Path, limit: str, usage: str, prefix: str) -> float:
 
 
 def crew(config: Config) -> int:
-    """Bytes of the actors, with their envs."""
+    """Bytes of the actors and their envs."""
     actors = config.actors
     return actors.n * (process(config) + actors.envs * (ENV + observed(config)[0]))
 
@@ -125,11 +125,11 @@ def process(config: Config) -> int:
 
 
 def observed(config: Config) -> tuple[int, int]:
-    """Bytes of what the policy reads of one step, and of a replay's row of it."""
+    """Bytes of one step's observation as the policy reads it, and of its row in a replay."""
     spec = registry.spec(config.env.id, **config.env.options)
     read = [field for name, field in spec.fields.items() if name in (config.policy.reads or spec.fields)]
     seen = sum(math.prod(field.shape) * field.dtype.itemsize for field in read)
-    # A replay keeps a category in as few bytes as it can, an action, its reward and two flags.
+    # A replay keeps categories in as few bytes as possible, an action, its reward and two flags.
     stored = sum(math.prod(field.shape) * (1 if field.kind == "category" else field.dtype.itemsize) for field in read)
     return seen, stored + 7
 

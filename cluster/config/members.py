@@ -1,4 +1,4 @@
-"""Members of a sweep: every combination of the values that words list, each a run of its own.
+"""Members of a sweep: one run for every combination of the listed values.
 
 learner.learning_rate=1e-4,3e-4 seed=0..4        10 members
 """
@@ -29,7 +29,7 @@ class Member:
 
 
 def expand(words: list[str]) -> tuple[list[str], list[list[str]]]:
-    """Words -> those with one value, combinations of the others. `ConfigError`: one is unreadable, or lists nothing."""
+    """Overrides -> those with one value, combinations of the others. `ConfigError`: unreadable, or an empty list."""
     fixed, axes = [], []
     for word in words:
         if (values := _values(word)) is None:
@@ -41,7 +41,7 @@ def expand(words: list[str]) -> tuple[list[str], list[list[str]]]:
 
 
 def _values(word: str) -> list[str] | None:
-    """The values that a word lists, None if it sets one value."""
+    """The values that an override lists, None if it sets one value."""
     if span := re.fullmatch(r"[^=]+=(-?\d+)\.\.(-?\d+)", word):
         values = [str(i) for i in range(int(span[1]), int(span[2]) + 1)]
     else:
@@ -57,15 +57,17 @@ def _values(word: str) -> list[str] | None:
 
 
 def plan(words: list[str]) -> tuple[Config, list[str], list[Member]]:
-    """The configuration of the first member (with the sweep's name), the common words, all members.
+    """The configuration of the first member (with the sweep's name), the common overrides, all members.
 
     Raises:
-        ConfigError: a member's configuration is at fault, or the name belongs to another sweep.
+        ConfigError: a member's configuration is wrong, or the name belongs to another sweep.
     """
     fixed, combinations = expand(words)
     if any(word.startswith("run.name=") for word in combinations[0]):
-        raise ConfigError("run.name: one name for the whole sweep: its members are numbered")
-    configs = [compose(fixed + combination) for combination in combinations]  # all: a mistake shows before any begins
+        raise ConfigError("run.name: give one name for the whole sweep; its members are numbered")
+    configs = [
+        compose(fixed + combination) for combination in combinations
+    ]  # all of them: a mistake shows before any member starts
     for config in configs:
         limits.assert_fits(config)
     first = named(configs[0])
@@ -91,7 +93,7 @@ def _known_members(path: Path, fixed: list[str]) -> list[Member]:
         raise ConfigError(f"{path} is damaged: choose another run.name") from None
     if sorted(saved["words"]) != sorted(fixed):
         was = " ".join(saved["words"]) or "no common words"
-        raise ConfigError(f"run.name: a sweep of this name has other common words ({was}): choose another name")
+        raise ConfigError(f"run.name: a sweep of this name has other common settings ({was}): choose another name")
     return members
 
 

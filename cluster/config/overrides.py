@@ -1,4 +1,4 @@
-"""From the words of a command line to layers of values.
+"""Turn the words of a command line into layers of values.
 
     ["experiment=toy", "env=babyai/GoToDoor", "actors.n=4"]
         ──> configs/method/ppo.yaml  <  configs/env/babyai.yaml  <  configs/llm/scripted.yaml
@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from llm_service.errors import UsageError as UsageError  # one class for all that a user can get wrong
+from llm_service.errors import UsageError as UsageError  # one class for every user error
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "configs"
@@ -32,12 +32,12 @@ SELECTORS = {
     "cluster.name": "cluster",
     "experiment": "experiment",
 }
-"""The key that names a group's choice: setting it on the command line is choosing the group."""
+"""The key that names a group's choice: setting it on the command line selects the group."""
 COMMAND_LINE = "command line"
 
 
 class ConfigError(UsageError):
-    """The configuration is at fault. The message says what is wrong, where, and what to do."""
+    """The configuration is wrong. The message says what is wrong, where, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,9 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def suggestion(word: str, known: Iterable[str], cutoff: float = 0.7) -> str:
-    """The known name that `word` was probably meant to be, "" if none is near."""
+    """The known name that `word` was probably meant to be, "" if none is close."""
     section, _, leaf = word.rpartition(".")
-    known = sorted(known, key=lambda name: name.rpartition(".")[0] != section)  # its own section's first
+    known = sorted(known, key=lambda name: name.rpartition(".")[0] != section)  # its own section first
     for tail in (word, leaf if "_" in leaf else word):  # goals.limit -> method.goals.limit
         if deeper := [k for k in known if f"_{k}".replace(".", "_").endswith(f"_{tail}".replace(".", "_"))]:
             return min(deeper, key=lambda key: key.count("."))
@@ -108,19 +108,19 @@ def parse(word: str) -> Any:
     if not override.key_or_group:
         raise ConfigError(_unreadable(word))
     if override.type is not OverrideType.CHANGE or override.package is not None:
-        raise ConfigError(f"cannot read {shown(word)} on the command line: only key=value is known, without + ~ or @")
+        raise ConfigError(f"cannot read {shown(word)} on the command line: write key=value, without + ~ or @")
     return override
 
 
 def shown(word: str) -> str:
-    """A word as a message may repeat it: of the language model's, the key alone, since its value may hold a secret."""
+    """A word as messages may show it: for `llm` keys only the key, because the value may be a secret."""
     key = re.match(r"\W*llm\b[\w.-]*", word)
     return repr(f"{key[0]}=..." if key and key[0] != word else word)
 
 
 def _unreadable(word: str) -> str:
     if "=" in word.lstrip("="):
-        return f"cannot read {shown(word)} on the command line: quote what is special, as in 'run.name=\"a(b)\"'"
+        return f"cannot read {shown(word)} on the command line: quote special characters, as in 'run.name=\"a(b)\"'"
     for group in GROUPS:
         if word.partition("/")[0] in options(group):
             return f"cannot read {shown(word)} on the command line: did you mean {group}={word}?"
@@ -128,22 +128,22 @@ def _unreadable(word: str) -> str:
 
 
 def layers(words: list[str], only_chosen: bool = False) -> list[Layer]:
-    """Every layer that the words ask for, `group=name` and `key=value`, the weakest first.
+    """Every layer that the words `group=name` and `key=value` ask for, the weakest first.
 
-    only_chosen: leave out the groups that no word chooses (the rest is known from a saved configuration).
+    only_chosen: leave out the groups that no word selects (a saved configuration has the rest).
 
     Raises:
         ConfigError: a word cannot be read, a group has no such option, a file is not a configuration.
     """
     chosen, command = _split(words)
-    if only_chosen and "experiment" in chosen:  # half of it would be merged over what the run has become since
-        raise ConfigError("experiment: a run keeps the one it began from: change single values instead")
+    if only_chosen and "experiment" in chosen:  # half of it would be merged over later changes of the run
+        raise ConfigError("experiment: a run keeps the experiment it started from: change single values instead")
     files, choices = _files(chosen)
-    own = _files({k: v for k, v in chosen.items() if k == "experiment"})[1]  # what the experiment would choose
+    own = _files({k: v for k, v in chosen.items() if k == "experiment"})[1]  # what the experiment would select
     result = []
     for group, path in files:
         values = _read(path)
-        if group == "experiment":  # its options of an env do not fit the env that the command line chose instead
+        if group == "experiment":  # its env options do not fit the env that the command line selects instead
             values = {k: v for k, v in values.items() if choices.get(_section(k)) == own.get(_section(k))}
         if not only_chosen or group in chosen:
             result.append(Layer(_short(path), values))
@@ -157,7 +157,7 @@ def _section(key: str) -> str:
 
 
 def _split(words: list[str]) -> tuple[dict[str, str], Layer]:
-    """Words -> the groups they choose, and the values they set."""
+    """Words -> the groups they select, and the values they set."""
     chosen: dict[str, str] = {}
     command = Layer(COMMAND_LINE, {})
     for word in words:
@@ -165,10 +165,10 @@ def _split(words: list[str]) -> tuple[dict[str, str], Layer]:
         key = override.key_or_group
         typed = word.partition("=")[2]
         if override.is_sweep_override() or re.fullmatch(r"-?\d+\.\.-?\d+", typed):
-            raise ConfigError(f"{shown(word)} lists several values: add -m to run each of them")
+            raise ConfigError(f"{shown(word)} lists several values: add -m to run each combination")
         if "${" in typed:
             raise ConfigError(
-                f"cannot read {shown(word)} on the command line: values are not interpolated, write it out"
+                f"cannot read {shown(word)} on the command line: interpolation is not supported, write the value itself"
             )
         if key in GROUPS or key in SELECTORS:
             _choose(SELECTORS.get(key, key), typed.strip("\"'"), chosen, command)
@@ -197,7 +197,7 @@ def _choose(group: str, name: str, chosen: dict[str, str], command: Layer) -> No
 
 
 def _files(chosen: dict[str, str]) -> tuple[list[tuple[str, Path]], dict[str, str]]:
-    """The chosen groups -> (group, file) weakest first, as Hydra's defaults lists order them; and every choice."""
+    """The selected groups -> (group, file), weakest first, in the order of Hydra's defaults lists; and every choice."""
     stamps = tuple((path, path.stat().st_mtime_ns) for path in sorted(CONFIGS.rglob("*.yaml")))
     return _resolved(tuple(chosen.items()), stamps)
 
@@ -206,7 +206,7 @@ def _files(chosen: dict[str, str]) -> tuple[list[tuple[str, Path]], dict[str, st
 def _resolved(
     choices: tuple[tuple[str, str], ...], stamps: tuple[tuple[Path, int], ...]
 ) -> tuple[list[tuple[str, Path]], dict[str, str]]:
-    """`_files`, which takes Hydra a tenth of a second; `stamps` tell whether a file has changed since."""
+    """`_files`, cached, because Hydra takes a tenth of a second; `stamps` show whether a file has changed."""
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.errors import HydraException
@@ -239,7 +239,7 @@ def _broken(error: yaml.YAMLError) -> str:
 
 
 def _short(path: Path) -> str:
-    """A file of `configs/` as people know it."""
+    """A file of `configs/` as a message names it."""
     return str(path.relative_to(CONFIGS.parent))
 
 
@@ -247,9 +247,9 @@ def _read(path: Path) -> dict[str, Any]:
     """Values of one file by dotted key, without its defaults list."""
     from omegaconf import DictConfig, OmegaConf
 
-    tree = OmegaConf.load(path)  # OmegaConf's YAML reads 1e-4 as a number, plain YAML 1.1 as a text
+    tree = OmegaConf.load(path)  # OmegaConf's YAML reads 1e-4 as a number, plain YAML 1.1 as a string
     if not isinstance(tree, DictConfig):
-        raise ConfigError(f"{_short(path)} holds a list: write keys and values")
+        raise ConfigError(f"{_short(path)} contains a list: write keys and values")
     plain: dict[str, Any] = OmegaConf.to_container(tree, resolve=False)  # type: ignore[assignment]
     plain.pop("defaults", None)
     return flatten(plain)

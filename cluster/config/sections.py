@@ -1,4 +1,4 @@
-"""Sections of the configuration that are no other part's: where a run lives, its world, learners, and cluster."""
+"""Sections of the configuration that belong to no other package: run folder, environment, learners, and cluster."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from learner.config import LearnerConfig
 
 
 class RunConfig(Part):
-    """Where a run lives, and what it writes."""
+    """The run folder, and what is written there."""
 
     name: str = ""
-    """Folder of the run inside `folder`; empty: the experiment (else method and env) and the time."""
+    """Name of the run's folder inside `folder`; empty: the experiment (or else method and env) and the time."""
     folder: str = "runs"
-    """Where run folders are made."""
+    """Where run folders are created."""
     max_wall_seconds: float | None = None
-    """Stop, resumable, after this many seconds; none never stops."""
+    """Stop after this many seconds so that the run can be resumed; none: never."""
     checkpoint_every_s: float = 60.0
-    """Seconds between checkpoints; the first comes with the first update."""
+    """Seconds between checkpoints; the first is saved after the first update."""
     log_every_s: float = 10.0
     """Seconds between lines of progress."""
     keep_checkpoints: int = 3
-    """How many of the latest checkpoints stay on disk."""
+    """How many of the latest checkpoints are kept on disk."""
     tensorboard: bool = False
     """Write TensorBoard events beside `metrics.jsonl`."""
 
 
 class EnvConfig(Part):
-    """The world, and its family's own options as further fields (their defaults are the family's)."""
+    """The environment, and its family's own options as further fields (with the family's defaults)."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -50,7 +50,7 @@ class EnvConfig(Part):
     @model_validator(mode="before")
     @classmethod
     def _of_the_family(cls, tree: dict[str, Any]) -> dict[str, Any]:
-        """Checks the options against the family's own part, and adds the defaults."""
+        """Check the options against the family's own section, and add the defaults."""
         options = dict(tree)
         env_id = options.pop("id", cls.model_fields["id"].default)
         try:
@@ -62,39 +62,39 @@ class EnvConfig(Part):
 
 @cache
 def _together(parts: tuple[tuple[str, type[Part]], ...]) -> type[Part]:
-    """Parts by name as one."""
+    """Sections by name, as one."""
     fields: dict[str, Any] = {name: (part, part()) for name, part in parts}
     return create_model("Parts", __base__=Part, **fields)
 
 
 class LearnerSection(LearnerConfig):
-    """The learner group, and beside the fields here the own part of each algorithm that has one, under its name."""
+    """The learner group. Besides the fields here, each algorithm with options has a section under its name."""
 
     model_config = ConfigDict(extra="allow")
 
     @property
     def own(self) -> Part | None:
-        """The part of the algorithm that was chosen, None if it has none."""
+        """The section of the selected algorithm, None if it has none."""
         return (self.__pydantic_extra__ or {}).get(self.algorithm)
 
     @model_validator(mode="before")
     @classmethod
     def _with_parts_of_algorithms(cls, tree: dict[str, Any]) -> dict[str, Any]:
-        """Checks the algorithms' parts, and adds their defaults."""
+        """Check the algorithms' sections, and add their defaults."""
         given = {name: value for name, value in tree.items() if name not in cls.model_fields}
         return {**tree, **dict(_together(tuple(algorithms.parts().items()))(**given))}
 
 
 class ClusterConfig(Part):
-    """Where the roles run."""
+    """Where the processes run."""
 
     name: Literal["local", "inline", "slurm", "kubernetes"] = "local"
-    """`local`: Ray here, one process a role. `inline`: all in this process, no Ray. `slurm`, `kubernetes`: a job."""
+    """`local`: Ray here, one process per role. `inline`: one process, no Ray. `slurm`, `kubernetes`: a job."""
     dashboard: bool = True
     """Start Ray's dashboard and the Prometheus endpoint, on loopback, behind the run's token."""
     start_timeout_s: float = 120.0
-    """How long a role may take to start."""
+    """Seconds that a role may take to start."""
     slurm: SlurmConfig = SlurmConfig()
-    """The job, for `cluster=slurm`."""
+    """The job's settings, for `cluster=slurm`."""
     kubernetes: KubernetesConfig = KubernetesConfig()
-    """The job, for `cluster=kubernetes`."""
+    """The job's settings, for `cluster=kubernetes`."""

@@ -1,11 +1,11 @@
-"""The configuration of a run: one frozen tree of parts, and the ways in and out of it.
+"""The configuration of a run: one frozen tree of sections, and how to build, save and load it.
 
     compose(["env=babyai/GoToLocal", "actors.n=4"]) -> Config        what `launch.py run` builds
     update(config, ["cluster=inline"]) -> Config                     what `launch.py resume` builds
     save(config, path), load(path)                                   `config.yaml` in the run's folder
 
-Defaults live in the parts and nowhere else; files and words state differences (`overrides.layers`). Everything that is
-wrong raises `ConfigError`, before anything is written.
+Defaults are in the sections and nowhere else; files and words state differences (`overrides.layers`). Any mistake
+raises `ConfigError` before anything is written.
 """
 
 from __future__ import annotations
@@ -79,43 +79,43 @@ class Config(Part):
     model_config = ConfigDict(populate_by_name=True, serialize_by_alias=True)
 
     experiment: str = ""
-    """The file of `configs/experiment` that this run began from; a label."""
+    """The file of `configs/experiment` that this run started from; a label."""
     method: Annotated[SerializeAsAny[Part], BeforeValidator(_of_the_method)] = Field(
         default_factory=lambda: method_module("ppo").Config()
     )
-    """The method, its own fields, and the parts of the stages that it has."""
+    """The method, its own fields, and the sections of its stages."""
     env: EnvConfig = Field(default_factory=EnvConfig)
-    """The world, and its family's own fields."""
+    """The environment, and its family's own fields."""
     policy: PolicyConfig = PolicyConfig()
-    """What the policy network looks like."""
+    """The policy network."""
     actors: ActorsConfig = ActorsConfig()
     """The rollout actors."""
     learner: LearnerSection = Field(default_factory=LearnerSection)
-    """The learner group, and its algorithms."""
+    """The learners, and their algorithms."""
     evaluate: EvaluateConfig = EvaluateConfig()
     """Evaluation on held-out seeds."""
     llm: LLMConfig = LLMConfig()
-    """The language model service; it runs when the method needs it."""
+    """The language model service; it runs if the method needs it."""
     cluster: ClusterConfig = ClusterConfig()
     """Where the roles run."""
     stages: list[str] = Field(default=[])
     """Run only these stages of the method; empty runs all."""
     from_: str = Field(default="", alias="from")
-    """Another run's artifact to begin from: `run:NAME/stage` or a path."""
+    """Another run's artifact to start from: `run:NAME/stage` or a path."""
     seed: int = 0
-    """Root of every random number."""
+    """The seed from which every random number derives."""
     sync: bool = False
-    """Bitwise reproducible: chunks and batches in a fixed order, acting and learning by turns."""
+    """Make the run bitwise reproducible: chunks and batches in a fixed order, acting and learning in turn."""
     run: RunConfig = RunConfig()
     """Where the run lives, and what it writes."""
 
     @cached_property
     def spec(self) -> EnvSpec:
-        """What the policy sees: the world, and what stands beside it."""
+        """What the policy observes: the environment, and the fields that wrappers add."""
         return wrappers.seen(wrappers.chosen(self), registry.spec(self.env.id, **self.env.options))
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy, which makes its own `spec`."""
+        """A copy, which computes its own `spec`."""
         copied = super().model_copy(update=update, deep=deep)
         copied.__dict__.pop("spec", None)
         return copied
@@ -128,11 +128,11 @@ class Config(Part):
         return self
 
 
-# ---- from words to a tree -------------------------------------------------------------------------------------------
+# ---- building a tree ------------------------------------------------------------------------------------------------
 
 
 def compose(words: list[str]) -> Config:
-    """The configuration that `group=name` and `key=value` words ask for; else a `ConfigError` with one sentence."""
+    """The configuration for `group=name` and `key=value` words; a `ConfigError` with one sentence if they are wrong."""
     return explain(words)[0]
 
 
@@ -146,14 +146,14 @@ def explain(words: list[str]) -> tuple[Config, dict[str, str]]:
 
 
 def update(config: Config, words: list[str]) -> Config:
-    """`config` with further words, or a `ConfigError`; a group's file is merged only where a word chooses the group."""
+    """`config` with further words, or a `ConfigError`; a group's file is merged only if a word selects the group."""
     changed, origins = _merge(flatten(config.model_dump()), layers(words, only_chosen=True))
     _check(changed, origins)
     return changed
 
 
 def artifact(config: Config, key: str, name: str) -> Path | None:
-    """What `key` names by `run:NAME/stage` or a path, None for nothing; a `ConfigError` if it does not exist."""
+    """The path that `key` gives as `run:NAME/stage` or a path, None if empty; a `ConfigError` if it does not exist."""
     return _artifact(config.run.folder, key, name) if name else None
 
 
@@ -171,13 +171,13 @@ def _artifact(runs: str, key: str, name: str) -> Path:
 
 
 def _artifacts() -> list[str]:
-    """Keys of potentials' options that name what another run has left."""
+    """Keys of potentials' options that name another run's artifact."""
     parts = [part.model_fields.items() for part in ShapingConfig.modules()]
     return [f"method.shaping.{name}" for part in parts for name, field in part if ARTIFACT in field.metadata]
 
 
 def _place_artifacts(values: dict[str, Any]) -> None:
-    """Make paths of what options of potentials name: `run:NAME/stage`, or a file or folder of the project."""
+    """Resolve the artifacts in potentials' options, `run:NAME/stage` or a file or folder of the project, to paths."""
     for key in _artifacts():
         name = values.get(key)
         if not isinstance(name, str) or not name or "\n" in name:  # a program's own text has lines
@@ -188,13 +188,13 @@ def _place_artifacts(values: dict[str, Any]) -> None:
                 raise ConfigError(f"{key}: {name} is not finished: resume that run first")
             values[key] = str(path.resolve())
         elif os.path.exists(here := os.path.expanduser(name)):
-            values[key] = os.path.abspath(here)  # who goes on with the run may stand elsewhere
+            values[key] = os.path.abspath(here)  # a later resume may start in another folder
         elif os.path.exists(ROOT / name):
             values[key] = str(ROOT / name)
 
 
 def _check(config: Config, origins: Mapping[str, str]) -> None:
-    """Do policy and method work on this env, and does the method have these stages?"""
+    """Check that policy and method work on this env, and that the method has these stages."""
     _known("policy.network", config.policy.network, [*networks.names(), LANGUAGE_MODEL])
     _known("learner.algorithm", config.learner.algorithm, algorithms.names())
     method, intrinsic = config.method, config.method.part(IntrinsicConfig)
@@ -235,7 +235,7 @@ def _check(config: Config, origins: Mapping[str, str]) -> None:
             f"and learner.chunks={learner.chunks} must be multiples of it"
         )
     if config.cluster.name == "inline" and learner.n > 1:
-        raise ConfigError("impossible combination: learner ranks wait for each other, so cluster=inline has one only")
+        raise ConfigError("impossible combination: learner ranks wait for each other, so cluster=inline has only one")
     if config.sync and learner.chunks:
         raise ConfigError(
             "impossible combination: sync=true learns one chunk of each actor, so learner.chunks must be 0"
@@ -248,7 +248,7 @@ def _check(config: Config, origins: Mapping[str, str]) -> None:
 
 
 def _check_evaluated(config: Config, spec: EnvSpec) -> None:
-    """Does the policy see in evaluations what it sees in training, and do they score alike?"""
+    """Check that evaluations show the policy the same fields as training, and use the same score."""
     options = config.evaluate.env
     if not options:
         return
@@ -258,7 +258,9 @@ def _check_evaluated(config: Config, spec: EnvSpec) -> None:
         raise ConfigError(wrong_value(error, {}, ("evaluate", "env"))) from None
     for what in ("fields", "action_names", "action_shape", "words", "goals", "score"):
         if getattr(evaluated, what) != getattr(spec, what):
-            raise ValueError(f"evaluate.env={options} changes the {what} of the world, which must stay as in training")
+            raise ValueError(
+                f"evaluate.env={options} changes the {what} of the environment, which must stay as in training"
+            )
 
 
 def _known(key: str, name: str, known: list[str]) -> None:
@@ -269,11 +271,11 @@ def _known(key: str, name: str, known: list[str]) -> None:
 
 
 def _merge(base: dict[str, Any], stack: list[Layer]) -> tuple[Config, dict[str, str]]:
-    """`base` and the layers over the defaults; the origin of every value."""
+    """`base` and the layers over the defaults; the source of every value."""
     origins = {key: layer.origin for layer in stack for key in layer.values}
     chosen = {key: value for values in (base, *(layer.values for layer in stack)) for key, value in values.items()}
     defaults = _defaults(chosen, origins)
-    # Options of an env or method that the new words replace are unknown to the new one: they fall away.
+    # If the new words replace the env or method, the options of the old one are unknown: they are dropped.
     values = {**defaults, **{key: value for key, value in base.items() if _belongs(key, defaults)}}
     for layer in stack:
         for key, value in layer.values.items():
@@ -285,7 +287,7 @@ def _merge(base: dict[str, Any], stack: list[Layer]) -> tuple[Config, dict[str, 
 
 
 def _defaults(chosen: Mapping[str, Any], origins: Mapping[str, str]) -> dict[str, Any]:
-    """Every key with its default, for the chosen method and env."""
+    """Every key with its default, for the selected method and env."""
     selectors = {key: chosen[key] for key in ("method.name", "env.id", "llm.name") if key in chosen}
     return flatten(_build(nest(selectors), origins).model_dump())
 
@@ -298,7 +300,7 @@ def _belongs(key: str, defaults: Mapping[str, Any]) -> bool:
 
 
 def _meant(value: Any, default: Any, typed: str | None) -> Any:
-    """What people write for what they mean: 1e6 for an integer, none for nothing, 007 for a name."""
+    """Convert common spellings: 1e6 to an integer, none to nothing, 007 to a name."""
     if isinstance(default, str):
         return typed if typed is not None and isinstance(value, int | float) else value
     if value in ("none", "None"):
@@ -318,7 +320,7 @@ def _build(tree: dict[str, Any], origins: Mapping[str, str]) -> Config:
         raise ConfigError(str(error) if origin == COMMAND_LINE else f"{error} (in {origin})") from None
 
 
-# ---- a tree at rest -------------------------------------------------------------------------------------------------
+# ---- a tree on disk -------------------------------------------------------------------------------------------------
 
 HARMLESS = re.compile(
     r"run\..*|cluster\..*|experiment|stages|evaluate\.videos|learner\.threads"
@@ -329,13 +331,13 @@ HARMLESS = re.compile(
 
 
 def alters_meaning(key: str) -> bool:
-    """Whether changing `key` in mid-run makes it another experiment (then resume wants `--allow-change`). Where
-    another run's artifact lies does not: what is in it is compared with what the run was trained with."""
+    """Whether changing `key` during a run makes it another experiment (then resume needs `--allow-change`). The path of
+    another run's artifact does not: its content is compared with what the run was trained with."""
     return HARMLESS.fullmatch(key) is None and key not in _artifacts()
 
 
 def difference(old: Config, new: Config) -> list[tuple[str, Any, Any]]:
-    """Dotted keys whose values differ, with both values; None where one has no such key."""
+    """Dotted keys whose values differ, with both values; None if one has no such key."""
     before, after = flatten(old.model_dump()), flatten(new.model_dump())
     keys = list(dict.fromkeys([*before, *after]))
     return [(key, before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)]
@@ -352,16 +354,16 @@ def named(config: Config, now: datetime | None = None) -> Config:
 
 
 def save(config: Config, path: Path, attempt: Attempt | None = None) -> None:
-    """Write the whole tree as YAML, complete or absent. It is on the disk when this returns: no run goes on without it.
+    """Write the whole tree as YAML, complete or absent. It is on disk when this returns: no run continues without it.
 
-    `Superseded`: an attempt newer than this one has begun.
+    `Superseded`: a newer attempt has begun.
     """
     replace_file(path, yaml.safe_dump(config.model_dump(), sort_keys=False).encode(), attempt)
     sync_folder(path.parent)
 
 
 def load(path: Path) -> Config:
-    """Read what `save` wrote, or raise `ConfigError`; keys that are newer than the file take their defaults."""
+    """Read what `save` wrote, or raise `ConfigError`; keys that are newer than the file get their defaults."""
     try:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -374,17 +376,19 @@ def load(path: Path) -> Config:
     defaults = _defaults(values, {})
     if foreign := [key for key in values if not _belongs(key, defaults)]:
         raise ConfigError(
-            f"{unknown_key(foreign[0], str(path), list(defaults))} Other code wrote it: go on with that run by commit "
-            f"{commit_of(path.parent)}; this code takes its weights, by from=, and makes its report"
+            f"{unknown_key(foreign[0], str(path), list(defaults))} Another version wrote it: continue it with commit "
+            f"{commit_of(path.parent)}; this version can use its weights with from=, and make its report"
         )
     try:
         return _merge({}, [Layer(str(path), values)])[0]
-    except UsageError as error:  # words come too late for it
-        raise ConfigError(f"{error}; a run keeps the configuration that it began with: mend the file by hand") from None
+    except UsageError as error:  # it is too late for overrides
+        raise ConfigError(
+            f"{error}; a run keeps the configuration that it started with: correct the file by hand"
+        ) from None
 
 
 def commit_of(folder: Path) -> str:
-    """The code that a run began with, as its manifest has it."""
+    """The commit that a run started with, from its manifest."""
     try:
         return str(json.loads((folder / "manifest.json").read_text())["commit"])
     except (OSError, ValueError, KeyError):
@@ -392,7 +396,7 @@ def commit_of(folder: Path) -> str:
 
 
 def render(config: Config, origins: Mapping[str, str], foreign: Callable[[Config, str], bool]) -> str:
-    """The tree as YAML without the keys that are `foreign` to it, each value with its origin as a comment."""
+    """The tree as YAML without the `foreign` keys, each value with its source as a comment."""
     lines: list[tuple[str, str]] = []
     tree = {key: value for key, value in flatten(config.model_dump()).items() if not foreign(config, key)}
     _render(nest(tree), "", origins, lines)

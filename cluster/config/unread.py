@@ -1,7 +1,7 @@
-"""Words of a command line that do nothing: keys that no part of this run reads.
+"""Settings on the command line that have no effect: keys that no part of this run reads.
 
-What a user wrote was meant to matter: it is told in one line, and the run goes on. What files and defaults set is not
-judged: they are written for many runs.
+The user meant such a setting to matter, so one line says that it does not, and the run continues. Settings from files
+and defaults are not reported, because they are written for many runs.
 """
 
 from __future__ import annotations
@@ -33,13 +33,15 @@ OF_ALGORITHM = "with method={method.name} and learner.algorithm={learner.algorit
 OF_ARM = "with method.arm={method.arm}"
 Rule = tuple[str, Callable[["Config"], bool], str]
 
-FOREIGN: tuple[Rule, ...] = (  # keys of what a run has not: what reads them, and why it is not there; {key} is a value
+FOREIGN: tuple[
+    Rule, ...
+] = (  # keys of parts that a run lacks: what would read them, and why it is missing; {key} is a value
     (r"cluster\.slurm\..+", lambda c: c.cluster.name == "slurm", "with cluster={cluster.name}"),
     (r"cluster\.kubernetes\..+", lambda c: c.cluster.name == "kubernetes", "with cluster={cluster.name}"),
     (r"method\.((intrinsic|guide)\..+|tee)", trains, "with method={method.name} and no stage that trains"),
     (
         r"method\.shaping\..+",
-        lambda c: trains(c) or (_does(c, "evaluate") and c.evaluate.videos > 0),  # recordings show what it says
+        lambda c: trains(c) or (_does(c, "evaluate") and c.evaluate.videos > 0),  # recordings show its values
         "with method={method.name} and no stage that trains or records",
     ),
     (
@@ -58,8 +60,8 @@ FOREIGN: tuple[Rule, ...] = (  # keys of what a run has not: what reads them, an
     ),
     (
         r"llm\..+",
-        lambda c: asks_a_language_model(c) or c.cluster.name in JOBS,  # a job may serve it to other runs
-        "with method={method.name}, which asks no language model",
+        lambda c: asks_a_language_model(c) or c.cluster.name in JOBS,  # a job may provide it to other runs
+        "with method={method.name}, which uses no language model",
     ),
     (
         r"policy\.lm\.(?!action_tokens$).+",
@@ -86,7 +88,7 @@ FOREIGN: tuple[Rule, ...] = (  # keys of what a run has not: what reads them, an
     ),
     (r"evaluate\.every", trains, "without a stage that trains"),
 )
-SWITCHED_OFF: tuple[Rule, ...] = (  # keys that another key of the run leaves without effect
+SWITCHED_OFF: tuple[Rule, ...] = (  # keys that another key of the run makes ineffective
     (r"cluster\.dashboard", lambda c: c.cluster.name != "inline", "with cluster=inline"),
     (r"actors\.ahead", lambda c: not c.sync, "with sync=true"),
     (
@@ -114,7 +116,7 @@ SWITCHED_OFF: tuple[Rule, ...] = (  # keys that another key of the run leaves wi
         "with method.trials.temperature=0",
     ),
     (r"method\.trials\.keep", lambda c: c.spec.discrete, "with env.id={env.id}, whose actions are vectors"),
-    (r"method\.trials\.noise", lambda c: not c.spec.discrete, "with env.id={env.id}, whose actions are no vectors"),
+    (r"method\.trials\.noise", lambda c: not c.spec.discrete, "with env.id={env.id}, whose actions are not vectors"),
     (
         r"method\.retrieve\.(told|projection)",
         lambda c: c.method.part(RetrieveConfig).frozen,
@@ -160,12 +162,12 @@ SWITCHED_OFF: tuple[Rule, ...] = (  # keys that another key of the run leaves wi
 
 
 def foreign(config: Config, key: str) -> bool:
-    """Whether a key is of what this run has not: another algorithm, another cluster, another kind of stage."""
+    """Whether a key belongs to something this run lacks: another algorithm, another cluster, another kind of stage."""
     return any(re.fullmatch(pattern, key) and not reads(config) for pattern, reads, _ in FOREIGN)
 
 
 def tell(config: Config, origins: dict[str, str]) -> tuple[Config, dict[str, str]]:
-    """Print on stderr what the command line set and nothing reads, a line a reason. Returns both as they came."""
+    """Print settings of the command line that nothing reads on stderr, a line per reason. Returns both arguments."""
     values = flatten(config.model_dump())
     told: dict[str, list[str]] = {}
     for key in (key for key, origin in origins.items() if origin == COMMAND_LINE):
@@ -181,7 +183,7 @@ def tell(config: Config, origins: dict[str, str]) -> tuple[Config, dict[str, str
 
 
 def tell_words(config: Config, words: list[str]) -> None:
-    """`tell`, of words that were laid over a saved configuration."""
+    """`tell`, for words that were applied to a saved configuration."""
     if words:
         tell(config, dict.fromkeys(layers(words, only_chosen=True)[-1].values, COMMAND_LINE))
 

@@ -1,25 +1,25 @@
-"""Jobs: runs that a queue begins elsewhere. A launcher a kind of queue, found by the name of `cluster`.
+"""Jobs: runs that a queue starts elsewhere. One launcher per kind of queue, found by the name of `cluster`.
 
     launch.py run, resume ──> launcher(cluster.name) ──> sbatch, kubectl ──> a job: launch.py
-    status, stop, logs ─────> launcher_of(run) ──> what its queue says
+    status, stop, logs ─────> launcher_of(run) ──> the queue's answer
 
 `<name>/launcher.py` publishes
 
     render(config)                    the text that `--dry-run` prints
-    submit(config)                    hand a new run over; an exit code
-    resume(path, words, allow_change) hand over a job that continues a run; an exit code
+    submit(config)                    submit a new run; an exit code
+    resume(path, words, allow_change) submit a job that continues a run; an exit code
 
-and one that leaves `<name>.json` in the folders of its runs, also
+A launcher that leaves `<name>.json` in the folders of its runs also publishes
 
-    status(paths)                     those of its runs that are in the queue, as `Queued`
-    cancel(path, queued)              stop one of these; what was done, in a line
-    logs(path)                        the file that has what a run's job has printed
-    about(path, there)                job and output in a line, how the job ended if it is not there any more, and in
-                                      a further line why it was queued again or was not
-    forget(path)                      the run goes on without the queue
+    status(paths)                     its runs that are in the queue, as `Queued`
+    cancel(path, queued)              stop one of these; one line about what was done
+    logs(path)                        the file with the output of a run's job
+    about(path, there)                a line with job and output, and how the job ended if it is gone; a second line
+                                      says why it was queued again or why not
+    forget(path)                      the run continues without the queue
 
-If it can, `array(config, fixed, members, at_once)`, a sweep as one job, and `demand(config, role)`, what Ray sets aside
-for a role.
+and optionally `array(config, fixed, members, at_once)`, a sweep as one job, and `demand(config, role)`, the Ray
+resources of a role.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from envs.config import Part
 
 @dataclass(frozen=True)
 class Queued:
-    """A job as its queue has it: what it is at, in the queue's word, and why it waits."""
+    """A job in its queue: its state, in the queue's words, and why it waits."""
 
     job: str
     state: str
@@ -51,17 +51,17 @@ def names() -> list[str]:
 
 
 def launcher(name: str) -> Any:
-    """What hands over the runs of a kind of cluster; None where they begin here."""
+    """The launcher that submits runs to a kind of cluster; None if they start here."""
     return importlib.import_module(f"{__name__}.{name}.launcher") if name in names() else None
 
 
 def launcher_of(path: Path) -> Any:
-    """What handed over the run of this folder; None if it is no job."""
+    """The launcher that submitted the run of this folder; None if it is not a job."""
     return next((launcher(name) for name in names() if (path / f"{name}.json").exists()), None)
 
 
 def status(paths: Sequence[Path]) -> dict[Path, Queued]:
-    """Those of the runs that are in a queue, by one question to each; a `UsageError` if one does not answer."""
+    """The runs that are in a queue, with one query per queue; a `UsageError` if a queue does not answer."""
     found: dict[Path, Queued] = {}
     for name in names():
         if own := [path for path in paths if (path / f"{name}.json").exists()]:
@@ -72,9 +72,9 @@ def status(paths: Sequence[Path]) -> dict[Path, Queued]:
 def assert_form(
     part: Part, kind: str, names: Sequence[str], form: str, expected: str, optional: Sequence[str] = ()
 ) -> None:
-    """Raise `ValueError` unless the texts, or lists of them, at these names of `cluster.<kind>` are as `expected`.
+    """Raise `ValueError` unless the texts, or lists of texts, at these keys of `cluster.<kind>` match `form`.
 
-    form: pattern of what is expected.
+    form: pattern of what is `expected`.
     optional: names whose text may be empty.
     """
     for name in names:

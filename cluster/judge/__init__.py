@@ -1,1 +1,1 @@
-"""Judging behaviour in the browser: `server`, and the `page` that it hands out."""
+"""Judging behaviour in the browser: the `server` and its `page`."""

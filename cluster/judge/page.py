@@ -2,9 +2,9 @@
 
     state (GET) / answer, undo (POST) ──> {done, of, passed, item: {id, text, drawing}, before} ──> what is seen
 
-It shows one trial at a time: what was asked, what was driven, and nothing of what others think of it. A score is chosen
-and then saved, both with the keyboard or the mouse; until the server has said that it is on the disk, the trial stays.
-Texts are set as text. Limit: a browser of these ten years.
+It shows one trial at a time: the instruction and the driven path, without the scores of others. The rater chooses a
+score and then saves it, with the keyboard or the mouse; the trial stays until the server confirms that the score is on
+disk. Texts are inserted as text, not as HTML. Limit: a browser from the last ten years.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from html import escape
 def page(run: str, rater: str, rubric: Sequence[str], nonce: str) -> str:
     """The HTML.
 
-    rater: who rates; "" asks for a name. rubric: what to look at.
+    rater: the rater's name; "" asks for it. rubric: the criteria.
     nonce: of the inline style and script, which the response's policy names.
     """
     looked = f"Look at: {', '.join(rubric)}." if rubric else ""
@@ -64,26 +64,26 @@ kbd { font: .85em ui-monospace, Menlo, Consolas, monospace; border: 1px solid #b
 <body data-rater="@RATER@"><main>
 <header><h1>Judge @RUN@</h1><span class="quiet" id="who"></span></header>
 <form id="asking" hidden><p><label for="name">Your name, a to z, digits, - and _:</label></p>
-<p><input id="name" autocomplete="off" maxlength="32"> <button class="main">Begin</button></p></form>
+<p><input id="name" autocomplete="off" maxlength="32"> <button class="main">Start</button></p></form>
 <section id="rating" hidden>
 <progress id="bar" aria-label="rated"></progress>
 <p class="quiet" id="progress" role="status"></p>
 <div id="trial"><p class="quiet">The robot was asked:</p><blockquote id="text" aria-live="polite"></blockquote>
 <div class="both"><div id="drawing"></div><div>
 <p>How well did it do what it was asked?</p>
-<p class="quiet">@RUBRIC@ The disc drives again and again as the robot did; its line tells the time by its colour.</p>
+<p class="quiet">@RUBRIC@ The disc repeats the robot's drive; the colour of the line shows the time.</p>
 <div class="scores" role="group" aria-label="score">@SCORES@</div>
 <p class="quiet ends"><span>0.0 nothing of it</span><span>1.0 all of it</span></p>
 <div class="row"><button type="button" class="main" id="save">Save</button>
 <button type="button" id="skip">Later</button><button type="button" class="undo">Undo</button></div>
 <p class="quiet keys"><kbd>0</kbd>–<kbd>9</kbd> choose 0.0 to 0.9, <kbd>End</kbd> 1.0, <kbd>←</kbd> <kbd>→</kbd> one
-less or more; <kbd>Enter</kbd> saves, <kbd>n</kbd> later, <kbd>u</kbd> takes the last answer back.</p>
+less or more; <kbd>Enter</kbd> saves, <kbd>n</kbd> skips, <kbd>u</kbd> takes the last answer back.</p>
 </div></div></div>
-<div id="end" hidden><p>All are rated. Thank you: you may close this page.</p>
+<div id="end" hidden><p>All trials are rated. Thank you! You may close this page.</p>
 <div class="row"><button type="button" class="undo">Undo</button></div></div>
 </section>
 <p id="error" role="alert"></p>
-<p class="quiet" id="change" hidden><button type="button" id="other">Another person rates</button></p>
+<p class="quiet" id="change" hidden><button type="button" id="other">Switch rater</button></p>
 </main>
 <script nonce="@NONCE@">
 "use strict";

@@ -1,13 +1,13 @@
-"""Rating behaviour in the browser: a small HTTP server on loopback, one page, and files of ratings that only grow.
+"""Rating behaviour in the browser: a small HTTP server on loopback, one page, and append-only files of ratings.
 
-    browser ── GET /TOKEN/ ──> page;  GET /TOKEN/state?rater=ana ──> the next trial of an order of ana's own
+    browser ── GET /TOKEN/ ──> page;  GET /TOKEN/state?rater=ana ──> the next trial, in an order of ana's own
             ── POST /TOKEN/answer {rater, item, tenths} ──> appended, synced ──> the next trial
             ── POST /TOKEN/undo {rater} ──> the last answer taken back, and shown again
 
-Whoever has the address may rate: it holds a token of 128 bits, drawn at each start. Requests from other pages are
-refused by their `Origin`, names that were made to resolve to this machine by their `Host`. The server keeps nothing in
-memory that counts: killed at any time, it continues with the next start. To rate from another machine forward the port
-(`ssh -L PORT:127.0.0.1:PORT`). Limit: some people at once, on one file system.
+Anyone with the address may rate: it contains a random token of 128 bits, new at each start. Requests from other pages
+are refused because of their `Origin`, and host names that resolve to this machine because of their `Host`. The server
+keeps no ratings in memory, so it can be killed at any time and continues at the next start. To rate from another
+machine, forward the port (`ssh -L PORT:127.0.0.1:PORT`). Limit: a few people at once, on one file system.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HOSTS = ("127.0.0.1", "localhost")
 
 
 class Refused(Exception):
-    """A request that is not answered as asked."""
+    """A request that is refused."""
 
     def __init__(self, status: HTTPStatus, sentence: str) -> None:
         super().__init__(sentence)
@@ -43,9 +43,9 @@ class Refused(Exception):
 
 
 class Judging:
-    """What is rated, and what of it each rater has done.
+    """The trials to rate, and what each rater has done.
 
-    count: how many are rated, the same ones by everybody: first those that the language model judged, too.
+    count: number of trials, the same ones for everybody; trials that the language model judged come first.
     """
 
     def __init__(self, found: Deployed, count: int) -> None:
@@ -58,7 +58,7 @@ class Judging:
         """What the page shows to a rater; `before`: the score that was taken back.
 
         Raises:
-            RatingError: this is no name, or the rater's file is damaged.
+            RatingError: this is not a valid name, or the rater's file is damaged.
         """
         answers = Ratings(self.found.ratings, rater).answers()
         left = waiting(shuffled(self.items, rater), answers)
@@ -76,7 +76,7 @@ class Judging:
         """Save an answer.
 
         Raises:
-            RatingError: the rater, the item or the score is none.
+            RatingError: the rater, the item or the score is not valid.
         """
         if item not in self.items:
             raise RatingError("this trial is not rated here: load the page again")
@@ -86,7 +86,7 @@ class Judging:
         return self.state(rater)
 
     def undo(self, rater: str) -> dict[str, Any]:
-        """Take the last answer back, and show what it was to."""
+        """Take the last answer back, and show its trial."""
         taken = Ratings(self.found.ratings, rater).take_back()
         return self.state(rater, taken.score if taken else None)
 
@@ -123,7 +123,7 @@ class Handler(BaseHTTPRequestHandler):
         except RatingError as error:
             self._send(HTTPStatus.BAD_REQUEST, {"error": str(error)})
         except (ConnectionError, TimeoutError):
-            self.close_connection = True  # the browser has gone; what it was not told of it will ask for again
+            self.close_connection = True  # the browser has gone; it will ask again for what it missed
         except OSError as error:
             self._send(HTTPStatus.INSUFFICIENT_STORAGE, {"error": f"not saved: {error}"})
 
@@ -131,14 +131,14 @@ class Handler(BaseHTTPRequestHandler):
         """The path behind the token, and the query.
 
         Raises:
-            Refused: the token or the host is another.
+            Refused: wrong token or host.
         """
         path, _, query = self.path.partition("?")
         _, given, *rest = [*path.split("/"), ""]
         if not hmac.compare_digest(given.encode(), self.token.encode()):
             raise Refused(HTTPStatus.FORBIDDEN, "the address lacks its token: use the one that was printed")
         if self.headers.get("Host", "").rpartition(":")[0] not in HOSTS:
-            raise Refused(HTTPStatus.FORBIDDEN, f"ask by the name {HOSTS[0]}")
+            raise Refused(HTTPStatus.FORBIDDEN, f"use the name {HOSTS[0]}")
         return "/".join(rest), query
 
     def _get(self, path: str, query: str) -> None:
@@ -148,13 +148,13 @@ class Handler(BaseHTTPRequestHandler):
         if path.strip("/"):
             raise Refused(HTTPStatus.NOT_FOUND, "there is nothing here")
         nonce, run = secrets.token_hex(16), self.judging.found.run
-        told = part(run.config, "method", "judge").get("rubric")  # what the language model was told to look at
+        told = part(run.config, "method", "judge").get("rubric")  # the criteria that the language model was given
         rubric = [str(word) for word in told] if isinstance(told, list) else []
         self._send(HTTPStatus.OK, page(run.name, self.rater, rubric, nonce), nonce)
 
     def _post(self, path: str, _query: str) -> None:
         if self.headers.get("Origin") != f"http://{self.headers['Host']}":
-            raise Refused(HTTPStatus.FORBIDDEN, "only the page itself may answer")
+            raise Refused(HTTPStatus.FORBIDDEN, "only the page itself may send answers")
         body = self._body()
         rater = str(body.get("rater", ""))
         verb = path.rstrip("/")
@@ -168,17 +168,17 @@ class Handler(BaseHTTPRequestHandler):
     def _body(self) -> dict[str, Any]:
         length = self.headers.get("Content-Length", "")
         if not length.isascii() or not length.isdigit():
-            raise Refused(HTTPStatus.LENGTH_REQUIRED, "a request says how long it is")
+            raise Refused(HTTPStatus.LENGTH_REQUIRED, "a request must state its length")
         if len(length) > 9 or int(length) > LARGEST:
             raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request has at most {LARGEST} bytes")
         if self.headers.get_content_type() != "application/json":
-            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "a request is JSON")
+            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "a request must be JSON")
         try:
             body = json.loads(self.rfile.read(int(length)))
         except (ValueError, RecursionError):
             body = None
         if not isinstance(body, dict):
-            raise Refused(HTTPStatus.BAD_REQUEST, "a request is a JSON object")
+            raise Refused(HTTPStatus.BAD_REQUEST, "a request must be a JSON object")
         return body
 
     def _send(self, status: HTTPStatus, content: str | dict[str, Any], nonce: str = "") -> None:
@@ -203,7 +203,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Requests are not logged: their address holds the token."""
+        """Do not log requests: their address contains the token."""
 
 
 def make_server(judging: Judging, rater: str, port: int) -> tuple[ThreadingHTTPServer, str]:
@@ -216,7 +216,7 @@ def make_server(judging: Judging, rater: str, port: int) -> tuple[ThreadingHTTPS
     try:
         server = ThreadingHTTPServer((HOSTS[0], port), partial(Handler, judging, rater, token))
     except (OSError, OverflowError) as error:
-        raise UsageError(f"port {port} of {HOSTS[0]} is not to be had ({error}): choose another --port") from None
+        raise UsageError(f"port {port} of {HOSTS[0]} is not available ({error}): choose another --port") from None
     server.daemon_threads = True
     return server, f"http://{HOSTS[0]}:{server.server_port}/{token}/"
 
@@ -224,10 +224,10 @@ def make_server(judging: Judging, rater: str, port: int) -> tuple[ThreadingHTTPS
 def serve(folder: Path, rater: str, port: int, count: int) -> None:
     """Serve at most `count` of a run's trials until Ctrl-C.
 
-    rater: who rates; "" lets the page ask. port: 0 takes a free one.
+    rater: the rater's name; "" lets the page ask. port: 0 takes a free one.
 
     Raises:
-        UsageError: nothing was deployed there, the name is none, the port is taken, or there is nothing to rate.
+        UsageError: nothing was deployed, the name is not valid, the port is taken, or there is nothing to rate.
     """
     if count < 1:
         raise UsageError(f"--trials is how many to rate, at least 1: got {count}")

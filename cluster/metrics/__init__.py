@@ -1,1 +1,1 @@
-"""Numbers: where they go, what each means, how sure it is."""
+"""Metrics: where numbers go, what each one means, and its confidence interval."""

@@ -1,4 +1,4 @@
-"""How far yes/no answers agree with labels: counts, measures with intervals, whether sureness is earned, a threshold.
+"""How well yes/no answers agree with labels: counts, measures with intervals, calibration, and a threshold.
 
 answers, labels ──> counts [..., 4] ──> measures, by group; intervals over what the questions are about
 probabilities   ──> reliability: bins for a picture       ──> threshold of the best F1
@@ -15,25 +15,25 @@ from numpy.typing import NDArray
 from cluster.metrics.statistics import Array, Estimate
 
 CELLS = ("hits", "false yes", "false no", "rejections")
-"""What is counted: the answer and the label are yes; the answer alone; the label alone; neither."""
+"""What is counted: both answer and label are yes; only the answer; only the label; neither."""
 MEASURES = ("accuracy", "precision", "recall", "F1")
 SAMPLES = 2000
 
 
 def counts(answers: NDArray[np.generic], labels: NDArray[np.bool_], of: NDArray[np.intp] | None = None) -> Array:
-    """Answers counted by what the labels say, float64 [C, 4] in the order of `CELLS`.
+    """Counts of answers by their labels, float64 [C, 4] in the order of `CELLS`.
 
     Args:
-        answers: [Q] bool; or the probability that it is yes, if it is drawn.
+        answers: [Q] bool; or the probability of yes, if answers are drawn at random.
         labels: bool [Q].
-        of: [Q], what each question is about, 0 to C - 1; None: all the same, C = 1.
+        of: [Q], the subject of each question, 0 to C - 1; None: one subject, C = 1.
 
     Raises:
         ValueError: one sentence: shapes or types differ.
     """
     if answers.shape != labels.shape or labels.dtype != np.bool_ or labels.ndim != 1:
         raise ValueError(
-            f"answers and bool labels are one row each: got {list(answers.shape)} and {labels.dtype} "
+            f"answers and bool labels must be one row of equal length: got {list(answers.shape)} and {labels.dtype} "
             f"{list(labels.shape)}"
         )
     yes = answers.astype(np.float64)
@@ -44,7 +44,7 @@ def counts(answers: NDArray[np.generic], labels: NDArray[np.bool_], of: NDArray[
 
 
 def measures(counted: Array) -> dict[str, Array]:
-    """Each of `MEASURES` of counts [..., 4], in [0, 1]; NaN where there is nothing to take a share of."""
+    """Each of `MEASURES` of counts [..., 4], in [0, 1]; NaN where the denominator is 0."""
     hits, false_yes, false_no, rejections = np.moveaxis(counted, -1, 0)
     shares = (
         (hits + rejections, counted.sum(-1)),
@@ -57,16 +57,16 @@ def measures(counted: Array) -> dict[str, Array]:
 
 
 def intervals(counted: Array, other: Array | None = None) -> dict[str, Estimate]:
-    """Measures of all answers, or how far they are above those of others, with 95 % bootstrap intervals (Efron 1979).
+    """Measures of all answers, or their differences from others' measures, with 95 % bootstrap intervals (Efron 1979).
 
-    What the questions are about is drawn, with all that was asked of it (Field and Welsh 2007): many questions about
-    one thing are not as good as questions about many things.
+    Subjects are resampled with all their questions (Field and Welsh 2007), because many questions about one subject
+    tell less than questions about many subjects.
 
-    counted, other: [C, 4], of the same C things. n of an estimate is C.
+    counted, other: [C, 4], of the same C subjects. n of an estimate is C.
     """
     size = len(counted)
     weights = np.random.default_rng(0).multinomial(size, np.full(size, 1 / size), SAMPLES).astype(np.float64)
-    weights = np.concatenate([np.ones((1, size)), weights])  # first the whole itself
+    weights = np.concatenate([np.ones((1, size)), weights])  # first the sample itself
     found = measures(weights @ counted)
     if other is not None:
         theirs = measures(weights @ other)
@@ -81,9 +81,9 @@ def _estimate(values: Array, n: int) -> Estimate:
 
 
 def threshold(probabilities: Array, labels: NDArray[np.bool_]) -> float:
-    """What a probability must be above to be taken for yes, for the best F1: halfway between two that occur.
+    """The threshold above which a probability counts as yes, for the best F1: halfway between two that occur.
 
-    Of equally good ones that which is nearest to a half; a half if nothing is labelled yes.
+    Among equally good thresholds, the one nearest to 0.5; 0.5 if no label is yes.
     """
     if not labels.any():
         return 0.5
@@ -99,8 +99,8 @@ def threshold(probabilities: Array, labels: NDArray[np.bool_]) -> float:
 
 
 def area(probabilities: Array, labels: NDArray[np.bool_]) -> float:
-    """How often a question labelled yes has a higher probability than one labelled no, ties for a half: the area under
-    the receiver operating characteristic. NaN if all labels are the same."""
+    """How often a question labelled yes has a higher probability than one labelled no, ties counted half: the area
+    under the receiver operating characteristic. NaN if all labels are the same."""
     yes, no = int(labels.sum()), int((~labels).sum())
     if not yes or not no:
         return float("nan")
@@ -110,14 +110,14 @@ def area(probabilities: Array, labels: NDArray[np.bool_]) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Reliability:
-    """What came true of answers that were given with about the same probability, in B bins of equal width.
+    """The share of yes labels among answers with about the same probability, in B bins of equal width.
 
     Attributes:
-        edges: float64 [B + 1], 0 to 1. A bin has its lower edge and not its upper one, which only the last has.
+        edges: float64 [B + 1], 0 to 1. A bin includes its lower edge; only the last bin includes its upper edge.
         count: int64 [B], answers.
-        said: float64 [B], their mean probability of yes; NaN where there are none.
-        came: float64 [B], the share that the labels call yes; NaN where there are none.
-        error: mean distance of the two over all answers (the expected calibration error).
+        said: float64 [B], their mean probability of yes; NaN in empty bins.
+        came: float64 [B], the share of yes labels; NaN in empty bins.
+        error: mean distance between the two over all answers (the expected calibration error).
     """
 
     edges: NDArray[np.float64]
@@ -136,18 +136,18 @@ def reliability(probabilities: NDArray[np.floating], labels: NDArray[np.bool_], 
         bins: at least 1.
 
     Raises:
-        ValueError: one sentence: shapes differ, something is no probability, or there are no bins.
+        ValueError: one sentence: shapes differ, something is not a probability, or there are no bins.
     """
     if probabilities.shape != labels.shape or labels.dtype != np.bool_:
         raise ValueError(
-            f"probabilities and bool labels have one shape: got {list(probabilities.shape)} and {labels.dtype} "
+            f"probabilities and bool labels must have equal shapes: got {list(probabilities.shape)} and {labels.dtype} "
             f"{list(labels.shape)}"
         )
     if bins < 1:
-        raise ValueError(f"bins are at least 1: got {bins}")
+        raise ValueError(f"bins must be at least 1: got {bins}")
     given = probabilities.astype(np.float64).ravel()
     if not ((given >= 0) & (given <= 1)).all():
-        raise ValueError("probabilities are 0 to 1")
+        raise ValueError("probabilities must be between 0 and 1")
     edges = np.linspace(0, 1, bins + 1)
     which = np.minimum(np.searchsorted(edges, given, "right") - 1, bins - 1)
     count = np.bincount(which, minlength=bins)

@@ -33,7 +33,7 @@ ROLES = {
     "policy": "Policy server",
     "llm": "Language models",
     "search": "Novelty search",
-    "player": "Players of a search",
+    "player": "Evaluators of a search",
     "fitter": "Fitting",
     "ray": "Ray",
 }

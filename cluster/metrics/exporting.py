@@ -1,18 +1,18 @@
-"""Signs of life of roles, by Ray: numbers to Prometheus, and to the controller what each role is at.
+"""Heartbeats and metrics of roles, through Ray: numbers for Prometheus, and each role's state for the controller.
 
     role.numbers() ─┬─ in its own process, every 4 s ──> `Exporter` ──> gauges ──> Ray's agent ──> /metrics: ray_NAME
     role.heartbeat() ┘                                       └──> a row of Ray's head ──> `beats` of many in one request
-    controller: rows and what is true now ──> `Shown` ──────^
+    controller: rows and current values ──> `Shown` ────────^
 
-A role that has them says so by methods, `numbers() -> {key: float}` and `heartbeat() -> {key: value}` for JSON, that
-may be called from another thread; it knows nothing of Ray. Heartbeats are told rather than asked for: an actor that can
-be asked while it works needs threads of Ray's, and then its main thread wakes a hundred times a second.
+A role offers them as methods that another thread may call, `numbers() -> {key: float}` and `heartbeat() -> {key:
+value}` for JSON; it knows nothing about Ray. Heartbeats are sent, not requested: an actor that can answer requests
+while it works needs Ray threads, and then its main thread wakes a hundred times a second.
 
-All metrics travel as gauges, those that only grow as well: a counter of Ray's is not there before its first increment,
-and an increase that begins with the series is not seen. Ray forgets a gauge that is not set anew within two of its
-intervals (10 s each), so a role that is gone is gone from Prometheus too.
+All metrics are gauges, even those that only grow: a Ray counter does not exist before its first increment, and
+Prometheus does not see an increase at the start of a series. Ray drops a gauge that is not set again within two of its
+intervals (10 s each), so the metrics of a dead role expire in Prometheus too.
 
-Limit: what was counted in the last seconds before a process is killed is not seen.
+Limit: counts from the last seconds before a process is killed are lost.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from typing import Any
 from cluster.metrics.table import TABLE
 
 EVERY_S = 4.0
-"""Seconds between two looks at a role."""
+"""Seconds between two readings of a role."""
 BEATS = b"cairn heartbeats"
-"""Where they are among the rows of Ray's head."""
+"""The heartbeats' namespace among the rows of Ray's head."""
 HEAD_S = 2.0
 """How long its head may take for one request."""
 GROWN_S = 600.0
@@ -38,16 +38,16 @@ GROWN_S = 600.0
 SEEN_S = 30.0
 """How long Prometheus may take to see a number: `EVERY_S`, Ray's 10 s, and 15 s between two scrapes."""
 PREFIX = "ray_"
-"""What Ray puts before every name."""
+"""Ray's prefix of every metric name."""
 
 
 class Exporter:
-    """Sets gauges from numbers, again and again, in a thread of this process, which must be part of a Ray.
+    """Sets gauges from numbers repeatedly, in a thread of this process, which must have joined a Ray cluster.
 
     Args:
         run, worker: values of these labels.
         read: the numbers; called from the thread.
-        beat: called there as well, before it.
+        beat: called in the same thread before `read`.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Exporter:
         self._thread.start()
 
     def close(self) -> None:
-        """Set nothing any more."""
+        """Stop setting gauges."""
         self._end.set()
         self._thread.join()
 
@@ -116,9 +116,9 @@ class Shown(Exporter):
 
 
 def exporting(cls: type[Any], name: str, run: str) -> type[Any]:
-    """A class like `cls`, which shows its numbers and its heartbeat from when it is built; `cls` itself without those.
+    """A subclass of `cls` that exports its numbers and heartbeat once it is built; `cls` itself if it has neither.
 
-    name: of the role that will be of this class, as in actor-3.1; its first number is the label `worker`.
+    name: the role's name, such as actor-3.1; its first number is the label `worker`.
     """
     if not hasattr(cls, "numbers") and not hasattr(cls, "heartbeat"):
         return cls
@@ -130,7 +130,7 @@ def exporting(cls: type[Any], name: str, run: str) -> type[Any]:
             beat = (lambda: _tell(self.heartbeat())) if hasattr(self, "heartbeat") else None
             self._exporter = Exporter(run, worker, getattr(self, "numbers", dict), beat)
 
-    Exporting.__name__, Exporting.__qualname__ = cls.__name__, cls.__qualname__  # what Ray's dashboard shows
+    Exporting.__name__, Exporting.__qualname__ = cls.__name__, cls.__qualname__  # shown on Ray's dashboard
     return Exporting
 
 
@@ -140,12 +140,12 @@ def _tell(beat: dict[str, Any]) -> None:
 
     actor = ray.get_runtime_context().get_actor_id()
     assert actor is not None, "only actors have heartbeats"
-    with contextlib.suppress(ray.exceptions.RpcError):  # the head is out of reach: the next one is as good
+    with contextlib.suppress(ray.exceptions.RpcError):  # the head is unreachable: the next heartbeat will do
         _head().internal_kv_put(actor.encode(), json.dumps(beat).encode(), True, BEATS, HEAD_S)
 
 
 def beats(actors: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The last heartbeat of each actor, by its id in Ray; of those that have told one, and none without Ray's head."""
+    """The last heartbeat of each actor that has sent one, by its Ray id; empty if Ray's head is unreachable."""
     import ray
 
     try:
@@ -156,11 +156,11 @@ def beats(actors: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def forget(actor: str) -> None:
-    """Drop the row of an actor that is gone: a cluster may outlive many."""
+    """Delete the row of an actor that is gone: a cluster may outlive many actors."""
     import ray
 
     with contextlib.suppress(ray.exceptions.RpcError):
-        _head().internal_kv_del(actor.encode(), False, BEATS, 1.0)  # the caller may have many to forget
+        _head().internal_kv_del(actor.encode(), False, BEATS, 1.0)  # the caller may have many rows to delete
 
 
 def _head() -> Any:

@@ -1,7 +1,7 @@
 """Where numbers go.
 
 controller ── rows ──> metrics.jsonl ──> sinks: TensorBoard, Prometheus
-           └─ what is true now ────────> sinks
+           └─ current values ──────────> sinks
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Sink = Callable[[dict[str, Any]], None]
 class Metrics:
     """Appends rows to metrics.jsonl and hands them to the sinks.
 
-    `warning` says how many of its lines were damaged, "" if none was.
+    `warning` says how many of the file's lines were damaged, "" if none was.
 
     Args:
         path: metrics.jsonl.
         after: the policy version that a resumed run continues from, see `rewind`. None keeps all rows.
-        attempt: in whose name. Once a newer one has rewound, what an older one still writes comes into no file.
+        attempt: the attempt that writes. Once a newer attempt has rewound the file, rows of an older one are lost.
     """
 
     def __init__(self, path: Path, after: int | None = None, attempt: Attempt | None = None) -> None:
@@ -38,14 +38,14 @@ class Metrics:
             self.rewind(after)
 
     def rewind(self, after: int) -> None:
-        """Drop rows of versions beyond `after`, which are learned again, and set damaged ones aside.
+        """Drop rows of versions after `after`, which are learned again, and set damaged rows aside.
 
         Raises:
             Superseded: a newer attempt has begun.
         """
         self._file.close()
         with open(self._path, "rb") as file:
-            rows = [(row, _version(row)) for row in file if row.endswith(b"\n")]  # a crash may have cut the last one
+            rows = [(row, _version(row)) for row in file if row.endswith(b"\n")]  # a crash may have cut the last row
         if damaged := [row for row, version in rows if version is None]:
             self.warning = set_aside(self._path, damaged)
         kept = b"".join(row for row, version in rows if version is not None and version <= after)
@@ -53,17 +53,17 @@ class Metrics:
         self._file = open(self._path, "ab", buffering=0)  # noqa: SIM115
 
     def write(self, row: dict[str, Any]) -> None:
-        """Append one row; it is on disk, whole, when this returns."""
+        """Append one row; it is completely on disk when this returns."""
         clean = {key: round(value, 6) if isinstance(value, float) else value for key, value in row.items()}
         rest = json.dumps(clean).encode() + b"\n"
-        while rest:  # without a buffer: what a full disk refuses is not tried again when the file is closed
+        while rest:  # without a buffer: closing the file must not retry what a full disk has refused
             rest = rest[self._file.write(rest) :]
         os.fsync(self._file.fileno())
         for sink in self.sinks:
             sink(row)
 
     def show(self, **numbers: float) -> None:
-        """Hand what is true now to the sinks, without a row."""
+        """Pass current values to the sinks, without a row."""
         for sink in self.sinks:
             sink({"kind": "now"} | numbers)
 

@@ -1,8 +1,8 @@
-"""The table of all that Prometheus is told.
+"""The table of all metrics that Prometheus gets.
 
     `TABLE` ──> exporting.py: gauges on Ray        ──> dashboard.py: dashboard, alerts, docs/metrics.md
 
-Names of rows follow what people of the field search for: charts/*, losses/*, policy/*, time/*.
+Names of rows are those that are common in the field: charts/*, losses/*, policy/*, time/*.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ _AGE = "time() - {}"
 CONTROLLER = _rows(
     "controller",
     "",
-    ("env_steps", "env_steps", "", "Env steps learned from; goes back with the learner to a checkpoint."),
-    ("version", "version", "", "Policy version, one a learner update; of a fit, its step."),
+    ("env_steps", "env_steps", "", "Env steps learned from; decreases when the learner goes back to a checkpoint."),
+    ("version", "version", "", "Policy version, one per learner update; in a fit, its gradient step."),
     ("episodes", "episodes", "", "Finished training episodes."),
-    ("progress", "progress", "share", "Share of the env steps of the run.", "Progress"),
-    ("steps_per_second", "charts/SPS", "", "Env steps learned from a second, by the last row.", "Env steps a second"),
+    ("progress", "progress", "share", "Share of the run's env steps that are done.", "Progress"),
+    ("steps_per_second", "charts/SPS", "", "Env steps learned from per second, in the last row.", "Env steps a second"),
     ("success_rate", "charts/success_rate", "share", "Share of the latest training episodes solved.", "Success"),
     ("episodic_return", "charts/episodic_return", "", "Mean undiscounted return of the latest episodes.", "Return"),
-    ("policy_lag", "policy/lag_mean", "", "Versions between the policy that acted and the one that learned, mean.",
+    ("policy_lag", "policy/lag_mean", "", "Mean versions between the policy that acted and the one that learned.",
      "Policy lag"),
-    ("policy_lag_max", "policy/lag_max", "", "The same, largest of an update.", "Policy lag"),
+    ("policy_lag_max", "policy/lag_max", "", "The largest number of such versions in an update.", "Policy lag"),
     ("policy_lag_limit", "lag_limit", "", "Lag beyond which chunks are dropped.", "Policy lag"),
-    ("dropped_chunks", "dropped_chunks", "", "Chunks that were too old to learn from.", "Chunks dropped"),
-    ("chunks_ready", "chunks_ready", "", "Chunks that wait for the learner.", "Chunks that wait"),
-    ("chunk_age_seconds", "chunk_age", "seconds", "How long the oldest of them has waited.", "Oldest chunk that waits"),
+    ("dropped_chunks", "dropped_chunks", "", "Chunks dropped because they were too old.", "Chunks dropped"),
+    ("chunks_ready", "chunks_ready", "", "Chunks waiting for the learner.", "Chunks that wait"),
+    ("chunk_age_seconds", "chunk_age", "seconds", "How long the oldest chunk has waited.", "Oldest waiting chunk"),
     ("actors_alive", "actors_alive", "", "Actors that work.", "Actors alive and wanted"),
     ("actors_wanted", "actors", "", "Actors that the run asks for.", "Actors alive and wanted"),
-    ("actors_quarantined", "actors_quarantined", "", "Actors given up after too many deaths.",
+    ("actors_quarantined", "actors_quarantined", "", "Actors quarantined after too many deaths.",
      "Actors alive and wanted"),
-    ("actor_restarts_total", "restarts", "", "Restarts of actors since the run began.", "Restarts an hour", "",
+    ("actor_restarts_total", "restarts", "", "Restarts of actors since the run started.", "Restarts an hour", "",
      _HOURLY),
-    ("learner_restarts_total", "learner_restarts", "", "Restarts of the learner since the run began.",
+    ("learner_restarts_total", "learner_restarts", "", "Restarts of the learner since the run started.",
      "Restarts an hour", "", _HOURLY),
     ("resumes_total", "resumes", "", "Times that the run was resumed.", "Restarts an hour", "", _HOURLY),
     ("training", "training", "", "1 while it trains, 0 once it ends, or is asked to."),
@@ -58,9 +58,9 @@ CONTROLLER = _rows(
     ("end_time_seconds", "ended", "time", "When the run ended by itself or as asked; 0 before."),
     ("checkpoint_time_seconds", "checkpoint_time", "time", "When the last checkpoint was written.", "Checkpoint age",
      "", _AGE),
-    ("checkpoint_period_seconds", "checkpoint_period", "seconds", "Time after which the next is due.",
+    ("checkpoint_period_seconds", "checkpoint_period", "seconds", "Time after which the next checkpoint is due.",
      "Checkpoint age"),
-    ("checkpoint_save_seconds", "checkpoint_save", "seconds", "How long it took to write.", "Checkpoint duration"),
+    ("checkpoint_save_seconds", "checkpoint_save", "seconds", "Time to write the checkpoint.", "Checkpoint duration"),
 )  # fmt: skip
 
 ACTOR = _rows(
@@ -69,7 +69,7 @@ ACTOR = _rows(
     ("env_steps_total", "actor/steps", "", "Env steps played.", "Env steps a second, by actor"),
     ("rollouts_total", "actor/rollouts", "", "Chunks made.", "Chunks a second, by actor"),
     ("seconds_total", "actor/seconds/", "seconds",
-     "Time, by what is done: `rollout` steps envs, `goals` may wait for a language model, `shaping` judges states, "
+     "Time by activity: `rollout` steps envs, `goals` may wait for a language model, `shaping` evaluates states, "
      "`idle` waits for weights.",
      "What actors do", "doing"),
     ("episodes_total", "actor/episodes", "", "Episodes played for an evaluation.", "Episodes evaluated, by actor"),
@@ -79,7 +79,7 @@ LEARNER = _rows(
     "learner",
     "learner_",
     ("updates_total", "learner/updates", "", "Updates.", "Updates a second, by rank"),
-    ("env_steps_total", "learner/steps", "", "Env steps learned from.", "Env steps learned a second, by rank"),
+    ("env_steps_total", "learner/steps", "", "Env steps learned from.", "Env steps learned from per second, by rank"),
     ("seconds_total", "learner/seconds", "seconds", "Time of updates.", "Share of time learning, by rank"),
     ("update_seconds", "learner/update_seconds", "seconds", "How long the last update took.", "Time of an update"),
     ("gradient_norm", "learner/gradient_norm", "", "Mean norm of the last update's gradients.", "Gradient norm"),
@@ -88,42 +88,62 @@ LEARNER = _rows(
 POLICY = _rows(
     "policy",
     "policy_server_",
-    ("states_total", "policy/states", "", "States answered by the policy server.", "States a second"),
-    ("batches_total", "policy/batches", "", "Batches that they were computed in.", "Batches a second"),
+    ("states_total", "policy/states", "", "States that the policy server answered.", "States a second"),
+    ("batches_total", "policy/batches", "", "Batches in which the policy server computed them.", "Batches a second"),
 )
 
 SEARCH = _rows(
     "search",
     "search_",
     ("archived", "search/archived", "", "Behaviours in the archive.", "Archive size"),
-    ("coverage", "search/coverage", "share", "Share of the house's free cells that the archive reaches.", "Coverage"),
+    (
+        "coverage",
+        "search/coverage",
+        "share",
+        "Share of the house's free cells in which a behaviour of the archive ends.",
+        "Coverage",
+    ),
     ("novelty", "search/novelty", "", "Mean novelty of the population, world units.", "Novelty"),
     ("evaluations", "search/evaluations", "", "Behaviours played."),
-    ("evaluations_per_second", "search/rate", "", "Behaviours played a second.", "Evaluations a second"),
+    ("evaluations_per_second", "search/rate", "", "Behaviours played per second.", "Evaluations a second"),
     ("generation", "search/generation", "", "Generations closed.", "Generation"),
 )
 PLAYER = _rows(
     "player",
     "player_",
-    ("evaluations_total", "player/evaluations", "", "Behaviours played.", "Evaluations a second, by player"),
-    ("seconds_total", "player/seconds", "seconds", "Time of playing.", "Share of time playing, by player"),
+    ("evaluations_total", "player/evaluations", "", "Behaviours played.", "Evaluations a second, by evaluator"),
+    ("seconds_total", "player/seconds", "seconds", "Time of playing.", "Share of time playing, by evaluator"),
 )
 
 FITTER = _rows(
     "fitter",
     "fit_",
     ("step", "fit/step", "", "Gradient steps taken.", "Fit steps"),
-    ("loss", "fit/loss", "", "Loss, mean since the row before.", "Fit loss"),
+    ("loss", "fit/loss", "", "Mean loss since the previous row.", "Fit loss"),
     ("validation_loss", "fit/validation_loss", "", "Loss on held-out steps.", "Fit loss"),
-    ("accuracy", "fit/accuracy", "share", "Share of actions that were the most probable.", "Fit accuracy"),
-    ("validation_accuracy", "fit/validation_accuracy", "share", "The same on held-out steps.", "Fit accuracy"),
-    ("gradient_norm", "fit/gradient_norm", "", "Mean norm of gradients since the row before.", "Fit gradient norm"),
+    (
+        "accuracy",
+        "fit/accuracy",
+        "share",
+        "Share of actions to which the model gave the highest probability.",
+        "Fit accuracy",
+    ),
+    (
+        "validation_accuracy",
+        "fit/validation_accuracy",
+        "share",
+        "Share of actions to which the model gave the highest probability, on held-out steps.",
+        "Fit accuracy",
+    ),
+    ("gradient_norm", "fit/gradient_norm", "", "Mean gradient norm since the previous row.", "Fit gradient norm"),
 )
 
 TABLE = (*CONTROLLER, *ACTOR, *LEARNER, *POLICY, *SEARCH, *PLAYER, *FITTER, *LLM)
-"""Every metric of ours. Keys are unique: whose number it is follows from its key alone."""
+"""Every metric of Cairn. Keys are unique: a key alone identifies the role."""
 RAY = (
-    Metric("object_store_used_memory", "ray", "", "bytes", "Bytes of objects in a node's store.", "Object store"),
-    Metric("object_store_available_memory", "ray", "", "bytes", "Bytes that are left in it.", "Object store"),
+    Metric(
+        "object_store_used_memory", "ray", "", "bytes", "Bytes of objects in a node's object store.", "Object store"
+    ),
+    Metric("object_store_available_memory", "ray", "", "bytes", "Free bytes in a node's object store.", "Object store"),
 )
-"""What the dashboard shows of Ray's own; these have Ray's labels and not ours."""
+"""Ray's own metrics on the dashboard; they have Ray's labels, not ours."""

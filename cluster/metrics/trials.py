@@ -1,9 +1,9 @@
-"""What returns over trials come to: how players did at first, later, and on the whole, each with its interval.
+"""Returns over trials: how players did at first, later, and overall, each with an interval.
 
 stages/trials/returns.safetensors ── float32 [seed, task, trial] ──> summary
 
-Arrays of several runs fit side by side, as [arm, seed, task, trial]. The file also has what was looked at, by the same
-axes.
+Arrays of several runs can be stacked as [arm, seed, task, trial]. The file also holds statistics of retrieval, on the
+same axes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RETURNS, PATHS = "returns.safetensors", "paths.safetensors"
 RETURN, TASK = "return", "task"
 """Names of the returns in that file, and of the tasks' numbers."""
 RETRIEVED = "retrieved."
-"""What names of sums over an episode's queries begin with, see `actors.trials.TOLD`."""
+"""Prefix of the names of sums over an episode's queries, see `actors.trials.TOLD`."""
 
 Statistic = Callable[[Array], Array]
 
@@ -31,8 +31,8 @@ def _mean(values: Array) -> Array:
 
 
 def summary(returns: NDArray[Any]) -> dict[str, Any]:
-    """Of returns [seed, task, trial]: a curve over trials, and figures of it, with 95 % intervals (stratified
-    bootstrap over seeds and tasks).
+    """A curve over trials and its figures, of returns [seed, task, trial], with 95 % intervals (stratified bootstrap
+    over seeds and tasks).
 
     `curve`: mean, low, high and interquartile mean of each trial. `first`, `tenth` (if there is one), `last`: mean at
     that trial. `area`: mean over all trials. `iqm`: interquartile mean at the last trial.
@@ -52,8 +52,8 @@ def summary(returns: NDArray[Any]) -> dict[str, Any]:
 
 
 def lead(returns: NDArray[Any], others: NDArray[Any]) -> dict[str, float] | None:
-    """By how much one's mean return [seed, task, trial] is above another's at the last trial, task by task and seed by
-    seed, with a 95 % interval (stratified bootstrap of the differences); None if the axes differ."""
+    """The difference of two mean returns [seed, task, trial] at the last trial, paired by task and seed, with a 95 %
+    interval (stratified bootstrap of the differences); None if the axes differ."""
     if returns.shape != others.shape:
         return None
     return _figure(returns[:, :, -1].astype(np.float64) - others[:, :, -1], _mean)
@@ -65,8 +65,8 @@ def _figure(values: Array, statistic: Statistic) -> dict[str, float]:
 
 
 def retrieved(arrays: Mapping[str, NDArray[Any]]) -> dict[str, list[float | None]]:
-    """Of what the file holds of looking: means over all queries that found something, by trial; None where none did,
-    and of what nobody can tell. `found` is their share of all queries. Empty where nothing is looked at."""
+    """Statistics of retrieval by trial: means over all queries that found something; None where none did, or where the
+    value is unknown. `found` is the share of such queries. Empty if nothing is retrieved."""
     sums = {
         name.removeprefix(RETRIEVED): array.sum((0, 1), dtype=np.float64)
         for name, array in arrays.items()

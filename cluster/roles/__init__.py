@@ -1,1 +1,1 @@
-"""Where roles run, and those that the controller deals with."""
+"""Where roles run, and the controller's view of them."""

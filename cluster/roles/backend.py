@@ -3,8 +3,8 @@
     start(name, cls, ...) ──> Handle        submit(handle, method, ...) ──> Ticket
     wait(tickets, timeout) ──> done         result(ticket, part)        ──> value, or RoleDied
 
-A ticket's parts can be handed to another role's method without reading them: on Ray they are object references, so the
-controller moves references and never tensors. `Inline` runs every call at once in this process, without Ray.
+A ticket's parts can be passed to another role's method without reading them: on Ray they are object references, so the
+controller moves references and never tensors. `Inline` runs every call immediately in this process, without Ray.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any, Literal, Protocol
 from llm_service.errors import INTERRUPTED, UsageError
 
 Place = Literal["none", "there", "gone"]
-PLACE_S = 600.0  # how long a run may wait for a node that has room for roles which it cannot do without
-LOOK_S = 2.0  # how often one who waits for minutes looks up: whether the run was asked to stop, whether Ray is there
+PLACE_S = 600.0  # seconds that a run waits for a node with room for roles that it needs
+LOOK_S = 2.0  # seconds between checks during long waits: was the run asked to stop, is Ray still there
 
 
 class RoleDied(RuntimeError):
@@ -29,54 +29,54 @@ class RoleDied(RuntimeError):
 
 
 class NodeLost(RoleDied):
-    """A role is gone with its node: nothing that it did was the cause."""
+    """A role is gone with its node: the role was not the cause."""
 
 
 class InputLost(NodeLost):
-    """What a call was given is gone with the node that held it. The role is well, and did not begin."""
+    """An argument of a call is gone with the node that held it. The role is fine, and did not begin the call."""
 
 
 class Interrupted(UsageError):
-    """The cluster ended a run, or has no room for it: it goes on from its checkpoint, on this cluster or on another."""
+    """The cluster ended a run, or has no room for it. It can be resumed from its checkpoint, here or elsewhere."""
 
     exit_code = INTERRUPTED
 
 
 class DiskFull(Interrupted):
-    """A disk has no room left. What was saved is whole: the run goes on from there once there is some."""
+    """The disk is full. Everything saved before is intact: the run can be resumed once there is room."""
 
 
 def is_full_disk(error: BaseException | None) -> bool:
-    """Whether it says that a disk, or one user's share of it, has no room left."""
+    """Whether the error says that a disk is full, or a user's quota exhausted."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
 def full_disk_in_a_sentence(who: str) -> Iterator[None]:
-    """What is done in here, by `who`, may write files.
+    """A context in which `who` writes files.
 
     Raises:
-        DiskFull: there was no room for one, in one sentence.
+        DiskFull: there was no room for a file; one sentence.
     """
     try:
         yield
     except OSError as error:
         if is_full_disk(error):
             raise DiskFull(
-                f"the disk is full on which {who} writes: free some room, then resume; what was saved before is whole"
+                f"the disk that {who} writes to is full: free some space, then resume; what was saved is intact"
             ) from error
         raise
 
 
 def raise_final(error: BaseException | None, who: str) -> None:
-    """Raise what the role `who` raised, if no restart would help it: a `UsageError`, or `DiskFull`. Else return."""
+    """Raise the error of the role `who` if a restart would not help: a `UsageError` or `DiskFull`. Otherwise return."""
     with full_disk_in_a_sentence(who):
         if error is not None and (isinstance(error, UsageError) or is_full_disk(error)):
             raise error from None
 
 
 class AskedToStop(UsageError):
-    """The run was asked to stop while it waited for roles. They had begun nothing that would have to be saved."""
+    """The run was asked to stop while it waited for roles. They had begun nothing that needs saving."""
 
 
 @dataclass
@@ -98,22 +98,22 @@ class Ticket:
 
 
 class Backend(Protocol):
-    """What the controller needs of a cluster."""
+    """What the controller needs from a cluster."""
 
     links: dict[str, str]  # addresses worth showing: dashboard, metrics
-    stop_reason: Callable[[], str]  # why the run should stop, "" while it should not
+    stop_reason: Callable[[], str]  # why the run should stop; "" while it should not
 
     def start(self, name: str, cls: type, *args: Any) -> Handle:
-        """Begin to start a role; its constructor may still run when this returns."""
+        """Start a role; its constructor may still be running when this returns."""
 
     def submit(self, handle: Handle, method: str, *args: Any, returns: int = 1) -> Ticket:
         """Call a method; arguments may be parts of other tickets."""
 
     def caller(self, handle: Handle, method: str, timeout: float) -> Callable[..., Any]:
-        """A function that calls the method and waits for its result; it may be sent to other roles."""
+        """A function that calls the method and waits for its result; it can be sent to other roles."""
 
     def wait(self, tickets: Sequence[Ticket], timeout: float, several: int = 1) -> list[Ticket]:
-        """Those that are done, or failed, once there are `several`; those that are after `timeout` seconds."""
+        """The tickets that are done or failed, once there are `several` of them or after `timeout` seconds."""
 
     def result(self, ticket: Ticket, part: int = 0, timeout: float = 60.0) -> Any:
         """Read one result.
@@ -124,10 +124,10 @@ class Backend(Protocol):
         """
 
     def place(self, handle: Handle) -> Place:
-        """Whether a role has found no room yet (`none`), has a node (`there`), or had one that is `gone`."""
+        """Whether a role has found no room yet (`none`), has a node (`there`), or its node is `gone`."""
 
     def heartbeats(self, handles: Sequence[Handle]) -> dict[str, dict[str, Any]]:
-        """What each role was doing when it last said so, by name; of those that are through their constructors."""
+        """Each role's activity in its last heartbeat, by name; only for roles whose constructors have finished."""
 
     def kill(self, handle: Handle) -> None:
         """End a role at once."""
@@ -137,12 +137,12 @@ class Backend(Protocol):
 
 
 def unasked() -> str:
-    """The reason to stop of what nobody asks to stop."""
+    """The reason to stop if nobody can ask to stop: never."""
     return ""
 
 
 def assert_unasked(backend: Backend) -> None:
-    """To be called in every wait of more than a few seconds that may be given up without a loss.
+    """Call this in every wait of more than a few seconds that can be given up without a loss.
 
     Raises:
         AskedToStop: the run should stop.
@@ -152,10 +152,10 @@ def assert_unasked(backend: Backend) -> None:
 
 
 def await_role(backend: Backend, ticket: Ticket, timeout: float) -> Any:
-    """Read the result of a call that may be given up without a loss: of a role that starts, or loads what was saved.
+    """Read the result of a call that can be given up without a loss: a role that starts, or loads what was saved.
 
     Raises:
-        AskedToStop: the run should stop; it is seen within `LOOK_S` seconds.
+        AskedToStop: the run should stop; this is noticed within `LOOK_S` seconds.
         RoleDied: the role is gone, raised, or took more than `timeout` seconds.
     """
     ends = time.monotonic() + timeout
@@ -185,7 +185,7 @@ class Inline:
         try:
             value = getattr(handle.target, method)(*args)
             parts = tuple(value) if returns > 1 else (value,)
-        except Exception as error:  # a role's failure is its caller's to handle, whatever it is: as on Ray
+        except Exception as error:  # the caller handles a role's failure, whatever it is, as on Ray
             parts = (_Failed(error, traceback.format_exc()),) * returns
         return Ticket(handle, method, parts, submitted)
 
@@ -194,7 +194,7 @@ class Inline:
         return call
 
     def wait(self, tickets: Sequence[Ticket], timeout: float, several: int = 1) -> list[Ticket]:
-        if not tickets:  # all wait to be started again: who waits with them does not spin
+        if not tickets:  # all wait for a restart: sleep instead of spinning
             time.sleep(min(timeout, 0.05))
         return list(tickets)
 

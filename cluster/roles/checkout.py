@@ -1,4 +1,4 @@
-"""Every process imports this checkout, the controller and its workers: our folders have names that anyone may own."""
+"""Every process, controller or worker, must import this checkout: our folders have names that others may use too."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ PACKAGES = ("envs", "actors", "learner", "llm_service", "cluster")
 
 
 def refuse_shadowed_workers() -> None:
-    """Runs in every worker process as it starts: `refuse_foreign_packages` of this checkout."""
+    """Runs at the start of every worker process: `refuse_foreign_packages` for this checkout."""
     refuse_foreign_packages(Path(__file__).resolve().parents[2])
 
 
 def refuse_foreign_packages(checkout: Path) -> None:
-    """A package of our name from elsewhere would give wrong results, silently.
+    """Refuse packages with our names from elsewhere, which would silently give wrong results.
 
     Raises:
         UsageError: a package is not imported from `checkout`.
@@ -26,4 +26,6 @@ def refuse_foreign_packages(checkout: Path) -> None:
         origin = Path(spec.origin).resolve() if spec and spec.origin else None
         if origin is None or checkout.resolve() not in origin.parents:
             found = origin or "nowhere"
-            raise UsageError(f"package {name} comes from {found}, not from {checkout}: take the other off PYTHONPATH")
+            raise UsageError(
+                f"package {name} comes from {found}, not from {checkout}: remove the other one from PYTHONPATH"
+            )

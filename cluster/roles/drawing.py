@@ -1,4 +1,4 @@
-"""Roles and what flows between them, as data: what a stage says of itself, and what a whole run is made of."""
+"""Roles and what flows between them, as data: declared by each stage, and added up for a whole run."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Role:
 
 
 Edge = tuple[str, str, str]
-"""From a role, to a role, what."""
+"""From one role to another: what flows."""
 
 
 @dataclass(frozen=True)
 class Topology:
-    """Roles, and what flows from one to another. Two of them add up: what both have is there once."""
+    """Roles, and what flows between them. Two drawings can be added; what both have appears once."""
 
     roles: tuple[Role, ...] = ()
     edges: tuple[Edge, ...] = ()
@@ -35,5 +35,5 @@ class Topology:
 
     @property
     def processes(self) -> int:
-        """Started processes, without the controller's own."""
+        """Processes that are started, without the controller."""
         return sum(role.count for role in self.roles if role.name != "controller")

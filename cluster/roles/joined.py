@@ -1,11 +1,11 @@
-"""Ray that is there already, on one machine or many: a job's batch script started it, this process joins it.
+"""An existing Ray cluster, on one machine or many: for example a job's batch script started it, and this process joins.
 
     CAIRN_RAY_ADDRESS  HOST:PORT of Ray's head              CAIRN_RAY_NODES  nodes to wait for
     RAY_AUTH_TOKEN_PATH  the file with the token that all of Ray's processes share
 
-Roles that compute with models are on one node with the resource `learner` (ranks of a learner meet on its loopback
-address), and share its GPUs; if it dies, on another that has the resource. Actors are wherever a CPU is free, those
-that find none on nodes that join later. Without Ray's head a run ends, and goes on on another cluster.
+Roles that compute with models run on one node with the resource `learner` (a learner's ranks communicate over loopback)
+and share its GPUs; if the node dies, they move to another one with the resource. Actors run wherever a CPU is free; the
+others wait for nodes that join later. Without Ray's head a run ends, and can be resumed on another cluster.
 """
 
 from __future__ import annotations
@@ -44,32 +44,36 @@ NODES = "CAIRN_RAY_NODES"
 import ray  # noqa: E402 - after `local`, which sees to the token first
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: E402
 
-LEARNER = {"learner": 1e-4}  # a share of the resource that marks the learner's node: however many roles ask, they fit
-COMPUTING = ("learner", "fitter", "policy")  # roles that want a share of a GPU
+LEARNER = {
+    "learner": 1e-4
+}  # a share of the resource that marks the learner's node, so small that any number of roles fits
+COMPUTING = ("learner", "fitter", "policy")  # roles that get a share of a GPU
 HEAD_S = 20.0
-"""Ray's head may be out of reach for so long. Ray ends a process without a word after 60 s of that."""
+"""How long Ray's head may be unreachable. After 60 s, Ray ends a process without a message."""
 
 
 def backend(config: Config, token_file: Path, stop_reason: Callable[[], str] = unasked) -> Backend:
-    """Ray as this process finds it: the one that its environment names, else one of its own on this machine.
+    """The Ray cluster that the environment names, otherwise a new one on this machine.
 
     Raises:
-        AskedToStop: the run should stop, before all of it was there.
-        UsageError: the one named is open to anyone.
-        Interrupted: it is not there, or not whole.
+        AskedToStop: the run should stop before the cluster is complete.
+        UsageError: the named cluster has no token.
+        Interrupted: the named cluster is unreachable or incomplete.
     """
     if JOIN in os.environ:
         if os.environ.get("RAY_AUTH_MODE") != "token":
-            raise UsageError(f"{JOIN} names a Ray without a token: start it and this run with RAY_AUTH_MODE=token")
+            raise UsageError(
+                f"{JOIN} names a Ray cluster without a token: start it and this run with RAY_AUTH_MODE=token"
+            )
         return Joined(config, os.environ[JOIN], int(os.environ.get(NODES, "1")), stop_reason)
     return Local(topology(config).processes, token_file, config.cluster.dashboard, stop_reason)
 
 
 class Joined(Local):
-    """A Ray cluster that others have started, and that outlives this object.
+    """A Ray cluster that was started elsewhere, and that outlives this object.
 
     address: HOST:PORT of the head.
-    nodes: how many there must be before anything starts; waited for `cluster.start_timeout_s` seconds.
+    nodes: how many must have joined before anything starts; the wait lasts `cluster.start_timeout_s` seconds.
     stop_reason: see `Backend`.
     """
 
@@ -104,13 +108,13 @@ class Joined(Local):
         if name.startswith("actor-"):
             return {"num_cpus": 1}
         computes = name.startswith(COMPUTING)
-        # Hard: if that node dies before the role is there, the role is dead, and the next finds another node.
+        # Hard: if that node dies before the role has started, the role dies, and its successor finds another node.
         there = NodeAffinitySchedulingStrategy(self._find_home(), soft=False)
         demand = {"num_cpus": 0, "resources": LEARNER, "num_gpus": self._gpus if computes else 0}
         return demand | {"scheduling_strategy": there}
 
     def _find_home(self) -> str:
-        """The id of the node that computes: the same while it lives, then another with the resource `learner`."""
+        """The id of the computing node: the same while it is alive, then another with the resource `learner`."""
         ends = time.monotonic() + PLACE_S
         while True:
             assert_unasked(self)
@@ -120,12 +124,12 @@ class Joined(Local):
                 return self._home
             if time.monotonic() > ends:
                 raise Interrupted(
-                    f"no node with Ray's resource 'learner' has been there for {PLACE_S:.0f} s: start one, then resume"
+                    f"there has been no node with Ray's resource 'learner' for {PLACE_S:.0f} s: start one, then resume"
                 )
             time.sleep(1.0)
             self._assert_head()
 
-    # Without its head much of Ray waits for a minute, and then ends this process: it is looked for before that.
+    # Without its head, Ray waits for a minute and then ends this process, so the head is checked first.
 
     def start(self, name: str, cls: type, *args: Any) -> Handle:
         self._assert_head()
@@ -152,14 +156,14 @@ class Joined(Local):
         return super().heartbeats(handles)
 
     def _assert_head(self, at_once: bool = False) -> None:
-        """Raise `Interrupted` once Ray's head has been out of reach for `HEAD_S` seconds, and from then on."""
+        """Raise `Interrupted` once Ray's head has been unreachable for `HEAD_S` seconds, and from then on."""
         if self._lost is None and (at_once or time.monotonic() - self._seen > LOOK_S):
             try:
                 _await_port(self._address, time.monotonic() + HEAD_S)
                 self._seen = time.monotonic()
             except Interrupted:
                 self._lost = Interrupted(
-                    f"Ray's head on {self._address} is gone: what came after the last checkpoint is lost; "
+                    f"Ray's head on {self._address} is gone: everything after the last checkpoint is lost; "
                     "resume on another cluster"
                 )
         if self._lost:
@@ -178,34 +182,34 @@ class Joined(Local):
 
 
 def _leave() -> None:
-    """End this process, all else being done: Ray would wait for its head here, and crash in the end."""
+    """End this process after everything else: at exit Ray would wait for its head, and finally crash."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(Interrupted.exit_code)
 
 
 def share(gpus: float, config: Config) -> float:
-    """What a computing role gets of `gpus` GPUs, so that all of them fit: 1, or 1/k of one."""
+    """The share of `gpus` GPUs that each computing role gets, so that all of them fit: 1, or 1/k of one."""
     wanted = {role.name: role.count for role in topology(config).roles if role.name in COMPUTING}
-    # Roles of one stage are there at a time: a fitter is gone before a learner comes.
+    # Only one stage's roles exist at a time: a fitter ends before a learner starts.
     number = max(wanted.get("learner", 0), wanted.get("fitter", 0)) + wanted.get("policy", 0)
     return 1 / math.ceil(number / int(gpus)) if gpus >= 1 and number else 0.0
 
 
 def alive() -> list[dict[str, Any]]:
-    """Ray's nodes that work."""
+    """Ray's nodes that are alive."""
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
     return [node for node in nodes if node["Alive"]]
 
 
 def _await_port(address: str, deadline: float, look: Callable[[], None] = lambda: None) -> None:
-    """Return when something listens on HOST:PORT: Ray itself would wait for it without an end.
+    """Return when something listens on HOST:PORT. Ray itself would wait forever.
 
     Args:
-        look: called before each try; what it raises ends the wait.
+        look: called before each try; an exception ends the wait.
 
     Raises:
-        Interrupted: by the deadline nothing does.
+        Interrupted: nothing listens by the deadline.
     """
     host, _, port = address.rpartition(":")
     while True:
@@ -215,7 +219,7 @@ def _await_port(address: str, deadline: float, look: Callable[[], None] = lambda
         except OSError as error:
             if time.monotonic() > deadline:
                 raise Interrupted(
-                    f"Ray's head does not answer on {address}, {error.strerror or error}: see what its own start said, "
-                    "in a job of SLURM in ray-0.txt of the run folder"
+                    f"Ray's head does not answer on {address}, {error.strerror or error}: see the log of its start, "
+                    "which a SLURM job writes to ray-0.txt in the run folder"
                 ) from None
             time.sleep(0.5)

@@ -1,8 +1,8 @@
-"""The LLM service as a role of a run: started when a stage asks a language model, watched, and revived if it dies.
+"""The LLM service as a role of a run: started when a stage uses a language model, monitored, and restarted if it dies.
 
     controller ── LanguageService ──> LanguageRole (gRPC server, journal, Redis)  ──> its own backend
-         looks after it                  ^                                        └─> Replicas: Replica x n (Ray actors)
-                                         └── doors of the actors: they find it by its folder, also after a restart
+         monitors it                     ^                                        └─> Replicas: Replica x n (Ray actors)
+                                         └── the actors' clients: they find it by its folder, also after a restart
 
 Everything that must not be lost is on disk in `runs/<name>/llm/`; a successor continues from there.
 """
@@ -41,20 +41,20 @@ REACH_S = 10.0  # how long a service that another has started may take to say th
 
 
 def check_language_model(config: Config) -> None:
-    """Could the service work as configured, or is there one at `llm.address` that lets us in?"""
+    """Check that the service can work as configured, or that the one at `llm.address` accepts our token."""
     if not config.llm.address:
         return assembly.check(config.llm)
     from llm_service.client import connect
 
     with connect(config.llm.address, deadline=REACH_S, when_away="stop") as door:
         try:
-            door.stats()  # not its health: a model that is ill may recover, a wrong address may not
-        except ServiceError as error:  # away, or full of calls
+            door.stats()  # not its health: a failing model may recover, a wrong address will not
+        except ServiceError as error:  # unavailable, or too many calls
             raise RunError(f"llm.address: {error}") from None
 
 
 class Warnings(logging.Handler):
-    """Keeps what is warned of, in `lines`."""
+    """Keeps warnings in `lines`."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -65,7 +65,7 @@ class Warnings(logging.Handler):
 
 
 class LanguageRole:
-    """A service with its server, on an event loop in a thread of its own. `config` is the dumped `LLMConfig`."""
+    """A service with its server, on an event loop in its own thread. `config` is the dumped `LLMConfig`."""
 
     def __init__(self, config: dict[str, Any], folder: str) -> None:
         self._config, self._folder = LLMConfig(**config), Path(folder)
@@ -90,11 +90,11 @@ class LanguageRole:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def ready(self) -> str:
-        """The address; the constructor is through."""
+        """The address, once the constructor has finished."""
         return str(self._server.address)
 
     def warnings(self) -> list[str]:
-        """What the start warned of: the log of this process is nothing that a person sees."""
+        """Warnings of the start, because nobody sees the log of this process."""
         return self._warnings.lines
 
     def heartbeat(self) -> dict[str, Any]:
@@ -106,11 +106,11 @@ class LanguageRole:
         return dict(self._run(alive()))
 
     def numbers(self) -> dict[str, float]:
-        """What it has done, as `llm_service.metrics.LLM` names it; any thread may ask."""
+        """Its metrics, named as in `llm_service.metrics.LLM`; any thread may call this."""
         return dict(self._server.stats())
 
     def drain(self) -> bool:
-        """End what is under way, and close."""
+        """Finish work in progress, and close."""
         done = self._run(self._server.drain())
         self._loop.call_soon_threadsafe(self._loop.stop)
         return bool(done)
@@ -135,12 +135,12 @@ class Replica:
 
 
 class Replicas:
-    """A backend that spreads batches over replicas on Ray. Ray revives dead ones; what they held is tried again."""
+    """A backend that spreads batches over replicas on Ray. Ray restarts dead replicas; their batches are retried."""
 
     paid = False
 
     def __init__(self, config: LLMConfig) -> None:
-        import ray  # of the worker process that this runs in
+        import ray  # of the worker process in which this runs
 
         remote: Any = ray.remote(num_cpus=1, num_gpus=config.gpus, max_restarts=-1, max_task_retries=0)(Replica)
         self._died: type[Exception] = ray.exceptions.RayError
@@ -215,13 +215,13 @@ class LanguageService:
         self._looked, self._restarts = 0.0, 0
         llm = config.llm
         self.setup = LanguageSetup(llm.address or str(self._folder), llm.when_away)
-        """How actors find it."""
+        """Where actors find the service."""
 
     def start(self) -> None:
-        """Have a service that answers.
+        """Make sure that a service answers.
 
         Raises:
-            AskedToStop: the run should stop, before it is there.
+            AskedToStop: the run should stop before the service answers.
             UsageError: it does not start.
         """
         llm = self._config.llm
@@ -231,7 +231,7 @@ class LanguageService:
         if not llm.world:
             family = self._config.env.id.partition("/")[0]
             world = self._folder / "world.json"
-            replace_file(world, json.dumps(envs.knowledge(family), indent=1).encode())  # of any attempt the same
+            replace_file(world, json.dumps(envs.knowledge(family), indent=1).encode())  # the same in every attempt
             llm = llm.model_copy(update={"world": str(world)})
         self._launch(llm)
 
@@ -246,7 +246,7 @@ class LanguageService:
         except Interrupted:
             raise
         except AskedToStop:
-            self._backend.kill(self._handle)  # it cannot drain what it has not begun
+            self._backend.kill(self._handle)  # there is nothing to drain yet
             self._handle = None
             raise
         except (RoleDied, UsageError) as death:
@@ -259,11 +259,11 @@ class LanguageService:
         self._note(f"LLM service {self._llm.name} is ready on {address}")
 
     def look_after(self) -> None:
-        """Notice a service that died or hangs, and start another. To be called often; it rarely does anything.
+        """Notice a service that died or hangs, and start another. Call this often; it rarely does anything.
 
         Raises:
             UsageError: it has died too often.
-            AwayTooLong: it does not start any more.
+            AwayTooLong: it no longer starts.
         """
         now = time.monotonic()
         if self._handle is None or now - self._looked < LOOK_S:
@@ -291,7 +291,7 @@ class LanguageService:
         self._before, self._now = self.columns, {}
         if self._restarts > RESTARTS:
             raise UsageError(f"the LLM service died {self._restarts} times, the last time: {cause}")
-        self._note(f"the LLM service died ({cause}); starting it again on its files")
+        self._note(f"the LLM service died ({cause}); restarting it with its files")
         try:
             self._launch(self._llm)
         except (AskedToStop, Interrupted):
@@ -300,7 +300,7 @@ class LanguageService:
             raise AwayTooLong(f"it died ({cause}), and now {trouble}") from None
 
     def numbers(self) -> dict[str, float]:
-        """Counters and gauges of the service that this run started; empty if it uses another's, or it is dead."""
+        """Counters and gauges of the run's own service; empty if it uses another one, or if the service is dead."""
         if self._handle is None:
             return {}
         try:
@@ -311,19 +311,19 @@ class LanguageService:
         return {name: round(value, 6) for name, value in sorted(beat["stats"].items())}
 
     def stop(self) -> None:
-        """End it after what is under way."""
+        """End the service after work in progress."""
         if self._handle is None:
             return
         drained = self._backend.submit(self._handle, "drain")
         try:
-            # Once for requests, once for the calls that they left behind, and what consumers and Redis take.
+            # Once for requests, once for the calls that they left behind, plus time for consumers and Redis.
             self._backend.result(drained, timeout=2 * self._llm.server.drain_s + 30)
         except (RoleDied, Interrupted) as death:
-            self._note(f"the LLM service did not end well: {_sentence(death)}")
+            self._note(f"the LLM service did not end cleanly: {_sentence(death)}")
         self._backend.kill(self._handle)
         self._handle = None
 
 
 def _sentence(death: Exception) -> str:
-    """What a role died of, without the traceback and the class of our own errors."""
+    """The cause of a role's death, without the traceback and without the class of our own errors."""
     return str(death).strip().splitlines()[-1].removeprefix("llm_service.errors.UsageError: ")

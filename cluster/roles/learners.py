@@ -1,4 +1,4 @@
-"""The learner's ranks as one: started together, fed by rank, waited for together."""
+"""The learner's ranks as a group: started together, fed by rank, and waited for together."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Ready:
 
     summary: Summary
     chunk: Any  # a reference
-    maker: Handle  # the chunk lives and dies with its node
+    maker: Handle  # the chunk is lost with its node
     since: float = field(default_factory=time.monotonic)
 
 
@@ -33,12 +33,12 @@ class LearnerDied(RuntimeError):
 
     @classmethod
     def of(cls, death: RoleDied) -> LearnerDied:
-        """The first line tells the cause, the others the whole of it."""
+        """The first line gives the cause, the others the details."""
         return cls(f"{last_line(str(death))}\n{death}")
 
 
 class Ranks:
-    """`learner.n` processes that compute as one, started together. `incarnation` counts them from 0."""
+    """`learner.n` processes that compute as a group, started together. `incarnation` counts groups from 0."""
 
     def __init__(self, backend: Backend, config: Config, name: str, role: type, setup: Any, incarnation: int) -> None:
         self.backend, self.size = backend, config.learner.n
@@ -54,14 +54,14 @@ class Ranks:
 
 
 def learner_setup(config: Config, spec: EnvSpec, replay: Path) -> LearnerSetup:
-    """What a rank is built of; `replay` is where it may keep what was lived."""
+    """The arguments of a rank; `replay` is the folder for its replay."""
     actors = config.actors.n, config.actors.envs
     own, intrinsic = config.learner.own, config.method.part(IntrinsicConfig)
     return LearnerSetup(config.learner, config.policy, spec, config.seed, actors, own, replay, intrinsic, config.sync)
 
 
 class LearnerGroup(Ranks):
-    """The learner's ranks as one. What they keep on disk between two checkpoints is in `replay`."""
+    """The learner's ranks as a group. `replay` is the folder for data on disk between two checkpoints."""
 
     def __init__(self, backend: Backend, config: Config, spec: EnvSpec, incarnation: int, replay: Path) -> None:
         super().__init__(backend, config, "learner", Learner, learner_setup(config, spec, replay), incarnation)
@@ -70,12 +70,12 @@ class LearnerGroup(Ranks):
         self._update_timeout_s = config.learner.timeout_s
 
     def call(self, method: str, *args: Any) -> Any:
-        """Call all ranks, for a method with which they begin, and wait; the unread result of rank 0.
+        """Call a method with which all ranks begin, and wait. Returns the unread result of rank 0.
 
         Raises:
             AskedToStop: the run should stop.
             LearnerDied: a rank is gone, raised, or took too long.
-            Interrupted: no node has had room for a rank.
+            Interrupted: no node had room for a rank.
         """
         tickets = [self.backend.submit(rank, method, *args) for rank in self.ranks]
         for ticket in [*tickets[1:], tickets[0]]:
@@ -83,7 +83,7 @@ class LearnerGroup(Ranks):
         return tickets[0].parts[0]
 
     def _await(self, ticket: Ticket) -> None:
-        """Wait for a call; its time begins when its rank has a place."""
+        """Wait for a call; its time limit starts when its rank has a place."""
         while True:
             try:
                 await_role(self.backend, ticket, self._timeout_s)
@@ -97,13 +97,13 @@ class LearnerGroup(Ranks):
                 )
 
     def assert_there(self) -> None:
-        """Raise `LearnerDied` if a rank's node is gone: it has not been asked for anything, and would not say so."""
+        """Raise `LearnerDied` if a rank's node is gone: without a call in flight, nothing else would notice."""
         for rank in self.ranks:
             if self.backend.place(rank) == "gone":
                 raise LearnerDied(f"the node of {rank.name} is gone")
 
     def save(self, *args: Any) -> None:
-        """Let rank 0 write a checkpoint, also of what the other ranks keep; see `Learner.save`."""
+        """Let rank 0 write a checkpoint that includes the other ranks' data; see `Learner.save`."""
         try:
             others = [self.backend.submit(rank, "rank_state") for rank in self.ranks[1:]]
             for ticket in others:
@@ -120,14 +120,14 @@ class LearnerGroup(Ranks):
             self.tickets.append(self.backend.submit(handle, "update", version, env_steps, *own, returns=2))
 
     def take(self, done: list[Ticket]) -> tuple[dict[str, Any], Any] | None:
-        """The report (summed or averaged over ranks) and the weights, once every rank is through.
+        """The report (summed or averaged over ranks) and the weights, once every rank has finished.
 
         Raises:
             LearnerDied: a rank is gone, raised, or took too long.
-            InputLost: a chunk is gone with its node, and nothing was learned of any.
+            InputLost: a chunk is gone with its node, and no rank has learned from any chunk.
         """
         finished = [t for t in self.tickets if t in done or t in self.backend.wait([t], 0)]
-        for ticket in finished:  # one that raised is told before its peers, which wait for it, time out
+        for ticket in finished:  # report a rank that raised before its peers, which wait for it, time out
             self._read(ticket)
         if not self.tickets or len(finished) < len(self.tickets):
             if self.tickets and time.monotonic() - self.tickets[0].submitted > self._update_timeout_s:
@@ -152,7 +152,7 @@ class LearnerGroup(Ranks):
                 self.tickets = []
                 raise
             raise LearnerDied(
-                "a chunk is gone with its node, and the other ranks wait for the one without it"
+                "a chunk is gone with its node, and the other ranks wait for the rank that needs it"
             ) from None
         except RoleDied as death:
             raise LearnerDied.of(death) from None

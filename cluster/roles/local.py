@@ -1,10 +1,10 @@
-"""Ray on this machine: one process a role, everything on loopback, the dashboard behind a token of this process.
+"""Ray on this machine: one process per role, everything on loopback, and a token of this process for the dashboard.
 
     /tmp/cairn-XXXXXXXX/token, ray/session_.../{logs,sockets}     mode 0700, removed at the end
 
-Ray reads how to authenticate once, when it is imported: the token is made before that, here and nowhere else. A process
-that joins a Ray of others (`joined`) has theirs. Left to itself Ray keeps logs and sockets where everybody may write.
-Only where RAY_TMPDIR is set, as in a job of SLURM, they are there, and stay.
+Ray reads its authentication settings once, when it is imported, so the token is made before that, only here. A process
+that joins another Ray cluster (`joined`) has that cluster's token. By default Ray keeps logs and sockets where
+everybody may write. If RAY_TMPDIR is set, as in a SLURM job, they are kept there instead.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ def write_secret(path: Path, secret: str) -> None:
 
 
 LONGEST = 24
-"""Bytes of a folder's path below which the sockets of Ray have paths of 107 bytes at most: the kernel takes no more."""
+"""Longest path of Ray's folder, in bytes: socket paths in it then have at most 107 bytes, the kernel's limit."""
 
 
 def make_private() -> Path:
-    """A folder that only this user can enter, with a short path, in the system's folder for such files.
+    """A folder with a short path that only this user can enter, in the system's folder for temporary files.
 
     Raises:
-        UsageError: it cannot be made.
+        UsageError: it cannot be created.
     """
     place = tempfile.gettempdir()
     if len(os.fsencode(place)) > LONGEST:
@@ -68,7 +68,7 @@ def make_private() -> Path:
         return Path(tempfile.mkdtemp(prefix="cairn-", dir=place))
     except OSError as error:
         raise UsageError(
-            f"no folder of this run's own can be made in {place}, {error.strerror}: make room, or set TMPDIR to another"
+            f"cannot create this run's folder in {place}, {error.strerror}: free space, or set TMPDIR to another folder"
         ) from None
 
 
@@ -81,7 +81,7 @@ def _make_token(folder: Path) -> str:
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     }
-    # Ray's own is 15: the controller would be worth 28 actors to the kernel, and they wait while it computes.
+    # Ray's own is 15: the kernel would give the controller as much weight as 28 actors, which wait while it computes.
     os.environ.setdefault("RAY_worker_niceness", "0")
     return token
 
@@ -118,59 +118,58 @@ def _replaced(module: ModuleType, name: str, other: Any) -> Iterator[None]:
 
 
 def _stay_on_loopback() -> AbstractContextManager[None]:
-    """Ray replaces a loopback node address by the machine's public one, and then its servers bind every interface;
-    with the loopback address they bind loopback. A test looks at what listens."""
+    """Keep the node address on loopback. Ray replaces it by the machine's public address, and its servers then bind
+    every interface; with the loopback address they bind loopback. A test checks the listening sockets."""
     return _replaced(services, "resolve_ip_for_localhost", lambda host: host)
 
 
 def only_our_words() -> AbstractContextManager[None]:
-    """A Ray that is joined in here prints nothing of its own. Of a process that has died it would print a page, in
-    colour and whatever `log_to_driver` says: who needs the role tells of it in a line."""
+    """Silence Ray's own output while this process uses it. For a dead process Ray would print a page in colour,
+    whatever `log_to_driver` says; the caller that needs the role reports the death in one line."""
     return _replaced(worker, "listen_error_messages", lambda *_: None)
 
 
 STARTS = 3
-"""How often Ray is started, if need be: on a busy machine its head may not be up in the half minute that Ray waits."""
+"""How often starting Ray is tried: on a busy machine its head may take longer than the half minute that Ray waits."""
 
 
 def _init(**options: Any) -> Any:
-    """`ray.init`, again where Ray's own processes did not come up. What a failed start left ends with this process.
+    """`ray.init`, repeated if Ray's own processes did not start. Leftovers of a failed start end with this process.
 
     Raises:
-        Interrupted: they never did.
+        Interrupted: they never started.
     """
     for _ in range(STARTS):
         try:
             with _stay_on_loopback(), only_our_words():
-                return ray.init("local", **options)  # its own, whatever else runs on this machine
-        except Exception as error:  # Ray has no kind of its own for this, and nothing was asked of it yet
+                return ray.init("local", **options)  # its own cluster, whatever else runs on this machine
+        except Exception as error:  # Ray has no exception class for this, and nothing was requested yet
             ray.shutdown()
             cause = str(error).strip().splitlines()[-1]
     raise Interrupted(
-        f"Ray did not start on this machine in {STARTS} tries: {cause}; "
-        "resume when there is memory and a processor to spare"
+        f"Ray did not start on this machine in {STARTS} tries: {cause}; resume when memory and a processor are free"
     )
 
 
 def _why(error: Exception) -> str:
-    """Why a call has no result, without colour. Where a process has ended, one line: Ray has a page of guesses."""
+    """Why a call has no result, without colour; for a dead process one line instead of Ray's page of guesses."""
     text = re.sub(r"\x1b\[\d+m", "", str(error))
     if isinstance(error, ray.exceptions.OutOfMemoryError):
         return "its node ran out of memory, and Ray ended its process: take fewer actors or envs, or more memory"
     if not isinstance(error, ray.exceptions.RayActorError) or error.actor_init_failed:
         return text
     if isinstance(error, ray.exceptions.ActorUnavailableError):
-        return "its process does not answer any more"
+        return "its process no longer answers"
     if "its worker process has died" in text:
         pid = "".join(re.findall(r"^\tpid:( \d+)$", text, re.MULTILINE))
-        return f"its process{pid} has died: it was killed, perhaps for want of memory, or it crashed"
+        return f"its process{pid} has died: it crashed or was killed, perhaps for lack of memory"
     if "its node has died" in text:
         return "its node has died"
     return text.strip().splitlines()[-1].partition(". ")[0]
 
 
 def runtime_env() -> dict[str, Any]:
-    """What a role's process begins with: our packages on its path, and one thread unless it wants more."""
+    """The environment of a role's process: our packages on its path, and one thread unless it needs more."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {
         "env_vars": {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": path},
@@ -179,7 +178,7 @@ def runtime_env() -> dict[str, Any]:
 
 
 def answers(node: dict[str, Any]) -> bool:
-    """Whether a node of `ray.nodes()` is there: Ray itself says so for some 15 s after its end, or for a minute."""
+    """Whether a node of `ray.nodes()` answers: Ray lists a dead node as alive for some 15 s, or for a minute."""
     if not node["Alive"]:
         return False
     try:
@@ -195,12 +194,12 @@ def _call(target: Any, method: str, timeout: float, *args: Any) -> Any:
 
 
 class Local:
-    """A Ray cluster of this machine that lives as long as this object.
+    """A Ray cluster on this machine that exists as long as this object.
 
     Args:
-        roles: how many roles will be started; each asks for one CPU, and Ray is told of as many, since roles that wait
-            for each other may share a core.
-        token_file: where the token is written for people, mode 0600: the dashboard asks for it. In the run's folder.
+        roles: how many roles will be started. Each asks for one CPU, and Ray gets as many CPUs as there are roles,
+            because roles that wait for each other can share a core.
+        token_file: file in the run's folder, mode 0600, where people find the dashboard's token.
         dashboard: start Ray's dashboard and metrics endpoint.
         stop_reason: see `Backend`.
     """
@@ -233,16 +232,16 @@ class Local:
         self._started: Counter[str] = Counter()
 
     def _resources(self, name: str) -> dict[str, Any]:
-        """What Ray sets aside for the role `name`."""
+        """The Ray resources of the role `name`."""
         return {"num_cpus": 1}
 
     def start(self, name: str, cls: type, *args: Any) -> Handle:
-        # One call at a time, in the main thread, but for a role that many call at once. Where threads of Ray's do the
-        # work, its main thread wakes every 10 ms to look for signals: with 64 such actors, for a tenth of two cores.
+        # One call at a time, in the main thread, except for a role with many callers. Where Ray's threads do the
+        # work, its main thread wakes every 10 ms to check signals: with 64 such actors, a tenth of two cores.
         options: dict[str, Any] = {"max_concurrency": cls.concurrency} if hasattr(cls, "concurrency") else {}
-        options |= {"max_restarts": 0, "enable_task_events": False}  # Ray's log of calls: its price grows with chunks
+        options |= {"max_restarts": 0, "enable_task_events": False}  # Ray's log of calls: its cost grows with chunks
         remote: Any = ray.remote(**options, **self._resources(name))(exporting(cls, name, self._run))
-        # Ray gives a name free some time after its actor was killed: a successor does not wait for that.
+        # Ray frees a name some time after its actor was killed: a successor does not wait for that.
         self._started[name] += 1
         unique = name if self._started[name] == 1 else f"{name}#{self._started[name]}"
         return Handle(name, remote.options(name=unique).remote(*args))
@@ -261,7 +260,7 @@ class Local:
         by_ref = {ticket.parts[0]: ticket for ticket in tickets}
         several = min(several, len(by_ref))
         done, _ = ray.wait(list(by_ref), num_returns=several, timeout=timeout, fetch_local=False)
-        if done:  # take whatever else is there too
+        if done:  # take everything else that is ready too
             done, _ = ray.wait(list(by_ref), num_returns=len(by_ref), timeout=0, fetch_local=False)
         return [by_ref[ref] for ref in done]
 
@@ -280,7 +279,7 @@ class Local:
         row = state.actor_table(actor_id(handle))
         if not row or (row["State"] != "DEAD" and not row["Pid"]):
             return "none"
-        # One that died before it had a process was on its way to this node.
+        # A role that died before it had a process was meant for this node.
         own = [node for node in ray.nodes() if node["NodeID"] == row["Address"]["NodeID"]]  # type: ignore[no-untyped-call]
         return "there" if all(answers(node) for node in own) else "gone"
 
@@ -295,11 +294,11 @@ class Local:
         ray.shutdown()
         if FILES:
             shutil.rmtree(FILES, ignore_errors=True)
-        # Where the folder is on a shared disk, an attempt on another host may have put its own in place of ours.
+        # On a shared disk, an attempt on another host may have replaced our token by its own.
         if self._token_file.exists() and self._token_file.read_text() == TOKEN:
             self._token_file.unlink(missing_ok=True)
 
 
 def actor_id(handle: Handle) -> str:
-    """Of a role, in Ray."""
+    """The id of a role's actor in Ray."""
     return str(handle.target._actor_id.hex())

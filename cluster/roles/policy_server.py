@@ -1,4 +1,4 @@
-"""The policy server as the controller sees it: started, told of new weights, watched."""
+"""The policy server from the controller's side: start it, send new weights, monitor it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from cluster.config.tree import Config
 from cluster.roles.backend import Backend, RoleDied, Ticket
 from envs.api import EnvSpec
 
-ANSWER_S = 300.0  # how long an actor waits for an answer
-ALIVE_S = 5.0  # how long the server may take for a sign of life
+ANSWER_S = 300.0  # seconds that an actor waits for an answer
+ALIVE_S = 5.0  # seconds that the server may take for a sign of life
 
 
 def served(config: Config) -> bool:
-    """Whether actors ask a policy server."""
+    """Whether actors use a policy server."""
     return config.policy.network == "language_model" and config.policy.lm.placement == "server"
 
 
@@ -29,11 +29,11 @@ class ServedPolicy:
 
     @property
     def call(self) -> Callable[..., Any]:
-        """What actors ask: `PolicyServer.answer`."""
+        """The function that actors call: `PolicyServer.answer`."""
         return self._backend.caller(self._handle, "answer", ANSWER_S)
 
     def publish(self, version: int, weights: Any) -> None:
-        """Hand the weights of a version over. Actors may ask for them at once: the server lets them wait.
+        """Send the weights of a version. Actors may ask for them immediately: the server lets them wait.
 
         Raises:
             RoleDied: the server is gone.

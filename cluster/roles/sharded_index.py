@@ -1,18 +1,18 @@
-"""A memory index in shards, each a role: they are searched at once, and together find what one index finds.
+"""A memory index in shards, each in its own role: a search runs on all shards and finds what one index would find.
 
-    append ──> entries by owner modulo n ──> IndexShard 0 ... n - 1, each a `MemoryIndex` in a process of its own
-    search ──> all shards at once ──> Found of each ──`ranking.merge`──> Found, bit by bit that of one index
-    save   ──> a file of each shard, one `retrieval.json` ──load──> so many shards as are asked for, or one index
+    append ──> entries by owner modulo n ──> IndexShard 0 ... n - 1, each a `MemoryIndex` in its own process
+    search ──> all shards at once ──> Found of each ──`ranking.merge`──> Found, bitwise equal to that of one index
+    save   ──> a file per shard, one `retrieval.json` ──load──> any number of shards, or one index
 
-Owners stay whole: what concerns one owner, a draw or copies among its entries, is one shard's business. Ids are given
-out here. What a shard would refuse is refused here, before anything is sent.
+All entries of an owner are on one shard, so draws and duplicates within an owner concern one shard only. Ids are
+assigned here. What a shard would refuse is refused here, before anything is sent.
 
-A shard that dies takes its entries with it. Nothing is found without them: `ShardDied` names it, the other shards end,
-and whoever needs the index loads what was saved last, or builds it again, as the learner's ranks go back to a
+A dead shard's entries are lost, and the index does not search without them: `ShardDied` names the shard, the other
+shards end, and the caller loads the last saved index or builds it again, as the learner's ranks go back to a
 checkpoint.
 
-Limit: a batch of queries travels to every shard, and count * 76 bytes a query come back of each. Owners of very
-different sizes make shards of different sizes, and a search takes as long as that of the largest.
+Limit: a batch of queries is sent to every shard, and each returns count * 76 bytes per query. Owners of very different
+sizes make shards of different sizes, and a search takes as long as the largest shard.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from learner.store.retrieval import MemoryIndex
 
 
 class ShardDied(RuntimeError):
-    """A shard is gone, and the index with it: load it again, or build it. The first line names the shard."""
+    """A shard is gone, and the index with it: load or build it again. The first line names the shard."""
 
 
 class IndexShard:
@@ -50,7 +50,7 @@ class IndexShard:
         self._index = MemoryIndex(width)
 
     def load(self, folder: Path, shard: int, of: int) -> int:
-        """Take what was saved of owners that are `shard` modulo `of`. Returns how many entries it is.
+        """Load the saved entries of owners that are `shard` modulo `of`. Returns the number of entries.
 
         Raises:
             RetrievalError: there is no index, or it is damaged.
@@ -59,18 +59,18 @@ class IndexShard:
         return len(self._index)
 
     def call(self, method: str, *args: Any) -> Any:
-        """What a method of the index returns."""
+        """The result of a method of the index."""
         return getattr(self._index, method)(*args)
 
 
 class ShardedIndex:
-    """One index of `shards` roles; empty. What it does it does as `MemoryIndex`, with equal results.
+    """An empty index on `shards` roles. It works like `MemoryIndex`, with equal results.
 
     Args:
         backend: where the shards run.
         width: of a key.
         shards: how many, 1 or more.
-        timeout_s: how long a call may take; the first one waits for its shard to start as well.
+        timeout_s: seconds that a call may take; the first call also waits for its shard to start.
 
     Raises:
         ValueError: a width or a number of shards below 1.
@@ -78,9 +78,9 @@ class ShardedIndex:
 
     def __init__(self, backend: Backend, width: int, shards: int, timeout_s: float = 600.0) -> None:
         if shards < 1:
-            raise ValueError(f"an index has 1 shard or more, not {shards}")
+            raise ValueError(f"an index needs at least 1 shard, not {shards}")
         self._backend, self._timeout_s, self._size = backend, timeout_s, 0
-        self._empty = MemoryIndex(width)  # gives out ids, and refuses what shards would refuse
+        self._empty = MemoryIndex(width)  # assigns ids, and refuses what shards would refuse
         self._shards = [backend.start(f"index-{i}", IndexShard, width) for i in range(shards)]
 
     def __len__(self) -> int:
@@ -90,7 +90,7 @@ class ShardedIndex:
         """Add M entries, see `MemoryIndex.append`. Returns their ids, int64 [M].
 
         Raises:
-            ValueError: as there; nothing was added.
+            ValueError: as in `MemoryIndex.append`; nothing was added.
             ShardDied: a shard is gone.
         """
         _, ids, values = self._empty.checked(keys, columns)
@@ -125,7 +125,7 @@ class ShardedIndex:
     def draw(
         self, queries: Any, owner: Integers, uniform: NDArray[np.float64], not_episode: Integers | None = None
     ) -> Found:
-        """Any entry of each query's owner, see `MemoryIndex.draw`.
+        """A random entry of each query's owner, see `MemoryIndex.draw`.
 
         Raises:
             ValueError: as there.
@@ -135,7 +135,7 @@ class ShardedIndex:
         return merge(self._all("draw", _numbers(queries), owner, uniform, not_episode), 1)
 
     def evict(self, ids: Any) -> int:
-        """Let go of the entries with these ids. Returns how many there were.
+        """Remove the entries with these ids. Returns how many there were.
 
         Raises:
             ShardDied: a shard is gone.
@@ -143,7 +143,7 @@ class ShardedIndex:
         return self._gone(self._all("evict", np.asarray(ids)))
 
     def deduplicate(self, above: float = 0.98) -> int:
-        """Evict entries that are nearly copies, see `MemoryIndex.deduplicate`. Returns how many.
+        """Evict near-duplicate entries, see `MemoryIndex.deduplicate`. Returns how many.
 
         Raises:
             ShardDied: a shard is gone.
@@ -154,7 +154,7 @@ class ShardedIndex:
         """Write all entries into a folder that every shard can reach, see `MemoryIndex.save`.
 
         Raises:
-            Superseded: a newer attempt has begun; the folder still holds what it held.
+            Superseded: a newer attempt has begun; the folder is unchanged.
             ShardDied: a shard is gone; the same.
         """
         before = entry_files.begin(folder, attempt)
@@ -163,7 +163,7 @@ class ShardedIndex:
 
     @classmethod
     def load(cls, backend: Backend, folder: Path, shards: int, timeout_s: float = 600.0) -> Self:
-        """What an index saved, in however many shards or none; nobody saves meanwhile.
+        """Load a saved index, whatever its number of shards; nobody may save meanwhile.
 
         Raises:
             RetrievalError: there is no index, or it is damaged.
@@ -203,12 +203,12 @@ class ShardedIndex:
                 self.close()
                 raise ShardDied(
                     f"shard {i} of {len(tickets)} of a memory index is gone: {last_line(str(death))}; "
-                    f"load the index from where it was saved, or build it again\n{death}"
+                    f"load the saved index, or build it again\n{death}"
                 ) from None
         return found
 
 
 def _numbers(vectors: Any) -> NDArray[np.float32]:
-    """Vectors as they travel; what an index makes of them is the same."""
+    """Vectors as they are sent; an index treats them the same."""
     rows: NDArray[np.float32] = torch.as_tensor(vectors).detach().to("cpu", torch.float32).numpy()
     return rows

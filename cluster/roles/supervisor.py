@@ -1,12 +1,12 @@
-"""Keeps the rollout actors at work: gives them jobs, notices the dead and the hung, restarts with a budget.
+"""Supervises the rollout actors: gives them jobs, notices dead and hung ones, and restarts them within a budget.
 
-    starting ──> at work: plays its jobs in order, idle without any
+    starting ──> working: plays its jobs in order, idle without any
         ^           │ died, raised, or took too long
         └── waiting ┤
       (back-off)    └──> quarantined (budget spent)
 
-An actor is rebuilt from its setup and the state of its last delivered chunk: it loses the jobs it had, no more.
-To lose a node spends no actor's budget. What finds no room stays at `starting`, and begins when a node joins.
+An actor is rebuilt from its setup and the state of its last delivered chunk: it loses only the jobs it had.
+Losing a node does not count against any actor's budget. An actor without room stays at `starting` until a node joins.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from typing import Any
 from actors import ActorsConfig, RolloutActor
 from cluster.roles.backend import PLACE_S, Backend, Handle, Interrupted, NodeLost, RoleDied, Ticket
 
-START = "start"  # the job of an actor whose constructor runs
+START = "start"  # the job of an actor whose constructor is running
 
 
 class AllQuarantined(RuntimeError):
-    """Too few actors are left. The message's first line names the first cause."""
+    """Too few actors are left. The first line of the message names the first cause."""
 
 
 def last_line(text: str) -> str:
-    """The last line that says something: of a traceback, the error itself."""
+    """The last line that is not empty: in a traceback, the error itself."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "no cause given"
 
@@ -37,20 +37,20 @@ def last_line(text: str) -> str:
 class _Member:
     state: str = "waiting"
     handle: Handle | None = None
-    jobs: deque[tuple[Any, Ticket]] = field(default_factory=deque)  # the first is being done
+    jobs: deque[tuple[Any, Ticket]] = field(default_factory=deque)  # the first is in progress
     incarnation: int = -1
     start_at: float = 0.0
     failures: deque[float] = field(default_factory=deque)
     saved: dict[str, Any] | None = None  # state of the last delivered chunk
-    unplaced: float | None = None  # since when it is known to have found no room
+    unplaced: float | None = None  # since when it has been known to have no room
 
 
 class Crew:
     """The rollout actors.
 
     config: their number and restart budget. setup: first argument of each.
-    states: what each restores, from a checkpoint; missing ones start new.
-    start_timeout_s: bound on a constructor. on_failure: called with (actor, cause) at every death.
+    states: what each actor restores from a checkpoint; actors without a state start fresh.
+    start_timeout_s: limit for a constructor. on_failure: called with (actor, cause) at every death.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Crew:
         self._revive()
 
     def idle(self, ahead: int = 0) -> list[int]:
-        """Actors that wait for a job; those too that have no more than `ahead` jobs yet to do."""
+        """Actors without a job, and actors with at most `ahead` jobs left."""
         return [i for i, m in enumerate(self._members) if m.state == "at work" and len(m.jobs) <= ahead]
 
     @property
@@ -83,24 +83,24 @@ class Crew:
         return [i for i, m in enumerate(self._members) if m.state == "quarantined"]
 
     def busy_with(self, kind: type) -> list[int]:
-        """The actor of every job of this kind that is not done."""
+        """The actors of all unfinished jobs of this kind."""
         return [i for i, m in enumerate(self._members) for job, _ in m.jobs if isinstance(job, kind)]
 
     def give(self, i: int, job: Any, method: str, *args: Any, returns: int = 1) -> None:
-        """Let actor i, which is at work, do `job` by calling `method`, once it has done what it was given before."""
+        """Let the working actor i do `job` by calling `method`, after its earlier jobs."""
         member = self._members[i]
         assert member.state == "at work"
         assert member.handle is not None
         member.jobs.append((job, self._backend.submit(member.handle, method, *args, returns=returns)))
 
     def delivered(self, i: int, state: dict[str, Any]) -> None:
-        """Remember what a successor of actor i would restore."""
+        """Remember the state that a successor of actor i would restore."""
         self._members[i].saved = state
 
     def rewind(self, i: int, state: dict[str, Any] | None) -> list[Any]:
-        """Let a successor of actor i go on from an earlier state. Returns the jobs that are lost by that.
+        """Let a successor of actor i continue from an earlier state. Returns the jobs that are lost.
 
-        state: None begins anew.
+        state: None starts fresh.
         """
         member = self._members[i]
         lost = [job for job, _ in member.jobs if job is not START]
@@ -118,7 +118,7 @@ class Crew:
         member.jobs.clear()
 
     def assert_places(self, needed: set[int]) -> None:
-        """Raise `Interrupted` if all of `needed` are in quarantine or have had no place for `PLACE_S` seconds."""
+        """Raise `Interrupted` if all of `needed` are quarantined or have had no place for `PLACE_S` seconds."""
         since = time.monotonic() - PLACE_S
         unplaced = [i for i, m in enumerate(self._members) if m.unplaced is not None and m.unplaced < since]
         if unplaced and needed <= {*unplaced, *self.quarantined}:
@@ -135,15 +135,15 @@ class Crew:
         Args:
             also: other tickets worth waking for.
             timeout: seconds.
-            several: things to wait for within that time, where nobody waits for the first of them.
+            several: how many results to wait for within that time, if nobody needs the first one at once.
 
         Returns:
-            Finished jobs as (actor, job, ticket, first result), result None for a job that was lost with its actor;
-            and those of `also` that are done.
+            Finished jobs as (actor, job, ticket, first result), with result None for a job that was lost with its
+            actor; and the tickets of `also` that are done.
 
         Raises:
             AllQuarantined: no actor is left to work.
-            Interrupted: there has been no room for those that are left.
+            Interrupted: no node had room for the remaining actors.
         """
         self._revive()
         self.assert_places(set(range(len(self._members))))
@@ -160,19 +160,19 @@ class Crew:
                 result = self._backend.result(ticket)
             except RoleDied as death:
                 finished += self._lost(i)
-                cause = str(death).removeprefix(f"{ticket.handle.name} in {ticket.method}: ")  # who calls says which
+                cause = str(death).removeprefix(f"{ticket.handle.name} in {ticket.method}: ")  # the caller adds which
                 self._failed(i, cause, spends=not isinstance(death, NodeLost))
                 continue
             job, _ = member.jobs.popleft()
             member.state, member.unplaced = "at work", None
             if member.jobs:
-                member.jobs[0][1].submitted = time.monotonic()  # the time of the next begins
+                member.jobs[0][1].submitted = time.monotonic()  # the time limit of the next job starts
             finished.append((i, job, ticket, result))
         finished += self._overdue()
         return [f for f in finished if f[1] is not START], [t for t in also if t in done]
 
     def heartbeats(self) -> dict[str, dict[str, Any]]:
-        """What each actor that has started was doing a few seconds ago."""
+        """What each started actor was doing a few seconds ago."""
         return self._backend.heartbeats([m.handle for m in self._members if m.handle is not None])
 
     def kill(self) -> None:
@@ -190,7 +190,7 @@ class Crew:
                 assert member.handle is not None
                 if job is START and self._backend.place(member.handle) == "none":
                     member.unplaced = member.unplaced or ticket.submitted
-                    ticket.submitted = time.monotonic()  # its time begins when it has a place
+                    ticket.submitted = time.monotonic()  # its time limit starts when it has a place
                     continue
                 lost += self._lost(i)
                 phase = self._backend.heartbeats([member.handle]).get(member.handle.name, {}).get("phase", "unknown")
@@ -198,7 +198,7 @@ class Crew:
         return lost
 
     def _lost(self, i: int) -> list[tuple[int, Any, Ticket, Any]]:
-        """The jobs that actor i takes with it, as `collect` tells of them."""
+        """The jobs that are lost with actor i, as `collect` returns them."""
         return [(i, job, ticket, None) for job, ticket in self._members[i].jobs]
 
     def _failed(self, i: int, cause: str, spends: bool = True) -> None:

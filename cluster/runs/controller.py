@@ -1,4 +1,4 @@
-"""The single controller's work on one run folder: the cluster, the services beside it, the stages in order, a report.
+"""The single controller's work on one run folder: the cluster, its services, the stages in order, and a report.
 
 stages left ──> engine(run, stage).run() ──> stages/<stage>/..., with a manifest: done
 """
@@ -42,7 +42,7 @@ MANIFEST = "manifest.json"
 
 
 def stages_left(stages: list[Stage], config: Config, folder: RunFolder, found: Checkpoint | None) -> list[Stage]:
-    """Stages that are not done. If a finished training shall go on, it is not, nor is what follows it."""
+    """Stages that are not done. If a finished training is to be continued, it and the stages after it are not done."""
     further = (i for i, stage in enumerate(stages) if found and engine(stage.kind).goes_on(config, found))
     redone = next(further, len(stages))
     return [stage for i, stage in enumerate(stages) if i >= redone or not folder.stage_done(stage.name)]
@@ -65,7 +65,7 @@ class Controller:
         with self.folder.lock():
             if self.only:
                 self.folder.stand_beside()
-            else:  # from here on, a controller elsewhere that believes the run to be its own cannot save
+            else:  # from here on, no controller elsewhere can save to the run
                 self.folder.begin()
                 self.checkpoint = read_checkpoint(self.folder)
             began, before = time.time(), self.folder.read_status()
@@ -78,7 +78,7 @@ class Controller:
                 with full_disk_in_a_sentence(f"run {self.folder.name!r}"):
                     code = self._run_stages()
             except Superseded:
-                raise  # the folder is another's by now
+                raise  # by now the folder belongs to another attempt
             except BaseException as error:
                 reason = (str(error) or repr(error)).splitlines()[0]
                 if self.only:
@@ -93,7 +93,7 @@ class Controller:
             if self.only:  # a further evaluation does not change how the run itself ended
                 state, reason = before.get("state", state), before.get("reason", "")
             self.folder.write_last_status(state=state, phase="", reason=reason)
-            from cluster.report.document import write  # imports what draws, which a run needs in the end only
+            from cluster.report.document import write  # imports plotting, which a run needs only at the end
 
             report = Path(os.path.relpath(write([self.folder.path], self.folder.attempt)))
             self.folder.write_status(report=str(report))
@@ -158,7 +158,7 @@ class Controller:
                     if not finished:
                         self._stopped_by = stop.reason
                         return STOPPED
-            except AskedToStop as request:  # roles were waited for, which had begun nothing
+            except AskedToStop as request:  # it was waiting for roles, which had begun nothing
                 self._stopped_by = str(request)
                 return STOPPED
         return DONE
@@ -185,10 +185,10 @@ class Controller:
         self.folder.write_status(llm=asked)
 
     def finish(self, stage: Stage, outcome: Outcome) -> None:
-        """Write the manifest of what a stage left and of what that was made of: with it, the stage is done.
+        """Write the manifest of a stage's outputs and inputs. With it, the stage is done.
 
         Raises:
-            Superseded: a newer attempt has begun; the stage is its own to finish.
+            Superseded: a newer attempt has begun, and will finish the stage.
         """
         folder = self.folder.stage(stage.name)
         files = sorted(p for p in folder.iterdir() if p.is_file() and p.name != MANIFEST)
@@ -203,16 +203,16 @@ class Controller:
         )
 
     def _about_the_start(self, warning: str) -> Iterator[str]:
-        """What is worth telling of how the run goes on; `warning` is about its rows."""
+        """Log messages about how the run continues; `warning` is about its rows."""
         if warning:
             yield warning
         if (attempt := self.folder.attempt) and attempt.number > 1 and not self.folder.kept:
-            yield f"{self.folder.name} starts over: it ended before anything was saved to go on from"
+            yield f"{self.folder.name} starts over: it ended before anything was saved that a resume could use"
         for skipped in self.checkpoint.skipped if self.checkpoint else ():
             yield f"skipped a damaged checkpoint: {skipped}"
 
     def _todo(self) -> list[Stage]:
-        """Stages to run; what they left when they were done before no longer says so."""
+        """Stages to run; those that were done before are marked as not done."""
         todo = stages_left(self.only or selected(self.config), self.config, self.folder, self.checkpoint)
         for stage in todo:
             self.folder.forget(self.folder.path / "stages" / stage.name / MANIFEST)

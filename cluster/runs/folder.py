@@ -26,9 +26,9 @@ from learner.files import Attempt, newest_attempt, replace_file
 from learner.store.shards import EPISODES
 from llm_service.errors import UsageError
 
-LISTED = 5  # of the runs that a wrong name is answered with
+LISTED = 5  # how many runs the message about a wrong name lists
 KEPT = ("checkpoints/v*", "stages/*/manifest.json", "stages/*/[!.]*.arrow", "stages/*/checkpoints-*/v*")
-"""What a run leaves on its way that a resume goes on from: checkpoints, stages that are done, episodes collected."""
+"""Files from which a resume continues: checkpoints, finished stages, collected episodes."""
 
 
 class RunError(UsageError):
@@ -41,8 +41,8 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.name = path.name
-        self.attempt: Attempt | None = None  # this controller's work on the run; None: it only looks, or adds beside
-        self._beside: int | None = None  # the newest attempt when this controller began to stand beside it
+        self.attempt: Attempt | None = None  # this controller's attempt; None: it only reads, or adds a further stage
+        self._beside: int | None = None  # the newest attempt when this controller started to add a further stage
 
     @staticmethod
     def assert_free(path: Path) -> None:
@@ -58,7 +58,7 @@ class RunFolder:
         """Make a new run folder.
 
         Raises:
-            RunError: the name is taken, or the place cannot be written.
+            RunError: the name is taken, or the folder is not writable.
         """
         RunFolder.assert_free(path)
         try:
@@ -71,7 +71,7 @@ class RunFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder while a controller writes it; a second controller is refused."""
+        """Lock the folder while a controller writes it; a second controller is refused."""
         with open(self.path / "lock", "w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -80,20 +80,20 @@ class RunFolder:
             yield
 
     def begin(self) -> None:
-        """Begin an attempt: from now on no controller that believes the run to be its own, wherever, can write it."""
+        """Begin an attempt: from now on no older controller, wherever it runs, can write to the run."""
         self.attempt = Attempt.begin(self.checkpoints)
 
     def stand_beside(self) -> None:
-        """Add to the run without an attempt at it."""
+        """Add to the run without starting an attempt."""
         self._beside = -1 if is_running(self.read_status()) else newest_attempt(self.checkpoints)
 
     @property
     def is_anothers(self) -> bool:
-        """Whether a controller elsewhere is at work on the run: what tells of the run itself is left to that one."""
+        """Whether a controller elsewhere is working on the run; that one then writes the run's status."""
         return self._beside is not None and newest_attempt(self.checkpoints) > self._beside
 
     def claim(self, kind: str) -> str:
-        """Make the folder of a further stage, `<kind>-<n>`. Returns its name, which nobody else gets."""
+        """Create the folder of a further stage, `<kind>-<n>`. Returns its name, which no other process gets."""
         n = 1
         while True:
             try:
@@ -105,11 +105,11 @@ class RunFolder:
 
     @property
     def number(self) -> int:
-        """Of the attempt, 0 without one."""
+        """The number of the attempt, 0 without one."""
         return self.attempt.number if self.attempt else 0
 
     def assert_newest(self) -> None:
-        """See whether this controller may still write.
+        """Check that this controller may still write.
 
         Raises:
             Superseded: a newer attempt has begun.
@@ -118,7 +118,7 @@ class RunFolder:
             self.attempt.assert_newest()
 
     def write(self, path: Path, content: bytes | str) -> None:
-        """Write a file of the run: complete or absent, and by the newest attempt alone.
+        """Write a file of the run: complete or absent, and only by the newest attempt.
 
         Raises:
             Superseded: a newer attempt has begun.
@@ -126,11 +126,11 @@ class RunFolder:
         replace_file(path, content.encode() if isinstance(content, str) else content, self.attempt)
 
     def write_json(self, path: Path, value: Any) -> None:
-        """Write JSON as `write` does."""
+        """Write JSON with `write`."""
         self.write(path, as_json(value))
 
     def forget(self, path: Path) -> None:
-        """Remove a file or a folder of the run, if it is there, as the newest attempt.
+        """Delete a file or a folder of the run, if it exists, as the newest attempt.
 
         Raises:
             Superseded: a newer attempt has begun.
@@ -147,12 +147,12 @@ class RunFolder:
 
     @property
     def replay(self) -> Path:
-        """What the learner keeps between two checkpoints, if its method has a replay."""
+        """The folder of the learner's data between two checkpoints, if its method has a replay."""
         return self.path / "replay"
 
     @property
     def kept(self) -> bool:
-        """Whether there is anything to go on from; else a resume starts over."""
+        """Whether there is anything to continue from; otherwise a resume starts over."""
         return any(any(self.path.glob(pattern)) for pattern in KEPT)
 
     @property
@@ -160,7 +160,7 @@ class RunFolder:
         return self.path / "STOP"
 
     def stage(self, name: str) -> Path:
-        """Folder of a stage's artifact, made if needed."""
+        """Folder of a stage's artifact, created if needed."""
         folder = self.path / "stages" / name
         folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -186,9 +186,9 @@ class RunFolder:
         self.write_json(self.path / "status.json", status)
 
     def write_last_status(self, **values: Any) -> None:
-        """Tell how the run ended, as `write_status` does; on a full disk in the room that status.json has already.
+        """Write how the run ended, like `write_status`; on a full disk, into the space that status.json already has.
 
-        So it is not complete or absent. But without it a run that has ended would be said to run for ever.
+        So it is not atomic. But otherwise a run that has ended would be shown as running forever.
         """
         try:
             self.write_status(**values)
@@ -197,7 +197,7 @@ class RunFolder:
                 raise
             self.assert_newest()
             status = self.read_status() | values
-            status.pop("heartbeats", None)  # of roles that have ended: without them it is not longer than it was
+            status.pop("heartbeats", None)  # of roles that have ended: without them the text is not longer than before
             with open(self.path / "status.json", "r+b") as file:
                 file.write(as_json(status).encode())
                 file.truncate()
@@ -216,10 +216,10 @@ class RunFolder:
 
 
 def finished_stage(run: Path, origin: str, stage: str) -> Path | None:
-    """The folder of a finished stage: of a run, else of the one that its `from` names, else of the one from which that
-    was made, and so on; None if none has it.
+    """The folder of a finished stage: of the run, otherwise of the run that its `from` names, and so on along the
+    chain; None if none has it.
 
-    run: the run's folder, beside those of other runs.
+    run: the run's folder, next to the folders of other runs.
     origin: what `from` says, run:NAME/stage or the path of a stage; empty if it names nothing.
     """
     stages, asked = run / "stages", set[Path]()
@@ -237,28 +237,28 @@ def finished_stage(run: Path, origin: str, stage: str) -> Path | None:
 
 
 def assert_done(origin: str, place: Path) -> None:
-    """See whether a stage of another run, which `from` names, is done, or the one in whose folder a store lies.
+    """Check that the stage of another run that `from` names is done; for a store, the stage in whose folder it is.
 
     Raises:
-        RunError: it is not.
+        RunError: it is not done.
     """
-    stage = place.parent if place.name == EPISODES else place  # a training's store lies within its stage
+    stage = place.parent if place.name == EPISODES else place  # a training's store is inside its stage
     if origin.startswith("run:") and not (stage / "manifest.json").exists():
         raise RunError(f"from: {origin} is not finished: resume that run first")
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON so that a reader never sees a part of it."""
+    """Write JSON so that a reader never sees only part of it."""
     replace_file(path, as_json(value).encode())
 
 
 def as_json(value: Any) -> str:
-    """JSON as the files of a run have it."""
+    """JSON in the format of a run's files."""
     return json.dumps(value, indent=1, default=str)
 
 
 def provenance() -> dict[str, Any]:
-    """Which code made an artifact, and with which libraries."""
+    """The code version that made an artifact, and its libraries."""
     try:
         words = ["git", "describe", "--always", "--dirty"]
         commit = subprocess.run(words, cwd=ROOT, capture_output=True, text=True).stdout.strip()
@@ -273,7 +273,7 @@ def provenance() -> dict[str, Any]:
 
 
 def find(name_or_path: str, runs: Path = Path("runs"), sweeps: bool = False) -> Path:
-    """The folder of a run by name (in `runs/`) or path; with `sweeps`, that of a sweep too.
+    """The folder of a run by name (in `runs/`) or path; with `sweeps`, also the folder of a sweep.
 
     Raises:
         RunError: there is none.

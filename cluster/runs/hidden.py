@@ -1,4 +1,4 @@
-"""Secrets in runs that began before a configuration refused them: on disk, but repeated by no page and no table."""
+"""Secrets in runs from before configurations refused them: they are on disk, but no page or table repeats them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HIDDEN = "(hidden)"
 
 
 def hide(config: Mapping[str, Any], manifest: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A run's saved configuration and manifest, as they may be shown: without what would be refused today."""
+    """A run's saved configuration and manifest without values that would be refused today, for showing."""
     llm = config.get("llm")
     if not isinstance(llm, Mapping) or not (secrets := set(_secrets(llm))):
         return dict(config), dict(manifest)
@@ -23,7 +23,7 @@ def hide(config: Mapping[str, Any], manifest: Mapping[str, Any]) -> tuple[dict[s
 
 
 def _secrets(llm: Mapping[str, Any]) -> Iterator[str]:
-    """Values that may be secrets, as texts."""
+    """Values that may be secrets, as strings."""
     try:
         address(llm.get("base_url") or "https://host")
     except UsageError:
@@ -33,7 +33,7 @@ def _secrets(llm: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _unlisted(tree: Any, names: frozenset[str], listed: bool = True) -> Iterator[str]:
-    """Values below a name that is not among these."""
+    """Values of names that are not in this list."""
     if isinstance(tree, Mapping):
         for name, value in tree.items():
             yield from _unlisted(value, names, listed and str(name).lower() in names)
@@ -53,8 +53,8 @@ def _tree(value: Any, secrets: set[str]) -> Any:
 
 
 def _line(command: str, secrets: set[str]) -> str:
-    """A command line up to the first word that may hold a secret. Words stand there without quotes, so that nobody can
-    tell where this one ends."""
+    """A command line up to the first word that may contain a secret. The words have no quotes there, so the end of the
+    secret is unknown."""
     for secret in secrets:
         command = command.replace(secret, HIDDEN)
     return re.sub(r"(\bllm\.(?:headers|query|body|base_url)\b[^=\s]*)=.*", rf"\1={HIDDEN}", command, flags=re.DOTALL)

@@ -1,4 +1,4 @@
-"""What a person sees while a run is on: a panel on a terminal, a line every few seconds in a batch log.
+"""Progress of a run for people: a panel on a terminal, a line every few seconds in a batch log.
 
 Both name the bottleneck: `env` when the learner waits for actors, `learner` when actors wait for it.
 """
@@ -18,16 +18,16 @@ from rich.table import Table
 
 from cluster.runs.folder import RunFolder
 
-WINDOW_S = 60.0  # seconds whose speed is taken for that of the rest
+WINDOW_S = 60.0  # seconds whose speed predicts the rest
 SURE_S = 5.0
-"""Seconds before which nothing is said: chunks that waited for the first update are learned from all at once."""
+"""Seconds before the first estimate: chunks that waited for the first update are all learned from at once."""
 
 
 class Progress:
-    """Context manager; `update` as often as you like.
+    """Context manager; call `update` as often as you like.
 
     folder: every line also goes to its run.log. total: env steps of the run. every_s: seconds between two lines.
-    score: what an episode's return counts, "" where success is what to look at; as `EnvSpec.score`.
+    score: what an episode's return counts, "" if success is the main number; as `EnvSpec.score`.
     """
 
     def __init__(self, folder: RunFolder, total: int, every_s: float, score: str = "") -> None:
@@ -48,14 +48,14 @@ class Progress:
             self._live.stop()
 
     def note(self, text: str) -> None:
-        """Say something that happened, once."""
+        """Print and log an event once."""
         self._folder.log(text)
         self._notes = [*self._notes[-3:], text]
         if self._live is None:
             print(text, flush=True)
 
     def line(self, text: str) -> None:
-        """Show how far a stage is that has no metrics row to `update` with."""
+        """Show the progress of a stage that has no metrics rows for `update`."""
         if self._live is not None:
             self._live.update(Panel("\n".join([text, *self._notes]), title=self._folder.name, title_align="left"))
         self._print(text)
@@ -67,7 +67,7 @@ class Progress:
         self._print(self._line(row))
 
     def _print(self, line: str) -> None:
-        """Log a line, and print it where there is no panel, if it is time for one."""
+        """If a line is due, log it, and print it if there is no panel."""
         now = time.monotonic()
         if now - self._last_line >= self._every_s:
             self._last_line = now
@@ -115,7 +115,7 @@ class Progress:
         return Panel(table, title=self._folder.name, title_align="left", expand=False)
 
     def _outcome(self, row: dict[str, Any]) -> tuple[Any, ...]:
-        """How well it goes, as a row of the panel."""
+        """The score or success, as a row of the panel."""
         training, validation = row.get(self._key), row.get("validation")
         words = f"{self._shown(training)} training"
         if validation is not None:
@@ -131,11 +131,11 @@ class Progress:
 
 
 class Pace:
-    """How long the rest takes, by the speed of the last minute: a slow minute is forgotten a minute later.
+    """Estimates the remaining time from the speed of the last minute, so a slow minute is forgotten a minute later.
 
-    Before the first update roles start, networks are compiled, a replay fills: time counts from that update on.
+    Before the first update, roles start, networks compile and a replay fills, so time counts from that update on.
 
-    total: of whatever is counted.
+    total: the final count, of whatever is counted.
     """
 
     def __init__(self, total: int) -> None:
@@ -143,9 +143,9 @@ class Pace:
         self._points: deque[tuple[float, int]] = deque()
 
     def reached(self, count: int, warm: bool = True) -> None:
-        """So much of `total` is done now.
+        """Record how much of `total` is done.
 
-        warm: False while what is done is not what the rest is made of: time does not count yet.
+        warm: False while the work done is not typical of the rest: time does not count yet.
         """
         if not warm or (self._points and count < self._points[-1][1]):
             self._points.clear()
@@ -157,7 +157,7 @@ class Pace:
 
     @property
     def left(self) -> float | None:
-        """Seconds until `total` is reached, as of the last point; None if nothing can be said yet."""
+        """Seconds until `total` is reached, estimated at the last point; None if there is no estimate yet."""
         if not self._points:
             return None
         (began, first), (now, last) = self._points[0], self._points[-1]
@@ -169,7 +169,7 @@ class Pace:
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds in words, `-` if nobody knows."""
+    """Seconds in words, `-` if unknown."""
     if seconds is None:
         return "-"
     minutes, rest = divmod(int(seconds), 60)

@@ -1,9 +1,9 @@
-"""What a run folder holds, for those who read it: the report and the comparison.
+"""The content of a run folder, for the report and the comparison.
 
-    run folders ── load ──> Run ── arms ──> runs of the same settings, which differ in their seed only
+    run folders ── load ──> Run ── arms ──> runs with the same settings, which differ only in their seed
     a sweep     ── expand ──> its runs
 
-Reading never fails on a run that is still going or was killed in the middle of a line: what is not there is empty.
+Reading never fails on a run that is still running or was killed in the middle of a line: missing data is empty.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Run:
-    """The files of a run folder, as far as they are there: empty mappings and lists stand for what is not."""
+    """The files of a run folder; missing ones are empty mappings and lists."""
 
     folder: Path
     config: Row
@@ -51,12 +51,12 @@ class Run:
 
     @property
     def world(self) -> str:
-        """Id of the world, "an unnamed world" when nothing tells."""
+        """Id of the environment, "an unnamed world" if unknown."""
         return str(self.results.get("env") or _named(self.config.get("env"), "id", "name") or "an unnamed world")
 
     @property
     def method(self) -> str:
-        """Name of the method, "an agent" when nothing tells."""
+        """Name of the method, "an agent" if unknown."""
         return _named(self.config.get("method"), "name", "id") or "an agent"
 
     @property
@@ -71,27 +71,27 @@ class Run:
 
     @property
     def speed(self) -> float | None:
-        """Env steps a second over the whole run."""
+        """Env steps per second over the whole run."""
         seconds = self.total("wall_seconds")
         return self.env_steps / seconds if self.env_steps and seconds else None
 
     @property
     def success(self) -> Estimate | None:
-        """Held-out success rate of the finished agent."""
+        """The finished agent's success rate in held-out episodes."""
         return estimate(self.results.get("success"))
 
     @property
     def score(self) -> str:
-        """What an episode's return counts, "" where success says more."""
+        """What an episode's return counts, "" if success says more."""
         return str(self.results.get("score", self.status.get("score")) or "")
 
     @property
     def mean_return(self) -> Estimate | None:
-        """Of the finished agent in held-out episodes."""
+        """The finished agent's score in held-out episodes."""
         return returned(self.results)
 
     def total(self, key: str) -> float | None:
-        """A counter at the end of the run: from the status, else from the last row that has it."""
+        """A counter at the end of the run: from the status, otherwise from the last row that has it."""
         for row in (self.status, *reversed(self.train)):
             if (value := number(row.get(key))) is not None:
                 return value
@@ -126,9 +126,9 @@ def load(folder: Path) -> Run:
 
 
 def expand(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
-    """Runs of the folders, a sweep's base folder standing for its members; and the names of members without a run.
+    """The runs of the folders, where a sweep's folder stands for its members; and the names of members without a run.
 
-    A run that is named twice is there once.
+    A run that is named twice appears once.
     """
     runs: list[Run] = []
     missing: list[str] = []
@@ -158,14 +158,14 @@ def number(value: object) -> float | None:
 
 
 def part(entry: object, *keys: str) -> Mapping[str, Any]:
-    """The mapping that lies below these keys, empty where there is none."""
+    """The mapping below these keys, empty if there is none."""
     for key in keys:
         entry = entry.get(key) if isinstance(entry, Mapping) else None
     return entry if isinstance(entry, Mapping) else {}
 
 
 def estimate(entry: object) -> Estimate | None:
-    """A `{"n", "rate" or "mean", "low", "high"}` of results.json; a rate without an interval gets Wilson's."""
+    """A `{"n", "rate" or "mean", "low", "high"}` from results.json; a rate without an interval gets Wilson's."""
     found = part(entry)
     n = int(number(found.get("n")) or 0)
     rate, mean, low, high = (number(found.get(key)) for key in ("rate", "mean", "low", "high"))
@@ -201,11 +201,11 @@ def series(rows: Iterable[Row], key: str, x: str = "env_steps") -> Curve:
 
 
 def arms(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Runs by the settings in which they differ: only seeds of one setting may be averaged.
+    """Group runs by the settings in which they differ: only seeds of one setting may be averaged.
 
-    Seed, name and machines are no settings; the key is empty where all runs have the same ones. A setting that only
+    Seed, name and machines are not settings. The key is empty if all runs have the same settings. A setting that only
     some runs have, such as an option of one language model, is named if those runs differ in it, or if nothing else
-    tells the runs apart.
+    distinguishes the runs.
     """
     configs = [
         {k: v for k, v in flatten(r.config).items() if k != "seed" and not k.startswith(("run.", "cluster."))}
@@ -227,7 +227,7 @@ def seeds(runs: Sequence[Run]) -> list[str]:
 
 
 def stand_in(config: Mapping[str, Any]) -> str:
-    """That the model of a run was a scripted one, and how to use a real one; "" where it was not."""
+    """A note that a run's language model was scripted, and how to use a real one; "" if it was not."""
     llm = part(config, "llm")
     if llm.get("name") != "scripted" or llm.get("address"):
         return ""
@@ -237,7 +237,7 @@ def stand_in(config: Mapping[str, Any]) -> str:
 
 
 def _short(key: str, keys: Sequence[str]) -> str:
-    """Last part of a dotted key, where that is enough to tell it from the others."""
+    """Last part of a dotted key, if that is enough to distinguish it from the others."""
     last = key.rpartition(".")[2]
     return last if sum(k.rpartition(".")[2] == last for k in keys) == 1 else key
 
@@ -249,7 +249,7 @@ def _named(part: object, *keys: str) -> str:
 
 
 def read_mapping(path: Path, parse: Callable[[str], object] = json.loads) -> Row:
-    """The mapping in a file, empty where there is none."""
+    """The mapping in a file, empty if there is none."""
     try:
         value = parse(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
@@ -258,7 +258,7 @@ def read_mapping(path: Path, parse: Callable[[str], object] = json.loads) -> Row
 
 
 def _cases(folder: Path) -> dict[str, Row]:
-    """Of `stages/generalise`, or of the last further one, `stages/generalise-<n>`."""
+    """Results of `stages/generalise`, or of the last further one, `stages/generalise-<n>`."""
     found = {p.parent.name.partition("-")[2]: p for p in (folder / "stages").glob("generalise*/results.json")}
     last = max((n for n in found if n.isdecimal()), key=int, default="")
     rows = read_mapping(found[last]).get("cases") if last in found else []
@@ -266,7 +266,7 @@ def _cases(folder: Path) -> dict[str, Row]:
 
 
 def _fits(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """Rows by the stage that wrote them; those of older code do not name it, and are left out."""
+    """Rows by the stage that wrote them; rows of older code do not name it and are left out."""
     found: dict[str, list[Row]] = {}
     for row in _unwound(rows):
         if "stage" in row:
@@ -280,8 +280,7 @@ def _asked(rows: Sequence[Row]) -> Row:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """All lines of JSON that hold a mapping; a process that was killed leaves a part of one, and a resumed one appends
-    to it."""
+    """All JSON lines with a mapping; a killed process leaves part of a line, and a resumed one appends to it."""
     rows = []
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -1,4 +1,4 @@
-"""What a stage is given, what it leaves, and what its engine says of itself before anything runs.
+"""A stage's inputs and outputs, and what its engine declares before anything runs.
 
 Run ──> Engine(run, stage).run() ──> Outcome, with which the stage is done, or None: asked to stop
         Engine.takes, makes ──> what is missing?      roles ──> drawing      memory ──> does it fit?
@@ -34,16 +34,16 @@ from learner.parts import GuideConfig
 
 LOOK_S = 2.0  # seconds after which a controller looks again whether a newer attempt has begun
 Artifact = Literal["", "weights", "episodes"]
-"""What stages take from each other, whatever their names. Those of behaviours know theirs by name."""
+"""Artifacts that stages take from each other, whatever their names. Stages on behaviours find theirs by name."""
 
 
 @dataclass
 class Run:
-    """One controller's work on one run: what every stage is given.
+    """One controller's work on one run, as every stage gets it.
 
-    checkpoint: what a stage that learns goes on from, None from the start.
-    initial: weights to begin from: what `from` names, or what is judged once more.
-    beside: a further stage of a run, which is none of its own.
+    checkpoint: where a stage that learns continues; None: from the start.
+    initial: weights to start from: those that `from` names, or those to evaluate again.
+    beside: this is a further stage, not one of the run's own.
     """
 
     config: Config
@@ -59,7 +59,7 @@ class Run:
     _looked: float = field(default=0.0, init=False)
 
     def actor_setup(self, stage: Stage) -> ActorSetup:
-        """All that an actor of a stage needs, as the configuration has it."""
+        """Everything that an actor of a stage needs, from the configuration."""
         config, guide = self.config, guide_weights(self.config)
         return ActorSetup(
             config.env.id,
@@ -78,10 +78,10 @@ class Run:
         )
 
     def weights(self, stage: Stage) -> Weights | None:
-        """The policy's, for a stage that it plays; None where another plays.
+        """The policy's weights, for a stage in which it plays; None if another player does.
 
         Raises:
-            RunError: there are none.
+            RunError: there are no weights.
         """
         if stage.player != "policy":
             return None
@@ -91,20 +91,20 @@ class Run:
         return weights
 
     def artifact(self, name: str) -> Path:
-        """The folder of a finished stage: this run's, else that of the run that `from` names, or of one that this was
-        made from.
+        """The folder of a finished stage: this run's, otherwise that of the run that `from` names, and so on along the
+        chain.
 
         Raises:
             RunError: neither has it.
         """
         if found := finished_stage(self.folder.path, self.config.from_, name):
             return found
-        raise RunError(f"stage {name} is not there: add it to stages, or set from=run:NAME/{name} of a run that has it")
+        raise RunError(f"stage {name} is missing: add it to stages, or set from=run:NAME/{name} with a run that has it")
 
     def newest(self) -> Checkpoint:
-        """The newest checkpoint, once something was learned: what learns saves before it returns."""
+        """The newest checkpoint after a stage that learns, which saves before it returns."""
         found = checkpoints.latest(self.folder.checkpoints)
-        assert found is not None, "what learns saves before it returns"
+        assert found is not None, "a stage that learns saves before it returns"
         return found
 
     def publish(self, stage: Stage) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class Run:
         return self.language.columns if self.language else {}
 
     def look_after(self) -> None:
-        """What is due from time to time: the services beside the actors, and whether a newer attempt has begun."""
+        """Periodic checks: the services of the actors, and whether a newer attempt has begun."""
         if time.monotonic() - self._looked > LOOK_S:
             self._looked = time.monotonic()
             self.folder.assert_newest()
@@ -131,12 +131,12 @@ class Run:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a stage has come to. With it, the stage is done.
+    """The outcome of a stage. With it, the stage is done.
 
-    counts: for its manifest.
-    weights: what it began from; None: from nothing.
-    inputs: of what else it was made, by name: hashes, or a few words.
-    lines: what is told of it.
+    counts: counters for its manifest.
+    weights: the weights from which it started; None: from scratch.
+    inputs: its other inputs, by name: hashes, or a few words.
+    lines: messages to print.
     """
 
     counts: dict[str, Any]
@@ -146,16 +146,16 @@ class Outcome:
 
 
 class StageEngine(ABC):
-    """What runs the stages of one kind."""
+    """Runs the stages of one kind."""
 
     makes: ClassVar[Artifact] = ""
-    """What later stages may take of it."""
+    """Artifacts that later stages may take from it."""
     by_name: ClassVar[bool] = False
-    """Whether it looks for artifacts by the names of their stages, in this run and in the one that `from` names."""
+    """Whether it finds artifacts by the names of their stages, in this run and in the run that `from` names."""
     again: ClassVar[bool] = False
-    """Whether it can be run once more, beside what the run has: `launch.py eval`."""
+    """Whether it can be repeated as a further stage: `launch.py eval`."""
     asker: ClassVar[str] = "controller"
-    """The role that asks a language model, where one is asked."""
+    """The role that asks a language model, if any."""
 
     def __init__(self, run: Run, stage: Stage) -> None:
         self.given, self.stage = run, stage
@@ -163,7 +163,7 @@ class StageEngine(ABC):
         self.metrics, self.progress, self.stop = run.metrics, run.progress, run.stop
 
     def start_crew(self, setup: Any, role: type[Any], name: str) -> Crew:
-        """Start `actors.n` of a role, built of `setup`. Deaths are told by this name."""
+        """Start `actors.n` of a role, built from `setup`. Messages about deaths use this name."""
 
         def failed(number: int, cause: str) -> None:
             self.progress.note(f"{name}-{number} failed: {last_line(cause)}")
@@ -173,34 +173,34 @@ class StageEngine(ABC):
 
     @property
     def place(self) -> Path:
-        """The folder of what it leaves."""
+        """The folder of its outputs."""
         return self.folder.stage(self.stage.name)
 
     @abstractmethod
     def run(self) -> Outcome | None:
-        """Run the stage to its end, from wherever it was left. None if the run was asked to stop before."""
+        """Run the stage to its end, from wherever it stopped. None if the run was asked to stop first."""
 
     @classmethod
     def takes(cls, stage: Stage) -> Artifact:
-        """What it cannot do without."""
+        """Artifacts that it needs."""
         return ""
 
     @classmethod
     def asks(cls, config: Config, stage: Stage) -> bool:
-        """Whether the service of language models must run for it."""
+        """Whether it needs the LLM service."""
         return stage.player == "language_model"
 
     @classmethod
     def goes_on(cls, config: Config, checkpoint: Checkpoint) -> bool:
-        """Whether there is more to do from a run's checkpoint, even if it was done with before."""
+        """Whether there is more to do from a run's checkpoint, even if the stage was done before."""
         return False
 
     @classmethod
     def roles(cls, config: Config) -> Topology:
-        """The roles that it starts, and what flows between them."""
+        """The roles that it starts, and the data flow between them."""
         return Topology()
 
     @classmethod
     def memory(cls, config: Config) -> int:
-        """Bytes of memory that it cannot do without on this machine, as far as they are certain."""
+        """Bytes of memory that it certainly needs on this machine."""
         return 0

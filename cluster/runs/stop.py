@@ -1,6 +1,6 @@
 """One flag for every way a run is asked to stop: a STOP file, SIGTERM, SIGINT, SIGUSR2, or the wall clock.
 
-The flag is looked at between two updates: the run saves and leaves with exit code 3. A second signal leaves at once.
+The flag is checked between two updates: the run saves and exits with code 3. A second signal ends it at once.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any
 
 from learner.files import Attempt
 
-STOPPED = 3  # exit code of a run that was asked to stop; what its surroundings end has another, `INTERRUPTED`
+STOPPED = 3  # exit code of a run that was asked to stop; an interrupted run has another, `INTERRUPTED`
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
 
 
 class Stop:
-    """Context manager that listens while a run is on.
+    """Context manager that listens while a run is active.
 
-    file: the STOP file; a stale one is removed at the start. max_wall_seconds: stop after this long; None never.
-    attempt: at the run. In the end the file is removed, unless a newer one has begun.
+    file: the STOP file; a stale one is deleted at the start. max_wall_seconds: stop after this long; None: never.
+    attempt: the attempt at the run. At the end the file is deleted, unless a newer attempt has begun.
     """
 
     def __init__(self, file: Path, max_wall_seconds: float | None, attempt: Attempt | None = None) -> None:
@@ -38,14 +38,14 @@ class Stop:
         return self
 
     def listen(self) -> None:
-        """Put the handlers in place again: Ray installs its own when it starts."""
+        """Install the handlers again, because Ray installs its own when it starts."""
         for number in SIGNALS:
             signal.signal(number, self._handle)
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
-        if self._attempt is None or self._attempt.is_newest:  # else it may ask the newer one
+        if self._attempt is None or self._attempt.is_newest:  # otherwise it may stop the newer one
             self._file.unlink(missing_ok=True)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
@@ -60,7 +60,7 @@ class Stop:
 
     @property
     def reason(self) -> str:
-        """Why the run should stop, empty while it should not."""
+        """Why the run should stop; empty while it should not."""
         if self._signal:
             return self._signal
         if self._file.exists():

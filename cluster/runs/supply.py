@@ -1,6 +1,6 @@
-"""Whether every stage of a run will have what it works with: weights and episodes, of stages before it or of others.
+"""Checks that every stage of a run will have its inputs: weights and episodes, from earlier stages or other runs.
 
-What a stage takes and makes its engine says. Stages of behaviours look for theirs by name, when they run.
+A stage's engine declares what it takes and makes. Stages on behaviours find their inputs by name when they run.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from learner.parts import FitConfig
 from learner.store.episodes import ABOUT, EpisodeStore
 
 ACTOR_STATE = ("env.", "sequence", "memory")
-"""How names in an actor's state begin: its world with what stands around it, its count, what its policy remembers."""
-MADE_BY = {"weights": "train", "episodes": "collect"}  # a stage of other runs that makes it
+"""Prefixes of names in an actor's state: its environment with wrappers, its counters, its policy's memory."""
+MADE_BY = {"weights": "train", "episodes": "collect"}  # a stage of other runs that makes each
 
 
 def uses_a_policy(config: Config) -> bool:
-    """Whether any selected stage learns one, or plays it."""
+    """Whether any selected stage trains a policy, or plays one."""
     return learns(config) or plays_a_policy(config)
 
 
@@ -44,13 +44,13 @@ def plays_a_policy(config: Config) -> bool:
 
 
 def make_model(config: Config) -> None:
-    """Make the policy's tiny language model, where it is one, before roles start: they may not take minutes to."""
+    """Create the policy's tiny language model, if it uses one, before roles start, because that may take minutes."""
     if config.policy.network == LANGUAGE_MODEL and uses_a_policy(config):
         place(config.policy.lm.folder)
 
 
 def initial_weights(config: Config) -> Weights | None:
-    """Weights that `from` names, checked against the policy; None if it names none, or no policy is needed."""
+    """The weights that `from` names, checked against the policy; None if it names none, or no policy is needed."""
     if not uses_a_policy(config) or given_store(config):
         return None
     return weights_at(config, "from", config.from_)
@@ -60,28 +60,28 @@ def given_store(config: Config) -> Path | None:
     """The store of episodes that `from` names; None if it names none, or weights.
 
     Raises:
-        RunError: no selected stage needs one, or it is not whole.
+        RunError: no selected stage needs a store, or it is incomplete.
     """
     path = configuration.artifact(config, "from", config.from_)
     if path is None or not (path / ABOUT).exists() or any(engine(s.kind).by_name for s in every_stage(config)):
         return None
     stages = selected(config)
     if not any(engine(stage.kind).takes(stage) == "episodes" for stage in stages):
-        raise RunError(f"from: {config.from_} is a store of episodes, and no stage of this run is fitted to one")
+        raise RunError(f"from: {config.from_} is a store of episodes, but no stage of this run learns from one")
     others = [stage.name for stage in stages if engine(stage.kind).makes != "episodes"]
     if len(others) < len(stages):
         raise RunError(
-            f"from: {config.from_} is a store of episodes: leave the collecting out by stages=[{','.join(others)}]"
+            f"from: {config.from_} is a store of episodes: leave out the collect stage with stages=[{','.join(others)}]"
         )
     assert_done(config.from_, path)
     return path
 
 
 def store_of(config: Config, folder: RunFolder) -> Path:
-    """The store that a fit stage learns from: what `from` names, else this run's own; checked against the policy.
+    """The store that a fit stage learns from: the one that `from` names, otherwise this run's own; checked.
 
     Raises:
-        RunError, StoreError: there is none, it is damaged, or the policy cannot be fitted to it.
+        RunError, StoreError: there is no store, it is damaged, or the policy cannot be fitted to it.
     """
     own = (path.parent for path in (folder.path / "stages").glob("*/manifest.json") if (path.parent / ABOUT).exists())
     store = given_store(config) or next(own, None)
@@ -92,7 +92,7 @@ def store_of(config: Config, folder: RunFolder) -> Path:
 
 
 def assert_supplied(config: Config, initial: Weights | None) -> None:
-    """Raise `RunError` or `StoreError` if a selected stage would lack what it works with.
+    """Raise `RunError` or `StoreError` if a selected stage would lack an input.
 
     initial: the weights that `from` names.
     """
@@ -110,30 +110,30 @@ def assert_supplied(config: Config, initial: Weights | None) -> None:
 
 
 def assert_resumable(config: Config, folder: RunFolder, found: Checkpoint) -> None:
-    """A checkpoint continues only with the policy, the envs and the replay that it was made with.
+    """Check that a checkpoint is continued with the policy, the envs and the replay that it was made with.
 
     Raises:
-        RunError: it was made with others, or by code whose actors kept what stands beside their worlds elsewhere.
+        RunError: it was made with others, or by older code with another layout of actor states.
     """
     assert_fits(config, found.arrays["model"], str(found.path))
     if not trains(config) or found.record["counters"]["env_steps"] >= config.learner.env_steps:
-        return  # nobody goes on from it
+        return  # nothing continues from it
     for name, value in found.arrays.get("actors", {}).items():
         kept = name.partition("/")[2]
         if not kept.startswith(ACTOR_STATE):
             raise RunError(
-                f"run {folder.name!r} was begun by older code, whose actors kept {kept} where this code does not look: "
-                f"finish it with commit {configuration.commit_of(folder.path)}"
+                f"run {folder.name!r} was started by older code, whose actors kept {kept} elsewhere: "
+                f"continue it with commit {configuration.commit_of(folder.path)}"
             )
         if name.endswith("/env.episode") and len(value) != config.actors.envs:
-            raise RunError(f"the checkpoint is of actors.envs={len(value)}: it cannot go on with {config.actors.envs}")
+            raise RunError(f"the checkpoint has actors.envs={len(value)}: it cannot continue with {config.actors.envs}")
     _assert_paid_alike(config, folder, found)
     setup = learner_setup(config, config.spec, folder.replay)
     algorithm(setup.learner.algorithm).assert_restorable(setup, found)
 
 
 def _assert_paid_alike(config: Config, folder: RunFolder, found: Checkpoint) -> None:
-    """What stands beside the worlds and must stay what it was is in the state of every actor, as `identity`."""
+    """Check what must not change between attempts: every actor's state has its hash as `identity`."""
     wanted = wrappers.identities(wrappers.chosen(config))
     actors = found.arrays.get("actors", {})
     for actor in {name.partition("/")[0] for name in actors}:
@@ -141,8 +141,8 @@ def _assert_paid_alike(config: Config, folder: RunFolder, found: Checkpoint) -> 
             kept = actors.get(f"{actor}/env.{name}.identity")
             if not np.array_equal(() if kept is None else kept, wanted.get(name, ())):
                 raise RunError(
-                    f"run {folder.name!r} was trained with another {name} than method.{name} and files that it names, "
-                    "learner.discount and seed say now: put these back, or begin a new run"
+                    f"run {folder.name!r} was trained with another {name} than method.{name}, its files, "
+                    "learner.discount and seed give now: restore these, or start a new run"
                 )
 
 
@@ -152,7 +152,7 @@ def _assert_suits(config: Config, path: Path) -> None:
 
 
 def _advice(config: Config, artifact: Artifact) -> str:
-    """What to do where it is missing."""
+    """What to do if an artifact is missing."""
     chosen = selected(config)
     makers = (s.name for s in every_stage(config) if engine(s.kind).makes == artifact and s not in chosen)
     own = next(makers, "")

@@ -1,4 +1,4 @@
-"""Weights of a run's own and of others: found, read and checked against the policy that shall have them."""
+"""Weights of this run and of others: found, read and checked against the policy that will use them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from learner.parts import GuideConfig
 
 
 def assert_model(config: Config) -> None:
-    """Raise `UsageError` if the policy is a language model that is not there, or cannot act in this world."""
+    """Raise `UsageError` if the policy is a language model that is missing, or cannot act in this environment."""
     if config.policy.network == LANGUAGE_MODEL:
         try:
             check_model(config.policy, config.spec)
@@ -25,7 +25,7 @@ def assert_model(config: Config) -> None:
 
 
 def read_checkpoint(folder: RunFolder) -> Checkpoint | None:
-    """The newest good checkpoint of a run, None if it has none yet."""
+    """The newest usable checkpoint of a run, None if it has none yet."""
     try:
         return checkpoints.latest(folder.checkpoints)
     except CheckpointError as error:
@@ -35,7 +35,7 @@ def read_checkpoint(folder: RunFolder) -> Checkpoint | None:
 def trained(folder: RunFolder) -> Weights | None:
     """Weights of this run's finished train or fit stage."""
     files = [path.parent / "weights.safetensors" for path in (folder.path / "stages").glob("*/manifest.json")]
-    trained = [file for file in files if file.exists()]  # of a method with a policy one stage learns, at most
+    trained = [file for file in files if file.exists()]  # at most one stage of a method with a policy learns
     return safetensors.numpy.load_file(trained[0]) if trained else None
 
 
@@ -45,11 +45,11 @@ def guide_weights(config: Config) -> Weights | None:
 
 
 def weights_at(config: Config, key: str, name: str, any_head: bool = False) -> Weights | None:
-    """Weights that the value `name` of `key` names, checked against the policy, whose head may be another one with
+    """The weights that the value `name` of `key` names, checked against the policy, whose head may differ with
     `any_head`; None if it names none.
 
     Raises:
-        RunError: they are not there, damaged, or another policy's.
+        RunError: they are missing, damaged, or another policy's.
     """
     path = configuration.artifact(config, key, name)
     if path is None:
@@ -59,7 +59,7 @@ def weights_at(config: Config, key: str, name: str, any_head: bool = False) -> W
         raise RunError(f"{key}: {path} holds no weights.safetensors; name a finished train stage, as in run:NAME/train")
     try:
         weights = safetensors.numpy.load_file(file)
-    except Exception as error:  # the library raises its own kinds for every way a file can be damaged
+    except Exception as error:  # the library raises its own exceptions for every way a file can be damaged
         raise RunError(f"{key}: {file} is damaged: {error}") from None
     assert_fits(config, weights, f"{key}: {file}", with_head_of(config.policy, weights) if any_head else None)
     return weights

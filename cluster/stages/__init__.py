@@ -1,7 +1,7 @@
-"""What runs the stages of a method: one engine a kind, a module found by its name.
+"""Engines that run the stages of a method: one per kind of stage, a module found by its name.
 
-A module publishes `Engine`, a `cluster.runs.stage.StageEngine`. A new kind is a new module, and a method that names it.
-What several kinds have in common is in `_shared`.
+A module publishes `Engine`, a `cluster.runs.stage.StageEngine`. To add a kind, add a module and a method that names it.
+Code that several kinds share is in `_shared`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pkgutil
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from cluster.runs.stage import StageEngine  # imports PyTorch, which a list of names need not
+    from cluster.runs.stage import StageEngine  # imports PyTorch, which a list of names does not need
 
 
 def names() -> list[str]:
@@ -20,7 +20,7 @@ def names() -> list[str]:
 
 
 def engine(kind: str) -> type[StageEngine]:
-    """What runs the stages of a kind.
+    """The engine that runs the stages of a kind.
 
     Raises:
         LookupError: there is no such kind.

@@ -1,10 +1,10 @@
-"""The engine of a calibrate stage: a language model answers what people have answered, and is compared with them.
+"""The engine of a calibrate stage: a language model answers questions that people have answered, and is compared.
 
-envs.labels ──> questions, each once ──> stages/<stage>/answers.jsonl: what it said of each
-                                                        results.json: agreement, controls, sureness, a threshold
+envs.labels ──> questions, each once ──> stages/<stage>/answers.jsonl: the answer to each
+                                                        results.json: agreement, controls, calibration, a threshold
 
-Answers are in the service's journal and queue: a stage that was killed begins again, asks the same, and pays for the
-rest.
+Answers are in the service's journal and queue: a stage that was killed starts again, asks the same, and pays only for
+the rest.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SHUFFLED = "shuffled answers"
 
 
 class Engine(StageEngine):
-    """From questions to how far answers can be trusted."""
+    """From questions to a measure of how far answers can be trusted."""
 
     @classmethod
     def roles(cls, config: Config) -> Topology:
@@ -82,7 +82,7 @@ class Engine(StageEngine):
 
 
 def chosen(config: Config) -> tuple[envs.Labels, NDArray[np.intp]]:
-    """What people say, and the numbers of the questions that are asked."""
+    """People's answers, and the indices of the questions to ask."""
     people = envs.labels(config.env.id, config.env.options)
     count: int = config.method.model_dump()["questions"] or len(people.questions)
     drawn = np.random.default_rng([config.seed, 5]).permutation(len(people.questions))[:count]
@@ -92,7 +92,7 @@ def chosen(config: Config) -> tuple[envs.Labels, NDArray[np.intp]]:
 def compared(
     people: envs.Labels, asked: NDArray[np.intp], said: Array, method: dict[str, Any], seed: int
 ) -> dict[str, Any]:
-    """Probabilities [Q] of yes beside what people say of questions `asked` [Q], as the results file has it."""
+    """Probabilities of yes [Q] compared with people's answers to questions `asked` [Q], for the results file."""
     labels, level = people.answers[asked], method["probability"]
     names, about = np.unique(people.groups[people.about][asked], return_inverse=True)
     yes = said > level
@@ -129,12 +129,12 @@ def compared(
 
 
 def area_of(said: Array, labels: NDArray[np.bool_]) -> float | None:
-    """As `area`, as JSON has it."""
+    """`area` for JSON."""
     return _number(area(said, labels))
 
 
 def above(found: Array, others: dict[str, Array]) -> dict[str, Any]:
-    """How far accuracy and F1 are above those of the control that is best at it."""
+    """How far accuracy and F1 are above those of the best control."""
     told = {}
     for measure in ("accuracy", "F1"):
         values = {name: float(measures(other.sum(0))[measure]) for name, other in others.items()}
@@ -144,8 +144,8 @@ def above(found: Array, others: dict[str, Array]) -> dict[str, Any]:
 
 
 def fitted(people: envs.Labels, asked: NDArray[np.intp], said: Array, level: float, seed: int) -> dict[str, Any] | None:
-    """The threshold of the best F1 on some of the things, and what it and `level` come to on the others; None if there
-    is but one thing."""
+    """The threshold with the best F1 on some subjects, and the results of it and of `level` on the others; None if
+    there is only one subject."""
     words = people.groups[people.about][asked]
     names = np.unique(words)
     if len(names) < 2:
@@ -169,7 +169,7 @@ def fitted(people: envs.Labels, asked: NDArray[np.intp], said: Array, level: flo
 
 
 def lines(results: dict[str, Any]) -> list[str]:
-    """What a finished comparison prints."""
+    """Lines that a finished comparison prints."""
     questions, best, fit = results["questions"], results["above_best"]["F1"], results["threshold"]
     counted = f"{questions['answered']:,} of {questions['asked']:,} questions answered"
     found = [f"calibrate: {counted}; people are {results['labels']}"]
@@ -196,7 +196,7 @@ def _parts(words: NDArray[np.str_]) -> list[tuple[str, NDArray[np.bool_]]]:
 
 
 def _plain(counted: Array) -> dict[str, Any]:
-    """Measures of counts [4], with how many questions there are and how many people answer with yes."""
+    """Measures of counts [4], with the number of questions and of people's yes answers."""
     hits, _, missed, _ = counted.tolist()
     found: dict[str, Any] = {"questions": round(counted.sum()), "people_say_yes": round(hits + missed)}
     return found | {name: _number(float(value)) for name, value in measures(counted).items()}

@@ -1,9 +1,9 @@
-"""The engine of a collect stage: shares of episodes that any idle actor may play; each becomes one shard of a store.
+"""The engine of a collect stage: shares of episodes that any idle actor can play; each becomes one shard of a store.
 
     seeds ──> shares ──> idle actors ──> stages/<stage>/000000-a0001.arrow, ...
 
-A share that was lost with its actor is played again. Shards are complete or absent, so a resumed stage plays what is
-missing, each episode once; names follow from the seeds, so who played what does not show.
+A share that was lost with its actor is played again. Shards are complete or absent, so a resumed stage plays only
+missing episodes, each once. Names derive from the seeds, so it does not matter which actor played what.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from learner.group import Weights
 from learner.parts import CollectConfig
 from learner.store.episodes import forget_unfinished
 
-SHARE = 64  # episodes that one actor plays together
+SHARE = 64  # episodes that one actor plays at once
 
 
 class Engine(ActingStage):
     """From a player to episodes."""
 
     makes: ClassVar[Artifact] = "episodes"
-    entries: dict[str, dict[str, Any]]  # of the shards that are there, by name
+    entries: dict[str, dict[str, Any]]  # counts of the existing shards, by name
 
     def run(self) -> Outcome | None:
-        """Play what is missing.
+        """Play the missing episodes.
 
         Raises:
-            RunError: nothing was worth keeping.
+            RunError: no episode was kept.
             Superseded: a newer attempt has begun.
         """
         weights, attempt = self.given.weights(self.stage), self.folder.attempt
@@ -65,7 +65,7 @@ class Engine(ActingStage):
 
     @property
     def counts(self) -> dict[str, int]:
-        """What the store holds."""
+        """Counts of the store."""
         return {key: sum(entry[key] for entry in self.entries.values()) for key in ("episodes", "steps", "played")}
 
     def _shares(self) -> list[Share]:
@@ -73,7 +73,7 @@ class Engine(ActingStage):
         seeds = collect_seeds(config.seed, collect.episodes)
         of = config.model_dump(include={"env", "policy", "seed", "from_"})
         of |= {"collect": collect.model_dump(), "goals": config.method.part(GoalsConfig).model_dump()}
-        del of["collect"]["episodes"]  # a longer store begins as a shorter one does
+        del of["collect"]["episodes"]  # a longer store begins like a shorter one
         digest = hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()
         about = {"env": config.env.id, "player": collect.player, "seed": config.seed, "config_sha256": digest}
         starts = range(0, len(seeds), SHARE)

@@ -1,11 +1,11 @@
-"""The engine of a context stage: a transformer of an arm, fitted to learning histories.
+"""The engine of a context stage: one arm's transformer, fitted to learning histories.
 
     stages/histories ──┐
     stages/encoder ────┴──> ranks (`learner.n`): look up, then fit ──> stages/<stage>/weights.safetensors, lookup.json
 
-Histories and encoder are this run's, else those of the run that `from` names, or of one that this was made from. The
-stage `encoder` is one, too, that looks nowhere; an encoder that is frozen needs none. Ranks look up alike and for
-themselves, before their first step and whenever they go on: what is found is a function of histories, encoder and seed.
+Histories and encoder come from this run, otherwise from the run that `from` names, and so on along the chain. The stage
+`encoder` is also of this kind, without retrieval; a frozen encoder needs none. Each rank does the lookup itself, before
+its first step and after each resume: the result is a function of histories, encoder and seed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from learner.store.episodes import EPISODES, digest
 
 HISTORIES, LOOKUP = "histories", "lookup.json"
 BUFFERS = ("reach", "reward_scale")
-"""What is saved beside parameters."""
+"""Data saved besides parameters."""
 
 
 class Engine(Fitting):
@@ -41,7 +41,7 @@ class Engine(Fitting):
         histories = self.given.artifact(HISTORIES) / EPISODES
         inputs, encoder = {"episodes": digest(histories)}, None
         if self.stage.name != ENCODER:
-            inputs |= fitted_with(config)  # trials refuse to play it otherwise
+            inputs |= fitted_with(config)  # otherwise trials refuse to play it
         if arm.looks == "nearest":
             encoder, inputs[ENCODER] = encoder_of(self.given, sequence, retrieve, config.spec)
         self._found: dict[str, float] = {}
@@ -65,7 +65,7 @@ class Engine(Fitting):
 
 
 def spoken(found: dict[str, Any]) -> str:
-    """What is told of a lookup."""
+    """A message about a lookup."""
     told = f"{found['points']:,.0f} queries, {found['answered']:.1%} answered"
     if found.get("drawn_for_short"):
         told += f", {found['drawn_for_short']:.1%} by chance since they are short"

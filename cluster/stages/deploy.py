@@ -2,10 +2,10 @@
 
     trials, model ──> stages/<stage>/results.json, episodes.safetensors
 
-How far from the place asked for an episode ends is told in world units, and as a share of the house's diagonal; and how
-well it did what the text says (`learner/behaviours/words.py`). The first episode of a trial counts; the best of all, by
-distance, is told beside it and never instead. The baseline replays the nearest of what was learned from: the small
-policy whose end is nearest to the target.
+The results give the distance from an episode's end to the target, in world units and as a share of the house's
+diagonal, and how well the episode did what the text says (`learner/behaviours/words.py`). A trial's first episode
+counts; the best of all, by distance, is reported in addition and never instead. The baseline replays the nearest
+training behaviour: the small policy whose end is closest to the target.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Engine(BehaviourStage):
 
 
 def _summaries(asked: Sequence[Trial], arrays: dict[str, NDArray[np.float32]], diagonal: float) -> list[dict[str, Any]]:
-    """A row for all trials, then for each kind, wording and beginning. Intervals are over behaviours, not episodes."""
+    """A row for all trials, then for each kind, wording and start. Intervals are over behaviours, not episodes."""
     values = {
         "distance": arrays["error"][:, 0] / diagonal,
         "best_distance": arrays["error"].min(1) / diagonal,

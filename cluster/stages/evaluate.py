@@ -1,4 +1,4 @@
-"""The engine of an evaluate stage: one player on held-out seeds, others beside it on the same, a table and videos.
+"""The engine of an evaluate stage: one player on held-out seeds, baselines on the same seeds, a table and videos.
 
 seeds ──> batches ──> idle actors ──> stages/<stage>/results.json, videos/
 """
@@ -25,7 +25,7 @@ from cluster.stages._shared.evaluation import ActingStage, Evaluation, mean, pla
 
 
 class Engine(ActingStage):
-    """How good a player is."""
+    """Evaluates a player."""
 
     again: ClassVar[bool] = True
 
@@ -35,7 +35,7 @@ class Engine(ActingStage):
         seeds = envs.HELD_OUT_FIRST + np.arange(config.evaluate.episodes)
         greedy, videos = config.evaluate.greedy, min(config.evaluate.videos, config.evaluate.episodes)
         evaluation = Evaluation(None, 0, 0, seeds, greedy, stage.player, videos)
-        plain = replace(setup, wrappers={})  # no goals, so that nobody is asked for any
+        plain = replace(setup, wrappers={})  # no goals, so that no language model is asked for any
         beside = [Evaluation(None, 0, 0, seeds, greedy, who, elsewhere=plain) for who in config.evaluate.beside]
         if not play_all(self.given, setup, weights, [evaluation, *beside]):
             return None
@@ -56,7 +56,7 @@ class Engine(ActingStage):
 
 
 def judged(config: Config, evaluation: Evaluation, beside: Sequence[Evaluation]) -> dict[str, Any]:
-    """A finished evaluation as its results file has it, with what others did in the same episodes."""
+    """A finished evaluation for the results file, with baselines on the same episodes."""
     spec, kinds = config.spec, config.spec.task_kinds
     about = {"env": config.env.id, "greedy": config.evaluate.greedy, "player": evaluation.player, "score": spec.score}
     found = results(evaluation.episodes, kinds)
@@ -72,7 +72,7 @@ def judged(config: Config, evaluation: Evaluation, beside: Sequence[Evaluation])
 
 
 def lines(stage: str, found: dict[str, Any]) -> Iterator[str]:
-    """What a finished evaluation prints."""
+    """Lines that a finished evaluation prints."""
     score = found["score"]
     yield f"{stage}: {spoken(found, score)} on {found['episodes']} held-out episodes of {found['env']}"
     for player, other in found["beside"].items():
@@ -83,7 +83,7 @@ def lines(stage: str, found: dict[str, Any]) -> Iterator[str]:
 
 
 def spoken(found: dict[str, Any], score: str) -> str:
-    """What an evaluation found, in a few words, of a table of `results`."""
+    """The result of an evaluation in a few words, from a table of `results`."""
     rate, total = found["success"], found["return"]
     if score:
         return f"{total['mean']:.2f} {score} an episode [{total['low']:.2f}, {total['high']:.2f}]"
@@ -91,8 +91,8 @@ def spoken(found: dict[str, Any], score: str) -> str:
 
 
 def write_recordings(folder: RunFolder, stage: str, evaluation: Evaluation) -> list[dict[str, Any]]:
-    """Write what was recorded into a run folder: animations, what the run's potential says along each, and why a
-    language model acted. Returns the animations."""
+    """Write recordings into a run folder: animations, the run's potential along each, and a language model's reasons.
+    Returns the animations."""
     videos = []
     for i, recording in enumerate(r for part in evaluation.parts for r in part.recordings):
         name = f"videos/{stage}-{i}.gif"
@@ -116,7 +116,7 @@ def write_recordings(folder: RunFolder, stage: str, evaluation: Evaluation) -> l
 
 
 def sample_efficiency(folder: Path, budget: int) -> float | None:
-    """Mean success over training, in [0, 1], from the evaluations in it; None where there are none.
+    """Mean success over training, in [0, 1], from its evaluations; None without any.
 
     budget: env steps, over which the mean is taken.
     """

@@ -1,11 +1,11 @@
 """The engine of a generalise stage: one trained policy, the same held-out seeds, many cases.
 
-    run's configuration ── words of a case ──> other world, other prompts ──┐
+    run's configuration ── overrides of a case ──> other env, other prompts ┐
                                                                             ├──> idle actors ──> success, difference
     weights, loaded once ───────────────────────────────────────────────────┘
 
-Actors stay: a case is an argument of `RolloutActor.evaluate`, and all cases are one queue. What a run cannot play (its
-world has no French, its head no further action) is listed with the reason.
+The actors stay the same: a case is an argument of `RolloutActor.evaluate`, and all cases are in one queue. A case that
+a run cannot play (no French in its environment, no further action in its head) is listed with the reason.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from llm_service.errors import UsageError
 
 Table = dict[str, Any]
 NO_LEVELS = ("captions", "fix_captions", "language", "actions", "idle_actions")
-"""Options of worlds that leave their levels as they are."""
+"""Options of environments that do not change their levels."""
 
 
 class Engine(ActingStage):
-    """What a trained policy can do where something is otherwise."""
+    """Evaluates a trained policy under changed conditions."""
 
     again: ClassVar[bool] = True
 
@@ -56,7 +56,7 @@ class Engine(ActingStage):
         return super().memory(config) + limits.EPISODE * config.method.part(GeneraliseConfig).episodes
 
     def play(self, weights: Weights | None) -> Table | None:
-        """Play all cases. Returns what comes into `results.json`; None if the run was asked to stop."""
+        """Play all cases. Returns the content of `results.json`; None if the run was asked to stop."""
         config, setup, asked = (
             self.config,
             self.given.actor_setup(self.stage),
@@ -73,7 +73,9 @@ class Engine(ActingStage):
             played[case.name] = self._evaluation(setup, there, "policy")
             if asked.baselines and world(there) not in chance:
                 chance[world(there)] = self._evaluation(setup, there, "random")
-        self.progress.note(f"{len(played)} cases of {asked.episodes} episodes, and {len(chance)} worlds at random")
+        self.progress.note(
+            f"{len(played)} cases of {asked.episodes} episodes, and {len(chance)} environments at random"
+        )
         if not play_all(self.given, setup, weights, [*played.values(), *chance.values()]):
             return None
         rows, score = [], self.config.spec.score
@@ -115,7 +117,7 @@ def line(stage: str, table: Table) -> str:
 
 
 def chosen(config: Config) -> list[Case]:
-    """The cases that a run shall play, in the order of the report; `unchanged` is always one."""
+    """The cases that a run plays, in the order of the report; `unchanged` is always one."""
     names = config.method.part(GeneraliseConfig).cases
     return [case for case in CASES.values() if not names or case.name in names or case.name == UNCHANGED]
 
@@ -124,38 +126,38 @@ def resolve(config: Config, case: Case) -> Config:
     """The run's configuration in a case.
 
     Raises:
-        UsageError: the case is none for this run; one sentence.
+        UsageError: the case does not apply to this run; one sentence.
     """
     if not case.words:
         return config
     there = configuration.update(config, list(case.words))
     if there.env.id.partition("/")[0] != config.env.id.partition("/")[0]:
-        raise UsageError(f"{there.env.id} is of another family of worlds than {config.env.id}")
+        raise UsageError(f"{there.env.id} is of another family of environments than {config.env.id}")
     if _told(there) == _told(config):
-        raise UsageError("the run was trained so: this is no change")
+        raise UsageError("the run was trained this way: this is no change")
     here, names = config.spec.action_names, there.spec.action_names
     if config.policy.lm.head == "actions" and len(here) != len(names):
-        raise UsageError(f"policy.lm.head=actions has logits for {len(here)} actions, and here are {len(names)}")
+        raise UsageError(f"policy.lm.head=actions has logits for {len(here)} actions, but this case has {len(names)}")
     return there
 
 
 def levels(config: Config) -> str:
-    """What tells worlds apart in which one seed names different levels; how they are told and moved in does not."""
+    """Key of environments in which a seed gives the same levels; wordings and action names do not matter."""
     options = {name: value for name, value in config.env.options.items() if name not in NO_LEVELS}
     return json.dumps([config.env.id, options], sort_keys=True)
 
 
 def world(config: Config) -> str:
-    """What tells worlds apart for who plays at random."""
+    """Key of environments that are the same for a random player."""
     return f"{levels(config)}, {len(config.spec.action_names)} actions"
 
 
 def difference(before: Episodes, after: Episodes, same: bool, score: str = "") -> Table:
     """Success after a change less that before it (the return, where a `score` says more), with its 95 % interval.
 
-    same: the seeds name the same levels: differences are taken level by level, and bootstrapped. Else the two are
-    independent, and the interval is Newcombe's of rates, and of returns from those of both; as it is where all levels
-    came out alike, for resamples of equal numbers would have no spread.
+    same: the seeds give the same levels, so differences are taken level by level and bootstrapped. Otherwise the two
+    are independent, and the interval is Newcombe's for rates; for returns it combines both intervals. These are also
+    used if all differences are equal, because resamples of equal numbers have no spread.
     """
     first, second = ((e.total if score else e.success).astype(np.float64) for e in (before, after))
     if same and np.ptp(second - first) > 0:
@@ -169,5 +171,5 @@ def difference(before: Episodes, after: Episodes, same: bool, score: str = "") -
 
 
 def _told(config: Config) -> tuple[EnvSpec, PromptConfig]:
-    """What an evaluation tells the policy: variations of training are none of it."""
+    """The prompts of an evaluation, without the variations of training."""
     return config.spec, config.policy.prompt.model_copy(update={"synonyms": 0.0, "paraphrase": 0.0})

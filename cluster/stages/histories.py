@@ -1,11 +1,11 @@
-"""The engine of a histories stage: rows of shards that any idle actor may play; a learner for each task of a row.
+"""The engine of a histories stage: rows of shards that any idle actor can play, with one learner per task of a row.
 
     tasks ──> rows of 16 ──> shares, one an actor ──> stages/<stage>/episodes/00002-00001-a0001.arrow, ...
                                                  └──> results.json: how returns rose over the histories
 
-A history is a chain, so an actor plays a share from its first episode to its last; it is asked about once a second how
-far it is. A share that was lost with its actor, or with the controller, is played again from its first episode, which
-gives the same; rows whose shards are all there are not.
+A history is a chain, so one actor plays a share from its first episode to its last, and reports its progress about once
+a second. A share that was lost with its actor, or with the controller, is played again from its first episode, which
+gives the same result; complete rows are not.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from learner.histories import TASKS, HistoriesConfig, kept_fields, learner, trai
 from learner.store.episodes import EPISODES, EpisodeStore, EpisodeWriter, Layout, StoreError, digest, forget_unfinished
 
 PARTS = 10
-"""Into how many parts histories are cut, for a glance at how they rose; shorter ones have an episode a part."""
+"""Number of parts of a history, for a summary of its rise; shorter histories have one episode per part."""
 
 
 class Engine(StageEngine):
-    """From tasks to their learning histories."""
+    """Records the learning histories of tasks."""
 
     def run(self) -> Outcome | None:
         """Play what is missing.
@@ -68,17 +68,17 @@ class Engine(StageEngine):
 
     @classmethod
     def memory(cls, config: Config) -> int:
-        """Of the actors: their worlds, tables, and a block of episodes, of which one step each is certain. What they
-        hold at most, `actors.histories` says."""
+        """Memory of the actors: envs, tables, and a block of episodes with at least one step each. `actors.histories`
+        gives the maximum."""
         settings, spec = config.method.part(HistoriesConfig), registry.spec(config.env.id, **config.env.options)
         table = learner(settings.learner).memory(settings, spec)
         block = min(NUMBERS, settings.episodes) * (limits.SHARE + limits.observed(config)[1])
-        tasks = min(config.actors.n * settings.together, training_tasks(spec))  # that are played at once
+        tasks = min(config.actors.n * settings.together, training_tasks(spec))  # tasks that are played at once
         return config.actors.n * limits.process(config) + tasks * (limits.ENV + table + block)
 
 
 def about(config: Config) -> dict[str, Any]:
-    """What a store says of its histories: the world, who learned, and of what configuration that is."""
+    """A store's metadata: the environment, the learner, and their configuration."""
     settings = config.method.part(HistoriesConfig)
     of = config.model_dump(include={"env", "seed"}) | {"histories": settings.counted()}
     digested = hashlib.sha256(json.dumps(of, sort_keys=True).encode()).hexdigest()
@@ -86,14 +86,14 @@ def about(config: Config) -> dict[str, Any]:
 
 
 def shares_of(settings: HistoriesConfig, tasks: int, actors: int) -> list[HistoryShare]:
-    """All rows of shards, dealt in shares of about equal size that an actor can play side by side."""
+    """All rows of shards, in shares of about equal size that an actor can play at once."""
     rows = rows_of(tasks)
     count = min(rows, actors * -(-rows // (actors * max(1, settings.together // TASKS))))
     return [HistoryShare(tuple(part.tolist())) for part in np.array_split(np.arange(rows), count)]
 
 
 def results(store: Path, tasks: int, episodes: int) -> dict[str, Any]:
-    """What a whole store holds, as `told` says it.
+    """Counts of a complete store, for `told`.
 
     Raises:
         StoreError: not all of it is there, and whole.
@@ -107,7 +107,7 @@ def results(store: Path, tasks: int, episodes: int) -> dict[str, Any]:
 
 
 def told(kept: EpisodeStore) -> dict[str, Any]:
-    """How much was played, and the mean return in each part of the histories, first to last, over all tasks."""
+    """Counts, and the mean return over all tasks in each part of the histories, first to last."""
     (begins,) = np.diff(kept.task, prepend=-1).nonzero()
     histories = np.split(kept.total.astype(np.float64), begins[1:])
     parts = zip(*(np.array_split(of, min(PARTS, *map(len, histories))) for of in histories), strict=True)
@@ -128,7 +128,7 @@ def line(name: str, found: dict[str, Any]) -> str:
 
 
 def _less(share: HistoryShare, there: dict[str, dict[str, Any]], tasks: int, episodes: int) -> HistoryShare | None:
-    """What is left of a share: rows of which an episode is not there. None if nothing is."""
+    """The rest of a share: rows with a missing episode. None if nothing is missing."""
     of = {row: [name for name in there if int(name.partition("-")[0]) == row] for row in share.rows}
     full = {row: episodes * min(TASKS, tasks - TASKS * row) for row in share.rows}
     rows = tuple(row for row, names in of.items() if sum(there[name]["episodes"] for name in names) < full[row])

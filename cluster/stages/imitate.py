@@ -1,4 +1,4 @@
-"""The engine of an imitate stage: the transformer that acts as asked is fitted to what is learned from.
+"""The engine of an imitate stage: fits the transformer that follows instructions to the training behaviours.
 
 store, texts, centres, tokenizer ──> ranks of `learner.n` ──> stages/<stage>/model.safetensors
 """
@@ -22,7 +22,7 @@ from learner.models.sequence.behaviour_transformer import Scales
 
 
 class Engine(BehaviourStage, Fitting):
-    """From behaviours in words to a transformer."""
+    """Fits a transformer to behaviours with texts."""
 
     section = SequenceConfig
     items = "episodes"
@@ -43,7 +43,7 @@ class Engine(BehaviourStage, Fitting):
         texts, tokenizer = self.texts(), self.tokenizer()
         rows = np.array([row for row in (*learned, *looked_at) if int(table.id[row]) in texts], np.int64)
         if not len(rows):
-            raise RunError("no behaviour that is learned from has a text: run the stage describe again")
+            raise RunError("no training behaviour has a text: run the stage describe again")
         own = [texts[number] for number in table.id[rows].tolist()]
         flat = words.encode(tokenizer, [text for each in own for text in each], self.method.tokenize.longest)
         ends = np.cumsum([0, *map(len, own)])

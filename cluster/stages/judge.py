@@ -1,4 +1,4 @@
-"""The engine of a judge stage: a language model's opinion of some trials, and whether the rule agrees.
+"""The engine of a judge stage: a language model rates some trials, and its ratings are compared with the rule.
 
 episodes of a deploy stage, LLM ──> stages/<stage>/judgements.jsonl, results.json
 """
@@ -19,7 +19,7 @@ JUDGEMENTS = "judgements.jsonl"
 
 
 class Engine(BehaviourStage):
-    """From episodes to opinions."""
+    """From episodes to ratings."""
 
     def run(self) -> Outcome | None:
         settings, source = self.method.judge, self.given.artifact("deploy")

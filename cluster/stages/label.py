@@ -1,13 +1,14 @@
-"""The engine of a label stage: a language model is asked once about a world, for all tasks that come after.
+"""The engine of a label stage: a language model is asked once about an environment, for all later tasks.
 
     an EpisodeStore ──> segments.safetensors, captions.jsonl
     pairs of them   ──> label_preference ──> preferences.jsonl
-    preferences     ──> write_potential, in rounds ──> programs.jsonl, program.py: the one that agrees most
+    preferences     ──> write_potential, in rounds ──> programs.jsonl, program.py: the one with the best agreement
     situations      ──> suggest_goals ──> goals.jsonl, goals.safetensors, goals.json: their bank
                                                          results.json: counts, agreement, what it cost
 
-Nothing is told of a task. What is drawn and asked follows from the episodes, the seed and the configuration; answers
-are in the service's journal and queue. So a stage that was killed begins again, asks the same, and pays for the rest.
+The prompts mention no task. Samples and questions are a function of the episodes, the seed and the configuration, and
+answers are in the service's journal and queue. So a stage that was killed starts again, asks the same, and pays only
+for the rest.
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ from llm_service.sandbox.process import Sandbox
 
 PROGRAMS, PROGRAM, RESULTS = "programs.jsonl", "program.py", "results.json"
 MINUTES = "minutes.json"
-"""What each attempt has taken, by its number: one that was killed cannot add it up at its end."""
+"""The time of each attempt, by its number, because a killed attempt cannot add its time at the end."""
 TASKS = {"preferences": "label_preference", "programs": "write_potential", "goals": "suggest_goals"}
 CHANCE = 0.5
-"""Agreement of what knows nothing."""
+"""Agreement by chance."""
 
 
 class Engine(StageEngine):
-    """From episodes to what a language model says of them."""
+    """From episodes to a language model's labels."""
 
     by_name: ClassVar[bool] = True
 
@@ -74,7 +75,7 @@ class Engine(StageEngine):
         """Ask.
 
         Raises:
-            RunError: there are no episodes, no two segments that differ, or nothing came of what was asked.
+            RunError: there are no episodes, no two different segments, or no useful answers.
             StoreError: the episodes are damaged, or hold no texts.
             BudgetExhausted, AwayTooLong: as `ask_durably`.
         """
@@ -85,11 +86,11 @@ class Engine(StageEngine):
             told = told_fields(store.layout.fields, settings.captions, str(place))
         except ValueError as error:
             raise StoreError(str(error)) from None
-        self._shown(store)  # a wrong name is told before anything is paid for
+        self._shown(store)  # a wrong name is reported before anything is paid for
         discount, seed = self.config.learner.discount, self.config.seed
         segments = draw(store, settings.segments, settings.window, discount, told, seed)
         if len(segments) < 2:
-            raise RunError(f"{place} holds no two segments that differ: let it record more, or more varied, episodes")
+            raise RunError(f"{place} holds no two different segments: record more episodes, or more varied ones")
         self.progress.line(f"label  segments {len(segments):,} of {store.steps:,} steps")
         segments.save(self.place, self.folder.attempt)
         llm = self.config.llm
@@ -104,7 +105,9 @@ class Engine(StageEngine):
                     return None
                 results[name] = found
         if not any(results[name]["answered"] for name in settings.asks):
-            raise RunError("the language model told nothing of use: see 'launch.py llm cost', or choose another model")
+            raise RunError(
+                "the language model gave no useful answer: see 'launch.py llm cost', or choose another model"
+            )
         assert self.given.language is not None, "a stage that asks has a service"
         results["cost"] = costs(self.folder.path / "llm", TASKS.values())
         results["language_model"] = self.given.language.numbers()
@@ -114,7 +117,7 @@ class Engine(StageEngine):
         return Outcome({"segments": len(segments)} | counts, inputs={"episodes": digest(place)}, lines=_told(results))
 
     def _place_of_episodes(self) -> Path:
-        """Of a finished stage of this run, else of what `from` names."""
+        """The folder of a finished stage of this run, otherwise of the run that `from` names."""
         finished = sorted((self.folder.path / "stages").glob("*/manifest.json"))
         places = [path.parent for path in finished if path.parent != self.place]
         if (given := configuration.artifact(self.config, "from", self.config.from_)) is not None:
@@ -124,14 +127,14 @@ class Engine(StageEngine):
             if (inside / ABOUT).exists():
                 return inside
         raise RunError(
-            f"stage {self.stage.name} finds no episodes: run a stage that records some before it, or name one, or a "
+            f"stage {self.stage.name} finds no episodes: run a stage that records some first, or name one, or a "
             "store, by from=run:NAME/stage"
         )
 
-    # ---- what is asked ---------------------------------------------------------------------------------------------
+    # ---- questions -------------------------------------------------------------------------------------------------
 
     def _preferences(self, segments: Segments, store: EpisodeStore) -> dict[str, Any] | None:
-        """Which of two is better."""
+        """Ask which of two segments is better."""
         chosen, captions = pairs(segments, self.settings.pairs, self.config.seed), segments.captions
         answers = self._ask("preferences", [{"first": captions[a], "second": captions[b]} for a, b in chosen.tolist()])
         if answers is None:
@@ -154,20 +157,20 @@ class Engine(StageEngine):
         }
 
     def _programs(self, segments: Segments, store: EpisodeStore) -> dict[str, Any] | None:
-        """Programs in rounds, and the best of all."""
+        """Ask for programs in rounds, and keep the best."""
         shown = self._shown(store)
         if not shown:
             return {
                 "asked": 0,
                 "answered": 0,
-                "reason": "the episodes hold no field of whole numbers to show a program",
+                "reason": "the episodes have no integer field that a program could read",
             }
         preferences = Preferences.load(self.place)
         chosen_by, held_out = halves(preferences, self.config.seed)
         candidates: list[Candidate] = []
         with Sandbox() as sandbox:
             judge = Judge(sandbox, segments, shown, chosen_by, self.config.seed)
-            last = [""] * self.settings.candidates  # program of each variant
+            last = [""] * self.settings.candidates  # the program of each variant
             for turn in range(self.settings.rounds):
                 found = self._round(turn, last, judge, store, shown)
                 if found is None:
@@ -187,7 +190,7 @@ class Engine(StageEngine):
             "shown": shown,
             "chosen": None,
         }
-        self.folder.forget(self.place / PROGRAM)  # of an attempt that had another configuration
+        self.folder.forget(self.place / PROGRAM)  # from an attempt with another configuration
         if (top := best(candidates)) is None:
             return counts
         self.folder.write(self.place / PROGRAM, top.code + "\n")
@@ -199,7 +202,7 @@ class Engine(StageEngine):
     def _round(
         self, turn: int, last: list[str], judge: Judge, store: EpisodeStore, shown: str
     ) -> list[Candidate] | None:
-        """One more program of each variant; None if the run is asked to stop."""
+        """One more program for each variant; None if the run is asked to stop."""
         items = [
             {
                 "window": self.settings.window,
@@ -223,11 +226,11 @@ class Engine(StageEngine):
         return found
 
     def _goals(self, segments: Segments, store: EpisodeStore) -> dict[str, Any] | None:
-        """Goals for situations that differ, each by itself."""
+        """Ask for goals in different situations, one by one."""
         seen: dict[tuple[str, ...], int] = {}
         for i, caption in enumerate(segments.captions):
             seen.setdefault(tuple(situation(caption)), i)
-        chosen = list(seen.items())[: self.settings.goals]  # segments stand in turn of their strata
+        chosen = list(seen.items())[: self.settings.goals]  # segments alternate between strata
         answers = self._ask("goals", [{"observation": list(sentences)} for sentences, _ in chosen])
         if answers is None:
             return None
@@ -253,28 +256,28 @@ class Engine(StageEngine):
         return ask_durably(self.given, TASKS[name], items, tell)
 
     def _minutes(self) -> float:
-        """Of all attempts until now, which is noted."""
+        """Time of all attempts so far; it is saved."""
         taken = read_mapping(self.place / MINUTES)
         taken[str(self.folder.number)] = (time.monotonic() - self._began) / 60
         self.folder.write_json(self.place / MINUTES, taken)
         return round(sum(taken.values()), 3)
 
-    # ---- what programs are shown -----------------------------------------------------------------------------------
+    # ---- the input of programs -------------------------------------------------------------------------------------
 
     def _shown(self, store: EpisodeStore) -> str:
-        """The field of whole numbers; "" if there is none."""
+        """The integer field; "" if there is none."""
         fields, wanted = store.layout.fields, self.settings.shows
         found = shown(wanted, fields)
         if wanted and not found:
             there = ", ".join(whole_numbers(fields)) or "none"
-            raise RunError(f"method.label.shows={wanted}: the episodes have no such field of whole numbers: {there}")
+            raise RunError(f"method.label.shows={wanted}: the episodes have no such integer field: {there}")
         return found
 
     def _shape(self, store: EpisodeStore, shown: str) -> str:
-        """What one observation is, in words."""
+        """The description of one observation."""
         views: Mapping[str, str] = envs.knowledge(self.config.env.id).get("views", {})
         size = " by ".join(map(str, store.layout.fields[shown].shape)) or "one"
-        return views.get(shown, f"{shown}: {size} whole numbers")
+        return views.get(shown, f"{shown}: {size} integers")
 
     def _write_lines(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         self.folder.write(self.place / name, "".join(f"{json.dumps(row)}\n" for row in rows))
@@ -285,7 +288,7 @@ def _nothing(answer: Answer) -> dict[str, Any]:
 
 
 def _told(results: Mapping[str, Any]) -> tuple[str, ...]:
-    """What it has come to, a line each."""
+    """The results, one line each."""
     lines = []
     if found := results.get("preferences"):
         lines.append(
@@ -297,7 +300,7 @@ def _told(results: Mapping[str, Any]) -> tuple[str, ...]:
         agreement = chosen and chosen["agreement"]
         says = "nothing to compare" if agreement is None else f"agrees with {100 * agreement:.0f} % of the other pairs"
         lines.append(
-            f"label: {found['answered']} of {found['asked']} programs fit; "
+            f"label: {found['answered']} of {found['asked']} programs are valid; "
             + (f"the chosen one {says} (chance {100 * CHANCE:.0f} %)" if chosen else "none was chosen")
         )
     if found := results.get("goals"):

@@ -1,10 +1,10 @@
-"""The engine of a prefer stage: a model of segments is fitted to preferences between them.
+"""The engine of a prefer stage: fits a model of segments to preferences between them.
 
     stages/label: segments, preferences ──> role `preference` ──> stages/<stage>/: preference.safetensors,
                                                                   preference.json, calibration.json
 
-Labels are this run's, else those of the run that `from` names. It takes minutes and no checkpoints: what was begun
-begins anew, with the same result.
+Labels come from this run, otherwise from the run that `from` names. The stage takes minutes and saves no checkpoints:
+an interrupted fit starts again, with the same result.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from learner.knowledge.preferences import FILE, Preferences
 from learner.knowledge.segments import ARRAYS, Segments
 
 LABEL = "label"
-"""The stage whose artifact it reads."""
+"""The stage whose artifact this one reads."""
 LABELS = (ARRAYS, FILE)
 CALIBRATION = "calibration.json"
 CALL_STEPS = 50
-"""Gradient steps of a call, about a second: between two, the run may be stopped."""
+"""Gradient steps per call, about a second: between two calls, the run can be stopped."""
 
 
 class Engine(StageEngine):
-    """From preferences to a model of them."""
+    """Fits a model to preferences."""
 
     by_name: ClassVar[bool] = True
 
@@ -71,11 +71,11 @@ class Engine(StageEngine):
         config, preferences, segments = self.config, Preferences.load(labels), Segments.load(labels)
         if (decided := preferences.decided) < FEWEST:
             raise RunError(
-                f"{labels} holds {decided} pairs of which one was preferred, and a model is fitted to {FEWEST} at "
+                f"{labels} holds {decided} pairs with a preference, but a model needs {FEWEST} at "
                 "least: label more pairs"
             )
         if max(preferences.first.max(), preferences.second.max()) >= len(segments):
-            raise RunError(f"{labels} holds preferences between segments that it does not hold: run its stage again")
+            raise RunError(f"{labels} holds preferences between segments that are missing: run its stage again")
         world, prefer = registry.spec(config.env.id, **config.env.options), config.method.part(PreferConfig)
         shape = shape_of(segments, world.fields, len(world.action_names), prefer.width)
         untold = replace(segments, captions=[])
@@ -84,7 +84,7 @@ class Engine(StageEngine):
         )
 
     def _fit(self, role: Handle) -> tuple[Fitted, list[list[float]]] | None:
-        """What has come out, and loss, accuracy and gradient norm of all steps; None if asked to stop."""
+        """The result, and loss, accuracy and gradient norm of all steps; None if asked to stop."""
         ready = self._call(role, "ready", self.config.cluster.start_timeout_s)
         self.progress.note(
             f"{self.stage.name}: {ready['pairs']:,} pairs, {ready['ties']:,} of them ties; a twin learns from "
@@ -104,7 +104,7 @@ class Engine(StageEngine):
         """Call the role and wait.
 
         Raises:
-            AskedToStop: the run should stop; the stage begins again, whatever it came to.
+            AskedToStop: the run should stop; the stage will start again from the beginning.
             RoleDied: it raised, is gone, or took longer than `timeout` seconds.
         """
         ticket = self.backend.submit(role, method, *args)
@@ -146,10 +146,10 @@ class Engine(StageEngine):
 
 
 def spoken(report: dict[str, Any]) -> str:
-    """What a finished stage prints."""
+    """Lines that a finished stage prints."""
     parts = [f"{report['pairs']:,} pairs"]
     if report.get("accuracy") is not None:
-        parts.append(f"{report['accuracy']:.1%} of {report['decided']:,} that it did not know are right")
+        parts.append(f"{report['accuracy']:.1%} of {report['decided']:,} held-out ones are predicted correctly")
     if report["agreement"] is not None:
         parts.append(f"rank correlation with the return to come {report['agreement']:.2f}")
     return ", ".join(parts)

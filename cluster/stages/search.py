@@ -1,12 +1,12 @@
-"""The engine of a search stage: idle players get batches, what comes back is told, archives grow.
+"""The engine of a search stage: idle evaluators get batches, the search gets their results, archives grow.
 
-    NoveltySearch.ask ──> idle player (`actors.n`) ──> tell ──> stages/<stage>/archive-0, archive-1, ...
+    NoveltySearch.ask ──> evaluator (`actors.n`) ──> tell ──> stages/<stage>/archive-0, archive-1, ...
                        grid of the best, in the end ──filed──> stages/<stage>/grid-0, ...
                                                           └──> checkpoints beside each, rows of metrics (kind `search`)
 
-There is a search and an archive for each threshold, one after the other; with `method.search.cells` also a grid. A
-player that dies costs the batch that it had, which another plays; a search that is killed continues from its last
-checkpoint, and finds again what it had found since.
+There is a search and an archive for each threshold, one after the other; with `method.search.cells` also a grid. If an
+evaluator dies, another one plays its batch. A search that is killed continues from its last checkpoint and repeats
+what came after it, with the same results.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from learner.search.elites import cell_of
 from learner.search.novelty_search import NoveltySearch, Played, columns
 from learner.store.archive import Archive
 
-COVERED = 20  # cells along each side by which coverage is counted
+COVERED = 20  # cells along each side for counting coverage
 WITH_THE_CALL = 100_000
-"""Bytes of an argument or a result that Ray sends along with a call. A larger one goes through its store, which costs
-some 2 ms of processors each way, and thus as much as all else that a batch of 128 costs here."""
+"""Bytes of an argument or a result that Ray sends within a call. A larger one goes through its object store, which
+costs some 2 ms of processor time each way, as much as everything else that a batch of 128 costs here."""
 MOST_PIECES = 8
 ROW_S = 2.0  # seconds between two rows of metrics
-ELITES = 1024  # how many of a grid are played at once to be filed
+ELITES = 1024  # how many policies of a grid are played at once to file them
 
 
 class Engine(StageEngine):
-    """One search stage. Rates are counted from the first batch that came back on: players compile before it."""
+    """One search stage. Rates are counted from the first returned batch, because evaluators compile before it."""
 
     by_name: ClassVar[bool] = True
     player: type[NoveltyPlayer] = NoveltyPlayer
@@ -73,7 +73,7 @@ class Engine(StageEngine):
                     counts["elites"] = counts.get("elites", 0) + self._file_elites(search, number)
                 self.progress.note(
                     f"search {number}: {len(search.archive):,} behaviours of {search.evaluations:,} played, "
-                    f"{self._covered(search):.0%} of the cells that are free"
+                    f"{self._covered(search):.0%} of the free cells"
                 )
         finally:
             crew.kill()
@@ -97,10 +97,10 @@ class Engine(StageEngine):
         return config.actors.n * limits.process(config)
 
     def _search(self, number: int, threshold: float) -> NoveltySearch:
-        """A search as its last checkpoint has it, or a new one."""
+        """The search from its last checkpoint, or a new one."""
         settings, seed = self.settings, self.config.seed + number
         about = {
-            "search": settings.model_dump(exclude={"generations"}),  # a longer search begins as a shorter one does
+            "search": settings.model_dump(exclude={"generations"}),  # a longer search begins like a shorter one
             "threshold": threshold,
             "seed": seed,
             "map": self.setup.map,
@@ -112,7 +112,7 @@ class Engine(StageEngine):
         if found is not None:
             search.restore(found.arrays, found.record)
         else:
-            archive.rewind(0)  # what a search left that was killed before its first checkpoint
+            archive.rewind(0)  # files of a search that was killed before its first checkpoint
         return search
 
     def _archive(self, name: str, about: dict[str, Any]) -> Archive:
@@ -120,11 +120,11 @@ class Engine(StageEngine):
         return Archive(self.place / name, 2, kept, about, self.settings.neighbours, self.folder.attempt)
 
     def _file_elites(self, search: NoveltySearch, number: int) -> int:
-        """Make an archive of the grid beside the one of what is novel. Returns how many it holds."""
+        """Make an archive of the grid next to the novelty archive. Returns its size."""
         grid = search.grid
         assert grid is not None
         archive = self._archive(f"grid-{number}", search.archive.about | {"elites": True})
-        archive.rewind(0)  # what was filed before a kill
+        archive.rewind(0)  # filed before a kill
         for begin in range(0, len(grid), ELITES):
             rows = slice(begin, begin + ELITES)
             found = navigation.rollout(self.house, None, grid.weights[rows], self.setup.length)
@@ -135,7 +135,7 @@ class Engine(StageEngine):
                     "weights": grid.weights[rows],
                     "action": np.rint(found["action"] * TENTHS).astype(np.int8),
                     "effort": grid.effort[rows],
-                    "novelty": np.full(len(found["action"]), np.nan),  # nobody asked
+                    "novelty": np.full(len(found["action"]), np.nan),  # no batch was given out
                     "generation": search.generation_of(grid.id[rows]),
                 },
             )
@@ -146,12 +146,12 @@ class Engine(StageEngine):
     def _play(self, search: NoveltySearch, place: Path, crew: Crew) -> bool:
         self.waiting: list[Any] = []
         shown = time.monotonic()
-        saved = shown if search.closed else -math.inf  # the first checkpoint comes with the first generation
+        saved = shown if search.closed else -math.inf  # the first checkpoint is saved after the first generation
         first, begun = 0, 0.0
         while not search.done and not self.stop.reason:
             self._give(search, crew)
             for _, batch, ticket, head in crew.collect([], timeout=0.5)[0]:
-                self._give(search, crew)  # before what came is told: nobody need wait for that
+                self._give(search, crew)  # before the search processes results: no evaluator needs to wait for that
                 played = self._whole(ticket, head)
                 if played is None:
                     self.waiting.append(batch)
@@ -171,7 +171,7 @@ class Engine(StageEngine):
         return search.done
 
     def _give(self, search: NoveltySearch, crew: Crew) -> None:
-        """Have every idle player play, as far as there is something to play yet."""
+        """Give every idle evaluator a batch, if one is available."""
         for player in crew.idle():
             batch = self.waiting.pop(0) if self.waiting else search.ask()
             if batch is None:
@@ -180,13 +180,13 @@ class Engine(StageEngine):
             crew.give(player, batch, "play_pieces", *pieces, returns=len(pieces))
 
     def _pieces(self, weights: NDArray[np.float32]) -> list[NDArray[np.float32]]:
-        """A batch so cut that it goes and comes with the call; in one piece if a few would not do."""
-        row = max(weights[0].nbytes, 2 * self.setup.length + 64)  # bytes of a policy, and of what becomes of it
+        """A batch, cut so that arguments and results fit in the call; in one piece if a few cuts are not enough."""
+        row = max(weights[0].nbytes, 2 * self.setup.length + 64)  # bytes of a policy, and of its result
         count = -(-len(weights) * row // WITH_THE_CALL)
         return np.array_split(weights, count) if count <= min(MOST_PIECES, len(weights)) else [weights]
 
     def _whole(self, ticket: Ticket, first: Played | None) -> Played | None:
-        """What became of a batch, from all its pieces; None if it is lost."""
+        """The results of a batch, from all its pieces; None if it is lost."""
         if first is None or len(ticket.parts) == 1:
             return first
         try:
@@ -199,14 +199,14 @@ class Engine(StageEngine):
         self.folder.assert_newest()
         groups, record = search.state()
         record["attempt"] = self.folder.number
-        self.folder.assert_newest()  # attempts are counted for the run, so `write` does not see them at `place`
+        self.folder.assert_newest()  # attempts are counted per run, so `write` does not see them at `place`
         checkpoint.write(place, search.closed, groups, record, self.config.run.keep_checkpoints)
         search.archive.forget_older()
 
     def _covered(self, search: NoveltySearch) -> float:
-        """Share of the cells with room for a robot in which a behaviour of the archive ends."""
+        """The share of cells with room for a robot in which some behaviour of the archive ends."""
         size = self.house.world_size
-        line = np.arange(0.5, 4 * COVERED) * size / (4 * COVERED)  # sixteen places in each cell are looked at
+        line = np.arange(0.5, 4 * COVERED) * size / (4 * COVERED)  # sixteen points in each cell are checked
         places = np.stack(np.meshgrid(line, line), -1).reshape(-1, 2)
         poses = np.concatenate([places, np.zeros((len(places), 1))], 1)
         room = np.unique(cell_of(places[navigation.free(self.house, poses)], COVERED, size))
@@ -217,7 +217,7 @@ class Engine(StageEngine):
         archived, covered = len(search.archive), self._covered(search)
         row = {
             "kind": "search",
-            "version": 0,  # no policy is versioned here
+            "version": 0,  # there are no policy versions here
             "search/generation": search.closed - 1,
             "env_steps": search.evaluations * self.setup.length,
             "search/threshold": search.threshold,

@@ -3,9 +3,9 @@
     idle actor ── rollout(weights, version) ──> chunk ──> ready ── update(chunks) ──> weights of version + 1
                                                               └─ full: actors wait (back-pressure)
 
-Asynchronous: actors start the next chunk with the newest weights at once, while the learner learns. `sync=true`: all
-actors roll out, then the learner learns, in a fixed order, so that a run is bitwise reproducible and resumable.
-The controller moves references only; it reads the small summaries.
+Asynchronous: actors start the next chunk immediately with the newest weights, while the learner learns. `sync=true`:
+all actors roll out, then the learner learns, in a fixed order, so a run is bitwise reproducible and resumable.
+The controller moves only references; it reads the small summaries.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from llm_service.errors import UsageError
 
 
 class Rollout:
-    """A job: one chunk."""
+    """A job that is one chunk."""
 
 
 class Engine(ActingStage):
-    """From its start, or from a checkpoint, to its budget or a stop."""
+    """Trains from the start or from a checkpoint to the budget or a stop."""
 
     makes: ClassVar[Artifact] = "weights"
 
@@ -54,7 +54,7 @@ class Engine(ActingStage):
         self.weights: Any = None
         self._rolled, self._last_rolled = 0, dict[int, int]()
         self._ahead = 0 if self.config.sync else self.config.actors.ahead
-        # Actors with work ahead do not wait for the controller, for whom a turn costs nearly as much as two chunks.
+        # Actors with work ahead do not wait for the controller, whose loop costs nearly as much time as two chunks.
         self._several = 1 + self._ahead * self.config.actors.n // 16
         self.learner: LearnerGroup
         self.server: ServedPolicy | None = None
@@ -73,7 +73,7 @@ class Engine(ActingStage):
             return None
         counts, inputs = self.given.publish(self.stage), wrappers.inputs(self.actor_setup.wrappers)
         self.kill()
-        self.folder.forget(self.folder.replay)  # gigabytes that nothing will be drawn from
+        self.folder.forget(self.folder.replay)  # gigabytes that will not be sampled again
         if self._tees:
             kept, inputs[EPISODES] = teed.end(self.folder, self.place, self.account.states)
             counts |= kept
@@ -82,7 +82,7 @@ class Engine(ActingStage):
     def _train(self, checkpoint: Checkpoint | None) -> bool:
         """Train. True if the budget was reached, False if the run was asked to stop.
 
-        A learner that dies is rebuilt from the last checkpoint, as often as an actor may be.
+        A learner that dies is rebuilt from the last checkpoint, as often as an actor may be restarted.
         """
         failures: deque[float] = deque()
         while True:
@@ -91,7 +91,7 @@ class Engine(ActingStage):
                 try:
                     finished = self._loop()
                 except (AllQuarantined, UsageError):
-                    self._let_learner_end()  # it is well: only acting is over
+                    self._let_learner_end()  # the learner is fine: only acting has ended
                     self._save()
                     raise
                 self._save()
@@ -111,7 +111,7 @@ class Engine(ActingStage):
                 del self.crew
 
     def _start(self, checkpoint: Checkpoint | None) -> None:
-        self.folder.assert_newest()  # the replay may be another's by now
+        self.folder.assert_newest()  # by now the replay may belong to another attempt
         account, initial, setup = self.account, self.given.initial, self.actor_setup
         restarts, replay = account.counters.learner_restarts, self.folder.replay
         self.learner = LearnerGroup(self.backend, self.config, setup.spec, restarts, replay)
@@ -137,7 +137,7 @@ class Engine(ActingStage):
         account.begin(checkpoint is not None, new_crew)
 
     def _let_learner_end(self) -> None:
-        """Wait for the update under way: a checkpoint must not hold what the counters do not know."""
+        """Wait for the update in progress: a checkpoint must match the counters."""
         while self.learner.tickets:
             outcome = self.learner.take(self.backend.wait(self.learner.tickets, timeout=0.5))
             if outcome is not None:
@@ -150,7 +150,7 @@ class Engine(ActingStage):
             self.server.kill()
 
     def _publish(self) -> None:
-        """Let the policy server know the weights, if there is one."""
+        """Send the weights to the policy server, if there is one."""
         if self.server:
             try:
                 self.server.publish(self.account.counters.version, self.weights)
@@ -158,7 +158,7 @@ class Engine(ActingStage):
                 raise LearnerDied(f"the policy server died: {last_line(str(death))}") from None
 
     def _actor_failed(self, actor: int, cause: str) -> None:
-        if self.server and not self.server.alive():  # the actors are well, and would fail again
+        if self.server and not self.server.alive():  # the actors are fine, and would fail again
             raise LearnerDied("the policy server died")
         self.learner.assert_there()
         if any(self._is_lost(ready) for ready in self.ready if ready.summary.actor == actor):
@@ -173,7 +173,7 @@ class Engine(ActingStage):
         return self.backend.place(ready.maker) == "gone"
 
     def _play_again(self, actor: int) -> None:
-        """Forget what an actor delivered and nobody learned: its successor plays the very chunks again."""
+        """Drop an actor's chunks that were not learned from: its successor plays the same chunks again."""
         self.ready = [ready for ready in self.ready if ready.summary.actor != actor]
         under_way = [ready.summary.state for ready in self._learning if ready.summary.actor == actor]
         for job in self.crew.rewind(actor, under_way[-1] if under_way else self.account.states.get(actor)):
@@ -181,10 +181,10 @@ class Engine(ActingStage):
                 job.evaluation.take(job, None)
 
     def _take_back(self) -> None:
-        """After an update that found chunks gone: those that are there wait again, the others are played again."""
+        """After an update with missing chunks: existing chunks wait again, the others are played again."""
         lost = {ready.summary.actor for ready in self._learning if self._is_lost(ready)}
         if not lost:
-            raise LearnerDied("a chunk is gone, though the node that held it is there")
+            raise LearnerDied("a chunk is gone, although its node still exists")
         self.ready = [*self._learning, *self.ready]
         self._learning = []
         for actor in sorted(lost):
@@ -195,12 +195,12 @@ class Engine(ActingStage):
 
     @property
     def finished(self) -> bool:
-        """The budget of env steps is used."""
+        """Whether the budget of env steps is used up."""
         return self.account.counters.env_steps >= self.config.learner.env_steps
 
     @property
     def ending(self) -> bool:
-        """No new chunk and no new update should begin."""
+        """Whether no new chunk and no new update should begin."""
         return self.finished or bool(self.stop.reason)
 
     def _loop(self) -> bool:
@@ -226,7 +226,7 @@ class Engine(ActingStage):
     def _dispatch(self, rollouts: bool) -> None:
         """Give every idle actor a job, or one ahead: an evaluation's batch first, else the next chunk."""
         self._assert_enough_actors()
-        # Those that waited longest first: with fewer chunks an update than actors, all must have their turn.
+        # Those that waited longest first: with fewer chunks per update than actors, all must get their turn.
         for actor in sorted(self.crew.idle(self._ahead), key=lambda i: self._last_rolled.get(i, 0)):
             if any(evaluation.give(self.crew, actor) for evaluation in self.evaluations):
                 continue
@@ -239,25 +239,25 @@ class Engine(ActingStage):
 
     def _may_roll(self, actor: int) -> bool:
         """Whether a further chunk of this actor is wanted now."""
-        if self.config.sync:  # one chunk of each actor a round, and no round while the learner learns
+        if self.config.sync:  # one chunk per actor and round, and no round while the learner learns
             return not self.learner.tickets and actor not in [ready.summary.actor for ready in self.ready]
         size = self.learner.size
         per_update = (self.config.learner.chunks or self.config.actors.n) // size
         makers = [ready.summary.actor for ready in self.ready] + self.crew.busy_with(Rollout)
         waiting = sum(maker % size == actor % size for maker in makers)
-        # One update's worth may wait while the learner is busy: more would only grow stale.
+        # Chunks for one update may wait while the learner is busy: more would only become stale.
         ahead = self._ahead * self.config.actors.n // size
         return waiting < per_update * (1 if self.learner.tickets else 2) + ahead
 
     def _assert_enough_actors(self) -> None:
-        """With its actors all in quarantine a learner rank would wait for ever; in sync mode one is enough."""
+        """A learner rank would wait forever if all its actors are quarantined; with `sync`, one is enough."""
         n, out = self.config.actors.n, set(self.crew.quarantined)
         ranks = range(n if self.config.sync else self.learner.size)
         for rank in ranks:
             self.crew.assert_places(set(range(rank, n, len(ranks))))
         if any(set(range(rank, n, len(ranks))) <= out for rank in ranks):
             raise AllQuarantined(
-                f"actors {sorted(out)} are quarantined and cannot be spared: {last_line(self.crew.first_cause)}"
+                f"actors {sorted(out)} are quarantined, but the run needs them: {last_line(self.crew.first_cause)}"
             )
 
     def _take(self, actor: int, job: Any, ticket: Ticket, result: Any) -> None:
@@ -272,7 +272,7 @@ class Engine(ActingStage):
             self.ready.append(Ready(result, ticket.parts[1], ticket.handle))
 
     def _learn(self) -> None:
-        """Start an update if enough chunks are there; every rank gets equally many."""
+        """Start an update if there are enough chunks; every rank gets the same number."""
         size, total = self.learner.size, self.config.learner.chunks or self.config.actors.n
         if self.config.sync:
             self.ready.sort(key=lambda ready: ready.summary.actor)
@@ -303,11 +303,11 @@ class Engine(ActingStage):
     def _save(self) -> None:
         self.account.save(self.learner, self.evaluations)
 
-    # ---- what is told before it begins --------------------------------------------------------------------------
+    # ---- declared before it begins ------------------------------------------------------------------------------
 
     @classmethod
     def takes(cls, stage: Stage) -> Artifact:
-        return ""  # it may begin from nothing
+        return ""  # it may start from scratch
 
     @classmethod
     def goes_on(cls, config: Config, checkpoint: Checkpoint) -> bool:
@@ -323,7 +323,7 @@ class Engine(ActingStage):
         acts = "policy" if served(config) else "actor"
         edges = [("actor", "learner", chunk), ("learner", acts, "weights by argument, one version at a time")]
         if "tee" in wrappers.chosen(config):
-            edges.append(("actor", "store", "every step of training, a shard a chunk"))
+            edges.append(("actor", "store", "every training step, one shard per chunk"))
         return super().roles(config) + Topology((Role("learner", learner.n, learner.threads, does),), tuple(edges))
 
     @classmethod
@@ -331,7 +331,7 @@ class Engine(ActingStage):
         actors, learner, evaluate = config.actors, config.learner, config.evaluate
         seen, row = limits.observed(config)
         chunk = actors.steps * actors.envs * (seen + limits.STEP)
-        at_once = config.cluster.name == "local"  # actors with processes play at the same time
+        at_once = config.cluster.name == "local"  # actors in processes play at the same time
         chunks = (learner.chunks or actors.n) + (actors.n if at_once else 0)
         kept = algorithm(learner.algorithm).memory(config, row)
         validation = limits.EPISODE * evaluate.validation_episodes if evaluate.every else 0

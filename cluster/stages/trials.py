@@ -1,13 +1,13 @@
-"""The engine of a trials stage: unseen tasks, played again and again by weights that stay as they are.
+"""The engine of a trials stage: unseen tasks, played repeatedly with fixed weights.
 
     stages/fit, stages/encoder ──> weights ──┐   (a frozen encoder has none)
     seeds x tasks ──> shares of whole seeds ─┴──> idle actors ──> stages/<stage>/returns.safetensors, results.json
                                                                   and of one row paths.safetensors
 
-A share's memories grow with its trials, so an actor plays it from its first trial to its last; it is asked about once a
-second how far it is. A share that was lost with its actor, or with the controller, is played again from its first
-trial, which gives the same. Those that are through lie in `parts/` until all are, under names that tell what they are
-of.
+A share's memories grow with its trials, so one actor plays it from its first trial to its last, and reports its
+progress about once a second. A share that was lost with its actor, or with the controller, is played again from its
+first trial, which gives the same result. Finished shares are in `parts/` until all are finished; their names say what
+they are from.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from learner.context.config import ARMS, ENCODER, SPLITS, RetrieveConfig, Sequen
 from learner.files import sha256
 
 FIT = "fit"
-"""The stage whose weights act."""
+"""The stage whose weights are used."""
 
 
 class Engine(StageEngine):
-    """From weights to returns over trials."""
+    """Plays trials with the weights of an earlier stage."""
 
     by_name: ClassVar[bool] = True
     again: ClassVar[bool] = True
 
     def run(self) -> Outcome | None:
-        """Play what is missing.
+        """Play the missing shares.
 
         Raises:
-            RunError: weights are missing, or of another configuration; the control has no other task.
+            RunError: weights are missing or have another configuration; the control has no other task.
             Superseded: a newer attempt has begun.
         """
         setup, inputs = self._setup()
@@ -61,7 +61,7 @@ class Engine(StageEngine):
         }
 
         def keep(share: TrialShare, tried: Tried) -> None:
-            assert tried.arrays is not None, "they come with the last trial"
+            assert tried.arrays is not None, "they are recorded in the last trial"
             self.folder.write(names[share], safetensors.numpy.save(tried.arrays))
 
         whole = frozenset(share for share, path in names.items() if path.exists())
@@ -90,13 +90,13 @@ class Engine(StageEngine):
 
     @classmethod
     def memory(cls, config: Config) -> int:
-        """Of the actors: of a row, its world and one step of each trial are certain."""
+        """Memory of the actors: per row at least its env and one step of each trial."""
         settings = config.method.part(TrialsConfig)
         row = limits.ENV + settings.trials * limits.observed(config)[0]
         return config.actors.n * (limits.process(config) + row)
 
     def _save(self, name: str, arrays: dict[str, NDArray[Any]], about: dict[str, Any]) -> None:
-        """Write arrays; what they are of is one entry of their metadata, since several are written in any order."""
+        """Write arrays. One metadata entry says what they are from, because their order varies."""
         told = {"about": json.dumps(about, sort_keys=True)}
         self.folder.write(self.place / name, safetensors.numpy.save(arrays, told))
 
@@ -106,13 +106,13 @@ class Engine(StageEngine):
         return str(method.arm)
 
     def _setup(self) -> tuple[TrialsSetup, dict[str, str]]:
-        """What players are given, and the hashes of the weights among it."""
+        """The arguments of players, and the hashes of their weights."""
         method, env = self.config.method, self.config.env
         settings, retrieve = method.part(TrialsConfig), method.part(RetrieveConfig)
         sequence, arm = method.part(SequenceConfig), ARMS[self._arm]
         options, spec, tasks = tasks_for(env.id, env.options, settings.split)
         if settings.memory == "others" and len(tasks) < 2 and arm.looks != "nowhere":
-            raise RunError("method.trials.memory=others needs the memory of another task, and there is one task only")
+            raise RunError("method.trials.memory=others needs the memory of another task, but there is only one task")
         fit = self.given.artifact(FIT)
         fitted = json.loads((fit / "manifest.json").read_text())["inputs"]
         for name, value in fitted_with(self.config).items():
@@ -129,27 +129,27 @@ class Engine(StageEngine):
         if arm.looks == "nearest" and settings.memory != "none":
             keys, inputs[ENCODER] = encoder_of(self.given, sequence, retrieve, spec)
             if inputs[ENCODER] != fitted[ENCODER]:
-                raise RunError(f"{fit} was fitted with another encoder than is found here: take both from one run")
+                raise RunError(f"{fit} was fitted with another encoder than the one found here: take both from one run")
         numbers, shown = tuple(tasks.tolist()), arm.looks == "best"
         how = (settings, retrieve, sequence, weights, keys, self.config.seed)
         return TrialsSetup(env.id, options, *how, numbers, shown), inputs
 
     def _split(self, setup: TrialsSetup) -> str:
-        """Which tasks were played; where the world holds none out, they are all that it has."""
+        """The tasks that were played; all tasks if the environment holds none out."""
         split = self.config.method.part(TrialsConfig).split
         held_out = registry.spec(setup.env_id, **setup.env_options).held_out
         return "all" if split == "held_out" and not held_out else split
 
 
 def tasks_for(env_id: str, options: dict[str, Any], split: str) -> tuple[dict[str, Any], EnvSpec, NDArray[np.int64]]:
-    """The world's options, what it is then, and the tasks that `TrialsConfig.split` names."""
+    """The environment's options, its spec, and the tasks that `TrialsConfig.split` names."""
     options = options_of(options, split)
     spec = registry.spec(env_id, **options)
     return options, spec, tasks_of(spec, split == "training") if split in SPLITS else np.arange(spec.tasks)
 
 
 def shares_of(settings: TrialsConfig, tasks: int) -> list[TrialShare]:
-    """Seeds, dealt in shares of about equal size of which an actor can play all tasks side by side."""
+    """Seeds, in shares of about equal size whose tasks one actor can play at once."""
     count = -(-settings.seeds // max(1, settings.together // tasks))
     return [TrialShare(tuple(part.tolist())) for part in np.array_split(np.arange(settings.seeds), count)]
 
@@ -164,13 +164,13 @@ def line(told: dict[str, Any]) -> str:
 
 
 def _sizes(setup: TrialsSetup) -> dict[str, int]:
-    """How many values each category of what is observed has."""
+    """The number of values of each observed category."""
     fields = registry.spec(setup.env_id, **setup.env_options).fields
     return {name: field.size for name, field in fields.items() if field.kind == "category"}
 
 
 def _digest(config: Config, setup: TrialsSetup, inputs: dict[str, str]) -> str:
-    """Of all that what is played depends on."""
+    """A hash of everything that the trials depend on."""
     parts = {name: part.model_dump() for name, part in (("trials", setup.config), ("retrieve", setup.retrieve))}
     world = {"env": config.env.id, "options": setup.env_options, "seed": setup.seed}
     of = {**world, "shown": setup.shown, "kept": PATH, **parts, **inputs}
@@ -178,5 +178,5 @@ def _digest(config: Config, setup: TrialsSetup, inputs: dict[str, str]) -> str:
 
 
 def _joined(parts: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """Shares, one after the other along the axis of seeds."""
+    """Shares, concatenated along the seed axis."""
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -13,11 +13,11 @@ class DescribeConfig(Part):
     """Asking a language model to describe behaviours."""
 
     texts: int = Field(default=1, ge=1, le=16)
-    """Descriptions of each behaviour."""
+    """Number of descriptions of each behaviour."""
     request: float = Field(default=0.8, ge=0, le=1)
-    """Share of them that are requests."""
+    """Share of requests among them."""
     narrative: float = Field(default=0.1, ge=0, le=1)
-    """Share of them that are narratives; the rest are instructions."""
+    """Share of narratives among them; the rest are instructions."""
     batch: int = Field(default=256, ge=1)
     """Descriptions asked for at once."""
 
@@ -29,56 +29,56 @@ class DescribeConfig(Part):
 
 
 class SplitConfig(Part):
-    """What is learned from, looked at, and asked for in the end."""
+    """The split into training, validation and trials."""
 
     validation: float = Field(default=0.1, ge=0, lt=1)
-    """Share of groups that are looked at while fitting."""
+    """Share of groups for validation while fitting."""
     test: float = Field(default=0.1, ge=0, lt=1)
     """Share of groups that are held out for trials."""
     plain: int = Field(default=128, ge=1)
-    """Held-out behaviours that are asked for by their own text and end."""
+    """Number of held-out behaviours whose own text and end are the instruction."""
     how: int = Field(default=64, ge=0)
-    """Pairs of held-out behaviours with one end and two ways."""
+    """Number of pairs of held-out behaviours with the same end and different routes."""
     near: float = Field(default=60.0, gt=0)
-    """Ends of a pair lie within this distance, world units."""
+    """Maximum distance between the ends of a pair, world units."""
     distance: float = Field(default=15.0, ge=0)
-    """How far from the map's start trials `nearby` may begin along each axis, world units."""
+    """How far from the map's start `nearby` trials may start along each axis, world units."""
     degrees: float = Field(default=15.0, ge=0)
-    """How much they may be turned."""
+    """Maximum turn of these starts, degrees."""
 
 
 class TokenizerConfig(Part):
     """The vocabulary of descriptions."""
 
     size: int = Field(default=5000, ge=64)
-    """The most words; all others are one token."""
+    """Maximum number of words; all others are one token."""
     least: int = Field(default=3, ge=1)
-    """How often a word must occur in what is learned from."""
+    """How often a word must occur in the training texts."""
     longest: int = Field(default=226, ge=3)
-    """Tokens of a text, the two around it among them; longer ones are an error."""
+    """Maximum tokens of a text, including the two around it; longer texts are an error."""
 
 
 class DeployConfig(Part):
     """Acting on trials."""
 
     samples: int = Field(default=5, ge=1)
-    """Episodes of each trial; the first counts as single, the best of all is told beside it."""
+    """Episodes of each trial; the first counts as the single one, the best of all is reported in addition."""
     strategy: Literal["sample", "argmax", "nucleus"] = "sample"
-    """How an action's clusters are chosen."""
+    """How an action's clusters are sampled."""
     temperature: float = Field(default=1.0, gt=0)
     """Divides the logits."""
     mass: float = Field(default=0.95, gt=0, le=1)
-    """Of `nucleus`: probability that is sampled from."""
+    """`nucleus`: probability mass to sample from."""
     memory_gb: float = Field(default=1.0, gt=0)
-    """What keys and values of episodes that are played together may take."""
+    """Memory limit for keys and values of episodes that are played together."""
 
 
 class JudgeConfig(Part):
-    """What a language model thinks of it."""
+    """Ratings by a language model."""
 
     trials: int = Field(default=200, ge=1)
-    """How many are judged."""
+    """Number of rated trials."""
     votes: int = Field(default=1, ge=1, le=16)
-    """Opinions of each, which are averaged."""
+    """Ratings per trial, which are averaged."""
     rubric: list[str] = Field(default=["places visited", "order", "final place"])
-    """Criteria."""
+    """Criteria of the ratings."""

@@ -34,25 +34,25 @@ OBSERVATION = "observation"
 LAYOUT = Layout({OBSERVATION: Column("vector", (5,))}, (), (2,))
 BLOCK = 1024
 STILL = 0.05
-"""World units a step, below which a robot stands."""
+"""World units per step below which a robot counts as stuck."""
 _ARCHIVE, _COPY = 2**40, 2**36  # in an id; archives hold fewer than 2^36 behaviours
 
 
 class GatherConfig(Part):
-    """Making one store of archives."""
+    """Merging archives into one store."""
 
     archives: list[str] = Field(default=[])
     """Further archives, or folders of search stages: paths."""
     take: Literal["novel", "elites"] = "novel"
-    """Of search stages, their archives of what is novel, or their grids of the least effort (`method.search.cells`)."""
+    """What to take from search stages: novelty archives, or grids of least effort (`method.search.cells`)."""
     resolution: float = Field(default=15.0, gt=0)
     """World units: behaviours whose positions at all moments share cells of this size are one group."""
     still: float = Field(default=1.0, ge=0, le=1)
-    """Share of its steps in which a robot may stand where it is; who does so longer, mostly at a wall, is left out."""
+    """Maximum share of steps in which a robot is stuck, mostly at a wall; behaviours above it are left out."""
     copies: int = Field(default=0, ge=0, le=15)
-    """How often each is played again from a start nearby."""
+    """How often each behaviour is played again from a nearby start."""
     distance: float = Field(default=15.0, ge=0)
-    """How far from the map's start those may begin along each axis, world units."""
+    """How far from the map's start nearby starts may be along each axis, world units."""
     degrees: float = Field(default=15.0, ge=0)
     """How much they may be turned."""
 

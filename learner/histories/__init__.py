@@ -1,9 +1,10 @@
-"""Learning histories: how learners, one a task, come to be better at their tasks. One module each, found by name.
+"""Learning histories: how learners, one per task, improve at their tasks. One module per kind of learner, found by
+name.
 
-    actors.histories: act ──> what a task shows and pays ──> learn, and all of it is kept
+    actors.histories: act ──> observations and rewards of a task ──> learn; everything is stored
 
-Whoever reads a history from its first episode to its last sees a learner improve. To predict its next action from that
-is to imitate how it learns (Laskin et al. 2022, arXiv 2210.14215). A module publishes
+A history, read from its first episode to its last, shows a learner improving. A model that predicts its next action
+from that imitates how it learns (Laskin et al. 2022, arXiv 2210.14215). A module publishes
 
     LEARNER = TheClass              a subclass of `HistoryLearner`, below
 
@@ -30,84 +31,85 @@ from envs.api import EnvSpec, Field, Observation, VectorEnv
 from envs.config import Part
 
 TASKS = 16
-"""Tasks of a shard, and the most that are computed in one product: so nothing beside them shows in their numbers."""
+"""Tasks of a shard, and the maximum in one product, so that results do not depend on other tasks."""
 Share = Annotated[float, Option(ge=0, le=1)]
 
 
 class HistoriesConfig(Part):
-    """Learning histories: every task that training seeds name has a learner of its own, which begins with nothing.
-    Beside the fields here it has the own part of each learner that has one, under its name."""
+    """Learning histories: every task of the training seeds has its own learner, which starts from scratch. Besides the
+    fields here, each learner with options has a section under its name."""
 
     model_config = ConfigDict(extra="allow")
 
     learner: str = "q"
-    """Who learns, a module of `learner/histories`. `q`: tabular Q-learning, where all that is observed are categories
-    or other whole numbers. `ppo`: PPO with small networks, the published recipe. `expert`: the world's planner, which
-    is hindered by ever less chance. `random`: nobody, chance alone acts."""
+    """The learner, a module of `learner/histories`. `q`: tabular Q-learning, if all observations are categories or
+    other integers. `ppo`: PPO with small networks, the published recipe. `expert`: the environment's planner with
+    decreasing noise. `random`: random actions without learning."""
     episodes: Annotated[int, Option(ge=1, le=10_000_000)] = 1000
-    """Episodes of each task."""
+    """Episodes per task."""
     learning_rate: Annotated[float, Option(gt=0, le=1)] = 0.5
-    """`q`: how far a value moves to what was found."""
+    """`q`: learning rate."""
     discount: Annotated[float, Option(ge=0, lt=1)] = 0.95
     """`q`: gamma."""
     initial: float = 0.0
-    """`q`: what every action is worth before it was tried. More than 0 is optimistic: what was not tried is tried."""
+    """`q`: initial value of every action. More than 0 is optimistic: untried actions are tried."""
     epsilon_begin: Share = 1.0
-    """`q`, `expert`: share of actions that chance chooses in the first episode, of two or more: a single one is among
-    the last."""
+    """`q`, `expert`: share of random actions in the first of two or more episodes; a single one counts as the last."""
     epsilon_end: Share = 0.0
-    """The same in the last ones."""
+    """Share of random actions in the last episodes."""
     anneal: Annotated[float, Option(gt=0, le=1)] = 0.8
-    """Share of the episodes over which the share of chance falls from the one to the other, along a line."""
+    """Share of the episodes over which the share of random actions decreases linearly from the first to the last
+    value."""
     together: Annotated[int, Option(ge=1, le=100_000)] = 128
-    """Tasks that an actor plays side by side, in whole shards of 16. It does not show in what is written."""
+    """Tasks that an actor plays at once, in whole shards of 16. It does not affect the results."""
 
     @model_validator(mode="before")
     @classmethod
     def _with_parts_of_learners(cls, tree: dict[str, Any]) -> dict[str, Any]:
-        """Checks the learners' parts, and adds their defaults."""
+        """Check the learners' sections, and add their defaults."""
         given = {name: value for name, value in tree.items() if name not in cls.model_fields}
         return {**tree, **dict(_together(tuple(parts().items()))(**given))}
 
     def epsilon(self, number: int) -> float:
-        """Share of actions that chance chooses in episode `number`, counted from 0."""
+        """Share of random actions in episode `number`, counted from 0."""
         over = self.anneal * (self.episodes - 1)
         part = min(1.0, number / over) if over else 1.0
         return self.epsilon_begin + (self.epsilon_end - self.epsilon_begin) * part
 
     def counted(self) -> dict[str, Any]:
-        """What histories depend on, as plain data: no other learner's part, and not who plays side by side."""
+        """Everything that histories depend on, as plain data: no other learner's section, and not the tasks played at
+        once."""
         return self.model_dump(exclude={"together", *(parts().keys() - {self.learner})})
 
 
 @cache
 def _together(found: tuple[tuple[str, type[Part]], ...]) -> type[Part]:
-    """Parts by name as one."""
+    """Sections by name, as one."""
     fields: dict[str, Any] = {name: (part, part()) for name, part in found}
     return create_model("Parts", __base__=Part, **fields)
 
 
 class HistoryLearner(ABC):
-    """Who learns N tasks, each for itself: what becomes of one depends on (seed, task) and on what it lived alone.
+    """Learners of N separate tasks: each one depends only on (seed, task) and its own experience.
 
     Args:
-        config: how is learned.
-        env: N envs, that of each task; to be looked at by those who know the world, others ask its `env_spec`.
-        seed: of the run.
-        tasks: int64 [N], which; each `TASKS` of them, in order, are a shard's.
+        config: configuration of the learners.
+        env: N envs, one per task; only learners with full knowledge of the env read it, others use its `env_spec`.
+        seed: the run's seed.
+        tasks: int64 [N], the tasks; each `TASKS` of them, in order, belong to a shard.
     """
 
     Config: ClassVar[type[Part] | None] = None
-    """Its own part of the configuration; None if it has none."""
+    """Its own section of the configuration; None if it has none."""
 
     @classmethod
     @abstractmethod
     def check(cls, spec: EnvSpec) -> None:
-        """Raise ValueError with the reason if it cannot learn in that world."""
+        """Raise ValueError with the reason if it cannot learn in that environment."""
 
     @classmethod
     def memory(cls, config: HistoriesConfig, spec: EnvSpec) -> int:
-        """Bytes that it cannot do without for a task."""
+        """Bytes that it needs at least per task."""
         return 0
 
     @abstractmethod
@@ -159,10 +161,10 @@ def parts() -> dict[str, type[Part]]:
 
 
 def training_tasks(spec: EnvSpec) -> int:
-    """How many tasks training seeds name: they are the first ones."""
+    """Number of tasks of the training seeds, which are the first ones."""
     return spec.tasks - spec.held_out
 
 
 def kept_fields(spec: EnvSpec) -> dict[str, Field]:
-    """Fields of a step that are kept, and that a learner may look at: all that the world shows a player."""
+    """Fields of a step that are stored, and that a learner may read: all that are not privileged."""
     return {name: field for name, field in spec.fields.items() if not field.privileged}

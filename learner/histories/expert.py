@@ -1,4 +1,4 @@
-"""Noise distillation (Zisman et al. 2024, arXiv 2312.12275): a planner, of whose actions chance chooses ever fewer.
+"""Noise distillation (Zisman et al. 2024, arXiv 2312.12275): a planner with ever fewer random actions.
 
 It learns nothing, and its history looks as if it did. Limit: there must be a planner.
 """
@@ -17,13 +17,13 @@ from learner.histories.random import by_chance
 
 
 class HinderedExpert(HistoryLearner):
-    """The world's planner, of whose actions chance chooses a share that falls from episode to episode."""
+    """The environment's planner, with a share of random actions that decreases from episode to episode."""
 
     @classmethod
     def check(cls, spec: EnvSpec) -> None:
         if not spec.expert:
             raise ValueError(
-                f"method.histories.learner=expert needs a world with a planner, but {spec.id} has none: "
+                f"method.histories.learner=expert needs an environment with a planner, but {spec.id} has none: "
                 "use method.histories.learner=q, ppo or random"
             )
 
@@ -52,7 +52,7 @@ class HinderedExpert(HistoryLearner):
         terminated: NDArray[np.bool_],
         truncated: NDArray[np.bool_],
     ) -> None:
-        """It knows the world already."""
+        """It needs no learning."""
 
 
 LEARNER = HinderedExpert

@@ -1,4 +1,4 @@
-"""Settings of asking a language model about a world, once."""
+"""Settings for asking a language model about an environment, once."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from envs.api import Field as Observed
 from envs.config import Part
 
 TASK = "mission"
-"""The field that tells the task, which nobody is told here."""
+"""The field with the task, which is not used here."""
 
 Asked = Literal["preferences", "goals", "programs"]
 
 
 class LabelConfig(Part):
-    """What is asked about episodes that were lived, and of how much of them."""
+    """Questions about recorded episodes, and their numbers."""
 
     asks: list[Asked] = Field(default=["preferences", "programs", "goals"], min_length=1)
-    """What is asked for: which of two segments is better, goals for situations, programs that judge segments."""
+    """Kinds of questions: which of two segments is better, goals for situations, programs that rate segments."""
     segments: int = Field(default=2000, ge=2)
-    """Segments that are drawn from the episodes, each content once; fewer where there are not so many."""
+    """Number of segments sampled from the episodes, without duplicates; fewer if there are not enough."""
     window: int = Field(default=5, ge=2, le=16)
-    """K: observations of a segment, the last one included; as `method.shaping.window` of whoever learns from it."""
+    """K: observations of a segment, including the last one; equal to `method.shaping.window` of runs that use it."""
     captions: list[str] = Field(default=[])
-    """Text fields of an observation that the language model is told; empty: all but `mission`, the task."""
+    """Text fields of an observation in questions; empty: all except `mission`, the task."""
     pairs: int = Field(default=3000, ge=1)
-    """Pairs of segments that are compared; each is asked in both orders."""
+    """Number of pairs of segments to compare; each is asked in both orders."""
     goals: int = Field(default=300, ge=1)
-    """Situations for which goals are asked."""
+    """Number of situations for which goals are asked."""
     candidates: int = Field(default=4, ge=1)
-    """Programs that are written side by side and do not know of each other."""
+    """Number of programs that are written independently."""
     rounds: int = Field(default=5, ge=1)
-    """How often each is written: anew first, then again with what the last one said of some segments."""
+    """How often each is written: first from scratch, then again with the last one's values for some segments."""
     shows: str = ""
-    """The field of whole numbers that programs are shown; empty: the first grid, else the first there is."""
+    """The integer field that programs read; empty: the first grid, otherwise the first such field."""
 
     @model_validator(mode="after")
     def _chosen_by_preferences(self) -> Self:
@@ -46,12 +46,12 @@ class LabelConfig(Part):
 
 
 def told_fields(fields: Mapping[str, Observed], wanted: Sequence[str], whose: str) -> list[str]:
-    """Names of the text fields that a language model is told.
+    """Names of the text fields in a language model's questions.
 
     Args:
-        fields: all that an observation holds.
-        wanted: names; empty: all but the task.
-        whose: the world, or the store of episodes.
+        fields: all fields of an observation.
+        wanted: names; empty: all except the task.
+        whose: the environment, or the store of episodes.
 
     Raises:
         ValueError: it has none of them.
@@ -59,7 +59,7 @@ def told_fields(fields: Mapping[str, Observed], wanted: Sequence[str], whose: st
     texts = [name for name, field in fields.items() if field.kind == "text" and name != TASK]
     if not texts:
         raise ValueError(
-            f"{whose} holds no texts to tell a language model: record episodes with env.captions=true (BabyAI) or "
+            f"{whose} holds no texts for a language model: record episodes with env.captions=true (BabyAI) or "
             "env.observe=[symbols,around] (Crafter)"
         )
     if missing := [name for name in wanted if name not in texts]:

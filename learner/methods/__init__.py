@@ -38,20 +38,20 @@ class Stage:
 
 
 class TrainingConfig(Part):
-    """What every method has whose stages train by acting."""
+    """The configuration of every method with stages that train by acting."""
 
     name: str = ""
     """The module of `learner/methods`."""
     goals: GoalsConfig = GoalsConfig()
-    """Goals in words beside the world's reward."""
+    """Goals in words in addition to the environment's reward."""
     intrinsic: IntrinsicConfig = Field(default_factory=IntrinsicConfig)
-    """Reward for what is new."""
+    """Reward for novelty."""
     shaping: ShapingConfig = Field(default_factory=ShapingConfig)
-    """Reward for moving to where it is more sensible to be."""
+    """Reward shaping by a potential."""
     tee: bool = False
-    """Keep every finished episode of training, with all that the world shows, in `episodes/` of its stage."""
+    """Store every finished training episode, with all observation fields, in `episodes/` of its stage."""
     generalise: GeneraliseConfig = GeneraliseConfig()
-    """Trying a language policy in other words and worlds."""
+    """Testing a language policy in other words and environments."""
 
 
 def names() -> list[str]:
@@ -76,7 +76,7 @@ def every_stage(config: Configuration) -> list[Stage]:
 
 
 def selected(config: Configuration) -> list[Stage]:
-    """The stages of the method that shall run, in order."""
+    """The stages of the method to run, in order."""
     return [s for s in every_stage(config) if (s.name in config.stages if config.stages else not s.asked_for)]
 
 

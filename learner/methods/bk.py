@@ -35,12 +35,12 @@ from learner.methods import Stage, TrainingConfig
 
 
 class Config(TrainingConfig):
-    """What exploring is told, as all training by acting, and what is made of it."""
+    """Options of exploring, as for all training by acting, and of the use of its episodes."""
 
     name: Literal["bk"] = "bk"
     """The module of `learner/methods`."""
     label: LabelConfig = LabelConfig()
-    """What is asked of the language model."""
+    """Questions to the language model."""
     prefer: PreferConfig = PreferConfig()
     """Fitting a model to its preferences."""
 

@@ -19,18 +19,18 @@ from learner.methods import Stage
 
 
 class Config(Part):
-    """Which questions are asked, and how; the model is `llm`'s."""
+    """The questions, and how they are asked; `llm` selects the model."""
 
     name: Literal["calibration"] = "calibration"
     """The module of `learner/methods`."""
     questions: int = Field(default=0, ge=0)
-    """How many are drawn of the world's, by `seed`, and asked; 0: all of them."""
+    """How many of the environment's questions are sampled, by `seed`, and asked; 0: all of them."""
     neutral: bool = True
-    """Subtract what the model answers to a question without content; false: its bare answer, as ELLM published."""
+    """Subtract the model's answer to a question without content; false: its raw answer, as in published ELLM."""
     probability: float = Field(default=0.5, ge=0.0, le=1.0)
-    """What an answer must be above to be taken for yes, as `method.goals.probability` of whoever is paid by it."""
+    """Threshold above which an answer counts as yes, like `method.goals.probability` of runs that use the model."""
     bins: int = Field(default=10, ge=1, le=100)
-    """Of the picture of how likely an answer was called, and how often it came true."""
+    """Number of bins in the reliability diagram."""
 
 
 def stages(config: Configuration) -> list[Stage]:

@@ -21,7 +21,7 @@ from learner.parts import CollectConfig, FitConfig, GeneraliseConfig
 
 
 class Config(Part):
-    """What each stage is told."""
+    """Options of each stage."""
 
     name: Literal["cloning"] = "cloning"
     """The module of `learner/methods`."""
@@ -30,9 +30,9 @@ class Config(Part):
     fit: FitConfig = FitConfig()
     """Supervised learning from the store."""
     goals: GoalsConfig = GoalsConfig()
-    """Goals in words that the policy is told, as one that trained by acting was."""
+    """Goals in words that the policy gets, like a policy trained by acting."""
     generalise: GeneraliseConfig = GeneraliseConfig()
-    """Trying a language policy in other words and worlds."""
+    """Testing a language policy in other words and environments."""
 
 
 def stages(config: Configuration) -> list[Stage]:
@@ -44,7 +44,7 @@ def stages(config: Configuration) -> list[Stage]:
 
 
 def check(config: Configuration, spec: EnvSpec) -> None:
-    """Cloning here needs discrete actions, a policy that reacts to one observation, and someone who plays."""
+    """Cloning needs discrete actions, a policy that reacts to one observation, and a player."""
     assert_suits("cloning", config, spec, head="actor_critic", memory="none", stack=1)
     policy = config.policy
     if policy.network == "language_model" and policy.lm.head == "scores" and policy.lm.tune == "none":

@@ -17,12 +17,12 @@ from learner.parts import GuideConfig
 
 
 class Config(TrainingConfig):
-    """What training by acting is told, and by whom it is guided; the rest is the learner's."""
+    """Options of training by acting, and its guide; the other options are in `learner`."""
 
     name: Literal["dqn"] = "dqn"
     """The module of `learner/methods`."""
     guide: GuideConfig = GuideConfig()
-    """Who helps to explore."""
+    """The guide of exploration."""
 
 
 def stages(config: Configuration) -> list[Stage]:
@@ -30,7 +30,7 @@ def stages(config: Configuration) -> list[Stage]:
 
 
 def check(config: Configuration, spec: EnvSpec) -> None:
-    """DQN needs what its algorithm needs, and that this is chosen."""
+    """DQN needs what its algorithm needs, and that this algorithm is selected."""
     if config.learner.algorithm != "dqn":
         raise ValueError(f"method dqn needs learner.algorithm=dqn, got {config.learner.algorithm}")
     algorithm("dqn").check(config, spec)

@@ -30,12 +30,12 @@ from learner.rewards import NONE, IntrinsicConfig
 
 
 class Config(TrainingConfig):
-    """What training by acting is told, and by whom it is guided; `llm` and `learner` are ELLM's too."""
+    """Options of training by acting, and its guide; ELLM also uses `llm` and `learner`."""
 
     name: Literal["ellm"] = "ellm"
     """The module of `learner/methods`."""
     guide: GuideConfig = GuideConfig()
-    """Who helps to explore."""
+    """The guide of exploration."""
 
 
 def stages(config: Configuration) -> list[Stage]:
@@ -43,7 +43,7 @@ def stages(config: Configuration) -> list[Stage]:
 
 
 def check(config: Configuration, spec: EnvSpec) -> None:
-    """ELLM needs what its algorithm needs, and something beside the world's reward to learn from."""
+    """ELLM needs what its algorithm needs, and a reward in addition to the environment's."""
     algorithm(config.learner.algorithm).check(config, spec)
     method = config.method
     if method.part(GoalsConfig).source == "none" and method.part(IntrinsicConfig).name == NONE:

@@ -24,7 +24,7 @@ from learner.methods import Stage, TrainingConfig, ppo
 
 
 class Config(TrainingConfig):
-    """What training by acting is told; `policy.prompt`, `policy.lm` and `learner` are GLAM's too."""
+    """Options of training by acting; GLAM also uses `policy.prompt`, `policy.lm` and `learner`."""
 
     name: Literal["glam"] = "glam"
     """The module of `learner/methods`."""
@@ -35,7 +35,7 @@ def stages(config: Configuration) -> list[Stage]:
 
 
 def check(config: Configuration, spec: EnvSpec) -> None:
-    """GLAM needs what PPO needs, a language model for a policy, and something of it to train."""
+    """GLAM needs what PPO needs, a language model as the policy, and some of its weights to train."""
     ppo.check(config, spec)
     policy = config.policy
     if policy.network != "language_model":

@@ -38,18 +38,18 @@ from learner.search.config import SearchConfig
 
 
 class Config(Part):
-    """Every stage's settings."""
+    """Settings of every stage."""
 
     name: Literal["lgqd"] = "lgqd"
     """The module of `learner/methods`."""
     search: SearchConfig = SearchConfig()
     """Novelty search."""
     merge: GatherConfig = GatherConfig()
-    """Making one store of archives."""
+    """Merging archives into one store."""
     describe: DescribeConfig = DescribeConfig()
     """Descriptions in words."""
     split: SplitConfig = SplitConfig()
-    """What is held out, and the trials."""
+    """Held-out groups, and the trials."""
     tokenize: TokenizerConfig = TokenizerConfig()
     """The vocabulary."""
     sequence: SequenceConfig = SequenceConfig()
@@ -57,7 +57,7 @@ class Config(Part):
     deploy: DeployConfig = DeployConfig()
     """Acting on trials."""
     judge: JudgeConfig = JudgeConfig()
-    """A language model's opinion."""
+    """A language model's ratings."""
 
 
 def stages(config: Configuration) -> list[Stage]:
@@ -76,7 +76,7 @@ def stages(config: Configuration) -> list[Stage]:
 
 
 def check(config: Configuration, spec: EnvSpec) -> None:
-    """The pipeline is of the house, whose simulator plays small policies compiled."""
+    """The pipeline needs the house, whose simulator plays small policies in compiled code."""
     if not spec.id.startswith("navigation/"):
         raise ValueError(f"method lgqd plays small policies in env=navigation only, not in {spec.id}")
     shares = config.method.part(SplitConfig)

@@ -16,7 +16,7 @@ from learner.methods import Stage, TrainingConfig
 
 
 class Config(TrainingConfig):
-    """What training by acting is told; the rest is the learner's."""
+    """Options of training by acting; the other options are in `learner`."""
 
     name: Literal["ppo"] = "ppo"
     """The module of `learner/methods`."""
@@ -27,7 +27,7 @@ def stages(config: Configuration) -> list[Stage]:
 
 
 def check(config: Configuration, spec: EnvSpec) -> None:
-    """PPO needs what its algorithm needs, and that this is chosen."""
+    """PPO needs what its algorithm needs, and that this algorithm is selected."""
     if config.learner.algorithm != "ppo":
         raise ValueError(f"method ppo needs learner.algorithm=ppo, got {config.learner.algorithm}")
     algorithm("ppo").check(config, spec)

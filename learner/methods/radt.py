@@ -33,7 +33,7 @@ from learner.methods import Stage, selected
 
 
 class Config(Part):
-    """What each stage is told."""
+    """Options of each stage."""
 
     name: Literal["radt"] = "radt"
     """The module of `learner/methods`."""
@@ -45,17 +45,17 @@ class Config(Part):
     any chunk of the task, or of all tasks, by chance; `oracle_chunk`, an upper bound, one that looks at a chunk of the
     task's best episodes, and in trials at its planner's."""
     histories: HistoriesConfig = Field(default_factory=HistoriesConfig)
-    """Learners, one a task, whose every step is kept."""
+    """Learners, one per task, whose every step is stored."""
     sequence: SequenceConfig = SequenceConfig()
     """The transformer, and how it is fitted; the encoder is one of the same size."""
     retrieve: RetrieveConfig = RetrieveConfig()
     """Chunks of other episodes."""
     trials: TrialsConfig = TrialsConfig()
-    """Unseen tasks, played again and again."""
+    """Unseen tasks, played repeatedly."""
 
 
 def stages(config: Configuration) -> list[Stage]:
-    """An encoder is fitted only where something is retrieved by it, and none that is frozen."""
+    """An encoder is fitted only if retrieval uses it and it is not frozen."""
     method = config.method
     assert isinstance(method, Config)
     fits = ARMS[method.arm].looks == "nearest" and not method.retrieve.frozen

@@ -1,4 +1,4 @@
-"""What a policy looks like, as data, and what it sees of a world.
+"""A policy's architecture, as data, and its observations of an environment.
 
 Nothing here imports PyTorch: an actor reads it to learn whether its policy needs that.
 """
@@ -18,10 +18,10 @@ from learner.models.language.prompt import PromptConfig
 
 LANGUAGE_MODEL = "language_model"
 HISTORY = "history"
-"""The observation field that tells agents in words what they saw and did in the last steps of an episode, as texts,
-oldest first: observation 1, action 1, observation 2, action 2; "" before the episode's first step."""
+"""The observation field with the observations and actions of an episode's last steps in words, as texts, oldest first:
+observation 1, action 1, observation 2, action 2; "" before the episode's first step."""
 CANDIDATES = "candidates"
-"""The observation field, a set of texts, of worlds whose actions differ from state to state; "" fills empty places."""
+"""The observation field, a set of texts, of envs whose actions differ between states; "" fills empty places."""
 
 
 class LanguageModelConfig(Part):
@@ -29,29 +29,30 @@ class LanguageModelConfig(Part):
 
     folder: str = "tiny-t5"
     """A Hugging Face folder on this machine; or `tiny-t5` or `tiny-llama`, which are made here in seconds; or
-    `tiny-t5-reader`, which takes minutes, once, and learns from a third of the episodes (`llm_service/tiny.py`)."""
+    `tiny-t5-reader`, which takes minutes once, and needs a third of the episodes (`llm_service/tiny.py`)."""
     pretrained: Literal["all", "embeddings", "none"] = "all"
-    """Which of its weights are loaded; the others are drawn anew, by the seed."""
+    """Which of its weights are loaded; the others are initialised randomly, from the seed."""
     head: Literal["scores", "actions"] = "scores"
-    """`scores`: the logit of an action is the log-probability of its name. `actions`: a layer of its own gives them."""
+    """`scores`: the logit of an action is the log-probability of its name. `actions`: a separate layer computes
+    them."""
     normalise: Literal["none", "tokens", "compat"] = "none"
     """`scores`: `tokens` divides a score by its number of tokens. `compat`: sums of raw logits, with 1 for each token
     that a name is shorter than the longest, as published."""
     temperature: float = Field(default=1.0, gt=0)
-    """`scores`: what log-probabilities are divided by before the softmax over actions."""
+    """`scores`: divisor of log-probabilities before the softmax over actions."""
     tune: Literal["all", "lora", "none"] = "all"
-    """What is trained beside the heads: all weights, low-rank adapters (Hu et al. 2021), or none."""
+    """What is trained besides the heads: all weights, low-rank adapters (Hu et al. 2021), or nothing."""
     lora_rank: int = Field(default=16, ge=1)
     """Rank of the adapters."""
     lora_alpha: float = Field(default=32.0, gt=0)
-    """Scale of the adapters: their product is multiplied by this over the rank."""
+    """Scale of the adapters: their product is multiplied by this divided by the rank."""
     lora_targets: list[str] = Field(default=[])
     """Names of the layers that get adapters; empty: queries and values, or what is usual for the family."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Arithmetic of the model; weights that are trained are kept in float32 either way. `auto`: bfloat16 on a GPU,
     float32 elsewhere."""
     checkpointing: bool = False
-    """Keep only the borders between layers for the backward pass and compute the rest again: less memory, more time."""
+    """Keep only activations between layers for the backward pass and recompute the rest: less memory, more time."""
     critic: int = Field(default=128, ge=1)
     """Width of the two layers before the value, and before the logits of `head=actions`."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -60,25 +61,25 @@ class LanguageModelConfig(Part):
     """Tokens that are computed at once, padding included; 0: as is best on CPU; on a GPU as many as memory is free for
     when the policy is made, 32,768 at most (`learner/models/language/memory.py`)."""
     context: int = Field(default=0, ge=0)
-    """Longest prompt with an action, in tokens; 0: what the model says."""
+    """Longest prompt with an action, in tokens; 0: the model's own limit."""
     action_tokens: int = Field(default=16, ge=1)
-    """Most tokens of an action's name."""
+    """Maximum tokens of an action's name."""
     placement: Literal["local", "server"] = "local"
-    """`local`: every actor has a copy of the model. `server`: one role has it, and actors ask it in batches."""
+    """`local`: every actor has a copy of the model. `server`: one role has it, and answers actors in batches."""
 
 
 class PolicyConfig(Part):
-    """What the policy network looks like."""
+    """The policy network."""
 
     network: str = "film"
     """Module of `learner/models/networks` that encodes observations: `film` (grid + mission), `mlp` (everything
     flattened), `texts` (several texts, pictures, numbers), `drrn` (texts in their order, and names of actions),
     `language_model` (a prompt, see `prompt` and `lm`)."""
     reads: list[str] = Field(default=[])
-    """Observation fields that the policy sees; empty means all that a player could know. `[mission,caption]` makes a
+    """Observation fields that the policy reads; empty: all that are not privileged. `[mission,caption]` makes a
     text-only policy."""
     stack: int = 1
-    """DQN: how many of an episode's last pictures the policy sees at once, in place of the last one alone."""
+    """DQN: number of an episode's last pictures that the policy sees at once, instead of only the last one."""
     memory: Literal["none", "gru"] = "none"
     """`gru` gives the policy a recurrent state; `none` reacts to the current observation only."""
     hidden: int = 128
@@ -87,25 +88,25 @@ class PolicyConfig(Part):
     """How texts are encoded: by windows of three words or word by word, both trained with the policy, or by frozen
     MiniLM embeddings and a projection."""
     head: Literal["actor_critic", "dueling"] = "actor_critic"
-    """What is made of the features: logits and a value, or the values of all actions (`learner/models/q.py`; `drrn` has
-    a head of its own for these)."""
+    """Outputs computed from the features: logits and a value, or the values of all actions (`learner/models/q.py`;
+    `drrn` has its own head for these)."""
     atoms: int = 1
-    """`dueling`: 1 learns an action's value, more (51, say) the distribution of its return over so many numbers."""
+    """`dueling`: 1 learns an action's value; more (51, say): the distribution of its return over this many atoms."""
     v_min: float = -10.0
-    """Smallest of these numbers."""
+    """Smallest atom."""
     v_max: float = 10.0
-    """Largest of these numbers."""
+    """Largest atom."""
     prompt: PromptConfig = PromptConfig()
-    """What a language model is told of a state. `drrn` goes by `observation` and `observations`."""
+    """A language model's prompt for a state. `drrn` uses `observation` and `observations`."""
     lm: LanguageModelConfig = LanguageModelConfig()
     """The language model that acts, for `network=language_model`."""
 
 
 def visible(config: PolicyConfig, spec: EnvSpec) -> EnvSpec:
-    """`spec` with only the fields that the policy reads: none that are privileged.
+    """`spec` with only the fields that the policy reads, without privileged ones.
 
     Raises:
-        ValueError: a field that the world does not have, or none may read; or a stack of pictures, and there are none.
+        ValueError: a field that is missing or privileged; or a stack of pictures without pictures.
     """
     missing = [name for name in config.reads if name not in spec.fields]
     if missing:
@@ -117,7 +118,7 @@ def visible(config: PolicyConfig, spec: EnvSpec) -> EnvSpec:
             }.get(missing[0], "")
         )
     if hidden := [name for name in config.reads if spec.fields[name].privileged]:
-        raise ValueError(f"policy.reads names {hidden[0]!r}, which a player of {spec.id} could not know: leave it out")
+        raise ValueError(f"policy.reads names {hidden[0]!r}, which is privileged in {spec.id}: leave it out")
     read = config.reads or spec.fields
     fields = {n: f for n, f in spec.fields.items() if n in read and not f.privileged}
     if config.stack > 1 and all(field.kind != "pixels" for field in fields.values()):
@@ -126,14 +127,14 @@ def visible(config: PolicyConfig, spec: EnvSpec) -> EnvSpec:
 
 
 def with_head_of(config: PolicyConfig, weights: Iterable[str]) -> PolicyConfig:
-    """The policy that has weights of these names: `config`, but with their head. So the one that PPO trained can guide
-    one that learns action values."""
+    """The policy for weights with these names: `config`, but with their head. So a policy trained by PPO can guide one
+    that learns action values."""
     acts = any(name.startswith("actor.") for name in weights)
     return config.model_copy(update={"head": "actor_critic" if acts else "dueling"})
 
 
 def read_fields(config: PolicyConfig, spec: EnvSpec) -> dict[str, Observed]:
-    """The observation fields that prompts are made of."""
+    """The observation fields in prompts."""
     read = {config.prompt.goal, *config.prompt.observation, HISTORY, CANDIDATES}
     return {name: field for name, field in spec.fields.items() if name in read}
 
@@ -146,7 +147,7 @@ def fields_of(config: PolicyConfig, spec: EnvSpec) -> dict[str, Observed]:
 
 
 def remembers(config: PolicyConfig) -> bool:
-    """Whether a policy is told what was before."""
+    """Whether a policy gets earlier observations."""
     told = config.network == LANGUAGE_MODEL or (
         config.network == "drrn" and (not config.reads or HISTORY in config.reads)
     )
@@ -154,7 +155,7 @@ def remembers(config: PolicyConfig) -> bool:
 
 
 def remembered(config: PolicyConfig, spec: EnvSpec) -> EnvSpec:
-    """What a policy sees of a world, with `HISTORY` where it is told. The names of the actions are words then, too."""
+    """A policy's observations, with `HISTORY` if it gets that. Then the names of the actions are words, too."""
     if not remembers(config):
         return spec
     prompt = config.prompt

@@ -11,24 +11,24 @@ from learner.search.elites import MOST
 
 
 class SearchConfig(Part):
-    """Novelty search. Players are the actors: `actors.n`."""
+    """Novelty search. The actors are the evaluators: `actors.n`."""
 
     generations: int = Field(default=1000, ge=1)
-    """How many follow the first population."""
+    """Number of generations after the first population."""
     population: int = Field(default=50, ge=1)
-    """Policies that survive a generation."""
+    """Number of policies that survive a generation."""
     offspring: int = Field(default=50, ge=1)
-    """Policies that are new in a generation."""
+    """Number of new policies per generation."""
     ahead: int = Field(default=1, ge=1)
-    """Generations under way at once: 1 is synchronous; more keep many players busy, with small generations."""
+    """Generations in progress at once: 1 is synchronous; more keep many evaluators busy with small generations."""
     neighbours: int = Field(default=15, ge=2)
-    """How many nearest behaviours novelty is the distance to, the behaviour itself among them."""
+    """Number of nearest behaviours for novelty, including the behaviour itself."""
     members: int = Field(default=6, ge=0)
     """Candidates for the archive in each generation."""
     thresholds: list[float] = Field(default=[0.5], min_length=1)
-    """Novelty, in world units, above which a candidate is kept; for each a search and an archive of its own."""
+    """Novelty, in world units, above which a candidate is kept; each threshold has its own search and archive."""
     eta: float = Field(default=5.0, ge=0)
-    """Of polynomial mutation: larger means smaller steps."""
+    """Index of polynomial mutation: larger means smaller steps."""
     low: float = -1.0
     """Smallest weight."""
     high: float = 1.0
@@ -38,9 +38,9 @@ class SearchConfig(Part):
     cells: int = Field(default=0, ge=0, le=1000)
     """Cells along each side of the grid of the best, for where a behaviour ends; 0: no grid."""
     halfway: int = Field(default=1, ge=1, le=100)
-    """Likewise for where it is half way; 1 keeps one way to each end, more keep several."""
+    """The same for its position halfway; 1 keeps one route to each end, more keep several."""
     parents: Literal["population", "grid"] = "population"
-    """What offspring are made from."""
+    """Parents of offspring."""
 
     @model_validator(mode="after")
     def _grid(self) -> SearchConfig:

@@ -1,4 +1,4 @@
-"""What answers: one module each, found by name.
+"""Backends that answer: one module each, found by name.
 
 A backend module publishes
 
@@ -6,7 +6,7 @@ A backend module publishes
     make(config, world) -> Backend     raises `UsageError` with one sentence if it cannot work as configured
     check(config)                      the same, without loading anything; only where `make` is slow
 
-and its `Backend` answers batches. `llm.name=NAME` chooses one; its options stand beside it (`llm.model=...`).
+and its `Backend` answers batches. `llm.name=NAME` selects one; its options are next to the name (`llm.model=...`).
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from llm_service.records import Call, Reply, Verb
 
 
 class Backend(Protocol):
-    """Answers batches of calls. Who subclasses it is free of charge, in this process and always well, or says more."""
+    """Answers batches of calls. By default a subclass is free of charge, in this process and always healthy."""
 
     model: str
-    """Which model with which weights answers: part of every key. New weights, new name."""
+    """Name of the model and its weights: part of every key. New weights need a new name."""
     verbs: frozenset[Verb]
-    """What it can do; the service refuses the rest before any call."""
+    """Verbs that it supports; the service refuses others before any call."""
     max_batch: int
-    """Most calls in one batch."""
+    """Maximum number of calls in one batch."""
     concurrency: int
-    """Batches that it serves at once: 1 for a model in this process, many for a hosted one."""
+    """Number of batches that it serves at once: 1 for a model in this process, many for a hosted one."""
     bucket_ratio: float | None = None
-    """In one batch the longest prompt is at most this many times the shortest; None: lengths do not matter."""
+    """Maximum ratio of the longest to the shortest prompt in a batch; None: lengths do not matter."""
     paid: bool = False
-    """Whether calls cost money: then they are priced, and embeddings are journalled too."""
+    """Whether calls cost money: then they are priced, and embeddings are also in the journal."""
 
     async def answer(self, calls: Sequence[Call]) -> list[Reply | BackendError]:
         """One reply or error for each call, in order. All calls have the same verb and parameters.
@@ -44,21 +44,21 @@ class Backend(Protocol):
         """
 
     def estimate(self, call: Call) -> tuple[int, int]:
-        """(prompt tokens, most completion tokens) that the call would use; an estimate, rather too high."""
+        """(prompt tokens, maximum completion tokens) of the call; an estimate that tends to be too high."""
 
     def price(self, prompt_tokens: int, completion_tokens: int) -> float:
         """Dollars."""
         return 0.0
 
     async def probe(self) -> Call | None:
-        """Do a smallest piece of real work that is free; where there is none, return the call that would do it.
+        """Do a minimal piece of real work for free; if that is impossible, return a call that would do it.
 
-        The service then sends that call like any other, within its caps. Raises BackendError if it does not work.
+        The service then sends that call like any other, within its caps. Raises BackendError if the work fails.
         """
         return None
 
     async def close(self) -> None:
-        """Let go of connections and memory."""
+        """Release connections and memory."""
         return None
 
 

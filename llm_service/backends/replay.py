@@ -1,6 +1,6 @@
 """Answers from the journal of an earlier run: free, exact and without a model.
 
-A call is found by its question (verb, conversation, candidates, parameters, sample), whichever model answered it then.
+A call is found by its question (verb, conversation, candidates, parameters, sample), whatever model answered it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from llm_service.records import Call, Parameters, Reply, Verb
 from llm_service.world import World
 
 SHOWN = 80
-"""Characters of a prompt in a message; the one error that shows any, of the user's own file."""
+"""Characters of a prompt in a message; the only error that shows any, because they are from the user's own file."""
 
 
 class Config(Part):
-    """Which recording."""
+    """The recording."""
 
     replayed: str = ""
     """Path of the journal, such as runs/NAME/llm/journal.jsonl."""
@@ -38,24 +38,24 @@ class Replay(Backend):
     def __init__(self, path: Path) -> None:
         self._path = path
         self._replies: dict[str, Reply] = {}
-        instructions: dict[str, str] = {}  # key of a line -> those it holds
+        instructions: dict[str, str] = {}  # key of a line -> its instructions
         content = hashlib.blake2b(digest_size=8)
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 if not line.endswith(b"\n"):
-                    break  # cut when its run was killed: nobody ever saw that answer
+                    break  # cut when its run was killed: nobody saw that answer
                 content.update(line)
                 record = parse(line, path, number)
                 try:
                     self._replies[_question(_call(record, instructions))] = decode(record["reply"])
                 except (KeyError, TypeError, ValueError, AttributeError):
-                    raise UsageError(f"{path}, line {number} is damaged: take the line out, or the file away") from None
+                    raise UsageError(f"{path}, line {number} is damaged: remove the line, or the file") from None
         if not self._replies:
             raise UsageError(f"llm.replayed: {path} holds no answers")
         self.model = f"replay-{content.hexdigest()}"
 
     async def answer(self, calls: Sequence[Call]) -> list[Reply | BackendError]:
-        """See `Backend`; `NotRecorded` for what was never asked."""
+        """See `Backend`; `NotRecorded` for a question that was never asked."""
         return [self._replies.get(_question(call)) or self._missing(call) for call in calls]
 
     def estimate(self, call: Call) -> tuple[int, int]:
@@ -82,7 +82,7 @@ def _question(call: Call) -> str:
 
 
 def _call(record: dict[str, Any], instructions: dict[str, str]) -> Call:
-    """The call that a line records; `instructions` of earlier lines are read, its own are added."""
+    """The call that a line records; reads `instructions` of earlier lines, and adds its own."""
     p = record["parameters"]
     parameters = Parameters(
         float(p["temperature"]), int(p["max_tokens"]), tuple(map(str, p["stop"])), int(p["seed"]), p["normalise"]

@@ -1,1 +1,1 @@
-"""The durable lane, on Redis Streams: what may be late and must not be lost."""
+"""The durable lane, on Redis Streams: jobs that may be late but must not be lost."""

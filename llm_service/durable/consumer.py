@@ -1,16 +1,16 @@
-"""Answers durable jobs: takes some, asks the model for them, stores what it says, until told to stop.
+"""Answers durable jobs: takes some, asks the model, stores the answers, until it is asked to stop.
 
     take ──> ours? ──> ask ──┬─ OK, MALFORMED        finish: the answer is stored
-      ^                      ├─ AWAY, BUSY, EXPIRED  not the job's fault: kept, and asked again after a pause
-      │                      ├─ BUDGET               all handed back; nothing is taken for a while
+      ^                      ├─ AWAY, BUSY, EXPIRED  not caused by the job: kept, and asked again after a pause
+      │                      ├─ BUDGET               all jobs returned; none are taken for a while
       │                      └─ REFUSED, the rest    bury: a dead letter with the reason
       └── all settled
 
-A job whose key is not that of its question here, to this model about this world, is for another service (of another
-version, or before its model learned): it is left to that one, neither answered nor given up.
+A job is for another service if its key differs from the key of its question here, to this model about this environment:
+another version, or older weights. It is left to that service, neither answered nor given up.
 
-One consumer holds at most `batch` jobs and takes none while it holds some, so that what waits in its memory is bounded;
-more consumers answer more at once. A job that was delivered too often has killed those who took it, and is buried.
+One consumer holds at most `batch` jobs and takes none while it holds some, so its memory is bounded; more consumers
+answer more jobs at once. A job that was delivered too often has killed its consumers, and is buried.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from llm_service.records import Answer, Ask, Status
 
 log = logging.getLogger(__name__)
 
-_DEADLINE_S = 600.0  # of one ask: nobody waits for it
+_DEADLINE_S = 600.0  # of one ask: no caller waits for it
 _PAUSE_S = (0.2, 30.0)  # first and longest pause after a failure
-_BUDGET_PAUSE_S = 60.0  # to the next look whether the budget allows more; looking costs nothing
+_BUDGET_PAUSE_S = 60.0  # until the next check whether the budget allows more; a check costs nothing
 
 _KEPT = {Status.AWAY, Status.BUSY, Status.EXPIRED}
 
@@ -40,11 +40,11 @@ class Consumer:
     """One consumer of a queue.
 
     Args:
-        ask: answers an ask, one answer for each item. Raising a `ServiceError` is the same as answering with its
-            status for every item.
-        keys: the key of each item of an ask, as the service would ask it. Raising a `UsageError` says that it cannot.
-        name: of this consumer, unlike any other's.
-        grace_s: seconds that what is in hand may take after a stop.
+        ask: answers an ask, one answer per item. Raising a `ServiceError` is the same as answering with its status for
+            every item.
+        keys: the key of each item of an ask in this service. A `UsageError` means that the service cannot ask it.
+        name: unique name of this consumer.
+        grace_s: seconds that held jobs may take after a stop.
     """
 
     def __init__(
@@ -60,21 +60,21 @@ class Consumer:
         self._queue, self._ask, self._keys, self._name = queue, ask, keys, name
         self._config, self._clock = config, clock
         self._grace_s = grace_s
-        self.held: dict[str, Job] = {}  # what is taken and not settled, by entry
+        self.held: dict[str, Job] = {}  # jobs that are taken and not settled, by entry
         self.out_of_budget = False
-        """Whether a cap forbids to go on."""
+        """Whether a cap forbids more calls."""
         self.paused = ""
-        """Why nothing is answered at the moment, one sentence; "" while all is well."""
+        """Why nothing is answered at the moment, one sentence; "" if jobs are answered."""
         self.finished = 0
         self.buried = 0
-        self._told = False  # that some jobs are for another
+        self._told = False  # whether it warned about jobs for another service
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Consume until `stop` is set; then end what is in hand within the grace, and hand the rest back.
+        """Consume until `stop` is set; then finish held jobs within the grace, and return the rest.
 
         Raises:
-            Exception: whatever `ask` raises beside `ServiceError`. Its jobs are delivered again later, as if this
-                process had died, and are buried if that goes on.
+            Exception: whatever `ask` raises except `ServiceError`. Its jobs are delivered again later, as if this
+                process had died, and are buried if that continues.
         """
         pause, longest = _PAUSE_S
         while not stop.is_set():
@@ -93,7 +93,7 @@ class Consumer:
                 self.out_of_budget = False
 
     async def _settle(self, jobs: Sequence[Job], stop: asyncio.Event) -> None:
-        """Work on jobs until each has ended or, after a stop, the grace has."""
+        """Work on jobs until each has ended or, after a stop, until the grace ends."""
         self.held = {job.entry: job for job in jobs}
         work = asyncio.create_task(self._work(stop))
         refresh = asyncio.create_task(self._refresh())
@@ -116,7 +116,7 @@ class Consumer:
             await self._leave([job for job in self.held.values() if not self._ours(job)])
             for job in [job for job in self.held.values() if job.deliveries > self._config.deliveries]:
                 await self._bury(
-                    job, f"gave up after {job.deliveries - 1} deliveries: its consumers died or went silent"
+                    job, f"gave up after {job.deliveries - 1} deliveries: its consumers died or stopped answering"
                 )
             for group in _groups(list(self.held.values())):
                 await self._ask_for(group)
@@ -131,17 +131,20 @@ class Consumer:
             pause = min(2 * pause, longest)
 
     def _ours(self, job: Job) -> bool:
-        """Whether an answer from here is what the job's key stands for."""
+        """Whether this service's answer would belong to the job's key."""
         try:
             return list(self._keys(_one_ask([job]))) == [job.key]
-        except UsageError:  # a task that is unknown here
+        except UsageError:  # a task that this service does not know
             return False
 
     async def _leave(self, jobs: Sequence[Job]) -> None:
         if not jobs:
             return
         if not self._told:
-            log.warning("%d jobs in the queue are for another model, world or version: they are left to it", len(jobs))
+            log.warning(
+                "%d jobs in the queue are for another model, environment or version: another service must take them",
+                len(jobs),
+            )
             self._told = True
         await self._hand_back(self._queue.leave, jobs)
 
@@ -166,7 +169,7 @@ class Consumer:
         self.buried += 1
 
     async def _insist(self, job: Job, end: Callable[[], Awaitable[bool]]) -> None:
-        """End a job in Redis, however long that is away: what is in hand has been paid for."""
+        """End a job in Redis, however long Redis is unavailable: the held answer has been paid for."""
         pause, longest = _PAUSE_S
         while True:
             try:
@@ -180,7 +183,7 @@ class Consumer:
                 return
 
     async def _refresh(self) -> None:
-        """Keep others from taking what is in hand."""
+        """Keep others from taking held jobs."""
         while True:
             await self._clock.sleep(self._config.claim_idle_s / 3)
             try:
@@ -191,7 +194,7 @@ class Consumer:
     async def _hand_back(self, how: Callable[[Sequence[Job]], Awaitable[None]], jobs: Sequence[Job]) -> None:
         try:
             await how(jobs)
-        except Unreachable as error:  # then others take them when they have been silent long enough
+        except Unreachable as error:  # then others take them after enough silence
             self.paused = str(error)
         for job in jobs:
             del self.held[job.entry]
@@ -207,7 +210,7 @@ class Consumer:
 
 
 def _groups(jobs: Sequence[Job]) -> list[list[Job]]:
-    """Jobs that one ask can carry: they share everything but content and candidates."""
+    """Jobs that fit in one ask: they share everything except content and candidates."""
 
     def shared(job: Job) -> str:
         return repr((job.verb, job.task, job.parameters, job.sample, job.caller))
@@ -216,7 +219,7 @@ def _groups(jobs: Sequence[Job]) -> list[list[Job]]:
 
 
 def _one_ask(jobs: Sequence[Job]) -> Ask:
-    """The ask of jobs that share what `_groups` says."""
+    """The ask of a group of jobs from `_groups`."""
     first = jobs[0]
     return Ask(
         verb=first.verb,
@@ -232,7 +235,7 @@ def _one_ask(jobs: Sequence[Job]) -> Ask:
 
 
 async def _end(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel until it works: `asyncio.wait_for`, which the client of Redis uses, may lose one in Python 3.11."""
+    """Cancel until it works: `asyncio.wait_for`, which the Redis client uses, may lose one in Python 3.11."""
     left = set(tasks)
     while left:
         for task in left:

@@ -1,26 +1,26 @@
-"""Jobs that outlive processes: asked now, answered when a model can, each exactly once in the books.
+"""Jobs that outlive processes: asked now, answered when a model can, each with exactly one stored answer.
 
     submit ──> waiting ──> taken ──> answers   (finish: exactly one answer for each key)
                   ^          │  └──> dead      (bury: with the reason)
                   └──────────┘ released, or its consumer went silent for `claim_idle_s`
 
-A job's key is its identity: equal keys are one job for ever. A queue belongs to one model, endpoint and world, so that
-services on one Redis share the jobs that they would answer alike, and no others. Delivery is at least once, so a
-question may be put to the model twice; its answer is stored once. Every step is one Lua script or one command, so that
-it happens or does not, and it bears being sent twice, as a client does whose connection was cut.
+A job's key is its identity: equal keys are always one job. A queue belongs to one model, endpoint and environment, so
+services on one Redis share only jobs that they would answer alike. Delivery is at least once, so a question may be put
+to the model twice; its answer is stored once. Every step is one Lua script or one command, so it is atomic. It may also
+be sent twice, because a client repeats it after a cut connection.
 
 Six keys of Redis with a common prefix, `{jobs:SERVICE}:waiting` for one; none has a time to live, so none is evicted:
 
     waiting   stream    all jobs without an answer, one consumer group; fields key, job
-    dead      stream    jobs given up: reason, at, deliveries, then the fields as they were
+    dead      stream    jobs given up: reason, at, deliveries, then the original fields
     answers   hash      key -> answer as JSON
     pending   hash      key -> its entry in waiting
     buried    hash      key -> its entry in dead, and the reason
-    expiry    sorted    key -> when its answer may go (only with `keep_s`)
+    expiry    sorted    key -> when its answer may be deleted (only with `keep_s`)
 
-When memory is full a new job is refused. What is accepted can still end: an ending first gives back the job's memory,
-and Redis lets a script go on that has begun to write; so answers may pass the limit by those of the waiting jobs.
-What Redis itself can lose stands in `redis_server`.
+When memory is full, new jobs are refused. Accepted jobs can still end: ending a job first frees its memory, and Redis
+lets a script continue once it has begun to write. So answers of waiting jobs may exceed the limit.
+`redis_server` says what Redis itself can lose.
 """
 
 from __future__ import annotations
@@ -44,33 +44,33 @@ from llm_service.records import Answer, Ask, Parameters, Source, Status, Verb
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
-RELEASED = "released"  # owner of jobs that were handed back
-_FETCH = 500  # keys that are looked up in one step; others wait meanwhile
-_POLL_S = (0.02, 0.5)  # first and longest pause between two looks of `wait`
+RELEASED = "released"  # owner of returned jobs
+_FETCH = 500  # keys per lookup; other commands wait meanwhile
+_POLL_S = (0.02, 0.5)  # first and longest pause between two checks of `wait`
 
 
 class DurableConfig(Part):
     """Jobs that are answered later and survive restarts."""
 
     name: str = Field(default="jobs", pattern=r"^[\w.-]{1,64}$")
-    """Prefix of the keys in Redis; services with equal names, models, endpoints and worlds share their jobs."""
+    """Prefix of the keys in Redis; services with equal names, models, endpoints and environments share their jobs."""
     length: int = Field(default=100_000, ge=1)
-    """Most jobs without an answer; more are refused as busy."""
+    """Maximum number of jobs without an answer; more are refused as busy."""
     claim_idle_s: float = Field(default=30.0, gt=0)
-    """Seconds of silence after which a consumer counts as dead, and its jobs are given to others."""
+    """Seconds of silence after which a consumer counts as dead, and others get its jobs."""
     deliveries: int = Field(default=5, ge=2)
-    """How often a job is given to a consumer, the last time alone, before it is given up: it may kill who takes it."""
+    """How often a job is delivered, the last time alone, before it is given up: it may kill its consumers."""
     batch: int = Field(default=64, ge=1)
-    """Most jobs that a consumer holds."""
+    """Maximum number of jobs that a consumer holds."""
     block_s: float = Field(default=1.0, gt=0, le=5)
-    """Seconds that a consumer waits for new jobs before it looks for released ones."""
+    """Seconds that a consumer waits for new jobs before it checks for released ones."""
     keep_s: float | None = Field(default=None, gt=0)
-    """Seconds that answers are kept; null keeps them for ever. A job asked again after that is a new one."""
+    """Seconds that answers are kept; null: forever. A job that is asked again after that is a new one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One item of an ask, as it is stored; `entry` and `deliveries` say where it stands now."""
+    """One item of an ask, as it is stored; `entry` and `deliveries` are its current state."""
 
     key: str
     verb: Verb
@@ -81,8 +81,8 @@ class Job:
     sample: int
     caller: str
     submitted: float  # seconds since the epoch
-    entry: str = ""  # of the stream
-    deliveries: int = 0  # how often it was taken, this time included
+    entry: str = ""  # id in the stream
+    deliveries: int = 0  # how often it was taken, including this time
 
 
 _JOB = TypeAdapter(Job)
@@ -93,28 +93,28 @@ class Queue:
     """The jobs of one name and one service in one Redis.
 
     Args:
-        service: who answers, as a hash: of model, endpoint and world.
+        service: hash of the answering model, endpoint and environment.
 
-    All methods raise `Unreachable` when Redis cannot be reached or refuses to work, after the retries of its client;
-    what was asked for then happened or not, for each job by itself, and the same call again does no harm.
+    All methods raise `Unreachable` if Redis cannot be reached or refuses to work, after the retries of its client. The
+    operation then happened or not, separately for each job, and it is safe to repeat the call.
     """
 
     def __init__(self, redis: Redis, config: DurableConfig, clock: Clock, service: str) -> None:
-        self._redis: Any = redis  # its stubs leave open whether a reply must be awaited
+        self._redis: Any = redis  # its stubs do not say whether a reply must be awaited
         self._config, self._clock = config, clock
         names = ("waiting", "answers", "pending", "buried", "dead", "expiry")
         self._keys = {name: f"{{{config.name}:{service}}}:{name}" for name in names}
         self._stream = self._keys["waiting"]
 
     async def submit(self, ask: Ask, keys: Sequence[str]) -> list[Status]:
-        """Accept the items of an ask, each by itself.
+        """Accept the items of an ask, separately.
 
         Args:
-            keys: one for each item: the identity of its question.
+            keys: one per item: the identity of its question.
 
         Returns:
             For each item PENDING (accepted now or before), OK (its answer can be fetched), DEAD (given up before: see
-            `fetch`), BUSY (too many wait, or memory is full) or REFUSED (its text is not valid Unicode).
+            `fetch`), BUSY (too many jobs wait, or memory is full) or REFUSED (its text is not valid Unicode).
         """
         sets = ask.candidates if len(ask.candidates) == len(keys) else (ask.candidates or ((),)) * len(keys)
         result = [Status.REFUSED] * len(keys)
@@ -135,7 +135,7 @@ class Queue:
         return result
 
     async def fetch(self, keys: Sequence[str]) -> list[Answer]:
-        """What is known of each key: its answer as it was stored, or PENDING, DEAD with the reason, or MISSING."""
+        """The state of each key: its stored answer, PENDING, DEAD with the reason, or MISSING."""
         named = self._named("answers", "buried", "pending")
         async with self._reached(), self._redis.pipeline(transaction=False) as pipe:
             for start in range(0, len(keys), _FETCH):
@@ -143,7 +143,7 @@ class Queue:
             return [_outcome(*row) for rows in await pipe.execute() for row in rows]
 
     async def wait(self, keys: Sequence[str], timeout: float) -> list[Answer]:
-        """Like `fetch`, but after none is PENDING any more, or `timeout` seconds."""
+        """Like `fetch`, but waits until none is PENDING, at most `timeout` seconds."""
         end = self._clock.now() + timeout
         pause, longest = _POLL_S
         answers = dict(zip(keys, await self.fetch(keys), strict=True))
@@ -157,14 +157,14 @@ class Queue:
         return [answers[key] for key in keys]
 
     async def take(self, consumer: str, count: int, block_s: float) -> list[Job]:
-        """Jobs for a consumer: those that were released or whose consumer went silent, else new ones.
+        """Jobs for a consumer: released ones and those of silent consumers, otherwise new ones.
 
-        A job that was taken before may have killed who took it, and others with it. So jobs come with others that were
-        taken as often, in batches of count / 4, count / 16, ... down to 1: the guilty ends alone.
+        A job that was taken before may have killed its consumer. So jobs are grouped with others that were taken as
+        often, in batches of count / 4, count / 16, ... down to 1: a deadly job is finally alone.
 
         Args:
-            consumer: name of who takes; it must `refresh` what it holds.
-            count: most jobs.
+            consumer: name of the consumer; it must `refresh` the jobs that it holds.
+            count: maximum number of jobs.
             block_s: seconds to wait for a new job; at most 5.
 
         Returns:
@@ -189,16 +189,16 @@ class Queue:
         return jobs
 
     async def refresh(self, consumer: str, jobs: Iterable[Job]) -> None:
-        """Say that `consumer` still works on these, so that nobody else takes them."""
+        """Report that `consumer` still works on these jobs, so that no other takes them."""
         if entries := [job.entry for job in jobs]:
             async with self._reached():
                 await self._redis.xclaim(self._stream, GROUP, consumer, 0, entries, idle=0, justid=True)
 
     async def finish(self, job: Job, answer: Answer) -> bool:
-        """Store the answer and end the job, also one that was buried meanwhile.
+        """Store the answer and end the job, even if it was buried meanwhile.
 
         Returns:
-            False if it had an answer already; that one stays.
+            False if it already had an answer, which is kept.
         """
         fields = asdict(answer) | {"payload": base64.b64encode(answer.payload).decode()}
         now = self._clock.wall()
@@ -209,24 +209,24 @@ class Queue:
             return bool(await self._redis.eval(FINISH, len(named), *named, *arguments))
 
     async def bury(self, job: Job, reason: str) -> bool:
-        """Give a job up: it goes to the dead letters with the reason, one sentence.
+        """Give up a job: it becomes a dead letter with the reason, one sentence.
 
         Returns:
-            False if it has ended already.
+            False if it had already ended.
         """
         async with self._reached():
             return await self._bury(job.key.encode(), job.entry, reason, job.deliveries)
 
     async def release(self, jobs: Iterable[Job]) -> None:
-        """Hand jobs back unanswered, so that others take them at once; this delivery does not count."""
+        """Return jobs unanswered, so that others can take them at once; this delivery does not count."""
         await self._hand_back(jobs, int(self._config.claim_idle_s * 1000) + 1)
 
     async def leave(self, jobs: Iterable[Job]) -> None:
-        """Hand jobs back that are for another: offered again after `claim_idle_s`; this delivery does not count."""
+        """Return jobs for another service, offered again after `claim_idle_s`; this delivery does not count."""
         await self._hand_back(jobs, 0)
 
     async def stats(self) -> dict[str, float]:
-        """waiting, taken (not answered yet), dead, answers: numbers; oldest: seconds that the oldest has waited."""
+        """waiting, taken (not answered yet), dead, answers: counts; oldest: seconds that the oldest job has waited."""
         async with self._reached(), self._redis.pipeline(transaction=False) as pipe:
             pipe.exists(self._stream)
             pipe.xlen(self._stream)
@@ -265,7 +265,7 @@ class Queue:
         except ResponseError as error:
             if not str(error).startswith("NOGROUP"):
                 raise
-            await self._make_group()  # nothing was submitted yet, or Redis came back empty
+            await self._make_group()  # nothing was submitted yet, or Redis restarted empty
             return []
         if not found:
             return []
@@ -273,7 +273,9 @@ class Queue:
         ids = [row["message_id"] for row in found if row["times_delivered"] == fewest]
         last = fewest + 1 >= self._config.deliveries
         ids = ids[: 1 if last else max(1, count // 4**fewest)]
-        claimed = await self._redis.xclaim(self._stream, GROUP, consumer, idle, ids)  # fewer if others were faster
+        claimed = await self._redis.xclaim(
+            self._stream, GROUP, consumer, idle, ids
+        )  # fewer if other consumers were faster
         return [(entry.decode(), fields, fewest + 1) for entry, fields in claimed if entry is not None]
 
     async def _make_group(self) -> None:
@@ -282,7 +284,7 @@ class Queue:
         try:
             await self._redis.xgroup_create(self._stream, GROUP, "0", mkstream=True)
         except ResponseError as error:
-            if not str(error).startswith("BUSYGROUP"):  # somebody else was faster
+            if not str(error).startswith("BUSYGROUP"):  # another consumer was faster
                 raise
 
     async def _read(self, consumer: str, count: int, block_s: float) -> list[tuple[str, dict[bytes, bytes], int]]:
@@ -311,7 +313,7 @@ def cause(error: Exception) -> str:
 
 
 def _outcome(answer: bytes | None, grave: bytes | None, pending: bytes | None) -> Answer:
-    """What the three hashes say of one key."""
+    """The state of one key from the three hashes."""
     if answer is not None:
         fields = json.loads(answer)
         enums = {"status": Status(fields["status"]), "source": Source(fields["source"])}

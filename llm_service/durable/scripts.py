@@ -1,6 +1,6 @@
-"""What the durable queue does in one step: Lua scripts that run inside Redis, where nothing happens between two lines.
+"""Atomic steps of the durable queue: Lua scripts inside Redis, where nothing else happens between two lines.
 
-Those that change something are about one job and bear being run twice. Redis 6.2 has all their commands.
+Scripts that change something work on one job and may run twice. Redis 6.2 has all their commands.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ for i, key in ipairs(ARGV) do
 end
 return rows
 """
-"""What is known of some keys: (answer, grave, entry) of each. Unlike MULTI, a script can read when memory is full."""
+"""The state of some keys: (answer, grave, entry) of each. Unlike MULTI, a script can read when memory is full."""
 
 FINISH = f"""
 local waiting, answers, pending, buried, dead, expiry = unpack(KEYS)
@@ -62,9 +62,9 @@ local stored = redis.call('HSETNX', answers, key, answer)
 if stored == 1 and keep ~= '' then redis.call('ZADD', expiry, keep, key) end
 return stored
 """
-"""Store the answer of one job unless it has one, forget the job, and let go of a few expired answers.
+"""Store the answer of one job unless it has one, delete the job, and delete a few expired answers.
 
-Returns 1 if stored. It gives memory back before it takes some: see `durable`.
+Returns 1 if stored. It frees memory before it uses some: see `durable`.
 """
 
 BURY = f"""

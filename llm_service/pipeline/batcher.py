@@ -1,17 +1,17 @@
-"""Makes batches out of calls that come one by one, from many callers, in two lanes.
+"""Collects calls that arrive one by one, from many callers in two lanes, into batches.
 
     submit(call, lane, caller) ──> queues by (caller, kind) in each lane ──> batch ──> backend ──> reply or error
 
-While the backend is busy, calls gather by themselves. When it has room, a batch goes out as soon as it is full, or
-nothing came for `wait_s`, or its oldest call has waited a fair share of the time that a batch takes, and so has the
-backend: those who were just answered ask again, and would else be halves that take turns. A batch holds one kind: the
-same verb, parameters and bucket of length.
+While the backend is busy, calls collect in queues. When it has room, a batch goes out as soon as it is full, or no call
+arrived for `wait_s`, or both its oldest call and the backend have waited a fair share of a batch's time: callers that
+were just answered ask again, and otherwise they would split into two halves that take turns. All calls of a batch have
+the same verb, parameters and bucket of length.
 
-A call is admitted (journal, budget, rate) when its turn has come and not before: so money is put aside only for what is
-sent, and a flood that waits for a rate or a budget stands behind nobody's back but its own.
+A call is admitted (journal, budget, rate) only when its turn has come. So money is reserved only for calls that are
+sent, and calls that wait for a rate or a budget delay only their own kind.
 
-Fairness: lanes take turns by weight, so that a flood of labelling jobs slows an episode down by a known factor and
-never stops it; inside a lane callers take turns, one call each.
+Fairness: lanes take turns by weight, so a flood of labelling jobs slows an episode down by a known factor and never
+stops it; inside a lane callers take turns, one call each.
 """
 
 from __future__ import annotations
@@ -35,27 +35,26 @@ from llm_service.records import Call, Lane, Reply
 log = logging.getLogger(__name__)
 
 RECENT = 1000
-"""How many calls the waits are remembered of."""
+"""Number of recent calls whose waiting times are kept."""
 Admit = Callable[[], Awaitable[None]]
-"""Waits until a call may be sent; raises whatever forbids it."""
+"""Waits until a call may be sent; raises if it may not."""
 
 
 class BatchConfig(Part):
     """How calls become batches."""
 
     wait_s: float = Field(default=0.002, ge=0)
-    """A batch goes to an idle backend when no further call came for so long; seconds."""
+    """Send a batch to an idle backend when no further call has arrived for this long, seconds."""
     patience: float = Field(default=0.25, ge=0)
-    """Or when its oldest call has waited this share of what the last batch took (and at least `wait_s`), and so has the
-    backend since."""
+    """Or when its oldest call and the backend have both waited this share of the last batch's time, >= `wait_s`."""
     size: int | None = Field(default=None, ge=1)
-    """Most calls in a batch; none takes the backend's own number."""
+    """Maximum number of calls in a batch; none: the backend's own number."""
     waiting: int = Field(default=20_000, ge=1)
-    """Most calls that wait; more are refused as busy."""
+    """Maximum number of waiting calls; more are refused as busy."""
     durable_share: float = Field(default=0.2, gt=0, lt=1)
-    """Share of batches that the durable lane gets while both lanes wait, in (0, 1)."""
+    """Share of batches for the durable lane while both lanes wait, in (0, 1)."""
     timeout_s: float = Field(default=120.0, gt=0)
-    """A batch without an answer for so long has failed; seconds."""
+    """Time limit of a batch, seconds."""
 
 
 @dataclass(slots=True)
@@ -66,7 +65,7 @@ class _Waiting:
     reply: asyncio.Future[Reply]
 
     def end(self, outcome: Reply | Exception) -> None:
-        """Tell who waits, unless nobody does any more."""
+        """Pass the result to waiting callers, if there still are any."""
         if self.reply.done():
             return
         if isinstance(outcome, Exception):
@@ -80,7 +79,7 @@ async def _at_once() -> None:
 
 
 class Batcher:
-    """In front of one backend. Belongs to one event loop."""
+    """The batches of one backend. Belongs to one event loop."""
 
     def __init__(self, backend: Backend, config: BatchConfig, breaker: Breaker, clock: Clock) -> None:
         self._backend, self._config, self._breaker, self._clock = backend, config, breaker, clock
@@ -89,14 +88,16 @@ class Batcher:
             "interactive": OrderedDict(),
             "durable": OrderedDict(),
         }
-        self._credit = 0.0  # of the durable lane: it goes next when it has saved up a whole batch
+        self._credit = 0.0  # credit of the durable lane: it goes next when it has saved a whole batch
         self.waiting = 0
         self.batches = 0
         self.calls = 0
         self.in_flight = 0
-        self._batch_s = 0.0  # what the last batch took
-        self._answered = -math.inf  # when it came back
-        self.waits: deque[float] = deque(maxlen=RECENT)  # how long the latest calls waited before they were sent, s
+        self._batch_s = 0.0  # time of the last batch
+        self._answered = -math.inf  # when it was answered
+        self.waits: deque[float] = deque(
+            maxlen=RECENT
+        )  # how long the latest calls waited before they were sent, seconds
         self._changed = asyncio.Event()
         self._serving: set[asyncio.Task[None]] = set()
         self._dispatcher: asyncio.Task[None] | None = None
@@ -106,19 +107,19 @@ class Batcher:
         """Wait for the reply to one call.
 
         Args:
-            admit: awaited right before the call is sent. After `OutOfBudget` it is tried again as long as calls are
-                under way, which may cost less than was put aside for them.
+            admit: awaited right before the call is sent. After `OutOfBudget` it is tried again while calls are in
+                flight, because these may cost less than was reserved for them.
 
         Raises:
-            Busy: too many wait.
-            BackendError, Away: as the backend or the breaker say.
-            Exception: as `admit` says.
+            Busy: too many calls wait.
+            BackendError, Away: from the backend or the breaker.
+            Exception: from `admit`.
         """
         if self._ending:
             raise _ended()
         if self.waiting >= self._config.waiting:
             raise Busy(
-                f"{self.waiting} calls wait for the model already: ask fewer at once, or raise llm.batch.waiting"
+                f"{self.waiting} calls already wait for the model: ask fewer at once, or raise llm.batch.waiting"
             )
         if self._dispatcher is None or self._dispatcher.done():
             self._dispatcher = asyncio.ensure_future(self._dispatch())
@@ -129,7 +130,7 @@ class Batcher:
         return await waiting.reply
 
     async def close(self, grace_s: float = 0.0) -> None:
-        """Send nothing more: what waits is told so, what is under way may end within the grace."""
+        """Send nothing more: waiting calls fail, calls in flight may end within the grace."""
         self._ending = True
         if self._dispatcher is not None:
             self._dispatcher.cancel()
@@ -158,7 +159,7 @@ class Batcher:
             await self._send(self._take())
 
     async def _send(self, batch: list[_Waiting]) -> None:
-        """Send what may be sent. What a cap forbids waits for money that is put aside for calls under way."""
+        """Send admitted calls. Calls that a cap forbids wait for money that is reserved for calls in flight."""
         ready: list[_Waiting] = []
         for i, waiting in enumerate(batch):
             try:
@@ -195,7 +196,7 @@ class Batcher:
         await self._until(lambda: self.in_flight < in_flight)
 
     async def _gather(self) -> None:
-        """Wait for a fuller batch, as long as calls keep coming and patience lasts."""
+        """Wait for a fuller batch, as long as calls keep arriving and patience lasts."""
         wait_s = self._config.wait_s
         oldest = min(queue[0].since for lane in self._lanes.values() for queue in lane.values())
         fair = self._config.patience * self._batch_s
@@ -239,7 +240,7 @@ class Batcher:
         return batch
 
     def _lane_order(self) -> list[Lane]:
-        """The lane whose turn it is first; the other fills what room is left."""
+        """The lane whose turn it is first; the other fills the rest of the batch."""
         interactive, durable = self._lanes["interactive"], self._lanes["durable"]
         if not (interactive and durable):
             return ["interactive", "durable"] if interactive else ["durable", "interactive"]
@@ -251,7 +252,7 @@ class Batcher:
 
     @staticmethod
     def _drain(lane: OrderedDict[Hashable, deque[_Waiting]], kind: Hashable, most: int) -> Iterator[_Waiting]:
-        """At most so many calls of a kind, one from each caller in turn."""
+        """At most `count` calls of a kind, one from each caller in turn."""
         names = deque(name for name in lane if name[1] == kind)  # type: ignore[index]
         while names and most > 0:
             name = names.popleft()
@@ -278,7 +279,7 @@ class Batcher:
             for waiting in batch:
                 waiting.reply.cancel()
             raise
-        except Exception as defect:  # of a backend: its callers must hear of it, and none may wait for ever
+        except Exception as defect:  # a defect of a backend: its callers must get an error, and none may wait forever
             log.error("the backend raised %s", place(defect))
             failure = Garbled(f"the {type(self._backend).__name__} backend raised {type(defect).__name__}; see the log")
             self._breaker.failed(failure)

@@ -1,4 +1,4 @@
-"""Answers that are known already: a dictionary in memory before Redis, and one call for equal questions in flight."""
+"""Known answers: a dictionary in memory, then Redis, and one call for equal questions in flight."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 ENTRY_BYTES = 300
-"""What an entry costs beside its payload: key, record, table; measured, rounded up."""
+"""Bytes of an entry besides its payload: key, record, table; measured, rounded up."""
 REMEMBERED = (Status.OK, Status.MALFORMED)
-"""Answers that were paid for, and would be the same again."""
+"""Statuses of answers that were paid for, and would be the same again."""
 
 
 class Memory:
-    """Answers within so many megabytes, payloads and bookkeeping: the least recently used goes first.
+    """Answers within a limit of megabytes for payloads and bookkeeping: the least recently used is evicted first.
 
     Reading takes microseconds, and is safe from other threads while the event loop writes.
     """
@@ -36,15 +36,15 @@ class Memory:
         return len(self._answers)
 
     def get(self, key: bytes) -> Answer | None:
-        """The answer, as one that cost nothing."""
+        """The answer, with a cost of 0."""
         answer = self._answers.get(key)
         if answer is not None:
-            with contextlib.suppress(KeyError):  # another thread has evicted it since; it is still right
+            with contextlib.suppress(KeyError):  # another thread has evicted it meanwhile; it is still right
                 self._answers.move_to_end(key)
         return answer
 
     def put(self, key: bytes, answer: Answer) -> None:
-        """Keep an answer that was paid for; others are not kept."""
+        """Store an answer that was paid for; others are not stored."""
         if answer.status not in REMEMBERED:
             return
         known = self._answers.pop(key, None)
@@ -60,17 +60,17 @@ def _size(answer: Answer) -> int:
 
 
 class Shared:
-    """The same answers in Redis, for other processes and later runs. A Redis that is away, slow or full is a miss.
+    """The same answers in Redis, for other processes and later runs. An unavailable, slow or full Redis is a miss.
 
     Args:
         redis: a `redis.asyncio.Redis`.
-        seconds: how long an entry lives; entries with a time to live are what Redis evicts when its memory is full.
+        seconds: time to live of an entry; when its memory is full, Redis evicts entries with a time to live.
     """
 
     RETRY_S = 1.0
-    """After an error, Redis is not asked for this long: a cache must not slow down what it should speed up."""
+    """Seconds without Redis after an error: a cache must not slow down what it should speed up."""
     PATIENCE_S = 2.0
-    """An operation that takes longer is given up."""
+    """Time limit of an operation, seconds."""
 
     def __init__(self, redis: Any, seconds: float, clock: Clock) -> None:
         self._redis, self._seconds, self._clock = redis, max(1, int(seconds)), clock
@@ -83,7 +83,7 @@ class Shared:
         self.errors = 0
 
     async def get(self, keys: Sequence[bytes], seconds: float = PATIENCE_S) -> list[Answer | None]:
-        """One answer or None for each key, after so many seconds at most. Who asks at one moment shares an MGET."""
+        """One answer or None for each key, within the time limit. Simultaneous callers share an MGET."""
         if self._next is None:
             self._next = asyncio.ensure_future(self._read())
             self._reading.add(self._next)
@@ -95,7 +95,7 @@ class Shared:
         return [_decode(found.get(key)) for key in keys]
 
     def put(self, key: bytes, answer: Answer) -> None:
-        """Keep an answer that was paid for; it is written behind the caller's back, many at once."""
+        """Store an answer that was paid for; it is written in the background, many at once."""
         if answer.status not in REMEMBERED:
             return
         self._unwritten[key] = _encode(answer)
@@ -103,12 +103,12 @@ class Shared:
             self._writing = asyncio.ensure_future(self._write())
 
     async def flush(self) -> None:
-        """Wait until what was put is written, or given up."""
+        """Wait until all stored answers are written, or given up."""
         if self._writing is not None:
             await self._writing
 
     async def _read(self) -> dict[bytes, bytes | None]:
-        await asyncio.sleep(0)  # all who are about to ask
+        await asyncio.sleep(0)  # let all simultaneous callers ask
         wanted, self._wanted, self._next = list(dict.fromkeys(self._wanted)), [], None
         values = await self._try(lambda: self._redis.mget([_name(key) for key in wanted]))
         return dict(zip(wanted, values or (), strict=False))
@@ -130,7 +130,7 @@ class Shared:
             if not work.done():
                 raise TimeoutError
             return work.result()
-        except Exception as error:  # whatever a client raises of a server that is ill: it is only a cache
+        except Exception as error:  # whatever a client raises for a failing server: it is only a cache
             log.debug("Redis: %s", type(error).__name__)
             self.errors += 1
             self._away_until = self._clock.now() + self.RETRY_S
@@ -156,9 +156,9 @@ def _decode(value: bytes | None) -> Answer | None:
 
 
 class Flight(Generic[T]):
-    """Work by key: who asks for a key that is being worked on gets the same future.
+    """Work by key: a caller that asks for a key in progress gets the same future.
 
-    The work goes on when those who wait give up: it is paid for, and its answer is kept for who asks again.
+    The work continues if the waiting callers give up: it is paid for, and its answer is kept for the next caller.
     """
 
     def __init__(self) -> None:
@@ -171,7 +171,7 @@ class Flight(Generic[T]):
         return key in self._tasks
 
     def join(self, key: bytes, work: Callable[[], Awaitable[T]]) -> tuple[asyncio.Task[T], bool]:
-        """The task of this key, and whether it began with this call. Await it through `asyncio.shield` or `wait`."""
+        """The task of this key, and whether this call started it. Await it through `asyncio.shield` or `wait`."""
         known = self._tasks.get(key)
         if known is not None:
             return known, False
@@ -184,7 +184,7 @@ class Flight(Generic[T]):
     def _landed(self, key: bytes, task: asyncio.Task[T]) -> None:
         del self._tasks[key]
         if not task.cancelled():
-            task.exception()  # whoever waits sees it; without this line, asyncio warns when nobody waits any more
+            task.exception()  # waiting callers see the error; otherwise asyncio warns if no caller waits
 
     async def close(self) -> None:
         """Cancel what is in flight."""

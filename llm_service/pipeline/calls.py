@@ -1,10 +1,10 @@
-"""From a call to a reply that is paid for once: journal, flight, retries, batch, budget, rate, parse, journal.
+"""From a call to a reply that is paid for once: journal, flight, retries, batch, budget, rate, parser, journal.
 
     call ──> journal? ──> in flight? ──> [retry: batcher ──> reserve money ──> rate ──> backend ──> settle]
          ──> parse (one repair turn if the reply is outside the grammar) ──> journal ──> value
 
-Money is reserved when a call's turn to be sent has come and settled when its reply is there: a cap holds whatever
-happens between, and what only waits holds no money back.
+Money is reserved when it is a call's turn to be sent, and settled when its reply arrives: a cap holds whatever happens
+in between, and waiting calls reserve nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Parse = Callable[[Reply], Any]
 
 @dataclass(frozen=True, slots=True)
 class Paid:
-    """A reply, and what it cost this time."""
+    """A reply, and its cost this time."""
 
     reply: Reply
     source: Source
@@ -43,7 +43,7 @@ class Paid:
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
-    """Who asks, and until when it is worth trying."""
+    """The caller, and until when it is worth trying."""
 
     lane: Lane
     caller: str
@@ -61,15 +61,15 @@ class Spent:
     def add(self, paid: Paid) -> None:
         self.tokens += paid.tokens
         self.dollars += paid.dollars
-        if paid.source is not Source.JOURNAL:  # the dearest source of all calls is the answer's
+        if paid.source is not Source.JOURNAL:  # the answer's source is the most expensive one of its calls
             self.source = paid.source if self.source is not Source.BACKEND else self.source
 
 
 class Calls:
-    """The paid side of one backend. Belongs to one event loop.
+    """Sends and pays for the calls of one backend. Belongs to one event loop.
 
     Args:
-        ledger: takes what calls cost, but not of those that cost nothing: there may be thousands a second.
+        ledger: records costs, except of free calls, of which there may be thousands a second.
         rate: shared by all backends of a service.
     """
 
@@ -83,7 +83,7 @@ class Calls:
         self._retry, self._budget = config.retry, RetryBudget(config.retry)
         self._record = {"generate", "score"} if config.record == "all" else set()
         if backend.paid:
-            self._record = {"generate", "score", "embed"}  # what costs money is always written down
+            self._record = {"generate", "score", "embed"}  # calls that cost money are always written to the journal
         self._flight: Flight[Paid] = Flight()
         self.last_success = float("-inf")
         self.retries = self.tokens = 0
@@ -103,7 +103,7 @@ class Calls:
             return parse(await self.reply(again, parse, waiter, spent))
 
     async def reply(self, call: Call, parse: Parse, waiter: Waiter, spent: Spent) -> Reply:
-        """The reply to a call, from the journal if it was ever paid for."""
+        """The reply to a call, from the journal if it was paid for before."""
         if call.verb not in self.backend.verbs:
             raise Unsupported(
                 f"the {self.backend.model} backend cannot {call.verb}: it can {', '.join(sorted(self.backend.verbs))}; "
@@ -119,7 +119,7 @@ class Calls:
         return paid.reply
 
     async def probe(self, call: Call) -> None:
-        """Send a call to see whether the model answers: within the caps, but not from the journal, and once.
+        """Send a call once to check whether the model answers: within the caps, but not from the journal.
 
         Raises:
             ServiceError: it was not sent, or not answered.
@@ -128,7 +128,7 @@ class Calls:
         self.last_success = self._clock.now()
 
     async def close(self, grace_s: float) -> None:
-        """Send nothing more; what is under way may end within the grace, and is written down."""
+        """Send nothing more; calls in flight may end within the grace, and are written to the journal."""
         await self.batcher.close(grace_s)
         await self._flight.close()
         await self.backend.close()
@@ -149,7 +149,7 @@ class Calls:
         dollars = price(reply.prompt_tokens, reply.completion_tokens)
         self.tokens, self.dollars = self.tokens + reply.prompt_tokens + reply.completion_tokens, self.dollars + dollars
         self.last_success = self._clock.now()
-        if self.backend.model != model:  # a trainer has put new weights in place meanwhile, and they answered
+        if self.backend.model != model:  # a trainer has replaced the weights meanwhile, and the new ones answered
             key, model = call.key(self.backend.model), self.backend.model
         if call.verb in self._record:
             parsed, error = None, ""
@@ -157,7 +157,9 @@ class Calls:
                 parsed = parse(reply)
             except Malformed as unlike:
                 error = str(unlike)
-            except Exception as defect:  # of a task: what is paid for is written down first, then its caller sees it
+            except (
+                Exception
+            ) as defect:  # a defect of a task: first write the paid reply to the journal, then report it to the caller
                 error = place(defect)
             took, at = round(self._clock.now() - began, 4), round(self._clock.wall(), 3)
             self._journal.append(
@@ -166,7 +168,7 @@ class Calls:
         return Paid(reply, Source.BACKEND, reply.prompt_tokens + reply.completion_tokens, dollars)
 
     async def _send(self, call: Call, waiter: Waiter) -> Reply:
-        """One try. Each is money of its own: a reply that was cut on its way may have been billed."""
+        """One try. Each is paid for separately: a reply that was cut on its way may have been billed."""
         prompt, completion = self.backend.estimate(call)
         ledger, price = self._ledger, self.backend.price
         entry: int | None = None
@@ -174,14 +176,14 @@ class Calls:
         async def admit() -> None:
             nonlocal entry
             if not self._journal.ready():
-                raise Away(f"{self._journal.path} cannot be written: no call is sent before there is room on the disk")
+                raise Away(f"{self._journal.path} cannot be written: no call is sent until there is room on the disk")
             entry = ledger.reserve(prompt + completion, price(prompt, completion)) if ledger else None
             await self._rate.admit(prompt + completion)
 
         try:
             reply = await self.batcher.submit(call, waiter.lane, waiter.caller, admit)
         except ServiceError as error:
-            # What may have been billed counts as spent. So does what a cancelled call left open, at the next start.
+            # Calls that may have been billed count as spent. So do open reservations, at the next start.
             if ledger and entry is not None and not (isinstance(error, BackendError) and error.maybe_billed):
                 ledger.release(entry)
             raise
@@ -192,5 +194,5 @@ class Calls:
 
 
 def repair(unlike: Malformed) -> str:
-    """The turn that asks a model to say it again, in form."""
+    """The turn that asks a model to repeat its answer in the right form."""
     return f"That reply could not be read: {unlike}. Answer again, in exactly the form that was asked for."

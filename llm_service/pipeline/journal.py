@@ -1,14 +1,14 @@
-"""The journal: one JSON line for each reply that was paid for, appended before anyone sees the answer.
+"""The journal: one JSON line for each reply that was paid for, appended before any caller sees the answer.
 
-It is the proof of what was asked and paid, the recording that the `replay` backend answers from, and the memory of a
-run: a call whose key stands here is never sent again, whatever was killed since.
+It is the proof of what was asked and paid, the recording for the `replay` backend, and the memory of a run: a call with
+a key in the journal is never sent again, whatever is killed.
 
 A line is one `write` to a file opened for appending, so killing the process at any moment loses no finished line;
-losing power may lose the last seconds, unless `fsync` is on. A line that the disk refuses is kept in memory and written
-as soon as there is room; until then `ready` says no, and nothing more is paid for.
+power loss may lose the last seconds, unless `fsync` is on. A line that does not fit on the disk is kept in memory and
+written as soon as there is room; until then `ready` is false, and nothing more is paid for.
 
-Instructions are most of a call, and the same in thousands: they are written with the first call that has them, and
-later lines name that one's key (`as_in`).
+Instructions are most of a call, and the same in thousands of calls: they are written with the first such call, and
+later lines refer to its key (`as_in`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 READ_BYTES = 16_384
 """Read at once; most lines are shorter."""
 MOST_INSTRUCTIONS = 1000
-"""So many are known again."""
+"""Number of instructions that are remembered."""
 
 
 class InUse(UsageError):
@@ -42,10 +42,10 @@ class InUse(UsageError):
 class Journal:
     """One writer, one file.
 
-    A line that is damaged is set aside, and told in the log: its answer is paid for again if it is asked for again.
+    A damaged line is set aside and reported in the log: its answer is paid for again if it is asked for again.
 
     Args:
-        path: made if it is not there.
+        path: the file, created if missing.
         fsync: wait for the disk after each line.
 
     Raises:
@@ -54,14 +54,14 @@ class Journal:
 
     def __init__(self, path: Path, fsync: bool = False) -> None:
         self.path, self._fsync = path, fsync
-        self._place: dict[bytes, int] = {}  # key -> where its line begins; small, since it grows with every call
-        self._unwritten: dict[bytes, bytes] = {}  # key -> line that the disk refused so far
-        self._instructions: dict[str, str] = {}  # of this process's calls -> key of the line that holds them
+        self._place: dict[bytes, int] = {}  # key -> where its line begins; small, because it grows with every call
+        self._unwritten: dict[bytes, bytes] = {}  # key -> line that could not be written yet
+        self._instructions: dict[str, str] = {}  # instructions of this process's calls -> key of the line that has them
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             file = open_alone(path)
         except BlockingIOError:
-            raise InUse(f"{path} is being written by another service: give this one a folder of its own") from None
+            raise InUse(f"{path} is being written by another service: give this one its own folder") from None
         try:
             self._end, damaged = self._index()
             if damaged:
@@ -70,7 +70,7 @@ class Journal:
                 log.warning("%s; an answer that was in it is paid for again if it is asked for again", told)
                 self._place.clear()
                 self._end, _ = self._index()
-            os.ftruncate(file, self._end)  # a line that was cut by a crash was never seen by anyone
+            os.ftruncate(file, self._end)  # nobody has seen a line that was cut by a crash
         except BaseException:
             os.close(file)
             raise
@@ -97,13 +97,13 @@ class Journal:
         while not (parts and parts[-1].endswith(b"\n")):
             part = os.pread(self._file, READ_BYTES, place)
             if not part:
-                raise OSError(f"{self.path} is shorter than it was: nobody else may write it")
+                raise OSError(f"{self.path} is shorter than before: no other process may write it")
             parts.append(part[: part.find(b"\n") + 1] or part)
             place += len(part)
         return b"".join(parts)
 
     def ready(self) -> bool:
-        """Whether what is paid for next can be written: nothing waits for room on the disk."""
+        """Whether the next reply can be written: no line waits for room on the disk."""
         try:
             self._write()
         except OSError:
@@ -111,7 +111,7 @@ class Journal:
         return True
 
     def append(self, key: str, model: str, call: Call, reply: Reply, **outcome: Any) -> None:
-        """Write a line; if the disk is full, when there is room: its answer is paid for and must reach its caller.
+        """Write a line, or keep it until there is room on the disk: its answer is paid for and must reach its caller.
 
         outcome: `parsed` (JSON value or None), `error` (why it could not be parsed, or ""), `dollars`, `latency_s` and
         `at` (seconds since the epoch).
@@ -133,7 +133,7 @@ class Journal:
             "completion_tokens": reply.completion_tokens,
             **outcome,
         }
-        # A reply may hold half a surrogate pair: escapes keep the line valid UTF-8, and exact.
+        # A reply may contain half a surrogate pair: escapes keep the line valid UTF-8, and exact.
         written = json.dumps(line, ensure_ascii=True, sort_keys=True).encode() + b"\n"
         self._unwritten[bytes.fromhex(key)] = written
         try:
@@ -142,7 +142,7 @@ class Journal:
             log.error("cannot write %s: %s; no call is sent until this works", self.path, error.strerror)
 
     def _turns(self, key: str, call: Call) -> list[Any]:
-        """The turns of a call, but of instructions that an earlier line holds, that line's key."""
+        """The turns of a call; if an earlier line has its instructions, that line's key instead."""
         turns: list[Any] = [list(turn) for turn in call.turns]
         if call.turns and call.turns[0][0] == "system":
             text = call.turns[0][1]
@@ -153,19 +153,19 @@ class Journal:
         return turns
 
     def close(self) -> None:
-        """Let another process write."""
+        """Close the file, so that another process can write it."""
         if self._file is None:
             return
         if not self.ready():
             log.error(
-                "%s: %d answers that were paid for are lost, since the disk is full", self.path, len(self._unwritten)
+                "%s: %d answers that were paid for are lost, because the disk is full", self.path, len(self._unwritten)
             )
         os.fsync(self._file)
         os.close(self._file)
         self._file = None
 
     def _write(self) -> None:
-        """Write what waits. Raises OSError."""
+        """Write waiting lines. Raises OSError."""
         for name, line in list(self._unwritten.items()):
             assert self._file is not None, "nothing is appended to a closed one"
             done = 0
@@ -175,14 +175,14 @@ class Journal:
                 if self._fsync:
                     os.fsync(self._file)
             except OSError:
-                os.ftruncate(self._file, self._end)  # no half line may stand in the middle
+                os.ftruncate(self._file, self._end)  # no half line may remain in the middle
                 raise
             del self._unwritten[name]
             self._place[name] = self._end
             self._end += len(line)
 
     def _index(self) -> tuple[int, list[tuple[int, bytes]]]:
-        """Find every line; returns where the last whole one ends, and those that are damaged, with their numbers."""
+        """Find every line; returns where the last complete one ends, and the damaged ones with their numbers."""
         end, damaged = 0, list[tuple[int, bytes]]()
         with self.path.open("rb") as file:
             for number, line in enumerate(file, 1):
@@ -197,7 +197,7 @@ class Journal:
 
 
 def _but(path: Path, numbers: set[int]) -> Iterator[bytes]:
-    """The lines of a file but for those with these numbers, and for one that is cut."""
+    """The lines of a file except those with these numbers and a cut one."""
     with path.open("rb") as file:
         yield from (line for number, line in enumerate(file, 1) if number not in numbers and line.endswith(b"\n"))
 
@@ -209,7 +209,7 @@ def parse(line: bytes, path: Path, number: int) -> dict[str, Any]:
         bytes.fromhex(record["key"]), record["reply"].keys()
     except (ValueError, TypeError, KeyError, AttributeError):
         raise UsageError(
-            f"{path}, line {number} is damaged: take it out, and its answer is paid for again if it is asked for again"
+            f"{path}, line {number} is damaged: remove it; its answer is paid for again if it is asked for again"
         ) from None
     assert isinstance(record, dict)
     return record
@@ -223,7 +223,7 @@ def encode(reply: Reply) -> dict[str, Any]:
 
 
 def decode(record: dict[str, Any]) -> Reply:
-    """What `encode` made; token counts are 0, since they were paid for long ago."""
+    """The inverse of `encode`; token counts are 0, because they were paid for before."""
     if "vector" in record:
         return Reply(vector=np.frombuffer(base64.b64decode(record["vector"]), "<f4"))
     return Reply(text=record.get("text", ""), scores=tuple(record.get("scores", ())))

@@ -1,17 +1,17 @@
-"""The ledger: money and tokens, spent and put aside, so that no cap is ever passed.
+"""The ledger: money and tokens, spent and reserved, so that no cap is ever exceeded.
 
-A ledger is a file of JSON lines, only ever appended to:
+A ledger is an append-only file of JSON lines:
 
     {"reserve": 7, "at": 1700000000.5, "tokens": 300, "dollars": 0.0009}     before anything is sent
-    {"settle": 7, "tokens": 212, "dollars": 0.0006}                          the reply is there: what it really cost
+    {"settle": 7, "tokens": 212, "dollars": 0.0006}                          the reply arrived: its real cost
     {"release": 7}                                                           nothing was sent, or it was not charged
 
-A line is one write, in the hands of the operating system before a call is sent: killing the process loses nothing.
-Losing power may lose the lines of the last seconds, unless `fsync` is on. A reservation that was neither settled nor
-released counts as spent, for ever: nobody knows what became of its call.
+A line is one write, passed to the operating system before a call is sent: killing the process loses nothing. Power loss
+may lose the lines of the last seconds, unless `fsync` is on. A reservation that was neither settled nor released counts
+as spent forever, because the fate of its call is unknown.
 
-So does a line that is damaged: it is set aside, and a reservation as large as the largest takes its place. Spent may
-then seem more than it is, and never less, but where a damaged call was dearer than all others.
+A damaged line is set aside, and a reservation as large as the largest one replaces it. The sum spent may then be too
+high, and is too low only if the damaged call cost more than all others.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ log = logging.getLogger(__name__)
 
 HOUR_S = 3600.0
 NANO = 1_000_000_000
-"""Money is added up in whole billionths of a dollar: sums are exact, whatever the order."""
+"""Money is counted in whole billionths of a dollar: sums are exact in any order."""
 DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError)
-"""What repeating a line raises that is damaged."""
+"""Errors that applying a damaged line may raise."""
 
 
 @dataclass(slots=True)
 class _Entry:
-    at: float  # seconds since the epoch, of the reservation
+    at: float  # time of the reservation, seconds since the epoch
     tokens: int
     nano: int  # billionths of a dollar
 
@@ -54,7 +54,7 @@ class Book:
         self.tokens = self.nano = self.hour_tokens = self.hour_nano = 0
         self.open: dict[int, _Entry] = {}
         self.calls = self.last = 0
-        self.most_tokens = self.most_nano = 0  # of one call
+        self.most_tokens = self.most_nano = 0  # the largest of one call
         self._hour: deque[_Entry] = deque()
 
     @property
@@ -76,8 +76,10 @@ class Book:
         self.calls -= 1
 
     def forget(self, now: float) -> None:
-        """Entries of more than an hour ago leave the hour's sums."""
-        if self._hour and self._hour[-1].at > now:  # the calendar was set back: count from now, rather too long
+        """Remove entries that are more than an hour old from the hour's sums."""
+        if (
+            self._hour and self._hour[-1].at > now
+        ):  # the clock was set back: count from now, which counts too long rather than too short
             for entry in self._hour:
                 entry.at = min(entry.at, now)
         while self._hour and self._hour[0].at <= now - HOUR_S:
@@ -95,13 +97,13 @@ class Book:
 
 
 class Ledger:
-    """What was spent, with caps that are checked before anything is sent. One writer; one thread.
+    """The sum spent, with caps that are checked before anything is sent. One writer; one thread.
 
-    The caps hold exactly as long as a call costs at most what was reserved for it; a call that turns out dearer is
-    counted as what it cost, and the next reservation sees it.
+    The caps hold exactly as long as a call costs at most its reservation; a more expensive call is counted at its real
+    cost, and the next reservation takes it into account.
 
     Args:
-        path: of the file, made if it is not there.
+        path: the file, created if missing.
         fsync: wait for the disk after each line.
 
     Raises:
@@ -112,12 +114,12 @@ class Ledger:
         self._config, self._path, self._clock, self._fsync = config, path, clock, fsync
         self._book = Book()
         self._file: int | None = None
-        self._unwritten = b""  # settlements that the disk refused so far
+        self._unwritten = b""  # settlements that could not be written yet
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             file = open_alone(path)
         except BlockingIOError:
-            raise UsageError(f"{path} is written by another service: give this one a folder of its own") from None
+            raise UsageError(f"{path} is written by another service: give this one its own folder") from None
         try:
             try:
                 self._end = _replay(self._book, path)
@@ -125,14 +127,14 @@ class Ledger:
                 file = self._mend(file)
                 self._book = Book()
                 self._end = _replay(self._book, path)
-            os.ftruncate(file, self._end)  # a line that was cut by a crash: nothing was sent on its strength
+            os.ftruncate(file, self._end)  # a line that was cut by a crash: nothing was sent because of it
         except BaseException:
             os.close(file)
             raise
         self._file = file
 
     def _mend(self, file: int) -> int:
-        """Put a file without damaged lines in the place of the one with them. Returns its descriptor."""
+        """Replace the file by one without damaged lines. Returns its descriptor."""
         book, good, damaged = _parted(self._path)
         tokens, dollars, at = book.most_tokens, book.most_nano / NANO, round(self._clock.wall(), 3)
         instead = [
@@ -148,10 +150,10 @@ class Ledger:
         return file
 
     def reserve(self, tokens: int, dollars: float) -> int:
-        """Before a call is sent: put aside the most that it may cost. Returns the reservation's number.
+        """Before a call is sent: reserve its maximum cost. Returns the reservation's number.
 
         Raises:
-            OutOfBudget: a cap would be passed, or the reservation could not be written down.
+            OutOfBudget: a cap would be exceeded, or the reservation could not be written.
         """
         book, at = self._book, self._clock.wall()
         book.forget(at)
@@ -181,31 +183,31 @@ class Ledger:
         return id
 
     def settle(self, id: int, tokens: int, dollars: float) -> None:
-        """The reply is there, and this is what it cost. Raises KeyError if there is no such open reservation."""
+        """Record the real cost of a reply. Raises KeyError if there is no such open reservation."""
         nano = _nano(dollars)
         self._book.settle(id, tokens, nano)
         self._finish(_line({"settle": id, "tokens": tokens, "dollars": nano / NANO}))
 
     def release(self, id: int) -> None:
-        """Nothing was sent, or it was not charged. Raises KeyError if there is no such open reservation."""
+        """Cancel a reservation: nothing was sent or charged. Raises KeyError if there is no such open reservation."""
         self._book.release(id)
         self._finish(_line({"release": id}))
 
     @property
     def tokens(self) -> int:
-        """Spent and reserved, over all restarts."""
+        """Sum spent and reserved, across all restarts."""
         return self._book.tokens
 
     @property
     def dollars(self) -> float:
-        """Spent and reserved, over all restarts."""
+        """Sum spent and reserved, across all restarts."""
         return self._book.dollars
 
     @property
     def share(self) -> float:
-        """Spent and reserved, of the cap that is nearest to its end; 0 without caps. Any thread may ask.
+        """Share, spent or reserved, of the cap that is closest to exhausted; 0 without caps. Any thread may call this.
 
-        Those of an hour are as of the last call.
+        Hourly caps are as of the last call.
         """
         book, config = self._book, self._config
         shares = [
@@ -225,9 +227,9 @@ class Ledger:
             self._file = None
 
     def _finish(self, line: bytes) -> None:
-        """Write the end of a reservation; if the disk is full, before the next one, and until then none is made.
+        """Write the end of a reservation. If the disk is full, it is written before the next reservation.
 
-        Its answer is paid for and must reach its caller. If it is never written down, it counts as reserved.
+        The answer is paid for and must reach its caller. If the end is never written, the reservation stays open.
         """
         try:
             self._write(line)
@@ -255,7 +257,7 @@ def read(path: Path) -> Book:
     """Totals of a ledger, also while another process writes it.
 
     Raises:
-        UsageError: it is not there, or a line of it is damaged.
+        UsageError: the file is missing, or a line is damaged.
     """
     book = Book()
     try:
@@ -266,7 +268,7 @@ def read(path: Path) -> Book:
 
 
 def _replay(book: Book, path: Path) -> int:
-    """Repeat every line in a book; returns the offset behind the last whole line."""
+    """Apply every line to a book; returns the offset after the last complete line."""
     end = 0
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
@@ -276,7 +278,7 @@ def _replay(book: Book, path: Path) -> int:
                 _repeat(book, json.loads(line))
             except DAMAGE:
                 raise UsageError(
-                    f"{path}, line {number} is damaged: what was spent is not known; the service sets it aside when it "
+                    f"{path}, line {number} is damaged, so the sum spent is unknown; the service sets it aside when it "
                     "starts again"
                 ) from None
             end += len(line)
@@ -284,7 +286,7 @@ def _replay(book: Book, path: Path) -> int:
 
 
 def _parted(path: Path) -> tuple[Book, list[bytes], list[bytes]]:
-    """The book of the lines that can be repeated one after the other, those lines, and the others; none that is cut."""
+    """The book of all lines that can be applied in order, these lines, and the damaged ones; without a cut line."""
     book, good, damaged = Book(), list[bytes](), list[bytes]()
     with path.open("rb") as file:
         for line in file:

@@ -1,4 +1,4 @@
-"""How fast and how much: the caps, and token buckets for the rate."""
+"""Caps on money and tokens, and token buckets for the rate."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ class LimitsConfig(Part):
     """Caps; none: no cap."""
 
     requests_per_minute: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Most calls that are sent in any minute."""
+    """Maximum number of calls in any minute."""
     tokens_per_minute: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Most tokens, prompts and longest replies together, that are sent in any minute."""
+    """Maximum number of tokens, prompts and longest possible replies together, in any minute."""
     tokens: int | None = Field(default=None, ge=0)
-    """Hard cap of the run, over all restarts."""
+    """Hard cap for the run, across all restarts."""
     dollars: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """Hard cap of the run, over all restarts."""
+    """Hard cap for the run, across all restarts."""
     tokens_per_hour: int | None = Field(default=None, ge=0)
-    """Hard cap of the last 60 minutes, at any moment."""
+    """Hard cap for the last 60 minutes, at any moment."""
     dollars_per_hour: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """Hard cap of the last 60 minutes, at any moment."""
+    """Hard cap for the last 60 minutes, at any moment."""
     waiting: int = Field(default=10_000, ge=1)
-    """Most questions in flight at once; more are refused as busy."""
+    """Maximum number of questions in flight at once; more are refused as busy."""
 
     def meters(self, paid: bool) -> bool:
-        """Whether calls must be entered in the ledger: they cost money, or a cap counts their tokens."""
+        """Whether the ledger must record calls: they cost money, or a cap counts their tokens."""
         return paid or self.tokens is not None or self.tokens_per_hour is not None
 
 
 class _Bucket:
-    """Holds a second's worth of `per_minute`, at least 1, and fills so that no minute has more than `per_minute`."""
+    """Holds one second's share of `per_minute`, at least 1, and fills so that no minute has more than `per_minute`."""
 
     def __init__(self, per_minute: float, now: float) -> None:
         self._size = max(1.0, per_minute / 60)
@@ -42,14 +42,14 @@ class _Bucket:
         self._level, self._at = self._size, now
 
     def wait(self, amount: float, now: float) -> float:
-        """Seconds until so much may be taken; what is larger than the bucket goes when it is full."""
+        """Seconds until `amount` may be taken; an amount larger than the bucket goes when the bucket is full."""
         self._level = min(self._size, self._level + (now - self._at) * self._per_second)
         self._at = now
         missing = min(amount, self._size) - self._level
-        return missing / self._per_second if missing > 1e-6 * self._size else 0.0  # a clock is not exact
+        return missing / self._per_second if missing > 1e-6 * self._size else 0.0  # clocks are not exact
 
     def take(self, amount: float) -> None:
-        """Leaves a debt if there is less."""
+        """Take an amount; leaves a debt if there is less."""
         self._level -= amount
 
 
@@ -64,10 +64,10 @@ class Rate:
         now = clock.now()
         self._requests = _Bucket(config.requests_per_minute, now) if config.requests_per_minute else None
         self._tokens = _Bucket(config.tokens_per_minute, now) if config.tokens_per_minute else None
-        self._turn = asyncio.Lock()  # wakes in the order of asking
+        self._turn = asyncio.Lock()  # wakes callers in the order in which they asked
 
     async def admit(self, tokens: int) -> None:
-        """Wait until one request with so many tokens may be sent."""
+        """Wait until one request with this many tokens may be sent."""
         wanted = [(b, n) for b, n in ((self._requests, 1.0), (self._tokens, float(tokens))) if b is not None]
         if not wanted:
             return

@@ -1,9 +1,9 @@
-"""The service: one path from a question to its answer, whoever asks and however it came.
+"""The service: one path from a question to its answer, for every caller and both lanes.
 
     ask ──> memory ──> Redis ──> in flight? ──> task: calls ──> `calls.Calls` ──> combine ──> memory, Redis ──> answer
 
-Items are answered independently: one that fails has a status and a reason, the others their answers. What a caller no
-longer waits for goes on, since it is paid for, and is there when someone asks again.
+Items are answered independently: one that fails has a status and a reason, the others have answers. If a caller stops
+waiting, the work continues, because it is paid for, and the answer is there when it is asked for again.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from llm_service.world import World
 log = logging.getLogger(__name__)
 
 FRESH_S = 30.0
-"""A success so recent is health enough; otherwise health does a piece of real work."""
+"""Seconds for which a success proves health; after that, health does a piece of real work."""
 LATENCIES = 1000
-"""How many recent answers the latency quantiles are taken over."""
+"""Number of recent answers for the latency quantiles."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a set of questions would cost, before any is sent."""
+    """The cost of a set of questions, before any is sent."""
 
-    calls: int  # that would be sent, without repair turns and retries; what is known is free
+    calls: int  # calls to send, without repair turns and retries; known answers are free
     prompt_tokens: int
     completion_tokens: int  # at most
     dollars: float  # at most
@@ -56,9 +56,9 @@ class Service:
     Args:
         backend: answers `generate` and `score`.
         embedder: answers `embed`; None lets the backend do it.
-        world: what prompts know of the world.
+        world: the environment's description, for prompts.
         queue: the durable lane; None refuses `submit`.
-        shared: the second cache; None has the first only.
+        shared: the second cache; None: only the first.
     """
 
     def __init__(
@@ -90,16 +90,16 @@ class Service:
         self._probed = (float("-inf"), True, "")
         self._probes: Flight[None] = Flight()
         self.queue_stats: dict[str, float] = {}
-        """How the durable lane stood a moment ago."""
+        """Recent state of the durable lane."""
         self.consumers: list[Consumer] = []
-        """Those of the durable lane that ask this service."""
+        """Consumers of the durable lane that use this service."""
         self.askers: list[Callable[[], Awaitable[None]]] = []
-        """End who asks by themselves: consumers; called first."""
+        """Stops consumers; called first."""
         self.closers: list[Callable[[], Awaitable[None]]] = []
-        """End what the service stands on: connections, a Redis of its own; called last, in this order."""
+        """Close connections and our own Redis; called last, in this order."""
 
     def keys(self, ask: Ask) -> list[str]:
-        """Content hash of each item: the name of its answer, and of its job in the durable lane."""
+        """Content hash of each item: the key of its answer, and of its job in the durable lane."""
         return [key.hex() for key in self._questions.keys(ask)]
 
     # ---- asking -----------------------------------------------------------------------------------------------------
@@ -145,17 +145,17 @@ class Service:
         return [answers[i] for i in range(len(keys))]
 
     async def _work(self, ask: Ask, keys: list[bytes], missing: list[int], began: float) -> dict[int, Answer]:
-        """Answer the items that no cache knows."""
+        """Answer the items that are not in a cache."""
         waiter = Waiter(ask.lane, ask.caller, began + ask.deadline)
         answers: dict[int, Answer] = {}
-        # Who joined a flight may have more time than who began it: such a one tries once more, for itself.
+        # A caller that joined a flight may have more time than the one that began it: it tries once more, for itself.
         for last in (False, True):
             leads, work = self._join(ask, keys, [i for i in missing if i not in answers], waiter, answers)
             if work:
                 await self._clock.wait(work.values(), waiter.until - self._clock.now())
             for i, task in work.items():
                 if not task.done():
-                    reason = f"no answer in {ask.deadline:.1f} s; the question goes on: ask again"
+                    reason = f"no answer in {ask.deadline:.1f} s; the service keeps working on it: ask again"
                     answers[i] = Answer(Status.EXPIRED, reason=reason)
                 elif task.cancelled():
                     answers[i] = _refusal(Away("the service is ending: ask its successor"))
@@ -168,12 +168,12 @@ class Service:
     def _join(
         self, ask: Ask, keys: list[bytes], items: list[int], waiter: Waiter, refused: dict[int, Answer]
     ) -> tuple[set[int], dict[int, asyncio.Task[Answer]]]:
-        """Begin or join the work on items: those that it began for, and the task of each."""
+        """Start or join the work on items: returns the items that it started, and the task of each."""
         leads: set[int] = set()
         work: dict[int, asyncio.Task[Answer]] = {}
         for i in items:
             if keys[i] not in self._flight and len(self._flight) >= self.config.limits.waiting:
-                refused[i] = _refusal(Busy(f"{len(self._flight)} questions are in flight already: ask again later"))
+                refused[i] = _refusal(Busy(f"{len(self._flight)} questions are already in flight: ask again later"))
                 continue
             work[i], first = self._flight.join(keys[i], functools.partial(self._item, ask, i, keys[i], waiter))
             if first:
@@ -190,12 +190,12 @@ class Service:
             answer = _refusal(error, spent)
         except UsageError as error:
             answer = Answer(Status.REFUSED, reason=str(error))
-        except Exception as defect:  # of a task: this item is refused, the others and the service go on
+        except Exception as defect:  # a defect of a task: refuse this item; the others and the service continue
             log.error("task %s raised %s", ask.task, place(defect))
             answer = Answer(
                 Status.REFUSED, reason=f"a defect of task {ask.task!r}: {type(defect).__name__}; see the log"
             )
-        if self.backend.model == model:  # else new weights are in place, and the key is that of the old ones
+        if self.backend.model == model:  # otherwise there are new weights, and the key belongs to the old ones
             self._memory.put(key, answer)
             if self._shared is not None:
                 self._shared.put(key, answer)
@@ -215,18 +215,20 @@ class Service:
     # ---- the durable lane -------------------------------------------------------------------------------------------
 
     async def submit(self, ask: Ask) -> tuple[list[str], list[Status]]:
-        """Accept items that may be answered late and must not be lost: their keys, and how each stands.
+        """Accept items that may be answered late but must not be lost: returns their keys and statuses.
 
         Raises:
             UsageError: there is no durable lane here, or the request is wrong.
         """
         keys = self.keys(ask)
         for content in ask.contents if ask.task else ():
-            read(tasks.task(ask.task), content)  # what can never be answered is refused now, not buried later
+            read(
+                tasks.task(ask.task), content
+            )  # refuse items that can never be answered now, rather than bury them later
         return keys, await self._durable().submit(ask, keys)
 
     async def fetch(self, keys: Sequence[str], wait_s: float = 0.0) -> list[Answer]:
-        """How submitted items stand; waits until none is pending, or some seconds.
+        """The answers of submitted items; waits until none is pending, or at most some seconds.
 
         Raises:
             UsageError: there is no durable lane here.
@@ -239,10 +241,10 @@ class Service:
             raise UsageError("this service has no durable lane: it was started without Redis")
         return self.queue
 
-    # ---- looking ----------------------------------------------------------------------------------------------------
+    # ---- monitoring -------------------------------------------------------------------------------------------------
 
     async def estimate(self, ask: Ask) -> Estimate:
-        """What `ask` would cost. Nothing is sent. Raises UsageError as `ask` does."""
+        """The cost of `ask`. Nothing is sent. Raises UsageError like `ask`."""
         keys = self._questions.keys(ask)
         unique = {key: i for i, key in reversed(list(enumerate(keys)))}
         unknown = [key for key in unique if self._memory.get(key) is None]
@@ -250,7 +252,7 @@ class Service:
             found = await self._shared.get(unknown)
             unknown = [key for key, answer in zip(unknown, found, strict=True) if answer is None]
         backend = self._embedder if ask.verb == "embed" else self.backend
-        sent: dict[str, Call] = {}  # by key: items may share a call
+        sent: dict[str, Call] = {}  # by key, because items may share a call
         for key in unknown:
             calls = {call.key(backend.model): call for call in self._questions.calls(ask, unique[key])[0]}
             sent |= {name: call for name, call in calls.items() if self.journal.find(name) is None}
@@ -260,12 +262,12 @@ class Service:
         return Estimate(len(sent), prompt, completion, dollars)
 
     async def health(self) -> tuple[bool, str]:
-        """Whether questions get answers, by a recent success or by a piece of real work; and why not."""
+        """Whether questions get answers, from a recent success or a piece of real work; and the reason."""
         now = self._clock.now()
         if self._calls.breaker.state == "closed" and now - self._calls.last_success < FRESH_S:
             return True, f"answered {now - self._calls.last_success:.0f} s ago"
         if now - self._probed[0] > self.config.probe_s:
-            probe, _ = self._probes.join(b"", self._probe)  # one for all who look
+            probe, _ = self._probes.join(b"", self._probe)  # one probe for all callers
             await asyncio.shield(probe)
         return self._probed[1], self._probed[2]
 
@@ -273,7 +275,7 @@ class Service:
         ok, reason = True, f"{self.backend.model} works"
         try:
             paid = await asyncio.wait_for(self.backend.probe(), self.config.batch.timeout_s)
-            if paid is not None:  # not cut by a timeout of ours: what was sent is settled in the ledger
+            if paid is not None:  # no timeout here: a call that was sent must be settled in the ledger
                 await self._calls.probe(paid)
         except (ServiceError, TimeoutError) as error:
             ok, reason = False, str(error) or "the probe got no answer in time"
@@ -309,7 +311,7 @@ class Service:
         }
 
     async def close(self) -> None:
-        """Let what is paid for arrive, within `server.drain_s`, and let go of everything."""
+        """Let paid replies arrive, within `server.drain_s`, and release everything."""
         try:
             for end in self.askers:
                 await end()
@@ -327,14 +329,14 @@ class Service:
 
 
 def _quantiles(name: str, seconds: deque[float]) -> dict[str, float]:
-    """Median, 95th and 99th percentile of what was measured lately; any thread may ask."""
+    """Median, 95th and 99th percentile of recent measurements; any thread may call this."""
     ordered = sorted(seconds.copy())
     ranks = {percent: ordered[len(ordered) * percent // 100] if ordered else 0.0 for percent in (50, 95, 99)}
     return {f"{name}_p{percent}_s": value for percent, value in ranks.items()}
 
 
 def _as_it_is(reply: Reply) -> Any:
-    """The parser of raw prompts: any reply will do."""
+    """The parser of raw prompts: accepts any reply."""
     return reply.text or list(reply.scores) or None
 
 
@@ -345,5 +347,5 @@ def _refusal(error: ServiceError, spent: Spent | None = None) -> Answer:
 
 
 def _followed(answer: Answer) -> Answer:
-    """What one who joined a flight gets: the same answer, paid for by another."""
+    """The answer for a caller that joined a flight: the same, paid for by another caller."""
     return Answer(answer.status, answer.payload, answer.reason, Source.FLIGHT if answer.ok else answer.source)

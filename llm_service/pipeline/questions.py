@@ -1,4 +1,4 @@
-"""From what is asked to what is called: keys, inputs and calls of an `Ask`'s items, and payloads of replies."""
+"""From questions to calls: keys, inputs and calls of an `Ask`'s items, and payloads of replies."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from llm_service.world import World
 
 
 class Questions:
-    """What the items of an `Ask` mean to a backend, in a world.
+    """Turns the items of an `Ask` into calls of a backend, in an environment.
 
     Args:
         backend: answers `generate` and `score`; its model is part of every key.
         embedder: answers `embed`.
-        world: what prompts know; part of every task's key.
+        world: the environment's description, for prompts; part of every task's key.
     """
 
     def __init__(self, backend: Backend, embedder: Backend, world: World) -> None:
@@ -32,7 +32,7 @@ class Questions:
         self._world = world.digest
 
     def keys(self, ask: Ask) -> list[bytes]:
-        """[16 bytes] content hash of each item: whatever may change its answer is in it.
+        """[16 bytes] content hash of each item, including everything that may change its answer.
 
         Raises:
             UsageError: unknown task, or candidates that do not fit the items.
@@ -46,7 +46,7 @@ class Questions:
         return keys
 
     def _heads(self, ask: Ask) -> list[Any]:
-        """For each item a hasher of everything but its content."""
+        """For each item a hasher of everything except its content."""
         model = self._embedder.model if ask.verb == "embed" else self._backend.model
         about = f"{ask.task}/{tasks.task(ask.task).VERSION}/{self._world}" if ask.task else ""
         if len(ask.candidates) > 1:
@@ -58,7 +58,7 @@ class Questions:
         """The calls of item i, and the task's inputs; a raw prompt is one call without inputs.
 
         Raises:
-            UsageError: the content is not what the task takes.
+            UsageError: the content is not a valid input of the task.
         """
         if not ask.task:
             candidates = ask.candidates[i if len(ask.candidates) > 1 else 0] if ask.candidates else ()
@@ -81,32 +81,32 @@ def _head(
 
 
 def read(module: Any, content: str) -> Any:
-    """A task's inputs from their JSON. Raises UsageError if it is not what the task takes."""
+    """A task's inputs from their JSON. Raises UsageError if they are invalid."""
     try:
         return module.Inputs(**json.loads(content))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
-        raise UsageError(f"not what this task takes: {where}: {first['msg'].lower()}") from None
+        raise UsageError(f"not a valid input of this task: {where}: {first['msg'].lower()}") from None
     except (ValueError, TypeError, RecursionError):
-        raise UsageError("not what this task takes: its inputs are a JSON object") from None
+        raise UsageError("not a valid input of this task: its inputs must be a JSON object") from None
 
 
 def check(ask: Ask) -> None:
-    """Is the request one that can be answered at all? Raises UsageError if it is not."""
+    """Check that the request can be answered at all. Raises UsageError if not."""
     if ask.task:
         tasks.task(ask.task)
         if ask.verb != "generate":
-            raise UsageError(f"task {ask.task} is asked for by generate, not by {ask.verb}")
+            raise UsageError(f"task {ask.task} needs the verb generate, not {ask.verb}")
     if ask.verb == "score":
         if len(ask.candidates) not in (1, len(ask.contents)) or not all(ask.candidates):
-            raise UsageError(f"score needs one set of candidates, or one for each of {len(ask.contents)} prompts")
+            raise UsageError(f"score needs one set of candidates, or one per prompt, for {len(ask.contents)} prompts")
     elif ask.candidates:
         raise UsageError(f"{ask.verb} takes no candidates")
 
 
 def payload(reply: Reply, call: Call) -> bytes:
-    """A raw reply's payload, as `Answer` says."""
+    """A raw reply's payload, see `Answer`."""
     if call.verb == "score":
         return np.asarray(reply.scores, "<f8").tobytes()
     if call.verb == "embed":

@@ -1,6 +1,6 @@
-"""Records to messages and back, and the rpcs that carry these; `proto/llm.proto` says what each is and means.
+"""Conversion of records to messages and back, and the rpcs that send them; `proto/llm.proto` documents each message.
 
-Columns on the wire, lists here. The functions run once a request and touch each item only inside list comprehensions.
+Columns on the wire, lists here. The functions run once per request and touch items only inside list comprehensions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from llm_service.proto import llm_pb2
 from llm_service.records import Answer, Ask, Lane, Normalisation, Parameters, Source, Status, Verb
 
 CALLER = "x-cairn-caller"
-"""Metadata of a request: who asks."""
+"""Metadata of a request: the caller."""
 STATUS = "x-cairn-status"
 """Trailing metadata of a failed request: the `Status` of all its items."""
 
@@ -27,14 +27,14 @@ _VERBS: tuple[Verb, ...] = ("generate", "score", "embed")
 _NORMALISATIONS: tuple[Normalisation, ...] = ("none", "tokens")
 _STATUSES = {int(status): status for status in Status}
 _SOURCES = {int(source): source for source in Source}
-_make: Any = llm_pb2  # its type stubs refuse plain numbers for enumerations
+_make: Any = llm_pb2  # the type stubs refuse plain numbers for enumerations
 
 
 def request(ask: Ask) -> llm_pb2.Ask:
-    """The message of an ask; verb, lane, caller and deadline travel beside it.
+    """The message of an ask; verb, lane, caller and deadline are sent separately.
 
     Raises:
-        UnicodeEncodeError: a text holds half a surrogate pair, which UTF-8 cannot say.
+        UnicodeEncodeError: a text contains half a surrogate pair, which UTF-8 cannot encode.
         UsageError: a number does not fit its field.
     """
     try:
@@ -60,33 +60,33 @@ def request(ask: Ask) -> llm_pb2.Ask:
 
 
 def read_request(message: llm_pb2.Ask, verb: Verb, lane: Lane, caller: str, deadline: float) -> Ask:
-    """The ask of a message. Raises UsageError: parameters or candidates that mean nothing."""
+    """The ask of a message. Raises UsageError: invalid parameters or candidates."""
     parameters = None
     if message.HasField("parameters"):
         p = message.parameters
         if not (math.isfinite(p.temperature) and p.temperature >= 0):
             raise UsageError("parameters.temperature must be a finite number of at least 0")
         if not 0 <= p.normalise < len(_NORMALISATIONS):
-            raise UsageError("parameters.normalise is not one that this service knows")
+            raise UsageError("this service does not know the value of parameters.normalise")
         normalise = _NORMALISATIONS[p.normalise]
         parameters = Parameters(p.temperature, p.max_tokens or 256, tuple(p.stop), p.seed, normalise)
     contents = tuple(message.contents)
     candidates = tuple([tuple(entry.texts) for entry in message.candidates])
     if len(candidates) not in (0, 1, len(contents)):
-        raise UsageError(f"candidates: {len(candidates)} sets for {len(contents)} items; send one set, or one for each")
+        raise UsageError(f"candidates: {len(candidates)} sets for {len(contents)} items; send one set, or one per item")
     return Ask(verb, contents, message.task, candidates, parameters, message.sample, lane, caller, deadline)
 
 
 def job(ask: Ask) -> llm_pb2.Job:
-    """The message of durable work. Raises as `request` does."""
+    """The message of durable work. Raises like `request`."""
     message: llm_pb2.Job = _make.Job(verb=_VERBS.index(ask.verb), ask=request(ask))
     return message
 
 
 def verb_of(message: llm_pb2.Job) -> Verb:
-    """The verb of durable work. Raises UsageError if it is none."""
+    """The verb of durable work. Raises UsageError if it is not valid."""
     if not 0 <= message.verb < len(_VERBS):
-        raise UsageError("the verb is not one that this service knows")
+        raise UsageError("this service does not know the verb")
     return _VERBS[message.verb]
 
 
@@ -109,7 +109,7 @@ def read_answers(message: llm_pb2.Answers, n: int) -> list[Answer]:
     """The n answers of a message.
 
     Raises:
-        Garbled: it is not a reply to n items, or has a status that this side does not know.
+        Garbled: it is not a reply to n items, or has an unknown status.
     """
     lengths = {len(message.status), len(message.payload), len(message.source)}
     lengths |= {len(column) for column in (message.tokens, message.dollars) if column}
@@ -125,7 +125,7 @@ def read_answers(message: llm_pb2.Answers, n: int) -> list[Answer]:
             )
         ]
     except KeyError:
-        raise Garbled("the service's reply has a status that is not known here: it is newer than this side") from None
+        raise Garbled("the service's reply has an unknown status: the service is newer than this client") from None
 
 
 def accepted(keys: Sequence[str], status: Sequence[Status]) -> llm_pb2.Accepted:
@@ -135,7 +135,7 @@ def accepted(keys: Sequence[str], status: Sequence[Status]) -> llm_pb2.Accepted:
 
 
 def read_accepted(message: llm_pb2.Accepted, n: int) -> list[tuple[str, Status]]:
-    """Keys and statuses of n submitted items. Raises as `read_answers` does."""
+    """Keys and statuses of n submitted items. Raises like `read_answers`."""
     if not n == len(message.keys) == len(message.status) or not set(message.status) <= set(_STATUSES):
         raise Garbled(f"the service's reply does not fit a job of {n} items")
     return [(key, _STATUSES[status]) for key, status in zip(message.keys, message.status, strict=True)]
@@ -156,7 +156,7 @@ def stub(channel: grpc.Channel) -> Any:
 
 
 def serve(servicer: Any, server: Any) -> None:
-    """Let a server answer each rpc by the method of its name."""
+    """Register an object's methods as a server's rpcs, by name."""
     handlers = {
         rpc.name: grpc.unary_unary_rpc_method_handler(
             getattr(servicer, rpc.name),

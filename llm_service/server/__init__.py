@@ -1,1 +1,1 @@
-"""The service put together (`assembly`), and alone in a process: `python -m llm_service.server` starts one."""
+"""The assembled service (`assembly`), and a server process for it: `python -m llm_service.server` starts one."""

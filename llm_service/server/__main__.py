@@ -1,4 +1,4 @@
-"""The LLM service as a process that others call over gRPC.
+"""The LLM service as a gRPC server process.
 
 python -m llm_service.server [KEY=VALUE ...] [--config FILE.yaml] [--folder DIR]
 """
@@ -29,11 +29,13 @@ async def _run(words: list[str], file: str | None, folder: Path) -> None:
 
 
 def main() -> int:
-    """The command. Returns the exit code: 0, 1 for a failure, 2 for a wrong setup."""
+    """The command. Returns the exit code: 0, 1 for a failure, 2 for a wrong configuration."""
     parser = argparse.ArgumentParser("python -m llm_service.server", description="Serve language models over gRPC.")
-    parser.add_argument("words", nargs="*", metavar="KEY=VALUE", help="configuration, as in name=scripted")
-    parser.add_argument("--config", metavar="FILE.yaml", help="configuration to start from")
-    parser.add_argument("--folder", type=Path, default=Path("runs/llm_service"), help="for address, token and journal")
+    parser.add_argument("words", nargs="*", metavar="KEY=VALUE", help="configuration, for example name=scripted")
+    parser.add_argument("--config", metavar="FILE.yaml", help="YAML file of a configuration to start from")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("runs/llm_service"), help="folder for address, token and journal"
+    )
     given = parser.parse_args()
     try:
         asyncio.run(_run(given.words, given.config, given.folder))

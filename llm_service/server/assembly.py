@@ -1,4 +1,4 @@
-"""Puts a service together from its configuration, and checks everything that can be checked before the first call."""
+"""Assembles a service from its configuration, and checks everything that can be checked before the first call."""
 
 from __future__ import annotations
 
@@ -27,41 +27,41 @@ from llm_service.world import NOWHERE, load
 log = logging.getLogger(__name__)
 
 CONSUMER_PAUSE_S = 1.0
-"""Before a failed consumer begins again."""
+"""Seconds before a failed consumer restarts."""
 PREDECESSOR_TRIES, PREDECESSOR_PAUSE_S = 20, 0.1
-"""How long a start waits for the files of a predecessor."""
+"""Seconds that a start waits for a predecessor to release its files."""
 REDIS_WATCH_S = 0.5
-"""How often a Redis of our own is looked after."""
+"""Seconds between two checks of our own Redis."""
 
 
 def check(config: LLMConfig) -> None:
-    """Could the service work as configured? Quick: no model is loaded and nothing is called.
+    """Check that the service can work as configured. Quick: no model is loaded, and nothing is called.
 
     Raises:
         UsageError: with one sentence.
     """
     limits = config.limits
     if any(cap is not None and cap <= 0 for cap in (limits.tokens, limits.dollars)):
-        raise UsageError("llm.limits: the budget is 0, so that no call could ever be made: raise it, or leave it out")
+        raise UsageError("llm.limits: the budget is 0, so no call would be possible: raise it, or leave it out")
     module = backends.module(config.name)
     if hasattr(module, "check"):
         module.check(config.options)
         return
     backend: Backend = module.make(config.options, NOWHERE)
     if backend.paid and config.replicas:
-        raise UsageError("llm.replicas is for models in processes of our own: leave it out, and set llm.concurrency")
+        raise UsageError("llm.replicas is for models in our own processes: leave it out, and set llm.concurrency")
     if backend.paid and backend.price(1000, 1000) <= 0 and (limits.dollars or limits.dollars_per_hour):
         raise UsageError(
-            "llm.limits.dollars cannot be held without prices: set llm.dollars_per_million_prompt_tokens and "
+            "llm.limits.dollars cannot be enforced without prices: set llm.dollars_per_million_prompt_tokens and "
             "llm.dollars_per_million_completion_tokens, or cap tokens instead"
         )
 
 
 def make_backend(config: LLMConfig) -> Backend:
-    """The backend, with what it knows of the world.
+    """The backend, with the environment's description.
 
     Raises:
-        UsageError: it cannot work as configured, or a cap could not be held.
+        UsageError: it cannot work as configured, or a cap could not be enforced.
     """
     check(config)
     world = load(config.world) if config.world else NOWHERE
@@ -70,7 +70,7 @@ def make_backend(config: LLMConfig) -> Backend:
 
 
 async def start(config: LLMConfig, folder: Path, backend: Backend | None = None) -> Service:
-    """A service at work: journal and ledger in `folder`, a real Redis, consumers of the durable lane.
+    """A running service: journal and ledger in `folder`, a real Redis, consumers of the durable lane.
 
     Args:
         backend: answers instead of the configured one (replicas on Ray).
@@ -83,7 +83,7 @@ async def start(config: LLMConfig, folder: Path, backend: Backend | None = None)
     backend = backend or make_backend(config)
     embedder = None if config.embedding.folder == "backend" else EmbeddingBackend(config.embedding)
     folder.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as undo:  # what was opened is closed again if the rest cannot start
+    with contextlib.ExitStack() as undo:  # closes what was opened if the rest cannot start
         journal = await _journal(folder / "journal.jsonl", config.fsync)
         undo.callback(journal.close)
         ledger = Ledger(config.limits, folder / "ledger.jsonl", clock, config.fsync)
@@ -93,7 +93,7 @@ async def start(config: LLMConfig, folder: Path, backend: Backend | None = None)
             log.warning("%s", warning)
         undo.pop_all()
     redis = server.connect()
-    # Who shares a queue answers alike: by the same model at the same endpoint, which its name says, in the same world.
+    # Services that share a queue must answer alike: same model and endpoint, which the name contains, same environment.
     who = digest(backend.model, (embedder or backend).model, world.digest)
     queue = Queue(redis, config.durable, clock, who)
     shared = Shared(redis, config.redis.cache_ttl_s, clock)
@@ -114,7 +114,7 @@ async def start(config: LLMConfig, folder: Path, backend: Backend | None = None)
     async def close_redis() -> None:
         ended.set()
         watch.cancel()
-        await asyncio.wait({watch})  # else it could start again what ends here
+        await asyncio.wait({watch})  # otherwise it could restart what ends here
         await redis.aclose()
         await server.stop()
 
@@ -124,7 +124,7 @@ async def start(config: LLMConfig, folder: Path, backend: Backend | None = None)
 
 
 async def _journal(path: Path, fsync: bool) -> Journal:
-    """The journal, once a predecessor that is just being killed has let it go."""
+    """The journal, once a predecessor that is just ending has released it."""
     for _ in range(PREDECESSOR_TRIES):
         try:
             return Journal(path, fsync)
@@ -134,25 +134,25 @@ async def _journal(path: Path, fsync: bool) -> Journal:
 
 
 async def _consume(consumer: Consumer, stop: asyncio.Event, clock: Clock) -> None:
-    """A defect ends a consumer; its jobs are delivered again, and are buried if they do it every time."""
+    """Restart a consumer after a defect; its jobs are delivered again, and are buried if they cause it every time."""
     while not stop.is_set():
         try:
             await consumer.run(stop)
         except Exception as defect:
-            log.error("a consumer of the durable lane failed, and begins again: %s", place(defect))
+            log.error("a consumer of the durable lane failed, and restarts: %s", place(defect))
             await clock.sleep(CONSUMER_PAUSE_S)
 
 
 async def _keep(server: RedisServer, service: Service, ended: asyncio.Event, clock: Clock) -> None:
-    """A Redis of our own that dies is started again, on the same files; how the durable lane stands is noted."""
+    """Restart our own Redis if it dies, with the same files, and record the state of the durable lane."""
     while not ended.is_set():
         await clock.sleep(REDIS_WATCH_S)
         try:
             if await server.ensure():
-                log.warning("Redis had died, and was started again on its files: why is in its redis.log")
+                log.warning("Redis had died, and was restarted with its files; its redis.log says why")
             if service.queue is not None:
                 service.queue_stats = await service.queue.stats()
         except (UsageError, Unreachable) as error:
             log.error("%s", error)
-        except Exception as defect:  # whatever it is, Redis must be looked after as long as the service lives
-            log.error("looking after Redis failed: %s", place(defect))
+        except Exception as defect:  # whatever the error, Redis must be monitored as long as the service lives
+            log.error("monitoring Redis failed: %s", place(defect))

@@ -1,7 +1,7 @@
-"""Where and for whom the server listens: its configuration, the key `server`, and its token. Nothing here needs gRPC.
+"""The server's address and access: its configuration, the key `server`, and its token. Nothing here needs gRPC.
 
-The token comes from the environment or a file; else one is made, in the service's folder, readable by its owner only.
-It is never printed, and beyond loopback the server wants a token that somebody chose, and TLS.
+The token comes from the environment or a file; otherwise one is generated in the service's folder, readable only by its
+owner. It is never printed. Beyond loopback the server requires a token that the user chose, and TLS.
 """
 
 from __future__ import annotations
@@ -22,45 +22,45 @@ log = logging.getLogger(__name__)
 
 
 class ServerConfig(Part):
-    """Where and for whom the service listens."""
+    """The server's address and access."""
 
     listen: str = "127.0.0.1:0"
-    """HOST:PORT, port 0: the system chooses one; or unix:PATH. Beyond loopback: only with a given token and TLS."""
+    """HOST:PORT, port 0: a free one; or unix:PATH. Beyond loopback: only with a given token and TLS."""
     token_env: str = "CAIRN_LLM_TOKEN"
-    """Environment variable that holds the callers' token."""
+    """Environment variable with the callers' token."""
     token_file: str = ""
-    """File that holds the token, if the variable is not set; if neither is, one is made in the service's folder."""
+    """File with the token, if the variable is not set; without either, one is generated in the service's folder."""
     tls_certificate: str = ""
     """File with the server's certificate chain, PEM."""
     tls_key: str = ""
     """File with its private key, PEM."""
     tls_client_ca: str = ""
-    """File with the authority whose certificates callers must show, PEM; empty: they need show none."""
+    """File with the authority for callers' certificates, PEM; empty: callers need no certificate."""
     max_message_mb: int = Field(default=64, ge=1, le=1024)
-    """Largest request and largest reply, MiB."""
+    """Maximum size of a request and of a reply, MiB."""
     max_items: int = Field(default=4096, ge=1)
-    """Most items of one request."""
+    """Maximum number of items in a request."""
     max_characters: int = Field(default=200_000, ge=1)
-    """Longest text of an item."""
+    """Maximum number of characters in an item's text."""
     max_calls: int = Field(default=4096, ge=1)
-    """Most calls of callers with the token that are open at once, whatever they ask; more are told that it is busy, and
-    none of their body is received."""
+    """Maximum number of open calls with the token, of any kind. More are refused as busy, and their bodies are not
+    received."""
     per_caller: int = Field(default=256, ge=1)
-    """Most requests of one caller that may wait at once; answers in memory do not count."""
+    """Maximum number of waiting requests of one caller; answers from memory do not count."""
     in_all: int = Field(default=2048, ge=1)
-    """Most requests of all callers that may wait at once."""
+    """Maximum number of waiting requests of all callers."""
     max_deadline_s: float = Field(default=600.0, gt=0)
-    """Longest time for a request, whatever its caller allows; seconds."""
+    """Maximum time for a request, whatever deadline its caller sets, seconds."""
     drain_s: float = Field(default=20.0, ge=0)
-    """Time for requests under way when the server is told to end, seconds."""
+    """Time for requests in progress when the server is asked to end, seconds."""
     metrics_port: int | None = Field(default=None, ge=0, le=65535)
-    """Port for Prometheus, 0 for one that the system chooses; null: none."""
+    """Port for Prometheus, 0: a free one; null: none."""
     metrics_host: str = "127.0.0.1"
-    """Address for it, 0.0.0.0 for all. It wants no token: whoever reaches it reads counters, and no text."""
+    """Address of that port, 0.0.0.0: all. It requires no token: anyone who reaches it reads counters, but no text."""
 
 
 def loopback(address: str) -> bool:
-    """Whether `host:port` or `unix:path` can be reached from this machine only."""
+    """Whether `host:port` or `unix:path` can only be reached from this machine."""
     return address.startswith("unix:") or this_machine(address.rpartition(":")[0].strip("[]"))
 
 
@@ -77,15 +77,15 @@ def read_token(path: Path) -> str:
 
 def _checked(token: str, where: str) -> str:
     if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise UsageError(f"token: {where} must hold one word of ASCII letters, digits and signs")
+        raise UsageError(f"token: {where} must contain one word of ASCII letters, digits and signs")
     return token
 
 
 def chosen_token(token_env: str, token_file: str) -> str:
-    """The token of the environment or a file, "" if there is none.
+    """The token from the environment or a file, "" if there is none.
 
     Raises:
-        UsageError: the file cannot be read, or the token cannot travel.
+        UsageError: the file cannot be read, or the token is not valid.
     """
     token = os.environ.get(token_env, "") if token_env else ""
     if token:
@@ -94,9 +94,9 @@ def chosen_token(token_env: str, token_file: str) -> str:
 
 
 def folder_token(folder: Path) -> str:
-    """The token of a service folder, made at the first start and kept, so that clients outlive a restart.
+    """The token of a service folder, generated at the first start and kept, so that clients survive a restart.
 
-    One that a crash left empty, or a disk has damaged, is set aside, and told in the log: clients look up the new one.
+    An empty or damaged token file is set aside and reported in the log; clients look up the new token.
 
     Raises:
         UsageError: others may read the file.
@@ -104,13 +104,13 @@ def folder_token(folder: Path) -> str:
     path = folder / "token"
     folder.mkdir(parents=True, exist_ok=True)
     if path.is_symlink() or (path.exists() and path.stat().st_mode & 0o077):
-        raise UsageError(f"token: others may read {path}; delete it, and the next start makes a new one")
+        raise UsageError(f"token: others may read {path}; delete it, and the next start generates a new one")
     if path.exists():
         try:
             return read_token(path)
         except UsageError as damage:
             beside = path.replace(path.with_name("token.damaged"))
-            log.warning("%s; it is set aside in %s, and a new one is made", damage, beside.name)
+            log.warning("%s; it is set aside in %s, and a new one is generated", damage, beside.name)
     token = secrets.token_urlsafe(32)
     with open(
         os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w", encoding="ascii"
@@ -122,7 +122,7 @@ def folder_token(folder: Path) -> str:
 
 
 def matches(token: str, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
-    """Whether a request's metadata carries the token; takes as long for a near miss as for a far one."""
+    """Whether a request's metadata contains the token; the comparison takes constant time."""
     wanted = f"Bearer {token}".encode()
     for name, value in metadata:
         if name == "authorization":

@@ -1,9 +1,9 @@
-"""A service behind gRPC, until a signal ends it.
+"""A gRPC server for a service, until a signal ends it.
 
-    FOLDER/address   where it listens, there while it is ready
-    FOLDER/token     the token that it made, unless one was given
+    FOLDER/address   its address, while it is ready
+    FOLDER/token     the token that it generated, unless one was given
 
-SIGTERM or SIGINT: it takes no more work, ends what it has within `server.drain_s`, and closes. A second: at once.
+SIGTERM or SIGINT: it accepts no more work, finishes its work within `server.drain_s`, and closes. A second: at once.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class Server:
-    """A service behind gRPC. All methods belong to the event loop that `service` runs on.
+    """A gRPC server. All methods belong to the event loop that `service` runs on.
 
     Args:
-        service: what answers; closed at the end, and if the start fails.
-        folder: takes `address`, and `token` if one is made.
+        service: the service; closed at the end, and if the start fails.
+        folder: folder for `address`, and for `token` if one is generated.
         backend: name to show.
     """
 
@@ -46,7 +46,7 @@ class Server:
         """Listen. Returns the address.
 
         Raises:
-            UsageError: it may not listen there, cannot, or lacks a file that the configuration names.
+            UsageError: it may not or cannot listen there, or a file that the configuration names is missing.
         """
         try:
             return await self._start()
@@ -88,10 +88,10 @@ class Server:
         return self.address
 
     async def drain(self) -> bool:
-        """Take no more work, let what is under way end within `drain_s`, close. Returns whether all of it did."""
+        """Accept no more work, let work in progress end within `drain_s`, close. Returns whether all of it ended."""
         assert self._servicer is not None, "started first"
         done = await self._servicer.finish(self._config.drain_s)
-        await self._grpc.stop(1.0 if done else 0.0)  # what is done is on its way: a moment for it to leave
+        await self._grpc.stop(1.0 if done else 0.0)  # give finished replies a moment to be sent
         self._end_metrics()
         await self._service.close()
         self.forget_address()
@@ -102,7 +102,7 @@ class Server:
         return self._servicer.stats()
 
     def forget_address(self) -> None:
-        """Remove `address` from the folder, unless a successor has written its own."""
+        """Delete `address` from the folder, unless a successor has written its own."""
         path = self._folder / "address"
         if path.exists() and path.read_text(encoding="utf-8") == self.address:
             path.unlink()
@@ -115,7 +115,7 @@ class Server:
         if not guard.loopback(config.listen) and not (token and config.tls_certificate):
             raise UsageError(
                 f"server.listen: {config.listen} can be reached by others: set a token in {config.token_env} "
-                "and server.tls_certificate and server.tls_key, or listen at 127.0.0.1"
+                "and server.tls_certificate and server.tls_key, or listen on 127.0.0.1"
             )
         self._folder.mkdir(parents=True, exist_ok=True)
         return token or guard.folder_token(self._folder)
@@ -138,10 +138,10 @@ class Server:
             ("grpc.max_send_message_length", limit),
             ("grpc.so_reuseport", 0),  # a second server at the same port is an error, not half of the requests
             ("grpc.server_handshake_timeout_ms", 10_000),
-            ("grpc.keepalive_time_ms", 30_000),  # a caller that is cut off silently is noticed
+            ("grpc.keepalive_time_ms", 30_000),  # notices a caller that is silently cut off
             ("grpc.keepalive_timeout_ms", 10_000),
             ("grpc.http2.ping_timeout_ms", 10_000),
-            ("grpc.http2.min_ping_interval_without_data_ms", 5_000),  # callers may look so often, too
+            ("grpc.http2.min_ping_interval_without_data_ms", 5_000),  # callers may send keep-alive pings as often
         ]
 
 

@@ -1,5 +1,5 @@
 # ruff: noqa: N802 - the names of rpcs are those of `llm.proto`
-"""What the server does with a request: token, limits, the service, and failures as gRPC knows them.
+"""Handling of a request: token, limits, the service, and failures as gRPC codes.
 
 Admitted work runs to its end even if its caller goes away: others may wait for the same answer, and it is paid for.
 """
@@ -29,16 +29,16 @@ _CODES = {Status.BUSY: grpc.StatusCode.RESOURCE_EXHAUSTED, Status.REFUSED: grpc.
 
 
 class Guard(grpc.aio.ServerInterceptor):
-    """Lets through who has the token, and so many calls at once; exceptions become codes with one sentence.
+    """Admits calls with the token, up to a limit; exceptions become gRPC codes with one sentence.
 
-    gRPC receives the whole body of a unary request before it calls the handler. To the wire a unary request is a stream
-    of one message, so the handlers here take streams, and read the message once the call may go on: a refused call
-    costs what HTTP/2 lets a caller send unasked, some 64 KiB, however large its body is.
+    gRPC receives the whole body of a unary request before it calls the handler. On the wire a unary request is a stream
+    of one message, so the handlers here take streams, and read the message only after the call is admitted. A refused
+    call costs what HTTP/2 lets a caller send without permission, some 64 KiB, however large its body is.
 
     Args:
-        token: what callers must show.
-        max_calls: most calls with the token that are open at once.
-        counts: its `busy` counts the calls beyond them.
+        token: the token that callers must send.
+        max_calls: maximum number of open calls with the token.
+        counts: its `busy` counts refused calls.
     """
 
     def __init__(self, token: str, max_calls: int, counts: Counter[str]) -> None:
@@ -52,7 +52,7 @@ class Guard(grpc.aio.ServerInterceptor):
             return self._denied
         if details.method not in self._handlers:
             handler = await continuation(details)
-            if handler is None:  # not a method of ours: gRPC says so
+            if handler is None:  # not one of our methods: gRPC answers
                 return None
             self._handlers[details.method] = self._wrapped(handler)
         return self._handlers[details.method]
@@ -69,19 +69,19 @@ class Guard(grpc.aio.ServerInterceptor):
             try:
                 if self._open > self._max_calls:
                     self._counts["busy"] += 1
-                    raise Busy(f"{self._max_calls} calls are open already; ask again a little later")
+                    raise Busy(f"{self._max_calls} calls are already open; ask again a little later")
                 body = await anext(bodies, None)
-                if body is None:  # cut on its way, or larger than `max_message_mb`, of which gRPC tells the caller
+                if body is None:  # cut on its way, or larger than `max_message_mb`, which gRPC reports to the caller
                     raise UsageError("the call came without a request")
                 return await behaviour(parse(body), context)
             except UsageError as error:
                 code, sentence = grpc.StatusCode.INVALID_ARGUMENT, str(error)
-            except DecodeError:  # its message may hold a piece of the body
+            except DecodeError:  # the original message may contain a piece of the body
                 code, sentence = grpc.StatusCode.INVALID_ARGUMENT, "the body is not cairn.llm.v1"
             except ServiceError as error:
                 code = _CODES.get(error.status, grpc.StatusCode.UNAVAILABLE)
                 sentence, trailers = str(error), ((wire.STATUS, str(int(error.status))),)
-            except Exception as error:  # the caller learns only the kind: the message may hold a prompt
+            except Exception as error:  # the caller gets only the kind: the message may contain a prompt
                 _log.error("%s", place(error))
                 code, sentence = grpc.StatusCode.INTERNAL, f"the service failed: {type(error).__name__}"
             finally:
@@ -92,12 +92,12 @@ class Guard(grpc.aio.ServerInterceptor):
 
 
 class Servicer:
-    """The rpcs of `llm.proto`: answers in memory are given at once, the rest is admitted work within limits."""
+    """The rpcs of `llm.proto`: answers from memory are returned immediately, the rest is admitted within limits."""
 
     def __init__(self, service: Service, config: guard.ServerConfig, backend: str) -> None:
         self._service, self._config, self._backend = service, config, backend
         self._running: set[asyncio.Task[Any]] = set()
-        self._of: Counter[str] = Counter()  # admitted and not ended, by caller
+        self._of: Counter[str] = Counter()  # requests in progress, by caller
         self.counts: Counter[str] = Counter(requests=0, items=0, busy=0, failed=0)
         self.ending = False
 
@@ -147,7 +147,7 @@ class Servicer:
         return {**self._service.stats(), **own, "server/running": float(len(self._running))}
 
     async def finish(self, seconds: float) -> bool:
-        """Take no more work, and wait for what was admitted. Returns whether all of it ended in time."""
+        """Accept no more work, and wait for admitted work. Returns whether all of it ended in time."""
         self.ending = True
         if self._running:
             await asyncio.wait(self._running, timeout=seconds)
@@ -171,7 +171,7 @@ class Servicer:
             raise Refused(f"a text has {characters} characters, the limit is {config.max_characters}")
 
     def _deadline(self, context: Any) -> float:
-        """Seconds: a little less than the caller's, so that the answers there are by then still reach it."""
+        """Seconds, a little less than the caller's deadline, so that finished answers still reach it."""
         remaining: float | None = context.time_remaining()
         if remaining is None:
             return self._config.max_deadline_s
@@ -182,7 +182,7 @@ class Servicer:
             raise Away("the service is ending; its successor will answer")
         if self._of[caller] >= self._config.per_caller or len(self._running) >= self._config.in_all:
             self.counts["busy"] += 1
-            raise Busy(f"{self._of[caller]} requests of this caller wait already; ask again a little later")
+            raise Busy(f"{self._of[caller]} requests of this caller already wait; ask again a little later")
         task = asyncio.ensure_future(work())
         self._of[caller] += 1
         self._running.add(task)
@@ -193,9 +193,9 @@ class Servicer:
         self._running.discard(task)
         self._of[caller] -= 1
         if not self._of[caller]:
-            del self._of[caller]  # names are the callers' choice: remember only those at work
+            del self._of[caller]  # callers choose their names: remember only active ones
         if not task.cancelled() and task.exception() is not None:
-            self.counts["failed"] += 1  # the exception itself goes to the caller, if it is still there
+            self.counts["failed"] += 1  # the caller gets the exception itself, if it is still connected
 
 
 def _caller(context: Any) -> str:

@@ -2,15 +2,15 @@
 
 A task module publishes
 
-    Inputs                        a pydantic model: what a caller asks with; sizes are bounded, texts are untrusted
-    VERSION                       of the prompt; a change is a new version, since it is part of the key
+    Inputs                        a pydantic model of a caller's inputs; sizes are bounded, texts are untrusted
+    VERSION                       of the prompt; a change needs a new version, which is part of the key
     calls(inputs, world)          -> list[Call], usually one; two where order matters
     parse(reply, inputs, index, world)   -> the JSON value of call `index`; raises `Malformed` with what was expected
     combine(values, inputs)       -> the answer's JSON value, from the values of all calls
 
-`parse` is total: whatever the reply holds, it returns a value of the grammar or raises `Malformed`, in linear time. An
-answer can name only what the inputs or the world's vocabulary name: never a path, an address, a class or a setting.
-`world` is what the world publishes of itself (`llm_service.world.World`).
+`parse` is total: for any reply, it returns a value of the grammar or raises `Malformed`, in linear time. An answer can
+name only what the inputs or the environment's vocabulary name: never a path, an address, a class or a setting.
+`world` is the environment's description (`llm_service.world.World`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def contents(name: str, items: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     """Inputs of a task as the canonical JSON that requests carry.
 
     Raises:
-        UsageError: an item is not what the task takes.
+        UsageError: an item is not a valid input of the task.
     """
     module = task(name)
     result = []
@@ -53,7 +53,7 @@ def contents(name: str, items: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
             result.append(canonical(module.Inputs(**item).model_dump()))
         except ValidationError as error:
             wrong = error.errors(include_url=False)
-            first = next((e for e in wrong if e["type"] == "extra_forbidden"), wrong[0])  # a slip of the pen, mostly
+            first = next((e for e in wrong if e["type"] == "extra_forbidden"), wrong[0])  # usually a typing error
             where = ".".join(map(str, first["loc"]))
             if first["type"] == "extra_forbidden":
                 known = ", ".join(module.Inputs.model_fields)

@@ -1,4 +1,4 @@
-"""Reading replies: whatever they hold, in linear time, and only into words that are known beforehand."""
+"""Reading any reply in linear time, and only into words that are known beforehand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from llm_service.records import Reply
 from llm_service.tasks._inputs import tidy
 from llm_service.world import World
 
-MAX_REPLY = 65_536  # characters of a reply that are read; the rest is as if it was not said
+MAX_REPLY = 65_536  # characters of a reply that are read; the rest is ignored
 MAX_LINE = 1_000  # characters of a line that are read (normalising long runs of accents is not linear)
 
 PUNCTUATION = ".,;:!?'\"()-"
@@ -20,7 +20,7 @@ _ARTICLES = ("the", "a", "an")
 
 
 def lines(reply: Reply) -> Iterator[str]:
-    """The reply's lines, each tidy; empty ones and those that only fence or rule are left out."""
+    """The reply's cleaned lines, without empty ones, fences and rules."""
     for line in reply.text[:MAX_REPLY].splitlines():
         tidied = tidy(line[:MAX_LINE])
         if tidied.strip("`~-=*_ ") and not tidied.startswith("```"):
@@ -28,7 +28,7 @@ def lines(reply: Reply) -> Iterator[str]:
 
 
 def after(label: str, reply: Reply) -> str | None:
-    """What stands behind the last line that begins with `label:`, in any case and markup; None: no line does."""
+    """The rest of the last line that begins with `label:`, in any case and markup; None: there is no such line."""
     found = None
     for line in lines(reply):
         head, colon, tail = line.partition(":")
@@ -38,7 +38,7 @@ def after(label: str, reply: Reply) -> str | None:
 
 
 def fold(text: str) -> str:
-    """Lower case, without markup around it."""
+    """The text in lower case, without surrounding markup."""
     return tidy(text).strip(_MARKUP).lower()
 
 
@@ -52,7 +52,7 @@ def _without_articles(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Free text reduced to words and punctuation: nothing in it is a path, an address or markup."""
+    """Free text reduced to words and punctuation, without paths, addresses or markup."""
     kept = "".join(c if c.isalpha() or c in "0123456789" or c in PUNCTUATION else " " for c in tidy(text))
     for mark in ".:":
         kept = kept.replace(mark, f"{mark} ")  # no host names, no drives
@@ -60,7 +60,7 @@ def plain(text: str) -> str:
 
 
 class Goals:
-    """The goals that a world knows, as a grammar: patterns with slots, filled with the slots' words.
+    """An environment's goals as a grammar: patterns with slots, filled with the slots' words.
 
     Raises:
         UsageError: a pattern names a slot that has no words.
@@ -71,7 +71,7 @@ class Goals:
         self._forms = [(Pattern(_without_articles(text), words), Pattern(text, words)) for text in patterns]
 
     def match(self, text: str) -> str | None:
-        """The goal that a line names, in the world's own words; case, markup and articles do not matter."""
+        """The goal that a line names, in the environment's words; case, markup and articles do not matter."""
         wanted = bare(text)
         for form, pattern in self._forms:
             binding = form.whole(wanted)
@@ -84,7 +84,7 @@ _goals = lru_cache(maxsize=16)(Goals)
 
 
 def goals_of(world: World) -> Goals | None:
-    """The world's goal grammar; None if it publishes no goals.
+    """The environment's goal grammar; None if it publishes no goals.
 
     Raises:
         UsageError: a pattern names a slot that has no words.

@@ -1,7 +1,7 @@
-"""What callers may ask with: short texts on one line each, so that equal questions have equal keys.
+"""Types of callers' inputs: short texts on one line each, so that equal questions have equal keys.
 
-Texts come from worlds, players and other models: they are data, whatever they say. Their number and length is bounded
-here; `llm_service.tasks._template.quote` keeps them inside the data of a prompt.
+Texts come from environments, players and other models: they are data, whatever they say. Their number and length are
+bounded here; `llm_service.tasks._template.quote` keeps them inside the data of a prompt.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from pydantic import AfterValidator, Field, model_validator
 
 from llm_service.config import Part
 
-MAX_CHARACTERS = 24_000  # of all inputs of one question, as JSON
-MAX_WORDS = 12  # of a phrase
+MAX_CHARACTERS = 24_000  # characters of all inputs of one question, as JSON
+MAX_WORDS = 12  # words of a phrase
 
 
 def tidy(text: str) -> str:
-    """One line of visible characters: control, invisible and unpaired ones dropped, blanks collapsed, NFC."""
+    """One line of visible characters: control, invisible and unpaired ones removed, blanks collapsed, NFC."""
     if not text.isprintable():
         text = "".join(c if c.isprintable() else " " if c.isspace() else "" for c in text)
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
 def is_phrase(text: str) -> bool:
-    """Up to 12 words of letters, digits and - ' , with at least one letter: what a goal or criterion may be called."""
+    """A name of a goal or criterion: up to 12 words of letters, digits and - ' , with at least one letter."""
     known = all(c.isalpha() or c in "0123456789 -'," for c in text)
     return known and any(map(str.isalpha, text)) and len(text.split()) <= MAX_WORDS and len(text) <= 120
 
@@ -47,9 +47,9 @@ Said = Annotated[Text, AfterValidator(_said)]
 """A text that must not be empty."""
 Phrase = Annotated[Text, AfterValidator(_phrase)]
 Texts = Annotated[list[Text], Field(max_length=64), AfterValidator(lambda texts: [text for text in texts if text])]
-"""Texts in an order that matters; empty ones are left out."""
+"""Texts whose order matters; empty ones are left out."""
 Bag = Annotated[Texts, AfterValidator(lambda texts: sorted(set(texts)))]
-"""Texts whose order carries no meaning: sorted, each once."""
+"""Texts whose order does not matter: sorted, each once."""
 
 
 class TaskInputs(Part):
@@ -63,7 +63,7 @@ class TaskInputs(Part):
 
 
 class TrajectoryInputs(TaskInputs):
-    """What was seen and done, step by step."""
+    """Observations and actions, step by step."""
 
     observations: list[Texts] = Field(min_length=1, max_length=64)
     """Sentences of each observation, in order of time."""

@@ -1,7 +1,7 @@
 """Prompts: a file of two turns with $names, filled once.
 
     === system ===        constant for a world: role, world, reply form, examples; servers cache it as a prefix
-    === user ===          the question and, last, its data
+    === user ===          the question and, at the end, its data
 
 Data is quoted line by line: a text is one line, and every line of data begins with "| ", so no text can end the data.
 The brackets from which chat formats build their control tokens become round ones.
@@ -20,7 +20,7 @@ from llm_service.world import World
 
 FOLDER = Path(__file__).parent / "prompts"
 STOP = ("[data]",)
-"""A model that runs on writes the next question itself: its reply ends there."""
+"""Stop texts: a model that does not stop would write the next question itself."""
 
 _ROUND = str.maketrans("<>[]{}`", "()()()'")
 
@@ -31,12 +31,12 @@ def quote(texts: Iterable[str]) -> str:
 
 
 def only(values: Sequence[Any], inputs: Any) -> Any:
-    """`combine` of a task with one call: its value."""
+    """`combine` for a task with one call: the call's value."""
     return values[0]
 
 
 def about(world: World) -> str:
-    """What a prompt tells of a world."""
+    """The part of a prompt about the environment."""
     told = [world.about.strip() or "Nothing more is known of this world."]
     if world.actions:
         told.append(f"Actions: {', '.join(world.actions)}.")
@@ -44,7 +44,7 @@ def about(world: World) -> str:
 
 
 class Template:
-    """One prompt: the text, or else the file `prompts/NAME.txt`; NAME ends in its number, such as `yes_no.v1`."""
+    """One prompt: the text, or the file `prompts/NAME.txt`; NAME ends in its version, such as `yes_no.v1`."""
 
     def __init__(self, name: str, text: str = "") -> None:
         text = text or (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
@@ -53,5 +53,5 @@ class Template:
         self._turns = (("system", string.Template(system.strip())), ("user", string.Template(user.strip())))
 
     def turns(self, **values: str) -> tuple[Turn, ...]:
-        """The conversation; what stands in `values` is not looked into again."""
+        """The conversation; values are not substituted again."""
         return tuple((role, template.substitute(values)) for role, template in self._turns)

@@ -1,9 +1,9 @@
-"""What a piece of behaviour does, in one or two sentences: as a request for it, as an instruction, or as a story.
+"""A description of a behaviour in one or two sentences: as a request, as an instruction, or as a story.
 
 Value: {"caption": 1 to 60 words of letters, digits and plain punctuation}
 
-A caption names nobody and nothing by a name that neither the inputs nor the world know, and holds no address or path.
-Requests and narratives hold no digits: they speak of things, not of steps and coordinates.
+A caption contains no names that are not in the inputs or the environment, and no address or path. Requests and
+narratives contain no digits: they are about things, not about steps and coordinates.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _GLUED = re.compile(r"[.:][^\W_]")  # a mark inside a word: an address or a path
 
 
 class Inputs(TrajectoryInputs):
-    """Behaviour, and how to speak of it."""
+    """A behaviour, and the style of its description."""
 
     style: Literal["request", "instruction", "narrative"] = "instruction"
-    """What the caption is."""
+    """The style of the caption."""
 
 
 def calls(inputs: Inputs, world: World) -> list[Call]:
@@ -57,7 +57,7 @@ def parse(reply: Reply, inputs: Inputs, index: int, world: World) -> dict[str, A
 
 
 def _wrong(caption: str, inputs: Inputs, world: World) -> str:
-    """Why it is not a caption; empty if it is one."""
+    """Why a text is not a caption; empty if it is one."""
     words = caption.split()
     if not any(map(str.isalpha, caption)):
         return "there is none"

@@ -1,4 +1,4 @@
-"""How well a piece of behaviour does what was asked: points from 0 to 10 for each criterion, and over all.
+"""How well a behaviour follows its instruction: points from 0 to 10 per criterion, and overall.
 
 Value: {"scores": {criterion: 0..10}, "overall": 0..10, "reason": plain text of at most 500 characters}
 """
@@ -24,7 +24,7 @@ combine = only
 
 MOST = 10
 MAX_REASON = 500
-_TRIES = 32  # opening braces from which an object is read, from the last one back: bounds the time
+_TRIES = 32  # opening braces to try, from the last one back: bounds the time
 _DECODER = json.JSONDecoder()
 
 
@@ -35,10 +35,10 @@ def _distinct(names: list[str]) -> list[str]:
 
 
 class Inputs(TrajectoryInputs):
-    """What was asked, and what was done."""
+    """The instruction, and the behaviour."""
 
     instruction: Said
-    """What was asked."""
+    """The instruction."""
     rubric: Annotated[list[Phrase], Field(min_length=1, max_length=12), AfterValidator(_distinct)]
     """Names of the criteria."""
 
@@ -55,7 +55,7 @@ def calls(inputs: Inputs, world: World) -> list[Call]:
 
 
 def parse(reply: Reply, inputs: Inputs, index: int, world: World) -> dict[str, Any]:
-    """The last JSON object that fits, wherever it stands."""
+    """The last valid JSON object, wherever it is."""
     for found in _objects(reply.text[:MAX_REPLY]):
         if value := _fitting(found, inputs):
             return value

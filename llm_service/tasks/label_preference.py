@@ -1,7 +1,7 @@
-"""Which of two pieces of behaviour is better.
+"""Which of two behaviours is better.
 
-Asked twice with the two in either order: a model that prefers a place, not a content, contradicts itself, and its label
-is a tie that says so. Two equal pieces are a tie without any call.
+The model is asked twice, with the two in both orders. A model that prefers a position rather than a content contradicts
+itself, and its label is a tie marked as inconsistent. Two equal behaviours are a tie without any call.
 
     verdicts (in the caller's terms)          label
     equal: first, second or tie               that one
@@ -31,25 +31,25 @@ _TEMPLATE = Template("label_preference.v1")
 VERSION = _TEMPLATE.version
 
 CHOSEN = "You choose: "
-"""How a line begins that tells an action, between what was seen before and after it."""
+"""Prefix of a line with an action, between the observations before and after it."""
 VERDICTS = ("first", "second", "tie", "unsure")
 _OTHER = {"first": "second", "second": "first"}
 _PROBABILITY = {"first": 1.0, "second": 0.0, "tie": 0.5, "abstain": None}
 
 
 class Inputs(TaskInputs):
-    """Two pieces of behaviour, as lines of text in order of time."""
+    """Two behaviours, as lines of text in order of time."""
 
     first: Texts
-    """One of them."""
+    """The first behaviour."""
     second: Texts
-    """The other."""
+    """The second behaviour."""
     criteria: Texts = Field(default=[])
-    """What makes behaviour good; empty: what a sensible player would say."""
+    """What makes a behaviour good; empty: what a sensible player would prefer."""
 
 
 def calls(inputs: Inputs, world: World) -> list[Call]:
-    """The pair, then the pair in the other order, `inputs` as each prompt shows them; none if they are equal."""
+    """The pair, then the pair in the other order, as in the prompts; empty if they are equal."""
     if inputs.first == inputs.second:
         return []
     swapped = Inputs(first=inputs.second, second=inputs.first, criteria=inputs.criteria)
@@ -71,7 +71,7 @@ def calls(inputs: Inputs, world: World) -> list[Call]:
 
 
 def parse(reply: Reply, inputs: Inputs, index: int, world: World) -> str:
-    """The verdict of the last verdict line, in the caller's terms whatever the order it was asked in."""
+    """The verdict of the last verdict line, in the caller's terms whatever the order in the prompt."""
     verdict = fold(after("verdict", reply) or "")
     if verdict not in VERDICTS:
         raise Malformed('expected a last line "verdict: WORD" where WORD is exactly one of first, second, tie, unsure')
@@ -79,7 +79,7 @@ def parse(reply: Reply, inputs: Inputs, index: int, world: World) -> str:
 
 
 def combine(values: Sequence[str], inputs: Inputs) -> dict[str, Any]:
-    """The label by the table above."""
+    """The label, by the table above."""
     consistent = len(set(values)) <= 1
     label = values[0] if values and consistent else "tie"
     if "unsure" in values:

@@ -1,8 +1,8 @@
-"""Which goals make sense now: a list of goals in the world's own words, or a choice among given ones.
+"""Which goals make sense now: a list of goals in the environment's own words, or a choice among given ones.
 
-Open form: every goal must be of the world's goal grammar. In free form (`free`), and in a world that publishes no
-goals, any short plain phrase after a bullet is one too, senseless ones included. Closed form (`candidates`): only
-those. Goals that are achieved already are left out of the answer.
+Open form: every goal must match the environment's goal grammar. In free form (`free`), and in an environment without
+goals, any short plain phrase after a bullet is also a goal, even a senseless one. Closed form (`candidates`): only
+the candidates. Goals that are already achieved are left out of the answer.
 
 Value: {"goals": [up to `limit`, each once, in the model's order], "dropped": bullets that named no such goal}
 """
@@ -27,7 +27,7 @@ _TEMPLATE = Template("suggest_goals.v1")
 VERSION = _TEMPLATE.version
 combine = only
 
-MAX_LINES = 200  # of a reply that are read
+MAX_LINES = 200  # lines of a reply that are read
 
 _BULLET = re.compile(r"(?:[-*+•–]+|\d{1,3}[.)])\s*")
 _NONE = ("nothing", "none")
@@ -37,30 +37,30 @@ class Inputs(TaskInputs):
     """A situation in which to choose goals."""
 
     observation: Bag
-    """Sentences of what is seen."""
+    """Sentences about what the player sees."""
     inventory: Bag = Field(default=[])
-    """Sentences or names of what is held."""
+    """Sentences about, or names of, what the player holds."""
     achieved: Bag = Field(default=[])
-    """Goals reached already."""
+    """Goals that are already reached."""
     candidates: Annotated[list[Phrase], Field(max_length=64), AfterValidator(lambda c: sorted(set(c)))] = Field(
         default=[]
     )
-    """The only goals to choose from; empty: any goal of the world."""
+    """The only goals to choose from; empty: any goal of the environment."""
     free: bool = False
-    """Any short plain phrase may be a goal; what is one of the world's has the world's words."""
+    """Allow any short plain phrase as a goal; known goals are given in the environment's words."""
     limit: int = Field(default=5, ge=1, le=20)
-    """Most goals."""
+    """Maximum number of goals."""
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
         if self.free and self.candidates:
-            raise ValueError("free goals are not chosen from candidates: leave one of the two out")
+            raise ValueError("free goals are not chosen from candidates: leave out one of the two")
         return self
 
 
 def calls(inputs: Inputs, world: World) -> list[Call]:
-    """One question. Raises UsageError if a goal of the world names a slot that has no words."""
-    goals_of(world)  # raises here, before anything is paid
+    """One question. Raises UsageError if a goal of the environment names a slot that has no words."""
+    goals_of(world)  # raises here, before anything is paid for
     forms = list(dict.fromkeys(goal.goal for goal in world.goals))
     slots = {name: words for name, words in world.slots.items() if any(f"{{{name}}}" in form for form in forms)}
     turns = _TEMPLATE.turns(
@@ -78,7 +78,7 @@ def calls(inputs: Inputs, world: World) -> list[Call]:
 
 
 def parse(reply: Reply, inputs: Inputs, index: int, world: World) -> dict[str, Any]:
-    """Goals from lines; a line that names none costs only itself."""
+    """Goals from lines; lines that name no goal are dropped."""
     accept, taken = _acceptor(inputs, world)
     reached = {bare(goal) for goal in inputs.achieved}
     goals: list[str] = []
@@ -103,7 +103,7 @@ def parse(reply: Reply, inputs: Inputs, index: int, world: World) -> dict[str, A
 
 
 def _acceptor(inputs: Inputs, world: World) -> tuple[Callable[[str, bool], str | None], str]:
-    """What turns a line, and whether it has a bullet, into a goal or None; and what it takes, in words."""
+    """A function that turns a line, with or without a bullet, into a goal or None; and the accepted form, in words."""
     if inputs.candidates:
         exact = {fold(goal): goal for goal in inputs.candidates}
         loose = {bare(goal): goal for goal in inputs.candidates}

@@ -1,7 +1,7 @@
 """How sensible recent behaviour is, whatever the task: a small program that reads the last observations and actions.
 
-The program is text, checked against a closed grammar (`llm_service.sandbox.grammar`) and never run here. It is asked
-for in rounds: each shows the last program and the values that it gave to some pieces of behaviour.
+The program is text, checked against a closed grammar (`llm_service.sandbox.grammar`) and never run here. The model is
+asked in rounds: each prompt shows the last program and its values for some behaviours.
 
     def potential(observations, actions): ...    the last K observations, the present one last; K - 1 actions between
 
@@ -46,12 +46,12 @@ def _program(code: str) -> str:
 
 
 Program = Annotated[str, Field(max_length=grammar.MAX_CHARACTERS), AfterValidator(_program)]
-"""A program of the grammar, in normal form, which is safe to show as it is; or nothing."""
+"""A program of the grammar in normal form, which is safe to show unquoted; or nothing."""
 Number = Annotated[float, Field(allow_inf_nan=False), AfterValidator(lambda value: round(value, 4) + 0.0)]
 
 
 class Evidence(Part):
-    """A piece of behaviour and what the last program said of it."""
+    """A behaviour, and the last program's value for it."""
 
     caption: Texts
     """Observations and actions in words, in order of time."""
@@ -63,17 +63,17 @@ class Inputs(TaskInputs):
     """A round of writing."""
 
     window: int = Field(default=5, ge=2, le=64)
-    """How many observations the program is given."""
+    """Number of observations that the program gets."""
     shape: Text = Field(default="")
-    """What one observation is, in words: what stands where in it, and where the player is."""
+    """Description of one observation: its layout, and where the player is."""
     actions: Annotated[list[Text], Field(max_length=MAX_ACTIONS)] = Field(default=[])
-    """Names of the actions in the order of their numbers; empty: the world's, if it lists them in that order."""
+    """Names of the actions in the order of their numbers; empty: the environment's, if it lists them in that order."""
     previous: Program = Field(default="")
     """The last program; empty in the first round."""
     evidence: list[Evidence] = Field(default=[], max_length=8)
-    """What the last program said."""
+    """The last program's values."""
     variant: int = Field(default=0, ge=0, le=1_000_000)
-    """Equal questions share an answer: each number is a question of its own, so that there are several candidates."""
+    """Equal questions share an answer; different numbers make different questions, and so several candidates."""
 
 
 def calls(inputs: Inputs, world: World) -> list[Call]:

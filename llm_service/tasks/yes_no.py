@@ -1,8 +1,8 @@
-"""Is it so? The probability of yes, from the model's own log-probabilities of two words.
+"""The probability of yes, from the model's own log-probabilities of two words.
 
-Two calls: the question, and the same prompt with "N/A" in place of question and context. What the model answers to
-nothing is its bias for one of the words, and is subtracted (contextual calibration: Zhao et al., Calibrate Before Use,
-2021). That second call is equal for all questions about a world, so it is paid once.
+Two calls: the question, and the same prompt with "N/A" in place of question and context. The answer to the latter is
+the model's bias for one of the words, and is subtracted (contextual calibration: Zhao et al., Calibrate Before Use,
+2021). That second call is the same for all questions about an environment, so it is paid for once.
 
     p = sigmoid((log-odds(question) - log-odds(N/A)) / temperature)
 
@@ -27,7 +27,7 @@ _TEMPLATE = Template("yes_no.v1")
 VERSION = _TEMPLATE.version
 
 CANDIDATES = ("yes", "no")
-LEAST = -100.0  # log-probability of a word that the model would never say
+LEAST = -100.0  # log-probability of a word that the model never gives
 NEUTRAL = "N/A"
 
 
@@ -37,11 +37,11 @@ class Inputs(TaskInputs):
     question: Said
     """A question to be answered with yes or no."""
     context: Texts = Field(default=[])
-    """Sentences that the answer may rest on."""
+    """Sentences on which the answer may be based."""
     calibrate: bool = True
     """Subtract the model's bias for one of the two words."""
     temperature: float = Field(default=1.0, ge=0.05, le=20.0)
-    """Divides the log-odds: above 1 makes a model more modest. Fit it on questions whose answers are known."""
+    """Divides the log-odds: above 1 makes a model less confident. Fit it on questions with known answers."""
 
 
 def calls(inputs: Inputs, world: World) -> list[Call]:
@@ -63,7 +63,9 @@ def calls(inputs: Inputs, world: World) -> list[Call]:
 
 def parse(reply: Reply, inputs: Inputs, index: int, world: World) -> float:
     """Log-odds of yes."""
-    if len(reply.scores) != len(CANDIDATES) or not all(score < math.inf for score in reply.scores):  # NaN is not less
+    if len(reply.scores) != len(CANDIDATES) or not all(
+        score < math.inf for score in reply.scores
+    ):  # NaN is not smaller
         raise Malformed("expected two log-probabilities, of yes and of no")
     yes, no = (max(float(score), LEAST) for score in reply.scores)
     return yes - no

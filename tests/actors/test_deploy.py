@@ -123,9 +123,9 @@ def test_a_model_with_odometry_drives_with_it_and_not_without():
     how = {"length": 6, "stride": 2, "trials": 2, "strategy": "argmax"}
     found = [deploy(reckoning, HOUSE, **asked, **how, odometry=start) for start in ((60, 450, 0.8), (500, 60, 0.1))]
     assert np.abs(found[0]["action"] - found[1]["action"]).max() > 1e-4
-    with pytest.raises(UsageError, match="13 numbers sensed: 5 without odometry"):
+    with pytest.raises(UsageError, match="13 sensor values: 5 without odometry"):
         deploy(reckoning, HOUSE, **asked, **how)
-    with pytest.raises(UsageError, match="5 numbers sensed: 5 without odometry"):
+    with pytest.raises(UsageError, match="5 sensor values: 5 without odometry"):
         deploy(build(), HOUSE, **asked, **how, odometry=(60, 450, 0.8))
 
 
@@ -141,7 +141,7 @@ def test_senseless_prompts_are_one_sentence():
     bad = [
         ({"tokens": good["tokens"][:1]}, "each of 1 texts needs"),
         ({"tokens": [good["tokens"][0], np.arange(10)]}, "text of prompt 1 has 10 tokens: the model reads 1 to 9"),
-        ({"tokens": [good["tokens"][0], np.array([30])]}, "prompt 1 holds a token that is not of 0 to 29"),
+        ({"tokens": [good["tokens"][0], np.array([30])]}, "prompt 1 contains a token that is not in 0 to 29"),
         ({"target": np.array([[0, 0], [np.nan, 0]], np.float32)}, "target of prompt 1"),
         ({"length": 81}, "81 steps with a stride of 2"),
         ({"trials": 0}, "at least 1"),

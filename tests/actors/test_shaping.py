@@ -168,7 +168,7 @@ def test_another_potential_does_not_go_on_with_a_run():
     weights = get_weights(build_policy(made.policy, made.spec, 0))
     summary, _ = RolloutActor(made, 0).rollout(weights, 1)
     for other in (setup(4, scale=2.0), setup(4, window=5), setup(4, form="additive")):
-        with pytest.raises(ValueError, match="another one than this run began with"):
+        with pytest.raises(ValueError, match="this run started with another potential"):
             RolloutActor(other, 0, 1, summary.state).rollout(weights, 1)
 
 

@@ -246,7 +246,7 @@ def test_its_time_is_its_own_and_evaluation_is_not_kept(stage):
 def test_without_a_stage_or_a_store_there_is_one_sentence(stage):
     made = setup(stage())
     for lacking, error, said in (
-        (replace(made, stage=None), ValueError, "none is here"),
+        (replace(made, stage=None), ValueError, "there is none here"),
         (replace(made, stage=made.stage / "checkpoints"), StoreError, "is no store of episodes"),
     ):
         with pytest.raises(error, match=said):

@@ -114,7 +114,7 @@ def test_nothing_is_shaped_by_a_stage_that_is_not_there(tmp_path):
 
 
 def test_a_world_without_words_is_refused_before_anything_starts():
-    with pytest.raises(ConfigError, match="gym/CartPole-v1 holds no texts to tell a language model"):
+    with pytest.raises(ConfigError, match="gym/CartPole-v1 holds no texts for a language model"):
         compose(["method=bk", "env=gym/CartPole-v1", "policy.network=mlp"])
     with pytest.raises(ConfigError, match="needs a discrete action space"):
         compose(["method=bk", "env=gym/Pendulum-v1", "policy.network=mlp"])

@@ -225,7 +225,7 @@ def test_fitters_that_are_killed_cost_nothing_but_time(tmp_path):
 
 
 def test_what_is_missing_is_one_sentence(tmp_path, small):
-    with pytest.raises(RunError, match="stage histories is not there: add it to stages, or set from=run:NAME"):
+    with pytest.raises(RunError, match="stage histories is missing: add it to stages, or set from=run:NAME"):
         controller.run(config(tmp_path, "a", "stages=[fit]"))
     run(tmp_path, "dt", "method.arm=dt")
     with pytest.raises(RunError, match="stage encoder is not there"):

@@ -276,9 +276,9 @@ def test_the_doctor_names_who_answers_and_what_to_do(elsewhere, tmp_path):
     run = {"RAY_AUTH_TOKEN_PATH": f"{tmp_path}/cairn-a1b2c3d4/token"}
     open_, guarded = "+PONG\\r\\n", "-NOAUTH\\r\\n"
     for title, said, environment, state, fix in (
-        ("ray::Learner", open_, run, "fail", "start its run anew"),
-        ("ray::Learner", open_, {"CAIRN_JOB": "41"}, "fail", "start its run anew"),
-        ("ray::Learner", guarded, run, "warn", "start its run anew"),
+        ("ray::Learner", open_, run, "fail", "start its run again"),
+        ("ray::Learner", open_, {"CAIRN_JOB": "41"}, "fail", "start its run again"),
+        ("ray::Learner", guarded, run, "warn", "start its run again"),
         ("ray::Learner", open_, {}, "warn", "RAY_AUTH_MODE=token"),
         ("redis-server *:1", open_, {}, "warn", "requirepass"),
         ("grafana", "hello", {}, "warn", "ss -ltnp"),
@@ -328,7 +328,7 @@ def test_a_machine_without_an_external_address_says_so():
         isolated, code = [], code + "exposure.external_addresses = lambda: []\n"
     code += "print(doctor.CHECKS['exposure'](Path('.')))"
     done = subprocess.run([*isolated, sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert "state='ok', text='this machine has no address but loopback" in done.stdout, done.stderr
+    assert "state='ok', text='this machine has only a loopback address" in done.stdout, done.stderr
 
 
 def test_addresses_of_loopback_and_of_one_link_are_not_external(monkeypatch):

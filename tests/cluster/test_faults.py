@@ -138,8 +138,8 @@ def test_a_killed_actor_costs_only_its_chunk(story):
     dashboard, told = (line for line in printed.splitlines() if not line.startswith("steps "))
     assert dashboard == f"dashboard: {status(path)['dashboard']}; its token is in {path / 'token'}"
     assert (path / "token").read_text() not in printed
-    died = rf"its process {pid} has died: it was killed, perhaps for want of memory, or it crashed"
-    assert re.fullmatch(rf"actor-0 failed: ({died}|its process does not answer any more)", told)
+    died = rf"its process {pid} has died: it crashed or was killed, perhaps for lack of memory"
+    assert re.fullmatch(rf"actor-0 failed: ({died}|its process no longer answers)", told)
     assert told in (path / "run.log").read_text()
     assert "\x1b" not in printed
     history = [r for r in rows(path) if r["kind"] == "train"]

@@ -14,7 +14,7 @@ from cluster.runs.folder import RunFolder, is_running
 from cluster.runs.run_data import load
 from learner import checkpoint
 
-SENTENCE = "the disk is full on which {} writes: free some room, then resume; what was saved before is whole"
+SENTENCE = "the disk that {} writes to is full: free some space, then resume; what was saved is intact"
 
 
 class Disk:
@@ -96,7 +96,7 @@ class Writer:
 
 def test_a_role_that_finds_its_disk_full_is_named_and_not_started_again():
     backend = Inline()
-    with pytest.raises(DiskFull, match="the disk is full on which actor-3 writes"):
+    with pytest.raises(DiskFull, match="the disk that actor-3 writes to is full"):
         backend.result(backend.submit(Handle("actor-3", Writer()), "write"))
 
 
@@ -104,5 +104,5 @@ def test_a_run_that_cannot_even_begin_ends_in_the_same_sentence(tmp_path, capsys
     with pytest.raises(SystemExit) as ended:
         guard(Writer().write, tmp_path / "a")
     assert ended.value.code == 5
-    assert capsys.readouterr().err == f"error: {SENTENCE.format(repr('a')).replace('which', 'which run')}\n"
+    assert capsys.readouterr().err == f"error: {SENTENCE.format('run ' + repr('a'))}\n"
     assert list(tmp_path.iterdir()) == []

@@ -71,7 +71,7 @@ def test_every_case_is_possible_in_an_english_world_with_scores(model):
 def test_what_a_run_cannot_play_has_a_reason(model):
     head = reasons(compose([*GLAM, *model, "policy.lm.head=actions"]), ["french", "fewer_actions", "more_actions"])
     assert head.keys() == {"fewer_actions", "more_actions"}
-    assert "6 actions, and here are 9" in head["more_actions"]
+    assert "6 actions, but this case has 9" in head["more_actions"]
     french = reasons(compose([*GLAM, *model, "env.language=fr", "policy.prompt.language=fr"]))
     assert french.keys() == {"rotate", "shift", "french_actions", "french"}
     assert "no change" in french["french"]

@@ -144,9 +144,12 @@ BAD = {
     "no such action": ({"actions": ACTION + 1}, r"actions has 5 in step \d+, but this world's are 0 to 4"),
     "half an action": ({"actions": HALF}, r"actions has 0\.5 in step 7, but this world's are 0 to 4"),
     "a gap": ({"next_observations": OBS}, r"next_observations of step \d+ is not what step \d+ observes"),
-    "another reward": ({"rewards": REWARD + 1}, r"of none of the 16 training tasks .* where reward of step \d+ is"),
-    "another end": ({"dones": np.ones(200)}, r"of none of the 16 training tasks .* where end of step 0 is True, but"),
-    "never paid": ({"rewards": 0 * REWARD}, r"of none of|may be of"),
+    "another reward": ({"rewards": REWARD + 1}, r"to none of the 16 training tasks .* differs: reward of step \d+ is"),
+    "another end": (
+        {"dones": np.ones(200)},
+        r"to none of the 16 training tasks .* differs: end of step 0 is True, but",
+    ),
+    "never paid": ({"rewards": 0 * REWARD}, r"to none of|may belong to"),
 }
 
 
@@ -217,7 +220,7 @@ def test_a_file_that_tells_of_no_task_needs_its_name(tmp_path):
     count = 20
     still = np.zeros((count, 2), np.int64), np.full(count, 4), np.zeros(count), np.arange(count) == count - 1
     path, words = save(tmp_path / "a.npz", *still), [*ROOM, f"run.folder={tmp_path}", "run.name=a"]
-    with pytest.raises(RecordingError, match=r"may be of 15 tasks .* by --tasks"):
+    with pytest.raises(RecordingError, match=r"may belong to 15 tasks .* with --tasks"):
         bring([path], words)
     with pytest.raises(RecordingError, match=r"is not of task 0 .* reward of step 0 is 0.0, but the task's is 1.0"):
         bring([path], words, "0")
@@ -228,7 +231,7 @@ def test_files_and_tasks_must_fit(tmp_path):
     files, words = export(tmp_path, lived(ROOM, episodes=10, tasks=[2])[1]), [*ROOM, f"run.folder={tmp_path}"]
     with pytest.raises(UsageError, match=r"--tasks=2,3: name 1 tasks, as many as files, each of 0 to 15"):
         bring(files, words, "2,3")
-    with pytest.raises(UsageError, match=r"are both of task 2: leave one out"):
+    with pytest.raises(UsageError, match=r"are both of task 2: remove one"):
         bring(files * 2, words)
     with pytest.raises(UsageError, match=r"name the \.npz files"):
         bring([], words)

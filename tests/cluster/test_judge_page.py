@@ -153,7 +153,7 @@ def test_a_person_rates(run: Path, page: Browser) -> None:
             page.until(f"{PROGRESS}.startsWith('{done} of 16')")
             if done == 15:
                 assert page.look(TEXT) == order[3]  # what was for later
-        assert "All are rated" in page.look("document.getElementById('end').innerText")
+        assert "All trials are rated" in page.look("document.getElementById('end').innerText")
         assert page.look("document.getElementById('trial').hidden")
         page.click("#other")
         page.press(*"bo", "Enter")

@@ -455,7 +455,7 @@ def test_odd_values_survive_their_way():
 def test_a_value_of_several_lines_is_refused():
     config = composed("experiment=toy", "run.name=one")
     config = config.model_copy(update={"llm": config.llm.model_copy(update={"world": "a\nb"})})
-    with pytest.raises(KubernetesError, match=r"^llm.world: a value of several lines cannot be handed to a job$"):
+    with pytest.raises(KubernetesError, match=r"^llm.world: a value of several lines cannot be passed to a job$"):
         words(config)
 
 
@@ -490,7 +490,7 @@ BAD = {
     f"{KEY}.api_block=''": r"api_block: expected addresses",
     f"{KEY}.dns_block='10.0.0.10,x'": r"dns_block: expected addresses",
     f"{KEY}.outside_block=models.example": r"outside_block: expected addresses",
-    f"{KEY}.dns_pods=[]": r"dns_pods: without a label every pod of that namespace could be asked",
+    f"{KEY}.dns_pods=[]": r"dns_pods: without a label, every pod of that namespace would be allowed",
     f"{KEY}.actor_nodes=[spot]": r"actor_nodes: expected KEY=VALUE such as pool=spot, got 'spot'",
     f"{KEY}.grace_s=5": r"grace_s: .*greater than or equal to 60",
     f"{KEY}.imag=x": r"unknown key cluster.kubernetes.imag .*did you mean cluster.kubernetes.image\?",
@@ -515,7 +515,7 @@ def test_a_senseless_value_is_one_sentence(word):
             ["run.folder=/mine"],
             r"^run.folder: runs are on the claim 'cairn-runs', at /runs in every pod: leave it out$",
         ),
-        (["llm.replicas=2"], r"^llm.replicas: on Kubernetes the LLM service stands outside Ray: leave it out"),
+        (["llm.replicas=2"], r"^llm.replicas: on Kubernetes the LLM service runs outside Ray: leave it out"),
     ],
 )
 def test_what_kubernetes_cannot_do_is_one_sentence(given, sentence):
@@ -574,7 +574,7 @@ def test_what_is_applied_is_what_a_dry_run_prints(kubectl, capsys):
 def test_a_missing_secret_is_told_before_anything_is_applied(kubectl, monkeypatch):
     monkeypatch.setenv("MISSING", "cairn-llm-tls")
     with pytest.raises(
-        KubernetesError, match=r"^Secret cairn-llm-tls is not there, which docker/secrets.sh makes: .*NotFound"
+        KubernetesError, match=r"^Secret cairn-llm-tls does not exist; docker/secrets.sh creates it: .*NotFound"
     ):
         submit(composed(*CASES["asks"]))
     assert "apply" not in kubectl.read_text()

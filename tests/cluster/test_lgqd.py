@@ -197,7 +197,7 @@ def test_another_run_takes_what_it_lacks(whole):
 
 
 def test_what_is_missing_is_a_sentence(tmp_path):
-    with pytest.raises(RunError, match="stage merge is not there: add it to stages"):
+    with pytest.raises(RunError, match="stage merge is missing: add it to stages"):
         controller.run(config(tmp_path, "a", "stages=[annotate]"))
     with pytest.raises(ConfigError, match="plays small policies in env=navigation only"):
         compose(["method=lgqd", "env=toy"])

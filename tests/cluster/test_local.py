@@ -54,7 +54,7 @@ def test_a_role_whose_process_was_killed_is_told_of_in_one_line(local):
         time.sleep(0.05)
     with pytest.raises(RoleDied) as death:
         local.result(local.submit(handle, "ready"))
-    told = f"victim in ready: its process {pid} has died: it was killed, perhaps for want of memory, or it crashed"
+    told = f"victim in ready: its process {pid} has died: it crashed or was killed, perhaps for lack of memory"
     assert str(death.value) == told
 
 
@@ -97,7 +97,7 @@ def test_the_folder_of_ray_has_a_path_that_is_short_enough_for_its_sockets(monke
 
 def test_without_a_place_for_files_a_run_is_refused_in_one_sentence(monkeypatch):
     monkeypatch.setattr(local_module.tempfile, "gettempdir", lambda: "/dev/null")
-    with pytest.raises(UsageError, match=r"^no folder of this run's own can be made in /dev/null, Not a directory: "):
+    with pytest.raises(UsageError, match=r"^cannot create this run's folder in /dev/null, Not a directory: "):
         local_module.make_private()
 
 

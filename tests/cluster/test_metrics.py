@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_the_table_is_well_formed():
     names, keys = [m.name for m in TABLE], [m.key for m in TABLE]
     assert len(set(names)) == len(names)
-    assert len(set(keys)) == len(keys), "whose number it is follows from its key"
+    assert len(set(keys)) == len(keys), "a key alone identifies the role"
     for metric in (*TABLE, *RAY):
         assert re.fullmatch(r"[a-z][a-z0-9_]*", metric.name)
         assert metric.name.startswith("cairn_") or metric in RAY

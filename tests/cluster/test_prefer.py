@@ -185,17 +185,17 @@ def test_a_process_of_its_own_comes_to_the_same(beside):
 
 def test_labels_that_are_too_few_or_of_another_world_are_one_sentence(beside):
     found = Segments.load(beside)
-    with pytest.raises(RunError, match="stage label is not there: add it to stages, or set from=run:NAME/label"):
+    with pytest.raises(RunError, match="stage label is missing: add it to stages, or set from=run:NAME/label"):
         fit(beside, "a", "from=")
     with pytest.raises(StoreError, match=r"hold position \[\], which this world does not show"):
         fit(beside, "b", "env=babyai/GoToLocal")
     tell(beside, found, 300, decided=False)
-    with pytest.raises(RunError, match=r"holds 0 pairs of which one .* 20 at least: label more pairs"):
+    with pytest.raises(RunError, match=r"holds 0 pairs with a preference, .* 20 at least: label more pairs"):
         fit(beside, "c")
     tell(beside, found, 300)
     text = (beside / FILE).read_text().replace('"first": 0, "second": 1', '"first": 900, "second": 1', 1)
     (beside / FILE).write_text(text.replace('"probability": null', '"probability": 1.0', 1))
-    with pytest.raises(RunError, match="preferences between segments that it does not hold: run its stage again"):
+    with pytest.raises(RunError, match="preferences between segments that are missing: run its stage again"):
         fit(beside, "d")
     assert all(not (beside.parents[2] / name / "stages/prefer/manifest.json").exists() for name in "abcd")
 

@@ -86,7 +86,7 @@ def test_what_one_index_refuses_shards_refuse_and_nothing_has_changed():
         assert said[0] == said[1]
     assert len(sharded) == 0
     assert sharded.append(np.ones((4, 3)), columns).tolist() == [0, 1, 2, 3]
-    with pytest.raises(ValueError, match="1 shard or more, not 0"):
+    with pytest.raises(ValueError, match="at least 1 shard, not 0"):
         ShardedIndex(Inline(), 3, 0)
 
 
@@ -116,7 +116,7 @@ def test_a_shard_that_dies_is_named_and_what_was_saved_goes_on(tmp_path):
     sharded.append(keys, columns)
     sharded.save(tmp_path / "index")
     backend.kill(sharded._shards[2])
-    with pytest.raises(ShardDied, match=r"shard 2 of 4 of a memory index is gone: .*; load the index from where"):
+    with pytest.raises(ShardDied, match=r"shard 2 of 4 of a memory index is gone: .*; load the saved index"):
         sharded.search(keys, 3)
     with pytest.raises(ShardDied):  # the others have ended too: nothing is found in a part
         sharded.append(keys[:1], rows_of(columns, slice(1)))

@@ -152,7 +152,7 @@ def test_every_role_finds_a_place(actors, threads, nodes, actor_nodes, cpus, act
         ("time=soon", "cluster.slurm.time: expected minutes, HH:MM:SS or D-HH:MM:SS, got 'soon'"),
         ("time=0", "cluster.slurm.time: expected minutes"),
         ("time=1:2:3:4", "cluster.slurm.time: expected minutes"),
-        ("time=5", "cluster.slurm.time: 5 leaves no time before the signal, which comes 300 s before its end"),
+        ("time=5", "cluster.slurm.time: 5 leaves no time before the signal, which comes 300 s before the end"),
         ("memory=lots", "cluster.slurm.memory: expected memory such as 64G, got 'lots'"),
         ("memory=0G", "cluster.slurm.memory: expected memory such as 64G"),
         ("memory=-5G", "cluster.slurm.memory: expected memory such as 64G"),
@@ -163,8 +163,8 @@ def test_every_role_finds_a_place(actors, threads, nodes, actor_nodes, cpus, act
         ("nodes=0", "cluster.slurm.nodes: input should be greater than or equal to 1, got 0"),
         ("gpus=-1", "cluster.slurm.gpus: input should be greater"),
         ("signal_s=0", "cluster.slurm.signal_s: input should be greater"),
-        ("gpu_type=a100", "cluster.slurm.gpu_type: a100 of no GPUs"),
-        ("actor_cpus=4", "cluster.slurm.actor_nodes: what such a node has is said, but there are none"),
+        ("gpu_type=a100", "cluster.slurm.gpu_type is a100, but there are no GPUs"),
+        ("actor_cpus=4", "cluster.slurm.actor_nodes is 0, but other keys describe actor nodes"),
         ("temporary=tmp", "cluster.slurm.temporary: expected an absolute path of 24 characters at most, got 'tmp'"),
         ("temporary=/scratch/of/a/user/that/is/long", "cluster.slurm.temporary: expected an absolute path"),
     ],
@@ -255,7 +255,7 @@ def test_the_job_ends_as_the_run_does(commands, tmp_path, code):
 def test_a_job_without_a_folder_of_its_own_says_so_and_does_not_begin(commands, tmp_path):
     running = Running(commands, tmp_path, "cluster.slurm.temporary=/dev/null/x", resumed=["end", "0"])
     assert running.end() == 2
-    assert running.printed.splitlines()[-1].startswith("error: no folder of this job's own can be made in /dev/null/x")
+    assert running.printed.splitlines()[-1].startswith("error: cannot create this job's folder in /dev/null/x")
     assert not (tmp_path / "words").exists()
 
 
@@ -276,7 +276,7 @@ def test_on_every_node_ray_has_a_folder_that_nobody_else_made(tmp_path, squatted
     done = subprocess.run(["bash", "-c", code], env=values, capture_output=True, text=True)
     if squatted:
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.splitlines()[-1].startswith(f"error: {tmp_path}/drawn-1 cannot be made on ")
+        assert done.stderr.splitlines()[-1].startswith(f"error: cannot create {tmp_path}/drawn-1 on ")
     else:
         assert (done.returncode, done.stdout) == (0, "700\n")
 
@@ -402,7 +402,7 @@ def test_a_run_that_gets_no_further_is_not_queued_for_ever(commands, tmp_path):
     running.process.send_signal(signal.SIGUSR2)
     assert running.end() == 3
     assert requeues(commands) == []
-    assert "got no further in 1 start: job 77 is not queued again" in running.printed
+    assert "made no progress in 1 start: job 77 is not queued again" in running.printed
 
 
 def test_names_and_words_arrive_as_they_are(commands, tmp_path):
@@ -427,7 +427,7 @@ def test_once_a_start_and_while_it_gets_on(tmp_path):
     assert allowed(folder.path, 1, start(1))[0]
     yes, why = allowed(folder.path, 1, start(2))
     assert not yes
-    assert "got no further in 2 starts in a row" in why
+    assert "made no progress in 2 starts in a row" in why
     (folder.checkpoints / "v00000008").mkdir()
     assert allowed(folder.path, 1, start(3))[0]
     assert allowed(folder.path, 1, start(4))[0]

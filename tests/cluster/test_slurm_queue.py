@@ -59,7 +59,7 @@ def test_a_missing_artifact_is_found_before_anything_is_queued(accepts, tmp_path
 
 def test_actors_elsewhere_cannot_reach_a_service_on_loopback(accepts, tmp_path):
     words = ["method=zero_shot", "env=babyai/GoToLocal", "cluster=slurm", f"run.folder={tmp_path}/runs"]
-    with pytest.raises(SlurmError, match=r"cannot reach a language model's service on 127\.0\.0\.1"):
+    with pytest.raises(SlurmError, match=r"cannot reach an LLM service on 127\.0\.0\.1"):
         run(compose([*words, "cluster.slurm.nodes=2"]))
     assert run(compose([*words, "run.name=one"])) == 0
 
@@ -124,7 +124,7 @@ def test_the_status_says_why_a_job_is_queued_again_or_not(accepts, tmp_path, cap
     run(words_for(tmp_path))
     path = tmp_path / "runs" / "a"
     capsys.readouterr()
-    for restarts, said in enumerate(["job 41 is queued again, requeue 1", "got no further in 2 starts in a row"]):
+    for restarts, said in enumerate(["job 41 is queued again, requeue 1", "made no progress in 2 starts in a row"]):
         allowed(path, 1, {"SLURM_JOB_ID": "41", "SLURM_RESTART_COUNT": str(restarts)})
         print_status(tmp_path / "runs", "a")
         printed = capsys.readouterr().out
@@ -137,7 +137,7 @@ def test_the_status_says_why_a_job_is_queued_again_or_not(accepts, tmp_path, cap
 
 @pytest.mark.parametrize("name", ["50%", 'a"b', "a\\b", "a\nb"])
 def test_a_folder_that_sbatch_cannot_be_told_of_is_one_sentence(accepts, tmp_path, name):
-    with pytest.raises(ConfigError, match="SLURM cannot be told of the folder"):
+    with pytest.raises(ConfigError, match="SLURM cannot use the folder"):
         run(words_for(tmp_path).model_copy(update={"run": RunConfig(name="a", folder=str(tmp_path / name))}))
     assert accepts.called() == []
     assert not (tmp_path / name).exists()
@@ -149,7 +149,7 @@ def test_a_queue_that_does_not_answer_is_said_and_the_rest_shown(accepts, tmp_pa
     capsys.readouterr()
     print_status(tmp_path / "runs", None)
     printed = re.sub(r"\s+", " ", capsys.readouterr().out)
-    assert "SLURM does not say: Unable to contact slurm controller" in printed
+    assert "SLURM does not answer: Unable to contact slurm controller" in printed
     assert "queued" in printed
 
 
@@ -176,7 +176,7 @@ def test_stopping_takes_out_of_the_queue_what_waits_and_asks_what_runs(accepts, 
 def test_logs_are_the_jobs_own_until_the_run_writes_some(accepts, tmp_path, capsys):
     run(words_for(tmp_path))
     folder = tmp_path / "runs" / "a"
-    with pytest.raises(RunError, match="has written no log yet"):
+    with pytest.raises(RunError, match="has not written a log yet"):
         print_logs(folder, follow=False)
     (folder / "job-41.txt").write_text("no module of this name\n")
     capsys.readouterr()
@@ -242,7 +242,7 @@ def test_a_sweep_is_one_array_and_again_what_is_left(accepts, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("word", "sentence"),
     [
-        ("cluster.slurm.nodes=1,2", "cluster.slurm.nodes cannot vary in a sweep on SLURM"),
+        ("cluster.slurm.nodes=1,2", "cluster.slurm.nodes cannot vary within a sweep on SLURM"),
         ("actors.n=2,4", "need different numbers of CPUs"),
     ],
 )
@@ -258,7 +258,7 @@ def test_a_joined_ray_has_a_token_and_answers(monkeypatch):
     monkeypatch.setenv("CAIRN_RAY_ADDRESS", "127.0.0.1:1")
     config = compose(["experiment=toy", "cluster.start_timeout_s=0.5"])
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
-    with pytest.raises(UsageError, match="a Ray without a token"):
+    with pytest.raises(UsageError, match="a Ray cluster without a token"):
         backend(config, Path("token"))
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     with pytest.raises(UsageError, match=r"does not answer on 127\.0\.0\.1:1, Connection refused") as raised:

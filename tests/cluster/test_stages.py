@@ -108,7 +108,7 @@ def test_a_new_kind_of_stage_is_one_module_that_runs_stops_and_goes_on(beside, c
 
 
 def test_what_a_new_kind_weighs_is_held_against_the_memory_that_is_there(beside):
-    with pytest.raises(ConfigError, match=r"actors\.envs=20000 .* takes the run to 20,000\.0 GiB of memory"):
+    with pytest.raises(ConfigError, match=r"actors\.envs=20000 .* needs at least 20,000\.0 GiB of memory"):
         controller.run(compose(words(beside, "actors.envs=20000")))
     assert not (beside / "a").exists()
 
@@ -159,7 +159,7 @@ def test_weights_and_episodes_are_taken_from_stages_before():
 def test_what_cannot_be_run_once_more_is_said(beside, monkeypatch):
     monkeypatch.setattr(stages.engine("evaluate"), "again", False)
     assert controller.run(compose(words(beside, "stages=[first]"))) == 0
-    with pytest.raises(RunError, match="run 'a' has no stage that can be run once more"):
+    with pytest.raises(RunError, match="run 'a' has no stage that can be repeated"):
         controller.evaluate(beside / "a", [])
 
 

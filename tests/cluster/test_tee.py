@@ -184,7 +184,7 @@ def test_another_world_does_not_go_on_with_a_store(tmp_path):
     assert controller.run(config(tmp_path, "other", "learner.env_steps=64")) == 0
     with pytest.raises(StoreError, match="holds other fields than babyai/GoToLocal now shows"):
         controller.resume(tmp_path / "other", ["env.captions=false", "learner.env_steps=128"], True)
-    with pytest.raises(StoreError, match=r"holds episodes of babyai/GoToLocal: put env\.id back, or begin a new run"):
+    with pytest.raises(StoreError, match=r"holds episodes of babyai/GoToLocal: restore env\.id, or start a new run"):
         controller.resume(tmp_path / "other", ["env.id=babyai/GoToObj", "learner.env_steps=128"], True)
 
 

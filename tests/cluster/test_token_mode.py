@@ -56,7 +56,7 @@ def test_a_run_does_not_join_a_ray_without_a_token(tmp_path):
         timeout=120,
     )
     assert done.returncode == 2
-    assert "a Ray without a token" in done.stderr
+    assert "a Ray cluster without a token" in done.stderr
 
 
 def test_a_cluster_on_kubernetes_is_behind_the_token_of_its_secret():

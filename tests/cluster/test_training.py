@@ -167,7 +167,7 @@ def test_a_run_of_older_code_is_refused_with_the_commit_that_can_finish_it(tmp_p
     assert_resumable(more, folder, found)
     actors = found.arrays["actors"] | {"0/goals.reached": np.zeros(2)}
     older = dataclasses.replace(found, arrays=found.arrays | {"actors": actors})
-    told = f"begun by older code, whose actors kept goals.reached .* finish it with commit {manifest['commit']}$"
+    told = f"started by older code, whose actors kept goals.reached .* continue it with commit {manifest['commit']}$"
     assert_resumable(asked, folder, older)  # it has learned all that it should
     with pytest.raises(UsageError, match=told):
         assert_resumable(more, folder, older)

@@ -321,7 +321,7 @@ def test_weights_of_whom_nothing_is_told_are_refused(small, folder):
 
 @pytest.mark.usefixtures("small")
 def test_an_encoder_of_another_fit_is_refused(folder):
-    with pytest.raises(RunError, match="fitted with another encoder than is found here: take both from one run"):
+    with pytest.raises(RunError, match="fitted with another encoder than the one found here: take both from one run"):
         run(folder, "mixed", "stages=[encoder,trials]", "from=run:small/fit", "seed=5")
 
 

@@ -159,12 +159,12 @@ WRONG = {
     "toy": "cannot read 'toy' on the command line: did you mean env=toy?",
     "four": "cannot read 'four' on the command line: write key=value, for example actors.n=4",
     "=5": "cannot read '=5' on the command line: write key=value, for example actors.n=4",
-    "run.folder=a(b": "cannot read 'run.folder=a(b' on the command line: quote what is special",
-    "+a=1": "cannot read '+a=1' on the command line: only key=value is known, without + ~ or @",
-    "~seed": "cannot read '~seed' on the command line: only key=value is known, without + ~ or @",
-    "run.name=${env:HOME}": "cannot read 'run.name=${env:HOME}' on the command line: values are not interpolated",
-    "seed=1,2": "'seed=1,2' lists several values: add -m to run each of them",
-    "seed=0..4": "'seed=0..4' lists several values: add -m to run each of them",
+    "run.folder=a(b": "cannot read 'run.folder=a(b' on the command line: quote special characters",
+    "+a=1": "cannot read '+a=1' on the command line: write key=value, without + ~ or @",
+    "~seed": "cannot read '~seed' on the command line: write key=value, without + ~ or @",
+    "run.name=${env:HOME}": "cannot read 'run.name=${env:HOME}' on the command line: interpolation is not supported",
+    "seed=1,2": "'seed=1,2' lists several values: add -m to run each combination",
+    "seed=0..4": "'seed=0..4' lists several values: add -m to run each combination",
 }
 
 
@@ -180,7 +180,7 @@ def test_what_is_wrong_is_one_sentence(word):
 def test_evaluations_show_what_training_shows():
     words = ["env=housekeep", "env.starts=exploring"]
     assert compose([*words, "evaluate.env.starts=seed"]).evaluate.env == {"starts": "seed"}
-    with pytest.raises(ConfigError, match=r"evaluate\.env=\{'size': 32.* changes the fields of the world"):
+    with pytest.raises(ConfigError, match=r"evaluate\.env=\{'size': 32.* changes the fields of the environment"):
         compose([*words, "evaluate.env={size: 32, observe: [rgb]}"])
 
 
@@ -194,7 +194,7 @@ def test_evaluations_show_what_training_shows():
         ("method: {name: nope}", "method.name: unknown method 'nope': choose one of "),
         ("defaults: [override /env: nope]", "configs/experiment/x.yaml: its defaults list does not resolve: "),
         ("actors: {n: 2", "configs/experiment/x.yaml, line 2, is not YAML: "),
-        ("- a\n- b", "configs/experiment/x.yaml holds a list: write keys and values"),
+        ("- a\n- b", "configs/experiment/x.yaml contains a list: write keys and values"),
     ],
 )
 def test_a_wrong_file_is_named(folder, text, sentence):

@@ -190,9 +190,9 @@ def test_a_file_of_other_code_is_refused_in_one_sentence_with_the_commit(tmp_pat
         load(tmp_path / "config.yaml")
     key, hint = "unknown key goals.source in ", "did you mean method.goals.source?"
     assert str(refused.value).startswith(
-        f"{key}{tmp_path / 'config.yaml'}: {hint} Other code wrote it: go on with that"
+        f"{key}{tmp_path / 'config.yaml'}: {hint} Another version wrote it: continue it"
     )
-    assert "by commit abc123" in str(refused.value)
+    assert "with commit abc123" in str(refused.value)
 
 
 def test_a_file_from_before_a_key_existed_takes_its_default(tmp_path):

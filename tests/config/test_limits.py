@@ -105,7 +105,7 @@ def test_sizes_are_bounded_where_the_memory_is_not_known(key):
     here = compose([f"{key}={most + 1}"])  # what fits here says more
     with pytest.raises(ConfigError, match=sentence):
         limits.assert_fits(here, math.inf)
-    with pytest.raises(ConfigError, match=f"^{key}={most + 1} .* takes the run to"):
+    with pytest.raises(ConfigError, match=f"^{key}={most + 1} .* needs at least"):
         limits.assert_fits(here, 2 * GIB if key == "actors.n" else GIB // 5)
 
 
@@ -161,7 +161,7 @@ def test_where_nothing_says_how_much_there_is_nothing_is_refused(tmp_path):
 
 def test_a_minibatch_beyond_the_batch_is_refused_with_the_largest_that_counts():
     small = ["actors.n=2", "actors.envs=4", "actors.steps=8"]
-    with pytest.raises(ConfigError, match=r"^learner\.minibatch=65 .*: the largest that has effect is 64$"):
+    with pytest.raises(ConfigError, match=r"^learner\.minibatch=65 .*: the largest useful value is 64$"):
         compose([*small, "learner.minibatch=65"])
     with pytest.raises(ConfigError, match=r"is 96$"):
         compose([*small, "learner.chunks=3", "learner.minibatch=100"])
@@ -221,7 +221,7 @@ def test_a_minibatch_beyond_the_replay_is_refused():
             ["stages=[evaluate]", "evaluate.videos=0", "method.shaping.potential=random"],
             "method.shaping.potential=random has no effect with method=ppo and no stage that trains or records",
         ),
-        (["llm.batch.size=2"], "llm.batch.size=2 has no effect with method=ppo, which asks no language model"),
+        (["llm.batch.size=2"], "llm.batch.size=2 has no effect with method=ppo, which uses no language model"),
         (["policy.lm.head=actions"], "policy.lm.head=actions has no effect with policy.network=mlp"),
         (
             ["method=cloning", "env=babyai", "stages=[collect]", "method.fit.steps=3"],

@@ -75,7 +75,7 @@ def test_a_name_used_again_keeps_its_members_and_adds_new_ones(tmp_path):
     saved = {"name": "s", "words": [f"run.folder={tmp_path}"], "members": [vars(m) for m in old]}
     (tmp_path / "s" / "sweep.json").write_text(json.dumps(saved))
     assert plan(words)[2] == [*old, Member("s-1-seed-1", ["seed=1"])]
-    with pytest.raises(ConfigError, match="has other common words"):
+    with pytest.raises(ConfigError, match="has other common settings"):
         plan([*words, "sync=true"])
     (tmp_path / "s" / "sweep.json").write_text("{")
     with pytest.raises(ConfigError, match="is damaged"):

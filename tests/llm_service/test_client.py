@@ -174,7 +174,7 @@ def test_connect_finds_address_and_token(tmp_path, monkeypatch):
         assert connect(tmp_path).health() == (True, "")
         with pytest.raises(UsageError, match="no token"):
             connect(running.address)
-        with pytest.raises(UsageError, match="let this caller in"):
+        with pytest.raises(UsageError, match="refuses this caller"):
             connect(tmp_path, token="wrong").generate(["a"])
         token = (tmp_path / "token").read_text()
         assert connect(running.address, token).health() == (True, "")
@@ -227,7 +227,7 @@ def test_policies_while_the_service_is_away(when_away):
                     lambda: door.fetch(["a"]),
                     door.stats,
                 ):
-                    with pytest.raises(ServiceAway, match=f"the LLM service at {address} is away"):
+                    with pytest.raises(ServiceAway, match=f"the LLM service at {address} is unavailable"):
                         call()
             else:
                 answers = door.generate(["a", "b"], deadline=0.3)

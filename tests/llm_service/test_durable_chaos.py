@@ -253,7 +253,7 @@ def test_a_job_that_kills_its_process_ends_in_the_dead_letters_and_the_others_ar
             [(_, letter)] = await queue._redis.xrevrange(queue._keys["dead"])
             assert letter[b"key"] == b"poison"
             reason = letter[b"reason"].decode()
-            assert reason == "gave up after 3 deliveries: its consumers died or went silent"
+            assert reason == "gave up after 3 deliveries: its consumers died or stopped answering"
             [found] = await queue.fetch(["poison"])
             assert (found.status, found.reason) == (Status.DEAD, reason)
         assert deaths == config.deliveries

@@ -164,7 +164,7 @@ def test_a_file_that_others_cut_is_an_error_and_not_an_endless_search(tmp_path):
     journal = Journal(path)
     journal.append(call("a").key("m"), "m", call("a"), Reply("x" * 50), **OUTCOME)
     os.truncate(path, 20)
-    with pytest.raises(OSError, match="shorter than it was"):
+    with pytest.raises(OSError, match="shorter than before"):
         journal.find(call("a").key("m"))
     journal.close()
 

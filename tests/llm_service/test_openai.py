@@ -637,9 +637,9 @@ def test_no_reply_makes_the_backend_stumble(record):
         ({"base_url": "http://host:99999/v1"}, "not an address"),
         ({"base_url": "https://user:pass@host/v1"}, "leave out user, password"),
         ({"base_url": "https://host/v1?key=x"}, "leave out user, password"),
-        ({"base_url": "http://host.example/v1"}, "in clear"),
-        ({"base_url": "http://10.0.0.7:8000/v1"}, "in clear"),
-        ({"base_url": "http://127.0.0.1.example/v1"}, "in clear"),
+        ({"base_url": "http://host.example/v1"}, "unencrypted"),
+        ({"base_url": "http://10.0.0.7:8000/v1"}, "unencrypted"),
+        ({"base_url": "http://127.0.0.1.example/v1"}, "unencrypted"),
         ({"header_env": {"api-key": "NOT_SET_ANYWHERE"}}, "NOT_SET_ANYWHERE is not set"),
         ({"api_key_env": "NOT_SET_ANYWHERE"}, "NOT_SET_ANYWHERE is not set"),
         ({"dollars_per_million_prompt_tokens": 1.0}, "one price is missing"),
@@ -697,7 +697,7 @@ def test_harmless_names_may_have_values():
 
 def test_a_key_that_cannot_stand_in_a_request(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "first\nsecond")
-    with pytest.raises(UsageError, match="cannot stand in a request") as raised:
+    with pytest.raises(UsageError, match="characters that a request cannot contain") as raised:
         openai.make(openai.Config(model="m"), NOWHERE)
     assert "first" not in str(raised.value)
 

@@ -300,7 +300,7 @@ def test_too_many_questions_are_refused_and_the_rest_answered(tmp_path):
         (Ask("score", ("a", "b"), candidates=(("x",), ("y",), ("z",))), "candidates"),
         (Ask("score", ("a",), candidates=((),)), "candidates"),
         (Ask("generate", ("a",), candidates=(("x",),)), "takes no candidates"),
-        (Ask("score", ("a",), task="yes_no", candidates=(("x",),)), "asked for by generate"),
+        (Ask("score", ("a",), task="yes_no", candidates=(("x",),)), "needs the verb generate"),
     ],
 )
 def test_what_cannot_be_asked_is_one_sentence(tmp_path, ask, sentence):
@@ -332,7 +332,7 @@ def test_what_cannot_be_asked_is_the_same_sentence_from_memory(tmp_path):
 def test_inputs_that_a_task_does_not_take_are_refused_and_not_quoted(tmp_path, content):
     ((answer,),) = ask_all(tmp_path, [raw(content, task="suggest_goals")])
     assert answer.status is Status.REFUSED
-    assert "not what this task takes: " in answer.reason
+    assert "not a valid input of this task: " in answer.reason
     assert len(answer.reason) < 200
 
 

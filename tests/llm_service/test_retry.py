@@ -160,7 +160,7 @@ def test_quota_is_not_waited_for_even_after_a_wait():
 
 
 def test_an_open_breaker_inside_an_attempt_ends_it():
-    clock, script = FakeClock(), Script(Overloaded("down"), Away("left in peace"))
+    clock, script = FakeClock(), Script(Overloaded("down"), Away("breaker open"))
     with pytest.raises(Away):
         run(script, clock)
     assert script.calls == 2
@@ -184,7 +184,7 @@ def test_a_storm_spends_the_budget_and_no_more():
     assert all(isinstance(end, Overloaded) for end in ends)
     # Earned while the bucket is full is lost: 10 saved up, and at most 0.2 for each first try.
     assert 100 + 10 <= script.calls <= 100 + 10 + 20
-    assert sum("too much of the traffic" in str(end) for end in ends) >= 80
+    assert sum("too large a share of the traffic" in str(end) for end in ends) >= 80
 
 
 @given(
@@ -213,7 +213,7 @@ def test_a_long_calm_saves_up_no_more_than_the_burst():
 
 def test_a_budget_of_nothing_forbids_every_retry():
     clock, config, script = FakeClock(), RetryConfig(share=0.0, burst=0.0), Script(Overloaded("down"))
-    with pytest.raises(Overloaded, match="too much of the traffic is retries"):
+    with pytest.raises(Overloaded, match="too large a share of the traffic is retries"):
         run(script, clock, config)
     assert script.calls == 1
 
@@ -244,7 +244,7 @@ def test_failures_in_a_row_open_it(kind):
         door.failed(kind("down"))
         assert door.state == "closed"
     door.failed(kind("down"))
-    with pytest.raises(Away, match=r"left in peace for 10.0 s more, since down"):
+    with pytest.raises(Away, match=r"gets no calls for 10.0 s more, because down"):
         door.admit()
 
 

@@ -149,7 +149,7 @@ def test_a_given_token_is_used_and_none_is_made(tmp_path, monkeypatch):
     with Running(tmp_path / "b", token_file=str(tmp_path / "secret")) as running:
         with Client(running.address, "from-the-environment") as door:
             assert door.health() == (True, "")
-        with Client(running.address, "from-a-file") as door, pytest.raises(UsageError, match="let this caller in"):
+        with Client(running.address, "from-a-file") as door, pytest.raises(UsageError, match="refuses this caller"):
             door.generate(["a"])
     assert not list(tmp_path.glob("*/token"))
 
@@ -337,7 +337,7 @@ def test_a_caller_has_so_many_requests_at_once_and_no_more(tmp_path):
         eventually(lambda: sum(f.done() for f in waiting) == 5)
         done = [f for f in waiting if f.done()]
         assert [f.result()[0].status for f in done] == [Status.BUSY] * 5
-        assert "wait already" in done[0].result()[0].reason
+        assert "already wait" in done[0].result()[0].reason
         assert door.generate(["known"])[0].ok  # memory is always open
         with connect(tmp_path, caller="b") as other:
             assert other.generate(["mine"])[0].ok
@@ -357,7 +357,7 @@ def test_so_many_calls_are_open_at_once_and_what_comes_then_is_busy_and_is_not_r
         eventually(lambda: running.echo.entered == 2)
         method = grpc.insecure_channel(running.address).unary_unary("/cairn.llm.v1.LLM/Generate")
         code, sentence, trailers = refusal(method, b"\xff\xff", metadata=bearer(running))  # does not parse
-        assert (code, sentence) == ("RESOURCE_EXHAUSTED", "2 calls are open already; ask again a little later")
+        assert (code, sentence) == ("RESOURCE_EXHAUSTED", "2 calls are already open; ask again a little later")
         assert trailers[wire.STATUS] == str(int(Status.BUSY))
         assert refusal(method, b"")[0] == "UNAUTHENTICATED"  # these take no place of others
         assert door.generate(["new"])[0].status is Status.BUSY

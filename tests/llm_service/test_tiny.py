@@ -113,8 +113,8 @@ def test_a_build_that_fails_leaves_nothing(tmp_path, monkeypatch):
     ("content", "message"),
     [
         (None, "cannot read the corpus"),
-        (b"", "holds no sentence"),
-        (b"word\n", "holds no sentence"),
+        (b"", "has no sentence"),
+        (b"word\n", "has no sentence"),
         (b"\xff a", "UTF-8"),
     ],
 )

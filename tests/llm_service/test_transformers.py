@@ -200,7 +200,7 @@ def test_turns_are_joined_plainly_or_by_the_chat_template(made, folders, tmp_pat
     for verb in ("generate", "score"):
         (refused,) = ask(backend, call("", verb, candidates, turns=turns))
         assert isinstance(refused, Refused)
-        assert "chat template does not take the turns system, user" in str(refused)
+        assert "chat template does not accept the turns system, user" in str(refused)
 
 
 # ---- score and embed -------------------------------------------------------------------------------------------------

@@ -124,7 +124,7 @@ def test_a_killed_server_costs_answers_and_no_exception(tmp_path):
         for future in waiting:
             answers = future.result(20)
             assert [answer.status for answer in answers] == [Status.AWAY] * 2
-            assert "is away" in answers[0].reason
+            assert "is unavailable" in answers[0].reason
         assert door.generate(["a"])[0].status is Status.AWAY
         assert door.health()[0] is False
 

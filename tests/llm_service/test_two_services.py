@@ -155,7 +155,7 @@ def test_a_job_that_is_not_what_its_key_says_here_is_left_to_another(server, cap
             assert sorted(asked) == list("abcd")
 
     asyncio.run(scenario())
-    assert caplog.text.count("left to it") == 1
+    assert caplog.text.count("another service must take them") == 1
 
 
 def test_an_address_is_one_however_it_is_written(monkeypatch):

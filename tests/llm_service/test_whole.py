@@ -166,7 +166,7 @@ def test_a_real_small_model_generates_scores_and_decides(tmp_path, models, world
         (["name=openai"], "llm.model is missing"),
         (["name=openai", "model=m"], "OPENAI_API_KEY"),
         (["name=openai", "model=m", "base_url=nonsense"], "base_url"),
-        (["name=openai", "model=m", "api_key_env=HOME", "base_url=http://example.com/v1"], "in clear"),
+        (["name=openai", "model=m", "api_key_env=HOME", "base_url=http://example.com/v1"], "unencrypted"),
         (["name=transformers", "folder=/nowhere"], "/nowhere"),
         (["name=transformers", "folder=/tmp"], "config.json"),
         (["name=nonsense"], "no backend 'nonsense'"),

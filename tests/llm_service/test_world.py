@@ -49,7 +49,7 @@ def test_a_bad_description_is_one_sentence(tmp_path):
     with pytest.raises(UsageError, match="cannot read"):
         load(tmp_path / "none.json")
     (tmp_path / "bad.json").write_text('{"name": "x", "about": "", "actions": [], "password": 1}')
-    with pytest.raises(UsageError, match="not a world's description"):
+    with pytest.raises(UsageError, match="not an environment's description"):
         load(tmp_path / "bad.json")
     with pytest.raises(UsageError, match="slot 'hue', which has no words"):
         Sense(World(name="x", about="", actions=[], goals=[{"goal": "find the {hue} one"}]))

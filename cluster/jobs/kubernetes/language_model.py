@@ -1,11 +1,11 @@
-"""The LLM service of a run on Kubernetes, in a pod of its own, and its Redis.
+"""The LLM service of a run on Kubernetes, in its own pod, and its Redis.
 
     pods of Ray ── gRPC, token, TLS ──> Service RUN-llm ──> Deployment, 1 pod ── ACL ──> StatefulSet RUN-redis, 1 pod
                                                                 │ journal, ledger              │ append-only file
                                                    services/RUN on the claim                claim of its own
 
-It outlives the Ray cluster, so that an attempt that is tried again asks no question twice. Redis listens to the user
-`cairn` only, whose password is in a Secret; what travels to it is not encrypted, but policies let nobody else near it.
+It outlives the Ray cluster, so a retried run asks no question twice. Redis accepts only the user `cairn`, whose
+password is in a Secret. Its traffic is not encrypted, but network policies keep everyone else out.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from llm_service.settings import LLMConfig
 LLM_PORT, LLM_METRICS_PORT, REDIS_PORT = 50051, 9100, 6379
 REDIS_USER = 999  # of the official image
 OTHERWISE = ("address", "when_away", "world", "replicas", "gpus")
-"""Keys of `llm` that are its callers', or that the pod is given in another way."""
+"""Keys of `llm` that only callers use, or that the pod gets in another way."""
 
 
 def serves(config: Config) -> bool:
-    """Whether an LLM service stands beside the run."""
+    """Whether the run has its own LLM service."""
     return (asks_a_language_model(config) or config.cluster.kubernetes.shared) and not config.llm.address
 
 
 def secrets(config: Config) -> list[str]:
-    """Names of the Secrets that it counts on."""
+    """Names of the Secrets that it needs."""
     if not serves(config):
         return []
     kubernetes = config.cluster.kubernetes
@@ -56,12 +56,12 @@ def secrets(config: Config) -> list[str]:
 
 
 def world(config: Config) -> str:
-    """What the world publishes of itself, as the file that the service reads."""
+    """The environment's description of itself, as the file that the service reads."""
     return json.dumps(envs.knowledge(config.env.id.partition("/")[0]))
 
 
 def caller(config: Config) -> tuple[list[Object], list[tuple[Object, Object]]]:
-    """What a pod that asks the service needs: environment variables, folders."""
+    """Environment variables and folders of a pod that asks the service."""
     if not serves(config):
         return [], []
     prefix = config.cluster.kubernetes.secret
@@ -73,7 +73,7 @@ def caller(config: Config) -> tuple[list[Object], list[tuple[Object, Object]]]:
 
 
 def words(config: Config) -> list[str]:
-    """Its configuration, as words after `python -m llm_service.server`."""
+    """The service's configuration, as arguments of `python -m llm_service.server`."""
     llm, run, space = config.llm, config.run.name, config.cluster.kubernetes.namespace
     plain, wanted = flatten(LLMConfig(name=llm.name).model_dump()), flatten(llm.model_dump())
     own = {k: v for k, v in wanted.items() if k not in OTHERWISE and (k not in plain or v != plain[k])}
@@ -94,7 +94,7 @@ def words(config: Config) -> list[str]:
 
 
 def as_yaml(value: object) -> str:
-    """A value on one line, as YAML and Hydra read it alike."""
+    """A value on one line that YAML and Hydra read alike."""
     text = json.dumps(value)
     return text.replace("e", ".0e") if isinstance(value, float) and "e" in text and "." not in text else text
 
@@ -109,7 +109,7 @@ def service(config: Config) -> list[Object]:
         environment.append(from_secret("CAIRN_REDIS_PASSWORD", f"{prefix}-redis", "password"))
     answers = [f"{CODE}/docker/healthy.sh", f"localhost:{LLM_PORT}", "/etc/cairn/tls/ca.crt"]
     probe = {"exec": {"command": answers}, "timeoutSeconds": 30}
-    alive = {"exec": {"command": [*answers, "alive"]}, "timeoutSeconds": 30}  # a new pod brings no model back
+    alive = {"exec": {"command": [*answers, "alive"]}, "timeoutSeconds": 30}  # a new pod does not bring a model back
     container: Object = {
         "name": "llm",
         "image": kubernetes.llm_image or kubernetes.image,
@@ -167,7 +167,7 @@ def redis(config: Config) -> list[Object]:
         "appendfsync": options.appendfsync,
         "save": "",
         "maxmemory": f"{options.memory_mb}mb",
-        "maxmemory-policy": "volatile-lru",  # cached answers may go, jobs may not
+        "maxmemory-policy": "volatile-lru",  # cached answers may be evicted, jobs may not
     }
     probe = {"tcpSocket": {"port": REDIS_PORT}, "periodSeconds": 10}
     container: Object = {
@@ -176,7 +176,7 @@ def redis(config: Config) -> list[Object]:
         "command": ["redis-server"],
         "args": [word for key, value in settings.items() for word in (f"--{key}", value)],
         "ports": [{"name": "redis", "containerPort": REDIS_PORT}],
-        "resources": resources(1, f"{256 + 2 * options.memory_mb}Mi"),  # the file is rewritten by a copy of the process
+        "resources": resources(1, f"{256 + 2 * options.memory_mb}Mi"),  # a copy of the process rewrites the file
         "livenessProbe": probe,
         "readinessProbe": probe,
     }

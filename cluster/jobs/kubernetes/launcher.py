@@ -1,15 +1,15 @@
-"""Runs as jobs of Kubernetes: one manifest, printed or applied.
+"""Runs as Kubernetes jobs: one manifest, printed or applied.
 
     config ──> check ──> words, objects ──> YAML ──> kubectl apply        (--dry-run: printed)
                                                         │
     RayJob ── run.sh: `launch.py run` the first time, `resume` after ──> head: controller (no roles)
-       └── groups  actors 0..n   learner 1   llm 0..n    roles come to them by `demand`
+       └── groups  actors 0..n   learner 1   llm 0..n    `demand` places roles on them
     Deployment: LLM service ──> StatefulSet: Redis                       for methods that ask a language model
     volume claim  runs/NAME <── /runs of this run or bench alone, which outlives every pod
                   models    <── /models, read-only
 
-A failed job is tried again on a new cluster from the last checkpoint. The old cluster may still be ending then: which
-of the two may save is decided by the number of the attempt (`learner.files`).
+A failed job is retried on a new cluster from the last checkpoint. The old cluster may still be ending then; the number
+of the attempt decides which of the two may save (`learner.files`).
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from llm_service.errors import UsageError
 OWN = (
     "rayjob,raycluster,deployment,statefulset,service,configmap,networkpolicy,poddisruptionbudget,persistentvolumeclaim"
 )
-"""Kinds that a run has objects of. The claim for run folders, which all runs share, does not bear a run's label."""
+"""Kinds of a run's objects. The claim for run folders, which all runs share, does not have a run's label."""
 
 
 class KubernetesError(UsageError):
-    """The job cannot be made as asked. One sentence; nothing was applied."""
+    """The job cannot be created as requested. One sentence; nothing was applied."""
 
 
-# ---- what is asked for ----------------------------------------------------------------------------------------------
+# ---- the request ----------------------------------------------------------------------------------------------------
 
 
 def named(config: Config) -> Config:
-    """`config` with a name that Kubernetes takes, unless the user gave one."""
+    """`config` with a name that Kubernetes accepts, unless the user gave one."""
     name = configuration.named(config).run.name
     if made := re.fullmatch(r"(.+)(-\d{8}-\d{6})", name):
         stem = re.sub(r"[^a-z0-9]+", "-", made[1].lower())[: LONGEST - len(made[2])].strip("-")
@@ -55,7 +55,7 @@ def named(config: Config) -> Config:
 
 
 def check(config: Config) -> None:
-    """Raise `KubernetesError` for what can be known before anything is made."""
+    """Raise `KubernetesError` for errors that can be found before anything is created."""
     kubernetes, llm = config.cluster.kubernetes, config.llm
     if not kubernetes.image:
         raise KubernetesError(
@@ -73,13 +73,13 @@ def check(config: Config) -> None:
         )
     if llm.replicas:
         raise KubernetesError(
-            "llm.replicas: on Kubernetes the LLM service stands outside Ray: leave it out, and give the service "
-            "cluster.kubernetes.llm_gpus, or let it ask a server of models by llm=openai llm.base_url=..."
+            "llm.replicas: on Kubernetes the LLM service runs outside Ray: leave it out, and give the service "
+            "cluster.kubernetes.llm_gpus, or let it use a model server with llm=openai llm.base_url=..."
         )
 
 
 def words(config: Config) -> list[str]:
-    """What to write after `launch.py run` for this configuration again; `KubernetesError` if it cannot be written."""
+    """The arguments of `launch.py run` that give this configuration; `KubernetesError` if there are none."""
     tree = config.model_dump()
     chosen = [f"experiment={config.experiment}"] if config.experiment else []
     chosen += [f"method={tree['method']['name']}", f"env={config.env.id}", f"llm={config.llm.name}"]
@@ -98,12 +98,12 @@ def spelled(key: str, value: Any) -> str:
     if not isinstance(value, str):
         return as_yaml(value)
     if "\n" in value or "\r" in value:
-        raise KubernetesError(f"{key}: a value of several lines cannot be handed to a job")
+        raise KubernetesError(f"{key}: a value of several lines cannot be passed to a job")
     return "'" + re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), value) + "'"
 
 
 def demand(config: Config, name: str) -> dict[str, Any]:
-    """What Ray sets aside for the role `name`, as arguments of `ray.remote`: by it a role comes to its pods."""
+    """The Ray resources of the role `name`, as arguments of `ray.remote`; they place the role on its pods."""
     kubernetes, role = config.cluster.kubernetes, re.split(r"\W", name)[0]
     if role in LEARNS:
         gpus = kubernetes.asked(kubernetes.learner_gpus) / config.learner.n
@@ -126,7 +126,7 @@ def render(config: Config) -> str:
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
-    """For readers: what occurs twice is written twice, and lines are lines."""
+    """For readers: no anchors for repeated values, and texts of several lines as blocks."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -139,12 +139,12 @@ _Dumper.add_representer(str, _Dumper.represent_str)
 
 
 def secrets(config: Config) -> list[str]:
-    """Names of the Secrets that the manifest counts on."""
+    """Names of the Secrets that the manifest needs."""
     return [f"{config.cluster.kubernetes.secret}-ray", *language_model.secrets(config)]
 
 
 def objects(config: Config) -> list[Object]:
-    """Everything that is made, in the order in which it is needed; `config` is named and checked."""
+    """All objects, in the order in which they are needed; `config` has a name and is checked."""
     kubernetes, name = config.cluster.kubernetes, config.run.name
     made = []
     if kubernetes.runs_size:
@@ -169,18 +169,18 @@ def objects(config: Config) -> list[Object]:
 
 
 def _inside(config: Config) -> Config:
-    """The configuration as the run in the cluster has it."""
+    """The configuration of the run inside the cluster."""
     run = config.run.model_copy(update={"folder": RUNS})
     service = f"{config.run.name}-llm.{config.cluster.kubernetes.namespace}.svc:{LLM_PORT}"
     llm = config.llm.model_copy(update={"address": service}) if serves(config) else config.llm
     return config.model_copy(update={"run": run, "llm": llm})
 
 
-# ---- handing over ---------------------------------------------------------------------------------------------------
+# ---- submitting -----------------------------------------------------------------------------------------------------
 
 
 def submit(config: Config) -> int:
-    """Apply the manifest; returns 0. A `UsageError` (no kubectl, a Secret missing, a refusal): nothing was begun."""
+    """Apply the manifest; returns 0. A `UsageError` (no kubectl, a missing Secret, a refusal): nothing was started."""
     config = named(config)
     manifest, space, run = render(config), config.cluster.kubernetes.namespace, config.run.name
     if shutil.which("kubectl") is None:
@@ -188,22 +188,22 @@ def submit(config: Config) -> int:
             "there is no kubectl on PATH: install it, or print the manifest with --dry-run and apply it elsewhere"
         )
     for secret in secrets(config):
-        _kubectl(f"Secret {secret} is not there, which docker/secrets.sh makes", "get", "secret", secret, "-n", space)
+        _kubectl(f"Secret {secret} does not exist; docker/secrets.sh creates it", "get", "secret", secret, "-n", space)
     print(_kubectl("Kubernetes refuses the manifest", "apply", "-f", "-", given=manifest))
     kind = "raycluster" if config.cluster.kubernetes.shared else "rayjob"
     own = f"{OWN},podmonitor" if config.cluster.kubernetes.monitor else OWN
     print(
         f"state: kubectl -n {space} get {kind} {run}\n"
         f"logs:  kubectl -n {space} logs -f -l cairn/run={run},app.kubernetes.io/component=submitter\n"
-        f"stop:  kubectl -n {space} delete {kind} {run}    (it saves first; the same command goes on from there)\n"
-        f"clear: kubectl -n {space} delete {own} -l cairn/run={run}    (all that is its own but its folder)"
+        f"stop:  kubectl -n {space} delete {kind} {run}    (it saves first; run the same command to continue)\n"
+        f"clear: kubectl -n {space} delete {own} -l cairn/run={run}    (everything of this run except its folder)"
     )
     return 0
 
 
 def resume(path: Path, words: list[str], allow_change: bool) -> int:
-    """Raise `UsageError`: the job itself is tried again, from the last checkpoint."""
-    raise UsageError(f"on Kubernetes {path.name} goes on by the 'launch.py run' that it began with")
+    """Raise `UsageError`: Kubernetes retries the job itself, from the last checkpoint."""
+    raise UsageError(f"on Kubernetes, {path.name} is continued by the same 'launch.py run' command that started it")
 
 
 def _kubectl(trouble: str, *arguments: str, given: str | None = None) -> str:

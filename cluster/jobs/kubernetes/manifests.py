@@ -1,10 +1,10 @@
-"""Kubernetes objects as plain dictionaries, each as locked up as it can be.
+"""Kubernetes objects as plain dictionaries, each with as few rights as possible.
 
-    pod(...)      one container: no root, no capabilities, a read-only disk but for named folders
-    policy(...)   who may speak to whom; what is not named may not
+    pod(...)      one container: no root, no capabilities, a read-only disk except for named folders
+    policy(...)   allowed connections; all others are forbidden
     volumes, environment from Secrets, requests that equal limits
 
-Nothing here knows of Ray or of runs. Secrets are named, never held.
+Nothing here knows about Ray or runs. Secrets are referred to by name, never contained.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 Object = dict[str, Any]
 
 USER = 10001
-"""The user that our images are made for."""
+"""The user of our images."""
 LOCKED: Object = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
@@ -23,7 +23,7 @@ LOCKED: Object = {
     "capabilities": {"drop": ["ALL"]},
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-"""What a container may do: nothing but compute."""
+"""A container's rights: none beyond computing."""
 
 
 def labelled(run: str, component: str = "") -> dict[str, str]:
@@ -33,36 +33,36 @@ def labelled(run: str, component: str = "") -> dict[str, str]:
 
 
 def thing(kind: str, api: str, name: str, namespace: str, run: str = "", **body: Any) -> Object:
-    """An object with its metadata, of one run or of all; `body` is what follows."""
+    """An object with its metadata, of one run or shared by all; `body` is the rest."""
     metadata = {"name": name, "namespace": namespace, "labels": labelled(run)}
     return {"apiVersion": api, "kind": kind, "metadata": metadata, **body}
 
 
 def from_secret(variable: str, secret: str, key: str) -> Object:
-    """An environment variable that a Secret holds."""
+    """An environment variable from a Secret."""
     return {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
 
 
 def storage(mode: str, size: str, storage_class: str) -> Object:
-    """What a claim to a volume asks for; an empty class is the cluster's default."""
+    """The request of a volume claim; an empty class is the cluster's default."""
     asked: Object = {"accessModes": [mode], "resources": {"requests": {"storage": size}}}
     return asked | ({"storageClassName": storage_class} if storage_class else {})
 
 
 def resources(cpus: int, memory: str, gpus: int = 0, gpu: str = "") -> Object:
-    """Requests that equal limits: a pod has what it was promised, and is not the first to be thrown out."""
+    """Requests that equal limits: a pod gets what it requests, and is not the first to be evicted."""
     amounts = {"cpu": str(cpus), "memory": memory} | ({gpu: str(gpus)} if gpus else {})
     return {"requests": dict(amounts), "limits": dict(amounts)}
 
 
 def empty(name: str, path: str, size: str, memory: bool = False) -> tuple[Object, Object]:
-    """A folder that lives as long as its pod, as (volume, mount)."""
+    """A folder that exists as long as its pod, as (volume, mount)."""
     kept: Object = {"sizeLimit": size} | ({"medium": "Memory"} if memory else {})
     return {"name": name, "emptyDir": kept}, {"name": name, "mountPath": path}
 
 
 def claimed(name: str, path: str, claim: str, part: str) -> tuple[Object, Object]:
-    """One folder of a volume claim, which is made if it is not there: nothing else on the claim can be seen."""
+    """One folder of a volume claim, created if missing; the pod sees nothing else of the claim."""
     mount = {"name": name, "mountPath": path, "subPath": part}
     return {"name": name, "persistentVolumeClaim": {"claimName": claim}}, mount
 
@@ -71,11 +71,11 @@ MODELS: tuple[Object, Object] = (
     {},
     {"name": "runs", "mountPath": "/models", "subPath": "models", "readOnly": True},
 )
-"""The claim's folder of models beside a run's own, for all to read."""
+"""The claim's folder of models, read-only for every run."""
 
 
 def secret_files(name: str, path: str, secret: str, keys: Sequence[str]) -> tuple[Object, Object]:
-    """Keys of a Secret as files that the user of the pod can read."""
+    """Keys of a Secret as files that the pod's user can read."""
     items = [{"key": key, "path": key} for key in keys]
     kept = {"secretName": secret, "defaultMode": 0o440, "items": items}
     return {"name": name, "secret": kept}, {"name": name, "mountPath": path, "readOnly": True}
@@ -96,18 +96,18 @@ def pod(
     gpu: str = "",
     **spec: Any,
 ) -> Object:
-    """A template of a pod with one container.
+    """A pod template with one container.
 
     Args:
-        container: what is special about it.
-        folders: (volume, mount) pairs; nothing else can be written. A volume that a claim template makes, or that is
-            there already, is empty here.
+        container: the fields of this container.
+        folders: (volume, mount) pairs; nothing else is writable. A volume that a claim template creates, or that exists
+            already, is empty here.
         labels: of the pod.
-        grace_s: seconds to end.
-        user: who runs in it.
-        nodes: labels of the nodes that may have it, KEY=VALUE; none: any node.
-        gpu: the resource whose nodes keep others away; empty: no such node.
-        spec: further fields of the pod. Unless they say so, nothing in it can speak for it to the Kubernetes API.
+        grace_s: seconds that the pod gets to end.
+        user: the user id in the container.
+        nodes: labels of allowed nodes, KEY=VALUE; none: any node.
+        gpu: the resource whose nodes are tainted for other pods; empty: no such node.
+        spec: further fields of the pod. By default it gets no token for the Kubernetes API.
     """
     volumes, mounts = [volume for volume, _ in folders if volume], [mount for _, mount in folders]
     body: Object = {
@@ -133,16 +133,16 @@ def pod(
     return {"metadata": {"labels": dict(labels)}, "spec": body}
 
 
-# ---- who may speak to whom ------------------------------------------------------------------------------------------
+# ---- allowed connections --------------------------------------------------------------------------------------------
 
 
 def ports(*numbers: int) -> Object:
-    """A part of a rule."""
+    """One part of a rule."""
     return {"ports": [{"port": number, "protocol": "TCP"} for number in numbers]}
 
 
 def chosen(run: str, components: Sequence[str]) -> Object:
-    """A selector of the pods of a run that are any of these components."""
+    """A selector for the pods of a run that belong to one of these components."""
     among = {"key": "app.kubernetes.io/component", "operator": "In", "values": list(components)}
     return {"matchLabels": labelled(run), "matchExpressions": [among]}
 
@@ -155,7 +155,7 @@ def policy(
     incoming: Sequence[Object],
     outgoing: Sequence[Object],
 ) -> Object:
-    """What pods of these components may hear and say; everything else they may not."""
+    """The connections that pods of these components may accept and open; all others are forbidden."""
     spec = {
         "podSelector": chosen(run, components),
         "policyTypes": ["Ingress", "Egress"],

@@ -1,12 +1,12 @@
-"""Who may speak to whom: the NetworkPolicies of a run. What none of them names is forbidden.
+"""The NetworkPolicies of a run. Connections that none of them allows are forbidden.
 
     operator, Prometheus ──> pods of Ray <──> each other
                                 │ all but the submitter ──> LLM service ──> Redis
                                 └ head ──> Kubernetes API        └────────> provider of models, if there is one
     all of these but Redis ──> the cluster's DNS
 
-A policy names pods or addresses, never names. So a place that the configuration names becomes the pods that are behind
-a Service of the cluster, the address if it is one, and for any other name `cluster.kubernetes.outside_block`.
+A policy selects pods or addresses, not host names. So a place in the configuration becomes the pods behind a Service of
+the cluster, or the address if it is one; for any other name it becomes `cluster.kubernetes.outside_block`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from cluster.topology import asks_a_language_model
 ASKS = ["head", "actors", "learner", "llm"]
 """Components that may ask the LLM service."""
 RAY = [*ASKS, "submitter"]
-"""Components that are one Ray cluster."""
+"""Components that form one Ray cluster."""
 HOSTED = {"https": 443, "http": 80}
 NOT_PUBLIC = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16")
-"""Networks of clusters and machines, the server of a cloud's credentials among them."""
+"""Private networks of clusters and machines, including the cloud's metadata server."""
 
 
 def policies(config: Config) -> list[Object]:
-    """Pods of one Ray cluster speak among themselves; beyond that, each is let to what it needs and no further."""
+    """Pods of one Ray cluster may connect to each other; beyond that, each may connect only to what it needs."""
     kubernetes, run = config.cluster.kubernetes, config.run.name
     space = kubernetes.namespace
     ray, asks, service, redis = ({"podSelector": chosen(run, c)} for c in (RAY, ASKS, ["llm-service"], ["redis"]))
@@ -64,7 +64,7 @@ def policies(config: Config) -> list[Object]:
 
 
 def provider(config: Config) -> str:
-    """The URL at which models are asked; "" if the LLM service holds the model itself."""
+    """The URL of the model server; "" if the LLM service holds the model itself."""
     options = config.llm.options
     if not hasattr(options, "base_url"):
         return ""
@@ -74,12 +74,12 @@ def provider(config: Config) -> str:
 
 
 def way(config: Config, place: str, default: int, labels: dict[str, str] | None = None) -> list[Object]:
-    """The rule that lets out to one place; none if it is a file.
+    """The rule that allows connections to one place; none if it is a file.
 
     Args:
         config: of the run.
-        place: HOST:PORT, a URL, or what is none of both.
-        default: its port, if it names none.
+        place: HOST:PORT, a URL, or something else.
+        default: the port, if the place has none.
         labels: of the pods behind a Service of the cluster; None: any pod of its namespace.
     """
     kubernetes, url = config.cluster.kubernetes, _parts(place)
@@ -99,7 +99,7 @@ def way(config: Config, place: str, default: int, labels: dict[str, str] | None 
 
 
 def dns(kubernetes: KubernetesConfig) -> list[Object]:
-    """The rule that names may be looked up, at the cluster's own servers."""
+    """The rule that allows DNS queries to the cluster's own servers."""
     labels = dict(label.split("=") for label in kubernetes.dns_pods)
     servers = [in_namespace(kubernetes.dns_namespace) | {"podSelector": {"matchLabels": labels}}]
     servers += [block(kubernetes.dns_block)] if kubernetes.dns_block else []
@@ -117,7 +117,7 @@ def block(addresses: str, but: tuple[str, ...] = ()) -> Object:
 
 
 def _service(place: str, own: str) -> tuple[str, str]:
-    """Name and namespace of the Service of this cluster that a place is; "" and "" if it is none."""
+    """Name and namespace of the cluster's Service at a place; "" and "" if it is not a Service."""
     words = (_parts(place).hostname or "").split(".")
     if "svc" in words[2:]:
         after = words.index("svc", 2)

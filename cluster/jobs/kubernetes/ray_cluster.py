@@ -1,12 +1,12 @@
-"""The Ray cluster of a run on Kubernetes, as the fields of KubeRay (1.6.2 or newer).
+"""The Ray cluster of a run on Kubernetes, as fields of KubeRay (1.6.2 or newer).
 
     head      controller, Ray's own services, autoscaler; 0 CPUs for roles
-    actors    0..n pods, as the autoscaler finds actors waiting     {"actors": CPUs} of a resource that actors ask for
+    actors    0..n pods, while actors wait for one                   {"actors": CPUs}: the resource that actors ask for
     learner   1 pod with GPUs, all ranks of learner or fitter        {"learner": ...}
     llm       0..n pods with GPUs, a language-model policy's server  {"llm": ...}
 
-Every pod has at /runs what the claim keeps of this run or bench alone, a /tmp and a /dev/shm of its own, and can write
-nothing else. Before head or learner end, their run is asked to save (`docker/drain.sh`).
+Every pod mounts at /runs only this run's or bench's folder of the claim. It has its own /tmp and /dev/shm, and can
+write nothing else. Before head or learner end, their run is asked to save (`docker/drain.sh`).
 """
 
 from __future__ import annotations
@@ -57,20 +57,20 @@ def job(config: Config) -> Object:
 
 
 def bench(config: Config) -> Object:
-    """A RayCluster that stays."""
+    """A permanent RayCluster."""
     kubernetes, name = config.cluster.kubernetes, config.run.name
     return thing("RayCluster", "ray.io/v1", name, kubernetes.namespace, name, spec=_ray(config))
 
 
 def budget(config: Config) -> Object:
-    """Who drains nodes ends head or learner, not both at once: a run that must end saves, which takes the other one.
+    """A node drain may end head or learner, but not both at once: a run that must end saves, which needs the other one.
 
-    Neither is there twice, so to keep both would forbid every drain until the run is done."""
+    There is only one of each, so protecting both would block every drain until the run is done."""
     name = config.run.name
     spec = {
         "minAvailable": 1,
         "selector": chosen(name, ["head", "learner"]),
-        "unhealthyPodEvictionPolicy": "AlwaysAllow",  # one that does not work saves nothing
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",  # a pod that does not work has nothing to save
     }
     return thing("PodDisruptionBudget", "policy/v1", name, config.cluster.kubernetes.namespace, name, spec=spec)
 
@@ -79,7 +79,7 @@ def _ray(config: Config) -> Object:
     """Head and groups."""
     kubernetes, roles = config.cluster.kubernetes, topology(config).roles
     computing = sum(role.count * role.threads for role in roles if role.name in LEARNS)
-    learner = 1 + max(computing, config.learner.threads)  # and one for Ray's own processes
+    learner = 1 + max(computing, config.learner.threads)  # plus one for Ray's own processes
     actors = math.ceil(config.actors.n / kubernetes.pod_actors)
     head = _worker(config, "head", kubernetes.head_cpus, kubernetes.head_memory)
     groups = [
@@ -148,7 +148,7 @@ def _worker(config: Config, group: str, cpus: int, memory: str, gpus: int = 0) -
         named_ports = {"gcs-server": 6379, "dashboard": DASHBOARD_PORT, "client": 10001}
         container["ports"] += [{"name": n, "containerPort": port} for n, port in named_ports.items()]
     grace_s = 30
-    if group in ("head", "learner"):  # without either, the run must stop: it saves first
+    if group in ("head", "learner"):  # the run must stop if either is lost: it saves first
         grace_s = kubernetes.grace_s
         what = f"{RUNS}/*" if kubernetes.shared else f"{RUNS}/{name}"
         drain = ["/bin/sh", "-c", f"exec {CODE}/docker/drain.sh {grace_s - 15} {what}"]
@@ -160,6 +160,6 @@ def _worker(config: Config, group: str, cpus: int, memory: str, gpus: int = 0) -
         grace_s,
         nodes=kubernetes.gpu_nodes if gpus else kubernetes.actor_nodes if group == "actors" else (),
         gpu=kubernetes.gpu if gpus else "",
-        restartPolicy="Never",  # a pod that was another node of Ray before confuses it
+        restartPolicy="Never",  # a pod that was another Ray node before confuses Ray
         **({"automountServiceAccountToken": True} if group == "head" else {}),  # the autoscaler asks the API
     )

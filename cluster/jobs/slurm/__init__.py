@@ -1,1 +1,1 @@
-"""Jobs of SLURM: a run is a job, a sweep is one array of them."""
+"""SLURM jobs: a run is a job, a sweep is a job array."""

@@ -1,4 +1,4 @@
-"""The batch script of a job: what `cluster=slurm --dry-run` prints and sbatch reads.
+"""The batch script of a job, which `cluster=slurm --dry-run` prints and sbatch reads.
 
     #SBATCH lines ─> names ─> set-up lines ─> BEGIN ─> ONE_NODE | MANUAL | SYMMETRIC ─> END
                                                        `launch.py resume RUN`           queue again, or end
@@ -31,11 +31,11 @@ ROAMING = ("actor", "replica")
 
 @dataclass(frozen=True)
 class Job:
-    """What a script runs."""
+    """A job that a script runs."""
 
     name: str
     runs: Sequence[Path]  # run folders, absolute; several are the members of an array
-    output: Path  # takes what is printed; absolute, in sbatch's notation
+    output: Path  # the job's output; absolute, in sbatch's notation
     words: Sequence[str] = ()  # further words for `resume`
     at_once: int = 0  # members of an array that may run at once; 0: all
     array: bool = False
@@ -43,7 +43,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Cores:
-    """CPUs to ask for on a node, and how many roaming roles Ray may put on the first, on its like, on an actor node."""
+    """CPUs to request on a node, and how many roaming roles Ray may place on the first, other, and actor nodes."""
 
     node: int
     actor_node: int
@@ -51,7 +51,7 @@ class Cores:
 
 
 def cores(config: Config) -> Cores:
-    """CPUs from the roles. If fewer are asked for than roles compute with, roles share them."""
+    """CPUs computed from the roles. If the user asks for fewer, roles share them."""
     slurm, roles = config.cluster.slurm, topology(config).roles
     first = sum(role.count * role.threads for role in roles if role.name not in ROAMING)
     roaming = sum(role.count for role in roles if role.name in ROAMING)
@@ -73,7 +73,7 @@ def render(config: Config, job: Job) -> str:
     setup = "\n".join(["# cluster.slurm.setup", *slurm.setup, ""]) if slurm.setup else ""
     parts += END + (LEAVE if slurm.all_nodes > 1 else "") + AGAIN
     parts = parts.replace("SRUN", " : ".join(_steps(slurm, needed)))
-    made = f"# {job.name}: made by launch.py, which says how in its docstring cluster/jobs/slurm/batch_script.py"
+    made = f"# {job.name}: made by launch.py; see the docstring of cluster/jobs/slurm/batch_script.py"
     lines = [*_directives(config, job, needed), "", *_names(config, job, needed), "", setup]
     return "\n".join(["#!/bin/bash", made, *lines]) + BEGIN + parts
 
@@ -108,7 +108,7 @@ def _directives(config: Config, job: Job, needed: Cores) -> list[str]:
 
 def _quoted(folder: Path) -> str:
     if re.search(r'["\\%\n]', str(folder)):
-        raise ConfigError(f'SLURM cannot be told of the folder {str(folder)!r}: its path has one of % " \\ in it')
+        raise ConfigError(f'SLURM cannot use the folder {str(folder)!r}: its path contains one of % " \\ in it')
     return f'"{folder}"'
 
 
@@ -119,7 +119,7 @@ def _group(nodes: int, cpus: int, memory: str, partition: str) -> list[str]:
 
 
 def _steps(slurm: SlurmConfig, needed: Cores) -> list[str]:
-    """Arguments of srun that put one task on every node: a group of nodes each, with all its CPUs."""
+    """Arguments of srun, per group of nodes, that start one task with all CPUs on every node."""
     groups = [needed.node, needed.actor_node] if slurm.actor_nodes else [needed.node]
     steps = [f"--ntasks-per-node=1 --cpus-per-task={cpus} bash -c on_a_node" for cpus in groups]
     return [f"--het-group={i} {step}" for i, step in enumerate(steps)] if slurm.actor_nodes else steps
@@ -163,13 +163,13 @@ export PATH="${python%/*}:$PATH" PYTHONPATH="$cairn${PYTHONPATH:+:$PYTHONPATH}"
 export OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 RAY_USAGE_STATS_ENABLED=0 RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=0
 # Ray's sockets and logs, on this node. On another the folder has this name and the number of the node.
 if ! { mkdir -p "$place" && temporary=$(mktemp -d "$place/cairn-XXXXXX"); }; then
-    echo "error: no folder of this job's own can be made in $place: make room there, or set cluster.slurm.temporary" >&2
+    echo "error: cannot create this job's folder in $place: free some space there, or set cluster.slurm.temporary" >&2
     exit 2
 fi
 export temporary RAY_TMPDIR=$temporary
 printf '%s job %s, start %s\n' "$(date '+%F %T')" "$SLURM_JOB_ID" "${SLURM_RESTART_COUNT:-0}"
 
-# The run saves after its update and ends with 3. While it starts it would not notice: it is asked until it has ended.
+# The run saves after its update and exits with 3. It would miss a request while it starts, so the request is repeated.
 warned=false
 cancelled=false
 asking=()
@@ -199,7 +199,7 @@ address() {
     fi
 }
 first=$(address)
-offset=$((SLURM_JOB_ID % 4000)) # above the ports of Ray's workers, below those that systems give away
+offset=$((SLURM_JOB_ID % 4000)) # above the ports of Ray's workers, below the ephemeral ports
 export first port=$((20000 + offset)) client_port=$((24000 + offset)) dashboard_port=$((dashboard * (28000 + offset)))
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$run/token
 rm -f "$RAY_AUTH_TOKEN_PATH"
@@ -208,8 +208,8 @@ rm -f "$RAY_AUTH_TOKEN_PATH"
 
 OPTIONS = r"""
     export RAY_TMPDIR=$temporary-$SLURM_PROCID
-    if ! { mkdir -p "${temporary%/*}" && mkdir -m 700 "$RAY_TMPDIR"; }; then # one that is there may be another user's
-        echo "error: $RAY_TMPDIR cannot be made on $(hostname): make room there, or set cluster.slurm.temporary" >&2
+    if ! { mkdir -p "${temporary%/*}" && mkdir -m 700 "$RAY_TMPDIR"; }; then # an existing one may be another user's
+        echo "error: cannot create $RAY_TMPDIR on $(hostname): free space there, or set cluster.slurm.temporary" >&2
         exit 1
     fi
     options=(--disable-usage-stats --dashboard-agent-listen-port=0 --object-store-memory=1000000000)
@@ -232,7 +232,7 @@ MANUAL = (
     if [ "$SLURM_PROCID" -eq 0 ]; then
         RAY_GCS_SERVER_PORT=$port inside "$python" -m cluster.jobs.slurm.head "$first" "$slots_first" "$dashboard_port"
     else
-        while :; do # until the head is up; and again, if this node's Ray ends
+        while :; do # until the head is up, and again if this node's Ray ends
             inside ray start --block "--address=$first:$port" "--node-ip-address=$(address)" "${options[@]}"
             sleep 5
         done
@@ -260,8 +260,8 @@ on_a_node() {"""
 }
 export -f on_a_node inside resume resume_and_say
 rm -f "$temporary/exit"
-# symmetric-run ends with 0 also when Ray did not start: what counts is what the run itself has ended with. If it has
-# not, its surroundings have ended it: Ray did not start, or its head was killed.
+# symmetric-run exits with 0 even if Ray did not start, so the run's own exit code counts. If there is none, the run
+# was ended from outside: Ray did not start, or its head was killed.
 {
     srun --wait=20 SRUN
     exit "$(cat "$temporary/exit" 2> /dev/null || echo 5)"
@@ -274,7 +274,7 @@ END = r"""
 while kill -0 "$job" 2> /dev/null; do
     wait "$job" # a signal interrupts it
 done
-trap '' USR2 TERM # nothing is left to save: a TERM that comes with the requeue must not ask the next start to stop
+trap '' USR2 TERM # nothing is left to save; a TERM that comes with the requeue must not ask the next start to stop
 wait "$job"
 code=$?
 for process in "${asking[@]}" ${ray:+"$ray"}; do
@@ -295,14 +295,14 @@ AGAIN = r"""
 again=false
 case $code in
     3) again=$warned ;; # SLURM asked it to stop
-    5) if ! $cancelled; then again=true; fi ;; # its surroundings failed: a node, a model
+    5) if ! $cancelled; then again=true; fi ;; # something it needs failed: a node, a model
 esac
 ask_for_requeue() { inside "$python" -m cluster.jobs.slurm.requeue "$run" "$@"; }
 if $again && $requeue && wait_s=$(ask_for_requeue "$code" "$idle_requeues" "$interrupted_requeues" "$backoff_s"); then
-    for pause in 0 5 15 45; do # SLURM's controller may be away for a moment
+    for pause in 0 5 15 45; do # SLURM's controller may be unavailable for a moment
         sleep "$pause"
         if scontrol requeue "$SLURM_JOB_ID"; then
-            wait_s=${wait_s##*$'\n'} # a container may have said something before
+            wait_s=${wait_s##*$'\n'} # a container may have printed something before
             if [ "$wait_s" -gt 0 ]; then
                 scontrol update "jobid=$SLURM_JOB_ID" "starttime=now+${wait_s}seconds"
             fi

@@ -1,4 +1,4 @@
-"""What is asked of SLURM, by its own commands, whose errors are passed on in their words; and which run is which job.
+"""Calls of SLURM's own commands, whose errors are passed on verbatim, and the record of which run is which job.
 
 sbatch <── a script      squeue, sacct ──> where jobs are      scancel      runs/<name>/slurm.json: job, output
 """
@@ -18,15 +18,15 @@ from llm_service.errors import UsageError
 
 RECORD = "slurm.json"
 WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT")
-"""States of a job that has not begun."""
+"""States of a job that has not started."""
 
 
 class SlurmError(UsageError):
-    """SLURM is not there, or refuses. One sentence, with its own words where it has some."""
+    """SLURM is not available, or refuses. One sentence, with SLURM's own message if there is one."""
 
 
 def sbatch(script: str, *options: str) -> str:
-    """Hand a script to sbatch; what it prints, or a `SlurmError` if it is refused."""
+    """Pass a script to sbatch. Returns its output; raises `SlurmError` if it is refused."""
     try:
         return _said("SLURM refuses the job", ["sbatch", *options], input=script).strip()
     except OSError as error:
@@ -34,27 +34,27 @@ def sbatch(script: str, *options: str) -> str:
 
 
 def record(path: Path, job: str, output: str) -> None:
-    """Note in a run folder which job it is."""
+    """Record the job in the run folder."""
     write_json(path / RECORD, {"job": job, "output": output})
 
 
 def read_record(path: Path) -> dict[str, str]:
-    """The job and the output of a run that is one."""
+    """The job id and the output path of a run that is a job."""
     found: dict[str, str] = json.loads((path / RECORD).read_bytes())
     return found
 
 
 def look_up(paths: Sequence[Path]) -> dict[Path, Queued]:
-    """Those of the runs that are in the queue, by one question to SLURM; a `SlurmError` if it does not answer."""
+    """The runs that are in the queue, with one query to SLURM; a `SlurmError` if it does not answer."""
     jobs = {read_record(path)["job"]: path for path in paths if (path / RECORD).exists()}
     if not jobs:
         return {}
     try:
-        # All of a user's jobs: of a job that is gone, squeue would say that its id is invalid.
+        # All of a user's jobs: for a job that is gone, squeue would report an invalid id.
         words = ["squeue", "--me", "--array", "--noheader", "--format=%i|%T|%r"]
-        lines = _said("SLURM does not say", words, timeout=60).splitlines()
+        lines = _said("SLURM does not answer", words, timeout=60).splitlines()
     except FileNotFoundError:
-        raise SlurmError("there is no squeue on PATH: ask where jobs are submitted") from None
+        raise SlurmError("there is no squeue on PATH: run this on a login node") from None
     except subprocess.TimeoutExpired:
         raise SlurmError("squeue does not answer: try again later") from None
     queued = {}
@@ -67,7 +67,7 @@ def look_up(paths: Sequence[Path]) -> dict[Path, Queued]:
 
 
 def last_state(job: str) -> str:
-    """What SLURM's accounting says of a job that is gone, as OUT_OF_MEMORY; "" where it is not kept."""
+    """The state of a job that is gone in SLURM's accounting, such as OUT_OF_MEMORY; "" if there is no accounting."""
     try:
         words = ["sacct", "--jobs", job, "--allocations", "--noheader", "--parsable2", "--format=State"]
         return _said("SLURM keeps no accounts", words, timeout=60).strip().partition("\n")[0]
@@ -76,12 +76,12 @@ def last_state(job: str) -> str:
 
 
 def scancel(*words: str) -> None:
-    """Have jobs cancelled, or signalled, or raise `SlurmError`."""
+    """Cancel or signal jobs, or raise `SlurmError`."""
     _said("SLURM does not cancel the job", ["scancel", *words])
 
 
 def _said(trouble: str, words: list[str], **how: Any) -> str:
-    """What a command prints; where it fails, a `SlurmError` of the trouble and what the command complains about."""
+    """The output of a command; if it fails, a `SlurmError` with `trouble` and the command's own message."""
     done = subprocess.run(words, capture_output=True, text=True, **how)
     if done.returncode == 0:
         return str(done.stdout)

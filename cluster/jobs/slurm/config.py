@@ -1,9 +1,9 @@
-"""What a job asks of SLURM: the keys `cluster.slurm.*`, each checked before anything is written.
+"""What a job requests from SLURM: the keys `cluster.slurm.*`, checked before anything is written.
 
-nodes x (cpus, gpus, memory)              the learner's node first: controller, learner and whatever else computes
-actor_nodes x (actor_cpus, actor_memory)  beside them, in one heterogeneous job: actors only
+nodes x (cpus, gpus, memory)              the first has the controller, the learner and everything else that computes
+actor_nodes x (actor_cpus, actor_memory)  extra nodes for actors only, in one heterogeneous job
 
-A key that is left empty leaves the choice to the cluster; CPUs are counted from the roles of the run.
+If a key is empty, the cluster's default applies; CPUs are computed from the roles of the run.
 """
 
 from __future__ import annotations
@@ -17,63 +17,63 @@ from cluster.jobs import assert_form
 from envs.config import Part
 
 WORD = r"[\w.,:@/+=&|*\[\]()-]*"
-"""What may stand in an `#SBATCH` line unquoted: no space, no quote, no line break."""
+"""Text that an `#SBATCH` line may contain unquoted: no space, no quote, no line break."""
 
 
 class SlurmConfig(Part):
-    """A job of SLURM."""
+    """A SLURM job."""
 
     mode: Literal["manual", "symmetric"] = "manual"
-    """On several nodes: `manual` starts Ray's head and joins the others by `ray start`, also on nodes that others use;
-    `symmetric` is `ray symmetric-run`, on nodes of its own."""
+    """How Ray starts on several nodes. `manual`: the head, then `ray start` on the others; also works on shared nodes.
+    `symmetric`: `ray symmetric-run`, which needs nodes to itself."""
     partition: str = ""
-    """Partition, or several with commas; empty: the cluster's default."""
+    """Partition, or several separated by commas; empty: the cluster's default."""
     account: str = ""
-    """Account that pays."""
+    """Account to charge."""
     qos: str = ""
     """Quality of service."""
     time: str = ""
-    """Time limit as SLURM writes it: minutes, HH:MM:SS or D-HH:MM:SS; empty: the partition's."""
+    """Time limit in SLURM's notation: minutes, HH:MM:SS or D-HH:MM:SS; empty: the partition's."""
     nodes: int = Field(default=1, ge=1)
-    """Nodes; the first has the controller and the learner."""
+    """Number of nodes; the first has the controller and the learner."""
     cpus: int = Field(default=0, ge=0)
-    """CPUs of a node; 0: as many as its roles compute with."""
+    """CPUs per node; 0: as many as its roles need."""
     gpus: int = Field(default=0, ge=0)
-    """GPUs of a node."""
+    """GPUs per node."""
     gpu_type: str = ""
-    """Their type, as in a100."""
+    """GPU type, such as a100."""
     memory: str = ""
-    """Memory of a node, as in 64G; empty: the partition's."""
+    """Memory per node, such as 64G; empty: the partition's default."""
     actor_nodes: int = Field(default=0, ge=0)
-    """Further nodes without GPUs that have actors only; the job is then a heterogeneous one."""
+    """Number of extra nodes without GPUs, for actors only; they make the job heterogeneous."""
     actor_cpus: int = Field(default=0, ge=0)
-    """CPUs of each of these; 0: as many as actors come to it."""
+    """CPUs per actor node; 0: as many as it has actors."""
     actor_memory: str = ""
-    """Memory of each of these."""
+    """Memory per actor node."""
     actor_partition: str = ""
-    """Their partition; empty: the same."""
+    """Partition of the actor nodes; empty: the same."""
     interface: str = ""
-    """Network interface that Ray's nodes meet on, as in ib0; empty: that of the node's first address."""
+    """Network interface that Ray's nodes use, such as ib0; empty: the interface of the node's first address."""
     signal_s: int = Field(default=300, ge=1, le=65535)
-    """Seconds before the time limit at which a run is told to save; SLURM may be a minute early."""
+    """How many seconds before the time limit a run is asked to save; SLURM may be up to a minute early."""
     requeue: bool = True
-    """Queue the job again when SLURM told it to save, or when its surroundings ended it (exit code 5)."""
+    """Queue the job again after SLURM's warning, or after an interruption (exit code 5)."""
     idle_requeues: int = Field(default=2, ge=0)
-    """So often in a row a job is queued again although it got no further."""
+    """How often in a row a job is queued again without progress."""
     interrupted_requeues: int = Field(default=10, ge=0)
-    """So often in a row a job is queued again after its surroundings ended it, even if it gets further each time."""
+    """How often in a row a job is queued again after an interruption, even if it makes progress each time."""
     backoff_s: int = Field(default=120, ge=1)
-    """Seconds that it waits in the queue after the first of these; each next wait is twice as long, an hour at most."""
+    """Seconds that the job waits in the queue after the first interruption; further waits double, up to an hour."""
     setup: list[str] = Field(default=[])
-    """Shell lines before anything starts, as in `module load cuda`."""
+    """Shell lines to run before anything starts, such as `module load cuda`."""
     container: str = ""
-    """Words before every command on a node, as in `apptainer exec --nv cairn.sif`."""
+    """Prefix of every command on a node, such as `apptainer exec --nv cairn.sif`."""
     python: str = ""
-    """Python on the nodes; empty: the one that submits."""
+    """Python on the nodes; empty: the Python that submits the job."""
     options: list[str] = Field(default=[])
-    """Further options of sbatch, as in `--constraint=a100`; those of all nodes."""
+    """Further sbatch options for all nodes, such as `--constraint=a100`."""
     temporary: str = "/tmp"
-    """Folder on a node's own disk in which each job makes one for Ray's files; a short path, for sockets are in it."""
+    """Folder on a node's own disk where each job creates its folder for Ray; a short path, because of sockets."""
 
     @model_validator(mode="after")
     def _is_sensible(self) -> Self:
@@ -85,15 +85,17 @@ class SlurmConfig(Part):
         if seconds is not None and seconds <= self.signal_s:
             raise ValueError(
                 f"cluster.slurm.time: {self.time} leaves no time before the signal, which comes "
-                f"{self.signal_s} s before its end: choose more, or a smaller cluster.slurm.signal_s"
+                f"{self.signal_s} s before the end: choose a longer time, or a smaller cluster.slurm.signal_s"
             )
         if self.gpu_type and not self.gpus:
-            raise ValueError(f"cluster.slurm.gpu_type: {self.gpu_type} of no GPUs: set cluster.slurm.gpus too")
+            raise ValueError(
+                f"cluster.slurm.gpu_type is {self.gpu_type}, but there are no GPUs: set cluster.slurm.gpus too"
+            )
         if not self.actor_nodes and (self.actor_cpus or self.actor_memory or self.actor_partition):
-            raise ValueError("cluster.slurm.actor_nodes: what such a node has is said, but there are none: set it")
+            raise ValueError("cluster.slurm.actor_nodes is 0, but other keys describe actor nodes: set it")
         if self.interface and self.mode == "symmetric":
             raise ValueError(
-                "cluster.slurm.interface: symmetric-run lets Ray choose its addresses: set cluster.slurm.mode=manual"
+                "cluster.slurm.interface: with symmetric-run Ray chooses its addresses: set cluster.slurm.mode=manual"
             )
         assert_form(self, "slurm", ["temporary"], r"/[\w./-]{0,23}", "an absolute path of 24 characters at most")
         return self
@@ -105,7 +107,7 @@ class SlurmConfig(Part):
 
 
 def limit_seconds(time: str) -> int | None:
-    """Seconds of a time limit in SLURM's notation, None for the partition's; a `ValueError` if it is none."""
+    """Seconds of a time limit in SLURM's notation, None for the partition's; a `ValueError` if it is not one."""
     if not time:
         return None
     days, dash, rest = time.rpartition("-")

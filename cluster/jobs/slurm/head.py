@@ -3,9 +3,9 @@
     python -m cluster.jobs.slurm.head ADDRESS CPUS DASHBOARD_PORT      DASHBOARD_PORT 0: no dashboard
            RAY_GCS_SERVER_PORT, RAY_AUTH_TOKEN_PATH, RAY_TMPDIR: from the batch script
 
-It is what `ray start --head --block` does, without Ray's Client server: that is one more open port, nothing needs it,
-and on a busy node, where it comes up late, `ray start` would end all of Ray because of it. Whatever way this process
-ends, Ray's processes end with it. It has the resource `learner`, by which roles come to this node.
+It does what `ray start --head --block` does, without Ray's Client server. Nothing needs that extra open port, and on a
+busy node, where it starts late, `ray start` would end all of Ray because of it. However this process ends, Ray's
+processes end with it. This node has the resource `learner`, which places roles here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import ray
 def main(address: str, cpus: int, dashboard_port: int) -> None:
     """Start Ray on this node, and wait for SIGTERM."""
     if os.environ.get("RAY_AUTH_MODE") != "token":
-        sys.exit("RAY_AUTH_MODE is not token: nothing here listens to everyone")
+        sys.exit("RAY_AUTH_MODE is not token: Ray must not listen without one")
     ray.init(
         num_cpus=cpus,
         resources={"learner": 1},

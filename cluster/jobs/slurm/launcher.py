@@ -1,15 +1,15 @@
-"""Runs as jobs of SLURM: handed over, looked up, stopped.
+"""Runs as SLURM jobs: submitted, looked up, stopped.
 
     submit ──> checks ──> sbatch --test-only ──> runs/<name>/{config.yaml, job.sh, slurm.json} ──> sbatch ──> job id
                             nothing is written before                 job, output                      │
     status, stop, logs <── squeue ────────────────────────────────────────────────────────────────────┘
 
-The run folder must be on a file system that the nodes share. A sweep is one array of jobs, so many tasks at once:
+The run folder must be on a file system that the nodes share. A sweep is one job array, with a limit of tasks at once:
 
     runs/<name>/sweep.json, array.sh, job-<array>_<task>.txt        runs/<member>/{config.yaml, slurm.json, status.json}
 
-Using the sweep's name again reads from the members' folders how they ended, and queues those that are not done and not
-in the queue: the same as on one machine, but that nothing waits for them.
+Running the sweep again under the same name reads from the members' folders how they ended, and queues members that are
+neither done nor in the queue. On one machine it is the same, except that here nothing waits for them.
 """
 
 from __future__ import annotations
@@ -37,21 +37,19 @@ from llm_service.server.guard import loopback
 
 ENDED = {"done": DONE, "stopped": STOPPED, "crashed": CRASHED}
 
-# ---- handing over ---------------------------------------------------------------------------------------------------
+# ---- submitting -----------------------------------------------------------------------------------------------------
 
 
 def check(config: Config) -> None:
-    """Raise `UsageError` for what can be known before a job begins."""
+    """Raise `UsageError` for errors that can be found before a job starts."""
     if shutil.which("sbatch") is None:
-        raise SlurmError(
-            "there is no sbatch on PATH: run this where jobs are submitted, or print the script with --dry-run"
-        )
+        raise SlurmError("there is no sbatch on PATH: run this on a login node, or print the script with --dry-run")
     llm = config.llm
     alone = config.cluster.slurm.all_nodes == 1 or not asks_a_language_model(config)
     if not alone and not llm.address and loopback(llm.server.listen):
         raise SlurmError(
-            f"actors on other nodes cannot reach a language model's service on {llm.server.listen}: start one "
-            "beside the run and set llm.address, set llm.server.listen, or use one node"
+            f"actors on other nodes cannot reach an LLM service on {llm.server.listen}: start one "
+            "separately and set llm.address, set llm.server.listen, or use one node"
         )
     from cluster.runs.supply import assert_supplied, initial_weights  # both import PyTorch
     from cluster.runs.weights import assert_model, guide_weights
@@ -62,7 +60,7 @@ def check(config: Config) -> None:
 
 
 def prepare(config: Config) -> None:
-    """Make the folder of a run that a job will begin."""
+    """Create the folder of a run that a job will start."""
     folder = RunFolder.create(folder_of(config))
     configuration.save(config, folder.path / "config.yaml")
     folder.write_manifest(["python", "launch.py", *sys.argv[1:]])
@@ -70,7 +68,7 @@ def prepare(config: Config) -> None:
 
 
 def folder_of(config: Config) -> Path:
-    """The folder of a run, absolute: the job begins elsewhere."""
+    """The absolute path of a run's folder: the job starts elsewhere."""
     return (Path(config.run.folder) / config.run.name).resolve()
 
 
@@ -81,7 +79,7 @@ def render(config: Config) -> str:
 
 
 def submit(config: Config) -> int:
-    """Make the run folder and queue the job; returns 0. A `UsageError`: nothing was queued and nothing written."""
+    """Create the run folder and queue the job; returns 0. A `UsageError`: nothing was queued or written."""
     check(config)
     path = folder_of(config)
     script = batch_script.render(config, _job(path))
@@ -90,18 +88,20 @@ def submit(config: Config) -> int:
     try:
         _queue(path, script)
     except SlurmError:
-        shutil.rmtree(path)  # as if nothing had been asked
+        shutil.rmtree(path)  # as if nothing had been requested
         raise
     return 0
 
 
 def resume(path: Path, words: list[str], allow_change: bool) -> int:
-    """Queue a job that continues a run; returns 0. A `UsageError` (it is there, or cannot go on): none was queued."""
+    """Queue a job that continues a run; returns 0. A `UsageError` (it runs, or cannot continue): nothing was queued."""
     before = configuration.load(path / "config.yaml")
     config = configuration.update(before, words)
     changed = [key for key, _, _ in configuration.difference(before, config) if configuration.alters_meaning(key)]
     if changed and not allow_change:
-        raise RunError(f"{', '.join(changed)} would make {path.name!r} another experiment; add --allow-change if meant")
+        raise RunError(
+            f"{', '.join(changed)} would make {path.name!r} another experiment; add --allow-change if you want that"
+        )
     path = path.resolve()
     forget(path)
     check(config)
@@ -129,7 +129,7 @@ def _queue(path: Path, script: str) -> None:
 
 @dataclass
 class ArrayOfRuns:
-    """The members of a sweep, and what SLURM has of them."""
+    """The members of a sweep, and their jobs in SLURM."""
 
     config: Config  # of the first member, with the sweep's name
     fixed: list[str]  # words of all members
@@ -148,7 +148,7 @@ class ArrayOfRuns:
         return batch_script.render(self.config, job)
 
     def submit(self, console: Console) -> int:
-        """Queue what is left; how many members that are. A `UsageError`: nothing was queued and nothing written."""
+        """Queue what is left; returns how many members. A `UsageError`: nothing was queued or written."""
         queued = look_up([self._runs / member.name for member in self.members])
         for member in self.members:
             status = RunFolder(self._runs / member.name).read_status()
@@ -184,13 +184,13 @@ class ArrayOfRuns:
         return len(left)
 
     def _assert_fits(self, config: Config) -> None:
-        """One array asks the same of SLURM for each of its tasks."""
+        """Check that all members request the same resources: an array has one request for all its tasks."""
         for key, _, _ in configuration.difference(self.config, config):
             if key.startswith("cluster."):
-                raise ConfigError(f"{key} cannot vary in a sweep on SLURM, which is one array: make it two sweeps")
+                raise ConfigError(f"{key} cannot vary within a sweep on SLURM, which is one array: make it two sweeps")
         if batch_script.cores(config) != batch_script.cores(self.config) and not config.cluster.slurm.cpus:
             raise ConfigError(
-                "members of this sweep need different numbers of CPUs, and one array has the same for all: set "
+                "members of this sweep need different numbers of CPUs, but one array has the same number for all: set "
                 "cluster.slurm.cpus"
             )
 
@@ -201,26 +201,26 @@ array, status = ArrayOfRuns, look_up
 
 
 def cancel(path: Path, queued: Queued) -> str:
-    """Stop a job that is in the queue; what was done, in a line."""
+    """Stop a job that is in the queue; returns a line about what was done."""
     if queued.waits:
         scancel(queued.job)
         RunFolder(path).write_status(state="stopped", phase="", reason="taken out of the queue")
         return f"took job {queued.job} out of the queue; continue with: python launch.py resume {path.name}"
     (path / "STOP").touch()
     if RunFolder(path).read_status().get("state") != "running":
-        scancel("--signal=TERM", "--batch", queued.job)  # it starts, and would not see the file: its script repeats it
+        scancel("--signal=TERM", "--batch", queued.job)  # while it starts it would miss the file; its script repeats it
     return f"asked {path.name}, job {queued.job}, to stop: it saves first; see 'python launch.py status {path.name}'"
 
 
 def logs(path: Path) -> Path:
-    """The file that has what the job of a run has printed."""
+    """The file with the output of a run's job."""
     return Path(read_record(path)["output"])
 
 
 def about(path: Path, there: bool) -> str:
-    """Job and output of a run in a line, and how the job ended if it is not there any more.
+    """A line with the job and output of a run, and how the job ended if it is gone.
 
-    A second line says why it was queued again, or why it was not."""
+    A second line says why it was queued again, or why not."""
     found = read_record(path)
     state = "" if there else last_state(found["job"])
     reason = requeue.read(path)["reason"] if RunFolder(path).read_status().get("state") != "done" else ""
@@ -229,7 +229,7 @@ def about(path: Path, there: bool) -> str:
 
 
 def forget(path: Path) -> None:
-    """The run goes on without SLURM. Raises `RunError` if its job is still in the queue."""
+    """The run continues without SLURM. Raises `RunError` if its job is still in the queue."""
     if queued := status([path]).get(path):
         raise RunError(f"run {path.name!r} is job {queued.job}, {queued.state}: stop that first")
     (path / RECORD).unlink(missing_ok=True)

@@ -1,12 +1,12 @@
-"""Shall a job be queued again? The batch script asks, after the run was told to save (3) or was interrupted (5).
+"""Should a job be queued again? The batch script asks after the run was asked to save (3) or was interrupted (5).
 
     python -m cluster.jobs.slurm.requeue RUN CODE IDLE INTERRUPTED BACKOFF_S
            ──> exit code 0: yes, with the seconds to wait on stdout; 1: no; and a line on stderr that says why
     python -m cluster.jobs.slurm.requeue RUN failed      scontrol has not done it
            RUN/requeues.json: {"requeues", "idle", "interrupted", "start", "progress", "reason"}
 
-Yes once a start of the job, while the run gets on and is not interrupted all the time: a job has IDLE requeues in a row
-without progress, and INTERRUPTED in a row after an interruption. The count begins anew with each job. Progress
+Yes, once per start of the job, while the run makes progress and is not interrupted all the time: a job may have IDLE
+requeues in a row without progress, and INTERRUPTED in a row after an interruption. A new job counts from zero. Progress
 is a new version in a checkpoint, a new file of a stage, or an answer of a language model in the journal.
 """
 
@@ -28,7 +28,7 @@ LONGEST_S = 3600
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What is counted of a run's requeues; `reason` is why its last job was queued again, or was not."""
+    """Counts of a run's requeues; `reason` says why its last job was queued again, or why not."""
     none = {"requeues": 0, "idle": 0, "interrupted": 0, "start": [], "reason": ""}
     counted: dict[str, Any] = {**none, "progress": {"version": 0, "files": 0, "journal": 0}}
     return counted | (json.loads((path / NAME).read_bytes()) if (path / NAME).exists() else {})
@@ -37,13 +37,13 @@ def read(path: Path) -> dict[str, Any]:
 def allowed(
     path: Path, limit: int, environment: Mapping[str, str], interruptions: int | None = None, backoff_s: int = 0
 ) -> tuple[bool, str]:
-    """Whether the job may be queued again, and why. Both are on disk when this returns, and a yes is counted.
+    """Whether the job may be queued again, and why. Both are on disk when this returns, and a requeue is counted.
 
     Args:
         path: the run folder.
-        limit: requeues in a row without progress that are allowed.
+        limit: how many requeues in a row without progress are allowed.
         environment: SLURM's variables of this job.
-        interruptions: requeues in a row after an interruption that are allowed; None: this start was not interrupted.
+        interruptions: how many requeues in a row after an interruption are allowed; None: this one was not interrupted.
         backoff_s: seconds to wait after the first interruption.
     """
     folder, before = RunFolder(path), read(path)
@@ -56,9 +56,9 @@ def allowed(
     idle = 0 if now != before["progress"] else counted["idle"] + 1
     interrupted = 0 if interruptions is None else counted["interrupted"] + 1
     requeues = before["requeues"] + 1
-    hint = "is signal_s or time too small?" if interruptions is None else "put right what interrupted it"
+    hint = "is signal_s or time too short?" if interruptions is None else "fix what interrupted it"
     if idle > limit:
-        yes, why = False, f"got no further in {_times(idle, 'start')}: {job} is not queued again; {hint}"
+        yes, why = False, f"made no progress in {_times(idle, 'start')}: {job} is not queued again; {hint}"
     elif interruptions is not None and interrupted > interruptions:
         yes, why = False, f"was interrupted in {_times(interrupted, 'start')}: {job} is not queued again; {hint}"
     elif interruptions is not None:
@@ -74,20 +74,20 @@ def allowed(
 
 
 def delay(interrupted: int, backoff_s: int) -> int:
-    """Seconds to wait after so many interruptions in a row: twice as long each time, and not at all after none."""
+    """Seconds to wait after this many interruptions in a row: twice as long each time; 0 after none."""
     return min(LONGEST_S, backoff_s * 2 ** min(interrupted - 1, 16)) if interrupted else 0
 
 
 def note_failure(path: Path, environment: Mapping[str, str]) -> str:
-    """Note that SLURM has refused the requeue; returns the sentence that says so."""
+    """Record that SLURM has refused the requeue; returns the message."""
     job = environment.get("SLURM_JOB_ID", "")
-    why = f"SLURM has refused to queue job {job} again: its words are in the job's output; continue by launch.py resume"
+    why = f"SLURM has refused to queue job {job} again: see the job's output; continue with launch.py resume"
     write_json(path / NAME, read(path) | {"reason": why})
     return why
 
 
 def progress(folder: RunFolder) -> dict[str, int]:
-    """Numbers that change when a run gets on. A checkpoint that is only saved again has the version that it had."""
+    """Numbers that change when a run makes progress. A checkpoint that is only saved again keeps its version."""
     places = [folder.checkpoints, *(folder.path / "stages").glob("*/checkpoints-*")]  # of a search, one each
     versions = [[int(p.name.partition("-")[0].removeprefix("v")) for p in place.glob("v*")] for place in places]
     journal = folder.path / "llm" / "journal.jsonl"

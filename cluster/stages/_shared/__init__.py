@@ -1,1 +1,1 @@
-"""What several kinds of stage have in common; nothing here is a kind."""
+"""Code that several kinds of stage share; nothing here is a kind of its own."""

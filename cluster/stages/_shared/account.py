@@ -1,7 +1,7 @@
-"""What a training counts, and where it tells and keeps that: rows of metrics, the panel, status.json, checkpoints.
+"""Counters of a training, and where they are shown and saved: rows of metrics, the panel, status.json, checkpoints.
 
-What dashboards and alerts go by between two rows goes to `Metrics.show`. It tells points in time and not ages, so that
-an age goes on growing if the controller stands still.
+Values that dashboards and alerts need between two rows go to `Metrics.show`. These are points in time rather than ages,
+so an age keeps growing if the controller hangs.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from cluster.stages._shared.tally import Tally, add
 from learner.algorithms import algorithm
 from learner.checkpoint import Arrays, Checkpoint
 
-STATUS_S = 2.0  # seconds between two writings of status.json
+STATUS_S = 2.0  # seconds between two writes of status.json
 
 
 @dataclass
 class Counters:
-    """Everything that counts, as it is in a checkpoint."""
+    """All counters, as saved in a checkpoint."""
 
     version: int = 0
     env_steps: int = 0
@@ -46,7 +46,7 @@ class Account:
     """The books of one training.
 
     counters: as of the last update. states: of every actor after its last learned chunk.
-    tally: what has come since the last row. row: what the panel shows.
+    tally: data since the last row. row: values that the panel shows.
     """
 
     def __init__(self, run: Run) -> None:
@@ -55,12 +55,12 @@ class Account:
         self.states: dict[int, dict[str, Any]] = {}
         self.tally = Tally()
         self.row: dict[str, Any] = {}
-        self._restarts_before = 0  # of actors, before those of the crew that is at work
+        self._restarts_before = 0  # restarts of actors before the current group of actors
         self._status_at = self._save_s = 0.0
-        self._updated = self._saved = time.time()  # until they first happen, the beginning stands for them
+        self._updated = self._saved = time.time()  # until the first of each, the start time is used
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Count on from a checkpoint."""
+        """Continue counting from a checkpoint."""
         self.counters = Counters(**checkpoint.record["counters"])
         self.tally.recent.extend(tuple(row) for row in checkpoint.record["recent"])
         self.tally.goals.update(checkpoint.record["goals"])
@@ -69,7 +69,7 @@ class Account:
             self.states.setdefault(int(actor), {})[key] = value
 
     def go_back(self, checkpoint: Checkpoint | None, crew: Crew) -> None:
-        """Forget what came after a checkpoint, but what has died, and that the learner has once more."""
+        """Drop counts made after a checkpoint, except deaths, and count one more death of the learner."""
         lost = replace(self.counters, restarts=self.restarts(crew))
         self.counters = Counters(next_evaluation=self.config.evaluate.every)
         self.states, self.tally = {}, Tally()
@@ -80,7 +80,7 @@ class Account:
         self.counters.restarts, self.counters.resumes = lost.restarts, lost.resumes
 
     def begin(self, saved: bool, new_crew: bool) -> None:
-        """The loop begins. `saved`: from a checkpoint; else the first one comes with the first update."""
+        """The loop begins. `saved`: from a checkpoint; otherwise the first one is saved after the first update."""
         if new_crew:
             self._restarts_before = self.counters.restarts
         self._clock, self._wall_before = time.monotonic(), self.counters.wall_seconds
@@ -89,16 +89,16 @@ class Account:
         self.pace = Pace(self.config.learner.env_steps)
 
     def restarts(self, crew: Crew) -> int:
-        """Of actors, since the run began."""
+        """Restarts of actors since the run began."""
         return self._restarts_before + crew.restarts
 
     def acted(self, seconds: dict[str, float]) -> None:
-        """A chunk came that took so long."""
+        """A chunk arrived that took this long."""
         self.tally.busy["env"] += seconds["rollout"] - seconds["policy"]
         self.tally.busy["policy"] += seconds["policy"]
 
     def learned(self, chunks: Sequence[Ready], report: dict[str, Any], crew: Crew) -> int:
-        """An update on these chunks is over; `report` keeps what is for the row. Returns the env steps learned from."""
+        """An update on these chunks has ended; `report` keeps the row's values. Returns the env steps learned from."""
         counters = self.counters
         for ready in chunks:
             self.states[ready.summary.actor] = ready.summary.state
@@ -117,7 +117,7 @@ class Account:
         return learned
 
     def evaluation_is_due(self) -> bool:
-        """Whether it is time for the next evaluation; asked once an update."""
+        """Whether it is time for the next evaluation; called once per update."""
         counters, every = self.counters, self.config.evaluate.every
         if not every or counters.env_steps < counters.next_evaluation:
             return False
@@ -137,13 +137,13 @@ class Account:
         self.row = self.row | row | {"seconds_left": self.pace.left}
 
     def evaluated(self, evaluation: Evaluation) -> None:
-        """A row about an evaluation that is over."""
+        """A row about a finished evaluation."""
         row = evaluation.row() | {"wall_seconds": self.counters.wall_seconds}
         self.metrics.write(row)
         self.row["validation"] = row["episodic_return" if self.run.config.spec.score else "success_rate"]
 
     def show(self, crew: Crew, ready: Sequence[Ready], ending: bool) -> None:
-        """What is due by the clock: the panel and status.json."""
+        """Periodic output: the panel and status.json."""
         if self.row:
             self.row["actors_alive"] = crew.alive
             self.run.progress.update(self.row)
@@ -151,7 +151,7 @@ class Account:
             self.write_status(crew, ready, ending)
 
     def write_status(self, crew: Crew, ready: Sequence[Ready], ending: bool) -> None:
-        """Tell how it stands.
+        """Write the current state to status.json.
 
         Raises:
             Superseded: a newer attempt has begun. An old one ends in seconds, not at a save.
@@ -190,7 +190,7 @@ class Account:
             "checkpoint_save": self._save_s,
         }
         lag = algorithm(config.learner.algorithm).max_lag(config)
-        if lag is not None:  # others learn from chunks of any age
+        if lag is not None:  # other algorithms learn from chunks of any age
             found["lag_limit"] = lag
         return {key: float(value) for key, value in found.items()}
 
@@ -202,7 +202,7 @@ class Account:
     def save(self, learner: LearnerGroup, pending: Sequence[Evaluation]) -> None:
         """A checkpoint of learner, actors and counters, as of the last update.
 
-        pending: evaluations that would be lost: they are to be done again after a resume.
+        pending: evaluations in progress, to be done again after a resume.
         """
         arrays: Arrays = {f"{i}/{key}": np.asarray(v) for i, state in self.states.items() for key, v in state.items()}
         self.counters.wall_seconds = self._wall_before + time.monotonic() - self._clock

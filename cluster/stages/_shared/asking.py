@@ -1,10 +1,10 @@
-"""Asking a language model from a stage: at once, or as jobs that outlive it.
+"""Asking a language model from a stage: immediately, or as jobs that outlive the stage.
 
-    ask            questions ──> door ──> answers; what the model is late for is asked again
+    ask            questions ──> client ──> answers; late questions are asked again
     ask_durably    questions ──> queue in runs/<name>/llm ──> answers; a stage that was killed finds its jobs again
 
-Either pays for a question once: the journal has the reply, whoever was killed since. Jobs are for many questions: the
-service works on them by itself, as many at once as its model takes.
+Both pay for a question once, because the journal keeps the reply whatever is killed. Use jobs for many questions: the
+service works on them by itself, as many at once as its model allows.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from llm_service.pipeline import journal
 from llm_service.records import Answer, Status
 
 LOOK_S = 1.0
-"""Between two looks at what is pending."""
+"""Seconds between two checks of pending jobs."""
 SHARE = 1000
-"""Questions of one request."""
+"""Questions in one request."""
 PROBE = 64
-"""So many of the jobs that do not move are asked at once, to see why."""
+"""How many stuck jobs are asked directly, to find out why."""
 DEADLINE_S = 4.0
-"""Of one request about jobs: between two, the service is looked after and started again if it died, and the run may be
+"""Seconds of one request about jobs: between two, the service is checked and restarted if it died, and the run may be
 asked to stop."""
 LATE = (*PASSING, Status.EXPIRED)
 
 
 def ask(run: Run, task: str, items: list[dict[str, Any]], sample: int = 0) -> list[Answer]:
-    """Answers of a language model. Those that are away or late are asked again, as long as some of them come.
+    """Answers of a language model. Questions without an answer are asked again, as long as some answers arrive.
 
     If the run is asked to stop, some may have no answer.
 
@@ -63,24 +63,24 @@ def ask(run: Run, task: str, items: list[dict[str, Any]], sample: int = 0) -> li
 
 
 def _ask(run: Run, door: Door, task: str, items: list[dict[str, Any]], sample: int) -> list[Answer]:
-    """What a door answers. It may take minutes: if the run is asked to stop meanwhile, what is late has no answer."""
+    """A client's answers. They may take minutes: if the run is asked to stop, late questions get no answer."""
     with ThreadPoolExecutor(1) as thread:
         asked = thread.submit(door.ask, task, items, sample=sample)
         while not wait([asked], LOOK_S).done and not run.stop.reason:
             pass
         if not asked.done():
-            door.close()  # who waits there is told at once that it is away
+            door.close()  # callers that wait there learn at once that it is away
         return asked.result()
 
 
 def ask_durably(run: Run, task: str, items: list[dict[str, Any]], tell: Callable[[int], None]) -> list[Answer] | None:
     """Answers of a language model, as jobs of the durable lane; None if the run is asked to stop, with all jobs kept.
 
-    A queue that is full is waited for. Answers that were given up have the status DEAD, and those that make no sense
-    MALFORMED, with the reason. A service without a queue refuses in a sentence: all that a run starts have one.
+    If the queue is full, this waits. Jobs that were given up have the status DEAD, and senseless answers MALFORMED,
+    with the reason. A service without a queue refuses with one sentence; every service that a run starts has a queue.
 
     Args:
-        tell: takes the number of answers that are there, from time to time.
+        tell: called from time to time with the number of answers so far.
 
     Raises:
         BudgetExhausted: no more may be spent.
@@ -100,7 +100,9 @@ def ask_durably(run: Run, task: str, items: list[dict[str, Any]], tell: Callable
             tell(len(items) - len(jobs.missing))
             if not jobs.missing:
                 return jobs.answers
-            stuck = not moved and len(jobs.missing) == before  # for two looks: the door says why, or answers itself
+            stuck = (
+                not moved and len(jobs.missing) == before
+            )  # stuck for two checks: a direct call says why, or answers
             if stuck and (trouble := jobs.probe()):
                 patience.look(len(jobs.missing), trouble)
             moved = len(jobs.missing) < before
@@ -108,9 +110,9 @@ def ask_durably(run: Run, task: str, items: list[dict[str, Any]], tell: Callable
 
 
 def costs(folder: Path, tasks: Iterable[str]) -> dict[str, dict[str, float]]:
-    """What was paid for in a folder of the service, by task: calls, tokens, dollars. Empty where another's was asked.
+    """What was paid for in a folder of the service, by task: calls, tokens, dollars. Empty if another service was used.
 
-    Retries and calls that were lost stand in the ledger alone, not here.
+    Retries and lost calls are only in the ledger, not here.
     """
     path = folder / "journal.jsonl"
     counted = ("prompt_tokens", "completion_tokens", "dollars")
@@ -131,16 +133,16 @@ def costs(folder: Path, tasks: Iterable[str]) -> dict[str, dict[str, float]]:
 
 
 class _Jobs:
-    """Questions in the queue, and their answers as far as they are there."""
+    """Questions in the queue, and their answers so far."""
 
     def __init__(self, door: Door, task: str, items: list[dict[str, Any]]) -> None:
         self._door, self._task, self._items = door, task, items
-        self._keys = [""] * len(items)  # of jobs that were accepted
+        self._keys = [""] * len(items)  # keys of accepted jobs
         self.answers = [Answer(Status.PENDING)] * len(items)
         self.missing = list(range(len(items)))
 
     def submit(self) -> None:
-        """Questions that are in no queue yet, as many as there is room for."""
+        """Submit questions that are not in the queue yet, as many as there is room for."""
         waiting = [i for i in self.missing if not self._keys[i]]
         for begin in range(0, len(waiting), SHARE):
             part = waiting[begin : begin + SHARE]
@@ -151,24 +153,24 @@ class _Jobs:
                 elif status not in LATE:
                     self._keys[i] = key
             if any(status in LATE for status in statuses):
-                break  # full, or away
+                break  # full, or unavailable
         self._count()
 
     def fetch(self) -> None:
-        """Take the answers that there are, after a moment in which some may come."""
-        asked = [i for i in self.missing if self._keys[i]][:SHARE]  # the oldest first, as they are answered
+        """Take the available answers, after waiting a moment for some."""
+        asked = [i for i in self.missing if self._keys[i]][:SHARE]  # oldest first, the order in which they are answered
         if not asked:
             time.sleep(LOOK_S)
             return
         for i, answer in zip(asked, self._door.fetch([self._keys[i] for i in asked], LOOK_S), strict=True):
-            if answer.status is Status.MISSING:  # a queue that was lost is filled again
+            if answer.status is Status.MISSING:  # a lost queue is filled again
                 self._keys[i] = ""
             elif answer.status not in (*LATE, Status.PENDING):
                 self.answers[i] = answer
         self._count()
 
     def probe(self) -> str:
-        """Ask some of what is pending at once. Returns why the model gives no answer; "" if it does, or works on them.
+        """Ask some pending questions directly. Returns why the model gives no answer; "" if it does, or works on them.
 
         Raises:
             BudgetExhausted: no more may be spent.
@@ -187,16 +189,16 @@ class _Jobs:
 
 
 class _Patience:
-    """How long a run waits while nothing comes."""
+    """How long a run waits while no answer arrives."""
 
     def __init__(self, seconds: float, questions: int) -> None:
         self._seconds, self._fewest, self._ends = seconds, questions + 1, 0.0
 
     def look(self, missing: int, reason: str) -> None:
-        """So many answers are missing now.
+        """Record how many answers are missing now.
 
         Raises:
-            AwayTooLong: as many as `seconds` ago.
+            AwayTooLong: the number has not changed for `seconds`.
         """
         if missing < self._fewest:
             self._fewest, self._ends = missing, time.monotonic() + self._seconds

@@ -1,4 +1,4 @@
-"""Stages in which actors play, and an evaluation as a queue of seed batches that any idle actor may take.
+"""Stages in which actors play, and an evaluation as a queue of seed batches that any idle actor can take.
 
 A lost batch goes back to the queue.
 """
@@ -26,7 +26,7 @@ from learner.goals import GoalsConfig
 from learner.group import Weights
 from learner.methods import Stage
 
-BATCH = 64  # episodes that one actor plays together
+BATCH = 64  # episodes that one actor plays at once
 
 
 class ActingStage(StageEngine):
@@ -54,7 +54,7 @@ class ActingStage(StageEngine):
 
     @classmethod
     def memory(cls, config: Config) -> int:
-        """Of the actors alone."""
+        """Memory of the actors alone."""
         return limits.crew(config)
 
 
@@ -70,10 +70,10 @@ class Batch:
 
 @dataclass
 class Evaluation:
-    """One evaluation under way.
+    """One evaluation in progress.
 
-    weights: a ticket part or a value, handed to the actors as it is.
-    elsewhere: another world, other prompts, or nothing beside the world; None plays as the actors do.
+    weights: a ticket part or a value, passed to the actors unchanged.
+    elsewhere: another environment, other prompts, or no wrappers; None: as the actors play.
     """
 
     weights: Any
@@ -96,7 +96,7 @@ class Evaluation:
         self.batches = len(batches)
 
     def give(self, crew: Crew, actor: int) -> bool:
-        """Let an idle actor play the next batch; False if none waits."""
+        """Let an idle actor play the next batch; False if there is none."""
         if not self.waiting:
             return False
         batch = self.waiting.pop(0)
@@ -105,7 +105,7 @@ class Evaluation:
         return True
 
     def take(self, batch: Batch, played: Played | None) -> None:
-        """Keep what was played, or queue the batch again if its actor died."""
+        """Keep the results, or queue the batch again if its actor died."""
         if played is None:
             self.waiting.insert(0, batch)
         else:
@@ -125,7 +125,7 @@ class Evaluation:
         return mean(ours.astype(np.float64) - theirs.astype(np.float64))
 
     def row(self) -> dict[str, Any]:
-        """What it found, as a row of metrics."""
+        """The results, as a row of metrics."""
         rate, total = success(self.episodes.success), mean(self.episodes.total)
         found = {"kind": "evaluate", "env_steps": self.env_steps, "version": self.version, "episodes": rate["n"]}
         found |= {"success_rate": rate["rate"], "success_low": rate["low"], "success_high": rate["high"]}
@@ -133,7 +133,7 @@ class Evaluation:
 
     @property
     def goals(self) -> Counts:
-        """What became of the goals; empty without any."""
+        """Statistics of goals; empty without any."""
         total: Counts = {}
         for played in self.played.values():
             add(total, played.report.get("goals", {}))
@@ -141,19 +141,19 @@ class Evaluation:
 
     @property
     def reached(self) -> NDArray[np.float32]:
-        """Reward for goals, [episodes]; 0 without any."""
+        """Goal rewards, [episodes]; 0 without goals."""
         return np.concatenate([part.reached for part in self.parts])
 
     @property
     def parts(self) -> list[Played]:
-        """What was played, in the order of the seeds."""
+        """The episodes, in the order of the seeds."""
         return [self.played[i] for i in sorted(self.played)]
 
 
 def play_all(run: Run, setup: ActorSetup, weights: Weights | None, evaluations: Sequence[Evaluation]) -> bool:
-    """Start actors, let them play evaluations to their end, and end them. False if the run was asked to stop before.
+    """Start actors, let them play evaluations to the end, and stop them. False if the run was asked to stop first.
 
-    weights: the policy's, if it plays.
+    weights: the policy's weights, if it plays.
     """
     config, server = run.config, None
     if weights is not None and served(config):

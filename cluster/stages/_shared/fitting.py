@@ -1,12 +1,12 @@
-"""Fitting to a store: the learner's ranks take gradient steps on it, in calls of about a second.
+"""Fitting to a store: the learner's ranks take gradient steps, in calls of about a second.
 
     store ──> ranks (`learner.n`) ──> rows of metrics (kind `fit`), checkpoints ──> stages/<stage>/weights.safetensors
 
-The ranks keep the optimiser and the count of steps; what a step does depends on nothing else, so how steps are grouped
-into calls does not show in the weights or in the rows. A rank that dies costs what came after the last checkpoint.
+The ranks keep the optimiser and the step counter. A step depends on nothing else, so weights and rows do not depend on
+how steps are grouped into calls. If a rank dies, everything after the last checkpoint is lost and repeated.
 
-A run may have several such stages. Versions of weights, and of rows and checkpoints with them, count on from one stage
-to the next; a checkpoint says of which it is.
+A run may have several such stages. Versions of weights, rows and checkpoints continue from one stage to the next; a
+checkpoint names its stage.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from learner.behaviours.imitation import SequenceConfig
 from learner.checkpoint import Checkpoint, latest
 from learner.parts import FitConfig
 
-CALL_S = 1.0  # seconds that a call should last: between two, the run may be stopped and saved
+CALL_S = 1.0  # seconds that a call should last: between two calls, the run can be stopped and saved
 NOTHING: Mapping[str, float] = {"version": 0, "env_steps": 0, "wall_seconds": 0.0}
-"""Counters before anything was learned."""
+"""Counters before any learning."""
 
 
 class Fitters(Ranks):
-    """The ranks as one: every call goes to all."""
+    """The ranks as a group: every call goes to all of them."""
 
     def call(self, method: str, *args: Any, timeout: float, begins: bool = False) -> Any:
-        """Call all ranks and wait for all. Returns what rank 0 returned.
+        """Call all ranks and wait for all. Returns the result of rank 0.
 
-        begins: nothing is lost if the call is given up, since no step was taken yet.
+        begins: nothing is lost if the call is given up, because no step was taken yet.
 
         Raises:
             AskedToStop: the run should stop, and the call only `begins`.
@@ -51,7 +51,7 @@ class Fitters(Ranks):
         try:
             while waiting:
                 for ticket in self.backend.wait(waiting, timeout=0.5):
-                    self.backend.result(ticket)  # one that raised is told before its peers, which wait for it
+                    self.backend.result(ticket)  # report a rank that raised before its peers, which wait for it
                     waiting.remove(ticket)
                 if waiting and begins:
                     assert_unasked(self.backend)
@@ -63,12 +63,12 @@ class Fitters(Ranks):
 
 
 class Fitting(StageEngine):
-    """A stage of gradient steps from its start, or from a checkpoint, to its last step or a stop."""
+    """A stage of gradient steps: from its start or a checkpoint to its last step or a stop."""
 
     section: ClassVar[type[FitConfig | SequenceConfig]]
-    """Of the configuration: how many steps, and how large."""
+    """Section of the configuration with the number and size of steps."""
     items: ClassVar[str]
-    """What they are on, in words."""
+    """The items of a batch, in words."""
 
     @classmethod
     def roles(cls, config: Config) -> Topology:
@@ -78,10 +78,10 @@ class Fitting(StageEngine):
         return Topology((fitter,), (("store", "fitter", "steps, mapped from disk"),))
 
     def prepare(self) -> None:
-        """What ranks do once they are built, before they take a step or go on; nothing, if a stage does not say."""
+        """What ranks do once they are built, before their first or next step; by default nothing."""
 
     def fit(self, role: type[Any], setup: Any) -> bool:
-        """Let ranks of this role, built of `setup`, fit. True if all steps were taken, False if asked to stop."""
+        """Let ranks of this role, built from `setup`, fit. True if all steps were taken, False if asked to stop."""
         checkpoint, deaths = self._own(self.given.checkpoint), 0
         self.settings, self.row = self.config.method.part(self.section), dict[str, Any]()
         self._before = checkpoint.record.get("before", NOTHING) if checkpoint else self._reached()
@@ -103,11 +103,11 @@ class Fitting(StageEngine):
                 self.metrics.rewind(int(counters["version"]))
 
     def _own(self, found: Checkpoint | None) -> Checkpoint | None:
-        """A checkpoint, if it is of this stage; one of older code does not say, and is of a run with one such stage."""
+        """The checkpoint, if it is of this stage. One of older code does not say, and its run has one such stage."""
         return found if found and found.record.get("stage", self.stage.name) == self.stage.name else None
 
     def _reached(self) -> Mapping[str, float]:
-        """Counters of the stage of this kind that came before, which this one counts on from."""
+        """Counters of the previous stage of this kind, from which this one continues."""
         found = latest(self.folder.checkpoints)
         return found.record["counters"] if found and self._own(found) is None else NOTHING
 
@@ -121,10 +121,12 @@ class Fitting(StageEngine):
         elif self.given.initial is not None:
             self.ranks.call("load_weights", self.given.initial, timeout=start_s, begins=True)
         self.step: int = record["counters"]["version"] - self._before["version"]
-        self.recent: list[list[float]] = record["recent"]  # of the steps since the last row
+        self.recent: list[list[float]] = record["recent"]  # values of the steps since the last row
         self.pace = Pace(self.settings.steps)
         self._wall_before, self._began = record["counters"]["wall_seconds"], time.monotonic()
-        self._saved_at = -math.inf if checkpoint is None else time.monotonic()  # the first comes with the first steps
+        self._saved_at = (
+            -math.inf if checkpoint is None else time.monotonic()
+        )  # the first is saved after the first steps
         self.progress.note(
             f"{self.stage.name}: {there['steps']:,} steps to learn from, {there['validation_steps']:,} held-out ones "
             f"to look at, of {there['episodes']:,} episodes"
@@ -133,9 +135,9 @@ class Fitting(StageEngine):
 
     def _loop(self) -> bool:
         fit, timeout = self.settings, self.config.learner.timeout_s
-        pace = 1  # steps a call
+        pace = 1  # steps per call
         while self.step < fit.steps and not self.stop.reason:
-            self.folder.assert_newest()  # an old attempt ends in seconds, not at a save
+            self.folder.assert_newest()  # an older attempt ends within seconds, not only at a save
             n = min(pace, fit.every - self.step % fit.every, fit.steps - self.step)
             clock = time.monotonic()
             self.recent += self.ranks.call("fit", n, timeout=timeout)

@@ -1,11 +1,11 @@
-"""Stages of behaviours: what archives, their texts and their transformers are made of, read by name.
+"""Stages on behaviours: archives, their texts and their transformers, read by name.
 
     merge ──> an EpisodeStore, behaviours.safetensors      split    ──> parts.safetensors, trials.jsonl
     annotate ──> annotations.jsonl                         cluster  ──> centres.safetensors
     describe ──> texts.jsonl                               tokenize ──> tokenizer.json
     imitate ──> model.safetensors                          deploy   ──> episodes.safetensors, results.json
 
-A stage reads what this run has, and what it has not from the run that `from` names.
+A stage reads its inputs from this run, and missing inputs from the run that `from` names.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from envs import navigation
 from learner.behaviours.table import PARTS, Behaviours
 from learner.methods import Stage
 
-BLOCK = 512  # trajectories whose scenes are looked at together
+BLOCK = 512  # trajectories whose scenes are processed at once
 ANNOTATIONS, TEXTS, PARTS_FILE = "annotations.jsonl", "texts.jsonl", "parts.safetensors"
 CENTRES, TOKENIZER = "centres.safetensors", "tokenizer.json"
 MODEL, EPISODES = "model.safetensors", "episodes.safetensors"
@@ -47,7 +47,7 @@ class BehaviourStage(StageEngine):
 
     @property
     def diagonal(self) -> float:
-        """Of the house, world units."""
+        """Width of the house, world units."""
         height, width = self.house.walls.shape
         return float(np.hypot(height, width) / self.house.scale)
 
@@ -78,12 +78,12 @@ class BehaviourStage(StageEngine):
         return table, np.flatnonzero(part == PARTS.index(name))
 
     def tokenizer(self) -> Tokenizer:
-        """Of the texts that are learned from."""
+        """Tokenizer of the training texts."""
         return Tokenizer.from_file(str(self.given.artifact("tokenize") / TOKENIZER))
 
     @property
     def odometry(self) -> tuple[float, float, float] | None:
-        """Where a robot that counts its own way begins; None: it does not count."""
+        """Start pose of a robot with odometry; None: no odometry."""
         return self.house.start if self.method.sequence.odometry else None
 
 

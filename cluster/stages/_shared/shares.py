@@ -1,9 +1,9 @@
-"""Shares of work that one actor each plays from its first part to its last.
+"""Shares of work, each played by one actor from its first part to its last.
 
     waiting ──an idle actor each──> play(share), about a second ──> how many parts are done ──> the same actor again
 
-What an actor has so far is in its memory alone. So it alone can go on with its share, and one that was lost with its
-actor begins anew.
+An actor's progress is only in its own memory. So only that actor can continue its share, and a share that was lost with
+its actor starts again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cluster.runs.stage import StageEngine
 
 
 class Played(Protocol):
-    """What an actor answers."""
+    """An actor's answer."""
 
     @property
     def number(self) -> int:
@@ -35,13 +35,13 @@ def play(
     whole: frozenset[Share] = frozenset(),
     keep: Callable[[Share, Any], None] = lambda share, played: None,
 ) -> bool:
-    """Play shares to their end. False if the run was asked to stop before.
+    """Play shares to the end. False if the run was asked to stop first.
 
     setup, role: of the actors, which have `play(share) -> Played`.
-    shares: all of them, and how much of the work each is.
-    parts: of each share.
-    whole: shares that are played already.
-    keep: is given what came with a share's last part.
+    shares: all shares, with the amount of work in each.
+    parts: parts of each share.
+    whole: shares that are finished already.
+    keep: called with the result of a share's last part.
     """
     waiting = [share for share in shares if share not in whole]
     if not waiting:

@@ -1,7 +1,7 @@
-"""What a row of metrics says about the time since the row before: episodes, speed, bottleneck, what became of goals.
+"""Values of a metrics row since the previous row: episodes, speed, bottleneck, goals.
 
-Goals are counted as `actors.wrappers.goals.COUNTS` says. Suggestions are counted by steps: a goal that stands for ten
-steps counts like ten that stand for one.
+Goals are counted as in `actors.wrappers.goals.COUNTS`. Suggestions are counted by steps: a goal that is active for ten
+steps counts like ten goals that are active for one.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from actors.wrappers.goals import COUNTS
 from envs.api import Episodes
 
 Counts = dict[str, list[int]]
-WINDOW = 256  # latest finished episodes that training statistics are about
+WINDOW = 256  # number of latest finished episodes in training statistics
 
 
 class Tally:
-    """Collects between two rows.
+    """Collects values between two rows.
 
-    recent: (return, success, length, kind, share of steps without an answer of the language model) of the latest
+    recent: (return, success, length, kind, share of steps without an answer from the language model) of the latest
         episodes; part of a checkpoint.
     goals: counts by goal since the run began; part of a checkpoint.
-    counts: by `wrapper/name`, what else wrappers counted since the last row; see `count`.
-    busy: seconds that roles worked since the last row, summed over actors; add to it.
+    counts: by `wrapper/name`, other counts of wrappers since the last row; see `count`.
+    busy: seconds that roles worked since the last row, summed over actors; callers add to it.
     """
 
     def __init__(self) -> None:
@@ -43,18 +43,18 @@ class Tally:
         self._at, self._env_steps = time.monotonic(), env_steps
 
     def add(self, episodes: Episodes) -> None:
-        """Take finished episodes."""
+        """Add finished episodes."""
         away = episodes.away / np.maximum(episodes.length, 1)
         columns = (episodes.total, episodes.success, episodes.length, episodes.kind, away)
         self.recent.extend(zip(*(column.tolist() for column in columns), strict=True))
 
     def count(self, report: Mapping[str, Mapping[str, Any]]) -> None:
-        """Take what the wrappers of an actor counted: plain numbers are added up."""
+        """Add the counts of an actor's wrappers: plain numbers are summed."""
         for wrapper, counts in report.items():
             self.counts.update({f"{wrapper}/{name}": n for name, n in counts.items() if isinstance(n, Real)})
 
     def episodes(self, kinds: tuple[str, ...]) -> dict[str, float]:
-        """Means over the latest episodes; nothing if none has ended yet."""
+        """Means over the latest episodes; empty if none has ended yet."""
         if not self.recent:
             return {}
         total, solved, length, kind, away = (np.array(column) for column in zip(*self.recent, strict=True))
@@ -78,11 +78,9 @@ class Tally:
         }
         acting = parts["time/env"] + parts["time/policy"]
         timed = {name.removesuffix("/seconds"): n for name, n in self.counts.items() if name.endswith("/seconds")}
-        parts |= {
-            f"time/{wrapper}": n / seconds / actors for wrapper, n in timed.items()
-        }  # of which `time/env` has part
+        parts |= {f"time/{wrapper}": n / seconds / actors for wrapper, n in timed.items()}  # `time/env` is part of this
         row: dict[str, Any] = {"charts/SPS": steps / seconds} | parts | self.counts
-        if acting > 0:  # no chunk may have come since the last row
+        if acting > 0:  # there may be no chunk since the last row
             row["charts/SPS_sampling"] = steps / (acting * seconds)
         row["charts/SPS_learning"] = steps / max(self.busy["learner"], 1e-6)
         row["bottleneck"] = "learner" if parts["time/learner"] > acting else "env"
@@ -97,11 +95,11 @@ def add(total: Counts, more: Mapping[str, Sequence[int]]) -> None:
 
 
 def shares(counts: Mapping[str, Sequence[int]]) -> dict[str, float]:
-    """Over all goals, each in [0, 1]; a share of nothing is left out.
+    """Shares over all goals, each in [0, 1]; a share with denominator 0 is left out.
 
-    good, early, senseless: of the suggestions.
-    achieved_if_told: of the goals told in an episode, those paid in it; P(achieved | suggested).
-    told_if_possible: of the goals that made sense, those told; P(suggested | oracle).
+    good, early, senseless: shares of the suggestions.
+    achieved_if_told: share of an episode's given goals that were rewarded in it; P(achieved | suggested).
+    told_if_possible: share of the sensible goals that were given; P(suggested | oracle).
     """
     rows = np.array(list(counts.values()), np.int64).reshape(-1, len(COUNTS))
     sums = dict(zip(COUNTS, rows.sum(0).tolist(), strict=True))
@@ -113,7 +111,7 @@ def shares(counts: Mapping[str, Sequence[int]]) -> dict[str, float]:
 
 
 def table(counts: Mapping[str, Sequence[int]]) -> list[dict[str, float | str]]:
-    """One row a goal, what was paid most first: its counts by name."""
+    """One row per goal with its counts by name, the most rewarded first."""
     paid = COUNTS.index("paid")
     order = sorted(counts, key=lambda goal: (-counts[goal][paid], -sum(counts[goal]), goal))
     return [{"goal": goal} | dict(zip(COUNTS, counts[goal], strict=True)) for goal in order]

@@ -1,8 +1,8 @@
-"""The store of what is lived while a stage trains (`method.tee`), as its controller sees it.
+"""The store of training experience (`method.tee`), from the controller's side.
 
-    begin: made, or gone on with, without what is played again ──> actors write shards ──> end: closed
+    begin: create, or continue without chunks that are played again ──> actors write shards ──> end: closed
 
-An actor's chunks are learned from in their order, so that its count in the books says which of them were.
+An actor's chunks are learned from in order, so its chunk counter says which of them were.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from learner.store.episodes import ABOUT, EPISODES, EpisodeWriter, Layout, Store
 from learner.store.shards import CLOSED
 
 States = Mapping[int, Mapping[str, Any]]
-"""Of every actor after the last of its chunks that counts."""
+"""State key of every actor after the last of its chunks that counts."""
 
 
 def about(config: Config) -> dict[str, Any]:
-    """What a store says of its episodes: the world, who learned, and of what configuration that is."""
+    """A store's metadata: the environment, the learner, and their configuration."""
     meant = {key: value for key, value in flatten(config.model_dump()).items() if alters_meaning(key)}
     digested = hashlib.sha256(json.dumps(meant, sort_keys=True).encode()).hexdigest()
     method = config.method.model_dump()["name"]
@@ -35,9 +35,9 @@ def about(config: Config) -> dict[str, Any]:
 
 
 def begin(run: Run, stage: Path, states: States) -> None:
-    """Make the store of a stage in this folder, with all fields that its world shows a player; or go on with it.
+    """Create a stage's store in this folder, with all fields that a player observes; or continue an existing one.
 
-    Nobody may be playing. A store keeps what it says of the configuration that it was begun with.
+    No actor may be playing. A store keeps the metadata of the configuration that it was started with.
 
     Raises:
         StoreError: it is damaged, or of another world or version.
@@ -53,15 +53,15 @@ def begin(run: Run, stage: Path, states: States) -> None:
     else:
         there = EpisodeWriter.join(place, attempt, ())
         if there.about["env"] != config.env.id:
-            raise StoreError(f"{place} holds episodes of {there.about['env']}: put env.id back, or begin a new run")
+            raise StoreError(f"{place} holds episodes of {there.about['env']}: restore env.id, or start a new run")
         if there.layout != layout:
-            raise StoreError(f"{place} holds other fields than {spec.id} now shows: put env back, or begin a new run")
+            raise StoreError(f"{place} holds other fields than {spec.id} now shows: restore env, or start a new run")
     run.folder.forget(place / CLOSED)
     forget_unlearned(place, _played(states), attempt)
 
 
 def end(folder: RunFolder, stage: Path, states: States) -> tuple[dict[str, int], str]:
-    """Nobody plays any more: remove what nobody learned from, and close the store. Returns what it holds, and its hash.
+    """After the last actor: delete chunks that were not learned from, and close the store. Returns its counts and hash.
 
     Raises:
         Superseded: a newer attempt has begun.

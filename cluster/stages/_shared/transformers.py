@@ -1,4 +1,4 @@
-"""Transformers of histories that stages of a run hand on: their weights, checked against the configuration."""
+"""Transformers of histories that one stage passes to another: their weights, checked against the configuration."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WEIGHTS = "weights.safetensors"
 
 
 def fitted_with(config: Config) -> dict[str, str]:
-    """Words of a configuration that weights do not tell, and that who acts by them must not change, by name."""
+    """Settings that weights do not contain, and that must not change when a policy acts with these weights, by name."""
     method: Any = config.method
     arm, retrieve = ARMS[method.arm], method.retrieve
     looks, searches = arm.looks != "nowhere" and not arm.whole, arm.looks == "nearest"
@@ -47,10 +47,10 @@ def fitted_with(config: Config) -> dict[str, str]:
 
 
 def weights_of(path: Path, config: SequenceConfig, spec: EnvSpec) -> Weights:
-    """Weights of a transformer of histories in a world.
+    """Weights of a transformer of histories in an environment.
 
     Raises:
-        RunError: they are of another one.
+        RunError: they belong to another model.
     """
     weights: Weights = safetensors.numpy.load_file(path)
     try:
@@ -61,7 +61,7 @@ def weights_of(path: Path, config: SequenceConfig, spec: EnvSpec) -> Weights:
 
 
 def encoder_of(given: Run, sequence: SequenceConfig, retrieve: RetrieveConfig, spec: EnvSpec) -> tuple[Weights, str]:
-    """What makes keys in a run: weights and their hash; of an encoder that is frozen none, and its name.
+    """The encoder that makes keys in a run: weights and their hash; for a frozen encoder no weights, and its name.
 
     Raises:
         RunError: weights are missing, or of another configuration; the language model is not installed.

@@ -1,4 +1,4 @@
-"""The engine of curate stages: verbs on what lies in `stages/`, each a module named as its stage, with `run(work)`.
+"""The engine of curate stages: operations on artifacts, each a module with the stage's name and `run(work)`.
 
 merge     archives            ──> stages/merge/       an EpisodeStore, behaviours.safetensors
 annotate  the store           ──> stages/annotate/    annotations.jsonl: route and eleven moments of each
@@ -19,7 +19,7 @@ from cluster.stages._shared.lgqd import BehaviourStage
 
 
 class Engine(BehaviourStage):
-    """Does what the verb of its stage does."""
+    """Runs the operation of its stage."""
 
     def run(self) -> Outcome | None:
         outcome: Outcome | None = importlib.import_module(f"{__name__}.{self.stage.name}").run(self)

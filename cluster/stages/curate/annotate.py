@@ -1,4 +1,4 @@
-"""What each behaviour passes: its route, and eleven moments of it (`envs/navigation/scene.py`)."""
+"""The scene along each behaviour: its route, and eleven moments (`envs/navigation/scene.py`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Centres of each wheel's speed, on what is learned from (`learner/behaviours/clusters.py`)."""
+"""Cluster centres of each wheel's speed, from training data (`learner/behaviours/clusters.py`)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Texts of each behaviour, by a language model, in three styles. Those that say what was not done are left out.
+"""Texts about each behaviour by a language model, in three styles. Untrue texts are left out.
 
-Descriptions are paid for once: the service's journal has those that a killed stage had asked for.
+Descriptions are paid for once: the service's journal has the answers that a killed stage had asked for.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def run(work: BehaviourStage) -> Outcome | None:
     """Describe.
 
     Raises:
-        RunError: nothing could be.
+        RunError: nothing could be described.
         BudgetExhausted, AwayTooLong: as `ask`.
     """
     settings = work.method.describe
@@ -51,7 +51,7 @@ def run(work: BehaviourStage) -> Outcome | None:
         raise RunError("no behaviour could be described: see 'launch.py llm cost', or choose another model")
     work.write_lines(TEXTS, texts)
     told = f"describe: {len(texts):,} texts of {len(annotations):,} behaviours, {failed:,} failed, "
-    told += f"{untrue:,} say what was not done and are left out"
+    told += f"{untrue:,} are not true and are left out"
     return Outcome({"texts": len(texts), "failed": failed, "untrue": untrue}, lines=(told,))
 
 

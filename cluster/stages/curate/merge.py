@@ -38,7 +38,7 @@ def run(work: BehaviourStage) -> Outcome | None:
 
 
 def _places(work: BehaviourStage) -> list[Path]:
-    """Of the archives: those that are named, and those of this run's search unless it has none."""
+    """Folders of the archives: those that are named, and those of this run's search if it has any."""
     given = [Path(name) for name in work.method.merge.archives]
     searched = "search" in (work.config.stages or ["search"])
     places = given if given and not searched else [work.given.artifact("search"), *given]

@@ -1,4 +1,4 @@
-"""Which groups are learned from, and the trials of those that are not: what will be asked is frozen here."""
+"""Splits groups into training and held-out ones, and freezes the trials on held-out behaviours."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def run(work: BehaviourStage) -> Outcome | None:
     """Split.
 
     Raises:
-        RunError: nothing that was described is held out.
+        RunError: no described behaviour is held out.
     """
     settings = work.method.split
     table = Behaviours.load(work.given.artifact("merge"))

@@ -1,4 +1,4 @@
-"""The vocabulary of the texts that are learned from (`learner/behaviours/words.py`)."""
+"""The vocabulary of the training texts (`learner/behaviours/words.py`)."""
 
 from __future__ import annotations
 

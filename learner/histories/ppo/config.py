@@ -1,4 +1,4 @@
-"""What PPO is told where its learning is kept as a history."""
+"""Options of PPO for learning histories."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class PPOHistoriesConfig(Part):
     learning_rate: Annotated[float, Option(gt=0, le=1)] = 3e-4
     """Step size of Adam."""
     steps: Annotated[int, Option(ge=2, le=1_000_000)] = 2048
-    """Steps of a task between two updates, over the ends of episodes."""
+    """Steps of a task between two updates, across episodes."""
     minibatch: Annotated[int, Option(ge=2)] = 64
-    """Steps that a gradient step learns from; the last of an epoch has what is left."""
+    """Steps per gradient step; the last one of an epoch gets the rest."""
     epochs: Annotated[int, Option(ge=1)] = 10
     """Passes over the steps of an update."""
     discount: Annotated[float, Option(ge=0, lt=1)] = 0.99

@@ -1,15 +1,15 @@
-"""A fake that fails on script, for testing everything that must survive an unreliable provider.
+"""A fake model that fails according to a script, for testing everything that must survive an unreliable provider.
 
-    script=["429:2", "half*3", "ok"]     the first call is told to come back in 2 s, three replies are cut, then all is
-                                         well: each entry says what the next call does, `*N` repeats it, and the last
-                                         one repeats for ever
+    script=["429:2", "half*3", "ok"]     the first call must come back in 2 s, three replies are cut, then all calls
+                                         succeed: each entry is for the next call, `*N` repeats it, and the last one
+                                         repeats forever
 
     ok  ok:TEXT          the last user turn, or TEXT             slow:SECONDS    the same, after a while
     429  429:WAIT  500   that status, with Retry-After: WAIT (seconds or a date)
-    quota  unauthorized  too_long                                 as OpenAI words them
+    quota  unauthorized  too_long                                 with OpenAI's messages
     hang                 no answer                                dead            the connection is cut
     half                 a reply without its second half          huge            a reply of 16 MB
-    garbage              what is not JSON                         garbage:BODY    exactly this body
+    garbage              text that is not JSON                    garbage:BODY    exactly this body
     filtered             stopped by a content filter
 
 The same script drives this backend, which answers in this process under any clock, and a real server on loopback that
@@ -38,7 +38,7 @@ from llm_service.records import Call, Reply, Verb, digest
 from llm_service.world import World
 
 DIMENSIONS = 16
-"""Of its embeddings."""
+"""Dimension of its embeddings."""
 HUGE_BYTES = 16_000_000
 WORDS = {
     "quota": (429, "insufficient_quota", "You exceeded your current quota."),
@@ -49,22 +49,22 @@ PLAIN = {"ok", "hang", "half", "garbage", "huge", "dead", "filtered", *WORDS}
 
 
 class Config(Part):
-    """What it does, and how long that takes."""
+    """What the model does, and how long it takes."""
 
     script: list[Annotated[str, BeforeValidator(str)]] = Field(default=["ok"], min_length=1)
     """What each call does, in order; a bare status such as 429 may be a number."""
     latency_s: float = Field(default=0.0, ge=0)
-    """Every batch takes so long; seconds."""
+    """Time of every batch, seconds."""
     per_item_s: float = Field(default=0.0, ge=0)
-    """And so much more for each call in it."""
+    """Additional time for each call in a batch, seconds."""
     max_batch: int = Field(default=64, ge=1)
     """Most calls in one batch."""
     concurrency: int = Field(default=1, ge=1)
-    """Batches at once."""
+    """Number of batches at once."""
     timeout_s: float = Field(default=60.0, gt=0)
-    """When a call that hangs is given up; seconds."""
+    """Time after which a hanging call is given up, seconds."""
     dollars_per_million_tokens: float = Field(default=0.0, ge=0)
-    """Price of all tokens alike; above 0 it counts as a paid backend."""
+    """Price of prompt and completion tokens; above 0 it counts as a paid backend."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Step:
 
 
 def steps(script: Sequence[str]) -> Iterator[Step]:
-    """The steps of a script, one for each call, without end. Raises UsageError if an entry is not in the grammar."""
+    """The endless steps of a script, one for each call. Raises UsageError if an entry is not in the grammar."""
     parsed = [_parse(entry) for entry in script]
     if not parsed:
         raise UsageError("the script is empty: it needs at least one entry, such as ok")
@@ -123,7 +123,7 @@ def _parse(entry: str) -> tuple[Step, int]:
     return Step(action, argument or ""), int(times or 1)
 
 
-# ---- the model: an echo, with probabilities that follow from the text ------------------------------------------------
+# ---- the model: an echo, with probabilities computed from the text ---------------------------------------------------
 
 
 def tokens(text: str) -> list[str]:
@@ -137,7 +137,7 @@ def logprob(before: str, token: str) -> float:
 
 
 def logprobs(text: str) -> list[float]:
-    """Of every token of a text."""
+    """Log-probability of every token of a text."""
     result, at = [], 0
     for token in tokens(text):
         result.append(logprob(text[:at], token))
@@ -153,7 +153,7 @@ def embedding(text: str) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 def spoken(text: str, stop: Sequence[str], max_tokens: int) -> tuple[str, bool]:
-    """A reply as it comes out, and whether it is complete."""
+    """A reply as it is sent, and whether it is complete."""
     for word in stop:
         text = text.partition(word)[0] if word else text
     pieces = tokens(text)
@@ -161,7 +161,7 @@ def spoken(text: str, stop: Sequence[str], max_tokens: int) -> tuple[str, bool]:
 
 
 class Faulty(Backend):
-    """Answers in this process. `calls` counts what was asked; nothing is asked twice unseen."""
+    """Answers in this process. `calls` counts every call, so that repeated calls are visible."""
 
     model = "faulty"
     verbs: frozenset[Verb] = frozenset({"generate", "score", "embed"})

@@ -1,4 +1,4 @@
-"""`python -m llm_service.backends.faulty`: the server that fails on script."""
+"""`python -m llm_service.backends.faulty`: the server that fails according to a script."""
 
 from llm_service.backends.faulty.server import main
 

@@ -1,12 +1,12 @@
-"""A server on loopback that speaks the OpenAI protocol and fails on script, for testing clients against real sockets.
+"""An OpenAI server on loopback that fails according to a script, for testing clients against real sockets.
 
     POST /v1/chat/completions, /v1/completions (echo and logprobs too), /v1/embeddings     take one step of the script
     GET  /v1/models                                                                         always answers
-    GET  /billed     {"requests": 4, "total": 3, "calls": {KEY: TIMES}}: how many asked, and every reply that a provider
-                     would have charged for, by its Idempotency-Key; one that was cut on its way is charged too
+    GET  /billed     {"requests": 4, "total": 3, "calls": {KEY: TIMES}}: number of requests, and every reply that a
+                     provider would have charged for, by its Idempotency-Key; cut replies are charged too
 
-Its model is that of `llm_service/backends/faulty`, where the grammar of scripts is explained. Refusals repeat the
-key and the prompt, as some real servers do, so that tests can see that a client does not pass them on.
+Its model is `llm_service/backends/faulty`, which explains the grammar of scripts. Refusals repeat the key and the
+prompt, as some real servers do, so that tests can check that a client does not pass them on.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class FaultyServer:
     """Belongs to one event loop. `seen` keeps the last thousand requests.
 
     Args:
-        latency_s, per_item_s: how long a request takes, and how much longer for each text in it.
+        latency_s, per_item_s: time of a request, and additional time for each text in it.
         serial: one request at a time, like one GPU.
     """
 

@@ -1,11 +1,11 @@
-"""Any server that speaks the OpenAI protocol: OpenAI's own, Azure's, vLLM, SGLang, llama.cpp, Ollama, a proxy.
+"""Any server with an OpenAI-compatible API: OpenAI's own, Azure's, vLLM, SGLang, llama.cpp, Ollama, a proxy.
 
     generate   chat completions, or plain completions with `api: completions`
-    score      completions: the prompt with each candidate is echoed with log-probabilities, and those of the
-               candidate's tokens are added up; chat: the candidate's first token only, where the first tokens differ
+    score      completions: the server echoes prompt and candidate with log-probabilities, and the values of the
+               candidate's tokens are summed; chat: only the candidate's first token, if the first tokens differ
     embed      one request for a whole batch
 
-Retries belong to `llm_service.pipeline`: here a call is one request, and the key of a call is its Idempotency-Key.
+`llm_service.pipeline` does the retries: here a call is one request, and the key of a call is its Idempotency-Key.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from llm_service.world import World
 
 OPENAI = "https://api.openai.com/v1"
 TURN_TOKENS = 8
-"""What a chat template adds to a turn, rather too many."""
+"""Tokens that a chat template adds to a turn; an upper estimate."""
 TOP = 20
-"""Most probable first tokens that a chat server can be asked for."""
+"""Number of most probable first tokens that a chat server can return."""
 
 
 class OpenAI(Backend):
@@ -65,7 +65,7 @@ class OpenAI(Backend):
         self._local = this_machine(url.hostname or "")
         self._hosted = endpoint(url) == OPENAI
         self._key_from = origin(config, key is not None)
-        # Whatever changes the answers is part of the name, since the name is part of every key.
+        # Everything that changes answers is part of the name, because the name is part of every key.
         extra = {"api": config.api, "body": config.body, "embedding_model": config.embedding_model}
         usual = {"api": "chat", "body": {}, "embedding_model": ""}
         self.model = config.model if self._hosted else f"{config.model}@{endpoint(url)}"
@@ -77,7 +77,7 @@ class OpenAI(Backend):
         self.concurrency = max(1, config.concurrency // config.max_batch)
         prices = (config.dollars_per_million_prompt_tokens, config.dollars_per_million_completion_tokens)
         self.paid = not self._local or any(prices)
-        self._prices = (prices[0] or 0.0, prices[1] or 0.0)  # one that is not known counts as 0
+        self._prices = (prices[0] or 0.0, prices[1] or 0.0)  # an unknown price counts as 0
         self._headers: dict[str, Any] = {} if key else {"Authorization": openai.Omit()}
         self._client: Any = openai.AsyncOpenAI(
             api_key=key or "none",
@@ -87,14 +87,14 @@ class OpenAI(Backend):
             default_query=config.query,
             http_client=openai.DefaultAsyncHttpxClient(
                 timeout=openai.Timeout(config.timeout_s, connect=min(config.timeout_s, 10.0)),
-                follow_redirects=False,  # the key and the prompts go where they were meant to go
-                trust_env=not self._local,  # a proxy has no business with loopback
+                follow_redirects=False,  # the key and the prompts go only to the configured server
+                trust_env=not self._local,  # no proxy for loopback
                 event_hooks={"response": [self._raise_for_status]},
             ),
         )
 
     async def answer(self, calls: Sequence[Call]) -> list[Reply | BackendError]:
-        """See `Backend`. Generated and scored calls are sent at once, each on its own."""
+        """See `Backend`. Generate and score calls are sent at once, one request each."""
         if calls[0].verb == "embed":
             return await self._embed(calls)
         one = self._generate if calls[0].verb == "generate" else self._score
@@ -114,7 +114,7 @@ class OpenAI(Backend):
         return (prompt_tokens * self._prices[0] + completion_tokens * self._prices[1]) / 1e6
 
     async def probe(self) -> Call | None:
-        """List the models, which is free; where that is not served, one token would have to be paid for."""
+        """List the models, which is free; if the server has no list, one token must be paid for."""
         try:
             await self._request(self._client.models, "list", {}, None)
         except Refused:
@@ -134,7 +134,7 @@ class OpenAI(Backend):
                 f"{self._config.context}"
             )
         fields: dict[str, Any] = {"temperature": p.temperature, self._longest: p.max_tokens, "stop": p.stop or None}
-        if p.temperature > 0:  # equal questions with different sample numbers must not be drawn alike
+        if p.temperature > 0:  # equal questions with different sample numbers must get different samples
             fields["seed"] = int(digest(str(p.seed), str(call.sample))[:7], 16)
         record = await self._complete(call, fields)
         choice = pick(record, "choices", 0, kind=dict)
@@ -161,7 +161,7 @@ class OpenAI(Backend):
         scores = []
         for choice, candidate in zip(choices, call.candidates, strict=True):
             if not isinstance(choice.get("logprobs"), dict):
-                raise Unsupported(f"{self._server} tells no log-probabilities of the prompt, so it cannot score")
+                raise Unsupported(f"{self._server} returns no log-probabilities of the prompt, so it cannot score")
             tokens = [pick(token, kind=str) for token in pick(choice, "logprobs", "tokens", kind=list)]
             total, used = tail(tokens, pick(choice, "logprobs", "token_logprobs", kind=list), candidate)
             scores.append(total / max(used, 1) if call.parameters.normalise == "tokens" else total)
@@ -173,7 +173,7 @@ class OpenAI(Backend):
         choice = pick(record, "choices", 0, kind=dict)
         told = choice.get("logprobs")
         if not (isinstance(told, dict) and told.get("content")):
-            raise Unsupported(f"{self._server} tells no log-probabilities, so it cannot score")
+            raise Unsupported(f"{self._server} returns no log-probabilities, so it cannot score")
         listed = pick(told, "content", 0, "top_logprobs", kind=list)
         ranked = [(pick(t, "token", kind=str), number(pick(t, "logprob", kind=(int, float)))) for t in listed]
         return self._scored(call, record, first_tokens(ranked, call.candidates))
@@ -198,7 +198,7 @@ class OpenAI(Backend):
         except Refused as error:
             if len(calls) == 1:
                 return [error]
-            # One text may be to blame: the others shall not suffer for it.
+            # One text may be the cause: the others must not suffer for it.
             return [(await self._embed([call]))[0] for call in calls]
         rows = _in_order(pick(record, "data", kind=list), len(calls))
         total = usage(record, "prompt_tokens", sum(self.estimate(call)[0] for call in calls))
@@ -212,7 +212,7 @@ class OpenAI(Backend):
 
     @property
     def _longest(self) -> str:
-        """The field for the longest reply: OpenAI renamed it for conversations, other servers know the first name."""
+        """The field for the maximum reply length: OpenAI renamed it for chat, other servers use the old name."""
         return "max_completion_tokens" if self._config.api == "chat" and self._hosted else "max_tokens"
 
     async def _complete(self, call: Call, fields: dict[str, Any], prompts: list[str] | None = None) -> dict[str, Any]:
@@ -230,18 +230,18 @@ class OpenAI(Backend):
         """Send one request and read its reply, within the limits of time and size.
 
         Raises:
-            BackendError: each in its own class.
+            BackendError: a subclass for each kind of error.
         """
         import openai
 
         try:
             headers, query, body_secrets = secrets(self._config)
-        except UsageError as error:  # a variable is gone since the start
+        except UsageError as error:  # a variable was removed since the start
             raise Unauthorized(str(error)) from None
         more: dict[str, Any] = {"extra_headers": self._headers | headers, "extra_query": query}
         if key:
             more["extra_headers"] |= {"Idempotency-Key": key}
-        if name == "create":  # else there is no body
+        if name == "create":  # otherwise there is no body
             more["extra_body"] = fields.get("extra_body", {}) | body_secrets
         send = getattr(resource.with_streaming_response, name)
         try:
@@ -258,23 +258,23 @@ class OpenAI(Backend):
         return document(body, self._server, self._key_from)
 
     async def _raise_for_status(self, response: Any) -> None:
-        """Raise the error that a reply's status stands for, once its head is there: the client would read it whole."""
+        """Raise the error for a reply's status as soon as its headers arrive; the client would read the whole body."""
         if not response.is_success:
             body = await self._read(response.aiter_bytes())
             text = body.decode("utf-8", "replace")
             raise refusal(response.status_code, response.headers, text, self._server, self._key_from)
 
     async def _read(self, pieces: AsyncIterator[bytes]) -> bytearray:
-        """A reply's body, decoded as it comes; of a longer one than `max_reply_bytes`, little more than these.
+        """A reply's body, decoded as it arrives; reading stops soon after `max_reply_bytes`.
 
         Raises:
-            Garbled, TimedOut: it was cut, or does not go on.
+            Garbled, TimedOut: the body was cut, or stalled.
         """
         import httpx2
 
         body = bytearray()
         try:
-            async for piece in pieces:  # at most 1 MiB each, however well it was compressed
+            async for piece in pieces:  # at most 1 MiB each, whatever the compression
                 body += piece
                 if len(body) > self._config.max_reply_bytes:
                     break
@@ -304,7 +304,7 @@ class OpenAI(Backend):
 def make(config: Config, world: World) -> OpenAI:
     """See `llm_service.backends`. Raises UsageError: no model, no key, or an address that a key must not be sent to."""
     if not config.model:
-        raise UsageError("llm.model is missing: name the model that the server shall use")
+        raise UsageError("llm.model is missing: name the model that the server should use")
     if (config.dollars_per_million_prompt_tokens is None) != (config.dollars_per_million_completion_tokens is None):
         raise UsageError("llm: one price is missing: set dollars_per_million_prompt_tokens and ..._completion_tokens")
     url = address(config.base_url or OPENAI)
@@ -315,11 +315,11 @@ def make(config: Config, world: World) -> OpenAI:
         key = secret(config.api_key_env, "llm.api_key_env")
     if url.scheme == "http" and not local and not config.allow_plain_http:
         raise UsageError(
-            f"llm.base_url: http://{url.netloc} would carry the key and the prompts in clear: use https, or set "
+            f"llm.base_url: http://{url.netloc} would send the key and the prompts unencrypted: use https, or set "
             "llm.allow_plain_http=true in a network that you trust"
         )
     if others:
-        for name in ("openai", "httpx2"):  # below warnings they write whole requests into the log
+        for name in ("openai", "httpx2"):  # below the level of warnings they log whole requests
             logging.getLogger(name).setLevel(logging.WARNING)
     return OpenAI(config, url, key)
 
@@ -345,5 +345,5 @@ def _unit(values: list[Any]) -> np.ndarray[Any, np.dtype[np.float32]]:
         raise Garbled("an embedding is not a list of numbers") from None
     length = float(np.linalg.norm(vector)) if vector.ndim == 1 else 0.0
     if not (np.isfinite(length) and length > 0):
-        raise Garbled("an embedding has no direction")
+        raise Garbled("an embedding is the zero vector")
     return (vector / length).astype(np.float32)

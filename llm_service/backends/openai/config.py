@@ -1,8 +1,8 @@
-"""Which server is asked, and what goes along with every request.
+"""The server to ask, and what every request includes.
 
-A configuration is printed, saved and compared, so no secret may stand in one. Values are taken only under names that
-are known to hold none; whatever else a server wants names an environment variable, which is read when a request is
-sent. A message about a value names its key and never repeats it.
+A configuration is printed, saved and compared, so it must contain no secret. Values are accepted only under names that
+are known to be harmless; for anything else that a server needs, the configuration names an environment variable, which
+is read when a request is sent. A message about a value names its key and never repeats the value.
 """
 
 from __future__ import annotations
@@ -37,56 +37,56 @@ HARMLESS = {
     "query": frozenset(_QUERY.split()),
     "body": frozenset(_BODY.split()),
 }
-"""Names whose values may stand in a configuration, in lower case; those of `body` at every depth."""
+"""Names whose values a configuration may contain, in lower case; in `body`, at every depth."""
 
 
 class Config(Part):
-    """Which server and model, and what it costs."""
+    """Server, model and prices."""
 
     model: str = ""
-    """Name of the model, as the server knows it."""
+    """The server's name for the model."""
     base_url: str = ""
-    """Address up to and including the version, such as http://127.0.0.1:8000/v1, without user, password and query;
-    empty: OpenAI's."""
+    """Address including the version, such as http://127.0.0.1:8000/v1, without user, password and query; empty:
+    OpenAI's."""
     api: Literal["chat", "completions"] = "chat"
-    """Which endpoint: conversations, or plain prompts (needed to score candidates of several tokens)."""
+    """Endpoint: chat, or plain completions (needed to score candidates of several tokens)."""
     api_key_env: str = "OPENAI_API_KEY"
-    """Environment variable that holds the key; a server on loopback needs none."""
+    """Environment variable with the key; a server on loopback needs none."""
     headers: dict[str, str] = Field(default={})
-    """Further headers; only harmless ones such as User-Agent, since a run's configuration is printed and saved."""
+    """Further headers; only harmless ones such as User-Agent, because a run's configuration is printed and saved."""
     header_env: dict[str, str] = Field(default={})
-    """Further headers: name of the header -> environment variable that holds its value (Azure: `api-key`)."""
+    """Further headers: name of the header -> environment variable with its value (Azure: `api-key`)."""
     query: dict[str, str] = Field(default={})
-    """Further fields of every address; only harmless ones such as `api-version` (Azure)."""
+    """Further query parameters of every request; only harmless ones such as `api-version` (Azure)."""
     query_env: dict[str, str] = Field(default={})
-    """Further fields of every address: name of the field -> environment variable that holds its value."""
+    """Further query parameters of every request: name of the parameter -> environment variable with its value."""
     body: dict[str, Any] = Field(default={})
-    """Further fields of every request but embeddings; only harmless ones: how tokens are drawn, where a reply ends, how
-    long a model thinks. null leaves out one that the server does not take."""
+    """Further fields of every request except embeddings; only harmless ones, such as sampling, stop texts and reasoning
+    effort. null removes a field that the server does not accept."""
     body_env: dict[str, str] = Field(default={})
-    """Further fields of every request, embeddings too: name of the field -> environment variable that holds its
+    """Further fields of every request, including embeddings: name of the field -> environment variable with its
     text."""
     embedding_model: str = ""
-    """Model for `embed`; empty: the server is not asked for embeddings."""
+    """Model for `embed`; empty: the server is not used for embeddings."""
     dollars_per_million_prompt_tokens: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """Price; none: unknown, and no cap of money can be held."""
+    """Price; none: unknown, so a cap in dollars is refused."""
     dollars_per_million_completion_tokens: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """Price; none: unknown, and no cap of money can be held."""
+    """Price; none: unknown, so a cap in dollars is refused."""
     concurrency: int = Field(default=32, ge=1)
-    """Most requests at once."""
+    """Maximum number of requests at once."""
     max_batch: int = Field(default=1, ge=1)
-    """Most calls in one batch. Only embeddings share a request: raise it for them; generated calls would wait for the
-    slowest of their batch."""
+    """Maximum number of calls in one batch. Only embeddings share a request, so raise it for them; `generate` calls
+    would wait for the slowest of their batch."""
     timeout_s: float = Field(default=60.0, gt=0)
-    """Most time for one request, from connecting to the last byte; seconds."""
+    """Time limit of one request, from connecting to the last byte; seconds."""
     context: int | None = Field(default=None, ge=1)
-    """Tokens that the model reads and writes; calls that by estimate do not fit are not sent. None: the server says."""
+    """Context length in tokens, prompt and reply; calls that exceed it by our estimate are not sent. None: unknown."""
     max_reply_bytes: int = Field(default=4_000_000, ge=1000)
-    """A longer reply is not an honest one: no more of it is read, whatever its status, and however it is compressed."""
+    """Maximum bytes of a reply: no more is read, whatever its status and compression."""
     allow_plain_http: bool = False
-    """Send the key over plain http to a host that is not this one."""
+    """Allow sending the key over plain http to another host."""
 
-    # These look before pydantic does, whose own messages repeat the value.
+    # These run before pydantic's checks, whose messages repeat the value.
 
     @field_validator("base_url", mode="before")
     @classmethod
@@ -101,7 +101,7 @@ class Config(Part):
         name = str(field.field_name)
         other = name.removesuffix("s") + "_env"
         if not isinstance(values, Mapping):
-            raise UsageError(f"llm.{name}: expected names with values; what may be a secret goes into llm.{other}")
+            raise UsageError(f"llm.{name}: expected names with values; possible secrets go into llm.{other}")
         if found := _unlisted(values, HARMLESS[name]):
             raise UsageError(
                 f"llm.{name}.{found} may hold a secret, and a configuration is printed and saved: put the value into "
@@ -125,7 +125,7 @@ class Config(Part):
 
 
 def _unlisted(values: Mapping[Any, Any], listed: frozenset[str]) -> str:
-    """The first name that is not listed, "" if all are. In `logit_bias` the names are numbers of tokens."""
+    """The first name that is not listed, "" if all are. In `logit_bias` the names are token ids."""
     for name, value in values.items():
         token = str(name).isdecimal() and isinstance(value, int | float)
         if not (token or str(name).lower() in listed):
@@ -137,7 +137,7 @@ def _unlisted(values: Mapping[Any, Any], listed: frozenset[str]) -> str:
 
 
 def _mappings(value: Any) -> Iterator[Mapping[Any, Any]]:
-    """This mapping, or those in this list, at any depth of lists."""
+    """This mapping, or the mappings in this list, at any depth of lists."""
     if isinstance(value, Mapping):
         yield value
     elif isinstance(value, list):
@@ -146,12 +146,12 @@ def _mappings(value: Any) -> Iterator[Mapping[Any, Any]]:
 
 
 def _shown(name: Any) -> str:
-    """A name as it may be repeated: one with spaces or the like may be a whole header."""
+    """A name that a message may repeat: one with spaces or the like may be a whole header."""
     return name if isinstance(name, str) and name.replace("-", "").replace("_", "").isalnum() else "(a name)"
 
 
 def address(text: Any) -> SplitResult:
-    """The parts of a server's address. Raises UsageError if it is none, or it holds what may be a secret."""
+    """The parts of a server's address. Raises UsageError if it is not an address, or may contain a secret."""
     try:
         url = urlsplit(str(text))
         bad = url.scheme not in ("http", "https") or not url.hostname or url.port == 0
@@ -161,14 +161,14 @@ def address(text: Any) -> SplitResult:
         raise UsageError("llm.base_url is not an address such as https://host/v1")
     if url.username is not None or url.query or url.fragment:
         raise UsageError(
-            "llm.base_url: leave out user, password and query: a key belongs into the environment, see "
+            "llm.base_url: leave out user, password and query: a key belongs in the environment, see "
             "llm.api_key_env, llm.header_env and llm.query_env"
         )
     return url
 
 
 def endpoint(url: SplitResult) -> str:
-    """One text for one server, however its address is written, and nothing in it but scheme, host, port and path."""
+    """One text per server, however its address is written, with only scheme, host, port and path."""
     host = url.hostname or ""
     host = f"[{host}]" if ":" in host else host
     usual = url.port in (None, {"http": 80, "https": 443}.get(url.scheme))
@@ -176,19 +176,19 @@ def endpoint(url: SplitResult) -> str:
 
 
 def secret(name: str, option: str) -> str:
-    """What an environment variable holds. Raises UsageError if it is nothing, or what no request can carry."""
+    """The value of an environment variable. Raises UsageError if it is empty, or a request cannot contain it."""
     value = os.environ.get(name, "").strip()
     if not value:
-        raise UsageError(f"{option}: the environment variable {name} is not set: it should hold the server's key")
+        raise UsageError(f"{option}: the environment variable {name} is not set: put the server's key into it")
     if not (value.isascii() and value.isprintable()):
-        raise UsageError(f"{option}: the environment variable {name} holds what cannot stand in a request")
+        raise UsageError(f"{option}: the environment variable {name} holds characters that a request cannot contain")
     return value
 
 
 def origin(config: Config, keyed: bool) -> str:
-    """Where a server's secrets come from, for a message: names of options and variables, never their values.
+    """The sources of a server's secrets, for a message: names of options and variables, never their values.
 
-    keyed: whether `api_key_env` holds one of them.
+    keyed: whether `api_key_env` is one of them.
     """
     kinds = {"header_env": config.header_env, "query_env": config.query_env, "body_env": config.body_env}
     names = {f"{kind}.{name}": env for kind, named in kinds.items() for name, env in named.items()}
@@ -198,7 +198,7 @@ def origin(config: Config, keyed: bool) -> str:
 
 
 def secrets(config: Config) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
-    """Headers, fields of the address and fields of the body, as the environment has them now.
+    """Headers, query parameters and body fields, with the current values of environment variables.
 
     Raises:
         UsageError: a variable is not set.
@@ -207,6 +207,6 @@ def secrets(config: Config) -> tuple[dict[str, str], dict[str, str], dict[str, s
     headers, query, body = (
         {name: secret(value, f"llm.{kind}.{name}") for name, value in named.items()} for kind, named in kinds.items()
     )
-    # Spelt as the client spells it, which would send its own beside another.
+    # In the client's spelling; otherwise it would add its own header.
     headers = {"Authorization" if name.lower() == "authorization" else name: value for name, value in headers.items()}
     return headers, query, body

@@ -1,7 +1,7 @@
-"""Reading what servers of the OpenAI protocol say: which error an HTTP answer is, and what stands in a reply.
+"""Reading replies of OpenAI-compatible servers: the error that an HTTP response means, and the content of a reply.
 
-Pure functions over status, headers and text, so that every branch can be tested without a network. Nothing a server
-wrote gets into a message except error codes that look like identifiers: its texts may hold the prompt or the key.
+Pure functions over status, headers and text, so that every branch can be tested without a network. Messages repeat
+nothing from a server except error codes that look like identifiers: its texts may contain the prompt or the key.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ CONTEXT_WORDS = (
 def refusal(
     status: int, headers: Mapping[str, str], text: str, server: str, key: str = "llm.api_key_env"
 ) -> BackendError:
-    """The error that an answer with an HTTP status of 300 or more stands for.
+    """The error for a response with an HTTP status of 300 or more.
 
     Args:
-        headers: names in any case if the mapping does not care about case, else in lower case.
-        text: the body, whatever it is.
+        headers: names in any case if the mapping ignores case, otherwise in lower case.
+        text: the body, in any form.
         server: its name, for the message.
         key: where the key comes from, for the message.
     """
@@ -68,10 +68,10 @@ def refusal(
     wait = retry_after(headers)
     known = sorted(code for code in codes if re.fullmatch(r"[a-z][a-z_]{2,40}", code))
     where = f"{server} answers {status}" + (f" ({', '.join(known)})" if known else "")
-    # Some send the same words with a wait for a limit that is over in a minute: then it is not the quota.
+    # Some servers send the same words and a wait for a limit per minute: then it is not the quota.
     spent = status in (403, 429) and wait is None and any(words in said for words in QUOTA_WORDS)
     if status == 402 or codes & QUOTA_CODES or spent:
-        return QuotaExhausted(f"{where}: the account is out of credit; top it up, or raise its limit")
+        return QuotaExhausted(f"{where}: the account has no credit left; top it up, or raise its limit")
     if status in (401, 403):
         return Unauthorized(f"{where}: the key is missing or wrong, or may not use this model; check {key}")
     if status == 429:
@@ -81,15 +81,15 @@ def refusal(
     if status in (408, 409, 425) or status >= 500:
         return Overloaded(f"{where}: it cannot answer now", wait)
     if 300 <= status < 400:
-        return Refused(f"{where}: it sends callers elsewhere, which is not followed; correct llm.base_url")
+        return Refused(f"{where}: it redirects, which is not followed; correct llm.base_url")
     hint = "; check llm.model and llm.base_url" if status == 404 else "; check llm.model and llm.body"
-    return Refused(f"{where}: it does not take this request{hint}")
+    return Refused(f"{where}: it does not accept this request{hint}")
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds that a server asks to wait: `retry-after-ms`, or `retry-after` in seconds or as a date; None if neither.
 
-    A date counts from the server's own `date` where it has one, so that a wrong clock does not matter.
+    A date counts from the server's own `date` header if there is one, so a wrong clock does not matter.
     """
     for name, scale in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         try:
@@ -108,11 +108,11 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def document(body: bytes | bytearray, server: str, key: str = "llm.api_key_env") -> dict[str, Any]:
-    """The JSON object of a successful answer.
+    """The JSON object of a successful response.
 
     Raises:
-        Garbled: it is none, or holds NaN or infinity.
-        BackendError: it is an error in disguise: some proxies send those with status 200.
+        Garbled: it is not a JSON object, or contains NaN or infinity.
+        BackendError: it is an error, which some proxies send with status 200.
     """
     try:
         record = json.loads(body, parse_constant=_no_number)
@@ -129,7 +129,7 @@ def document(body: bytes | bytearray, server: str, key: str = "llm.api_key_env")
 
 
 def pick(record: Any, *path: str | int, kind: type | tuple[type, ...]) -> Any:
-    """What stands at a place of a reply. Raises Garbled if nothing does, or something of another kind."""
+    """The value at a path in a reply. Raises Garbled if it is missing or has another type."""
     value = record
     for step in path:
         try:
@@ -137,29 +137,29 @@ def pick(record: Any, *path: str | int, kind: type | tuple[type, ...]) -> Any:
         except (KeyError, IndexError, TypeError):
             raise Garbled(f"the reply has no {'.'.join(map(str, path))}") from None
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise Garbled(f"the reply's {'.'.join(map(str, path))} is of the wrong kind")
+        raise Garbled(f"the reply's {'.'.join(map(str, path))} has the wrong type")
     return value
 
 
 def number(value: Any) -> float:
-    """A finite number of a reply. Raises Garbled if it is none."""
+    """A finite number from a reply. Raises Garbled if it is not one."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not -1e9 < value < 1e9:
-        raise Garbled("the reply holds something else where a number should be")
+        raise Garbled("the reply has no number where one is expected")
     return float(value)
 
 
 def usage(record: dict[str, Any], name: str, estimate: int) -> int:
-    """A count of tokens; the estimate where the server does not say."""
+    """A token count; the estimate if the server does not give one."""
     counts = record.get("usage")
     said = counts.get(name) if isinstance(counts, dict) else None
     return said if type(said) is int and 0 <= said < 2**40 else estimate
 
 
 def tail(tokens: Sequence[str], logprobs: Sequence[Any], candidate: str) -> tuple[float, int]:
-    """Sum of the log-probabilities of the last tokens, those that hold the candidate's characters, and their number.
+    """Sum of the log-probabilities of the last tokens, which contain the candidate's characters, and their number.
 
-    Counted from the end, so that what a server puts before the prompt (a token for its beginning) does not matter. A
-    token that holds the end of the prompt and the beginning of the candidate counts as the candidate's.
+    Counting starts at the end, so tokens that a server adds before the prompt do not matter. A token with the end of
+    the prompt and the beginning of the candidate counts as the candidate's.
 
     Raises:
         Unsupported: the tokens do not end in the candidate: the server does not echo.
@@ -172,15 +172,15 @@ def tail(tokens: Sequence[str], logprobs: Sequence[Any], candidate: str) -> tupl
         used += 1
         text = tokens[-used] + text
     if not text.endswith(candidate):
-        raise Unsupported("the server does not echo the prompt as it was sent, so that candidates cannot be scored")
+        raise Unsupported("the server does not echo the prompt as it was sent, so candidates cannot be scored")
     return sum(number(logprob) for logprob in logprobs[len(logprobs) - used :]), used
 
 
 def first_tokens(ranked: Sequence[tuple[str, float]], candidates: Sequence[str]) -> tuple[float, ...]:
     """Log-probability of the first token of each candidate, from the most probable first tokens of a reply.
 
-    The first token is the longest listed one that the candidate begins with, its variants with a space before it added
-    up. A candidate without any gets the lowest listed log-probability: an upper bound.
+    The first token is the longest listed one that the candidate begins with; variants with a leading space are summed.
+    A candidate without any gets the lowest listed log-probability, an upper bound.
 
     Raises:
         Unsupported: two candidates have the same first token, or none of them is listed.
@@ -195,21 +195,21 @@ def first_tokens(ranked: Sequence[tuple[str, float]], candidates: Sequence[str])
         raise Unsupported(f"none of the candidates begins with one of the {len(ranked)} most probable tokens")
     if any(word and sum(start.startswith(word) for start in starts) > 1 for word in found):
         raise Unsupported(
-            "two candidates begin with the same token, and a chat server tells only the first one's probability: let "
-            "them differ in their first letters, or use llm.api=completions"
+            "two candidates begin with the same token, and a chat server returns only the first token's probability: "
+            "use candidates with different first letters, or llm.api=completions"
         )
     return tuple(variants[word] if word else min(variants.values()) for word in found)
 
 
 def plain(turns: Sequence[Turn]) -> str:
-    """A conversation as one text, for completions: a single turn as it is, several with their roles."""
+    """A conversation as one text, for completions: a single turn unchanged, several turns with their roles."""
     if len(turns) == 1:
         return turns[0][1]
     return "".join(f"{role.capitalize()}: {text}\n\n" for role, text in turns) + "Assistant:"
 
 
 def count(text: str) -> int:
-    """Tokens of a text, an estimate that is rather too high: a third of its characters, more for those beyond ASCII."""
+    """Number of tokens of a text, an upper estimate: a third of its characters, more for characters beyond ASCII."""
     return math.ceil(len(text) / 3) + len(text.encode("utf-8", "surrogatepass")) - len(text)
 
 

@@ -1,18 +1,18 @@
-"""Answers by rules from what the world publishes: the backend that is always there, and a model whose errors are known.
+"""Answers by rules from the environment's description: a backend that is always available, with known error rates.
 
-It reads what a prompt was rendered from (`Call.task`, `Call.inputs`), not the prompt; a raw prompt gets a sentence of
-the world's corpus. It is as good as the rules (`sense.py`), but errs at the rates of its configuration:
+It reads a prompt's source (`Call.task`, `Call.inputs`), not the prompt; a raw prompt gets a sentence of the
+environment's corpus. It is as good as its rules (`sense.py`), but errs at the rates of its configuration:
 
     wrong        plausible but false: a goal that is not in view, the worse of two
     mistimed     a goal that is reached already or lacks a prerequisite
-    senseless    the world's words in an order that means nothing: "open the ball"
+    senseless    the environment's words without meaning: "open the ball"
     malformed    text outside the task's grammar
-    false_yes    a fact of the world that is not so, believed: yes; false_no: one that is so, not believed
-    dissent      a fact that people disagree on, held as a minority of them does
+    false_yes    a false fact of the environment that it believes; false_no: a true one that it does not believe
+    dissent      a fact that people disagree on, answered as a minority of them does
 
 Errors are a function of (seed, question): an equal question gets an equal answer in any process and any batch, and
-with higher rates it errs wherever it did with lower ones. A false belief hangs on the question's words alone, whatever
-is said around them, and is held as surely as a right one.
+with higher rates it errs wherever it did with lower ones. A false belief depends only on the question's words, whatever
+is around them, and has the same confidence as a right one.
 """
 
 from __future__ import annotations
@@ -34,40 +34,40 @@ from llm_service.world import World
 RATES = ("wrong", "mistimed", "senseless", "malformed")
 BELIEFS = ("false_yes", "false_no", "dissent")
 RULES = "2"
-"""Part of the model's name. Another one when a rule changes: no reply by older rules is then taken for one of these."""
+"""Part of the model's name. It changes with the rules, so that replies by older rules are not reused."""
 
 
 class Config(Part):
     """Options of the scripted model."""
 
     seed: int = 0
-    """Of its errors."""
+    """Seed of its errors."""
     wrong: float = Field(default=0.03, ge=0.0, le=1.0)
     """Share of answers, and of goals, that are plausible but false."""
     mistimed: float = Field(default=0.02, ge=0.0, le=1.0)
-    """Share of goals whose prerequisites are not met, or that are reached already."""
+    """Share of goals whose prerequisites are not met, or that are already reached."""
     senseless: float = Field(default=0.02, ge=0.0, le=1.0)
-    """Share of goals and answers that mean nothing."""
+    """Share of goals and answers without meaning."""
     malformed: float = Field(default=0.02, ge=0.0, le=1.0)
-    """Share of replies that no parser should accept."""
+    """Share of replies that parsers should reject."""
     false_yes: float = Field(default=0.0, ge=0.0, le=1.0)
-    """Share of the world's facts that are not so, and that it believes all the same, beyond `wrong`."""
+    """Share of the environment's false facts that it believes, in addition to `wrong`."""
     false_no: float = Field(default=0.0, ge=0.0, le=1.0)
-    """Share of the world's facts that are so, and that it does not believe, beyond `wrong`."""
+    """Share of the environment's true facts that it does not believe, in addition to `wrong`."""
     dissent: float = Field(default=0.0, ge=0.0, le=1.0)
-    """How much it errs where people disagree, in worlds that say where: 1, as one person drawn for each question."""
+    """How much it errs where people disagree, if the environment says where; 1: like one person drawn per question."""
     latency_s: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
-    """Seconds that a batch takes, however small."""
+    """Seconds that a batch takes, whatever its size."""
     latency_per_item_s: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
-    """Seconds that each call of a batch adds."""
+    """Additional seconds for each call of a batch."""
     max_batch: int = Field(default=64, ge=1)
     """Most calls in one batch."""
     concurrency: int = Field(default=8, ge=1)
-    """Batches that it answers at once."""
+    """Number of batches that it answers at once."""
     dollars_per_million_prompt_tokens: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
-    """As if it were a hosted model."""
+    """Price, as if it were a hosted model."""
     dollars_per_million_completion_tokens: float = Field(default=0.0, ge=0.0, allow_inf_nan=False)
-    """As if it were a hosted model."""
+    """Price, as if it were a hosted model."""
 
     @model_validator(mode="after")
     def _shares(self) -> Self:
@@ -77,12 +77,12 @@ class Config(Part):
 
 
 class Scripted(Backend):
-    """A `Backend` that needs nothing but the world's description."""
+    """A `Backend` that needs only the environment's description."""
 
     verbs: frozenset[Verb] = frozenset({"generate", "score"})
 
     def __init__(self, config: Config, world: World) -> None:
-        beliefs = {name for name in BELIEFS if getattr(config, name) > 0}  # without any it has the name of before
+        beliefs = {name for name in BELIEFS if getattr(config, name) > 0}  # without any, the name stays as before
         said = config.model_dump_json(include={"seed", *RATES, *beliefs})
         self.model = f"scripted-{digest(said, RULES, world.rules())[:12]}"
         self.max_batch, self.concurrency = config.max_batch, config.concurrency
@@ -98,11 +98,11 @@ class Scripted(Backend):
         replies: list[Reply | BackendError] = []
         for call in calls:
             replies.append(self._reply(call))
-            await asyncio.sleep(0)  # a large batch does not keep the loop from its other work
+            await asyncio.sleep(0)  # a large batch must not block the event loop
         return replies
 
     def _reply(self, call: Call) -> Reply | BackendError:
-        # Not by `self.model`: the same questions shall go wrong first whatever the rates are.
+        # Not by `self.model`: the same questions should go wrong first, whatever the rates.
         chance = Chance(self._config.seed, call.key("scripted"), self._rates)
         prompt = sum(tokens(text) for _, text in call.turns)
         if call.verb == "score":
@@ -138,12 +138,12 @@ def make(config: Config, world: World) -> Scripted:
 
 
 def tokens(text: str) -> int:
-    """About as many as a usual tokenizer makes of English: one for four characters."""
+    """About as many tokens as usual for English: one for four characters."""
     return math.ceil(len(text) / 4)
 
 
 def _ended(text: str, call: Call) -> str:
-    """A reply as a model would end it: before a stop text, or at its longest."""
+    """A reply cut where a model would end it: before a stop text, or at the maximum length."""
     for stop in call.parameters.stop:
         text = text.split(stop, 1)[0] if stop else text
     return text[: 4 * call.parameters.max_tokens]

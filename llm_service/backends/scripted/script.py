@@ -1,7 +1,7 @@
-"""What the scripted backend says: one method for each task, from the world's rules and a throw of the dice.
+"""Replies of the scripted backend: one method per task, from the environment's rules and random numbers.
 
-A reply has the form that the task's parser reads, unless the dice say `malformed`. What else they may spoil stands at
-each method.
+A reply has the form that the task's parser reads, unless it is drawn to be `malformed`. Each method documents the other
+errors.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _REACHED = frozenset(("already", "reached", "done", "achieved", "completed", "fi
 
 
 class Chance:
-    """Random numbers that are a function of a question: the same wherever and whenever it is asked."""
+    """Random numbers that are a function of a question, the same wherever and whenever it is asked."""
 
     def __init__(self, seed: int, question: str, rates: Mapping[str, float]) -> None:
         self._seed, self._question = seed, f"{seed} {question}"
@@ -49,19 +49,19 @@ class Chance:
         return int(digest(self._question, purpose)[:13], 16) / 16**13
 
     def misbelieves(self, question: str, fact: bool, dissent: float = 0.0) -> bool:
-        """Is a fact held to be otherwise? By the question's words alone, in whatever call they stand.
+        """Whether a fact is misjudged. Depends only on the question's words, whatever the call.
 
-        dissent: the share of people who hold it to be otherwise, in [0, 1].
+        dissent: the share of people who disagree with the fact, in [0, 1].
         """
         share = int(digest(f"{self._seed} belief", question)[:13], 16) / 16**13
         return share < self.rates["false_no" if fact else "false_yes"] + self.rates["dissent"] * dissent
 
     def malformed(self) -> bool:
-        """Is the whole reply outside the grammar?"""
+        """Whether the whole reply is outside the grammar."""
         return self.share("malformed") < self.rates["malformed"]
 
     def mistake(self, purpose: str, kinds: Sequence[str] = ("wrong", "mistimed", "senseless")) -> str:
-        """Which of these kinds of mistake is made; "" if none."""
+        """The kind of mistake that is made; "" if none."""
         left = self.share(purpose)
         for kind in kinds:
             if left < self.rates[kind]:
@@ -70,13 +70,13 @@ class Chance:
         return ""
 
     def pick(self, options: Sequence[str]) -> str:
-        """One of some texts; the next pick is another throw."""
+        """One of some texts; each pick uses a new random number."""
         self._picks += 1
         return options[int(self.share(f"pick {self._picks}") * len(options))]
 
 
 class Script:
-    """Answers in one world."""
+    """Answers in one environment."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -94,7 +94,7 @@ class Script:
         }
 
     def reply(self, call: Call, chance: Chance) -> str:
-        """Text for a `generate` call; for one of no task that is known here, a sentence of the corpus that fits."""
+        """Text for a `generate` call; for an unknown task, a matching sentence of the corpus."""
         say = self._say.get(call.task)
         if say is None:
             return self._continuation(call.turns[-1][1] if call.turns else "", chance)
@@ -109,7 +109,7 @@ class Script:
     # ---- generate ------------------------------------------------------------------------------------------------
 
     def _suggest_goals(self, inputs: Mapping[str, Any], chance: Chance) -> str:
-        """The best goals, a line each; every line may be wrong, mistimed or senseless."""
+        """The best goals, one per line; each line may be wrong, mistimed or senseless."""
         situation = Situation(inputs["observation"], inputs["inventory"], inputs["achieved"])
         given: list[str] = inputs["candidates"]
         if given:
@@ -128,7 +128,7 @@ class Script:
         return "\n".join(f"- {goal}" for goal in goals or ["nothing"])
 
     def _choice(self, text: str, situation: Situation) -> Choice:
-        """A given goal; in a world that publishes none, all are as good."""
+        """A given goal; all are equally good in an environment that publishes none."""
         if not self._world.goals:
             return Choice(text, Verdict.SENSIBLE, 1.0)
         return Choice(text, self._sense.verdict(text, situation), self._sense.worth(text))
@@ -141,7 +141,7 @@ class Script:
         return self._sense.nonsense(chance.pick)
 
     def _label_preference(self, inputs: Mapping[str, Any], chance: Chance) -> str:
-        """The more sensible one, or that does what the criteria name. Wrong: the other; senseless: unsure."""
+        """The more sensible one, or the one that meets the criteria. Wrong: the other; senseless: unsure."""
         wanted = [goal for text in inputs.get("criteria", []) for goal in self._sense.named(text)]
         merits = []
         for lines in (inputs["first"], inputs["second"]):
@@ -161,7 +161,7 @@ class Script:
     def _caption_trajectory(self, inputs: Mapping[str, Any], chance: Chance) -> str:
         """What was reached. Wrong: something else; mistimed: one thing that was not; senseless: no goal at all.
 
-        Of many things the last is told, and some of those before, in their order.
+        Of many things, it names the last and some earlier ones, in order.
         """
         observations: list[list[str]] = inputs["observations"]
         goals = [names[0] for names in self._sense.reached(observations)]
@@ -184,7 +184,7 @@ class Script:
         return f"caption: {told[0].upper()}{told[1:]}."
 
     def _judge_trajectory(self, inputs: Mapping[str, Any], chance: Chance) -> str:
-        """Points for how far each goal of the instruction was brought. Wrong: upside down; senseless: any points."""
+        """Points for the progress on each goal of the instruction. Wrong: reversed; senseless: random points."""
         observations: list[list[str]] = inputs["observations"]
         wanted = self._sense.named(inputs["instruction"])
         reached = {name for names in self._sense.reached(observations) for name in names}
@@ -204,15 +204,15 @@ class Script:
         return {Verdict.SENSIBLE: 1.0, Verdict.EARLY: 0.5}.get(best, 0.0)
 
     def _write_potential(self, inputs: Mapping[str, Any], chance: Chance) -> str:
-        """Rules of ours that fit any task, the more of them the better; no language model wrote any.
+        """Hand-written rules that fit any task, the more of them the better; no language model wrote any.
 
-        The view is like BabyAI's: the player in the middle of the last row, looking ahead. It is good to see what goals
-        name, the nearer the better, best to hold it; good to come to new sights, bad to act without effect; good to
-        face such a thing and bad to face what spoils progress, such as a wall. Where numbers have no such names,
-        effects and new sights count. A variant knows the first one, two or three of these rules, and one more if the
-        evidence holds equal values or faults.
+        The view is like BabyAI's: the player in the middle of the last row, looking ahead. Good: seeing things that
+        goals name, the closer the better, and best of all holding them; new observations; facing such a thing. Bad:
+        actions without effect; facing an obstacle such as a wall. If numbers have no such names, only effects and new
+        observations count. A variant has the first one, two or three of these rules, and one more if the evidence has
+        equal values or faults.
 
-        Wrong: bad for good; mistimed: by the oldest view instead of the present one; senseless: always zero.
+        Wrong: the sign is reversed; mistimed: uses the oldest view, not the present one; senseless: always zero.
         """
         kind = chance.mistake("potential")
         if kind == "senseless":
@@ -224,7 +224,7 @@ class Script:
         return _fenced(*lines, f"return {'-' if kind == 'wrong' else ''}({' + '.join(terms)})")
 
     def _rules(self, view: str) -> list[tuple[str, str]]:
-        """Lines of a program, each with what it adds to the value."""
+        """Lines of a program, each with its term of the value."""
         acts = "zip(observations, observations[1:], actions)"
         effect = (
             f"idle = sum(1 for before, now, action in {acts} if action >= 0 and before == now)",
@@ -249,7 +249,7 @@ class Script:
         ]
 
     def _numbers(self, patterns: Iterable[str]) -> tuple[int, ...]:
-        """Which things of the symbols' first channel, such as BabyAI's objects, these patterns name."""
+        """The things in the symbols' first channel, such as BabyAI's objects, that these patterns name."""
         forms = [Pattern(text, self._world.slots) for text in patterns]
         said = ". ".join(
             text for form in forms for text in (form.text, *(w for s in form.slots for w in form.words(s)))
@@ -258,7 +258,7 @@ class Script:
         return tuple(number for name, number in names.items() if Pattern(name, {}).in_text(said))
 
     def _continuation(self, prompt: str, chance: Chance) -> str:
-        """The sentence of the corpus that shares most with the prompt."""
+        """The sentence of the corpus that shares the most words with the prompt."""
         said = set(_WORD.findall(prompt.lower()))
         most = max((len(words & said) / len(words | said) for _, words in self._corpus), default=0.0)
         best = [sentence for sentence, words in self._corpus if len(words & said) / len(words | said) >= most]
@@ -267,8 +267,8 @@ class Script:
     # ---- score ---------------------------------------------------------------------------------------------------
 
     def _yes_no(self, inputs: Mapping[str, Any], chance: Chance) -> list[float]:
-        """By facts, goals and context. It is right as often as it says, as long as `wrong` is at most a half and it
-        believes the facts."""
+        """An answer from facts, goals and context. It is calibrated as long as `wrong` is at most 0.5 and it believes
+        the facts."""
         question: str = inputs["question"]
         fact = self._sense.fact(question)
         answer = self._known(question, inputs["context"]) if fact is None else fact
@@ -284,7 +284,7 @@ class Script:
         return [math.log(yes), math.log1p(-yes)]
 
     def _rate_of_error(self, chance: Chance) -> float:
-        """Of this very question: they differ, and their mean is the rate `wrong`."""
+        """The error rate of this question: rates differ, and their mean is the rate `wrong`."""
         wrong = chance.rates["wrong"]
         spread = min(wrong, 1 - wrong, abs(0.5 - wrong))
         return wrong + spread * (2 * chance.share("doubt") - 1)
@@ -302,7 +302,7 @@ class Script:
         return any(wanted <= set(_words(sentence)) for sentence in context)
 
     def _likely(self, call: Call, chance: Chance) -> list[float]:
-        """By the words of the prompt and the goals that make sense after it. Wrong: the other way round."""
+        """Scores from the prompt's words and the goals that make sense after it. Wrong: reversed."""
         prompt = " \n".join(text for _, text in call.turns)
         sentences = [piece.strip() for piece in _SENTENCE_END.split(prompt) if piece.strip()]
         goals = [c for c in self._sense.goals(Situation(sentences)) if c.verdict is Verdict.SENSIBLE]
@@ -315,7 +315,7 @@ class Script:
             height = max(fits, default=0.0) + len(words & said) / max(1, len(words))
             heights.append(sign * height + 0.2 * chance.share(f"noise {candidate}"))
         total = math.log(sum(map(math.exp, heights)) or 1.0)
-        cost = 0.05  # for each token: longer texts are less likely
+        cost = 0.05  # per token: longer texts are less likely
         return [h - total - cost * len(c) / 4 for h, c in zip(heights, call.candidates, strict=True)]
 
 

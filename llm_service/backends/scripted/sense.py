@@ -1,7 +1,7 @@
-"""What makes sense in a world: its description, read as rules.
+"""What makes sense in an environment: its description, read as rules.
 
-Sense(world).goals(observation, inventory, achieved)   goals of which there is something to see, with a verdict each
-Sense(world).verdict("open the red door", ...)         SENSIBLE, EARLY (a prerequisite lacks), DONE, UNSEEN, UNKNOWN
+Sense(world).goals(observation, inventory, achieved)   goals with something in view, each with a verdict
+Sense(world).verdict("open the red door", ...)         SENSIBLE, EARLY (prerequisite missing), DONE, UNSEEN, UNKNOWN
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from llm_service.patterns import Binding, Pattern, joined
 from llm_service.tasks.label_preference import CHOSEN
 from llm_service.world import World
 
-MAX_FREE = 64  # words of slots that nothing in view binds, tried for one goal
+MAX_FREE = 64  # words tried for one goal's slots that nothing in view binds
 _PARTS = re.compile(r"[.,]\s+")
 _STEPS = re.compile(r"(\d+) steps?\b")
 NEAR, IDLE, NEW = 0.3, -0.2, 0.5
-"""How good it is that something that goals are about is one step away; how good an action is that changes nothing; how
-good it is if every action led to a sight that was not met before."""
+"""Value of a goal's object one step away; value of an action that changes nothing; value if every action led to a new
+observation."""
 _ARTICLE = re.compile(r"\b(?:an?|the)\s+", re.IGNORECASE)
 
 
 class Verdict(IntEnum):
-    """Of a goal, here and now; the better, the smaller."""
+    """Verdict on a goal in the current situation; smaller is better."""
 
     SENSIBLE = 0
-    EARLY = 1  # right thing, wrong time: a prerequisite is not met
+    EARLY = 1  # right goal, wrong time: a prerequisite is not met
     DONE = 2  # reached already, or impossible now
-    UNSEEN = 3  # a goal of this world, but nothing of it is in view
-    UNKNOWN = 4  # not a goal of this world
+    UNSEEN = 3  # a goal of this environment, but nothing of it is in view
+    UNKNOWN = 4  # not a goal of this environment
 
 
 class Choice(NamedTuple):
-    """A goal that one could set out for."""
+    """A goal that a player could pursue."""
 
-    text: str  # if it is EARLY, slots that nothing binds may stand open
+    text: str  # if it is EARLY, unbound slots may stay open
     verdict: Verdict
     worth: float
 
 
 class Situation(NamedTuple):
-    """What a player knows when it chooses a goal."""
+    """What a player knows when it selects a goal."""
 
     observation: Sequence[str]
     inventory: Sequence[str] = ()
@@ -66,22 +66,22 @@ class _Form:
         self.seen, self.needs, self.unless = (
             [Pattern(text, world.slots) for text in texts] for texts in (goal.seen, goal.needs, goal.unless)
         )
-        # Of what forbids the goal, what names all that it is about: that is how it looks when it is reached.
+        # Patterns that forbid the goal and name everything in it: they describe the goal when it is reached.
         self.reached = [pattern for pattern in self.unless if set(pattern.slots) >= set(self.name.slots)]
 
     def part(self, binding: Binding) -> dict[str, str]:
-        """What of a binding is about the goal's own slots."""
+        """The part of a binding for the goal's own slots."""
         return {slot: binding[slot] for slot in self.name.slots if slot in binding}
 
     def own(self, bindings: Sequence[Binding]) -> Iterator[dict[str, str]]:
-        """Bindings of the goal's own slots; a slot that nothing binds takes each of its words."""
+        """Bindings of the goal's own slots; an unbound slot takes each of its words."""
         for given in map(self.part, bindings):
             free = [slot for slot in self.name.slots if slot not in given]
             for words in islice(product(*(self.name.words(slot) for slot in free)), MAX_FREE):
                 yield given | dict(zip(free, words, strict=True))
 
     def verdict(self, binding: Binding, situation: Situation) -> Verdict:
-        """`binding` holds the words of the goal's own slots."""
+        """`binding` has the words of the goal's own slots."""
         sentences = situation.sentences
         name = self.name.fill(binding)
         if any(_alike(name, goal) for goal in situation.achieved):
@@ -95,13 +95,13 @@ class _Form:
 
 
 class Sense:
-    """The rules of one world. Raises UsageError if a pattern of the world names a slot without words."""
+    """The rules of one environment. Raises UsageError if one of its patterns names a slot without words."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self._forms = [_Form(world, i) for i in range(len(world.goals))]
         self._progress = [(Pattern(event.seen, world.slots), event.worth) for event in world.progress]
-        # With its plain words: a world has thousands of facts, of which most need not be searched for.
+        # With its plain words: there are thousands of facts, most of which need no search.
         self._facts = [
             (Pattern(question, world.slots), " ".join(question.lower().split()), answer)
             for question, answer in world.facts.items()
@@ -110,7 +110,7 @@ class Sense:
     # ---- goals ---------------------------------------------------------------------------------------------------
 
     def goals(self, situation: Situation) -> list[Choice]:
-        """Every goal of which there is something to see, the best first."""
+        """Every goal with something in view, the best first."""
         found: dict[str, Choice] = {}
         for form in self._forms:
             for visible in joined(form.seen, situation.observation):
@@ -122,13 +122,13 @@ class Sense:
         return sorted(found.values(), key=lambda choice: (choice.verdict, -choice.worth))
 
     def verdict(self, text: str, situation: Situation) -> Verdict:
-        """Of one goal, whatever its articles and case."""
+        """The verdict on one goal, whatever its articles and case."""
         bindings = [(form, form.bare.whole(bare(text))) for form in self._forms]
         verdicts = [form.verdict(binding, situation) for form, binding in bindings if binding is not None]
         return min(verdicts, default=Verdict.UNKNOWN)
 
     def worth(self, text: str) -> float:
-        """Of a goal beside others; 0 if it is none of this world."""
+        """The rank of a goal among others; 0 if it is not a goal of this environment."""
         return max((form.worth for form in self._forms if form.bare.whole(bare(text)) is not None), default=0.0)
 
     def named(self, text: str) -> list[str]:
@@ -137,7 +137,7 @@ class Sense:
         return list(dict.fromkeys(found))
 
     def reached(self, observations: Sequence[Sequence[str]]) -> list[list[str]]:
-        """What was reached from one observation to the next, in order of time; each by all names of the goal."""
+        """Goals reached from one observation to the next, in order of time; each with all its names."""
         found: dict[tuple[str, ...], list[str]] = {}
         for before, now in pairwise(observations):
             for form in self._forms:
@@ -149,28 +149,28 @@ class Sense:
         return list(found.values())
 
     def shown(self, goal: str, sentences: Sequence[str]) -> bool:
-        """Does a goal look reached in these sentences?"""
+        """Whether a goal looks reached in these sentences."""
         for form in self._forms:
             binding = form.bare.whole(bare(goal))
             if binding is not None and any(joined([pattern], sentences, binding) for pattern in form.reached):
                 return True
         return False
 
-    # ---- what is false, in three ways ----------------------------------------------------------------------------
+    # ---- three kinds of errors -----------------------------------------------------------------------------------
 
     def filled(self, text: str, pick: Callable[[Sequence[str]], str]) -> str:
-        """A goal with a picked word in every slot that is still open."""
+        """A goal with a random word in every open slot."""
         pattern = Pattern(text, self.world.slots)
         return pattern.fill({slot: pick(self.world.slots[slot]) for slot in pattern.slots})
 
     def unseen(self, situation: Situation, pick: Callable[[Sequence[str]], str]) -> str | None:
-        """A goal of this world of which nothing is in view; None if none is found soon."""
+        """A goal of this environment with nothing in view; None if none is found soon."""
         names = [form.name.text for form in self._forms]
         tries = (self.filled(pick(names), pick) for _ in range(32 if names else 0))
         return next((goal for goal in tries if self.verdict(goal, situation) is Verdict.UNSEEN), None)
 
     def mistimed(self, situation: Situation, pick: Callable[[Sequence[str]], str]) -> str | None:
-        """A goal whose time has not come, or is over; None if there is none."""
+        """A goal that is too early, or already reached; None if there is none."""
         pool = [c.text for c in self.goals(situation) if c.verdict in (Verdict.EARLY, Verdict.DONE)]
         return self.filled(pick(pool), pick) if pool else None
 
@@ -188,7 +188,7 @@ class Sense:
     # ---- questions and behaviour ---------------------------------------------------------------------------------
 
     def fact(self, question: str) -> bool | None:
-        """What the world says of a question; None if it says nothing."""
+        """The environment's answer to a question; None if it has none."""
         told = self.world.facts.get(question)
         if told is not None:
             return told
@@ -197,16 +197,16 @@ class Sense:
         return next((answer for pattern, answer in likely if pattern.find([question])), None)
 
     def merit(self, sentences: Collection[str]) -> float | None:
-        """How good a piece of behaviour is by the events in its sentences, each counted once; None: there are none."""
+        """Value of a behaviour from the events in its sentences, each counted once; None if there are none."""
         events = [worth for pattern, worth in self._progress for _ in pattern.find(sentences)]
         return sum(events) if events else None
 
     def sensible(self, lines: Sequence[str]) -> float | None:
-        """How good a segment is that has its actions between what was seen: by its events, deeds that changed something
-        among them, by how near something that goals are about is in the end, by sights that it had not met before, and
-        by actions that changed nothing. None: of all these there is nothing.
+        """Value of a segment with its actions between observations: from its events, including actions that changed
+        something, from how close a goal's object is at the end, from new observations, and from actions that changed
+        nothing. None if there is nothing of these.
 
-        Rules of ours, which know no task; no language model told them.
+        Hand-written rules that know no task; no language model wrote them.
         """
         seen: list[list[str]] = [[]]
         done: list[str] = []
@@ -228,12 +228,12 @@ class Sense:
 
 
 def _steps(sentence: str) -> int:
-    """How far away a sentence says that something is, along all ways together; 1 if it does not say."""
+    """The distance that a sentence gives, summed over directions; 1 if it gives none."""
     return max(1, sum(map(int, _STEPS.findall(sentence))))
 
 
 def bare(text: str) -> str:
-    """Without articles."""
+    """The text without articles."""
     return _ARTICLE.sub("", text)
 
 

@@ -1,18 +1,18 @@
-"""A Hugging Face model in this process: any local folder, seq2seq or decoder-only as its config.json says.
+"""A Hugging Face model in this process: any local folder, seq2seq or decoder-only according to its config.json.
 
-generate   greedy, or sampled with noise that follows from the call alone, so that it does not depend on its batch
-score      by `llm_service/scoring`, where the architecture can be; else the verb is missing and the log says why
+generate   greedy, or sampled with noise that depends only on the call, not on its batch
+score      by `llm_service/scoring` if it supports the architecture; otherwise the verb is missing and the log says why
 embed      mean over the text's tokens of the encoder's (seq2seq) or the last layer's states, unit length
 
-Turns are rendered by the tokenizer's chat template if it has one (and no special tokens are added to that), else their
-texts are joined by blank lines, without the roles. `embed` joins them always. Nothing is downloaded, weights are read
-from safetensors only, and a model's own code is never run.
+The tokenizer's chat template renders the turns if there is one (without added special tokens); otherwise their texts
+are joined by blank lines, without the roles. `embed` always joins them. Nothing is downloaded, weights are read
+only from safetensors, and a model's own code is never run.
 
-All work is done in one thread of its own: calls wait for each other, the event loop for none of them.
+All work is done in a separate thread: calls wait for each other, and the event loop waits for none of them.
 """
 
 # mypy: allow-untyped-calls
-# Transformers says that it is typed; some of its functions are not.
+# Transformers claims to be typed; some of its functions are not.
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ class Config(Part):
     folder: str = ""
     """Folder with config.json, the tokenizer and weights as safetensors."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of the weights; auto: as they are stored."""
+    """Type of the weights; auto: as stored."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where the model runs; auto: on the GPU if there is one."""
+    """Device of the model; auto: the GPU if there is one."""
     max_batch: int = Field(default=16, ge=1)
     """Most calls in one batch."""
     threads: int = Field(default=0, ge=0)
-    """CPU threads of the model; 0: as PyTorch decides."""
+    """CPU threads of the model; 0: PyTorch's default."""
     context: int | None = Field(default=None, ge=2)
-    """Most tokens of prompt and reply together; null: what the model was built for (T5 has no bound)."""
+    """Maximum tokens of prompt and reply together; null: the model's own limit (T5 has none)."""
 
 
 def check(config: Config) -> None:
-    """See `llm_service.backends`. Raises UsageError if the folder is missing, or holds no model."""
+    """See `llm_service.backends`. Raises UsageError if the folder is missing or contains no model."""
     if not config.folder:
         raise UsageError("llm.folder is missing: name the folder of a model")
     check_folder(Path(config.folder).expanduser(), config.device)
@@ -71,7 +71,7 @@ def make(config: Config, world: World) -> LocalModel:
     """The backend, its model loaded.
 
     Raises:
-        UsageError: the folder is missing or is not a model that can be run here.
+        UsageError: the folder is missing, or its model cannot run here.
     """
     if not config.folder:
         raise UsageError("llm.folder is empty: name the folder of a model (config.json, tokenizer, *.safetensors)")
@@ -79,7 +79,7 @@ def make(config: Config, world: World) -> LocalModel:
 
 
 class LocalModel(Backend):
-    """Around one model."""
+    """A backend around one model."""
 
     verbs: frozenset[Verb] = frozenset({"generate", "score", "embed"})
     concurrency = 1
@@ -128,7 +128,7 @@ class LocalModel(Backend):
         await asyncio.to_thread(self._worker.shutdown, cancel_futures=True)
 
     async def load(self, weights: Mapping[str, Any], version: int) -> None:
-        """Put new weights in place of the model's, between two batches; `model` then names the version.
+        """Replace the model's weights between two batches; `model` then names the version.
 
         Args:
             weights: some or all of the model's parameters by their names, tensors or arrays of the same shapes.
@@ -150,7 +150,7 @@ class LocalModel(Backend):
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()
             raise Overloaded(
-                f"the GPU's memory does not hold the batch: set llm.max_batch below {self.max_batch}"
+                f"the batch does not fit the GPU's memory: set llm.max_batch below {self.max_batch}"
             ) from None
 
     def _load(self, weights: Mapping[str, Any], version: int) -> None:
@@ -167,7 +167,7 @@ class LocalModel(Backend):
             own[name].copy_(torch.as_tensor(value))
         self.model = f"{self._name}-v{version}-{content(weights)}"
 
-    # ---- the verbs, in the worker: what is asked of each call, and what all of them get -----------------------------
+    # ---- the verbs, in the worker thread: checks per call, then one computation for all -----------------------------
 
     def _prompt(self, call: Call) -> Tokens:
         text, special = self._rendered(call)
@@ -201,7 +201,7 @@ class LocalModel(Backend):
         return replies
 
     def _question(self, call: Call) -> Question:
-        assert self._scorer is not None  # else the verb is not among ours
+        assert self._scorer is not None  # otherwise the verb is not supported
         text, special = self._rendered(call)
         question = self._scorer.tokenise(text, call.candidates, special)
         self._scorer.refuse(question)
@@ -229,7 +229,7 @@ class LocalModel(Backend):
     # ---- texts and tokens --------------------------------------------------------------------------------------------
 
     def _rendered(self, call: Call) -> tuple[str, bool]:
-        """The prompt's text, and whether its special tokens are still to be added."""
+        """The prompt's text, and whether special tokens must still be added."""
         if not self._tokenizer.chat_template:
             return _joined(call), True
         from jinja2 import TemplateError
@@ -237,9 +237,9 @@ class LocalModel(Backend):
         messages = [{"role": role, "content": text} for role, text in call.turns]
         try:
             text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        except TemplateError:  # its message may quote the prompt
+        except TemplateError:  # the original message may quote the prompt
             roles = ", ".join(role for role, _ in call.turns)
-            raise Refused(f"the model's chat template does not take the turns {roles}") from None
+            raise Refused(f"the model's chat template does not accept the turns {roles}") from None
         return str(text), False
 
     def _fitting(self, tokens: Tokens, reply: int) -> Tokens:
@@ -269,7 +269,7 @@ class LocalModel(Backend):
 def _each(
     calls: Sequence[Call], prepare: Callable[[Call], T], compute: Callable[[list[Call], list[T]], list[Reply]]
 ) -> list[Reply | BackendError]:
-    """A reply or error for each call: those that can be asked are computed together."""
+    """A reply or error for each call; valid calls are computed together."""
     replies: dict[int, Reply | BackendError] = {}
     ready: dict[int, T] = {}
     for index, call in enumerate(calls):

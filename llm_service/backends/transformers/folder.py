@@ -1,7 +1,7 @@
-"""A model on disk, as Hugging Face lays it out: read without the network, and named by what it holds."""
+"""A model on disk in Hugging Face's layout: read without a network, and named by its content."""
 
 # mypy: allow-untyped-calls
-# Transformers says that it is typed; some of its functions are not.
+# Transformers claims to be typed; some of its functions are not.
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ import numpy as np
 from llm_service.errors import UsageError
 
 SAMPLES = 256
-"""Blocks of each weights file that its fingerprint reads."""
+"""Number of blocks of each weights file that the fingerprint reads."""
 BLOCK = 4096
 
 
 def fingerprint(folder: Path) -> str:
-    """12 hexadecimal digits of what a model's answers depend on: its configuration, tokenizer and weights.
+    """12 hexadecimal digits of everything that a model's answers depend on: configuration, tokenizer and weights.
 
-    JSON and template files are read whole. Of each weights file the size, the head (names, types, shapes) and blocks
-    spread evenly over it are read, 1 MB at most: training changes nearly all numbers, so it is seen, in little time.
+    JSON and template files are read completely. For each weights file, the hash covers the size, the header (names,
+    types, shapes) and evenly spread blocks, at most 1 MB: training changes nearly all numbers, so changes are detected
+    quickly.
     """
     hasher = hashlib.blake2b(digest_size=6)
     for path in sorted(
@@ -45,7 +46,7 @@ def fingerprint(folder: Path) -> str:
 
 
 def content(weights: Mapping[str, Any]) -> str:
-    """12 hexadecimal digits of weights, tensors or arrays: two runs have a version 3 each, and they differ."""
+    """12 hexadecimal digits of weights, tensors or arrays: version 3 of one run differs from version 3 of another."""
     hasher = hashlib.blake2b(digest_size=6)
     for name in sorted(weights):
         value = weights[name]
@@ -55,17 +56,17 @@ def content(weights: Mapping[str, Any]) -> str:
 
 
 def check(folder: Path, device: str, key: str = "llm.folder") -> None:
-    """Is there a model that could be read? `key` is the setting that messages name.
+    """Check that there is a readable model. `key` is the setting that messages name.
 
     Raises:
-        UsageError: with what is missing.
+        UsageError: names what is missing.
     """
     if not folder.is_dir():
         raise UsageError(f"{key}: there is no folder {folder}")
     if not (folder / "config.json").is_file():
         raise UsageError(f"{key}: {folder} is not a model: it has no config.json")
     if not any(folder.glob("*.safetensors")):
-        raise UsageError(f"{key}: {folder} has no weights: *.safetensors is the only format that is read")
+        raise UsageError(f"{key}: {folder} has no weights: only *.safetensors is supported")
     try:
         json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
     except (ValueError, KeyError, TypeError):
@@ -84,15 +85,15 @@ def read(
     """Model in evaluation mode on its device, and tokenizer.
 
     Args:
-        folder: with config.json, tokenizer and weights.
-        dtype: float32, bfloat16, or auto for what is stored.
+        folder: folder with config.json, tokenizer and weights.
+        dtype: float32, bfloat16, or auto for the stored type.
         device: cpu, cuda, or auto for the GPU if there is one.
         key: the setting that messages name.
-        weights: false draws them anew, from PyTorch's random numbers.
-        noise: false sets every rate of dropout to 0, for training, too.
+        weights: false initialises them randomly, from PyTorch's random numbers.
+        noise: false sets every dropout rate to 0, also for training.
 
     Raises:
-        UsageError: with what is missing or cannot be run.
+        UsageError: names what is missing or cannot run.
     """
     check(folder, device, key)
     kind = json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"]
@@ -120,7 +121,7 @@ def read(
         tokenizer = AutoTokenizer.from_pretrained(folder, **local)
     except (ValueError, KeyError, OSError, ImportError, RuntimeError) as error:
         raise UsageError(f"{key}: {folder} has no tokenizer that can be read: {_first_line(error)}") from None
-    old = network.generation_config  # what a publisher recommends (penalties, sampling) is not what a call asks for
+    old = network.generation_config  # ignore the publisher's defaults (penalties, sampling): the call decides
     network.generation_config = GenerationConfig(
         eos_token_id=old.eos_token_id if old.eos_token_id is not None else tokenizer.eos_token_id,
         bos_token_id=old.bos_token_id,
@@ -136,5 +137,5 @@ def _first_line(error: Exception) -> str:
 
 
 def padding_token(tokenizer: Any) -> int:
-    """What stands where the mask says that nothing is: any token will do."""
+    """The token at masked positions: any token will do."""
     return int(tokenizer.pad_token_id or tokenizer.eos_token_id or 0)

@@ -1,4 +1,4 @@
-"""What `generate` of a model in this process needs: noise to sample with, and where a reply ends."""
+"""Sampling noise and stopping criteria for `generate` of a model in this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from llm_service.records import Call
 
 
 class Noise:
-    """Adds to each row the noise that makes its most probable token a sample (Gumbel's trick), from the call's key.
+    """Adds Gumbel noise from the call's key to each row, so that its most probable token is a sample (Gumbel's trick).
 
     argmax(logits / T + g) with g standard Gumbel is distributed as softmax(logits / T).
     """
@@ -27,7 +27,7 @@ class Noise:
 
 
 class End:
-    """Ends a row at an end token or when its text holds a stop text, and remembers where."""
+    """Ends a row at an end token or when its text contains a stop text, and remembers where."""
 
     def __init__(self, tokenizer: Any, network: Any, begin: int, rows: int, stop: tuple[str, ...]) -> None:
         ends = network.generation_config.eos_token_id
@@ -45,7 +45,7 @@ class End:
         return torch.tensor([length is not None for length in self._lengths], device=ids.device)
 
     def count(self, row: int, length: int) -> int:
-        """Tokens that were generated in a row of this length, the end token included."""
+        """Number of generated tokens in a row of this length, including the end token."""
         known = self._lengths[row]
         return length - self._begin if known is None else known
 

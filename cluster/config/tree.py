@@ -46,7 +46,7 @@ from envs import registry
 from envs.api import EnvSpec
 from envs.config import Part
 from learner import algorithms, histories, methods, potentials, rewards
-from learner.files import Attempt, replace_file, sync_folder
+from learner.files import Attempt, is_finished, replace_file, sync_folder
 from learner.goals import check_goals
 from learner.histories import HistoriesConfig
 from learner.intrinsic import check_intrinsic
@@ -184,7 +184,7 @@ def _place_artifacts(values: dict[str, Any]) -> None:
             continue
         if name.startswith("run:"):
             path = _artifact(values["run.folder"], key, name)
-            if not (path / "manifest.json").exists():
+            if not is_finished(path):
                 raise ConfigError(f"{key}: {name} is not finished: resume that run first")
             values[key] = str(path.resolve())
         elif os.path.exists(here := os.path.expanduser(name)):

@@ -22,7 +22,7 @@ from typing import Any
 
 from cluster.config.overrides import ROOT
 from cluster.roles.backend import is_full_disk
-from learner.files import Attempt, newest_attempt, replace_file
+from learner.files import Attempt, is_finished, newest_attempt, replace_file
 from learner.store.shards import EPISODES
 from llm_service.errors import UsageError
 
@@ -166,7 +166,7 @@ class RunFolder:
         return folder
 
     def stage_done(self, name: str) -> bool:
-        return (self.path / "stages" / name / "manifest.json").exists()
+        return is_finished(self.path / "stages" / name)
 
     def write_manifest(self, command: list[str]) -> None:
         self.write_json(
@@ -225,14 +225,14 @@ def finished_stage(run: Path, origin: str, stage: str) -> Path | None:
     stages, asked = run / "stages", set[Path]()
     while stages not in asked:
         asked.add(stages)
-        if (stages / stage / "manifest.json").is_file():
+        if is_finished(stages / stage):
             return stages / stage
         if not origin:
             return None
         other, _, named = origin.removeprefix("run:").partition("/")
         given = stages.parents[1] / other / "stages" / named if origin.startswith("run:") else Path(origin)
-        stages, manifest = given.parent, given / "manifest.json"
-        origin = json.loads(manifest.read_text()).get("from", "") if manifest.is_file() else ""
+        stages = given.parent
+        origin = json.loads((given / "manifest.json").read_bytes()).get("from", "") if is_finished(given) else ""
     return None
 
 
@@ -243,7 +243,7 @@ def assert_done(origin: str, place: Path) -> None:
         RunError: it is not.
     """
     stage = place.parent if place.name == EPISODES else place  # a training's store lies within its stage
-    if origin.startswith("run:") and not (stage / "manifest.json").exists():
+    if origin.startswith("run:") and not is_finished(stage):
         raise RunError(f"from: {origin} is not finished: resume that run first")
 
 

@@ -34,6 +34,7 @@ def figures(request, monkeypatch):
 
 def pytest_addoption(parser):
     parser.addoption("--schedules", default="12", help="tests/chaos: how many schedules of faults, or FIRST:END")
+    parser.addoption("--soak-minutes", type=float, default=5.0, help="tests/llm_service/test_soak.py: how long")
 
 
 def pytest_collection_modifyitems(config, items):

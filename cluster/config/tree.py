@@ -356,20 +356,28 @@ def save(config: Config, path: Path, attempt: Attempt | None = None) -> None:
 
     `Superseded`: an attempt newer than this one has begun.
     """
-    replace_file(path, yaml.safe_dump(config.model_dump(), sort_keys=False).encode(), attempt)
+    replace_file(path, as_yaml(config), attempt)
     sync_folder(path.parent)
+
+
+def as_yaml(config: Config) -> bytes:
+    """The whole tree as `config.yaml` has it. It begins and ends with YAML's own marks, so that a cut is seen."""
+    return yaml.safe_dump(config.model_dump(), sort_keys=False, explicit_start=True, explicit_end=True).encode()
 
 
 def load(path: Path) -> Config:
     """Read what `save` wrote, or raise `ConfigError`; keys that are newer than the file take their defaults."""
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        tree = yaml.safe_load(text)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError):
         raise ConfigError(f"{path} is damaged: it is not YAML") from None
     if not isinstance(tree, dict):
         raise ConfigError(f"{path} is damaged: it holds no keys")
+    if text.startswith("---") and not text.rstrip().endswith("\n..."):  # older files have neither
+        raise ConfigError(f"{path} is damaged: its end is missing, and what it said there is not known")
     values = flatten(tree)
     defaults = _defaults(values, {})
     if foreign := [key for key in values if not _belongs(key, defaults)]:

@@ -11,18 +11,20 @@ import fcntl
 import json
 import os
 import platform
+import secrets
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from cluster.config.overrides import ROOT
 from cluster.roles.backend import is_full_disk
-from learner.files import Attempt, is_finished, newest_attempt, replace_file
+from learner.files import Attempt, is_finished, newest_attempt, replace_file, sync_folder, write_file
 from learner.store.shards import EPISODES
 from llm_service.errors import UsageError
 
@@ -54,19 +56,31 @@ class RunFolder:
             )
 
     @staticmethod
-    def create(path: Path) -> RunFolder:
-        """Make a new run folder.
+    def create(path: Path, files: Mapping[str, bytes] = MappingProxyType({})) -> RunFolder:
+        """Make a new run folder that holds these files. It is complete or absent: a start that is killed takes no name.
 
         Raises:
             RunError: the name is taken, or the place cannot be written.
+            OSError: the disk is full.
         """
         RunFolder.assert_free(path)
+        hidden = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         try:
-            path.mkdir(parents=True)
+            made = hidden / path.name  # so deep that no list of runs finds it
             for name in ("checkpoints", "stages", "videos"):
-                (path / name).mkdir()
+                (made / name).mkdir(parents=True)
+            for name, content in files.items():
+                write_file(made / name, content)
+            sync_folder(made)
+            made.rename(path)
+            sync_folder(path.parent)
         except OSError as error:
+            if is_full_disk(error):
+                raise
+            RunFolder.assert_free(path)  # another took the name in the same moment
             raise RunError(f"cannot write the run folder {path}: {error.strerror}; choose another run.folder") from None
+        finally:
+            shutil.rmtree(hidden, ignore_errors=True)
         return RunFolder(path)
 
     @contextmanager
@@ -168,12 +182,6 @@ class RunFolder:
     def stage_done(self, name: str) -> bool:
         return is_finished(self.path / "stages" / name)
 
-    def write_manifest(self, command: list[str]) -> None:
-        self.write_json(
-            self.path / "manifest.json",
-            provenance() | {"command": " ".join(command), "host": platform.node(), "cores": os.cpu_count()},
-        )
-
     def write_status(self, **values: Any) -> None:
         """Replace status.json, keeping the keys that are not named.
 
@@ -255,6 +263,12 @@ def write_json(path: Path, value: Any) -> None:
 def as_json(value: Any) -> str:
     """JSON as the files of a run have it."""
     return json.dumps(value, indent=1, default=str)
+
+
+def manifest(command: Sequence[str]) -> bytes:
+    """The manifest of a run: which code began it, where and with which words."""
+    about = provenance() | {"command": " ".join(command), "host": platform.node(), "cores": os.cpu_count()}
+    return as_json(about).encode()
 
 
 def provenance() -> dict[str, Any]:

@@ -95,7 +95,7 @@ class Story:
     def _under(self, fault: Fault, reference: Undisturbed, number: int) -> str:
         """One start under a fault. Returns what is wrong at once."""
         kind = "kill" if fault.kind == "truncate" else fault.kind
-        at = 1 + int(fault.when * reference.changes.get(fault.who, 0))
+        at = 1 + int(fault.when * reference.changes.get(fault.who, 0) / (1 + number))  # who goes on has less to do
         point = Point(at, kind, fault.amount[0], self.real_disk)
         inside = fault.who in reference.changes and "Ray" not in self.work.name and self.work.name != "policy server"
         self._serve(point if inside and fault.who == "service" else Point(0))
@@ -125,7 +125,7 @@ class Story:
             self.told.append(f"refused: {said.strip()[-200:]}")
             if "error:" not in said or "Traceback" in said or "the traceback is in" in said:
                 return f"a damaged file is not refused in a sentence: {said[-1500:]}"
-            if self.damaged.name not in said and "checkpoint" not in said:
+            if self.damaged.name.partition("-a0")[0] not in said and "checkpoint" not in said:
                 return f"it is not said which file is damaged: {said[-1500:]}"
             self.damaged.write_bytes(self._before)
             code = self._wait(self._start(Point(0)))
@@ -148,7 +148,7 @@ class Story:
                 self.chances += 1
                 self._free()
                 self._serve(Point(0))
-            if (self.work.disk / BALLAST).exists():
+            if self.work.asks and (self.work.disk / BALLAST).exists():
                 full_since = full_since or time.monotonic()
                 if time.monotonic() - full_since > ROOM_AFTER_S:
                     self._free()

@@ -18,7 +18,8 @@ REFERENCES = {}
 
 def pytest_generate_tests(metafunc):
     first, _, end = metafunc.config.getoption("--schedules").rpartition(":")
-    metafunc.parametrize("seed", range(int(first or 0), int(end)))
+    seeds = range(int(first or 0), int(end))
+    metafunc.parametrize("seed", seeds, ids=[f"{seed} {draw(seed).work}" for seed in seeds])
 
 
 @pytest.fixture

@@ -71,7 +71,7 @@ class Work:
             return ["launch.py", "llm", "label", *files, *ASKING, url, *durable, f"--folder={self.disk / 'labels'}"]
         if (self.run / "config.yaml").exists():
             return ["launch.py", "resume", str(self.run)]
-        words = [*WORDS[self.name], f"run.folder={self.disk}", "run.name=a", "run.checkpoint_every_s=0.05"]
+        words = [*WORDS[self.name], f"run.folder={self.disk}", "run.name=a", "run.checkpoint_every_s=0.0001"]
         words += ["run.log_every_s=0.2"]
         if "inline" not in "".join(words):
             words += ["cluster=local", "cluster.dashboard=false"]

@@ -2,7 +2,8 @@
 
     seed ──> work, one to three faults ──> start under the first, go on under the next, at last without any
 
-`when` and `amount` are shares in [0, 1): of what the work does when nothing happens to it, and of how bad a fault can be.
+`when` and `amount` are shares in [0, 1): of what the work does when nothing happens to it, and of how bad a fault can
+be.
 """
 
 from __future__ import annotations

@@ -192,7 +192,11 @@ class Story:
         files = [
             path
             for path in sorted(self.work.disk.rglob("*"))
-            if path.is_file() and path.name not in HARMLESS and "attempts" not in path.parts and path.stat().st_size
+            if path.is_file()
+            and not path.name.startswith(".")
+            and path.name not in HARMLESS
+            and "attempts" not in path.parts
+            and path.stat().st_size
         ]
         if not files:
             return

@@ -1,8 +1,8 @@
 """Whatever dies, breaks or fills up: a run goes on, its counters are exact, nothing is paid twice, no file is torn.
 
-    pytest tests/chaos                      the schedules of CI
-    pytest tests/chaos --schedules=200      those of seeds 0 to 199
-    pytest tests/chaos --schedules=17:18    seed 17 alone
+pytest tests/chaos                      the schedules of CI
+pytest tests/chaos --schedules=200      those of seeds 0 to 199
+pytest tests/chaos --schedules=17:18    seed 17 alone
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""Is every file of a folder whole? What is whole parses, ends where it should, and has the hash that a manifest names."""
+"""Is every file of a folder whole? Then it parses, ends where it should, and has the hash that a manifest names."""
 
 from __future__ import annotations
 

@@ -22,17 +22,18 @@ TOY = ["env=toy/Line", "actors.n=2", "actors.envs=4", "actors.steps=8", "evaluat
 EXACT = ["sync=true", "policy.hidden=16", "learner.env_steps=640", "evaluate.every=256"]
 SEARCH = ["method=lgqd", "env=navigation", "env.length=40", "stages=[search]", "method.search.thresholds=[0.5]"]
 SEARCH += ["method.search.generations=12", "method.search.offspring=16", "method.search.population=16"]
-GLAM = ["experiment=glam_small", "env=toy/Line", "policy.lm.folder=tiny-t5", "policy.lm.placement=server"]
+GLAM = ["experiment=glam_small", "policy.lm.folder=tiny-t5", "policy.lm.placement=server"]
 GLAM += ["stages=[train]", "sync=true", "actors.n=2", "actors.envs=4", "actors.steps=5", "learner.minibatch=20"]
-GLAM += ["learner.env_steps=400", "evaluate.every=0"]
+GLAM += ["learner.env_steps=160", "evaluate.every=0"]
+ZERO_SHOT = [*TOY, "method=zero_shot", "evaluate.greedy=false"]
 SLOW = ["env.step_seconds=0.01"]
 WORDS = {
     "train": [*TOY, *EXACT, "method=ppo", "cluster=inline"],
     "search": [*SEARCH, "cluster=inline", "actors.n=1"],
-    "ask": [*TOY, "method=zero_shot", "cluster=inline", "evaluate.greedy=false", "evaluate.episodes=32"],
+    "ask": [*ZERO_SHOT, "cluster=inline", "env=babyai/GoToLocal", "evaluate.episodes=2"],  # toy has few questions
     "train on Ray": [*TOY, *EXACT, *SLOW, "method=ppo", "actors.restarts=1"],
     "search on Ray": [*SEARCH, "actors.n=2", "method.search.generations=40"],
-    "ask on Ray": [*TOY, *SLOW, "method=zero_shot", "evaluate.greedy=false", "evaluate.episodes=32"],
+    "ask on Ray": [*ZERO_SHOT, *SLOW, "evaluate.episodes=32"],
     "policy server": GLAM,
 }
 """Words of `launch.py run`."""

@@ -15,13 +15,13 @@ import numpy as np
 IN_ONE_PROCESS = {
     "train": ("controller",),
     "search": ("controller",),
-    "label": ("controller", "redis"),
-    "ask": ("controller", "service", "wire"),
+    "label": ("controller", "controller", "controller", "redis"),
+    "ask": ("controller", "controller", "service", "wire"),
 }
-"""Works whose controller plays all roles but those that are named, and who may be met there."""
+"""Works whose controller plays all roles but those that are named, and who may be met there, as often as named."""
 ON_RAY = {
     "train on Ray": ("controller", "actor", "learner"),
-    "ask on Ray": ("controller", "actor", "service"),
+    "ask on Ray": ("service", "service", "actor", "controller"),
     "search on Ray": ("controller", "actor"),
     "policy server": ("controller", "learner", "policy server"),
 }

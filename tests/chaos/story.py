@@ -193,7 +193,7 @@ class Story:
             path
             for path in sorted(self.work.disk.rglob("*"))
             if path.is_file()
-            and not path.name.startswith(".")
+            and not any(part.startswith(".") for part in path.relative_to(self.work.disk).parts)
             and path.name not in HARMLESS
             and "attempts" not in path.parts
             and path.stat().st_size

@@ -362,7 +362,8 @@ def save(config: Config, path: Path, attempt: Attempt | None = None) -> None:
 
 def as_yaml(config: Config) -> bytes:
     """The whole tree as `config.yaml` has it. It begins and ends with YAML's own marks, so that a cut is seen."""
-    return yaml.safe_dump(config.model_dump(), sort_keys=False, explicit_start=True, explicit_end=True).encode()
+    text: str = yaml.safe_dump(config.model_dump(), sort_keys=False, explicit_start=True, explicit_end=True)
+    return text.encode()
 
 
 def load(path: Path) -> Config:

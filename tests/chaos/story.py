@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import signal
@@ -105,8 +106,7 @@ class Story:
             self._befall(fault, process)
         code = self._wait(process)
         self.told.append(f"{fault.kind} of {fault.who}: {code}")
-        with contextlib.suppress(FileNotFoundError):
-            (self.work.disk / BALLAST).unlink()
+        self._free()
         if code != 0 and self.work.asks and self.work.name != "ask":
             self.chances += 1  # its service ended with it
         allowed = {"kill": (-signal.SIGKILL, 0), "truncate": (-signal.SIGKILL, 0), "full disk": (5, 0)}
@@ -206,8 +206,6 @@ class Story:
         os.truncate(self.damaged, left)
         self.told.append(f"{self.damaged.relative_to(self.work.disk)} cut to {left} of {len(self._before)} bytes")
         if self.damaged.name == "journal.jsonl":
-            import json
-
             kept = {json.loads(line)["key"] for line in lines(self.damaged)}
             whole = self._before.splitlines(keepends=True)
             self.lost = {json.loads(line)["key"] for line in whole if line.endswith(b"\n")} - kept

@@ -5,6 +5,8 @@ pytest tests/chaos --schedules=200      those of seeds 0 to 199
 pytest tests/chaos --schedules=17:18    seed 17 alone
 """
 
+from multiprocessing import forkserver
+
 import pytest
 
 from tests.chaos.schedules import draw
@@ -20,6 +22,13 @@ def pytest_generate_tests(metafunc):
     first, _, end = metafunc.config.getoption("--schedules").rpartition(":")
     seeds = range(int(first or 0), int(end))
     metafunc.parametrize("seed", seeds, ids=[f"{seed} {draw(seed).work}" for seed in seeds])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forked():
+    """The process that commands are forked from ends with this module."""
+    yield
+    forkserver._forkserver._stop()
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ class PolicyServer:
         self._arrived = threading.Condition()  # guards the weights and the waiting calls
         self._turn = threading.Lock()  # to compute
         self._waiting: list[_Call] = []
-        self._answered, self._batches, self._began = 0, 0, time.time()
+        self._answered, self._batches, self._began = 0, 0, time.monotonic()
 
     def load(self, version: int, weights: Weights) -> None:
         """Store the weights of a version."""
@@ -91,7 +91,7 @@ class PolicyServer:
 
     def heartbeat(self) -> dict[str, Any]:
         done = {"states": self._answered, "batches": self._batches}
-        return {"phase": "answer", "seconds": time.time() - self._began, "pid": os.getpid()} | done
+        return {"phase": "answer", "seconds": time.monotonic() - self._began, "pid": os.getpid()} | done
 
     def numbers(self) -> dict[str, float]:
         """Its counters, named as in `cluster.metrics.table.POLICY`; any thread may call this."""

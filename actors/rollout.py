@@ -39,7 +39,7 @@ class RolloutActor:
     def __init__(
         self, setup: ActorSetup, index: int, incarnation: int = 0, state: dict[str, NDArray[Any]] | None = None
     ) -> None:
-        self._began = time.time()
+        self._began = time.monotonic()
         self.phase = "start"
         self._done = defaultdict(float, dict.fromkeys(("steps", "rollouts", "episodes"), 0.0))  # for `numbers`
         self.setup, self.index, self.incarnation = setup, index, incarnation
@@ -102,7 +102,7 @@ class RolloutActor:
         """What the actor is doing and since when; any thread may call this."""
         return {
             "phase": self.phase,
-            "seconds": time.time() - self._began,
+            "seconds": time.monotonic() - self._began,
             "sequence": self.sequence,
             "pid": os.getpid(),
         }
@@ -113,7 +113,7 @@ class RolloutActor:
 
     def _enter(self, phase: str, **apart: float) -> None:
         """Begin a phase. `apart`: seconds of the previous phase that are counted under other names."""
-        now = time.time()
+        now = time.monotonic()
         self._done[f"seconds/{self.phase}"] += now - self._began - sum(apart.values())
         for name, seconds in apart.items():
             self._done[f"seconds/{name}"] += seconds

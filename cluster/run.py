@@ -13,7 +13,7 @@ from cluster.config import tree as configuration
 from cluster.config.tree import Config
 from cluster.roles.language import check_language_model
 from cluster.runs.controller import Controller, stages_left
-from cluster.runs.folder import RunError, RunFolder
+from cluster.runs.folder import RunError, RunFolder, manifest
 from cluster.runs.supply import assert_resumable, assert_supplied, initial_weights, plays_a_policy
 from cluster.runs.weights import assert_fits, assert_model, guide_weights, read_checkpoint, trained
 from cluster.stages import engine
@@ -44,9 +44,9 @@ def run(config: Config) -> int:
     assert_supplied(config, initial)
     if asks_a_language_model(config):
         check_language_model(config)
-    folder = RunFolder.create(Path(config.run.folder) / config.run.name)
-    configuration.save(config, folder.path / "config.yaml")
-    folder.write_manifest(["python", "launch.py", *sys.argv[1:]])
+    about = manifest(["python", "launch.py", *sys.argv[1:]])
+    files = {"config.yaml": configuration.as_yaml(config), "manifest.json": about}
+    folder = RunFolder.create(Path(config.run.folder) / config.run.name, files)
     return Controller(config, folder, None, initial).run()
 
 

@@ -129,6 +129,14 @@ def read_about(
     return says
 
 
+def is_finished(stage: Path) -> bool:
+    """Whether a stage is done: its manifest, which is written last, is in its folder, and can be read."""
+    try:
+        return isinstance(json.loads((stage / "manifest.json").read_bytes()), dict)
+    except (OSError, ValueError):
+        return False
+
+
 def begin_attempt(folder: Path) -> int:
     """Take the next number for a controller that begins to work on a run. Returns it; the first is 1.
 

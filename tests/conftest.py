@@ -32,6 +32,11 @@ def figures(request, monkeypatch):
             monkeypatch.setattr(plots, name, lambda *_, title, **__: f'<svg aria-label="{html.escape(title)}"></svg>')
 
 
+def pytest_addoption(parser):
+    parser.addoption("--schedules", default="12", help="tests/chaos: how many schedules of faults, or FIRST:END")
+    parser.addoption("--soak-minutes", type=float, default=5.0, help="tests/llm_service/test_soak.py: how long")
+
+
 def pytest_collection_modifyitems(config, items):
     without = {
         "browser": browser.find() is None and os.environ.get("CAIRN_BROWSER") != "required",

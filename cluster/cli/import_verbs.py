@@ -97,7 +97,7 @@ def _write(config: Config, files: Sequence[Path], histories: Sequence[tuple[int,
     from cluster.config import tree
     from cluster.report.document import write
     from cluster.runs.controller import Controller
-    from cluster.runs.folder import RunFolder
+    from cluster.runs.folder import RunFolder, manifest
     from cluster.runs.stage import Outcome
     from cluster.stages.histories import line, told
     from learner.files import sha256
@@ -119,7 +119,7 @@ def _write(config: Config, files: Sequence[Path], histories: Sequence[tuple[int,
             writer.write(f"{task:05d}-00000", pieces, steps, {})
         found = told(EpisodeStore(place / EPISODES))
         tree.save(config, folder.path / "config.yaml")
-        folder.write_manifest(["python", "launch.py", *sys.argv[1:]])
+        folder.write(folder.path / "manifest.json", manifest(["python", "launch.py", *sys.argv[1:]]))
         folder.write_json(place / "results.json", {"env": config.env.id, "learner": RECORDED} | found)
         inputs = {"episodes": digest(place / EPISODES)} | {str(path): sha256(path) for path in files}
         counts = {name: found[name] for name in ("tasks", "episodes", "steps")}

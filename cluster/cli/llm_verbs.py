@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from cluster.cli.job_verbs import jobs
-from llm_service.errors import UsageError
+from llm_service.errors import AwayTooLong, Unreachable, UsageError
 
 llm = typer.Typer(help="Language model calls: what they cost, labelling jobs.", no_args_is_help=True)
 llm.add_typer(jobs, name="jobs")
@@ -27,6 +28,9 @@ WAIT_S = 2.0
 """Seconds between two checks of pending jobs."""
 CHUNK = 1000
 """Items in one request."""
+PATIENCE_S = 240.0
+"""How long the jobs' Redis may be unavailable: on a full disk it ends again and again, until there is room."""
+T = TypeVar("T")
 
 
 @llm.command()
@@ -93,7 +97,7 @@ def label(task: str, inputs: Path, outputs: Path, words: Sequence[str], folder: 
     words: configuration, as `llm=openai llm.model=...`.
     folder: of journal, ledger and queue: the same folder continues.
 
-    Raises `UsageError`, before any call, if words or inputs are wrong.
+    Raises `UsageError`, before any call, if words or inputs are wrong; `AwayTooLong` if the jobs' Redis stays away.
     """
     from cluster.config.tree import compose
     from llm_service import tasks
@@ -156,14 +160,14 @@ async def _label(llm: Any, task: str, contents: tuple[str, ...], outputs: Path, 
         keys: list[str] = []
         for ask in asks:
             while True:  # wait while the queue is full: consumers empty it
-                found, statuses = await service.submit(ask)
+                found, statuses = await _insist(service.submit, ask)
                 if Status.BUSY not in statuses:
                     break
                 if stopped := _out_of_budget(service):
                     print(f"stopped before all items were accepted: {stopped}")
                     return 4
                 assert service.queue is not None, "it has just accepted some"
-                stats = await service.queue.stats()
+                stats = await _insist(service.queue.stats)
                 if not stats["waiting"] + stats["taken"]:
                     raise UsageError("the job queue is empty but accepts no more jobs: raise llm.redis.memory_mb")
                 await asyncio.sleep(WAIT_S)
@@ -173,7 +177,7 @@ async def _label(llm: Any, task: str, contents: tuple[str, ...], outputs: Path, 
         for i in range(0, len(unique), CHUNK):  # one after the other, as they are answered
             pending = unique[i : i + CHUNK]
             while pending:
-                known |= dict(zip(pending, await service.fetch(pending, WAIT_S), strict=True))
+                known |= dict(zip(pending, await _insist(service.fetch, pending, WAIT_S), strict=True))
                 pending = [key for key in pending if known[key].status is Status.PENDING]
                 left = len(pending) + len(unique[i + CHUNK :])
                 if pending and (stopped := _out_of_budget(service)):
@@ -192,6 +196,22 @@ async def _label(llm: Any, task: str, contents: tuple[str, ...], outputs: Path, 
         return 1 if failed else 0
     finally:
         await service.close()
+
+
+async def _insist(call: Callable[..., Awaitable[T]], *given: Any) -> T:
+    """What a call to the job queue returns, once its Redis is there.
+
+    Raises:
+        AwayTooLong: it is not, for `PATIENCE_S`. Nothing that was accepted or paid for is lost.
+    """
+    ends = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return await call(*given)
+        except Unreachable as trouble:
+            if time.monotonic() > ends:
+                raise AwayTooLong(f"{trouble}; then the same command goes on") from None
+        await asyncio.sleep(WAIT_S)
 
 
 def _out_of_budget(service: Any) -> str:

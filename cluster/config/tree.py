@@ -46,7 +46,7 @@ from envs import registry
 from envs.api import EnvSpec
 from envs.config import Part
 from learner import algorithms, histories, methods, potentials, rewards
-from learner.files import Attempt, replace_file, sync_folder
+from learner.files import Attempt, is_finished, replace_file, sync_folder
 from learner.goals import check_goals
 from learner.histories import HistoriesConfig
 from learner.intrinsic import check_intrinsic
@@ -184,7 +184,7 @@ def _place_artifacts(values: dict[str, Any]) -> None:
             continue
         if name.startswith("run:"):
             path = _artifact(values["run.folder"], key, name)
-            if not (path / "manifest.json").exists():
+            if not is_finished(path):
                 raise ConfigError(f"{key}: {name} is not finished: resume that run first")
             values[key] = str(path.resolve())
         elif os.path.exists(here := os.path.expanduser(name)):
@@ -358,20 +358,29 @@ def save(config: Config, path: Path, attempt: Attempt | None = None) -> None:
 
     `Superseded`: a newer attempt has begun.
     """
-    replace_file(path, yaml.safe_dump(config.model_dump(), sort_keys=False).encode(), attempt)
+    replace_file(path, as_yaml(config), attempt)
     sync_folder(path.parent)
+
+
+def as_yaml(config: Config) -> bytes:
+    """The whole tree as `config.yaml` has it. It begins and ends with YAML's own marks, so that a cut is seen."""
+    text: str = yaml.safe_dump(config.model_dump(), sort_keys=False, explicit_start=True, explicit_end=True)
+    return text.encode()
 
 
 def load(path: Path) -> Config:
     """Read what `save` wrote, or raise `ConfigError`; keys that are newer than the file get their defaults."""
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        tree = yaml.safe_load(text)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError):
         raise ConfigError(f"{path} is damaged: it is not YAML") from None
     if not isinstance(tree, dict):
         raise ConfigError(f"{path} is damaged: it holds no keys")
+    if text.startswith("---") and not text.rstrip().endswith("\n..."):  # older files have neither
+        raise ConfigError(f"{path} is damaged: its end is missing, and what it said there is not known")
     values = flatten(tree)
     defaults = _defaults(values, {})
     if foreign := [key for key in values if not _belongs(key, defaults)]:

@@ -68,7 +68,7 @@ class Controller:
             else:  # from here on, no controller elsewhere can save to the run
                 self.folder.begin()
                 self.checkpoint = read_checkpoint(self.folder)
-            began, before = time.time(), self.folder.read_status()
+            began, before = time.monotonic(), self.folder.read_status()
             if not self.folder.is_anothers:
                 self.folder.forget(self.folder.path / "error.txt")
             if not self.only:
@@ -100,7 +100,7 @@ class Controller:
             if code == DONE:
                 if self._language and (words := stand_in(self.config.model_dump())):
                     print(words)
-                print(f"done in {(time.time() - began) / 60:.1f} min; report: {report}")
+                print(f"done in {(time.monotonic() - began) / 60:.1f} min; report: {report}")
             else:
                 print(f"stopped and saved; continue with: python launch.py resume {self.folder.name}")
             return code

@@ -11,18 +11,20 @@ import fcntl
 import json
 import os
 import platform
+import secrets
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from cluster.config.overrides import ROOT
 from cluster.roles.backend import is_full_disk
-from learner.files import Attempt, newest_attempt, replace_file
+from learner.files import Attempt, is_finished, newest_attempt, replace_file, sync_folder, write_file
 from learner.store.shards import EPISODES
 from llm_service.errors import UsageError
 
@@ -54,19 +56,31 @@ class RunFolder:
             )
 
     @staticmethod
-    def create(path: Path) -> RunFolder:
-        """Make a new run folder.
+    def create(path: Path, files: Mapping[str, bytes] = MappingProxyType({})) -> RunFolder:
+        """Make a new run folder that holds these files. It is complete or absent: a start that is killed takes no name.
 
         Raises:
             RunError: the name is taken, or the folder is not writable.
+            OSError: the disk is full.
         """
         RunFolder.assert_free(path)
+        hidden = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         try:
-            path.mkdir(parents=True)
+            made = hidden / path.name  # so deep that no list of runs finds it
             for name in ("checkpoints", "stages", "videos"):
-                (path / name).mkdir()
+                (made / name).mkdir(parents=True)
+            for name, content in files.items():
+                write_file(made / name, content)
+            sync_folder(made)
+            made.rename(path)
+            sync_folder(path.parent)
         except OSError as error:
+            if is_full_disk(error):
+                raise
+            RunFolder.assert_free(path)  # another took the name in the same moment
             raise RunError(f"cannot write the run folder {path}: {error.strerror}; choose another run.folder") from None
+        finally:
+            shutil.rmtree(hidden, ignore_errors=True)
         return RunFolder(path)
 
     @contextmanager
@@ -166,13 +180,7 @@ class RunFolder:
         return folder
 
     def stage_done(self, name: str) -> bool:
-        return (self.path / "stages" / name / "manifest.json").exists()
-
-    def write_manifest(self, command: list[str]) -> None:
-        self.write_json(
-            self.path / "manifest.json",
-            provenance() | {"command": " ".join(command), "host": platform.node(), "cores": os.cpu_count()},
-        )
+        return is_finished(self.path / "stages" / name)
 
     def write_status(self, **values: Any) -> None:
         """Replace status.json, keeping the keys that are not named.
@@ -225,14 +233,14 @@ def finished_stage(run: Path, origin: str, stage: str) -> Path | None:
     stages, asked = run / "stages", set[Path]()
     while stages not in asked:
         asked.add(stages)
-        if (stages / stage / "manifest.json").is_file():
+        if is_finished(stages / stage):
             return stages / stage
         if not origin:
             return None
         other, _, named = origin.removeprefix("run:").partition("/")
         given = stages.parents[1] / other / "stages" / named if origin.startswith("run:") else Path(origin)
-        stages, manifest = given.parent, given / "manifest.json"
-        origin = json.loads(manifest.read_text()).get("from", "") if manifest.is_file() else ""
+        stages = given.parent
+        origin = json.loads((given / "manifest.json").read_bytes()).get("from", "") if is_finished(given) else ""
     return None
 
 
@@ -243,7 +251,7 @@ def assert_done(origin: str, place: Path) -> None:
         RunError: it is not done.
     """
     stage = place.parent if place.name == EPISODES else place  # a training's store is inside its stage
-    if origin.startswith("run:") and not (stage / "manifest.json").exists():
+    if origin.startswith("run:") and not is_finished(stage):
         raise RunError(f"from: {origin} is not finished: resume that run first")
 
 
@@ -255,6 +263,12 @@ def write_json(path: Path, value: Any) -> None:
 def as_json(value: Any) -> str:
     """JSON in the format of a run's files."""
     return json.dumps(value, indent=1, default=str)
+
+
+def manifest(command: Sequence[str]) -> bytes:
+    """The manifest of a run: which code began it, where and with which words."""
+    about = provenance() | {"command": " ".join(command), "host": platform.node(), "cores": os.cpu_count()}
+    return as_json(about).encode()
 
 
 def provenance() -> dict[str, Any]:

@@ -160,7 +160,7 @@ def test_chunk_shapes_are_as_documented():
 def test_an_actor_counts_what_it_did_and_its_time_adds_up(monkeypatch):
     made = setup("toy/Line", size=4, steps=8)
     now = [100.0]
-    monkeypatch.setattr("actors.rollout.time.time", lambda: now[0])
+    monkeypatch.setattr("actors.rollout.time.monotonic", lambda: now[0])
     monkeypatch.setattr("actors.rollout.time.perf_counter", lambda: now[0])
     actor = RolloutActor(made, 0)
     assert actor.numbers() == {"actor/steps": 0.0, "actor/rollouts": 0.0, "actor/episodes": 0.0}
@@ -182,6 +182,20 @@ def test_an_actor_counts_what_it_did_and_its_time_adds_up(monkeypatch):
     assert found["actor/seconds/rollout"] == 8 * 0.25 + 8 * 0.25
     assert found["actor/seconds/idle"] == 5.0
     assert found["actor/seconds/policy"] == 0.0
+
+
+def test_an_actor_whose_calendar_is_set_back_has_spent_no_time_less(monkeypatch):
+    made = setup("toy/Line", size=4, steps=8)
+    actor = RolloutActor(made, 0)
+    given = weights(made)
+    for days in (3, 2, 1):
+        monkeypatch.setattr("actors.rollout.time.time", lambda days=days: 86_400.0 * days)
+        before = actor.numbers()
+        actor.rollout(given, 0)
+        assert 0 <= actor.heartbeat()["seconds"] < 60
+        found = actor.numbers()
+        spent = {name: found[name] - before.get(name, 0.0) for name in found if "/seconds/" in name}
+        assert all(0 <= seconds < 60 for seconds in spent.values()), spent
 
 
 def test_sampling_follows_the_probabilities():

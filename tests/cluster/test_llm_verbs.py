@@ -6,9 +6,11 @@ import re
 import pytest
 from typer.main import get_command
 
+from cluster.cli import llm_verbs
 from cluster.cli.job_verbs import jobs as job_verbs
 from cluster.cli.llm_verbs import label, print_cost
-from llm_service.errors import UsageError
+from llm_service.durable.queue import Queue
+from llm_service.errors import AwayTooLong, Unreachable, UsageError
 
 PRICED = ["llm.dollars_per_million_prompt_tokens=1000", "llm.dollars_per_million_completion_tokens=1000"]
 EXACT = ["llm.wrong=0", "llm.mistimed=0", "llm.senseless=0", "llm.malformed=0"]
@@ -45,6 +47,31 @@ def test_every_line_is_answered_in_order_and_a_second_time_for_nothing(ask, tmp_
     printed = capsys.readouterr().out
     assert "yes_no" in printed
     assert "in all" not in printed  # nothing was metered: its sum would be 0, below a table that is not
+
+
+def test_a_queue_that_is_away_is_waited_for_and_then_the_same_command_goes_on(ask, tmp_path, monkeypatch):
+    """As while Redis cannot write to a full disk, and is started again and again."""
+    away, real = [3], Queue.fetch
+
+    async def fetch(self, keys):
+        if away[0]:
+            away[0] -= 1
+            raise Unreachable("the job queue 'jobs' cannot be used (ConnectionError): see to Redis")
+        return await real(self, keys)
+
+    monkeypatch.setattr(Queue, "fetch", fetch)
+    monkeypatch.setattr(llm_verbs, "WAIT_S", 0.01)
+    assert ask(["is it late"]) == 0
+    assert away == [0]
+    away[0] = 1_000_000
+    monkeypatch.setattr(llm_verbs, "PATIENCE_S", 0.05)
+    with pytest.raises(AwayTooLong, match="see to Redis; then the same command goes on") as ended:
+        ask(["is it early"])
+    assert ended.value.exit_code == 5
+    away[0] = 0
+    assert ask(["is it early"]) == 0
+    lines = [json.loads(line) for line in (tmp_path / "labels" / "journal.jsonl").read_text().splitlines()]
+    assert len({line["key"] for line in lines}) == len(lines)
 
 
 @pytest.mark.parametrize("length", [1000, 3])

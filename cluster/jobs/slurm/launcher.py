@@ -30,7 +30,7 @@ from cluster.jobs import Queued
 from cluster.jobs.slurm import batch_script, requeue
 from cluster.jobs.slurm.batch_script import Job
 from cluster.jobs.slurm.commands import RECORD, SlurmError, last_state, look_up, read_record, record, sbatch, scancel
-from cluster.runs.folder import RunError, RunFolder
+from cluster.runs.folder import RunError, RunFolder, manifest
 from cluster.topology import asks_a_language_model
 from learner.files import replace_file
 from llm_service.server.guard import loopback
@@ -61,9 +61,9 @@ def check(config: Config) -> None:
 
 def prepare(config: Config) -> None:
     """Create the folder of a run that a job will start."""
-    folder = RunFolder.create(folder_of(config))
-    configuration.save(config, folder.path / "config.yaml")
-    folder.write_manifest(["python", "launch.py", *sys.argv[1:]])
+    about = manifest(["python", "launch.py", *sys.argv[1:]])
+    files = {"config.yaml": configuration.as_yaml(config), "manifest.json": about}
+    folder = RunFolder.create(folder_of(config), files)
     folder.write_status(state="queued", phase="", reason="")
 
 

@@ -22,10 +22,10 @@ app.add_typer(imports, name="import")
 Words = Annotated[list[str] | None, typer.Argument(metavar="[GROUP=NAME|KEY=VALUE]", show_default=False)]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="Name of a run, or the path of its folder.")]
 AnyRun = Annotated[str | None, typer.Argument(metavar="RUN", show_default=False)]
-Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Members of a sweep that run at once.")]
-AllowChange = Annotated[bool, typer.Option("--allow-change", help="Accept what makes it another run.")]
+Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Members of a sweep to run at once.")]
+AllowChange = Annotated[bool, typer.Option("--allow-change", help="Accept a changed experiment.")]
 Check = Annotated[bool, typer.Option("--check", help="Only name those that died or stalled, with exit code 1.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be started, and stop.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would start, and exit.")]
 
 
 @app.callback(invoke_without_command=True)

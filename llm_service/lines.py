@@ -39,7 +39,7 @@ def put_in_place(path: Path, file: int, lines: Iterable[bytes]) -> int:
     Returns the descriptor of the new file, opened by its only writer. Raises OSError: nothing has changed.
     """
     for leftover in path.parent.glob(f".{path.name}.*"):
-        leftover.unlink()  # of a process that was killed: who holds the lock is the only one here
+        leftover.unlink()  # left by a killed process: only the lock's holder gets here
     with replacing(path) as temporary:
         new = open_alone(temporary)
         with open(temporary, "wb") as writer:

@@ -42,7 +42,7 @@ WELL_KNOWN = {6379: "Redis or Ray", 8265: "Ray", 10001: "Ray", 9090: "Prometheus
 RUN = re.compile(r"/cairn-\w{8}/token$")
 """At the end of RAY_AUTH_TOKEN_PATH, of Ray's processes: the token that `cluster.roles.local` made."""
 JOB = "CAIRN_JOB"
-"""In the environment of all that a job has started."""
+"""In the environment of every process that a job has started."""
 METHODS = (
     "ray.rpc.NodeInfoGcsService/CheckAlive",
     "ray.rpc.NodeManagerService/GetNodeStats",
@@ -69,9 +69,9 @@ class Listener:
 
     host: Address
     port: int
-    pid: int = 0  # 0: not a process of this user that we know
-    kind: str = ""  # of `KINDS`, or of `WELL_KNOWN`; empty: none of our business
-    of: Whose = ""  # of Cairn: of a run on this machine, or in a job of several
+    pid: int = 0  # 0: not a known process of this user
+    kind: str = ""  # of `KINDS`, or of `WELL_KNOWN`; empty: not ours
+    of: Whose = ""  # of Cairn: of a run on this machine, or in a job of several nodes
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Exposed:
 
 
 def external_addresses() -> list[Address]:
-    """Addresses of this machine that others may reach: all but loopback and those of one link."""
+    """Addresses of this machine that others may reach: all except loopback and link-local ones."""
     families = (socket.AF_INET, socket.AF_INET6)
     own = [one for addresses in psutil.net_if_addrs().values() for one in addresses if one.family in families]
     found = {ip_address(one.address.partition("%")[0]) for one in own}  # behind %: the interface of a link's address
@@ -98,7 +98,7 @@ def external_addresses() -> list[Address]:
 
 
 def listeners() -> list[Listener]:
-    """Every TCP socket of this network namespace that listens; those of processes of ours say so."""
+    """Every listening TCP socket of this network namespace; sockets of our processes are marked."""
     found = []
     for one in psutil.net_connections("tcp"):
         if one.status == psutil.CONN_LISTEN:
@@ -172,7 +172,7 @@ def _kind(process: psutil.Process) -> str:
 
 
 def _of(process: psutil.Process) -> Whose:
-    """Whose it is. Ray writes titles over the environment of its workers, so that their parents are asked too."""
+    """The run of a process. Ray's process titles overwrite the workers' environment, so parents are checked too."""
     for one in (process, *process.parents()):
         with contextlib.suppress(psutil.Error):  # another user's
             environment = one.environ()

@@ -29,7 +29,9 @@ def print_status(runs: Path, name: str | None, check: bool = False) -> int:
     paths = [find(name, runs)] if name else sorted(p.parent for p in runs.glob("*/config.yaml"))
     if not paths:
         if not check:
-            console.print(f"no runs in {runs}; start one with: python launch.py run experiment=babyai_gotolocal")
+            console.print(
+                f"there are no runs in {runs}; start one with: python launch.py run experiment=babyai_gotolocal"
+            )
         return 0
     try:
         queued = jobs.status(paths)

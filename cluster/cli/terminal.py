@@ -30,7 +30,7 @@ def print_overview(app: Any) -> None:
     """The help of `python launch.py`: verbs (of a typer app, alone or in groups), methods, envs, experiments."""
     console = Console(highlight=False)
     console.print("[bold]Cairn[/]: language-guided reinforcement learning on Ray and PyTorch\n")
-    console.print("Try   [bold green]python launch.py run experiment=toy[/]\n")  # works without network or key
+    console.print("Try   [bold green]python launch.py run experiment=toy[/]\n")  # works without a network or a key
     sections: tuple[tuple[str, str, Iterable[tuple[str, str]]], ...] = (
         ("Verbs", "python launch.py VERB --help explains one", _verbs(app)),
         ("Methods", "method=NAME", options("method").items()),

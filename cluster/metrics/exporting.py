@@ -32,7 +32,7 @@ EVERY_S = 4.0
 BEATS = b"cairn heartbeats"
 """The heartbeats' namespace among the rows of Ray's head."""
 HEAD_S = 2.0
-"""How long its head may take for one request."""
+"""Seconds that Ray's head may take for one request."""
 GROWN_S = 600.0
 """An attempt that has lived for so long is missed if it vanishes: an alert, unless its end was seen."""
 SEEN_S = 30.0

@@ -32,12 +32,12 @@ from llm_service.server.process import Server
 from llm_service.settings import LLMConfig
 
 CACHES = {source.name.lower() for source in Source} - {"backend"}
-LOOK_S = 1.0  # how often the service is looked after
-HUNG_S = 60.0  # without a sign of life for so long, it is killed
-RESTARTS = 5  # so often in a run it is started again
+LOOK_S = 1.0  # seconds between two checks of the service
+HUNG_S = 60.0  # seconds without a sign of life after which it is killed
+RESTARTS = 5  # how often it is restarted in a run
 COUNTED = {"calls": "calls", "tokens": "reply_tokens", "dollars": "reply_dollars"}
 """Columns of metrics.jsonl, behind `llm/`, that are a number of the service; others sum up how its answers ended."""
-REACH_S = 10.0  # how long a service that another has started may take to say that it is there
+REACH_S = 10.0  # seconds that a service that was started elsewhere may take to answer
 
 
 def check_language_model(config: Config) -> None:

@@ -164,7 +164,7 @@ class Controller:
         return DONE
 
     def _run_stage(self, run: Run, stage: Stage) -> bool:
-        """Run a stage to its end. False if the run was asked to stop before."""
+        """Run a stage to its end. False if the run was asked to stop first."""
         self.folder.write_status(phase=stage.name, last_update=None)
         outcome = engine(stage.kind)(run, stage).run()
         run.metrics.show(advancing=0.0)

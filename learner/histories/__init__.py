@@ -8,9 +8,9 @@ from that imitates how it learns (Laskin et al. 2022, arXiv 2210.14215). A modul
 
     LEARNER = TheClass              a subclass of `HistoryLearner`, below
 
-`method.histories.learner=NAME` chooses the module; nothing else names it. A class that sets `Config` has keys of its
-own, in `method.histories` under the name of its module. Nothing here imports PyTorch before a learner that needs it is
-built: an actor is small without it. They learn where they act, on the processor, whatever `learner.device` says: their
+`method.histories.learner=NAME` selects the module; nothing else names it. A class with a `Config` has its own keys, in
+`method.histories` under the name of its module. Nothing here imports PyTorch before a learner that needs it is built,
+so that other actors stay small. They learn where they act, on the processor, whatever `learner.device` says: their
 networks are many and tiny, and their batch learners are machine code.
 """
 

@@ -47,7 +47,7 @@ class LanguageModelConfig(Part):
     lora_alpha: float = Field(default=32.0, gt=0)
     """Scale of the adapters: their product is multiplied by this divided by the rank."""
     lora_targets: list[str] = Field(default=[])
-    """Names of the layers that get adapters; empty: queries and values, or what is usual for the family."""
+    """Names of the layers that get adapters; empty: queries and values, or the usual layers of the family."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Arithmetic of the model; weights that are trained are kept in float32 either way. `auto`: bfloat16 on a GPU,
     float32 elsewhere."""

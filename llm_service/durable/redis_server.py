@@ -47,10 +47,10 @@ from llm_service.records import digest
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
-OLDEST = (6, 2)  # the oldest version that has all commands in use
+OLDEST = (6, 2)  # the oldest version with all commands that we use
 MENDED = {(6, 2): 20, (7, 2): 11, (7, 4): 6, (8, 0): 4, (8, 2): 2}  # lines of versions, and the first without that hole
-READ_TIMEOUT_S = 15.0  # of one reply; a blocking read must ask for less
-_START_S = 30.0  # for Redis to answer after its start; loading data does not count
+READ_TIMEOUT_S = 15.0  # time limit of one reply; a blocking read must be shorter
+_START_S = 30.0  # until Redis answers after its start; loading data does not count
 _TICK_S = 0.05
 
 # Redis must not outlive its owner, even a killed one: two servers on one file would destroy it, and nothing would end
@@ -375,7 +375,7 @@ class RedisServer:
         policy = str(facts.get("maxmemory_policy", "noeviction"))
         if policy.startswith("allkeys"):
             raise UsageError(f"{where} has maxmemory-policy {policy}, which may evict jobs: set it to volatile-lru")
-        warnings = [f"{where} gets its password in clear over the network: use rediss://"] if self.in_clear else []
+        warnings = [f"{where} gets its password unencrypted over the network: use rediss://"] if self.in_clear else []
         if not is_mended(parsed(found)) and urlsplit(self.url).scheme != "unix":
             newer = ", ".join(f"{major}.{minor}.{patch}" for (major, minor), patch in MENDED.items())
             warnings.append(

@@ -44,7 +44,7 @@ class KubernetesConfig(Part):
     llm_image: str = ""
     """Image of the LLM service; empty: `image`."""
     redis_image: str = "redis:7.4.7-alpine@sha256:02f2cc4882f8bf87c79a220ac958f58c700bdec0dfb9b9ea61b62fb0e8f1bfcf"
-    """Image of its Redis."""
+    """Image of the LLM service's Redis."""
     secret: str = "cairn"
     """Prefix of the Secrets that must exist: PREFIX-ray, and for the LLM service PREFIX-llm, -llm-tls, -redis."""
     llm_environment: str = ""

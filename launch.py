@@ -54,9 +54,9 @@ def run(
     from cluster.cli import start
     from cluster.config import tree, unread
 
-    config, origins = unread.tell(*tree.explain(words or []))
+    config, provenance = unread.tell(*tree.explain(words or []))
     if cfg:
-        return print_tree(tree.render(config, origins, unread.foreign))
+        return print_tree(tree.render(config, provenance, unread.foreign))
     if dry_run:
         return print(start.dry_run(config))
     config = tree.named(config)

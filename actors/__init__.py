@@ -11,9 +11,9 @@ Historian, Histories                     learners of many tasks at once, stored 
 pieces_of, task_of                       imported histories, played again                      (recordings)
 TrialPlayer, Trials                      unseen tasks, played repeatedly                       (trial_player, trials)
 LanguageSetup                            where the language model service is                  (language)
-Suggestions, Vocabulary                  what a model suggests; names of goals and deeds      (suggestions, vocabulary)
+Suggestions, Vocabulary                  what a model suggests; names of goals and events      (suggestions, vocabulary)
 PolicyServer                             one language model for many actors                   (policy_server)
-NoveltyPlayer, deploy                    LGQD's: small policies and a transformer in a house  (behaviours/)
+NoveltyEvaluator, deploy                 LGQD's: small policies and a transformer in a house  (behaviours/)
 
 A wrapper or a player is one module of its folder, found by its name. Nothing that is imported here imports PyTorch: an
 actor imports it only if its policy needs it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from llm_service.door import Door
+from llm_service.interface import LLMClient
 from llm_service.records import Status
 
 DEADLINE_S = 300.0
@@ -30,7 +30,7 @@ class LanguageSetup:
         """How long to keep asking while the model is unavailable, seconds."""
         return DEADLINE_S if self.when_away == "wait" else 0.0
 
-    def door(self, caller: str, when_away: Literal["none", "wait", "stop"]) -> Door:
+    def client(self, caller: str, when_away: Literal["none", "wait", "stop"]) -> LLMClient:
         """A new connection."""
         from llm_service.client import connect  # needs gRPC, which other players do not need
 

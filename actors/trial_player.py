@@ -117,7 +117,9 @@ class TrialPlayer:
         shape = (len(share.seeds), len(tasks), trials.number)
         arrays: dict[str, NDArray[Any]] = {"return": np.stack(trials.returns, 1).reshape(shape)}
         if trials.memories is not None:
-            arrays |= {f"retrieved.{name}": np.stack(value, 1).reshape(shape) for name, value in trials.told.items()}
+            arrays |= {
+                f"retrieved.{name}": np.stack(value, 1).reshape(shape) for name, value in trials.retrieved.items()
+            }
         arrays |= {f"{PATH}{name}": column for name, column in trials.paths.typical().items()}
         return Tried(trials.number, arrays)
 

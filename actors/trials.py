@@ -36,7 +36,7 @@ from learner.models.sequence.history_transformer import HistoryTransformer
 from learner.models.sequence.memory import Memory
 
 DRAWN = 64  # steps per batch of random numbers; the numbers do not depend on it
-TOLD = ("queries", "found", "similarity", "return", "age", "task")
+RETRIEVED = ("queries", "found", "similarity", "return", "age", "task")
 """Statistics of retrieval, sums over an episode: queries; queries that found something; and of the found chunks the
 cosine, nan without a search, the return of the chunk's episode, its age in trials, nan for a demonstration, and whether
 it is from the row's own task."""
@@ -101,7 +101,7 @@ class Trials:
 
     Attributes:
         returns: float32 [N] of each trial.
-        told: by `TOLD`, float64 [N] of each trial.
+        retrieved: by `RETRIEVED`, float64 [N] of each trial.
         last: the experience of the last trial.
         paths: the whole experience of the rows of seed 0.
     """
@@ -137,7 +137,7 @@ class Trials:
         self._keeps = shown is None
         self.paths = Paths(np.flatnonzero(seed == 0))
         self.returns: list[Floats] = []
-        self.told: dict[str, list[NDArray[np.float64]]] = {name: [] for name in TOLD}
+        self.retrieved: dict[str, list[NDArray[np.float64]]] = {name: [] for name in RETRIEVED}
 
     @property
     def number(self) -> int:
@@ -204,7 +204,7 @@ class Trials:
     def _begin(self) -> None:
         if not self._goes_on:
             self._ring = self._model.ring(self._rows)
-        self._now = {name: np.zeros(self._rows) for name in TOLD}
+        self._now = {name: np.zeros(self._rows) for name in RETRIEVED}
         if self._encoder is not None:
             self._lately = self._encoder.stream(self._rows)
 
@@ -243,4 +243,4 @@ class Trials:
             self.memories.keep(self.number, self.last)
         self.returns.append(reward.sum(0, dtype=np.float64).astype(np.float32))
         for name, value in self._now.items():
-            self.told[name].append(value)
+            self.retrieved[name].append(value)

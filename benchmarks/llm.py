@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 import envs
-from benchmarks.local_door import Local
+from benchmarks.local_client import Local
 from benchmarks.measure import (
     Case,
     Options,
@@ -203,7 +203,7 @@ class Counted:
 
 
 class Hits:
-    """Questions whose answers are in memory: by a door in this process, and by one to a server in another."""
+    """Questions whose answers are in memory: by a client in this process, and by one of a server in another."""
 
     def __init__(self, folder: Path, calls: int) -> None:
         self.calls = calls

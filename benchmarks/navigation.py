@@ -137,7 +137,7 @@ class Generations:
     each = 20  # of ours in a round
 
     def __init__(self, folder: Path) -> None:
-        from actors.behaviours.novelty import NoveltyPlayer, PlayerSetup
+        from actors.behaviours.novelty import EvaluatorSetup, NoveltyEvaluator
         from benchmarks.peers.stock_search import House
         from envs.navigation import LAYERS, PARAMETERS
         from learner.search.config import SearchConfig
@@ -148,7 +148,7 @@ class Generations:
         payload = {name: np.zeros((self.known, *shape), kind) for name, (kind, shape) in archive.columns.items()}
         archive.append(10**9 + np.arange(self.known), draw("uniform", self.known, 0), payload)
         self.search = NoveltySearch(SearchConfig(generations=10**6), 0.5, archive, 0, 50, 600.0, LAYERS)
-        self.player, self.house = NoveltyPlayer(PlayerSetup("", 400)), House(400)
+        self.player, self.house = NoveltyEvaluator(EvaluatorSetup("", 400)), House(400)
         self.play_ours()  # compiles
 
     def play_ours(self) -> float:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.measure import OWN, Case, Options, OursFailed, PeerFailed, Report, compare, run_peer
-from benchmarks.peers.search_players import OFFSPRING
+from benchmarks.peers.search_evaluators import OFFSPRING
 
 CASES = ("2_workers", "16_with_latency")
 QUICK_SECONDS = 120.0
@@ -27,7 +27,7 @@ class Players:
         self.latency_s, self.generations = latency_s, generations
 
     def run(self, players: int) -> dict[str, Any]:
-        return run_peer(OWN, "search_players", [str(players), str(self.latency_s), str(self.generations)], TIMEOUT_S)
+        return run_peer(OWN, "search_evaluators", [str(players), str(self.latency_s), str(self.generations)], TIMEOUT_S)
 
     def ours(self, players: int) -> float:
         try:

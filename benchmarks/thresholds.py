@@ -104,14 +104,14 @@ def markdown(found: Mapping[str, Pairs]) -> str:
     """Both tables and the recommendation."""
     lines = [f"| pairs | number | {' | '.join(f'{q:.0%}' for q in QUANTILES)} |", "|---" * 9 + "|"]
     for said, pairs in found.items():
-        for name, values in zip(("match", "other deed", "senseless deed"), pairs, strict=True):
+        for name, values in zip(("match", "other event", "senseless event"), pairs, strict=True):
             quantiles = " | ".join(f"{q:.3f}" for q in np.quantile(values, QUANTILES))
             lines.append(f"| {name}, {said} | {len(values)} | {quantiles} |")
     goals = [said for said in found if said != OTHER]
     heads = [
         *(f"missed, {said}" for said in goals),
-        "false, other deed",
-        "false, senseless deed",
+        "false, other event",
+        "false, senseless event",
         f"false, {OTHER}",
     ]
     lines += ["", f"| threshold | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]

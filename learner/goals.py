@@ -1,6 +1,6 @@
 """Goals in words beside a world's reward: what they are, before anybody acts on them (Du et al. 2023, section 3).
 
-    situation ──> suggested goals ──> those not reached yet in this episode ──> told to the policy (field `goals`)
+    situation ──> suggested goals ──> those not reached yet in this episode ──> given to the policy (field `goals`)
     event of a step ──> the likeliest of the told goals ──> reward, column `goal`
 
 How goals are had and paid is the actors' work (`actors/wrappers/goals.py`); what stands here is what learners and

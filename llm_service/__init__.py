@@ -1,6 +1,6 @@
 """Language models behind one interface: asked in batches, each question once, within a budget; paid answers are kept.
 
-    door         the interface for callers         client       its implementation over gRPC, `connect`
+    interface    what callers call                 client       its implementation over gRPC, `connect`
     records      Ask, Call, Reply, Answer, Status  errors       errors, by what to do about them
     settings     the configuration, one tree       config       the base of its sections
     metrics      names and meanings of its metrics

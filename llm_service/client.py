@@ -22,8 +22,8 @@ from typing import Any, Literal, TypeVar
 
 import grpc
 
-from llm_service.door import Door
 from llm_service.errors import Away, Busy, Expired, Refused, ServiceError, UsageError
+from llm_service.interface import LLMClient
 from llm_service.proto import llm_pb2, wire
 from llm_service.records import Answer, Ask, Status
 from llm_service.server import guard
@@ -61,7 +61,7 @@ class _Link:
     metadata: tuple[tuple[str, str], ...] = field(repr=False)
 
 
-class Client(Door):
+class Client(LLMClient):
     """A client of the service at an address.
 
     Without `tls`, an address beyond loopback uses TLS with the system's authorities: the token is always encrypted.
@@ -69,7 +69,7 @@ class Client(Door):
     Args:
         address: HOST:PORT or unix:PATH.
         token: the service's token.
-        caller, deadline: as in `Door`.
+        caller, deadline: as in `LLMClient`.
         tls: for TLS; also on loopback, if given.
         when_away: what to do while the service cannot be reached or is full. `none`: answer AWAY or BUSY at once;
             `wait`: try again until the deadline; `stop`: raise `ServiceAway` if it cannot be reached.

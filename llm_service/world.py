@@ -62,7 +62,7 @@ class World(Part):
     endings: list[dict[str, Any]] = Field(default=[])
     """Goals that end other goals, for goal rewards; not shown in prompts."""
     synonyms: list[list[str]] = Field(default=[])
-    """Names of one deed each, for comparing goals with deeds; not shown in prompts."""
+    """Names of one event each, for comparing goals with events; not shown in prompts."""
     progress: list[Progress] = Field(default=[])
     """Events that make behaviour better or worse."""
     facts: dict[str, bool] = Field(default={})

@@ -23,17 +23,17 @@ from learner.search.novelty_search import Played
 
 
 @dataclass(frozen=True)
-class PlayerSetup:
+class EvaluatorSetup:
     """The house. Plain data, sent to evaluators."""
 
     map: str  # path; empty: the default house
     length: int  # steps of an episode
 
 
-class NoveltyPlayer:
+class NoveltyEvaluator:
     """A role. Every actor gets `index`, `incarnation` and `saved`; an evaluator needs none of them."""
 
-    def __init__(self, setup: PlayerSetup, index: int = 0, incarnation: int = 0, saved: Any = None) -> None:
+    def __init__(self, setup: EvaluatorSetup, index: int = 0, incarnation: int = 0, saved: Any = None) -> None:
         self.house = navigation.load(setup.map or navigation.HOUSE)
         self.length = setup.length
         self._phase = "start"
@@ -48,7 +48,7 @@ class NoveltyPlayer:
         return {"phase": self._phase, "pid": os.getpid()}
 
     def numbers(self) -> dict[str, float]:
-        """Its counters since it was built, named as in `cluster.metrics.table.PLAYER`; any thread may call this."""
+        """Its counters since it was built, named as in `cluster.metrics.table.EVALUATOR`; any thread may call this."""
         return dict(self._done)
 
     def play_pieces(self, *pieces: NDArray[np.float32]) -> list[Played] | Played:

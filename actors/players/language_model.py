@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from actors.language import PASSING, PAUSE_S
 from actors.players import Acted, Player
 from envs.api import DenseEnv, Observation, Transition
-from llm_service.door import Door
 from llm_service.errors import AwayTooLong, BudgetExhausted, UsageError
+from llm_service.interface import LLMClient
 from llm_service.records import Answer, Parameters, Status
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ class LanguagePlayer(Player):
     stop: end the run if the model is still unavailable, rather than let another actor try.
     """
 
-    def __init__(self, door: Door, patience_s: float = 0.0, stop: bool = False) -> None:
-        self.door, self.patience_s, self.stop = door, patience_s, stop
+    def __init__(self, client: LLMClient, patience_s: float = 0.0, stop: bool = False) -> None:
+        self.client, self.patience_s, self.stop = client, patience_s, stop
 
     def begin(self, env: DenseEnv, seeds: NDArray[np.int64] | None = None) -> None:
         self.env = env
@@ -71,12 +71,12 @@ class LanguagePlayer(Player):
     def _ask(self, prompts: Sequence[str], names: Sequence[str]) -> list[Answer]:
         """Scores of the names after each prompt."""
         ends = time.monotonic() + self.patience_s
-        answers = self.door.score(prompts, names, Parameters(normalise="tokens"))
+        answers = self.client.score(prompts, names, Parameters(normalise="tokens"))
         while missing := [i for i, answer in enumerate(answers) if answer.status in PASSING]:
             if time.monotonic() + PAUSE_S > ends:
                 break
             time.sleep(PAUSE_S)
-            again = self.door.score([prompts[i] for i in missing], names, Parameters(normalise="tokens"))
+            again = self.client.score([prompts[i] for i in missing], names, Parameters(normalise="tokens"))
             for i, answer in zip(missing, again, strict=True):
                 answers[i] = answer
         return answers
@@ -115,5 +115,5 @@ def make(setup: ActorSetup, caller: str) -> LanguagePlayer:
     assert language is not None, "the controller starts the service for stages that ask it"
     stop = language.when_away == "stop"
     # With `stop` the reason comes from the answers, which also say if the service cannot be reached.
-    door = language.door(caller, "wait" if language.when_away == "wait" else "none")
-    return LanguagePlayer(door, language.patience_s, stop)
+    client = language.client(caller, "wait" if language.when_away == "wait" else "none")
+    return LanguagePlayer(client, language.patience_s, stop)

@@ -17,8 +17,8 @@ from concurrent.futures import Future
 
 from actors.language import PASSING, PAUSE_S
 from learner.goals import GoalsConfig
-from llm_service.door import Door
 from llm_service.errors import AwayTooLong, BudgetExhausted, UsageError
+from llm_service.interface import LLMClient
 from llm_service.records import Answer, Status
 
 UNDER_WAY = 4
@@ -37,8 +37,8 @@ class Suggestions:
         stop: raise if the model is unavailable, rather than ask again.
     """
 
-    def __init__(self, door: Door, config: GoalsConfig, goals: Sequence[str], stop: bool) -> None:
-        self.door, self.config, self.goals, self.stop = door, config, tuple(goals), stop
+    def __init__(self, client: LLMClient, config: GoalsConfig, goals: Sequence[str], stop: bool) -> None:
+        self.client, self.config, self.goals, self.stop = client, config, tuple(goals), stop
         self._waiting: dict[str, None] = {}  # in the order of arrival
         self._under_way: dict[Future[list[Answer]], list[str]] = {}  # requests in flight, and their situations
         self._pause_until = 0.0
@@ -87,17 +87,17 @@ class Suggestions:
     def _send(self) -> None:
         if self._waiting and len(self._under_way) < UNDER_WAY and time.monotonic() >= self._pause_until:
             situations, self._waiting = list(self._waiting), {}
-            self._under_way[self.door.later(self._question, situations)] = situations
+            self._under_way[self.client.later(self._question, situations)] = situations
 
     def _question(self, situations: Sequence[str]) -> list[Answer]:
         """Answers about each situation: one each, or one for each goal of the environment."""
         sentences = [situation.split(". ") for situation in situations]
         if self.config.source == "model":
             items = [{"observation": seen, "limit": self.config.limit, "free": True} for seen in sentences]
-            return self.door.ask("suggest_goals", items)
+            return self.client.ask("suggest_goals", items)
         each = itertools.product(sentences, self.goals)
         items = [{"question": f"Does it make sense to {goal} now?", "context": seen} for seen, goal in each]
-        return self.door.ask("yes_no", items)
+        return self.client.ask("yes_no", items)
 
     def _read(self, situations: Sequence[str], answers: Sequence[Answer]) -> dict[str, Goals]:
         """The answers; situations without an answer are put back."""

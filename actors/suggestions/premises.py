@@ -19,7 +19,7 @@ import numpy as np
 from actors.suggestions.asked import Goals, Suggestions
 from envs.knowledge import Knowledge
 from learner.goals import GoalsConfig
-from llm_service.door import Door
+from llm_service.interface import LLMClient
 from llm_service.patterns import Binding, Pattern, joined
 from llm_service.records import Answer
 
@@ -105,9 +105,9 @@ class Premises(Suggestions):
     """
 
     def __init__(
-        self, door: Door, config: GoalsConfig, goals: Sequence[str], stop: bool, rules: Sequence[Rule]
+        self, client: LLMClient, config: GoalsConfig, goals: Sequence[str], stop: bool, rules: Sequence[Rule]
     ) -> None:
-        super().__init__(door, config, goals, stop)
+        super().__init__(client, config, goals, stop)
         self._rules = rules
         self._situations: dict[str, list[tuple[str, str, bool]]] = {}  # situations with unanswered questions
         self._answers: dict[str, bool] = {}
@@ -150,7 +150,7 @@ class Premises(Suggestions):
         return self._stands_for.get(question, question)
 
     def _question(self, situations: Sequence[str]) -> list[Answer]:
-        return self.door.ask("yes_no", [{"question": question} for question in situations])
+        return self.client.ask("yes_no", [{"question": question} for question in situations])
 
     def _goals(self, answers: Sequence[Answer]) -> Goals:
         said = answers[0]

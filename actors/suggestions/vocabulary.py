@@ -1,4 +1,4 @@
-"""Names of goals and of deeds as numbers, and the similarity of each goal and each deed.
+"""Names of goals and of events as numbers, and the similarity of each goal and each event.
 
 A name is embedded once, when it is new; after that a similarity is an entry of a table.
 """
@@ -45,20 +45,20 @@ class Endings:
 
 
 class Vocabulary:
-    """Goals and deeds by number, and the similarity of each goal and each deed.
+    """Goals and events by number, and the similarity of each goal and each event.
 
     Args:
-        synonyms: names of the same deed.
+        synonyms: names of the same event.
         endings: what ends when goals are reached.
         embed: text -> unit vector.
 
     Attributes:
         goals: names of the goals so far.
-        meaning: int32 [G + 1] by goal; goals and deeds with the same meaning share it. The last entry is for no goal.
-        deed_meaning: int32 [D + 1] by deed, likewise.
+        meaning: int32 [G + 1] by goal; goals and events with the same meaning share it. The last entry is for no goal.
+        event_meaning: int32 [D + 1] by event, likewise.
         ended_by: int32 [G + 1] by goal, the number of what ends it for an episode, -1 if nothing does.
         ends: int32 [G + 1] by goal, that number of what reaching it ends, or -1.
-        deed_ends: int32 [D + 1] by deed, likewise.
+        event_ends: int32 [D + 1] by event, likewise.
         similarity: float32 [D + 1, G + 1], -1 in the last row and column.
     """
 
@@ -69,9 +69,9 @@ class Vocabulary:
         self._first = {_plain(name): _plain(names[0]) for names in synonyms for name in names}
         self.meanings: dict[str, int] = {}
         self._goal: dict[str, int] = {}
-        self._deed: dict[str, int] = {}
-        self.meaning = self.deed_meaning = np.full(1, _NONE, np.int32)
-        self.ended_by = self.ends = self.deed_ends = np.full(1, _NONE, np.int32)
+        self._event: dict[str, int] = {}
+        self.meaning = self.event_meaning = np.full(1, _NONE, np.int32)
+        self.ended_by = self.ends = self.event_ends = np.full(1, _NONE, np.int32)
         self.similarity = np.full((1, 1), -1, np.float32)
 
     @property
@@ -85,33 +85,33 @@ class Vocabulary:
             self.meaning = np.insert(self.meaning, -1, self.means(name))
             self.ended_by = np.insert(self.ended_by, -1, self._ending(self._endings.that_ends(name)))
             self.ends = np.insert(self.ends, -1, self._ending(self._endings.of(name)))
-            alike = [self._alike(deed, name) for deed in self._deed]
+            alike = [self._alike(event, name) for event in self._event]
             self.similarity = np.insert(self.similarity, -1, [*alike, -1], axis=1)
         return self._goal[name]
 
-    def deed(self, name: str) -> int:
-        """The number of a deed."""
-        if name not in self._deed:
-            self._deed[name] = len(self._deed)
-            self.deed_meaning = np.insert(self.deed_meaning, -1, self.means(name))
-            self.deed_ends = np.insert(self.deed_ends, -1, self._ending(self._endings.of(name)))
+    def event(self, name: str) -> int:
+        """The number of an event."""
+        if name not in self._event:
+            self._event[name] = len(self._event)
+            self.event_meaning = np.insert(self.event_meaning, -1, self.means(name))
+            self.event_ends = np.insert(self.event_ends, -1, self._ending(self._endings.of(name)))
             alike = [self._alike(name, goal) for goal in self._goal]
             self.similarity = np.insert(self.similarity, -1, [*alike, -1], axis=0)
-        return self._deed[name]
+        return self._event[name]
 
     def means(self, name: str) -> int:
-        """The number of the meaning of a goal or deed: the same for synonyms."""
+        """The number of the meaning of a goal or event: the same for synonyms."""
         plain = _plain(name)
         return self.meanings.setdefault(self._first.get(plain, plain), len(self.meanings))
 
     def _ending(self, name: str) -> int:
         return self.means(f"{name}*") if name else _NONE
 
-    def _alike(self, deed: str, goal: str) -> float:
+    def _alike(self, event: str, goal: str) -> float:
         """Cosine similarity; 1 for the same meaning."""
-        if self.means(deed) == self.means(goal):
+        if self.means(event) == self.means(goal):
             return 1.0
-        return float(self._embed(deed) @ self._embed(goal))
+        return float(self._embed(event) @ self._embed(goal))
 
 
 def _plain(name: str) -> str:

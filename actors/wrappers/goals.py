@@ -1,14 +1,14 @@
 """Goals of N envs that are stepped together: given to the policy before a step, rewarded after it.
 
-    situations [N] ──> suggested [N, K] ──> not reached yet in this episode ──> told [N, K]
-    events [N], told [N, K] ──> similarity by table ──> reward [N], reached
+    situations [N] ──> suggested [N, K] ──> not reached yet in this episode ──> given [N, K]
+    events [N], given [N, K] ──> similarity by table ──> reward [N], reached
 
-Everything here is a row number: of a goal, of a deed that was done, of a situation. Words are processed once, when they
+Everything here is a row number: of a goal, of an event, of a situation. Words are processed once, when they
 are new: embedded for the table of similarities, and asked about. A step of N envs is a few gathers on [N, K]; it never
 waits for a language model unless `llm.when_away` says so.
 
 Du et al. 2023 (arXiv 2302.06692), section 3.3: the reward is the largest cosine similarity of what was done with a goal
-that was given before it was done, if that is above the threshold, otherwise 0. A goal, and a deed, is rewarded once
+that was given before it was done, if that is above the threshold, otherwise 0. A goal, and an event, is rewarded once
 per episode.
 """
 
@@ -78,11 +78,11 @@ def make(config: GoalsConfig, env: DenseEnv, setting: Setting) -> Goals:
     when_away = "wait" if setting.patient else language.when_away
 
     def suggestions() -> Suggestions:
-        door = language.door(setting.caller, "none")  # `Suggestions` retries by itself
+        client = language.client(setting.caller, "none")  # `Suggestions` retries by itself
         goals, stop = env.env_spec.goals, when_away == "stop"
         if config.source == "choice" and own:
-            return Premises(door, config, goals, stop, own)
-        return Suggestions(door, config, goals, stop)
+            return Premises(client, config, goals, stop, own)
+        return Suggestions(client, config, goals, stop)
 
     return Goals(config, env, suggestions, when_away)
 
@@ -95,7 +95,7 @@ class Goals(Wrapper):
         when_away: what to do while there is no answer.
 
     Attributes:
-        told: int32 [N, K] text ids, for the observation.
+        given: int32 [N, K] text ids, for the observation.
         status: uint8 [N], the source of the goals: `ANSWERED`, `HELD`, `MISSING`; 0 if no model is asked.
         away: int32 [N], steps of the running episodes without an answer.
     """
@@ -125,7 +125,7 @@ class Goals(Wrapper):
         self._answers = np.full((1, width), _NONE, np.int32)  # row 0: not answered
         self._answer_of = np.zeros(0, np.int32)  # by text id of the situation: its row
         self._asked = np.zeros(0, np.bool_)
-        self._deed_of = np.zeros(0, np.int32)  # by text id of an event: its deed + 1, 0: not looked up
+        self._event_of = np.zeros(0, np.int32)  # by text id of an event: its event + 1, 0: not looked up
         self._text_of = np.zeros(0, np.int32)  # by goal
         self.status = np.zeros(n, np.uint8)
         self.away = np.zeros(n, np.int32)
@@ -174,46 +174,46 @@ class Goals(Wrapper):
 
     def _observed(self, obs: Observation) -> Observation:
         """Add the goals to an observation of all envs, if the policy is goal-conditioned."""
-        return obs | {FIELD: self.told} if self.config.told else obs
+        return obs | {FIELD: self.given} if self.config.told else obs
 
     def _pay(self) -> NDArray[np.float32]:
         """Reward for what was done [N], and mark it as reached."""
-        deed, each = self._deeds(), np.arange(self.num_envs)
-        similarity = self.words.similarity[deed[:, None], self._offered]
+        event, each = self._event_numbers(), np.arange(self.num_envs)
+        similarity = self.words.similarity[event[:, None], self._offered]
         hit = similarity > self.config.threshold
         if self.config.novelty:
-            hit &= ~self._reached[each, self.words.deed_meaning[deed]][:, None]
+            hit &= ~self._reached[each, self.words.event_meaning[event]][:, None]
         reward: NDArray[np.float32] = np.where(hit, similarity, np.float32(0)).max(1)
         if self.config.penalties:
-            reward += self._penalties(deed)
+            reward += self._penalties(event)
         env, place = np.nonzero(hit)
         paid = self._offered[env, place]
         for number in (self.words.meaning[paid], self.words.ends[paid]):
             self._reached[env, number] = True
-        for number in (self.words.deed_meaning[deed[env]], self.words.deed_ends[deed[env]]):
+        for number in (self.words.event_meaning[event[env]], self.words.event_ends[event[env]]):
             self._reached[env, number] = True
         self._paid_in_episode[env, paid] = True
         np.add.at(self._counts[:, COUNTS.index("paid")], paid[self.env.counted[env]], 1)
         return reward
 
-    def _penalties(self, deed: Rows) -> NDArray[np.float32]:
-        """The reward for deeds that were not suggested, whether they were reached before or not, and for failures."""
+    def _penalties(self, event: Rows) -> NDArray[np.float32]:
+        """The reward for events that were not suggested, whether they were reached before or not, and for failures."""
         suggested = np.where(self._over(), np.int32(_NONE), self._suggested)
-        alike = self.words.similarity[deed[:, None], suggested] > self.config.threshold
-        unwanted = (deed >= 0) & ~alike.any(1)
+        alike = self.words.similarity[event[:, None], suggested] > self.config.threshold
+        unwanted = (event >= 0) & ~alike.any(1)
         unwanted_costs, failed_costs = (np.float32(self.config.penalties.get(of, 0)) for of in ("unwanted", "failed"))
         taken: NDArray[np.float32] = unwanted * unwanted_costs + self.failed * failed_costs
         return taken
 
-    def _deeds(self) -> Rows:
+    def _event_numbers(self) -> Rows:
         """What was done in the last step, [N]; `_NONE` for nothing of note."""
         events = self.events
-        self._deed_of = _grown(self._deed_of, max(1, len(self.texts)))
-        for text in np.unique(events[(events >= 0) & (self._deed_of[events] == 0)]).tolist():
-            self._deed_of[text] = 1 + self.words.deed(self.texts[text])
+        self._event_of = _grown(self._event_of, max(1, len(self.texts)))
+        for text in np.unique(events[(events >= 0) & (self._event_of[events] == 0)]).tolist():
+            self._event_of[text] = 1 + self.words.event(self.texts[text])
         self._make_room()
-        deeds: Rows = np.where(events >= 0, self._deed_of[events] - 1, _NONE)
-        return deeds
+        found_events: Rows = np.where(events >= 0, self._event_of[events] - 1, _NONE)
+        return found_events
 
     def _left(self) -> Rows:
         """The suggested goals [N, K] that still count; the others are `_NONE`."""
@@ -253,7 +253,7 @@ class Goals(Wrapper):
         self._make_room()
         self._offered = self._left()
         if self.config.told:
-            self.told = self._texts(self._offered)
+            self.given = self._texts(self._offered)
         env, place = np.nonzero(self._offered >= 0)
         self._told_in_episode[env, self._offered[env, place]] = True
         if self._steps % COUNT_EVERY == 0 and len(self._own_goals):

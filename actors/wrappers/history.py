@@ -1,6 +1,6 @@
 """Observations and actions of the last steps of N envs that are stepped together.
 
-    told [N, n * (F + 1)] ──> drop the oldest observation and action ──> add the last ones ──> told
+    given [N, n * (F + 1)] ──> drop the oldest observation and action ──> add the last ones ──> given
                                       episode over: it belongs to the last observation; then all places are empty
 
 All values are text ids; a step of N envs is two concatenations of integer arrays.
@@ -42,7 +42,7 @@ class History(Wrapper):
         observations: how many observations a policy gets, including the present one, at least 1.
 
     Attributes:
-        told: int32 [N, (observations - 1) * (F + 1)] text ids: F texts and an action for each earlier step, oldest
+        given: int32 [N, (observations - 1) * (F + 1)] text ids: F texts and an action for each earlier step, oldest
             first; "" if there was none. A new array in each step.
     """
 
@@ -51,23 +51,23 @@ class History(Wrapper):
         self._observation, self._width = tuple(observation), len(observation) + 1
         self._empty = env.texts.intern("")
         self._actions = np.array([env.texts.intern(name) for name in env.env_spec.action_names], np.int32)
-        self.told = np.full((env.num_envs, (observations - 1) * self._width), self._empty, np.int32)
+        self.given = np.full((env.num_envs, (observations - 1) * self._width), self._empty, np.int32)
         self._seen = np.full((env.num_envs, len(observation)), self._empty, np.int32)
         self._offered: NDArray[Any] | None = None  # the names of each state's own actions, if these differ
 
     def begin(self, seeds: NDArray[np.int64] | None = None) -> Observation:
-        self.told = np.full_like(self.told, self._empty)
+        self.given = np.full_like(self.given, self._empty)
         return self._observed(self.env.begin(seeds))
 
     def advance(self, actions: NDArray[Any]) -> Transition:
         transition = self.env.advance(actions)
         done = self._actions[actions] if self._offered is None else self._offered[np.arange(len(actions)), actions]
-        told = np.concatenate([self.told, self._seen, done[:, None]], 1)[:, self._width :]
+        told = np.concatenate([self.given, self._seen, done[:, None]], 1)[:, self._width :]
         ended = transition.final_index
         if len(ended):
             transition.final_obs[HISTORY] = told[ended]
             told[ended] = self._empty
-        self.told = told
+        self.given = told
         transition.obs = self._observed(transition.obs)
         return transition
 
@@ -75,10 +75,10 @@ class History(Wrapper):
         """Add the field to an observation of all envs, the one before the next action."""
         self._seen = np.stack([obs[name] for name in self._observation], 1)
         self._offered = obs.get(CANDIDATES)
-        return obs | {HISTORY: self.told}
+        return obs | {HISTORY: self.given}
 
     def state(self) -> dict[str, NDArray[Any]]:
-        told, texts = self.texts.pack(self.told)
+        told, texts = self.texts.pack(self.given)
         return self.env.state() | self._named({"told": told, "texts": texts})
 
     def restore(self, state: dict[str, NDArray[Any]]) -> Observation:
@@ -88,11 +88,11 @@ class History(Wrapper):
             ValueError: the state is of other envs, or has another number of texts. Then nothing has changed.
         """
         own = self._own(state)
-        if own["told"].shape != self.told.shape:
+        if own["told"].shape != self.given.shape:
             raise ValueError(
-                f"the state remembers {list(own['told'].shape)} texts, these envs {list(self.told.shape)}: "
+                f"the state remembers {list(own['told'].shape)} texts, these envs {list(self.given.shape)}: "
                 "their number and policy.prompt must not change"
             )
         obs = self.env.restore(state)
-        self.told = self.texts.unpack(own["told"], own["texts"])
+        self.given = self.texts.unpack(own["told"], own["texts"])
         return self._observed(obs)

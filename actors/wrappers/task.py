@@ -1,6 +1,6 @@
 """An environment's own task in the field in which the policy learned to read goals; the environment itself rewards it.
 
-mission [N] ──> told [N, K]: the mission, and K - 1 empty places
+mission [N] ──> given [N, K]: the mission, and K - 1 empty places
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from benchmarks.gpu_rows.chip import APART, Chip, Size, fastest, seconds
 from benchmarks.measure import DifferentOutputs
 from benchmarks.scoring import check
 from learner.models.language.memory import budget
-from learner.optim.adam import Adam, descend, side_by_side
+from learner.optim.adam import Adam, optimiser_step, side_by_side
 from learner.optim.collective import Group
 from learner.optim.precision import arithmetic
 from llm_service.scoring.scorer import Scorer
@@ -66,7 +66,7 @@ class Update:
 
     def _ours(self) -> None:
         self._gradient()
-        descend(self.adam, [self.gradient], Group(), 0.5, 1e-7)
+        optimiser_step(self.adam, [self.gradient], Group(), 0.5, 1e-7)
 
     def _gradient(self) -> None:
         self.gradient.zero_()

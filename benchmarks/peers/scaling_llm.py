@@ -42,7 +42,7 @@ class Asker:
 
     def __init__(self, setup: LanguageSetup, index: int) -> None:
         self.env = Numbered(toy.spec("Line", toy.Config()), 1, 0, index)
-        self.player = LanguagePlayer(setup.door(f"actor-{index}", "none"))
+        self.player = LanguagePlayer(setup.client(f"actor-{index}", "none"))
 
     def ready(self) -> bool:
         """True once the constructor is through."""

@@ -86,9 +86,9 @@ def out_of_bounds(key: str, value: Any) -> str:
     return ""
 
 
-def unknown_key(key: str, origin: str, known: list[str]) -> str:
+def unknown_key(key: str, source: str, known: list[str]) -> str:
     """The message about a key that is not among the `known` dotted keys."""
-    where = "on the command line" if origin == COMMAND_LINE else f"in {origin}"
+    where = "on the command line" if source == COMMAND_LINE else f"in {source}"
     if inside := [k for k in known if k.startswith(f"{key}.")]:
         return f"{key} {where} is a section: set one of its keys, for example {inside[0]}"
     near = suggestion(key, known)
@@ -116,21 +116,21 @@ def _of_another_method(key: str) -> str:
     return ""
 
 
-def wrong_value(error: ValidationError, origins: Mapping[str, str], prefix: tuple[int | str, ...] = ()) -> str:
+def wrong_value(error: ValidationError, provenance: Mapping[str, str], prefix: tuple[int | str, ...] = ()) -> str:
     """The message about the first thing that pydantic rejects."""
     first = error.errors(include_url=False)[0]
     place = (*prefix, *first["loc"])
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, ValidationError):  # from a part that a validator built
-        return wrong_value(cause, origins, place)
+        return wrong_value(cause, provenance, place)
     key = ".".join(part for part in place if isinstance(part, str))
     if isinstance(cause, Exception):  # raised by a validator: already a sentence, which begins with the key
         key = str(cause).partition(":")[0]
         what = str(cause)
     else:
         what = f"{key}: {_rejected(first['type'], first['msg'], first.get('ctx', {}), first['input'])}"
-    origin = origins.get(key, DEFAULT)
-    return what if origin in (DEFAULT, COMMAND_LINE) else f"{what} (in {origin})"
+    source = provenance.get(key, DEFAULT)
+    return what if source in (DEFAULT, COMMAND_LINE) else f"{what} (in {source})"
 
 
 def _rejected(kind: str, message: str, context: Mapping[str, Any], value: Any) -> str:
@@ -158,10 +158,10 @@ def number(config: Part, key: str) -> int:
     return int(found)
 
 
-def assert_minibatch(config: Configuration, origins: Mapping[str, str]) -> None:
+def assert_minibatch(config: Configuration, provenance: Mapping[str, str]) -> None:
     """Raise `ConfigError` if the command line sets a minibatch larger than the batch; it names the largest one."""
     actors, learner = config.actors, config.learner
-    if origins.get("learner.minibatch") != COMMAND_LINE or not trains(config):
+    if provenance.get("learner.minibatch") != COMMAND_LINE or not trains(config):
         return
     chunks, batch = learner.chunks or actors.n, algorithm(learner.algorithm).batch(config)
     if learner.minibatch > batch:

@@ -44,7 +44,7 @@ class ConfigError(UsageError):
 class Layer:
     """Values of one source, by dotted key."""
 
-    origin: str
+    source: str
     values: dict[str, Any]
     raw: dict[str, str] = field(default_factory=dict)  # a command-line value as it was typed
 

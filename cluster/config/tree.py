@@ -138,17 +138,17 @@ def compose(words: list[str]) -> Config:
 
 def explain(words: list[str]) -> tuple[Config, dict[str, str]]:
     """`compose`, and the source of each value that is not a default: dotted key -> a file, or `command line`."""
-    config, origins = _merge({}, layers(words))
-    _check(config, origins)
+    config, provenance = _merge({}, layers(words))
+    _check(config, provenance)
     artifact(config, "from", config.from_)
     artifact(config, "method.guide.policy", config.method.part(GuideConfig).policy)
-    return config, origins
+    return config, provenance
 
 
 def update(config: Config, words: list[str]) -> Config:
     """`config` with further words, or a `ConfigError`; a group's file is merged only if a word selects the group."""
-    changed, origins = _merge(flatten(config.model_dump()), layers(words, only_chosen=True))
-    _check(changed, origins)
+    changed, provenance = _merge(flatten(config.model_dump()), layers(words, only_chosen=True))
+    _check(changed, provenance)
     return changed
 
 
@@ -193,7 +193,7 @@ def _place_artifacts(values: dict[str, Any]) -> None:
             values[key] = str(ROOT / name)
 
 
-def _check(config: Config, origins: Mapping[str, str]) -> None:
+def _check(config: Config, provenance: Mapping[str, str]) -> None:
     """Check that policy and method work on this env, and that the method has these stages."""
     _known("policy.network", config.policy.network, [*networks.names(), LANGUAGE_MODEL])
     _known("learner.algorithm", config.learner.algorithm, algorithms.names())
@@ -244,7 +244,7 @@ def _check(config: Config, origins: Mapping[str, str]) -> None:
         _known(f"stages of method {name}", stage, [s.name for s in methods.every_stage(config)])
     for case in method.part(GeneraliseConfig).cases:
         _known("method.generalise.cases", case, list(CASES))
-    assert_minibatch(config, origins)
+    assert_minibatch(config, provenance)
 
 
 def _check_evaluated(config: Config, spec: EnvSpec) -> None:
@@ -272,24 +272,24 @@ def _known(key: str, name: str, known: list[str]) -> None:
 
 def _merge(base: dict[str, Any], stack: list[Layer]) -> tuple[Config, dict[str, str]]:
     """`base` and the layers over the defaults; the source of every value."""
-    origins = {key: layer.origin for layer in stack for key in layer.values}
+    provenance = {key: layer.source for layer in stack for key in layer.values}
     chosen = {key: value for values in (base, *(layer.values for layer in stack)) for key, value in values.items()}
-    defaults = _defaults(chosen, origins)
+    defaults = _defaults(chosen, provenance)
     # If the new words replace the env or method, the options of the old one are unknown: they are dropped.
     values = {**defaults, **{key: value for key, value in base.items() if _belongs(key, defaults)}}
     for layer in stack:
         for key, value in layer.values.items():
             if not _belongs(key, defaults):
-                raise ConfigError(unknown_key(key, layer.origin, list(defaults)))
+                raise ConfigError(unknown_key(key, layer.source, list(defaults)))
             values[key] = _meant(value, defaults.get(key), layer.raw.get(key))
     _place_artifacts(values)
-    return _build(nest(values), origins), origins
+    return _build(nest(values), provenance), provenance
 
 
-def _defaults(chosen: Mapping[str, Any], origins: Mapping[str, str]) -> dict[str, Any]:
+def _defaults(chosen: Mapping[str, Any], provenance: Mapping[str, str]) -> dict[str, Any]:
     """Every key with its default, for the selected method and env."""
     selectors = {key: chosen[key] for key in ("method.name", "env.id", "llm.name") if key in chosen}
-    return flatten(_build(nest(selectors), origins).model_dump())
+    return flatten(_build(nest(selectors), provenance).model_dump())
 
 
 def _belongs(key: str, defaults: Mapping[str, Any]) -> bool:
@@ -309,15 +309,15 @@ def _meant(value: Any, default: Any, typed: str | None) -> Any:
     return int(value) if whole and isinstance(default, int) and not isinstance(default, bool) else value
 
 
-def _build(tree: dict[str, Any], origins: Mapping[str, str]) -> Config:
+def _build(tree: dict[str, Any], provenance: Mapping[str, str]) -> Config:
     try:
         return Config(**tree)
     except ValidationError as error:
-        raise ConfigError(wrong_value(error, origins)) from None
+        raise ConfigError(wrong_value(error, provenance)) from None
     except UsageError as error:  # a sentence that begins with the key, and repeats no value
         key = str(error).partition(" ")[0].rstrip(":")
-        origin = origins.get(key, COMMAND_LINE)
-        raise ConfigError(str(error) if origin == COMMAND_LINE else f"{error} (in {origin})") from None
+        source = provenance.get(key, COMMAND_LINE)
+        raise ConfigError(str(error) if source == COMMAND_LINE else f"{error} (in {source})") from None
 
 
 # ---- a tree on disk -------------------------------------------------------------------------------------------------
@@ -404,21 +404,21 @@ def commit_of(folder: Path) -> str:
         return "of its time"
 
 
-def render(config: Config, origins: Mapping[str, str], foreign: Callable[[Config, str], bool]) -> str:
+def render(config: Config, provenance: Mapping[str, str], foreign: Callable[[Config, str], bool]) -> str:
     """The tree as YAML without the `foreign` keys, each value with its source as a comment."""
     lines: list[tuple[str, str]] = []
     tree = {key: value for key, value in flatten(config.model_dump()).items() if not foreign(config, key)}
-    _render(nest(tree), "", origins, lines)
+    _render(nest(tree), "", provenance, lines)
     width = min(44, max(len(text) for text, _ in lines))
-    return "\n".join(f"{text:<{width}}  # {origin}" if origin else text for text, origin in lines)
+    return "\n".join(f"{text:<{width}}  # {source}" if source else text for text, source in lines)
 
 
-def _render(tree: Mapping[str, Any], prefix: str, origins: Mapping[str, str], lines: list[tuple[str, str]]) -> None:
+def _render(tree: Mapping[str, Any], prefix: str, provenance: Mapping[str, str], lines: list[tuple[str, str]]) -> None:
     for name, value in tree.items():
         indent = "  " * prefix.count(".")
         if isinstance(value, Mapping) and value:
             lines.append((f"{indent}{name}:", ""))
-            _render(value, f"{prefix}{name}.", origins, lines)
+            _render(value, f"{prefix}{name}.", provenance, lines)
         else:
             text = yaml.safe_dump({name: value}, default_flow_style=True, width=10**6).strip()[1:-1]
-            lines.append((indent + text, origins.get(prefix + name, DEFAULT)))
+            lines.append((indent + text, provenance.get(prefix + name, DEFAULT)))

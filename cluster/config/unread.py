@@ -166,11 +166,11 @@ def foreign(config: Config, key: str) -> bool:
     return any(re.fullmatch(pattern, key) and not reads(config) for pattern, reads, _ in FOREIGN)
 
 
-def tell(config: Config, origins: dict[str, str]) -> tuple[Config, dict[str, str]]:
+def tell(config: Config, provenance: dict[str, str]) -> tuple[Config, dict[str, str]]:
     """Print settings of the command line that nothing reads on stderr, a line per reason. Returns both arguments."""
     values = flatten(config.model_dump())
     told: dict[str, list[str]] = {}
-    for key in (key for key, origin in origins.items() if origin == COMMAND_LINE):
+    for key in (key for key, source in provenance.items() if source == COMMAND_LINE):
         for pattern, reads, why in (*FOREIGN, *SWITCHED_OFF):
             if re.fullmatch(pattern, key) and not reads(config):
                 reason = re.sub(r"\{(.+?)\}", lambda found: str(values[found[1]]), why)
@@ -179,7 +179,7 @@ def tell(config: Config, origins: dict[str, str]) -> tuple[Config, dict[str, str
                 break
     for reason, words in told.items():
         print(f"note: {', '.join(words)} {'has' if len(words) == 1 else 'have'} no effect {reason}", file=sys.stderr)
-    return config, origins
+    return config, provenance
 
 
 def tell_words(config: Config, words: list[str]) -> None:

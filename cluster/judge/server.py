@@ -117,7 +117,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self, how: Any) -> None:
         try:
-            how(*self._door())
+            how(*self._admitted())
         except Refused as refusal:
             self._send(refusal.status, {"error": str(refusal)})
         except RatingError as error:
@@ -127,7 +127,7 @@ class Handler(BaseHTTPRequestHandler):
         except OSError as error:
             self._send(HTTPStatus.INSUFFICIENT_STORAGE, {"error": f"not saved: {error}"})
 
-    def _door(self) -> tuple[str, str]:
+    def _admitted(self) -> tuple[str, str]:
         """The path behind the token, and the query.
 
         Raises:

@@ -108,7 +108,7 @@ SEARCH = _rows(
     ("evaluations_per_second", "search/rate", "", "Behaviours played per second.", "Evaluations a second"),
     ("generation", "search/generation", "", "Generations closed.", "Generation"),
 )
-PLAYER = _rows(
+EVALUATOR = _rows(
     "player",
     "player_",
     ("evaluations_total", "player/evaluations", "", "Behaviours played.", "Evaluations a second, by evaluator"),
@@ -138,7 +138,7 @@ FITTER = _rows(
     ("gradient_norm", "fit/gradient_norm", "", "Mean gradient norm since the previous row.", "Fit gradient norm"),
 )
 
-TABLE = (*CONTROLLER, *ACTOR, *LEARNER, *POLICY, *SEARCH, *PLAYER, *FITTER, *LLM)
+TABLE = (*CONTROLLER, *ACTOR, *LEARNER, *POLICY, *SEARCH, *EVALUATOR, *FITTER, *LLM)
 """Every metric of Cairn. Keys are unique: a key alone identifies the role."""
 RAY = (
     Metric(

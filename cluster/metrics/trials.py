@@ -20,7 +20,7 @@ RETURNS, PATHS = "returns.safetensors", "paths.safetensors"
 RETURN, TASK = "return", "task"
 """Names of the returns in that file, and of the tasks' numbers."""
 RETRIEVED = "retrieved."
-"""Prefix of the names of sums over an episode's queries, see `actors.trials.TOLD`."""
+"""Prefix of the names of sums over an episode's queries, see `actors.trials.RETRIEVED`."""
 
 Statistic = Callable[[Array], Array]
 

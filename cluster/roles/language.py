@@ -46,9 +46,9 @@ def check_language_model(config: Config) -> None:
         return assembly.check(config.llm)
     from llm_service.client import connect
 
-    with connect(config.llm.address, deadline=REACH_S, when_away="stop") as door:
+    with connect(config.llm.address, deadline=REACH_S, when_away="stop") as client:
         try:
-            door.stats()  # not its health: a failing model may recover, a wrong address will not
+            client.stats()  # not its health: a failing model may recover, a wrong address will not
         except ServiceError as error:  # unavailable, or too many calls
             raise RunError(f"llm.address: {error}") from None
 

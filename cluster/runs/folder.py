@@ -223,36 +223,36 @@ class RunFolder:
             file.write(f"{datetime.datetime.now():%H:%M:%S} {line}\n")
 
 
-def finished_stage(run: Path, origin: str, stage: str) -> Path | None:
+def finished_stage(run: Path, source: str, stage: str) -> Path | None:
     """The folder of a finished stage: of the run, otherwise of the run that its `from` names, and so on along the
     chain; None if none has it.
 
     run: the run's folder, next to the folders of other runs.
-    origin: what `from` says, run:NAME/stage or the path of a stage; empty if it names nothing.
+    source: what `from` says, run:NAME/stage or the path of a stage; empty if it names nothing.
     """
     stages, asked = run / "stages", set[Path]()
     while stages not in asked:
         asked.add(stages)
         if is_finished(stages / stage):
             return stages / stage
-        if not origin:
+        if not source:
             return None
-        other, _, named = origin.removeprefix("run:").partition("/")
-        given = stages.parents[1] / other / "stages" / named if origin.startswith("run:") else Path(origin)
+        other, _, named = source.removeprefix("run:").partition("/")
+        given = stages.parents[1] / other / "stages" / named if source.startswith("run:") else Path(source)
         stages = given.parent
-        origin = json.loads((given / "manifest.json").read_bytes()).get("from", "") if is_finished(given) else ""
+        source = json.loads((given / "manifest.json").read_bytes()).get("from", "") if is_finished(given) else ""
     return None
 
 
-def assert_done(origin: str, place: Path) -> None:
+def assert_done(source: str, place: Path) -> None:
     """Check that the stage of another run that `from` names is done; for a store, the stage in whose folder it is.
 
     Raises:
         RunError: it is not done.
     """
     stage = place.parent if place.name == EPISODES else place  # a training's store is inside its stage
-    if origin.startswith("run:") and not is_finished(stage):
-        raise RunError(f"from: {origin} is not finished: resume that run first")
+    if source.startswith("run:") and not is_finished(stage):
+        raise RunError(f"from: {source} is not finished: resume that run first")
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from actors.behaviours.novelty import NoveltyPlayer, PlayerSetup
+from actors.behaviours.novelty import EvaluatorSetup, NoveltyEvaluator
 from cluster.config import limits
 from cluster.config.tree import Config
 from cluster.roles.backend import RoleDied, Ticket
@@ -48,7 +48,7 @@ class Engine(StageEngine):
     """One search stage. Rates are counted from the first returned batch, because evaluators compile before it."""
 
     by_name: ClassVar[bool] = True
-    player: type[NoveltyPlayer] = NoveltyPlayer
+    player: type[NoveltyEvaluator] = NoveltyEvaluator
     rate = 0.0  # evaluations a second of the last search
 
     def __init__(self, run: Run, stage: Stage) -> None:
@@ -56,7 +56,7 @@ class Engine(StageEngine):
         method: Any = self.config.method
         options = self.config.env.options
         self.settings: SearchConfig = method.search
-        self.setup = PlayerSetup(options["map"], options["length"])
+        self.setup = EvaluatorSetup(options["map"], options["length"])
         self.house = navigation.load(options["map"] or navigation.HOUSE)
 
     def run(self) -> Outcome | None:

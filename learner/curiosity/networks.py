@@ -26,7 +26,7 @@ from envs.api import Field
 from learner.checkpoint import Arrays, part_of
 from learner.curiosity.reading import Reader
 from learner.curiosity.steps import Steps
-from learner.optim.adam import Adam, descend, side_by_side
+from learner.optim.adam import Adam, optimiser_step, side_by_side
 from learner.optim.device import read, read_mean, send
 from learner.rewards import RewardSetup, RewardTerm
 from learner.store.replay import Floats
@@ -127,7 +127,7 @@ class NetworkTerm(RewardTerm):
         losses = [view.judge.loss(x[before], x[after], action) for view, x in zip(self.views, numbers, strict=True)]
         loss = torch.stack(losses).sum()
         torch.autograd.backward(loss, inputs=self.owned)
-        descend(self.adam, [self.gradient], self.setup.group, math.inf, self.setup.config.learning_rate)
+        optimiser_step(self.adam, [self.gradient], self.setup.group, math.inf, self.setup.config.learning_rate)
         return loss.detach()
 
     def state(self) -> Arrays:

@@ -199,8 +199,8 @@ class GoalBank:
         captions, named = read(folder)
         texts = list(dict.fromkeys(goal for goals in named for goal in goals))
         embedded = Embedded({})
-        goals, goal_of = _distinct([embedded.vector([goal]) for goal in texts], SAME_GOAL)
-        keys, key_of = _distinct([embedded.vector(units(in_order(lines), by)) for lines in captions], SAME_KEY)
+        goals, goal_of = _deduplicate([embedded.vector([goal]) for goal in texts], SAME_GOAL)
+        keys, key_of = _deduplicate([embedded.vector(units(in_order(lines), by)) for lines in captions], SAME_KEY)
         number = dict(zip(texts, goal_of, strict=True))
         table = np.zeros((len(keys), len(goals)), np.bool_)
         for key, mine in zip(key_of, named, strict=True):
@@ -299,7 +299,7 @@ def read(folder: Path) -> tuple[list[list[str]], list[list[str]]]:
     return told, named
 
 
-def _distinct(vectors: Sequence[Vectors], same: float) -> tuple[Vectors, list[int]]:
+def _deduplicate(vectors: Sequence[Vectors], same: float) -> tuple[Vectors, list[int]]:
     """Unit vectors that are left when each with a cosine above `same` to an earlier one goes, and which each is now."""
     left, number = [vectors[0]], []
     for vector in vectors:

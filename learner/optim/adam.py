@@ -130,7 +130,7 @@ def side_by_side(parameters: Sequence[nn.Parameter]) -> tuple[Tensor, Tensor]:
     return values, gradients
 
 
-def descend(adam: Adam, gradients: Sequence[Tensor], group: Group, clip: float, rate: float) -> tuple[Any, Any]:
+def optimiser_step(adam: Adam, gradients: Sequence[Tensor], group: Group, clip: float, rate: float) -> tuple[Any, Any]:
     """One step of size `rate` against a rank's gradients. Returns their norm over all ranks, and if it was taken: a
     float and a bool, or tensors [] where the parameters are on another device than the processor.
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from learner import checkpoint
 from learner.models.weights import Weights, get_weights, set_weights
-from learner.optim.adam import Adam, descend, side_by_side
+from learner.optim.adam import Adam, optimiser_step, side_by_side
 from learner.optim.collective import Group
 from learner.optim.device import read
 
@@ -145,6 +145,6 @@ class Supervised(ABC):
         rate = config.step_size(self.step)
         if config.weight_decay:
             self.parameters.addcmul_(self.parameters, self._decays, value=-rate * config.weight_decay)
-        norm, usable = descend(self.adam, [self.gradient], self.group, config.gradient_clip, rate)
+        norm, usable = optimiser_step(self.adam, [self.gradient], self.group, config.gradient_clip, rate)
         self.step += 1
         return loss, hits, norm, not usable if self.adam.on_host else ~usable

@@ -1,1 +1,1 @@
-"""A question's way to its answer: `path` joins what the other modules do."""
+"""From a question to its answer: `pipeline` combines the other modules."""

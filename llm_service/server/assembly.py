@@ -19,7 +19,7 @@ from llm_service.pipeline.cache import Shared
 from llm_service.pipeline.clock import Clock
 from llm_service.pipeline.journal import InUse, Journal
 from llm_service.pipeline.ledger import Ledger
-from llm_service.pipeline.path import Service
+from llm_service.pipeline.pipeline import Service
 from llm_service.records import digest
 from llm_service.settings import LLMConfig
 from llm_service.world import NOWHERE, load

@@ -21,7 +21,7 @@ from llm_service.files import replacing
 from llm_service.server import guard
 
 if TYPE_CHECKING:
-    from llm_service.pipeline.path import Service
+    from llm_service.pipeline.pipeline import Service
     from llm_service.server.servicer import Servicer
 
 
@@ -66,8 +66,8 @@ class Server:
         token = self._token()
         credentials = self._credentials() if config.tls_certificate else None
         self._servicer = Servicer(self._service, config, self._backend)
-        door = Guard(token, config.max_calls, self._servicer.counts)
-        self._grpc = grpc.aio.server(interceptors=[door], options=self._options())
+        admission = Guard(token, config.max_calls, self._servicer.counts)
+        self._grpc = grpc.aio.server(interceptors=[admission], options=self._options())
         wire.serve(self._servicer, self._grpc)
         try:
             if credentials is not None:

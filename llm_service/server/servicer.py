@@ -21,7 +21,7 @@ from llm_service.records import Ask, Lane, Status, Verb
 from llm_service.server import guard
 
 if TYPE_CHECKING:
-    from llm_service.pipeline.path import Service
+    from llm_service.pipeline.pipeline import Service
 
 T = TypeVar("T")
 _log = logging.getLogger("llm_service")

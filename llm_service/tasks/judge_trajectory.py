@@ -28,7 +28,7 @@ _TRIES = 32  # opening braces to try, from the last one back: bounds the time
 _DECODER = json.JSONDecoder()
 
 
-def _distinct(names: list[str]) -> list[str]:
+def _without_duplicates(names: list[str]) -> list[str]:
     if len({fold(name) for name in names}) < len(names):
         raise ValueError("a criterion is named twice")
     return names
@@ -39,7 +39,7 @@ class Inputs(TrajectoryInputs):
 
     instruction: Said
     """The instruction."""
-    rubric: Annotated[list[Phrase], Field(min_length=1, max_length=12), AfterValidator(_distinct)]
+    rubric: Annotated[list[Phrase], Field(min_length=1, max_length=12), AfterValidator(_without_duplicates)]
     """Names of the criteria."""
 
 

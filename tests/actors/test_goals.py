@@ -27,7 +27,7 @@ def world(n=8, env="crafter/Named", **options):
     return envs.make(env, n, SEED, **{"length": 60, "success": "loose"} | options)
 
 
-class Door:
+class LLMClient:
     """Stands for the service: answers by a function of the situation, from a thread, when it may."""
 
     def __init__(self, suggest, open_=True):
@@ -62,9 +62,9 @@ def answer(*goals):
     return Answer(Status.OK, json.dumps({"goals": list(goals), "dropped": 0}).encode())
 
 
-def by_model(env, door, when_away="wait", **options):
+def by_model(env, client, when_away="wait", **options):
     config = GoalsConfig(source="model", **options)
-    return begun(config, env, lambda: Suggestions(door, config, env.env_spec.goals, when_away == "stop"), when_away)
+    return begun(config, env, lambda: Suggestions(client, config, env.env_spec.goals, when_away == "stop"), when_away)
 
 
 def begun(*args):
@@ -77,7 +77,7 @@ def reward(goals, action):
     return goals.advance(np.asarray(action)).rewards[COLUMN]
 
 
-def deed(env, name):
+def event(env, name):
     return env.env_spec.action_names.index(name)
 
 
@@ -116,47 +116,47 @@ def test_without_novelty_a_goal_pays_whenever_it_is_reached():
     for novelty in (True, False):
         env = world(1, length=20)
         goals = begun(GoalsConfig(source="actions", novelty=novelty), env)
-        twice.append(sum(float(reward(goals, [deed(env, "do nothing")])[0]) for _ in range(10)))
+        twice.append(sum(float(reward(goals, [event(env, "do nothing")])[0]) for _ in range(10)))
     # Doing nothing is no event in the strict or loose sense: nobody is paid for it.
     assert twice == [0.0, 0.0]
     worlds = [world(4, success="any", length=20) for _ in range(2)]
     both = [begun(GoalsConfig(source="actions", novelty=n), env) for n, env in zip((True, False), worlds, strict=True)]
     sums = np.zeros((2, 4))
     for _ in range(6):
-        sums += [reward(goals, np.full(4, deed(env, "drink water"))) for goals, env in zip(both, worlds, strict=True)]
+        sums += [reward(goals, np.full(4, event(env, "drink water"))) for goals, env in zip(both, worlds, strict=True)]
     np.testing.assert_array_equal(sums, [[1] * 4, [6] * 4])
 
 
 def test_a_goal_in_other_words_is_paid_by_its_likeness():
     env = world(1, success="any")
-    goals = by_model(env, Door(lambda _: answer("drink the water", "chop cow", "place a stone", "sing")))
+    goals = by_model(env, LLMClient(lambda _: answer("drink the water", "chop cow", "place a stone", "sing")))
     assert set(goals.goals_of(0)) == {"drink the water", "chop cow", "place a stone", "sing"}
-    assert 0.88 < reward(goals, [deed(env, "place stone")])[0] <= 1
+    assert 0.88 < reward(goals, [event(env, "place stone")])[0] <= 1
     assert "place a stone" not in goals.goals_of(0)
-    assert reward(goals, [deed(env, "sleep")])[0] == 0
+    assert reward(goals, [event(env, "sleep")])[0] == 0
 
 
 @given(
     names=st.lists(st.sampled_from(["a", "b", "c", "the d", "e"]), min_size=1, max_size=8),
-    deeds=st.lists(st.sampled_from(["a", "c", "d", "x"]), min_size=1, max_size=6),
+    found_events=st.lists(st.sampled_from(["a", "c", "d", "x"]), min_size=1, max_size=6),
 )
 @settings(max_examples=60, deadline=None)
-def test_the_table_of_likenesses_is_right_in_whatever_order_names_come(names, deeds):
+def test_the_table_of_likenesses_is_right_in_whatever_order_names_come(names, found_events):
     def vector(text):
         v = np.random.default_rng(sum(text.encode())).normal(size=4).astype(np.float32)
         return v / np.linalg.norm(v)
 
     words = Vocabulary([["e", "x"]], vector)
-    for i in range(max(len(names), len(deeds))):
-        for word, take in ((names[i : i + 1], words.goal), (deeds[i : i + 1], words.deed)):
+    for i in range(max(len(names), len(found_events))):
+        for word, take in ((names[i : i + 1], words.goal), (found_events[i : i + 1], words.event)):
             for one in word:
                 take(one)
     means = {"the d": "d", "x": "e"}
-    for deed_ in deeds:
+    for event_ in found_events:
         for goal in names:
-            same = means.get(deed_, deed_) == means.get(goal, goal)
-            expected = 1.0 if same else float(vector(deed_) @ vector(goal))
-            assert words.similarity[words.deed(deed_), words.goal(goal)] == pytest.approx(expected)
+            same = means.get(event_, event_) == means.get(goal, goal)
+            expected = 1.0 if same else float(vector(event_) @ vector(goal))
+            assert words.similarity[words.event(event_), words.goal(goal)] == pytest.approx(expected)
     assert (words.similarity[-1] == -1).all()
     assert (words.similarity[:, -1] == -1).all()
 
@@ -166,31 +166,31 @@ def test_the_table_of_likenesses_is_right_in_whatever_order_names_come(names, de
 
 def test_a_situation_is_asked_about_once_whoever_meets_it_and_however_often():
     env = world(32)
-    door = Door(lambda _: answer("chop tree"))
-    goals = by_model(env, door)
+    client = LLMClient(lambda _: answer("chop tree"))
+    goals = by_model(env, client)
     random = np.random.default_rng(0)
     met = set(env.texts.texts(env.situations()))
     for _ in range(80):
         goals.advance(random.integers(27, size=32))
         met |= set(env.texts.texts(env.situations()))
         assert (goals.status == ANSWERED).all()
-    assert len(door.asked) == len(set(door.asked))
-    assert set(door.asked) == met
+    assert len(client.asked) == len(set(client.asked))
+    assert set(client.asked) == met
 
 
 def test_what_stands_while_an_answer_is_not_there():
     policies = {}
     for when_away in ("none", "cached"):
         env = world(4, length=1000)
-        door = Door(lambda _: answer("chop grass"))
-        goals = by_model(env, door, when_away)
+        client = LLMClient(lambda _: answer("chop grass"))
+        goals = by_model(env, client, when_away)
         until(lambda goals=goals: not goals.advance(np.zeros(4, int)) or all_answered(goals))
-        door.open.clear()
+        client.open.clear()
         states = set()
         for _ in range(60):
             goals.advance(np.random.default_rng(1).integers(27, size=4))
             states |= {(int(s), tuple(goals.goals_of(i))) for i, s in enumerate(goals.status)}
-        door.open.set()
+        client.open.set()
         policies[when_away] = states
         assert goals.away.sum() > 0
     assert {status for status, _ in policies["none"]} == {ANSWERED, MISSING}
@@ -213,8 +213,8 @@ def test_a_model_that_is_away_is_asked_again_and_an_episode_says_how_long_it_was
     monkeypatch.setattr("actors.suggestions.asked.PAUSE_S", 0.02)
     env = world(2, length=30)
     away = [True]
-    door = Door(lambda _: Answer(Status.AWAY, reason="no route") if away[0] else answer("chop tree"))
-    goals = by_model(env, door, "none")
+    client = LLMClient(lambda _: Answer(Status.AWAY, reason="no route") if away[0] else answer("chop tree"))
+    goals = by_model(env, client, "none")
     for _ in range(20):
         goals.advance(np.zeros(2, int))
     away[0] = False
@@ -241,7 +241,7 @@ def test_failures_that_do_not_pass_end_the_actor(status, when_away, error):
     env = world(2)
 
     def play():
-        goals = by_model(env, Door(lambda _: Answer(status, reason="why it is so")), when_away)
+        goals = by_model(env, LLMClient(lambda _: Answer(status, reason="why it is so")), when_away)
         for _ in range(200):
             goals.advance(np.zeros(2, int))
             time.sleep(0.01)
@@ -252,15 +252,17 @@ def test_failures_that_do_not_pass_end_the_actor(status, when_away, error):
 
 def test_an_answer_that_is_none_means_no_goals_and_is_not_asked_for_again():
     env = world(2)
-    door = Door(lambda _: Answer(Status.MALFORMED, reason="prose"))
-    goals = by_model(env, door)
+    client = LLMClient(lambda _: Answer(Status.MALFORMED, reason="prose"))
+    goals = by_model(env, client)
     assert all_answered(goals)
     assert goals.goals_of(0) == []
-    assert env.texts[int(goals.told[0, 0])] == NO_GOAL
+    assert env.texts[int(goals.given[0, 0])] == NO_GOAL
 
 
 def test_shuffled_answers_are_those_of_other_situations():
-    plain, mixed = (by_model(world(32), Door(lambda s: answer(f"see {len(s)}")), shuffled=s) for s in (False, True))
+    plain, mixed = (
+        by_model(world(32), LLMClient(lambda s: answer(f"see {len(s)}")), shuffled=s) for s in (False, True)
+    )
     random, same = np.random.default_rng(0), []
     for _ in range(60):
         action = random.integers(27, size=32)

@@ -112,7 +112,7 @@ def test_texts_survive_whatever_characters_they_have():
     successor = History(world(2, language="fr"), ["caption"], 2)
     successor.restore(history.state())
     told = [[Odd.says[0], "tourner à gauche"], [Odd.says[1], "aller tout droit"]]
-    assert strings(successor, successor.told) == told
+    assert strings(successor, successor.given) == told
 
 
 def test_a_state_of_other_envs_is_refused():

@@ -13,7 +13,7 @@ from llm_service.errors import AwayTooLong, BudgetExhausted, UsageError
 from llm_service.records import Answer, Status
 
 
-class Door:
+class LLMClient:
     """Scores `right` highest; the first answers to every prompt are failures, as many as told."""
 
     def __init__(self, *failures):
@@ -29,9 +29,9 @@ class Door:
         return Answer(Status.OK, np.array([0.0 if name == "right" else -50.0 for name in names]).tobytes())
 
 
-def played(door, patience_s=0.0, greedy=True, stop=False):
+def played(client, patience_s=0.0, greedy=True, stop=False):
     env = envs.make("toy/Line", 4, 0)
-    return play(env, LanguagePlayer(door, patience_s, stop), np.arange(4), greedy)
+    return play(env, LanguagePlayer(client, patience_s, stop), np.arange(4), greedy)
 
 
 @pytest.fixture(autouse=True)
@@ -41,16 +41,16 @@ def quick(monkeypatch):
 
 @pytest.mark.parametrize("greedy", [True, False])
 def test_it_takes_the_action_whose_name_is_most_probable(greedy):
-    door = Door()
-    played(door, 0.0, greedy)
-    assert all("You chose: right." in prompt for prompt in door.asked if "You chose: " in prompt)
-    assert set(door.asked.values()) <= {1, 2, 3, 4}
+    client = LLMClient()
+    played(client, 0.0, greedy)
+    assert all("You chose: right." in prompt for prompt in client.asked if "You chose: " in prompt)
+    assert set(client.asked.values()) <= {1, 2, 3, 4}
 
 
 @pytest.mark.parametrize("failure", [Status.AWAY, Status.BUSY])
 def test_a_model_that_is_away_is_asked_again_and_nothing_is_missed(failure):
-    patient = played(Door(failure, failure), patience_s=60.0)
-    usual = played(Door(), patience_s=0.0)
+    patient = played(LLMClient(failure, failure), patience_s=60.0)
+    usual = played(LLMClient(), patience_s=0.0)
     assert patient.episodes.seed.tolist() == [0, 1, 2, 3]
     assert patient.episodes.total.tolist() == usual.episodes.total.tolist()
 
@@ -67,13 +67,13 @@ def test_a_model_that_is_away_is_asked_again_and_nothing_is_missed(failure):
 )
 def test_what_does_not_pass_ends_the_player_with_the_reason(failure, patience_s, error):
     with pytest.raises(error, match="not now"):
-        played(Door(*[failure] * 1000), patience_s)
+        played(LLMClient(*[failure] * 1000), patience_s)
 
 
 @pytest.mark.parametrize("failure", [Status.AWAY, Status.BUSY, Status.EXPIRED])
 def test_who_stops_while_the_model_is_away_ends_the_run_with_the_reason(failure):
     with pytest.raises(AwayTooLong, match="not now"):
-        played(Door(*[failure] * 1000), stop=True)
+        played(LLMClient(*[failure] * 1000), stop=True)
 
 
 def test_only_who_shall_wait_waits():

@@ -29,7 +29,7 @@ def wanted(question):
     return bool(SUITS[OBJECTS.index(binding["object"]), NAMES.index(binding["place"])])
 
 
-class Door:
+class LLMClient:
     """Stands for the service: people's answers, and which questions came."""
 
     def __init__(self, fail=0):
@@ -58,8 +58,8 @@ class Door:
         return [Answer(Status.OK, json.dumps(value).encode()) for value in said]
 
 
-def premises(door, **options):
-    return Premises(door, GoalsConfig(source="choice", **options), GOALS, stop=False, rules=rules(KNOWN))
+def premises(client, **options):
+    return Premises(client, GoalsConfig(source="choice", **options), GOALS, stop=False, rules=rules(KNOWN))
 
 
 HAND_EMPTY = "You hold nothing. You see the lamp on the kitchen sink. You see the vase on the living room shelf"
@@ -67,7 +67,7 @@ HAND_FULL = "You hold the herring fillets. You know of the kitchen fridge. You k
 
 
 def test_a_goal_is_one_if_its_question_has_the_answer_that_it_needs():
-    made = premises(Door())
+    made = premises(LLMClient())
     made.ask([HAND_EMPTY, HAND_FULL, "You hold nothing"])
     found = made.wait()
     assert found["You hold nothing"] == ()
@@ -82,8 +82,8 @@ def test_a_goal_is_one_if_its_question_has_the_answer_that_it_needs():
 
 
 def test_each_question_is_asked_once_in_whatever_situation():
-    door = Door()
-    made = premises(door)
+    client = LLMClient()
+    made = premises(client)
     for situation in (
         HAND_EMPTY,
         HAND_FULL,
@@ -92,22 +92,22 @@ def test_each_question_is_asked_once_in_whatever_situation():
     ):
         made.ask([situation])
         assert situation in made.wait()
-    assert len(set(door.asked)) == len(door.asked) == 6
+    assert len(set(client.asked)) == len(client.asked) == 6
     made.ask(["You hold nothing. You see the lamp on the kitchen sink"])
     assert [*made.wait()] == ["You hold nothing. You see the lamp on the kitchen sink"]
-    assert len(door.asked) == 6
+    assert len(client.asked) == 6
 
 
 def test_what_fails_for_now_is_asked_again(monkeypatch):
     monkeypatch.setattr("actors.suggestions.asked.PAUSE_S", 0.01)
-    made = premises(Door(fail=2))
+    made = premises(LLMClient(fail=2))
     made.ask([HAND_EMPTY, HAND_FULL])
     assert made.wait().keys() == {HAND_EMPTY, HAND_FULL}
 
 
 def test_shuffled_answers_are_as_often_yes_and_mean_nothing():
-    door = Door()
-    plain, mixed = premises(door), premises(door, shuffled=True)
+    client = LLMClient()
+    plain, mixed = premises(client), premises(client, shuffled=True)
     questions = {q for goal in GOALS for rule in rules(KNOWN) if (q := rule.question(goal))}
     assert len(questions) == 5 * 34
     sense = Sense(World(**envs.knowledge("housekeep")))  # as a run's service knows it
@@ -131,11 +131,11 @@ def test_shuffled_answers_are_as_often_yes_and_mean_nothing():
 
 def test_a_model_that_says_what_people_say_is_the_oracle():
     """What is told and paid is the same, step by step, and no question comes twice."""
-    door, found = Door(), {}
+    client, found = LLMClient(), {}
     for source in ("choice", "oracle"):
         env = envs.make("housekeep/Task1", 6, seed=2, size=32, starts="seed")
         config = GoalsConfig(source=source, penalties={"unwanted": -0.25, "failed": -0.2})
-        goals = Goals(config, env, lambda config=config: Premises(door, config, GOALS, False, rules(KNOWN)))
+        goals = Goals(config, env, lambda config=config: Premises(client, config, GOALS, False, rules(KNOWN)))
         goals.begin()
         told, paid = [], []
         for action in busy(env, 250):
@@ -145,12 +145,12 @@ def test_a_model_that_says_what_people_say_is_the_oracle():
     assert found["choice"][0] == found["oracle"][0]
     np.testing.assert_array_equal(found["choice"][1], found["oracle"][1])
     assert set(np.unique(found["oracle"][1]).tolist()) == {np.float32(x) for x in (-0.25, -0.2, 0, 1)}
-    assert len(set(door.asked)) == len(door.asked) <= 5 * 34
+    assert len(set(client.asked)) == len(client.asked) <= 5 * 34
 
 
 def test_all_that_can_be_reached_is_what_a_model_without_sense_would_say():
     """The baseline of novelty: nothing lies well, and everything may be put anywhere."""
-    reachable, door = Reachable(rules(KNOWN)), Door()
+    reachable, client = Reachable(rules(KNOWN)), LLMClient()
     reachable.ask([HAND_EMPTY, HAND_FULL, "You hold nothing"])
     assert reachable.wait() == {
         HAND_EMPTY: ("pick lamp", "pick vase"),
@@ -174,16 +174,16 @@ def test_all_that_can_be_reached_is_what_a_model_without_sense_would_say():
     places = {put.split(" in ")[1] for put in puts}
     assert picks
     assert len(places) > 3
-    assert not door.asked
+    assert not client.asked
 
 
 def test_who_has_put_a_thing_somewhere_is_not_asked_to_put_it_elsewhere_or_to_pick_it():
     words = Vocabulary((), lambda text: np.ones(1, np.float32), Endings(KNOWN))
     names = ("lamp in kitchen sink", "lamp in window", "vase in window", "pick lamp", "pick vase")
-    goals, deed, pick = [words.goal(name) for name in names], words.deed("lamp in window"), words.deed("pick lamp")
+    goals, event, pick = [words.goal(name) for name in names], words.event("lamp in window"), words.event("pick lamp")
     lamp, other, vase, *picks = words.ended_by[goals].tolist()
     assert lamp == other != vase
     assert picks == [lamp, vase]
     assert words.ends[goals].tolist() == [lamp, lamp, vase, -1, -1]
-    assert words.deed_ends[[deed, pick]].tolist() == [lamp, -1]
+    assert words.event_ends[[event, pick]].tolist() == [lamp, -1]
     assert not {lamp, vase} & set(words.meaning[goals].tolist())

@@ -77,8 +77,8 @@ def test_a_row_lives_as_if_it_were_alone(world, arm):
         assert actions(lived, row) == actions(played(alone), 0)
         for one, other in zip(together.returns, alone.returns, strict=True):
             assert one[row] == other[0]
-        for name, of_trials in together.told.items():
-            ours, theirs = np.array(of_trials)[:, row], np.array(alone.told[name])[:, 0]
+        for name, of_trials in together.retrieved.items():
+            ours, theirs = np.array(of_trials)[:, row], np.array(alone.retrieved[name])[:, 0]
             np.testing.assert_allclose(ours, theirs, rtol=1e-5, err_msg=name)
     if world == MAZE and arm != "dpt":  # who knows of no step before is not through early with such weights
         assert any(len(set(one.length)) > 1 for one in lived)  # some waited for others
@@ -112,7 +112,7 @@ def test_a_row_finds_its_own_past_or_where_that_is_the_control_the_next_tasks(ar
     for memory, share in (("own", 1.0), ("others", 0.0)):
         trials = trials_of(ROOM, arm, memory=memory)
         played(trials)
-        told = {name: np.array(of_trials) for name, of_trials in trials.told.items()}  # [trial, row]
+        told = {name: np.array(of_trials) for name, of_trials in trials.retrieved.items()}  # [trial, row]
         assert not told["queries"][0].any()
         np.testing.assert_array_equal(told["queries"][1:], 4)  # 16 steps, one each 4
         np.testing.assert_array_equal(told["found"], told["queries"])
@@ -128,7 +128,7 @@ def test_who_is_shown_what_the_planner_does_looks_at_nothing_else(world):
     before = len(trials.memories)
     played(trials)
     assert len(trials.memories) == before
-    told = {name: np.array(of_trials) for name, of_trials in trials.told.items()}  # [trial, row]
+    told = {name: np.array(of_trials) for name, of_trials in trials.retrieved.items()}  # [trial, row]
     assert told["queries"][0].all()  # from the first trial on
     for name in ("found", "task"):
         np.testing.assert_array_equal(told[name], told["queries"])
@@ -141,7 +141,7 @@ def test_who_is_shown_what_the_planner_does_looks_at_nothing_else(world):
 def test_a_whole_episode_the_newest_one_is_all_that_dpt_looks_at():
     trials = trials_of(ROOM, "dpt")
     played(trials)
-    told = {name: np.array(of_trials) for name, of_trials in trials.told.items()}
+    told = {name: np.array(of_trials) for name, of_trials in trials.retrieved.items()}
     np.testing.assert_array_equal(told["queries"], [[0] * 6, *[[1] * 6] * 3])  # one an episode
     np.testing.assert_array_equal(told["age"], told["queries"])
     np.testing.assert_array_equal(told["return"][1:], trials.returns[:3])
@@ -243,7 +243,7 @@ def test_one_row_of_seed_0_is_kept_whole_with_what_it_found(world, arm):
     np.testing.assert_array_equal(found["action"], np.concatenate([one[1] for one in of]))
     np.testing.assert_array_equal(found["reward"], np.concatenate([one[2] for one in of]))
     trial, step, number, start, stop = found["query"].T
-    queries, age = (np.array(trials.told[name])[:, 3 + place] for name in ("queries", "age"))
+    queries, age = (np.array(trials.retrieved[name])[:, 3 + place] for name in ("queries", "age"))
     np.testing.assert_array_equal(np.bincount(trial, minlength=4), queries)
     np.testing.assert_array_equal(np.bincount(trial, trial - number, minlength=4), age)
     assert (step % RETRIEVE.every == 0).all()
@@ -355,6 +355,6 @@ def test_what_nobody_searched_has_no_similarity_and_what_was_shown_no_age():
     for arm, similar, aged in (("radt", True, True), ("uniform", False, True), ("oracle_chunk", False, False)):
         trials = trials_of(ROOM, arm)
         played(trials, 2)
-        assert np.isfinite(trials.told["similarity"][1]).all() == similar
-        assert np.isfinite(trials.told["age"][1]).all() == aged
-        assert (trials.told["found"][1] > 0).all()
+        assert np.isfinite(trials.retrieved["similarity"][1]).all() == similar
+        assert np.isfinite(trials.retrieved["age"][1]).all() == aged
+        assert (trials.retrieved["found"][1] > 0).all()

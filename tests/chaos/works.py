@@ -39,7 +39,7 @@ WORDS = {
 """Words of `launch.py run`."""
 QUESTIONS = 24
 ROLES = {
-    "actor": ("ray::RolloutActor", "ray::NoveltyPlayer"),
+    "actor": ("ray::RolloutActor", "ray::NoveltyEvaluator"),
     "learner": ("ray::Learner",),
     "service": ("ray::LanguageRole",),
     "policy server": ("ray::PolicyServer",),

@@ -401,9 +401,9 @@ def test_the_llm_service_works_with_its_redis_as_the_manifest_has_them(tmp_path,
     for words in ([], ["alive"]):
         assert subprocess.run([*probe, *words], env=environment).returncode == 0
         assert subprocess.run([*probe, *words], env=stranger, capture_output=True).returncode != 0
-    with connect(f"localhost:{port}", token=token, tls=Tls(ca=str(ca))) as door:
-        keys, _ = door.submit("yes_no", [{"question": "is it red?"}])  # by Redis
-        assert door.fetch(keys, wait_s=30)[0].ok
+    with connect(f"localhost:{port}", token=token, tls=Tls(ca=str(ca))) as client:
+        keys, _ = client.submit("yes_no", [{"question": "is it red?"}])  # by Redis
+        assert client.fetch(keys, wait_s=30)[0].ok
     cli = shutil.which("redis-cli", path=PATH)
     for user in ([], ["--user", "cairn", "--pass", "wrong"]):
         said = subprocess.run([cli, "-p", str(redis_port), *user, "dbsize"], **TEXT)

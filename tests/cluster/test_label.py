@@ -268,7 +268,7 @@ class Lane:
         self.room, self.works, self.direct = room, works, direct
         self.waiting, self.answered, self.accepted, self.lost = [], set(), [], set()
 
-    def door(self, caller, when_away):
+    def client(self, caller, when_away):
         return contextlib.nullcontext(self)
 
     def submit(self, task, items):
@@ -322,12 +322,12 @@ def test_a_full_queue_is_waited_for_and_a_lost_job_is_given_again(asked):
 
 
 @pytest.mark.parametrize(("status", "error"), [(Status.AWAY, AwayTooLong), (Status.BUDGET, BudgetExhausted)])
-def test_why_jobs_do_not_move_is_what_the_door_says(asked, status, error):
+def test_why_jobs_do_not_move_is_what_the_client_says(asked, status, error):
     with pytest.raises(error, match="it said so"):
         asked(Lane(works=False, direct=Answer(status, reason="it said so")))
 
 
-def test_what_the_queue_does_not_answer_the_door_may(asked):
+def test_what_the_queue_does_not_answer_the_client_may(asked):
     answers, _ = asked(Lane(works=False, direct=Answer(Status.OK, b"2")))
     assert [answer.value for answer in answers] == [2] * 5
 

@@ -215,7 +215,7 @@ class Away:
     def __init__(self, answers, reason=Status.EXPIRED):
         self.answers, self.reason, self.asked = answers, reason, []
 
-    def door(self, caller, when_away):
+    def client(self, caller, when_away):
         return contextlib.nullcontext(self)
 
     def ask(self, task, items, sample):
@@ -317,7 +317,7 @@ def test_a_player_that_is_killed_costs_nothing_but_time(tmp_path):
     process = launch("run", *words, "run.name=hurt")
     path = tmp_path / "hurt"
     wait_for(lambda: status(path).get("env_steps", 0) > 0, "the first generations", 300)
-    os.kill(of_role(process, "ray::NoveltyPlayer")[0], signal.SIGKILL)
+    os.kill(of_role(process, "ray::NoveltyEvaluator")[0], signal.SIGKILL)
     assert process.wait(300) == 0
     assert "failed:" in (path / "run.log").read_text()
     controller.run(configuration.compose([*words, "run.name=well", "cluster=inline"]))

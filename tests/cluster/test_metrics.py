@@ -65,9 +65,9 @@ def known(numbers, role):
 
 
 def test_every_number_of_a_player_of_a_search_is_in_the_table():
-    from actors.behaviours.novelty import NoveltyPlayer, PlayerSetup
+    from actors.behaviours.novelty import EvaluatorSetup, NoveltyEvaluator
 
-    player = NoveltyPlayer(PlayerSetup("", 10))
+    player = NoveltyEvaluator(EvaluatorSetup("", 10))
     assert known(player.numbers(), "player") == set()
     player.play(np.zeros((3, 302), np.float32))
     assert player.numbers()["player/evaluations"] == 3

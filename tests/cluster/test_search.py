@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.behaviours.novelty import NoveltyPlayer, PlayerSetup
+from actors.behaviours.novelty import EvaluatorSetup, NoveltyEvaluator
 from cluster.config.tree import compose
 from cluster.roles.backend import Handle, Inline, RoleDied, Ticket
 from cluster.run import run
@@ -28,7 +28,7 @@ WORDS = ["method=lgqd", "env=navigation", "env.length=40", "stages=[search]", "m
 def searching(length, backend=None):
     """Only what cuts and joins."""
     made = Searching.__new__(Searching)
-    made.setup, made.backend = PlayerSetup("", length), backend or Inline()
+    made.setup, made.backend = EvaluatorSetup("", length), backend or Inline()
     return made
 
 
@@ -46,7 +46,7 @@ def test_pieces_fit_and_are_as_few_as_can_be(count, length):
 
 
 def test_what_comes_back_in_pieces_is_whole_or_lost():
-    player, backend = Handle("actor-0", NoveltyPlayer(PlayerSetup("", 40))), Inline()
+    player, backend = Handle("actor-0", NoveltyEvaluator(EvaluatorSetup("", 40))), Inline()
     weights = np.random.default_rng(0).normal(0, 0.4, (128, PARAMETERS)).astype(np.float32)
     search = searching(40, backend)
     pieces = search._pieces(weights)
@@ -84,7 +84,7 @@ def play(search, player, generations):
 def test_a_search_that_lives_on_elsewhere_takes_nothing_from_the_one_that_continues_it(tmp_path, monkeypatch):
     """It is at an earlier generation, and a shard of its archive becomes full just now."""
     monkeypatch.setattr(archive, "FULL", 1)
-    path, player = RunFolder.create(tmp_path / "run").path, NoveltyPlayer(PlayerSetup("", 40))
+    path, player = RunFolder.create(tmp_path / "run").path, NoveltyEvaluator(EvaluatorSetup("", 40))
     place = path / "stages/search/checkpoints-0"
     old, stale = begun(path, 20)
     play(stale, player, 5)

@@ -160,7 +160,7 @@ class Slow:
 def test_a_request_is_seen_while_a_language_model_is_slow(monkeypatch):
     monkeypatch.setattr(asking, "LOOK_S", 0.001)
     asked = Asked()
-    setup = SimpleNamespace(door=lambda *_: Slow(), patience_s=0.0)
+    setup = SimpleNamespace(client=lambda *_: Slow(), patience_s=0.0)
     stop = type("Stop", (), {"reason": property(lambda _: asked())})()
     run = SimpleNamespace(language=SimpleNamespace(setup=setup), stop=stop)
     assert [answer.status for answer in asking.ask(run, "judge_trajectory", [{}, {}])] == [Status.AWAY] * 2

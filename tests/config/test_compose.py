@@ -40,10 +40,10 @@ def test_a_later_layer_wins(folder):
         values = "".join(f"  {key}: {depth + 11}\n" for key in keys[depth:])
         head = "defaults: [override /method: m, override /env: e, override /cluster: c]\n" if depth == 3 else ""
         write(folder / f"{name}.yaml", f"{head}{extra.get(name, '')}learner:\n{values}")
-    found, origins = explain(["experiment=x", "learner.env_steps=15"])
+    found, provenance = explain(["experiment=x", "learner.env_steps=15"])
     assert [getattr(found.learner, key) for key in keys] == [11, 12, 13, 14, 15]
-    assert [origins[f"learner.{key}"] for key in keys] == [*(f"configs/{name}.yaml" for name in files), COMMAND_LINE]
-    assert "learner.n" not in origins
+    assert [provenance[f"learner.{key}"] for key in keys] == [*(f"configs/{name}.yaml" for name in files), COMMAND_LINE]
+    assert "learner.n" not in provenance
 
 
 def test_the_command_line_chooses_a_group_against_the_experiment():
@@ -65,9 +65,9 @@ def test_options_that_an_experiment_gives_its_env_do_not_fall_on_another(folder)
 def test_an_experiment_may_build_on_another(folder):
     write(folder / "experiment" / "base.yaml", "seed: 1\nactors: {n: 3}\n")
     write(folder / "experiment" / "x.yaml", "defaults: [base, _self_]\nseed: 2\n")
-    found, origins = explain(["experiment=x"])
+    found, provenance = explain(["experiment=x"])
     assert (found.seed, found.actors.n, found.experiment) == (2, 3, "x")
-    assert origins["actors.n"] == "configs/experiment/base.yaml"
+    assert provenance["actors.n"] == "configs/experiment/base.yaml"
 
 
 def test_an_env_is_chosen_by_family_or_by_id():

@@ -240,9 +240,9 @@ def test_a_run_is_named_after_what_it_is():
     assert named(compose(["run.name=mine"]), now).run.name == "mine"
 
 
-def test_the_printed_tree_is_yaml_with_origins(tmp_path):
-    found, origins = explain(["experiment=toy", "actors.n=4"])
-    text = render(found, origins, unread.foreign)
+def test_the_printed_tree_is_yaml_with_sources(tmp_path):
+    found, provenance = explain(["experiment=toy", "actors.n=4"])
+    text = render(found, provenance, unread.foreign)
     (tmp_path / "config.yaml").write_text(text)
     assert load(tmp_path / "config.yaml") == found
     shown = yaml.safe_load(text)

@@ -61,7 +61,7 @@ def test_no_arguments_print_an_overview_without_heavy_imports(tmp_path):
     assert all(len(line.rstrip()) <= 80 for line in process.stdout.splitlines())
 
 
-def test_cfg_prints_the_tree_with_origins_and_starts_nothing(tmp_path):
+def test_cfg_prints_the_tree_with_sources_and_starts_nothing(tmp_path):
     process = launch("run", "experiment=toy", "actors.n=4", "--cfg", cwd=tmp_path)
     assert process.returncode == 0, process.stderr
     lines = {line.partition("#")[0].strip(): line.partition("# ")[2] for line in process.stdout.splitlines()}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors.behaviours.novelty import NoveltyPlayer, PlayerSetup
+from actors.behaviours.novelty import EvaluatorSetup, NoveltyEvaluator
 from envs import navigation
 from envs.navigation import PARAMETERS
 from learner.behaviours import trials, words
@@ -27,7 +27,7 @@ SCENE = navigation.Scene(HOUSE)
 
 
 def an_archive(folder, policies, ids=None):
-    played = NoveltyPlayer(PlayerSetup("", LENGTH)).play(policies)
+    played = NoveltyEvaluator(EvaluatorSetup("", LENGTH)).play(policies)
     count = len(policies)
     archive = Archive(folder, 2, columns(PARAMETERS, LENGTH), {"made": folder.name})
     payload = {"weights": policies, "action": played.action, "effort": played.effort}

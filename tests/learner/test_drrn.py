@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from tests.learner.test_distinct import plain_loss, sample_of
 
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor
@@ -13,7 +14,7 @@ from cluster import run as controller
 from cluster.config.tree import compose
 from envs.api import EnvSpec, Field
 from learner.algorithms.dqn import DQN, DQNConfig
-from learner.algorithms.dqn.distinct import distinct, texts_of
+from learner.algorithms.dqn.deduplicate import deduplicate, texts_of
 from learner.algorithms.ppo import PPOConfig
 from learner.config import LearnerConfig
 from learner.group import build_policy, get_weights, set_weights
@@ -24,7 +25,6 @@ from learner.models.language.prompt import PromptConfig
 from learner.models.text_encoder import GRUText
 from llm_service.errors import UsageError
 from tests.learner.setups import rank_of
-from tests.learner.test_distinct import plain_loss, sample_of
 
 WORLD, OPTIONS = "babyai/GoToRedBall", {"captions": True, "actions": 6}
 READS = ["mission", "caption", FIELD]
@@ -199,7 +199,7 @@ def test_a_step_reads_every_text_once(monkeypatch):
     real = GRUText.forward
     monkeypatch.setattr(GRUText, "forward", lambda self, tokens: rows.append((self, len(tokens))) or real(self, tokens))
     dqn.loss(dqn.drawn(sample))
-    _, ids = texts_of(dqn.policy.text_fields, distinct(dqn.policy.fields, [sample.obs, sample.following])[0])
+    _, ids = texts_of(dqn.policy.text_fields, deduplicate(dqn.policy.fields, [sample.obs, sample.following])[0])
     assert [n for module, n in rows if module is dqn.policy.text] == [sum(map(len, ids))]
     assert sum(map(len, ids)) < 64 * 2 * 6 / 2  # what it would be for every row by itself
     names = [n for module, n in rows if module in (dqn.policy.q.encoder, dqn.target.q.encoder)]

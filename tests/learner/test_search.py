@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors.behaviours.novelty import NoveltyPlayer, PlayerSetup
+from actors.behaviours.novelty import EvaluatorSetup, NoveltyEvaluator
 from envs import navigation
 from envs.navigation import LAYERS, PARAMETERS
 from learner.search.config import SearchConfig
@@ -203,7 +203,7 @@ def test_first_weights_are_drawn_as_torch_draws_them():
 
 def test_a_player_tells_what_the_simulator_does():
     weights = np.random.default_rng(1).normal(0, 0.4, (20, PARAMETERS)).astype(np.float32)
-    played = NoveltyPlayer(PlayerSetup("", 60)).play(weights)
+    played = NoveltyEvaluator(EvaluatorSetup("", 60)).play(weights)
     expected = navigation.rollout(navigation.load(), None, weights, 60)
     assert played.descriptor.tolist() == expected["pose"][:, -1, :2].tolist()
     assert played.halfway.tolist() == expected["pose"][:, 29, :2].tolist()  # after 30 of 60 steps
@@ -214,7 +214,7 @@ def test_a_player_tells_what_the_simulator_does():
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=4))
 def test_a_batch_in_pieces_is_played_as_one(sizes):
-    player, count = NoveltyPlayer(PlayerSetup("", 5)), sum(sizes)
+    player, count = NoveltyEvaluator(EvaluatorSetup("", 5)), sum(sizes)
     weights = np.random.default_rng(count).normal(0, 0.4, (count, PARAMETERS)).astype(np.float32)
     expected = player.play(weights)
     told = player.play_pieces(*np.split(weights, np.cumsum(sizes)[:-1]))

@@ -228,155 +228,155 @@ def breaker(**fields):
 
 def opened(**fields):
     """A breaker that five failures opened."""
-    door, clock = breaker(**fields)
+    client, clock = breaker(**fields)
     for _ in range(5):
-        door.admit()
-        door.failed(Overloaded("HTTP 503"))
-    assert door.state == "open"
-    return door, clock
+        client.admit()
+        client.failed(Overloaded("HTTP 503"))
+    assert client.state == "open"
+    return client, clock
 
 
 @pytest.mark.parametrize("kind", TRANSIENT)
 def test_failures_in_a_row_open_it(kind):
-    door, _ = breaker(failures=3)
+    client, _ = breaker(failures=3)
     for _ in range(2):
-        door.admit()
-        door.failed(kind("down"))
-        assert door.state == "closed"
-    door.failed(kind("down"))
+        client.admit()
+        client.failed(kind("down"))
+        assert client.state == "closed"
+    client.failed(kind("down"))
     with pytest.raises(Away, match=r"gets no calls for 10.0 s more, because down"):
-        door.admit()
+        client.admit()
 
 
 def test_a_success_between_them_starts_the_count_again():
-    door, _ = breaker(failures=2)
+    client, _ = breaker(failures=2)
     for _ in range(5):
-        door.failed(TimedOut("slow"))
-        door.succeeded()
-    assert door.state == "closed"
+        client.failed(TimedOut("slow"))
+        client.succeeded()
+    assert client.state == "closed"
 
 
 @pytest.mark.parametrize("kind", [QuotaExhausted, Unauthorized])
 def test_no_credit_and_a_bad_key_open_it_at_once(kind):
-    door, _ = breaker()
-    door.admit()
-    door.failed(kind("no"))
-    assert door.state == "open"
+    client, _ = breaker()
+    client.admit()
+    client.failed(kind("no"))
+    assert client.state == "open"
 
 
 @pytest.mark.parametrize("kind", [k for k in PERMANENT if k not in (QuotaExhausted, Unauthorized)])
 def test_errors_that_speak_of_the_question_do_not_count(kind):
-    door, _ = breaker(failures=2)
-    door.failed(Overloaded("down"))
+    client, _ = breaker(failures=2)
+    client.failed(Overloaded("down"))
     for _ in range(10):
-        door.failed(kind("no"))
-    assert door.state == "closed"
-    door.failed(Overloaded("down"))
-    assert door.state == "open", "nor do they interrupt the row"
+        client.failed(kind("no"))
+    assert client.state == "closed"
+    client.failed(Overloaded("down"))
+    assert client.state == "open", "nor do they interrupt the row"
 
 
 def test_open_until_its_time_then_one_probe_at_a_time():
-    door, clock = opened(open_s=10.0)
+    client, clock = opened(open_s=10.0)
     clock.pass_(9.99)
     with pytest.raises(Away):
-        door.admit()
+        client.admit()
     clock.pass_(0.01)
-    assert door.state == "half-open"
-    door.admit()
+    assert client.state == "half-open"
+    client.admit()
     for _ in range(50):
         with pytest.raises(Away, match="being probed"):
-            door.admit()
+            client.admit()
 
 
 def test_a_probe_that_succeeds_closes_it():
-    door, clock = opened()
+    client, clock = opened()
     clock.pass_(10.0)
-    door.admit()
-    door.succeeded()
-    assert door.state == "closed"
+    client.admit()
+    client.succeeded()
+    assert client.state == "closed"
     for _ in range(4):
-        door.admit()
-        door.failed(Overloaded("down"))
-    assert door.state == "closed", "the count starts again"
+        client.admit()
+        client.failed(Overloaded("down"))
+    assert client.state == "closed", "the count starts again"
 
 
 def test_probes_that_fail_double_the_time_up_to_its_cap_and_a_success_resets_it():
-    door, clock = opened(open_s=10.0, open_cap_s=60.0)
+    client, clock = opened(open_s=10.0, open_cap_s=60.0)
     for expected in (10.0, 20.0, 40.0, 60.0, 60.0):
         clock.pass_(expected - 0.01)
-        assert door.state == "open"
+        assert client.state == "open"
         clock.pass_(0.01)
-        assert door.state == "half-open"
-        door.admit()
-        door.failed(Unreachable("refused"))
+        assert client.state == "half-open"
+        client.admit()
+        client.failed(Unreachable("refused"))
     clock.pass_(60.0)
-    door.admit()
-    door.succeeded()
-    door.failed(QuotaExhausted("no credit"))
+    client.admit()
+    client.succeeded()
+    client.failed(QuotaExhausted("no credit"))
     clock.pass_(10.0)
-    assert door.state == "half-open"
+    assert client.state == "half-open"
 
 
 def test_one_failed_probe_is_enough_to_open_it_again():
-    door, clock = breaker(failures=5)
-    door.failed(QuotaExhausted("no credit"))
+    client, clock = breaker(failures=5)
+    client.failed(QuotaExhausted("no credit"))
     clock.pass_(10.0)
-    door.admit()
-    door.failed(TimedOut("slow"))
-    assert door.state == "open"
+    client.admit()
+    client.failed(TimedOut("slow"))
+    assert client.state == "open"
 
 
 def test_a_probe_that_was_refused_makes_room_for_the_next():
-    door, clock = opened()
+    client, clock = opened()
     clock.pass_(10.0)
-    door.admit()
-    door.failed(errors.ContextTooLong("too long"))
-    assert door.state == "half-open"
-    door.admit()
-    door.succeeded()
-    assert door.state == "closed"
+    client.admit()
+    client.failed(errors.ContextTooLong("too long"))
+    assert client.state == "half-open"
+    client.admit()
+    client.succeeded()
+    assert client.state == "closed"
 
 
 def test_a_probe_that_was_never_heard_of_is_replaced():
-    door, clock = opened(open_cap_s=120.0)
+    client, clock = opened(open_cap_s=120.0)
     clock.pass_(10.0)
-    door.admit()
+    client.admit()
     clock.pass_(119.9)
     with pytest.raises(Away):
-        door.admit()
+        client.admit()
     clock.pass_(0.1)
-    door.admit()
+    client.admit()
     with pytest.raises(Away):
-        door.admit()
+        client.admit()
 
 
 def test_what_was_sent_before_it_opened_changes_nothing_when_it_comes_back():
-    door, clock = opened(open_s=10.0)
-    door.succeeded()
-    door.failed(Overloaded("late"))
-    assert door.state == "open"
+    client, clock = opened(open_s=10.0)
+    client.succeeded()
+    client.failed(Overloaded("late"))
+    assert client.state == "open"
     clock.pass_(10.0)
-    assert door.state == "half-open", "a late failure does not prolong it"
-    door.succeeded()
-    door.failed(Overloaded("late"))
-    assert door.state == "half-open", "only a probe decides"
+    assert client.state == "half-open", "a late failure does not prolong it"
+    client.succeeded()
+    client.failed(Overloaded("late"))
+    assert client.state == "half-open", "only a probe decides"
 
 
 def test_calls_at_once_around_a_breaker():
     """A dead backend is tried `failures` times, then once for each probe; when it recovers, all go through."""
     clock, config = FakeClock(), RetryConfig(failures=3, open_s=10.0, attempts=1)
-    door, budget, calls = Breaker(config, clock), RetryBudget(config), []
+    client, budget, calls = Breaker(config, clock), RetryBudget(config), []
     alive_at = 25.0
 
     async def attempt():
-        door.admit()
+        client.admit()
         calls.append(clock.now())
         await clock.sleep(0.1)
         if clock.now() < alive_at:
             error = Unreachable("refused")
-            door.failed(error)
+            client.failed(error)
             raise error
-        door.succeeded()
+        client.succeeded()
         return "answer"
 
     async def caller(start):

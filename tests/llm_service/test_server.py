@@ -142,15 +142,15 @@ def test_a_given_token_is_used_and_none_is_made(tmp_path, monkeypatch):
     (tmp_path / "secret").write_text("from-a-file\n")
     with (
         Running(tmp_path / "a", token_file=str(tmp_path / "secret")) as running,
-        Client(running.address, "from-a-file") as door,
+        Client(running.address, "from-a-file") as client,
     ):
-        assert door.health() == (True, "")
+        assert client.health() == (True, "")
     monkeypatch.setenv("CAIRN_LLM_TOKEN", "from-the-environment")
     with Running(tmp_path / "b", token_file=str(tmp_path / "secret")) as running:
-        with Client(running.address, "from-the-environment") as door:
-            assert door.health() == (True, "")
-        with Client(running.address, "from-a-file") as door, pytest.raises(UsageError, match="refuses this caller"):
-            door.generate(["a"])
+        with Client(running.address, "from-the-environment") as client:
+            assert client.health() == (True, "")
+        with Client(running.address, "from-a-file") as client, pytest.raises(UsageError, match="refuses this caller"):
+            client.generate(["a"])
     assert not list(tmp_path.glob("*/token"))
 
 
@@ -199,9 +199,9 @@ def test_a_taken_port_is_an_error(tmp_path):
 
 
 def test_it_listens_at_a_unix_socket(tmp_path):
-    with Running(tmp_path, listen=f"unix:{tmp_path}/door") as running, connect(tmp_path) as door:
+    with Running(tmp_path, listen=f"unix:{tmp_path}/door") as running, connect(tmp_path) as client:
         assert running.address == f"unix:{tmp_path}/door"
-        assert door.generate(["a"])[0].value == "a"
+        assert client.generate(["a"])[0].value == "a"
 
 
 def certificates(folder, name, authority=None):
@@ -311,9 +311,9 @@ def test_other_methods_and_reflection_are_not_there(tmp_path):
 
 
 def test_verb_lane_caller_and_deadline_reach_the_service(tmp_path):
-    with Running(tmp_path, max_deadline_s=50) as running, connect(tmp_path, caller="actor 7" * 20) as door:
-        door.generate(["a"], deadline=10)
-        door.score(["a"], ["x"], deadline=400)
+    with Running(tmp_path, max_deadline_s=50) as running, connect(tmp_path, caller="actor 7" * 20) as client:
+        client.generate(["a"], deadline=10)
+        client.score(["a"], ["x"], deadline=400)
         raw(running.address).Embed(llm_pb2.Ask(contents=["a"]), metadata=bearer(running))
         first, second, third = running.echo.seen
         assert [ask.verb for ask in running.echo.seen] == ["generate", "score", "embed"]
@@ -325,20 +325,20 @@ def test_verb_lane_caller_and_deadline_reach_the_service(tmp_path):
 
 
 def test_answers_that_are_late_by_the_service_still_arrive(tmp_path):
-    with Running(tmp_path), connect(tmp_path) as door:
-        (answer,) = door.generate(["slow"], deadline=1.0)
+    with Running(tmp_path), connect(tmp_path) as client:
+        (answer,) = client.generate(["slow"], deadline=1.0)
         assert (answer.status, answer.reason) == (Status.EXPIRED, "too slow")  # the service's own words
 
 
 def test_a_caller_has_so_many_requests_at_once_and_no_more(tmp_path):
-    with Running(tmp_path, per_caller=3, in_all=5) as running, connect(tmp_path, caller="a") as door:
-        assert door.generate(["known"])[0].ok
-        waiting = [door.later(door.generate, [f"slow {i}"]) for i in range(8)]
+    with Running(tmp_path, per_caller=3, in_all=5) as running, connect(tmp_path, caller="a") as client:
+        assert client.generate(["known"])[0].ok
+        waiting = [client.later(client.generate, [f"slow {i}"]) for i in range(8)]
         eventually(lambda: sum(f.done() for f in waiting) == 5)
         done = [f for f in waiting if f.done()]
         assert [f.result()[0].status for f in done] == [Status.BUSY] * 5
         assert "already wait" in done[0].result()[0].reason
-        assert door.generate(["known"])[0].ok  # memory is always open
+        assert client.generate(["known"])[0].ok  # memory is always open
         with connect(tmp_path, caller="b") as other:
             assert other.generate(["mine"])[0].ok
             others = [other.later(other.generate, [f"slow b{i}"]) for i in range(3)]  # two fit into the limit of all
@@ -347,21 +347,21 @@ def test_a_caller_has_so_many_requests_at_once_and_no_more(tmp_path):
             running.release()
             assert sum(f.result()[0].ok for f in others) == 2
         assert sum(f.result()[0].ok for f in waiting) == 3
-        assert all(a.ok for a in door.generate(["slow again", "and more"]))
-        assert door.stats()["server/running"] == 0
+        assert all(a.ok for a in client.generate(["slow again", "and more"]))
+        assert client.stats()["server/running"] == 0
 
 
 def test_so_many_calls_are_open_at_once_and_what_comes_then_is_busy_and_is_not_received(tmp_path):
-    with Running(tmp_path, max_calls=2) as running, connect(tmp_path, caller="a") as door:
-        waiting = [door.later(door.generate, [f"slow {i}"]) for i in range(2)]
+    with Running(tmp_path, max_calls=2) as running, connect(tmp_path, caller="a") as client:
+        waiting = [client.later(client.generate, [f"slow {i}"]) for i in range(2)]
         eventually(lambda: running.echo.entered == 2)
         method = grpc.insecure_channel(running.address).unary_unary("/cairn.llm.v1.LLM/Generate")
         code, sentence, trailers = refusal(method, b"\xff\xff", metadata=bearer(running))  # does not parse
         assert (code, sentence) == ("RESOURCE_EXHAUSTED", "2 calls are already open; ask again a little later")
         assert trailers[wire.STATUS] == str(int(Status.BUSY))
         assert refusal(method, b"")[0] == "UNAUTHENTICATED"  # these take no place of others
-        assert door.generate(["new"])[0].status is Status.BUSY
-        assert door.health() == (False, sentence)
+        assert client.generate(["new"])[0].status is Status.BUSY
+        assert client.health() == (False, sentence)
         with connect(tmp_path, caller="b", when_away="wait") as patient:
             late = patient.later(patient.generate, ["late"], deadline=30.0)
             busy = running.server.stats()["server/busy"]
@@ -369,7 +369,7 @@ def test_so_many_calls_are_open_at_once_and_what_comes_then_is_busy_and_is_not_r
             running.release()
             assert late.result()[0].value == "late"
         assert all(call.result()[0].ok for call in waiting)
-        assert door.generate(["new"])[0].ok
+        assert client.generate(["new"])[0].ok
 
 
 def eventually(reached):
@@ -381,28 +381,28 @@ def eventually(reached):
 
 
 def test_work_outlives_the_caller_that_gives_up(tmp_path):
-    with Running(tmp_path) as running, connect(tmp_path) as door:
+    with Running(tmp_path) as running, connect(tmp_path) as client:
         stub = raw(running.address)
         call = stub.Generate.future(llm_pb2.Ask(contents=["slow"]), metadata=bearer(running))
         eventually(lambda: running.echo.entered == 1)
         call.cancel()
-        assert door.stats()["server/running"] == 1
+        assert client.stats()["server/running"] == 1
         running.release()
         eventually(lambda: running.echo.memory)
         assert not running.echo.cancelled
-        assert door.generate(["slow"])[0].value == "slow"
+        assert client.generate(["slow"])[0].value == "slow"
         assert running.echo.entered == 1  # from memory
 
 
 def test_metrics_are_for_prometheus_on_loopback(tmp_path):
-    with Running(tmp_path, metrics_port=0) as running, connect(tmp_path) as door:
-        door.generate(["a", "b"])
+    with Running(tmp_path, metrics_port=0) as running, connect(tmp_path) as client:
+        client.generate(["a", "b"])
         with urllib.request.urlopen(f"http://127.0.0.1:{running.server.metrics_port}/metrics", timeout=10) as reply:
             lines = reply.read().decode().splitlines()
         labels = f'{{role="llm",run="{tmp_path.name}",worker="0"}}'
         assert f"cairn_llm_items_total{labels} 2.0" in lines
         assert not [line for line in lines if "echo" in line]  # it has the names of the table, and no other
-        assert door.stats()["server/requests"] == 1.0
+        assert client.stats()["server/requests"] == 1.0
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", running.server.metrics_port), timeout=10)
 
@@ -421,20 +421,20 @@ def test_the_address_is_there_while_it_is_ready(tmp_path):
 
 
 def test_draining_ends_what_is_under_way_and_takes_no_more(tmp_path):
-    with Running(tmp_path) as running, connect(tmp_path) as door:
-        assert door.generate(["known"])[0].ok
-        slow = door.later(door.generate, ["slow"])
+    with Running(tmp_path) as running, connect(tmp_path) as client:
+        assert client.generate(["known"])[0].ok
+        slow = client.later(client.generate, ["slow"])
         eventually(lambda: running.echo.entered == 2)
-        drained = door.later(running.call, running.server.drain())
-        eventually(lambda: not door.health()[0])
+        drained = client.later(running.call, running.server.drain())
+        eventually(lambda: not client.health()[0])
         assert not drained.done()
-        assert door.health() == (False, "the service is ending")
+        assert client.health() == (False, "the service is ending")
         for request in (["new"], ["known"]):
-            (answer,) = door.generate(request)
+            (answer,) = client.generate(request)
             assert answer.status is Status.AWAY
             assert "ending" in answer.reason
-        assert door.accept(Ask("generate", ("job",)))[1] == [Status.AWAY]
-        assert door.fetch(["key"])[0].status is Status.AWAY
+        assert client.accept(Ask("generate", ("job",)))[1] == [Status.AWAY]
+        assert client.fetch(["key"])[0].status is Status.AWAY
         running.release()
         assert slow.result()[0].value == "slow"
         running.drained = drained.result()
@@ -443,8 +443,8 @@ def test_draining_ends_what_is_under_way_and_takes_no_more(tmp_path):
 
 
 def test_draining_gives_up_after_its_time(tmp_path):
-    with Running(tmp_path, drain_s=0.1) as running, connect(tmp_path) as door:
-        slow = door.later(door.generate, ["slow"])
+    with Running(tmp_path, drain_s=0.1) as running, connect(tmp_path) as client:
+        slow = client.later(client.generate, ["slow"])
         eventually(lambda: running.echo.entered == 1)
         running.drained = running.call(running.server.drain())
         assert running.drained is False
@@ -465,8 +465,8 @@ def test_the_command_serves_until_it_is_told_to_end(tmp_path):
     assert said, process.stderr.read()
     with urllib.request.urlopen(said[1], timeout=10) as reply:
         assert b"cairn_llm_calls" in reply.read()
-    with connect(tmp_path) as door:
-        assert door.health()[0] is True
+    with connect(tmp_path) as client:
+        assert client.health()[0] is True
     token = (tmp_path / "token").read_text()
     process.terminate()
     out, err = process.communicate(timeout=30)

@@ -39,12 +39,12 @@ class System:
         self.provider = provider(self.port, "--latency", "0.05")
         self.url = f"http://127.0.0.1:{self.port}/v1"
         self.service = service(folder, *WORDS, f"base_url={self.url}")
-        self.door = connect(folder, caller="chaos", when_away="wait", deadline=120)
+        self.client = connect(folder, caller="chaos", when_away="wait", deadline=120)
         self.prompts = [f"job {i}" for i in range(JOBS)]
         self.now = {}
 
     def submit(self):
-        keys, statuses = self.door.accept(Ask("generate", tuple(self.prompts), parameters=SHORT, deadline=120))
+        keys, statuses = self.client.accept(Ask("generate", tuple(self.prompts), parameters=SHORT, deadline=120))
         assert set(statuses) <= {Status.PENDING, Status.OK}
         return keys
 
@@ -52,7 +52,7 @@ class System:
         """Questions that someone waits for, half of them equal to jobs."""
         prompts = [f"job {i}" if i % 2 else f"now {i}" for i in range(60)]
         for prompt in prompts:
-            (self.now[prompt],) = self.door.generate([prompt], parameters=SHORT)
+            (self.now[prompt],) = self.client.generate([prompt], parameters=SHORT)
 
     def answered(self):
         return len(journal(self.folder))
@@ -61,7 +61,7 @@ class System:
         return self
 
     def __exit__(self, *_):
-        self.door.close()
+        self.client.close()
         self.service.end()
         with self.provider:
             pass
@@ -134,7 +134,7 @@ def test_everything_accepted_is_answered_once_and_paid_once(system, kill):
 
 
 def _all_ended(system, keys, answers):
-    answers[:] = system.door.fetch(keys, wait_s=5)
+    answers[:] = system.client.fetch(keys, wait_s=5)
     return all(a.status not in (Status.PENDING, Status.AWAY, Status.EXPIRED, Status.BUSY) for a in answers)
 
 

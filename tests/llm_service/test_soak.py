@@ -53,7 +53,7 @@ def play(folder, service_folder, stop, codes):
         codes.append(ran.stderr if ran.returncode else 0)
 
 
-def talk(door, seed, stop, errors, keys):
+def talk(client, seed, stop, errors, keys):
     """One client: goals, judgements, scores, embeddings and jobs, mostly asked before."""
     draw = random.Random(seed)
     env = envs.make("babyai/GoToLocal", 4, seed)
@@ -65,13 +65,13 @@ def talk(door, seed, stop, errors, keys):
         captions = env.captions(obs)
         label = f"{seed} {n}" if draw.random() < FRESH else str(draw.randrange(500))
         batches = [
-            door.ask("suggest_goals", [{"observation": sentences} for sentences in captions]),
-            door.score([f"prompt {label}"], ["left", "right"]),
-            door.generate([f"text {label}"], parameters=Parameters(max_tokens=20)),
+            client.ask("suggest_goals", [{"observation": sentences} for sentences in captions]),
+            client.score([f"prompt {label}"], ["left", "right"]),
+            client.generate([f"text {label}"], parameters=Parameters(max_tokens=20)),
         ]
         if n % 20 == 0:
-            door.embed([f"a text of {draw.randrange(50)} words"])
-            found, statuses = door.accept(Ask("generate", (f"job {label}",), parameters=Parameters(max_tokens=20)))
+            client.embed([f"a text of {draw.randrange(50)} words"])
+            found, statuses = client.accept(Ask("generate", (f"job {label}",), parameters=Parameters(max_tokens=20)))
             keys.update(zip(found, statuses, strict=True))
         for answers in batches:
             errors += [(a.status.name, a.reason) for a in answers if a.status not in (Status.OK, Status.MALFORMED)]
@@ -94,15 +94,15 @@ def test_memory_and_queues_are_bounded(tmp_path, request):
     samples, errors, keys, codes, stop = [], [], {}, [], threading.Event()
     with service(tmp_path / "llm", *words) as running:
         pid = running.process.pid
-        doors = [connect(tmp_path / "llm", caller=f"client {i}") for i in range(CLIENTS)]
-        threads = [threading.Thread(target=talk, args=(d, i, stop, errors, keys)) for i, d in enumerate(doors)]
+        clients = [connect(tmp_path / "llm", caller=f"client {i}") for i in range(CLIENTS)]
+        threads = [threading.Thread(target=talk, args=(d, i, stop, errors, keys)) for i, d in enumerate(clients)]
         threads.append(threading.Thread(target=play, args=(tmp_path / "runs", tmp_path / "llm", stop, codes)))
         began = marked = time.monotonic()
         for thread in threads:
             thread.start()
         while time.monotonic() - began < length and all(thread.is_alive() for thread in threads):
             time.sleep(min(5.0, length / 40))
-            stats, now = doors[0].stats(), time.monotonic()
+            stats, now = clients[0].stats(), time.monotonic()
             samples.append((now - began, memory_of(pid), stats, descriptors_of(pid)))
             if now - marked >= MARK_S or len(samples) == 1:
                 marked = now
@@ -111,10 +111,10 @@ def test_memory_and_queues_are_bounded(tmp_path, request):
         stop.set()
         for thread in threads:
             thread.join(300)
-        jobs = doors[0].fetch(list(keys), wait_s=60)
-        print(f"\n{told(time.monotonic() - began, pid, doors[0].stats())}")
-        for door in doors:
-            door.close()
+        jobs = clients[0].fetch(list(keys), wait_s=60)
+        print(f"\n{told(time.monotonic() - began, pid, clients[0].stats())}")
+        for client in clients:
+            client.close()
         code, said = running.end()
     assert all(alive), "a client died"
     assert errors == []

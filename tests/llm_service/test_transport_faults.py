@@ -40,8 +40,8 @@ def process(folder, *words):
 
 @contextlib.contextmanager
 def connect_to(folder, *words, **options):
-    with process(folder, *words) as server, connect(folder, **options) as door:
-        yield server, door
+    with process(folder, *words) as server, connect(folder, **options) as client:
+        yield server, client
 
 
 class Proxy:
@@ -115,41 +115,41 @@ def served(tmp_path):
 
 
 def test_a_killed_server_costs_answers_and_no_exception(tmp_path):
-    with process(tmp_path) as server, connect(tmp_path) as door:
-        assert door.generate(["a"])[0].ok
-        waiting = [door.later(door.generate, ["slow", "two"], deadline=60.0) for _ in range(5)]
-        while door.stats()["echo/entered"] < 6:
+    with process(tmp_path) as server, connect(tmp_path) as client:
+        assert client.generate(["a"])[0].ok
+        waiting = [client.later(client.generate, ["slow", "two"], deadline=60.0) for _ in range(5)]
+        while client.stats()["echo/entered"] < 6:
             threading.Event().wait(0.005)
         server.send_signal(signal.SIGKILL)
         for future in waiting:
             answers = future.result(20)
             assert [answer.status for answer in answers] == [Status.AWAY] * 2
             assert "is unavailable" in answers[0].reason
-        assert door.generate(["a"])[0].status is Status.AWAY
-        assert door.health()[0] is False
+        assert client.generate(["a"])[0].status is Status.AWAY
+        assert client.health()[0] is False
 
 
 def test_a_client_goes_on_with_the_successor_at_the_same_address(tmp_path):
-    with process(tmp_path) as server, connect(tmp_path, when_away="wait") as door:
+    with process(tmp_path) as server, connect(tmp_path, when_away="wait") as client:
         address = server.address
-        waiting = door.later(door.generate, ["a", "slow and steady"], deadline=60.0)
-        while not door.stats()["echo/entered"]:
+        waiting = client.later(client.generate, ["a", "slow and steady"], deadline=60.0)
+        while not client.stats()["echo/entered"]:
             threading.Event().wait(0.005)
         server.kill()
         server.wait()
-        meanwhile = door.later(door.accept, Ask("generate", ("job",), deadline=60.0))
+        meanwhile = client.later(client.accept, Ask("generate", ("job",), deadline=60.0))
         with process(tmp_path, f"listen={address}"):
             assert meanwhile.result(30)[1] == [Status.PENDING]
-            assert door.generate(["b"])[0].value == "b"
+            assert client.generate(["b"])[0].value == "b"
             assert not waiting.done()  # it asked the successor, where "slow" waits again
-            door.close()
+            client.close()
             assert waiting.result(20)[0].status is Status.AWAY
 
 
 def test_a_client_follows_a_restart_to_another_port(tmp_path):
-    with connect_to(tmp_path) as (server, door):
+    with connect_to(tmp_path) as (server, client):
         first = server.address
-        assert door.generate(["a"])[0].ok
+        assert client.generate(["a"])[0].ok
         server.kill()
         server.wait()
         with socket.socket() as holder:
@@ -157,26 +157,26 @@ def test_a_client_follows_a_restart_to_another_port(tmp_path):
             holder.bind(("127.0.0.1", int(first.rpartition(":")[2])))  # the old port is gone
             with process(tmp_path) as successor:
                 assert successor.address != first
-                assert door.generate(["a"])[0].ok
+                assert client.generate(["a"])[0].ok
 
 
 def test_sigterm_lets_requests_end_and_a_second_one_does_not(tmp_path):
-    with connect_to(tmp_path / "a", "drain_s=0.3") as (server, door):
-        waiting = door.later(door.generate, ["slow"], deadline=0.25)  # ends within the time of the drain
-        stuck = door.later(door.generate, ["slow too"], deadline=60.0)
-        while door.stats()["echo/entered"] < 2:
+    with connect_to(tmp_path / "a", "drain_s=0.3") as (server, client):
+        waiting = client.later(client.generate, ["slow"], deadline=0.25)  # ends within the time of the drain
+        stuck = client.later(client.generate, ["slow too"], deadline=60.0)
+        while client.stats()["echo/entered"] < 2:
             threading.Event().wait(0.002)
         server.terminate()
         assert waiting.result(20)[0].reason == "too slow"  # the service's answer, not a cut line
         assert stuck.result(20)[0].status is Status.AWAY
         assert server.wait(20) == 0
         assert not (tmp_path / "a/address").exists()
-    with connect_to(tmp_path / "b", "drain_s=60") as (server, door):
-        stuck = door.later(door.generate, ["slow"], deadline=60.0)
-        while not door.stats()["echo/entered"]:
+    with connect_to(tmp_path / "b", "drain_s=60") as (server, client):
+        stuck = client.later(client.generate, ["slow"], deadline=60.0)
+        while not client.stats()["echo/entered"]:
             threading.Event().wait(0.002)
         server.terminate()
-        while door.health() != (False, "the service is ending"):
+        while client.health() != (False, "the service is ending"):
             threading.Event().wait(0.002)
         server.terminate()
         assert server.wait(20) == 1
@@ -188,19 +188,19 @@ def test_sigterm_lets_requests_end_and_a_second_one_does_not(tmp_path):
 
 
 def test_a_slow_line_is_only_slow(served):
-    with Proxy(served.address) as proxy, Client(proxy.address, served.token) as door:
+    with Proxy(served.address) as proxy, Client(proxy.address, served.token) as client:
         proxy.delay, proxy.trickle = 0.002, 4096
         prompts = [f"{i} " + "x" * 800 for i in range(100)]
-        assert [answer.value for answer in door.generate(prompts)] == prompts
+        assert [answer.value for answer in client.generate(prompts)] == prompts
 
 
 @pytest.mark.parametrize("when_away", ["none", "wait", "stop"])
 @pytest.mark.parametrize("after", [0, 60, 30_000])
 def test_a_line_cut_inside_a_message_is_away_and_then_made_again(served, after, when_away):
     prompts = [f"{i} " + "x" * 800 for i in range(100)]
-    with Proxy(served.address) as proxy, Client(proxy.address, served.token, when_away=when_away) as door:
+    with Proxy(served.address) as proxy, Client(proxy.address, served.token, when_away=when_away) as client:
         proxy.cut_after = after
-        call = door.later(door.generate, prompts, deadline=20.0)
+        call = client.later(client.generate, prompts, deadline=20.0)
         if when_away == "none":
             answers = call.result(30)
             assert {answer.status for answer in answers} == {Status.AWAY}
@@ -211,26 +211,26 @@ def test_a_line_cut_inside_a_message_is_away_and_then_made_again(served, after, 
         proxy.cut_after = None
         if when_away == "wait":
             assert all(answer.ok for answer in call.result(30))
-        door._when_away = "wait"  # the line is made anew after a moment
-        assert [answer.value for answer in door.generate(prompts, deadline=20.0)] == prompts
+        client._when_away = "wait"  # the line is made anew after a moment
+        assert [answer.value for answer in client.generate(prompts, deadline=20.0)] == prompts
 
 
 def test_a_silent_line_ends_at_the_deadline(served):
-    with Proxy(served.address) as proxy, Client(proxy.address, served.token, when_away="wait") as door:
-        assert door.generate(["a"])[0].ok
+    with Proxy(served.address) as proxy, Client(proxy.address, served.token, when_away="wait") as client:
+        assert client.generate(["a"])[0].ok
         proxy.silent.set()
         began = time.monotonic()
-        answers = [door.later(call, ["a"], deadline=0.5) for call in (door.generate, door.generate)]
+        answers = [client.later(call, ["a"], deadline=0.5) for call in (client.generate, client.generate)]
         assert [future.result(20)[0].status for future in answers] == [Status.EXPIRED] * 2
         assert 0.4 < time.monotonic() - began < 10
 
 
 @pytest.mark.slow
 def test_a_silent_line_is_noticed_long_before_a_long_deadline(served):
-    with Proxy(served.address) as proxy, Client(proxy.address, served.token) as door:
-        assert door.generate(["a"])[0].ok
+    with Proxy(served.address) as proxy, Client(proxy.address, served.token) as client:
+        assert client.generate(["a"])[0].ok
         proxy.silent.set()
-        (answer,) = door.generate(["a"], deadline=300.0)
+        (answer,) = client.generate(["a"], deadline=300.0)
         assert answer.status is Status.AWAY  # not EXPIRED: keepalive had no reply
 
 
@@ -238,8 +238,8 @@ def test_nobody_accepts_the_connection():
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen(0)
-        with Client(f"127.0.0.1:{deaf.getsockname()[1]}", "token") as door:
-            (answer,) = door.generate(["a"], deadline=0.5)
+        with Client(f"127.0.0.1:{deaf.getsockname()[1]}", "token") as client:
+            (answer,) = client.generate(["a"], deadline=0.5)
             assert answer.status in (Status.EXPIRED, Status.AWAY)
 
 
@@ -257,8 +257,8 @@ def test_something_else_answers_at_the_address(reply):
                     line.close()
 
         threading.Thread(target=speak, daemon=True).start()
-        with Client(f"127.0.0.1:{listener.getsockname()[1]}", "token") as door:
-            answers = door.generate(["a", "b"], deadline=3.0)
+        with Client(f"127.0.0.1:{listener.getsockname()[1]}", "token") as client:
+            answers = client.generate(["a", "b"], deadline=3.0)
             assert {answer.status for answer in answers} <= {Status.AWAY, Status.EXPIRED}
 
 
@@ -277,15 +277,15 @@ def test_something_else_answers_at_the_address(reply):
 )
 def test_garbage_at_the_port_hurts_nobody(served, sent):
     host, _, port = served.address.rpartition(":")
-    with Client(served.address, served.token) as door:
+    with Client(served.address, served.token) as client:
         lines = [socket.create_connection((host, int(port))) for _ in range(20)]
         for line in lines:
             with contextlib.suppress(OSError):
                 line.sendall(sent)
-        assert door.generate(["a"])[0].ok
+        assert client.generate(["a"])[0].ok
         for line in lines:
             line.close()
-        assert door.generate(["b"])[0].ok
+        assert client.generate(["b"])[0].ok
 
 
 def test_one_caller_of_three_hundred_requests_does_not_take_the_place_of_others(tmp_path):
@@ -307,16 +307,16 @@ def test_a_caller_that_does_not_read_keeps_nobody_waiting(served):
     with (
         Proxy(served.address) as proxy,
         Client(proxy.address, served.token) as stalled,
-        Client(served.address, served.token) as door,
+        Client(served.address, served.token) as client,
     ):
-        assert all(answer.ok for answer in door.generate(prompts))
+        assert all(answer.ok for answer in client.generate(prompts))
         assert stalled.generate(["a"])[0].ok
         proxy.unread.set()  # what the server sends
         stuck = stalled.later(stalled.generate, prompts, deadline=1.0)
         for i in range(50):
-            assert door.generate([f"meanwhile {i}"])[0].ok
+            assert client.generate([f"meanwhile {i}"])[0].ok
         assert {answer.status for answer in stuck.result(20)} == {Status.EXPIRED}
-        assert all(answer.ok for answer in door.generate(prompts))
+        assert all(answer.ok for answer in client.generate(prompts))
 
 
 def test_callers_that_vanish_leave_nothing_behind(served):
@@ -327,15 +327,15 @@ def test_callers_that_vanish_leave_nothing_behind(served):
         subprocess.Popen([sys.executable, "-c", code, str(served.folder)], stdout=subprocess.PIPE, env=environment)
         for _ in range(2)
     ]
-    with Client(served.address, served.token) as door:
+    with Client(served.address, served.token) as client:
         while served.echo.entered < 2:
             threading.Event().wait(0.005)
         for caller in callers:
             caller.kill()
             caller.communicate()
-        assert door.stats()["server/running"] == 2  # the work goes on: others may want it
+        assert client.stats()["server/running"] == 2  # the work goes on: others may want it
         served.release()
-        while door.stats()["server/running"]:
+        while client.stats()["server/running"]:
             threading.Event().wait(0.005)
-        assert door.generate(["slow"])[0].ok
+        assert client.generate(["slow"])[0].ok
         assert served.echo.entered == 2

@@ -44,53 +44,55 @@ def world(tmp_path_factory):
 def running(tmp_path_factory, world):
     folder = tmp_path_factory.mktemp("service") / "llm"
     errors = ("wrong=0", "mistimed=0", "senseless=0", "malformed=0")
-    with service(folder, f"world={world}", "server.metrics_port=0", *errors) as process, connect(folder) as door:
-        yield folder, process, door
+    with service(folder, f"world={world}", "server.metrics_port=0", *errors) as process, connect(folder) as client:
+        yield folder, process, client
 
 
 @pytest.mark.parametrize("task", ITEMS)
 def test_every_task_is_answered_by_the_embedded_model(running, task):
-    _, _, door = running
-    (answer,) = door.ask(task, [ITEMS[task]])
+    _, _, client = running
+    (answer,) = client.ask(task, [ITEMS[task]])
     assert answer.ok, answer.reason
-    (again,) = door.ask(task, [ITEMS[task]])
+    (again,) = client.ask(task, [ITEMS[task]])
     assert (again.value, again.source, again.tokens) == (answer.value, Source.MEMORY, 0)
 
 
 def test_the_answers_make_sense(running):
-    _, _, door = running
-    assert "go to the red ball" in door.ask("suggest_goals", [ITEMS["suggest_goals"]])[0].value["goals"]
-    assert door.ask("yes_no", [ITEMS["yes_no"]])[0].value["probability"] > 0.5
+    _, _, client = running
+    assert "go to the red ball" in client.ask("suggest_goals", [ITEMS["suggest_goals"]])[0].value["goals"]
+    assert client.ask("yes_no", [ITEMS["yes_no"]])[0].value["probability"] > 0.5
 
 
 def test_embeddings_are_those_of_the_frozen_encoder(running):
     from llm_service import embed_one
 
-    _, _, door = running
+    _, _, client = running
     texts = ["go to the red ball", "open the door", "go to the red ball"]
-    vectors = door.embed(texts)
+    vectors = client.embed(texts)
     assert np.allclose(vectors, np.stack([embed_one(t) for t in texts]), atol=1e-6)  # threads move the last bits
     assert np.array_equal(vectors[0], vectors[2])
 
 
 def test_durable_jobs_come_back(running):
-    _, _, door = running
-    keys, statuses = door.submit("judge_trajectory", [ITEMS["judge_trajectory"] | {"instruction": "go to the key"}] * 2)
+    _, _, client = running
+    keys, statuses = client.submit(
+        "judge_trajectory", [ITEMS["judge_trajectory"] | {"instruction": "go to the key"}] * 2
+    )
     assert keys[0] == keys[1]
     assert set(statuses) == {Status.PENDING}
-    first, second = door.fetch(keys, wait_s=30)
+    first, second = client.fetch(keys, wait_s=30)
     assert first.ok
     assert first.value == second.value
-    (unknown,) = door.fetch(["00" * 16])
+    (unknown,) = client.fetch(["00" * 16])
     assert unknown.status is Status.MISSING
 
 
 def test_health_stats_and_metrics(running):
-    _, process, door = running
-    assert door.generate(["a question of its own"])[0].ok
-    ok, reason = door.health()
+    _, process, client = running
+    assert client.generate(["a question of its own"])[0].ok
+    ok, reason = client.health()
     assert ok, reason
-    stats = door.stats()
+    stats = client.stats()
     assert stats["calls"] > 0
     assert stats["breaker_open"] == 0
     sockets = psutil.Process(process.process.pid).net_connections("tcp")
@@ -113,21 +115,21 @@ def test_a_restarted_service_pays_for_nothing_again(tmp_path, world):
     folder = tmp_path / "llm"
     with provider(0) as fake:
         words = ("name=openai", "model=m", f"base_url={fake.first}", f"world={world}")
-        with service(folder, *words) as process, connect(folder) as door:
-            assert door.generate(["a", "b"])[0].value == "a"
+        with service(folder, *words) as process, connect(folder) as client:
+            assert client.generate(["a", "b"])[0].value == "a"
             assert process.end() == (0, "")
         (folder / "redis").rename(tmp_path / "lost")  # even without Redis's files
-        with service(folder, *words) as process, connect(folder) as door:
-            again = door.generate(["a", "b", "c"])
+        with service(folder, *words) as process, connect(folder) as client:
+            again = client.generate(["a", "b", "c"])
             assert [a.source for a in again] == [Source.JOURNAL, Source.JOURNAL, Source.BACKEND]
             assert process.end() == (0, "")
     assert sorted(line["turns"][0][1] for line in journal(folder)) == ["a", "b", "c"]
 
 
 def test_two_services_share_one_redis(tmp_path, running):
-    folder, _, door = running
+    folder, _, client = running
     url = f"unix://{(folder / 'redis' / 'redis.sock').resolve()}"
-    (answer,) = door.generate(["shared"])
+    (answer,) = client.generate(["shared"])
     words = [w for w in running[1].command[5:] if not w.startswith("server.")]
     with service(tmp_path / "other", f"redis.url={url}", *words) as process, connect(tmp_path / "other") as other:
         (shared,) = other.generate(["shared"])
@@ -146,15 +148,15 @@ def models(tmp_path_factory):
 def test_a_real_small_model_generates_scores_and_decides(tmp_path, models, world, model):
     folder = tmp_path / "llm"
     words = ("name=transformers", f"folder={models / model}", f"world={world}", "threads=1")
-    with service(folder, *words) as process, connect(folder) as door:
-        (text,) = door.generate(["You see a"], parameters=Parameters(max_tokens=5))
+    with service(folder, *words) as process, connect(folder) as client:
+        (text,) = client.generate(["You see a"], parameters=Parameters(max_tokens=5))
         assert text.ok, text.reason
-        (scores,) = door.score(["You see a"], ["red ball", "blue key", "red ball"])
+        (scores,) = client.score(["You see a"], ["red ball", "blue key", "red ball"])
         assert scores.scores[0] == scores.scores[2] < 0
-        (decided,) = door.ask("yes_no", [ITEMS["yes_no"]])
+        (decided,) = client.ask("yes_no", [ITEMS["yes_no"]])
         assert 0 <= decided.value["probability"] <= 1
         if model == "llama":  # T5 knows no bound
-            (long,) = door.score(["word " * 5000], ["a", "b"])
+            (long,) = client.score(["word " * 5000], ["a", "b"])
             assert long.status is Status.REFUSED
             assert "tokens" in long.reason
         assert process.end()[0] == 0
@@ -198,8 +200,8 @@ def test_bad_input_is_one_sentence_before_any_call(tmp_path, words, sentence):
 def test_an_unknown_task_is_refused_with_the_known_ones(running):
     from llm_service.errors import UsageError
 
-    _, _, door = running
+    _, _, client = running
     with pytest.raises(UsageError, match="suggest_goals"):
-        door.ask("nonsense", [{}])
+        client.ask("nonsense", [{}])
     with pytest.raises(UsageError, match="suggest_goals"):
-        door.answer(Ask("generate", ("{}",), "nonsense"))
+        client.answer(Ask("generate", ("{}",), "nonsense"))

@@ -149,10 +149,10 @@ def service(config: Config) -> list[Object]:
         "selector": {"matchLabels": labels},
         "template": template,
     }
-    door = {"selector": labels, "ports": [{"name": "grpc", "port": LLM_PORT, "targetPort": "grpc"}]}
+    service = {"selector": labels, "ports": [{"name": "grpc", "port": LLM_PORT, "targetPort": "grpc"}]}
     return [
         thing("Deployment", "apps/v1", name, space, run, spec=spec),
-        thing("Service", "v1", name, space, run, spec=door),
+        thing("Service", "v1", name, space, run, spec=service),
     ]
 
 
@@ -192,8 +192,8 @@ def redis(config: Config) -> list[Object]:
         "template": template,
         "volumeClaimTemplates": [{"metadata": {"name": "data", "labels": labelled(run)}, "spec": disk}],
     }
-    door = {"clusterIP": "None", "selector": labels, "ports": [{"name": "redis", "port": REDIS_PORT}]}
+    service = {"clusterIP": "None", "selector": labels, "ports": [{"name": "redis", "port": REDIS_PORT}]}
     return [
         thing("StatefulSet", "apps/v1", name, kubernetes.namespace, run, spec=spec),
-        thing("Service", "v1", name, kubernetes.namespace, run, spec=door),
+        thing("Service", "v1", name, kubernetes.namespace, run, spec=service),
     ]

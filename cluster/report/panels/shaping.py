@@ -89,23 +89,23 @@ def _served(runs: Sequence[Run]) -> list[str]:
     """Sentences: what each extraction cost, by the runs here that it served."""
     served: dict[tuple[Path, ...], list[Run]] = {}
     for run in runs:
-        if origins := _origins(run):
-            served.setdefault(origins, []).append(run)
-    return [text((_alike if len(origins) > 1 else _cost)(origins, users)) for origins, users in served.items()]
+        if sources := _sources(run):
+            served.setdefault(sources, []).append(run)
+    return [text((_alike if len(sources) > 1 else _cost)(sources, users)) for sources, users in served.items()]
 
 
-def _alike(origins: Sequence[Path], users: Sequence[Run]) -> str:
-    names = " and ".join(origin.name for origin in origins)
+def _alike(sources: Sequence[Path], users: Sequence[Run]) -> str:
+    names = " and ".join(source.name for source in sources)
     whom = _several(len(users), "run")
     return f"{names} chose the same program, which shaped {whom} of this page: whose it was is not known."
 
 
-def _cost(origins: Sequence[Path], users: Sequence[Run]) -> str:
-    origin = origins[0]
-    sums, n = cost(extraction(origin)), len(users)
+def _cost(sources: Sequence[Path], users: Sequence[Run]) -> str:
+    source = sources[0]
+    sums, n = cost(extraction(source)), len(users)
     tasks = {run.world + str(part(run.config, "env").get("task") or "") for run in users}
-    scripted = is_scripted(read_mapping(origin / "config.yaml", yaml.safe_load))
-    words = f"{origin.name} was asked once, for {_several(n, 'run')} and {_several(len(tasks), 'task')} of this page: "
+    scripted = is_scripted(read_mapping(source / "config.yaml", yaml.safe_load))
+    words = f"{source.name} was asked once, for {_several(n, 'run')} and {_several(len(tasks), 'task')} of this page: "
     words += f"{count(sums['calls'])} calls, {count(sums['tokens'])} tokens, {sums['dollars']:.2f} dollars. "
     each = [sums[name] / len(tasks) for name in ("calls", "dollars")]
     words += f"For each task served that is {count(each[0])} calls and {each[1]:.2f} dollars."
@@ -116,7 +116,7 @@ def _several(n: int, what: str) -> str:
     return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
-def _origins(run: Run) -> tuple[Path, ...]:
+def _sources(run: Run) -> tuple[Path, ...]:
     """The folder of the run that asked for what shaped this one; empty where that is not known, several where it is one
     of these."""
     options = _potential(run)
@@ -132,13 +132,13 @@ def _origins(run: Run) -> tuple[Path, ...]:
             continue  # another run, of which nothing can be told
         if text_there.strip() == given:
             found.append(path.parents[2])
-    named = [origin for origin in found if _names(run, origin)]
+    named = [source for source in found if _names(run, source)]
     return tuple(named if len(named) == 1 else found)
 
 
-def _names(run: Run, origin: Path) -> bool:
+def _names(run: Run, source: Path) -> bool:
     """Whether the command that began a run takes its program from there."""
-    stage = origin / "stages" / "label"
+    stage = source / "stages" / "label"
     command = str(run.manifest.get("command") or "")
     named = {place.rstrip("/") for place in re.findall(r"method\.shaping\.program=(\S+)", command)}
-    return not named.isdisjoint({f"run:{origin.name}/label", str(stage), str(stage / "program.py")})
+    return not named.isdisjoint({f"run:{source.name}/label", str(stage), str(stage / "program.py")})

@@ -17,8 +17,8 @@ from typing import Any
 
 from actors.language import PASSING, PAUSE_S
 from cluster.runs.stage import Run
-from llm_service.door import Door
 from llm_service.errors import AwayTooLong, BudgetExhausted
+from llm_service.interface import LLMClient
 from llm_service.pipeline import journal
 from llm_service.records import Answer, Status
 
@@ -45,8 +45,8 @@ def ask(run: Run, task: str, items: list[dict[str, Any]], sample: int = 0) -> li
     """
     assert run.language is not None, "a stage that asks has a service"
     language = run.language.setup
-    with language.door(task, "wait") as door:
-        answers = _ask(run, door, task, items, sample)
+    with language.client(task, "wait") as client:
+        answers = _ask(run, client, task, items, sample)
         patience = _Patience(language.patience_s, len(items))
         while not run.stop.reason:
             missing = [i for i, answer in enumerate(answers) if answer.status in LATE]
@@ -55,21 +55,21 @@ def ask(run: Run, task: str, items: list[dict[str, Any]], sample: int = 0) -> li
             patience.look(len(missing), answers[missing[0]].reason)
             run.look_after()
             time.sleep(PAUSE_S)
-            again = _ask(run, door, task, [items[i] for i in missing], sample)
+            again = _ask(run, client, task, [items[i] for i in missing], sample)
             for i, answer in zip(missing, again, strict=True):
                 answers[i] = answer
     _assert_paid(answers)
     return answers
 
 
-def _ask(run: Run, door: Door, task: str, items: list[dict[str, Any]], sample: int) -> list[Answer]:
+def _ask(run: Run, client: LLMClient, task: str, items: list[dict[str, Any]], sample: int) -> list[Answer]:
     """A client's answers. They may take minutes: if the run is asked to stop, late questions get no answer."""
     with ThreadPoolExecutor(1) as thread:
-        asked = thread.submit(door.ask, task, items, sample=sample)
+        asked = thread.submit(client.ask, task, items, sample=sample)
         while not wait([asked], LOOK_S).done and not run.stop.reason:
             pass
         if not asked.done():
-            door.close()  # callers that wait there learn at once that it is away
+            client.close()  # callers that wait there learn at once that it is away
         return asked.result()
 
 
@@ -88,9 +88,9 @@ def ask_durably(run: Run, task: str, items: list[dict[str, Any]], tell: Callable
     """
     assert run.language is not None, "a stage that asks has a service"
     language = run.language.setup
-    with language.door(task, "wait") as door:
-        door.deadline = DEADLINE_S
-        jobs = _Jobs(door, task, items)
+    with language.client(task, "wait") as client:
+        client.deadline = DEADLINE_S
+        jobs = _Jobs(client, task, items)
         patience, moved = _Patience(language.patience_s, len(items)), True
         while not run.stop.reason:
             run.look_after()
@@ -135,8 +135,8 @@ def costs(folder: Path, tasks: Iterable[str]) -> dict[str, dict[str, float]]:
 class _Jobs:
     """Questions in the queue, and their answers so far."""
 
-    def __init__(self, door: Door, task: str, items: list[dict[str, Any]]) -> None:
-        self._door, self._task, self._items = door, task, items
+    def __init__(self, client: LLMClient, task: str, items: list[dict[str, Any]]) -> None:
+        self._client, self._task, self._items = client, task, items
         self._keys = [""] * len(items)  # keys of accepted jobs
         self.answers = [Answer(Status.PENDING)] * len(items)
         self.missing = list(range(len(items)))
@@ -146,7 +146,7 @@ class _Jobs:
         waiting = [i for i in self.missing if not self._keys[i]]
         for begin in range(0, len(waiting), SHARE):
             part = waiting[begin : begin + SHARE]
-            keys, statuses = self._door.submit(self._task, [self._items[i] for i in part])
+            keys, statuses = self._client.submit(self._task, [self._items[i] for i in part])
             for i, key, status in zip(part, keys, statuses, strict=True):
                 if status is Status.REFUSED:
                     self.answers[i] = Answer(status, reason="the service refused the question")
@@ -162,7 +162,7 @@ class _Jobs:
         if not asked:
             time.sleep(LOOK_S)
             return
-        for i, answer in zip(asked, self._door.fetch([self._keys[i] for i in asked], LOOK_S), strict=True):
+        for i, answer in zip(asked, self._client.fetch([self._keys[i] for i in asked], LOOK_S), strict=True):
             if answer.status is Status.MISSING:  # a lost queue is filled again
                 self._keys[i] = ""
             elif answer.status not in (*LATE, Status.PENDING):
@@ -176,7 +176,7 @@ class _Jobs:
             BudgetExhausted: no more may be spent.
         """
         some = self.missing[:PROBE]
-        answers = self._door.ask(self._task, [self._items[i] for i in some])
+        answers = self._client.ask(self._task, [self._items[i] for i in some])
         _assert_paid(answers)
         for i, answer in zip(some, answers, strict=True):
             if answer.status not in LATE:

@@ -1,6 +1,6 @@
 """One rank of DQN: what it inserts and draws, its gradient step, its target.
 
-What is drawn is judged once where it is drawn more than once, texts too (`distinct.py`). On another device than the
+What is drawn is judged once where it is drawn more than once, texts too (`deduplicate.py`). On another device than the
 processor a sample is sent in one copy, and reports are read once an update; priorities, and rewards that the learner
 itself pays, are needed by the next draw, and are waited for. The limit is a pass of
 the policy forward and backward over what was seen, one forward over what followed, by policy and by target, and Adam.
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from envs.api import Chunk, EnvSpec
 from learner.algorithms import Algorithm, AlgorithmSetup, LearnerSetup
 from learner.algorithms.dqn.config import DQNConfig, check_dqn
-from learner.algorithms.dqn.distinct import Ids, Remembered, distinct, texts_of
+from learner.algorithms.dqn.deduplicate import Ids, Remembered, deduplicate, texts_of
 from learner.batch import weigh
 from learner.checkpoint import Arrays, Checkpoint, part_of
 from learner.config import Configuration, own
@@ -31,7 +31,7 @@ from learner.curiosity.steps import COLUMN
 from learner.models.config import visible
 from learner.models.policy import Policy
 from learner.models.q import project
-from learner.optim.adam import Adam, descend, side_by_side
+from learner.optim.adam import Adam, optimiser_step, side_by_side
 from learner.optim.device import read, read_mean, send
 from learner.optim.precision import arithmetic, halves
 from learner.potentials import COLUMN as SHAPING
@@ -242,7 +242,7 @@ class DQN(Algorithm):
             loss, error, value = self.loss(drawn)
         mean = (drawn.numbers["weight"] * loss).mean()
         gradients = torch.autograd.grad(mean, self.owned, materialize_grads=True)
-        norm, usable = descend(self.adam, gradients, self.group, self.config.gradient_clip, rate)
+        norm, usable = optimiser_step(self.adam, gradients, self.group, self.config.gradient_clip, rate)
         if self.replay.alpha and (usable if self.adam.on_host else read(usable)):
             self.replay.prioritise(sample.row, read(loss if self.q.atoms > 1 else error))
         self.counts.updates += 1
@@ -268,8 +268,8 @@ class DQN(Algorithm):
 
     def drawn(self, sample: Sample) -> Drawn:
         """A sample as it is judged: each observation once, each text once, sent in one copy."""
-        distinct_obs, (now, after) = distinct(self.policy.fields, [sample.obs, sample.following])
-        obs, ids = texts_of(self.policy.text_fields, distinct_obs)
+        unique_obs, (now, after) = deduplicate(self.policy.fields, [sample.obs, sample.following])
+        obs, ids = texts_of(self.policy.text_fields, unique_obs)
         seen = self.policy.inputs({name: torch.from_numpy(value) for name, value in obs.items()})
         texts = self.policy.prepare([self.replay.texts[i] for each in ids for i in each.tolist()])
         needed, place = np.unique(after, return_inverse=True)

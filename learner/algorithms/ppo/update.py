@@ -32,7 +32,7 @@ from learner.checkpoint import Arrays
 from learner.config import Configuration, own
 from learner.models.language.llm_policy import LanguagePolicy
 from learner.models.weights import Weighted, Weights, assert_same_shapes
-from learner.optim.adam import Adam, descend, side_by_side
+from learner.optim.adam import Adam, optimiser_step, side_by_side
 from learner.optim.device import read, read_mean
 from learner.optim.precision import halves
 
@@ -45,11 +45,11 @@ class Terms(NamedTuple):
     """What counts in one update."""
 
     loss: losses.Loss
-    pull: float  # weight of KL(policy || origin)
+    pull: float  # weight of KL(policy || reference)
     advantage: float  # what advantages are multiplied by
 
 
-class Origin:
+class Reference:
     """The policy that training began with, for those that were something before: what they shall stay close to.
 
     Two uses. `reference_kl` makes it dear, all along, to become another policy. `critic_warmup` holds the policy where
@@ -124,7 +124,7 @@ class PPO(Algorithm):
         parameters, self.gradient = side_by_side([p for p in policy.parameters() if p.requires_grad])
         self.adam = Adam(parameters)
         self.scale = ValueScale(policy.value_layer) if ppo.normalise_value else None
-        self.origin = Origin(policy) if ppo.reference_kl or ppo.critic_warmup else None
+        self.reference = Reference(policy) if ppo.reference_kl or ppo.critic_warmup else None
 
     def learn(self, version: int, env_steps: int, chunks: Sequence[Chunk]) -> dict[str, Any]:
         """Learn from the chunks that are at most `max_lag` versions old, and drop the others."""
@@ -141,16 +141,16 @@ class PPO(Algorithm):
         return report
 
     def begin(self) -> None:
-        if self.origin:
-            self.origin.begin()
+        if self.reference:
+            self.reference.begin()
 
     def state(self) -> dict[str, Arrays]:
         """The memory of the optimiser, of the intrinsic reward, of the values' units; where training began."""
         state = {"optimiser": self.adam.state()} | self.intrinsic.state()
         if self.scale:
             state["value_scale"] = self.scale.state()
-        if self.origin:
-            state["reference"] = self.origin.weights
+        if self.reference:
+            state["reference"] = self.reference.weights
         return state
 
     def rank_state(self) -> Arrays:
@@ -160,8 +160,8 @@ class PPO(Algorithm):
         self.adam.restore(state["optimiser"])
         if self.scale:
             self.scale.restore(state["value_scale"])
-        if self.origin:
-            self.origin.restore(state["reference"])
+        if self.reference:
+            self.reference.restore(state["reference"])
         self.intrinsic.restore(state, own)
 
     def update(self, batch: Batch, version: int, env_steps: int) -> dict[str, float]:
@@ -189,8 +189,8 @@ class PPO(Algorithm):
             told, wanted = self.scale.normalise(told), self.scale.normalise(wanted)
         reference = None
         if terms.pull:
-            assert self.origin
-            with self.origin.in_place():
+            assert self.reference
+            with self.reference.in_place():
                 reference = self.outputs.whole(batch)[0]
         steps: Steps[Any] = Steps(
             action=batch.action.ravel(),
@@ -212,7 +212,7 @@ class PPO(Algorithm):
                 if self.group.mean([kl])[0] > ppo.target_kl:
                     break
         means = dict(zip(REPORT, read_mean(reports).tolist(), strict=True))
-        if not self.origin:
+        if not self.reference:
             del means["reference_kl"]
         if means["skipped"] == 1:
             raise FloatingPointError("no gradient of this update was finite; rewards or observations may not be")
@@ -285,7 +285,7 @@ class PPO(Algorithm):
             slopes = [torch.as_tensor(g).to(o.dtype) for g, o in zip(gradients, outputs, strict=True)]
             torch.autograd.backward(outputs, slopes)
             report = report + found * share
-        norm, usable = descend(self.adam, [self.gradient], self.group, self.config.gradient_clip, rate)
+        norm, usable = optimiser_step(self.adam, [self.gradient], self.group, self.config.gradient_clip, rate)
         if not on_host:
             return torch.cat([report, torch.stack([apart, norm, (~usable).float()])])
         return np.array([*report, apart, norm, not usable])

@@ -26,7 +26,7 @@ from learner.histories import kept_fields
 from learner.histories.ppo.config import PPOHistoriesConfig
 from learner.models.networks.mlp import tanh
 from learner.models.networks.texts import flat, size
-from learner.optim.adam import Adam, descend
+from learner.optim.adam import Adam, optimiser_step
 from learner.optim.collective import Group
 
 Array = NDArray[np.float32]
@@ -106,7 +106,7 @@ class Networks:
                 parameters = self.parameters[which].requires_grad_()
                 gradient = self._gradient(parameters, seen[each, index], steps)
                 for row, part in zip(rows.tolist(), gradient, strict=True):
-                    descend(self._adams[row], [part], ALONE, config.gradient_clip, config.learning_rate)
+                    optimiser_step(self._adams[row], [part], ALONE, config.gradient_clip, config.learning_rate)
 
     def _told(self, rows: NDArray[np.intp], lived: Rollout, seen_by: tuple[Layers, Layers]) -> dict[str, NDArray[Any]]:
         """What the loss must know of each step, [k, T] by name, of networks as they are before the update."""

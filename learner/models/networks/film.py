@@ -85,11 +85,11 @@ class Network(nn.Module):
         else:
             symbols = obs[CELLS]
             said, said_row = self._said(obs, codes, len(symbols))
-            found, row = distinct(said_row * CODES + symbols[:, self.own], len(said) * CODES)
+            found, row = deduplicate(said_row * CODES + symbols[:, self.own], len(said) * CODES)
             said_row = found // CODES
             heard = torch.cat([said.index_select(0, said_row), self._embed(found % CODES)], -1)
             context = torch.relu(self.context(heard))  # [K, hidden], the distinct contexts of the batch
-            pairs, place = distinct(row[:, None] * CODES + symbols, len(context) * CODES)
+            pairs, place = deduplicate(row[:, None] * CODES + symbols, len(context) * CODES)
             table = self._cells(pairs % CODES, pairs // CODES, context, self.meaning(said), said_row)
             cells = table.index_select(0, place.flatten()).view(len(symbols), -1)  # [B, cells * C]
             rest = torch.cat([context.index_select(0, row), *numbers], -1)
@@ -140,7 +140,7 @@ def _symbols(grid: Tensor) -> Tensor:
     return symbols
 
 
-def distinct(keys: Tensor, size: int) -> tuple[Tensor, Tensor]:
+def deduplicate(keys: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """The distinct among integers in [0, size), ascending, and for each of `keys` its place among them.
 
     On another device than the processor, all of them: one had to wait for how many there are, and computes them sooner.

@@ -59,7 +59,7 @@ class SegmentScores:
     def of(self, windows: Windows) -> Array:
         """Float32 [M]. Observations that are equal are encoded once."""
         rows = {name: windows.rows[name] for name in self.shape.columns}
-        first, place = _distinct(_words(rows))
+        first, place = _deduplicate(_words(rows))
         rows = {name: column[first] for name, column in rows.items()}
         return self.of_all(Windows(rows, place[windows.index], windows.actions))
 
@@ -124,7 +124,7 @@ def _words(rows: Observation) -> Rows:
 
 
 @compiled
-def _distinct(words: Rows) -> tuple[Rows, Rows]:
+def _deduplicate(words: Rows) -> tuple[Rows, Rows]:
     """Where each of the U that differ stands first [U], and which of them each is [R]."""
     size = 1
     while size < 2 * len(words):

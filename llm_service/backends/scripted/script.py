@@ -18,7 +18,7 @@ from llm_service.records import Call, digest
 from llm_service.world import World
 
 MALFORMED = "Let me think about that for a while and come back to you later"
-MOST_TOLD = 4
+MOST_NAMED = 4
 """Things that a caption names."""
 _THEN = (", then ", ", and then ", ", after that ")
 _REQUESTS = (
@@ -165,7 +165,7 @@ class Script:
         """
         observations: list[list[str]] = inputs["observations"]
         goals = [names[0] for names in self._sense.reached(observations)]
-        while len(goals) > MOST_TOLD:
+        while len(goals) > MOST_NAMED:
             goals.remove(chance.pick(goals[:-1]))
         end = Situation(observations[-1])
         kind = chance.mistake("caption")

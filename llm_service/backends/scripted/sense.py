@@ -217,8 +217,8 @@ class Sense:
             else:
                 seen[-1] += _PARTS.split(line)
         changed = [before != now for before, now in pairwise(seen)]
-        deeds = [deed for deed, new in zip(done, changed, strict=True) if new]
-        merit = self.merit([part for now in (*seen, deeds) for part in now])
+        events = [event for event, new in zip(done, changed, strict=True) if new]
+        merit = self.merit([part for now in (*seen, events) for part in now])
         about = [pattern for form in self._forms for pattern in form.seen]
         near = [NEAR / _steps(told) for told in seen[-1] if any(pattern.find([told]) for pattern in about)]
         new = sum(now not in seen[:i] for i, now in enumerate(seen) if i)

@@ -16,7 +16,7 @@ from llm_service.pipeline.cache import Shared
 from llm_service.pipeline.journal import Journal
 from llm_service.pipeline.ledger import Ledger
 from llm_service.pipeline.limits import LimitsConfig
-from llm_service.pipeline.path import Service
+from llm_service.pipeline.pipeline import Service
 from llm_service.pipeline.retry import RetryConfig
 from llm_service.records import Ask, Parameters, Source, Status
 from llm_service.settings import LLMConfig

@@ -1,4 +1,4 @@
-"""The service: one path from a question to its answer, for every caller and both lanes.
+"""The service: one pipeline from a question to its answer, for every caller and both lanes.
 
     ask ──> memory ──> Redis ──> in flight? ──> task: calls ──> `calls.Calls` ──> combine ──> memory, Redis ──> answer
 

@@ -1,4 +1,4 @@
-"""A door to a language-model service in this process: what the benchmark `llm` compares with one over gRPC."""
+"""A client to a language-model service in this process: what the benchmark `llm` compares with one over gRPC."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as TookTooLong
 from typing import Any, TypeVar
 
-from llm_service.door import Door
 from llm_service.errors import ServiceError
-from llm_service.pipeline.path import Service
+from llm_service.interface import LLMClient
+from llm_service.pipeline.pipeline import Service
 from llm_service.records import Answer, Ask, Status
 
 GRACE_S = 5.0
@@ -20,8 +20,8 @@ GRACE_S = 5.0
 T = TypeVar("T")
 
 
-class Local(Door):
-    """A door to a service in this process: the service runs on an event loop in a thread of its own.
+class Local(LLMClient):
+    """A client to a service in this process: the service runs on an event loop in a thread of its own.
 
     Answers in memory are given in the caller's thread, without waking the other.
 
@@ -84,11 +84,11 @@ class Local(Door):
             future = asyncio.run_coroutine_threadsafe(work, self._loop)
         except RuntimeError:
             work.close()
-            raise _Gone(Status.AWAY, "this door to the service was closed") from None
+            raise _Gone(Status.AWAY, "this client to the service was closed") from None
         try:
             return future.result(None if seconds is None else seconds + GRACE_S)
         except CancelledError:
-            raise _Gone(Status.AWAY, "this door to the service was closed") from None
+            raise _Gone(Status.AWAY, "this client to the service was closed") from None
         except TookTooLong:
             future.cancel()
             raise _Gone(Status.EXPIRED, f"the service did not answer within {seconds:g} s") from None

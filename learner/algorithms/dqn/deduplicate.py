@@ -1,6 +1,6 @@
 """What is drawn from a replay, each thing once: different observations, and the different texts that they name.
 
-    parts [B, ...] ──> distinct ──> observations [U, ...] ──> Texts: ids by field
+    parts [B, ...] ──> deduplicate ──> observations [U, ...] ──> Texts: ids by field
                                                            ──> policy: numbers of each text   ──> heads, for U rows
                                                            ──> still copy of it: remembered   ──> heads, for U rows
 
@@ -27,7 +27,7 @@ Ids = list[NDArray[np.int32]]
 """Ids of the different texts of each text field, in the order of `Policy.text_fields`."""
 
 
-def distinct(fields: Mapping[str, Field], parts: Sequence[Observation]) -> tuple[Observation, NDArray[np.int64]]:
+def deduplicate(fields: Mapping[str, Field], parts: Sequence[Observation]) -> tuple[Observation, NDArray[np.int64]]:
     """The different ones of all observations in `parts`, each [B, ...].
 
     Pictures are not looked at: observations with one are all taken to differ.

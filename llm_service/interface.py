@@ -26,7 +26,7 @@ class Unanswered(ServiceError):
     """There is no answer, but the caller asked for bare values."""
 
 
-class Door(AbstractContextManager["Door"]):
+class LLMClient(AbstractContextManager["LLMClient"]):
     """The interface for callers, usable from any thread and in a `with` statement.
 
     Args:
@@ -36,7 +36,7 @@ class Door(AbstractContextManager["Door"]):
 
     def __init__(self, caller: str = "", deadline: float = 60.0) -> None:
         self.caller, self.deadline = caller, deadline
-        self._threads = ThreadPoolExecutor(256, "llm-door")  # created only when needed
+        self._threads = ThreadPoolExecutor(256, "llm-client")  # created only when needed
 
     @abstractmethod
     def answer(self, ask: Ask) -> list[Answer]:

@@ -12,12 +12,12 @@ import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor, wrappers
 from envs.api import Field
 from learner.algorithms.dqn import DQN, DQNConfig
-from learner.algorithms.dqn.distinct import Remembered, distinct, texts_of
+from learner.algorithms.dqn.deduplicate import Remembered, deduplicate, texts_of
 from learner.config import LearnerConfig
 from learner.goals import GoalsConfig
 from learner.group import build_policy, get_weights
 from learner.models import PolicyConfig
-from learner.optim.adam import Adam, DecayingAdam, descend
+from learner.optim.adam import Adam, DecayingAdam, optimiser_step
 from learner.optim.collective import Group
 from tests.learner.setups import rank_of
 
@@ -129,7 +129,7 @@ def test_observations_come_once_in_the_order_of_their_first_appearance():
         }
         for _ in range(2)
     ]
-    found, rows = distinct(fields, parts)
+    found, rows = deduplicate(fields, parts)
     assert len({tuple(np.hstack(row)) for row in zip(*found.values(), strict=True)}) == len(found["kind"]) <= 16
     for part, row in zip(parts, rows, strict=True):
         for name, value in part.items():
@@ -140,7 +140,7 @@ def test_observations_come_once_in_the_order_of_their_first_appearance():
 
 def test_pictures_are_all_taken_to_differ():
     parts = [{"picture": np.zeros((3, 4, 4, 1), np.uint8)}] * 2
-    found, rows = distinct({"picture": Field("pixels", (4, 4, 1))}, parts)
+    found, rows = deduplicate({"picture": Field("pixels", (4, 4, 1))}, parts)
     assert found["picture"].shape == (6, 4, 4, 1)
     assert rows.tolist() == [[0, 1, 2], [3, 4, 5]]
 
@@ -185,7 +185,7 @@ def test_gradients_in_parts_make_the_step_of_their_whole():
     for parts in (gradients, [whole]):
         adam = Adam(torch.ones(len(whole)))
         for _ in range(2):
-            norm, usable = descend(adam, parts, Group(), 0.5, 1e-2)
+            norm, usable = optimiser_step(adam, parts, Group(), 0.5, 1e-2)
         assert usable
         assert norm == pytest.approx(float(whole.norm()))
         moved.append((adam.parameters, adam.mean))

@@ -1,4 +1,4 @@
-"""Our search with so many players on Ray, in a process of its own: `search_players PLAYERS LATENCY_S GENERATIONS`.
+"""Our search with evaluators on Ray, in its own process: `search_evaluators EVALUATORS LATENCY_S GENERATIONS`.
 
 With a latency a player sleeps as long instead of playing: a world that is slow elsewhere. The last line of output is
 {"evaluations": how many a second from when all players are there, "digest": of the archive}.
@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from actors.behaviours.novelty import NoveltyPlayer
+from actors.behaviours.novelty import NoveltyEvaluator
 from learner.search.novelty_search import Played
 
 OFFSPRING = 128
 
 
-class Sleeper(NoveltyPlayer):
+class Sleeper(NoveltyEvaluator):
     """A player whose world takes a while."""
 
     latency_s = 0.0

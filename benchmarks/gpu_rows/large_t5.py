@@ -118,7 +118,7 @@ def operations(model: Any, questions: Sequence[Question]) -> int:
     )
 
 
-def experience(n: int, seed: int) -> Steps:
+def experience(n: int, seed: int) -> Steps[Any]:
     """What PPO's loss needs to know of n steps, drawn."""
     random = np.random.default_rng(seed)
     target, advantage, value = (random.normal(0, scale, n).astype(np.float32) for scale in (1.0, 1.0, 0.1))
@@ -126,7 +126,7 @@ def experience(n: int, seed: int) -> Steps:
     return Steps(random.integers(0, len(ACTIONS), n), log_prob, advantage, np.ones_like(target), value, target)
 
 
-def backward(logits: Tensor, value: Tensor, steps: Steps, share: float) -> np.ndarray[Any, Any]:
+def backward(logits: Tensor, value: Tensor, steps: Steps[Any], share: float) -> np.ndarray[Any, Any]:
     """Backward from PPO's closed-form loss of some steps, times their share of a minibatch. Returns its terms."""
     loss = Loss(clip=0.2, value_clip=0.2, value_coefficient=0.5, entropy_coefficient=0.01)
     said = [each.detach().float().cpu().numpy() for each in (logits, value)]
@@ -135,4 +135,5 @@ def backward(logits: Tensor, value: Tensor, steps: Steps, share: float) -> np.nd
         torch.from_numpy(each * share).to(o.device, o.dtype) for each, o in ((d_logits, logits), (d_value, value))
     ]
     torch.autograd.backward([logits, value], slopes)
-    return report[:3] * share
+    terms: np.ndarray[Any, Any] = report[:3] * share
+    return terms

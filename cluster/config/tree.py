@@ -11,7 +11,6 @@ raises `ConfigError` before anything is written.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -30,6 +29,7 @@ from pydantic import (
 )
 
 from actors import ActorsConfig, EvaluateConfig, players, wrappers
+from cluster.config import artifacts
 from cluster.config.cases import CASES
 from cluster.config.checks import (
     DEFAULT,
@@ -40,13 +40,13 @@ from cluster.config.checks import (
     unknown_key,
     wrong_value,
 )
-from cluster.config.overrides import COMMAND_LINE, ROOT, ConfigError, Layer, flatten, layers, nest, suggestion
+from cluster.config.overrides import COMMAND_LINE, ConfigError, Layer, flatten, layers, nest, suggestion
 from cluster.config.sections import ClusterConfig, EnvConfig, LearnerSection, RunConfig
 from envs import registry
 from envs.api import EnvSpec
 from envs.config import Part
 from learner import algorithms, histories, methods, potentials, rewards
-from learner.files import Attempt, is_finished, replace_file, sync_folder
+from learner.files import Attempt, replace_file, sync_folder
 from learner.goals import check_goals
 from learner.histories import HistoriesConfig
 from learner.intrinsic import check_intrinsic
@@ -54,7 +54,6 @@ from learner.models import networks
 from learner.models.config import HISTORY, LANGUAGE_MODEL, PolicyConfig, visible
 from learner.models.language.llm_policy import check_language_policy
 from learner.models.language.prompt import check_prompt
-from learner.options import ARTIFACT
 from learner.parts import CollectConfig, GeneraliseConfig, GuideConfig
 from learner.potentials import ShapingConfig
 from learner.rewards import NONE, IntrinsicConfig
@@ -154,43 +153,7 @@ def update(config: Config, words: list[str]) -> Config:
 
 def artifact(config: Config, key: str, name: str) -> Path | None:
     """The path that `key` gives as `run:NAME/stage` or a path, None if empty; a `ConfigError` if it does not exist."""
-    return _artifact(config.run.folder, key, name) if name else None
-
-
-def _artifact(runs: str, key: str, name: str) -> Path:
-    """`artifact`, where `runs` is the folder of all runs."""
-    run, slash, stage = name.removeprefix("run:").partition("/")
-    path = Path(name)
-    if name.startswith("run:"):
-        if not (run and slash and stage):
-            raise ConfigError(f"{key}: expected run:NAME/stage or a path, got {name!r}")
-        path = Path(runs) / run / "stages" / stage
-    if not path.exists():
-        raise ConfigError(f"{key}: {name} is not there: {path} does not exist")
-    return path
-
-
-def _artifacts() -> list[str]:
-    """Keys of potentials' options that name another run's artifact."""
-    parts = [part.model_fields.items() for part in ShapingConfig.modules()]
-    return [f"method.shaping.{name}" for part in parts for name, field in part if ARTIFACT in field.metadata]
-
-
-def _place_artifacts(values: dict[str, Any]) -> None:
-    """Resolve the artifacts in potentials' options, `run:NAME/stage` or a file or folder of the project, to paths."""
-    for key in _artifacts():
-        name = values.get(key)
-        if not isinstance(name, str) or not name or "\n" in name:  # a program's own text has lines
-            continue
-        if name.startswith("run:"):
-            path = _artifact(values["run.folder"], key, name)
-            if not is_finished(path):
-                raise ConfigError(f"{key}: {name} is not finished: resume that run first")
-            values[key] = str(path.resolve())
-        elif os.path.exists(here := os.path.expanduser(name)):
-            values[key] = os.path.abspath(here)  # a later resume may start in another folder
-        elif os.path.exists(ROOT / name):
-            values[key] = str(ROOT / name)
+    return artifacts.path_of(config.run.folder, key, name) if name else None
 
 
 def _check(config: Config, provenance: Mapping[str, str]) -> None:
@@ -282,7 +245,7 @@ def _merge(base: dict[str, Any], stack: list[Layer]) -> tuple[Config, dict[str, 
             if not _belongs(key, defaults):
                 raise ConfigError(unknown_key(key, layer.source, list(defaults)))
             values[key] = _meant(value, defaults.get(key), layer.raw.get(key))
-    _place_artifacts(values)
+    artifacts.place(values)
     return _build(nest(values), provenance), provenance
 
 
@@ -333,7 +296,7 @@ HARMLESS = re.compile(
 def alters_meaning(key: str) -> bool:
     """Whether changing `key` during a run makes it another experiment (then resume needs `--allow-change`). The path of
     another run's artifact does not: its content is compared with what the run was trained with."""
-    return HARMLESS.fullmatch(key) is None and key not in _artifacts()
+    return HARMLESS.fullmatch(key) is None and key not in artifacts.keys()
 
 
 def difference(old: Config, new: Config) -> list[tuple[str, Any, Any]]:

@@ -29,7 +29,7 @@ def path_of(runs: str, key: str, name: str) -> Path:
     return path
 
 
-def keys() -> list[str]:
+def named() -> list[str]:
     """Keys of potentials' options that name another run's artifact."""
     parts = [part.model_fields.items() for part in ShapingConfig.modules()]
     return [f"method.shaping.{name}" for part in parts for name, field in part if ARTIFACT in field.metadata]
@@ -37,7 +37,7 @@ def keys() -> list[str]:
 
 def place(values: dict[str, Any]) -> None:
     """Resolve the artifacts in potentials' options, `run:NAME/stage` or a file or folder of the project, to paths."""
-    for key in keys():
+    for key in named():
         name = values.get(key)
         if not isinstance(name, str) or not name or "\n" in name:  # a program's own text has lines
             continue

@@ -296,7 +296,7 @@ HARMLESS = re.compile(
 def alters_meaning(key: str) -> bool:
     """Whether changing `key` during a run makes it another experiment (then resume needs `--allow-change`). The path of
     another run's artifact does not: its content is compared with what the run was trained with."""
-    return HARMLESS.fullmatch(key) is None and key not in artifacts.keys()
+    return HARMLESS.fullmatch(key) is None and key not in artifacts.named()
 
 
 def difference(old: Config, new: Config) -> list[tuple[str, Any, Any]]:

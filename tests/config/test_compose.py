@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from cluster.config import overrides
+from cluster.config import artifacts, overrides
 from cluster.config import tree as config
 from cluster.config.overrides import COMMAND_LINE, ConfigError
 from cluster.config.tree import compose, explain, update
@@ -267,7 +267,7 @@ def test_what_no_run_has_written_is_one_sentence(tmp_path, name, sentence):
 
 def test_what_comes_with_the_project_is_found_from_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(config, "ROOT", tmp_path / "project")
+    monkeypatch.setattr(artifacts, "ROOT", tmp_path / "project")
     (tmp_path / "project" / "kept").mkdir(parents=True)
     (tmp_path / "project" / "kept" / "program.py").write_text(NEAR)
     for name in ("kept", "kept/program.py"):

@@ -95,9 +95,9 @@ def record(
     )
 
 
-def lengths(batch: list[Demonstrations]) -> list[int]:
-    """Tokens of each sequence."""
-    return [text + 3 * steps for part in batch for text, steps in zip(part.texts, part.steps, strict=True)]
+def lengths(batch: list[Demonstrations], each: int) -> list[int]:
+    """Tokens of each sequence, of which a step has `each`."""
+    return [text + each * steps for part in batch for text, steps in zip(part.texts, part.steps, strict=True)]
 
 
 class Padded:
@@ -129,7 +129,7 @@ class Padded:
     def learn(self, batch: list[Demonstrations]) -> float:
         """One gradient step on a batch, in parts. Returns its loss."""
         steps = sum(sum(part.steps) for part in batch)
-        self.decoder.block = 0 if self.by_part else max(lengths(batch))
+        self.decoder.block = 0 if self.by_part else max(lengths(batch, self.model.tokens_per_step))
         self.optimiser.zero_grad(set_to_none=True)
         loss = 0.0
         for part in batch:
@@ -160,7 +160,7 @@ class Match:
 
     def fill(self) -> float:
         """Real tokens of the last batches, as a share of those with padding."""
-        own = [lengths(batch) for batch in self.batches]
+        own = [lengths(batch, self.ours.model.tokens_per_step) for batch in self.batches]
         return sum(map(sum, own)) / sum(max(each) * len(each) for each in own)
 
     def warm_up(self) -> None:
@@ -177,7 +177,7 @@ class Match:
             rows = fitter.batch(fitter.step)
             parts = [fitter.data.read(rows[begin : begin + ROWS]) for begin in range(0, len(rows), ROWS)]
             self.batches.append(parts)
-            self.tokens += sum(lengths(parts))
+            self.tokens += sum(lengths(parts, fitter.model.tokens_per_step))
         fitter.step = step
         self.fills.append(self.fill())
         begun = time.process_time()

@@ -36,7 +36,7 @@ class Sequences:
         rows = self.ours.batch(self.ours.step)
         data = self.ours.data
         self.rows = rows[np.argsort(data.steps[rows])]
-        own = lengths([data.read(rows)])
+        own = lengths([data.read(rows)], self.ours.model.tokens_per_step)
         blocks = self.ours.model.decoder.blocks
         width, seen = self.ours.model.config.width, ((n, (n + 1) // 2) for n in own)
         self.tokens = sum(own)

@@ -1,5 +1,7 @@
 """gpu: both sides of each row do the same, at a small size on the processor; without a GPU every row says so."""
 
+import dataclasses
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -44,6 +46,15 @@ def test_both_sides_learn_the_same_sequences(chip, tmp_path):
     match.loss *= 1.1
     with pytest.raises(DifferentOutputs):
         match.play_peer()
+
+
+@pytest.mark.parametrize("layout", ["merged", "separate"])
+def test_tokens_of_sequences_are_those_that_pass_the_blocks(chip, tmp_path, layout):
+    size = dataclasses.replace(TINY, sequence=TINY.sequence.model_copy(update={"layout": layout}))
+    match, passed = Sequences(chip, size, tmp_path), []
+    match.ours.model.decoder.blocks[0].qkv.register_forward_hook(lambda _, given, out: passed.append(len(out)))
+    match.play_ours()
+    assert sum(passed) == match.tokens
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])

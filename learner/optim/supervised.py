@@ -138,7 +138,7 @@ class Supervised(ABC):
         self.step = found.record.get("step", found.record["counters"]["version"])
 
     def _fit_one(self) -> tuple[Any, Any, Any, Any]:
-        """Loss, accuracy, gradient norm, and if it was not finite: as `learn` and `descend` give them."""
+        """Loss, accuracy, gradient norm, and if it was not finite: as `learn` and `optimiser_step` give them."""
         config = self.config
         self.gradient.zero_()
         loss, hits = self.learn(self.batch(self.step))

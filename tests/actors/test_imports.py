@@ -32,8 +32,8 @@ played = actor("babyai/GoToLocal").evaluate(None, 0, seeds, "expert", True, 0)
 assert played.episodes.success.all()
 """,
     "search": """
-from actors.behaviours.novelty import NoveltyPlayer, PlayerSetup
-player = NoveltyPlayer(PlayerSetup("", 20))
+from actors.behaviours.novelty import NoveltyEvaluator, EvaluatorSetup
+player = NoveltyEvaluator(EvaluatorSetup("", 20))
 assert player.ready()["pid"]
 assert len(player.play(np.zeros((3, 302), np.float32)).descriptor) == 3
 """,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from learner.optim.adam import Adam, DecayingAdam, descend
+from learner.optim.adam import Adam, DecayingAdam, optimiser_step
 from learner.optim.collective import Group
 from learner.optim.device import device, read, send, settle
 from learner.optim.precision import halves
@@ -50,9 +50,9 @@ def test_steps_are_those_of_the_processor(make):
     gradients[2, 3] = torch.nan  # skipped on both
     here, there = make(torch.ones(1000)), make(torch.ones(1000, device="cuda"))
     for gradient in gradients:
-        norm, usable = descend(here, [gradient[:600], gradient[600:]], Group(), 0.5, 1e-2)
+        norm, usable = optimiser_step(here, [gradient[:600], gradient[600:]], Group(), 0.5, 1e-2)
         sent = gradient.cuda()
-        length, finite = descend(there, [sent[:600], sent[600:]], Group(), 0.5, 1e-2)
+        length, finite = optimiser_step(there, [sent[:600], sent[600:]], Group(), 0.5, 1e-2)
         assert read(length) == pytest.approx(norm, rel=1e-5, nan_ok=True)
         assert bool(read(finite)) == usable
     for name, value in here.state().items():

@@ -149,7 +149,7 @@ ALERTS = (
         "2m",
         "critical",
         "The LLM service of {{ $labels.run }} leaves its model in peace after failures.",
-        "Is the provider away, the key wrong, the credit used up? The reason is in answers and in door.health(). It "
+        "Is the provider away, the key wrong, the credit used up? The reason is in answers and in client.health(). It "
         "probes again by itself; answers of durable jobs are late and not lost.",
     ),
 )  # fmt: skip

@@ -6,7 +6,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from tests.learner.test_distinct import plain_loss, sample_of
 
 import envs
 from actors import ActorsConfig, ActorSetup, RolloutActor
@@ -25,6 +24,7 @@ from learner.models.language.prompt import PromptConfig
 from learner.models.text_encoder import GRUText
 from llm_service.errors import UsageError
 from tests.learner.setups import rank_of
+from tests.learner.test_deduplicate import plain_loss, sample_of
 
 WORLD, OPTIONS = "babyai/GoToRedBall", {"captions": True, "actions": 6}
 READS = ["mission", "caption", FIELD]

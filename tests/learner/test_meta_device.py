@@ -134,7 +134,7 @@ def fitted(made):
 
 
 @pytest.mark.parametrize(
-    "model", [{}, {"layout": "separate"}, {"dimensions": "conditional"}, {"blind_to": ["target"]}], ids=str
+    "model", [{}, {"layout": "separate"}, {"dimensions": "independent"}, {"ablate": "target"}], ids=str
 )
 def test_meta_device_fits_a_behaviour_transformer(tmp_path, model):
     made = test_imitation.setup(test_imitation.write_store(tmp_path / "store"), model=model)

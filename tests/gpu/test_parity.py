@@ -120,7 +120,7 @@ def assert_fits_the_same(make):
     assert_close(said, told)
 
 
-@pytest.mark.parametrize("model", [{}, {"layout": "separate"}, {"dimensions": "independent"}], ids=str)
+@pytest.mark.parametrize("model", [{}, {"layout": "separate"}, {"dimensions": "conditional"}], ids=str)
 def test_a_behaviour_transformer_fits_the_same(tmp_path, model):
     store = test_imitation.write_store(tmp_path / "store")
     assert_fits_the_same(

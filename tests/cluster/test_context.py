@@ -228,7 +228,7 @@ def test_what_is_missing_is_one_sentence(tmp_path, small):
     with pytest.raises(RunError, match="stage histories is missing: add it to stages, or set from=run:NAME"):
         controller.run(config(tmp_path, "a", "stages=[fit]"))
     run(tmp_path, "dt", "method.arm=dt")
-    with pytest.raises(RunError, match="stage encoder is not there"):
+    with pytest.raises(RunError, match="stage encoder is missing"):
         controller.run(config(tmp_path, "b", "stages=[fit]", "from=run:dt/histories"))
     with pytest.raises(RunError, match=r"do not fit this transformer of histories.*use the method\.sequence and env"):
         controller.run(

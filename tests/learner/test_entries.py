@@ -191,12 +191,13 @@ def test_what_a_killed_save_has_begun_goes_with_the_next(tmp_path):
     index, folder = built(drawn("normal", 9, 4, 0), about(9, 2, 0)), tmp_path / "index"
 
     def killed(attempt=None):
-        def stop(path, target):
+        def stop(*_, **__):  # nothing is tidied up either: who is killed does nothing more
             raise Killed
 
         before = set(folder.glob("*"))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Path, "rename", stop)
+            patch.setattr(Path, "unlink", stop)
             with pytest.raises(Killed):
                 index.save(folder, attempt)
         (left,) = set(folder.glob("*")) - before

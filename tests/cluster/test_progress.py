@@ -72,7 +72,7 @@ def test_a_run_says_where_its_dashboard_is_and_the_token_that_it_asks_for(tmp_pa
 class Unseen:
     """A sink of metrics that shows them to nobody."""
 
-    def __init__(self, run):
+    def __init__(self, run, own):
         pass
 
     def __call__(self, row):

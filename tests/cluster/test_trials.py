@@ -278,7 +278,7 @@ def test_splits(split, options, tasks):
 
 
 def test_without_weights_nothing_is_played(tmp_path):
-    with pytest.raises(RunError, match="stage fit is not there"):
+    with pytest.raises(RunError, match="stage fit is missing"):
         controller.run(config(tmp_path, "refused", "stages=[trials]"))
 
 

@@ -103,7 +103,7 @@ def test_area_is_the_share_of_pairs_in_order():
 def test_what_does_not_fit_is_refused():
     yes = np.ones(5, np.bool_)
     for said, labels in ((yes[:1], yes), (yes, yes.astype(int)), (yes[None], yes[None])):
-        with pytest.raises(ValueError, match="one row each"):
+        with pytest.raises(ValueError, match="one row of equal length"):
             counts(said, labels)
     for probabilities in (np.full(5, 1.1), np.full(5, np.nan)):
         with pytest.raises(ValueError, match="0 to 1"):

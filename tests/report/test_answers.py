@@ -106,7 +106,7 @@ def test_what_does_not_fit_is_refused():
         with pytest.raises(ValueError, match="one row of equal length"):
             counts(said, labels)
     for probabilities in (np.full(5, 1.1), np.full(5, np.nan)):
-        with pytest.raises(ValueError, match="0 to 1"):
+        with pytest.raises(ValueError, match="between 0 and 1"):
             reliability(probabilities, yes, 10)
     with pytest.raises(ValueError, match="bins"):
         reliability(np.ones(5), yes, 0)

@@ -110,7 +110,7 @@ def test_what_does_not_fit_is_refused():
             reliability(probabilities, yes, 10)
     with pytest.raises(ValueError, match="bins"):
         reliability(np.ones(5), yes, 0)
-    with pytest.raises(ValueError, match="one shape"):
+    with pytest.raises(ValueError, match="equal shapes"):
         reliability(np.ones(3), yes)
 
 

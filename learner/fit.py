@@ -101,7 +101,7 @@ class Fitter(Supervised):
         kept = np.repeat(held_out(self.store.seed, fit.validation), self.store.length)
         self.policy = build_policy(setup.policy, setup.spec, setup.seed)
         if not isinstance(self.policy, LanguagePolicy):  # that one is where its own configuration says
-            self.policy.to(device(setup.learner.device))
+            self.policy.to(device(setup.learner.device, ranks=setup.learner.n))
         group = Group(rank, setup.learner.n, address)
         super().__init__(fit, group, self.policy, kept, VALIDATED * fit.batch, [setup.seed])
 

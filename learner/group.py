@@ -51,7 +51,7 @@ class Learner:
 
     def __init__(self, setup: LearnerSetup, rank: int = 0, address: str | None = None) -> None:
         torch.set_num_threads(setup.learner.threads)
-        where = device(setup.learner.device)
+        where = device(setup.learner.device, ranks=setup.learner.n)
         settle(where, setup.exact)
         self.policy = build_policy(setup.policy, setup.spec, setup.seed)
         if isinstance(self.policy, Policy):  # a language model is where its own configuration says

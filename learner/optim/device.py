@@ -27,10 +27,11 @@ ALIGNED = 64
 """Bytes: where in a buffer an array may begin. Every type needs a multiple of its own size."""
 
 
-def device(name: str, key: str = "learner.device") -> torch.device:
-    """The device that a configuration names; `auto` is a GPU if there is one.
+def device(name: str, key: str = "learner.device", ranks: int = 1) -> torch.device:
+    """The device that a configuration names; `auto` is a GPU if there is one and one rank learns.
 
-    A small network in small minibatches may learn faster on the processor: `cpu` says so.
+    Several ranks may see the same GPU, which NCCL refuses: they learn on the processor unless told `cuda`. A small
+    network in small minibatches may learn faster on the processor, too: `cpu` says so.
 
     Raises:
         ValueError: it names a GPU and there is none.
@@ -38,7 +39,7 @@ def device(name: str, key: str = "learner.device") -> torch.device:
     if name == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"{key}=cuda: PyTorch finds no GPU here: set it to auto or cpu, or start where there is one")
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
+        name = "cuda" if ranks == 1 and torch.cuda.is_available() else "cpu"
     return torch.device(name)
 
 

@@ -20,6 +20,7 @@ from learner.context.fit import HistoryFitter
 from learner.fit import Fitter
 from learner.knowledge.preference_fit import PreferenceFitter
 from learner.models import networks
+from learner.optim.device import device
 from tests.learner import chunks, histories, test_fit, test_imitation, test_preference, transformers
 
 MOVES = {torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default}
@@ -169,3 +170,11 @@ def test_meta_device_fits_preferences():
         fitter = PreferenceFitter(replace(made, device="meta"))
         assert len(fitter.fit(2)) == 2
     assert fitter._fits[0].parameters.is_meta
+
+
+def test_several_ranks_share_no_gpu_unless_told(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert device("auto").type == "cuda"
+    assert device("auto", ranks=2).type == "cpu"
+    assert device("cuda", ranks=2).type == "cuda"
+    assert device("cpu").type == "cpu"

@@ -61,7 +61,7 @@ def check_dqn(config: Configuration, spec: EnvSpec) -> None:
     assert_suits("dqn", config, spec, head="dueling", memory="none")
     policy, learner, actors = config.policy, config.learner, config.actors
     dqn = learner.part(DQNConfig)
-    halves(learner.autocast, device(learner.device))
+    halves(learner.autocast, device(learner.device, ranks=learner.n))
     if policy.atoms > 1 and policy.v_min >= policy.v_max:
         raise ValueError(f"policy.v_min must be less than policy.v_max, got {policy.v_min} and {policy.v_max}")
     lanes = actors.n * actors.envs // learner.n

@@ -59,4 +59,4 @@ def check_ppo(config: Configuration, spec: EnvSpec) -> None:
         raise ValueError(
             "learner.ppo.ratio=token needs actions that are spelt: policy.network=language_model, lm.head=scores"
         )
-    halves(config.learner.autocast, device(config.learner.device))
+    halves(config.learner.autocast, device(config.learner.device, ranks=config.learner.n))

@@ -66,7 +66,7 @@ ALERTS = (
         "critical",
         "Run {{ $labels.run }} vanished 15 minutes ago without having ended, and nothing has resumed it.",
         "'launch.py status RUN' says what its folder knows; error.txt, the queue or the kernel's log say why. Continue "
-        "it with 'launch.py resume RUN'. A signal is no end: what sends it is expected to start the run again.",
+        "it with 'launch.py resume RUN'. A signal does not count as an end: its sender is expected to start the run again.",
     ),
     Alert(
         "CairnNoLearnerStep",
@@ -148,7 +148,7 @@ ALERTS = (
         f"{_by_run(series('cairn_llm_breaker_open'))} == 1",
         "2m",
         "critical",
-        "The LLM service of {{ $labels.run }} leaves its model in peace after failures.",
+        "The LLM service of {{ $labels.run }} has stopped calling its model after repeated failures.",
         "Is the provider away, the key wrong, the credit used up? The reason is in answers and in client.health(). It "
         "probes again by itself; answers of durable jobs are late and not lost.",
     ),

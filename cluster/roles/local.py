@@ -35,6 +35,7 @@ from cluster.roles.backend import (
     Place,
     RoleDied,
     Ticket,
+    assert_unasked,
     raise_final,
     unasked,
 )
@@ -133,13 +134,17 @@ STARTS = 3
 """How often starting Ray is tried: on a busy machine its head may take longer than the half minute that Ray waits."""
 
 
-def _init(**options: Any) -> Any:
+def _init(look: Callable[[], None], **options: Any) -> Any:
     """`ray.init`, repeated if Ray's own processes did not start. Leftovers of a failed start end with this process.
+
+    Args:
+        look: called before each try; an exception ends them.
 
     Raises:
         Interrupted: they never started.
     """
     for _ in range(STARTS):
+        look()
         try:
             with _stay_on_loopback(), only_our_words():
                 return ray.init("local", **options)  # its own cluster, whatever else runs on this machine
@@ -210,6 +215,7 @@ class Local:
         write_secret(token_file, TOKEN)
         metrics_port = _free_port()
         context = _init(
+            lambda: assert_unasked(self),
             num_cpus=roles,
             include_dashboard=dashboard,
             dashboard_host="127.0.0.1",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cluster.roles import local as local_module
-from cluster.roles.backend import RoleDied
+from cluster.roles.backend import AskedToStop, RoleDied
 from cluster.roles.local import Local
 from llm_service.errors import UsageError
 
@@ -111,7 +111,25 @@ def test_a_ray_that_does_not_come_up_is_started_again(monkeypatch):
 
     monkeypatch.setattr(local_module.ray, "init", init)
     monkeypatch.setattr(local_module.ray, "shutdown", lambda: None)
-    assert local_module._init(num_cpus=3) == (("local",), {"num_cpus": 3})
+    assert local_module._init(lambda: None, num_cpus=3) == (("local",), {"num_cpus": 3})
+
+
+def test_a_run_that_is_asked_to_stop_tries_no_further_to_start_ray(monkeypatch):
+    tried = []
+
+    def init(*words, **options):
+        tried.append(words)
+        raise RuntimeError("Timed out waiting for file gcs_server_port")
+
+    def look():
+        if tried:
+            raise AskedToStop("STOP file")
+
+    monkeypatch.setattr(local_module.ray, "init", init)
+    monkeypatch.setattr(local_module.ray, "shutdown", lambda: None)
+    with pytest.raises(AskedToStop):
+        local_module._init(look, num_cpus=3)
+    assert len(tried) == 1
 
 
 def test_a_ray_that_never_comes_up_ends_the_run_in_one_sentence_resumable(tmp_path):

@@ -1,7 +1,7 @@
 """Fitting an arm's transformer to learning histories: one rank of it.
 
     histories ──> batch of episodes ──> pieces of some thousand steps ──> -log p(recorded action), gradients add up;
-                                  for vector actions, the squared error, a mean over their numbers      ──^
+                                  for vector actions, the squared error, a mean over their numbers ──^
     Lookup: which chunk each stretch attends to ──> Memory of the chunks of a piece, each once ──^
 
 All arms have the same sampler: each episode once per epoch, in an order that depends on the seed. A sequence is an

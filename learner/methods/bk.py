@@ -5,7 +5,7 @@
                   │         └── preference ──┐
                   └── program, goals ────────┴──> method.shaping of any training method, one run per task
 
-    explore    PPO with a reward for novelty; every finished episode is kept         learner/rewards, method.tee
+    explore    PPO with a reward for novelty; every finished episode is kept    learner/rewards, method.tee
     label      segments of these episodes; a language model compares them,      learner/knowledge, llm_service/tasks
                names goals, writes programs, of which the one that agrees
                best with its own preferences is chosen

@@ -10,7 +10,7 @@
 | 3.3: PPO, updates spread over copies of the model | `learner`; `learner/algorithms/ppo` |
 | 4: AFlan, NPAE, NPA, NPE | `policy.lm.head`, `policy.lm.pretrained` |
 | 5: other words, actions, tasks, French | stage `generalise`; `cluster/config/cases.py` |
-| the policy's behaviour in selected states |  `learner/models/language/probes.py`, in every row of metrics |
+| the policy's behaviour in selected states | `learner/models/language/probes.py`, in every row of metrics |
 | 4.4: behavioural cloning | `method=cloning`, and `from=run:NAME/fit` to go on from there |
 """
 

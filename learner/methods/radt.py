@@ -1,9 +1,9 @@
 """RADT: a decision transformer that retrieves learns in context (Schmied et al. 2024, arXiv 2410.07071).
 
-    histories ──> stages/histories/episodes/: each training task, learned from scratch      learner/histories
+    histories ──> stages/histories/episodes/: each training task, learned from scratch   learner/histories
     encoder       a transformer whose hidden states are keys (arm radt, if not frozen)   learner/context
     fit           the transformer of `method.arm`                                        learner/context
-    trials        unseen tasks, played repeatedly with frozen weights                      actors/trials.py
+    trials        unseen tasks, played repeatedly with frozen weights                    actors/trials.py
 
 For environments whose seeds name tasks (docs/hidden_goals.md). What differs from the published system:
 docs/methods/radt.md.
@@ -42,9 +42,9 @@ class Config(Part):
     """The arm: `radt`, a decision transformer that looks at the nearest chunk of another episode; `dt`, one that looks
     nowhere; `ad`, algorithm distillation: it gets no returns, and sees an earlier episode and the current one as one
     sequence; `dpt`, the decision-pretrained transformer: it gets only its observation, looks at another episode of the
-    task, and learns the actions of the task's last episodes; `same_task` and `uniform`, decision transformers that look at a random
-    chunk of the task, or of all tasks; `oracle_chunk`, an upper bound, which looks at a chunk of the task's best
-    episodes, and in trials at its planner's."""
+    task, and learns the actions of the task's last episodes; `same_task` and `uniform`, decision transformers that look
+    at a random chunk of the task, or of all tasks; `oracle_chunk`, an upper bound, which looks at a chunk of the task's
+    best episodes, and in trials at its planner's."""
     histories: HistoriesConfig = Field(default_factory=HistoriesConfig)
     """Learners, one per task, whose every step is stored."""
     sequence: SequenceConfig = SequenceConfig()

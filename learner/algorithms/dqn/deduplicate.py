@@ -2,7 +2,7 @@
 
     parts [B, ...] ──> deduplicate ──> observations [U, ...] ──> Texts: ids by field
                                                            ──> policy: numbers of each text   ──> heads, for U rows
-                                                           ──> frozen copy of it: cached       ──> heads, for U rows
+                                                           ──> frozen copy of it: cached      ──> heads, for U rows
 
 Text environments repeat themselves: of 512 observations of Crafter some 150 are distinct, and they name 90 texts.
 Everything that follows is computed for these and then gathered. The limit is reading every byte of the observations

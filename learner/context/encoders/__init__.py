@@ -1,7 +1,7 @@
 """Encoders of chunks' keys and of queries: for whole episodes, and for rows while they act.
 
     whole episodes  steps [S], lengths ──Encoder.of──> vectors [K, width] of chosen steps
-    while acting      steps [B] ──Stream.add──> ... ──Stream.vectors──> [R, width] of some rows' last steps
+    while acting    steps [B] ──Stream.add──> ... ──Stream.vectors──> [R, width] of some rows' last steps
 
 fitted     the hidden states of a transformer that was fitted to the histories
 hopfield   the hidden states of MiniLM, a frozen language model that reads steps as if they were words

@@ -1,4 +1,4 @@
-"""Chunks side by side: what an update learns from.
+"""Chunks side by side: the batch of an update.
 
 chunks of some actors ──> texts interned, rewards summed, arrays side by side ──> Batch [T, N, ...] ──> on a device
 """
@@ -42,7 +42,7 @@ class Batch:
     named: dict[str, NDArray[np.int64]]  # [T+1, N, ...] the text fields of `obs`, on the host always
 
     def on(self, where: torch.device) -> Batch:
-        """The same with its tensors on a device, in one copy."""
+        """The same batch with its tensors on a device, sent in one copy."""
         if where.type == "cpu":
             return self
         parts: dict[str, Mapping[str, Any]] = {
@@ -68,7 +68,7 @@ class Batch:
 
 
 def weigh(rewards: Mapping[str, NDArray[np.float32]], weights: Mapping[str, float]) -> NDArray[np.float32]:
-    """The sum of columns of rewards, each [...], by their `weights`, 1 where none is named."""
+    """The weighted sum of reward columns, each [...]; the weight is 1 where `weights` has none."""
     total: NDArray[np.float32] = sum(
         (np.float32(weights.get(name, 1.0)) * column for name, column in rewards.items()), np.zeros((), np.float32)
     )
@@ -89,7 +89,7 @@ def collate(
     )
     obs = {n: np.concatenate([c.obs[n] for c in chunks], 1) for n in policy.fields}
     final_obs = {n: np.concatenate([c.final_obs[n] for c in chunks]) for n in policy.fields}
-    # Rows are ordered by hash: the order in which texts arrived must not reach the arithmetic.
+    # Rows are ordered by hash: the arrival order of texts must not change results.
     named = [part[n].ravel() for part in (obs, final_obs) for n in policy.text_fields]
     hashes = np.unique(np.concatenate([np.zeros(0, np.int64), *named]))
     for part in (obs, final_obs):
@@ -123,5 +123,5 @@ def _tensors(obs: dict[str, NDArray[Any]]) -> dict[str, Tensor]:
 
 
 def arrays(obs: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
-    """Observations as NumPy reads them, in the same memory."""
+    """Observations as NumPy arrays that share memory."""
     return {name: column.numpy() for name, column in obs.items()}

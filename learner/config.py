@@ -1,4 +1,4 @@
-"""What the learners of a run are told, and what below the cluster is read of a run's whole configuration."""
+"""The options of a run's learners, and the view of a run's whole configuration that modules below `cluster` read."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ Autocast = Literal["none", "auto", "bfloat16"]
 """float32; bfloat16 where the device has it; bfloat16, or an error."""
 Device = Literal["auto", "cpu", "cuda"]
 COLUMNS = ("env", "goal", "intrinsic", "shaping")
-"""Columns of rewards that there may be."""
+"""The possible reward columns."""
 
 
 class LearnerConfig(Part):
-    """The learner group: how many ranks, how long, how large the steps are, whatever the algorithm. What only one
-    algorithm reads is a part of its own, under its name."""
+    """The learner group: number of ranks, duration, step size, whatever the algorithm. Options of a single algorithm
+    are a section of their own, under its name."""
 
     algorithm: str = "ppo"
-    """What turns chunks into better weights, a module of `learner/algorithms`; `method=NAME` chooses it."""
+    """The algorithm that updates the policy, a module of `learner/algorithms`; `method=NAME` selects it."""
     n: int = 1
-    """Ranks. Chunks are dealt by rank, gradients are averaged, rank 0 saves."""
+    """Number of ranks. Chunks are distributed among ranks, gradients are averaged, rank 0 saves."""
     threads: int = 1
     """Torch threads of each rank."""
     device: Device = "auto"
-    """Where networks learn, and those of reward terms: cpu, cuda, or auto for a GPU if the rank was given one and is
-    the only rank: several need a GPU each, and are told `cuda`. A small network in small minibatches may be faster on
-    the processor. Language and sequence models have keys of their own; actors and evaluations of other networks compute
-    on the processor."""
+    """Where networks, including those of reward terms, are trained: cpu, cuda, or auto, which uses a GPU if the rank
+    has one and is the only rank. Several ranks need one GPU each and `cuda`. Small networks with small minibatches may
+    be faster on the CPU. Language and sequence models have their own keys; actors and evaluations of other networks run
+    on the CPU."""
     env_steps: int = 1_000_000
-    """Train until this many env steps have been learned from."""
+    """Train until this many env steps have been used."""
     learning_rate: float = 3e-4
     """Adam step size at the start."""
     anneal: bool = True
     """Let the step size fall linearly to a tenth of its start over `env_steps`."""
     minibatch: int = 256
-    """Env steps per gradient step, over all ranks (with memory: rounded to whole envs of a chunk; dqn: replayed). More
-    than there is to draw from is refused, on the command line of PPO and in any file of dqn."""
+    """Env steps per gradient step, over all ranks (with memory: rounded to whole envs of a chunk; dqn: replayed). A
+    minibatch larger than the available steps is an error, on the command line of PPO and in any file of dqn."""
     chunks: int = 0
     """Chunks per update; 0 means one from each actor."""
     discount: float = 0.99
@@ -50,12 +50,12 @@ class LearnerConfig(Part):
     gradient_clip: float = 0.5
     """Largest global norm of a gradient."""
     timeout_s: float = 600.0
-    """An update that takes longer is taken for hung: the learner is restarted from the last checkpoint."""
+    """An update that takes longer counts as hung, and the learner is restarted from the last checkpoint."""
     reward_scale: float = 1.0
-    """Every reward is multiplied by this before learning; reported returns are not."""
+    """Factor of every reward before learning; reported returns are not scaled."""
     reward_weights: dict[str, float] = Field(default={})
-    """What columns of rewards (`env`, `goal`, `intrinsic`, `shaping`) are multiplied by before they are summed; 1 where
-    none is named. `learner.reward_weights.env=0` learns from the others only."""
+    """Weights of the reward columns (`env`, `goal`, `intrinsic`, `shaping`) in their sum; 1 by default.
+    `learner.reward_weights.env=0` learns from the others only."""
     autocast: Autocast = "none"
     """Arithmetic of the networks while learning: float32, or bfloat16 (`auto`: where the device has it). On one core
     bfloat16 makes `film`, and minibatches of thousands, a quarter to a half faster, action values of pictures a
@@ -72,18 +72,18 @@ class LearnerConfig(Part):
         return weights
 
     def step_size(self, env_steps: int) -> float:
-        """Adam's step size once `env_steps` have been learned from."""
+        """Adam's step size after `env_steps`."""
         return self.learning_rate * (1 - 0.9 * min(1.0, env_steps / self.env_steps) if self.anneal else 1.0)
 
 
 def own(options: Part | None, kind: type[Own]) -> Own:
-    """The part that an algorithm has to itself, which is of this kind; its defaults where none was given."""
+    """An algorithm's own section, of this class; its defaults if none was given."""
     assert options is None or isinstance(options, kind), f"{type(options).__name__} is another algorithm's"
     return kind() if options is None else options
 
 
 class Actors(Protocol):
-    """How much acts at once."""
+    """The actors: how many envs act at once."""
 
     @property
     def n(self) -> int: ...
@@ -94,7 +94,7 @@ class Actors(Protocol):
 
 
 class Env(Protocol):
-    """A world by name."""
+    """An environment by name."""
 
     @property
     def id(self) -> str: ...
@@ -103,7 +103,7 @@ class Env(Protocol):
 
 
 class Configuration(Protocol):
-    """What is read of a run's whole configuration by those who do not know all of it (`cluster.config.tree.Config`)."""
+    """The part of a run's whole configuration (`cluster.config.tree.Config`) that modules below `cluster` read."""
 
     @property
     def env(self) -> Env: ...
@@ -128,7 +128,7 @@ class Configuration(Protocol):
 
 
 def assert_suits(method: str, config: Configuration, spec: EnvSpec, **needed: object) -> None:
-    """ValueError unless actions are discrete, and the keys of `policy` that `method` needs are as it needs them."""
+    """Raise ValueError unless actions are discrete and `policy` has the keys that `method` needs."""
     if not spec.discrete:
         raise ValueError(
             f"method {method} needs a discrete action space, but {spec.id} takes vectors of {spec.action_shape}"

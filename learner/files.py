@@ -1,10 +1,10 @@
-"""Files that are complete or absent, and whose they are: no older attempt at a run overwrites the newest's.
+"""Files that are complete or absent, and their owner: an older attempt at a run never overwrites the newest's files.
 
-Two controllers may work on one run at once, where a lock does not reach: on two hosts, while the cluster believes that
-the first is gone. Each takes the next number by creating a file that must not exist, which every file system decides
-in one place; an attempt that sees a higher number than its own may not save. Where directories are cached, it may see
-it late: so the number is also part of the name, and by names a newer attempt's checkpoint always comes after an older
-one's, whatever the older one still manages to write.
+Two controllers may work on one run at once where a lock does not reach: on two hosts, while the cluster believes that
+the first is gone. Each takes the next number by creating a file that must not exist yet, which is atomic on every file
+system. An attempt that sees a higher number than its own may not save. If directories are cached, it may see the number
+late. So the number is also part of file names, and a newer attempt's checkpoint always sorts after an older one's,
+whatever the older one still writes.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ ATTEMPTS = "attempts"
 
 
 class Superseded(UsageError):
-    """A newer attempt at the same run has begun: this one may not save any more."""
+    """A newer attempt at the same run has begun, so this one may no longer save."""
 
-    exit_code = 1  # neither done nor to be resumed: the run goes on elsewhere
+    exit_code = 1  # neither done nor to be resumed: the run continues elsewhere
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One controller's work on a run. Whatever two of them could write is written in the name of one.
+    """One controller's work on a run. Every file that two controllers could write is written on behalf of one attempt.
 
     folder: of the run's checkpoints, which holds `attempts/`.
     number: from `begin_attempt`.
@@ -49,16 +49,16 @@ class Attempt:
 
     @property
     def suffix(self) -> str:
-        """What tells the names of its files from those of other attempts."""
+        """The part of its file names that distinguishes them from other attempts' names."""
         return f"-a{self.number:04d}"
 
     @property
     def is_newest(self) -> bool:
-        """Whether no newer one has begun."""
+        """Whether no newer attempt has begun."""
         return newest_attempt(self.folder) <= self.number
 
     def assert_newest(self) -> None:
-        """See whether it may still write.
+        """Check whether it may still write.
 
         Raises:
             Superseded: a newer one has begun.
@@ -72,7 +72,7 @@ class Attempt:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file, and wait until its content is on the disk."""
+    """Write a file, and wait until its content is on disk."""
     with open(path, "wb") as file:
         file.write(content)
         file.flush()
@@ -80,13 +80,13 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def replace_file(path: Path, content: bytes, attempt: Attempt | None = None) -> None:
-    """Write a file so that a reader sees the old or the new content, never a part.
+    """Write a file so that a reader sees the old or the new content, never a part of it.
 
-    attempt: in whose name; None where only one process could write the file.
+    attempt: the attempt that writes; None if only one process can write the file.
 
     Raises:
         Superseded: a newer attempt has begun. The file is as it was.
-        OSError: the disk refuses it. The same, and nothing is left beside it.
+        OSError: the disk refuses it. The file is as it was, and no temporary file is left.
     """
     with replacing(path) as temporary:
         write_file(temporary, content)
@@ -95,7 +95,7 @@ def replace_file(path: Path, content: bytes, attempt: Attempt | None = None) -> 
 
 
 def sync_folder(path: Path) -> None:
-    """Wait until the names in a folder are on the disk."""
+    """Wait until the names in a folder are on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -104,7 +104,7 @@ def sync_folder(path: Path) -> None:
 
 
 def sha256(path: Path) -> str:
-    """Of a file's content, in hex."""
+    """SHA-256 of a file's content, in hex."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -112,10 +112,10 @@ def sha256(path: Path) -> str:
 def read_about(
     path: Path, what: str, forms: Sequence[int], keys: Sequence[str], error: type[UsageError]
 ) -> dict[str, Any]:
-    """What a store of kind `what` says of itself: a JSON file in its folder that has a format and these keys.
+    """The metadata of a store of kind `what`: a JSON file in its folder with a format and these keys.
 
     Raises:
-        error: one sentence: there is none, it is damaged, or of another format than `forms`.
+        error: one sentence: the file is missing, damaged, or has a format that is not in `forms`.
     """
     try:
         says: dict[str, Any] = json.loads(path.read_bytes())
@@ -138,7 +138,7 @@ def is_finished(stage: Path) -> bool:
 
 
 def begin_attempt(folder: Path) -> int:
-    """Take the next number for a controller that begins to work on a run. Returns it; the first is 1.
+    """Take the next number for a controller that begins to work on a run, and return it; the first is 1.
 
     From here on lower numbers cannot save: look for the checkpoint to resume from after this, not before.
     """
@@ -150,7 +150,7 @@ def begin_attempt(folder: Path) -> int:
         try:
             handle = os.open(attempts / f"{number:08d}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
             break
-        except FileExistsError:  # another took it in the same moment
+        except FileExistsError:  # another took it at the same moment
             continue
     with open(handle, "w", encoding="utf-8") as file:
         json.dump({"host": platform.node(), "pid": os.getpid(), "began": time.time()}, file)
@@ -161,5 +161,5 @@ def begin_attempt(folder: Path) -> int:
 
 
 def newest_attempt(folder: Path) -> int:
-    """The highest number that was taken; 0 if none was."""
+    """The highest number taken so far; 0 if there is none."""
     return max((int(path.name) for path in (folder / ATTEMPTS).glob("[0-9]*")), default=0)

@@ -1,8 +1,8 @@
-"""Forms of shaping: how what a potential says of states becomes reward. `method.shaping.form` names one.
+"""Forms of shaping: how a potential becomes reward. `method.shaping.form` names one.
 
     phi of the states of a chunk [T + 1, N] and of last states [D] ──> Form ──> reward [T, N]
 
-`potential` changes no optimal policy. The others are there to be compared with it, and each may change one.
+`potential` changes no optimal policy. The others are for comparison, and each may change the optimal policy.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 FormName = Literal["potential", "additive", "published"]
 FEW = 1e-4
-"""Entries that statistics of variance 1 count for before there are any, as is usual in the field."""
+"""Pseudo-count of the initial variance 1, as is usual in the field."""
 
 Phi = NDArray[np.float32]
 
@@ -24,7 +24,7 @@ def shaped(before: Phi, after: Phi, terminated: NDArray[np.bool_], discount: flo
 
     Args:
         before, after: phi of the states before and after each step.
-        terminated: the episode ended there by itself, so that nothing follows and phi(s') counts as 0.
+        terminated: the episode terminated there, so that nothing follows and phi(s') counts as 0.
         discount: gamma of the learner.
     """
     following = np.where(terminated, np.float32(0), after).astype(np.float64)
@@ -46,14 +46,14 @@ class Form:
         """Rewards float32 [T, N] of a chunk; chunks come in their order.
 
         Args:
-            phi: [T + 1, N], of the states that actions were taken in, and of those that the next chunk begins with.
-            after: [T, N], of the states after each step; where an episode ended, its own last one.
-            terminated: [T, N], the episode ended there by itself.
+            phi: [T + 1, N], of the states before each action, and of the next chunk's first states.
+            after: [T, N], of the states after each step; at an episode's end, of its own last state.
+            terminated: [T, N], the episode terminated there.
         """
         return shaped(phi[:-1], after, terminated, self.discount)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """All that is carried from chunk to chunk."""
+        """All state that is carried from chunk to chunk."""
         return {}
 
     def restore(self, state: dict[str, NDArray[Any]]) -> None:
@@ -61,24 +61,25 @@ class Form:
 
 
 class Additive(Form):
-    """`additive`: phi(s') is paid as it is. Whoever stays where phi is high is paid for ever."""
+    """`additive`: phi(s') itself is the reward. A policy that stays where phi is high is rewarded forever."""
 
     def pay(self, phi: Phi, after: Phi, terminated: NDArray[np.bool_]) -> NDArray[np.float32]:
         return after
 
 
 class Published(Form):
-    """`published`: what the code of Zhang et al. 2024 (arXiv 2407.03964) pays, fact for fact.
+    """`published`: the reward of Zhang et al.'s code (2024, arXiv 2407.03964), detail by detail.
 
-    * Step t is paid gamma I_t - I_(t-1), of the states before it: one step late.
-    * Across an end of an episode it is the same: what follows it is paid less what was before it.
-    * States that an episode ends in are never judged, so what led there is never taken back.
-    * I is phi over a running deviation of its discounted sum, which moves on, and is not begun anew with an episode. If
-      phi is 0 for long, the deviation nearly is, and the first phi after that is huge.
-    * The row that is carried into the next chunk has been divided already: it is divided again, and counted again.
+    * Step t gets gamma I_t - I_(t-1), of the states before it: one step late.
+    * The same holds across an episode's end: I of the next episode's state less I of the last episode's state. * An
+    episode's final state is never evaluated, so the reward for reaching it is never taken back.
+    * I is phi divided by a running deviation of its discounted sum, which continues across episodes. If phi is 0 for
+      long, the deviation is nearly 0, and the first phi after that gives a huge I.
+    * The row that is carried into the next chunk was already divided: it is divided and counted again.
 
-    So it depends on the lengths of chunks, and each actor has its own deviation. That code weighs the world's reward by
-    10 and phi by 1: `learner.reward_weights` does. What it does to windows is not here: windows are ours.
+    So the reward depends on the lengths of chunks, and each actor has its own deviation. That code weighs the
+    environment's reward by 10 and phi by 1: use `learner.reward_weights` for this. Its treatment of windows is not
+    reproduced: windows are ours.
     """
 
     def __init__(self, discount: float, num_envs: int) -> None:
@@ -100,7 +101,7 @@ class Published(Form):
         return paid
 
     def _count(self, sums: NDArray[np.float64]) -> None:
-        """Moments of all that was counted, of those of two parts (Chan et al. 1979)."""
+        """Combine the moments of two parts (Chan et al. 1979)."""
         count, apart = self.count + sums.size, sums.mean() - self.mean
         squares = self.variance * self.count + sums.var() * sums.size + apart**2 * self.count * sums.size / count
         self.mean += float(apart * sums.size / count)

@@ -1,10 +1,10 @@
-"""Goals in words beside a world's reward: what they are, before anybody acts on them (Du et al. 2023, section 3).
+"""Goals in words, in addition to an environment's reward: their definition and options (Du et al. 2023, section 3).
 
     situation ──> suggested goals ──> those not reached yet in this episode ──> given to the policy (field `goals`)
-    event of a step ──> the likeliest of the told goals ──> reward, column `goal`
+    event of a step ──> the most similar given goal ──> reward, column `goal`
 
-How goals are had and paid is the actors' work (`actors/wrappers/goals.py`); what stands here is what learners and
-configurations must know of them.
+Actors produce and reward goals (`actors/wrappers/goals.py`); here is what learners and configurations must know about
+them.
 """
 
 from __future__ import annotations
@@ -19,54 +19,54 @@ from envs.config import Part
 from learner.config import Configuration
 
 FIELD = "goals"
-"""The observation field that tells them: a set of texts."""
+"""The observation field with the goals: a set of texts."""
 COLUMN = "goal"
-"""The reward column that pays them."""
+"""The reward column of goals."""
 MISSION = "mission"
-"""The observation field that says what the world's own task is."""
+"""The observation field with the environment's own task."""
 NO_GOAL = "no goal"
-"""Stands in the empty places of the field."""
+"""Fills the empty places of the field."""
 
 ANSWERED, HELD, MISSING = 1, 2, 3
-"""What `Chunk.llm_status` says of a step: the goals are those of the situation; they are still those of an earlier one,
-since no answer was there; there are none, for the same reason."""
+"""Values of `Chunk.llm_status` for a step: the goals belong to the current situation; they still belong to an earlier
+one, because no answer had come; there are none, for the same reason."""
 
 
 class GoalsConfig(Part):
-    """Goals beside the world's reward."""
+    """Goals in addition to the environment's reward."""
 
     source: Literal["none", "model", "choice", "oracle", "any", "actions", "task"] = "none"
-    """Who suggests them. `model`: the language model writes a list. `choice`: it says yes or no to each goal of the
-    world. `oracle`: the goals of the world that make sense now. `any`: those that can be reached, sensible or not, in
-    worlds whose goals have premises. `actions`: the name of every action, always. `task`: the world's own task, which
-    the world pays: told here instead of as `mission`, to policies that learned goals."""
+    """The source of goals. `model`: the language model writes a list. `choice`: it says yes or no to each goal of the
+    environment. `oracle`: the environment's goals that make sense now. `any`: all reachable goals, sensible or not, in
+    environments whose goals have premises. `actions`: the name of every action, always. `task`: the environment's own
+    task, which the environment rewards: given here instead of as `mission`, to policies that were trained on goals."""
     novelty: bool = True
-    """A goal is told and paid once in an episode; false: as often as it is suggested and reached."""
+    """A goal is given and rewarded once per episode; false: as often as it is suggested and reached."""
     shuffled: bool = False
-    """`model`, `choice`: each situation gets the answer to another one. The control arm for the sense of answers."""
+    """`model`, `choice`: each situation gets the answer to another one. A control: do answers need to make sense?"""
     limit: int = 5
-    """`model`: so many goals at most. `task`: as many places as the policy knows from its training."""
+    """`model`: maximum number of goals. `task`: the number of places that the policy was trained with."""
     threshold: float = 0.95
-    """Cosine similarity above which the name of what was done is taken for a goal."""
+    """Cosine similarity above which the name of an action or event counts as reaching a goal."""
     probability: float = 0.5
-    """`choice`: a goal counts if yes is more probable than this."""
+    """`choice`: a goal is suggested if yes is more probable than this."""
     penalties: dict[Literal["unwanted", "failed"], Annotated[float, Option(le=0)]] = Option(default_factory=dict)
-    """Taken from the reward: `unwanted`, for what was done and nobody suggested; `failed`, for what was tried in vain,
-    in worlds that tell. Du et al. took 0.25 and 0.2 in Housekeep, and nothing in Crafter."""
+    """Penalties: `unwanted`, for an event that nobody suggested; `failed`, for a failed attempt, in environments that
+    report these. Du et al. used 0.25 and 0.2 in Housekeep, and none in Crafter."""
     told: bool = True
-    """The policy reads the goals; false: they are only paid."""
+    """The policy reads the goals; false: they are only rewarded."""
 
     @property
     def asks(self) -> bool:
-        """Whether a language model is asked."""
+        """Whether goals need a language model."""
         return self.source in ("model", "choice")
 
 
 def check_goals(config: Configuration, spec: EnvSpec) -> None:
-    """Can goals be had and paid in this world, by this configuration?
+    """Check that this environment and configuration can produce and reward goals.
 
     Raises:
-        ValueError: no; one sentence.
+        ValueError: they cannot; one sentence.
     """
     goals = config.method.part(GoalsConfig)
     if goals.source == "none":

@@ -1,4 +1,4 @@
-"""Numbers that look drawn by chance and are functions of other numbers."""
+"""Pseudo-random numbers that are functions of other numbers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 
 def uniform(numbers: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Of each number one in [0, 1): splitmix64's mixing (Steele, Lea and Flood 2014)."""
+    """A number in [0, 1) for each number: splitmix64's mixing (Steele, Lea and Flood 2014)."""
     with np.errstate(over="ignore"):
         mixed = numbers.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):

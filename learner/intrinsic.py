@@ -1,7 +1,7 @@
-"""The column `intrinsic`: what the learner itself pays for a step, for being new, and how algorithms use it.
+"""The column `intrinsic`: the learner's own reward for novel steps, and how algorithms use it.
 
-    chunk ──> mark: the share of each step that is paid at all ──> replay, or an update
-    steps, whenever they are learned from ──> the term's reward, by scale and share ──> the column [T, N], [B, n]
+    chunk ──> mark: the share of each step's reward that counts ──> replay, or an update
+    steps, whenever they are used ──> the term's reward, by scale and share ──> the column [T, N], [B, n]
 
 The term is a module of `learner/rewards`; with `method.intrinsic.name=none` there is none, and nothing happens.
 """
@@ -25,10 +25,10 @@ from learner.store.replay import Floats, Replay, Walk
 
 
 def views(config: IntrinsicConfig, fields: Mapping[str, Field]) -> list[tuple[dict[str, Field], float]]:
-    """What of the policy's `fields` is judged together, each with its weight: texts apart from the rest.
+    """Groups of the policy's `fields` that are evaluated together, each with its weight: texts separate from the rest.
 
     Raises:
-        ValueError: nothing is left to judge, or a field is not there.
+        ValueError: no field is left to evaluate, or a field does not exist.
     """
     for name in config.reads:
         if name not in fields:
@@ -44,10 +44,11 @@ def views(config: IntrinsicConfig, fields: Mapping[str, Field]) -> list[tuple[di
 
 
 def check_intrinsic(config: IntrinsicConfig, fields: Mapping[str, Field], found: int) -> None:
-    """Can this reward be had, with a policy that reads `fields`, where `found` steps are judged together on a rank?
+    """Check that this reward works with a policy that reads `fields`, if `found` steps are evaluated together on a
+    rank.
 
     Raises:
-        ValueError: no; one sentence.
+        ValueError: it does not; one sentence.
     """
     if config.name != NONE:
         views(config, fields)
@@ -63,14 +64,14 @@ def build_intrinsic(
     seed: int,
     device: str = "cpu",
 ) -> Intrinsic:
-    """What a rank pays.
+    """The intrinsic reward of a rank.
 
     Args:
-        spec: what the policy reads of the world.
-        by_words: read texts by the world's vocabulary; False: by MiniLM.
+        spec: the policy's view of the environment.
+        by_words: read texts by the environment's vocabulary; False: by MiniLM.
         minibatch: walks of a gradient step, on this rank.
         seed: root of weights and shuffles.
-        device: where a term's networks are.
+        device: of a term's networks.
     """
     if config.name == NONE:
         return Intrinsic(config)
@@ -80,10 +81,10 @@ def build_intrinsic(
 
 
 class Intrinsic:
-    """What algorithms call. Without a term it marks and pays nothing.
+    """The interface for algorithms. Without a term it marks and rewards nothing.
 
     Args:
-        fields: those that the term judges.
+        fields: the fields that the term evaluates.
     """
 
     def __init__(self, config: IntrinsicConfig, term: RewardTerm | None = None, fields: Sequence[str] = ()) -> None:
@@ -91,7 +92,8 @@ class Intrinsic:
         self._told: list[tuple[float, float]] = []  # mean reward and loss of the calls since the last report
 
     def mark(self, chunk: Chunk) -> Chunk:
-        """Every chunk passes here once, as it comes; its column `intrinsic` says what share is paid of each step."""
+        """Every incoming chunk passes here once; its column `intrinsic` gives the share of each step's reward that
+        counts."""
         share = self.term.mark(chunk) if self.term else None
         return chunk if share is None else dataclasses.replace(chunk, rewards=chunk.rewards | {COLUMN: share})
 
@@ -107,7 +109,7 @@ class Intrinsic:
         ]
 
     def pay_walk(self, walk: Walk, replay: Replay) -> dict[str, Floats]:
-        """The column `intrinsic` [B, n] of what was drawn from a replay of marked chunks; no column without a term."""
+        """The column `intrinsic` [B, n] of a sample from a replay of marked chunks; no column without a term."""
         return {COLUMN: self(of_walk(walk, replay))} if self.term else {}
 
     def __call__(self, steps: Steps) -> NDArray[np.float32]:
@@ -121,7 +123,7 @@ class Intrinsic:
         return paid
 
     def report(self) -> dict[str, float]:
-        """Means since the last report; nothing if there was no call."""
+        """Means since the last report; empty if there was no call."""
         if not self._told:
             return {}
         reward, loss = np.mean(self._told, 0).tolist()
@@ -129,18 +131,18 @@ class Intrinsic:
         return {"intrinsic/reward_mean": reward, "intrinsic/loss": loss}
 
     def state(self) -> dict[str, Arrays]:
-        """What a checkpoint holds, by file; equal on all ranks."""
+        """The checkpoint's contents, by file; equal on all ranks."""
         return {COLUMN: self.term.state()} if self.term else {}
 
     def rank_state(self) -> Arrays:
-        """What a checkpoint holds of this rank alone."""
+        """The checkpoint's contents for this rank alone."""
         return self.term.rank_state() if self.term else {}
 
     def restore(self, state: Mapping[str, Arrays], own: Arrays) -> None:
-        """Continue from both; a checkpoint from before there was this reward changes nothing.
+        """Continue from both; a checkpoint without this reward changes nothing.
 
         Raises:
-            ValueError: they are of another term.
+            ValueError: they belong to another term.
         """
         if self.term and COLUMN in state:
             self.term.restore(state[COLUMN], own)

@@ -1,4 +1,4 @@
-"""A part of the configuration that has, beside its own fields, the options of every module of a folder."""
+"""A section of the configuration that has, besides its own fields, the options of every module of a folder."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from envs.config import Part
 Own = TypeVar("Own", bound=Part)
 ARTIFACT = "artifact"
 Artifact = Annotated[str, ARTIFACT]
-"""An option that names what another run has left. Where a user writes run:NAME/STAGE, the module gets the path of that
-stage's folder; a path that is not there is looked for in the project too."""
+"""An option that names another run's artifact. If a user writes run:NAME/STAGE, the module gets the path of that
+stage's folder; a missing path is also looked up in the project."""
 
 
 class WithOptions(Part):
-    """Subclasses say in `modules` which parts the modules declare; each is checked and has its defaults."""
+    """Subclasses list the modules' sections in `modules`; each is checked and has its defaults."""
 
     model_config = ConfigDict(extra="allow")
 
     @classmethod
     def modules(cls) -> list[type[Part]]:
-        """The options that modules have to themselves, each class once."""
+        """The modules' own options, each class once."""
         raise NotImplementedError
 
     @model_validator(mode="before")
     @classmethod
     def _with_options_of_modules(cls, tree: dict[str, Any]) -> dict[str, Any]:
-        """Checks what is not declared here against the options of the modules, and adds their defaults."""
+        """Check undeclared fields against the options of the modules, and add their defaults."""
         options = {name: value for name, value in tree.items() if name not in cls.model_fields}
         found = _together(tuple(cls.modules()))(**options).model_dump()
         if taken := cls.model_fields.keys() & found.keys():
@@ -43,7 +43,7 @@ class WithOptions(Part):
 
 @cache
 def _together(parts: tuple[type[Part], ...]) -> type[Part]:
-    """The options of all modules as one part.
+    """The options of all modules as one section.
 
     Raises:
         TypeError: two modules have an option of the same name.

@@ -1,4 +1,4 @@
-"""Parts of the configuration that more than one method has, each under the name of what it tells."""
+"""Sections of the configuration that several methods share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from envs.config import Part
 
 
 def step_size(step: int, steps: int, rate: float, warmup: int, least: float = 0.0) -> float:
-    """Up to `rate` in `warmup` steps, then down to `least` at `steps`, along half a cosine."""
+    """A step size that rises to `rate` in `warmup` steps, then falls to `least` at `steps`, along half a cosine."""
     if step < warmup:
         return rate * (step + 1) / warmup
     fallen = 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
@@ -21,22 +21,22 @@ class GuideConfig(Part):
     """Guided exploration: a trained policy acts where the policy would act at random (`actors/players/guided.py`)."""
 
     policy: str = ""
-    """The guide: a trained policy that stays as it is, `run:NAME/stage` or a path, of the same shape but for its head;
-    empty: nobody."""
+    """The guide: a frozen trained policy, `run:NAME/stage` or a path, of the same shape except for its head; empty:
+    none."""
     share: float = 0.5
-    """The share of the policy's random actions that the guide chooses in its stead."""
+    """Share of the policy's random actions that the guide chooses instead."""
 
 
 class CollectConfig(Part):
     """Collecting episodes into a store."""
 
     player: str = "expert"
-    """Who plays: `expert`, the world's own planner; `policy`, whose weights `from` names; `random`; a `language_model`
-    without training; or any further module of `actors/players`."""
+    """The player: `expert`, the environment's own planner; `policy`, with the weights that `from` names; `random`; an
+    untrained `language_model`; or any other module of `actors/players`."""
     episodes: int = 1000
-    """How many are played."""
+    """Number of episodes to play."""
     successes: bool = False
-    """Keep only those that were solved."""
+    """Keep only successful episodes."""
     greedy: bool = False
     """The policy takes its most probable action; false samples."""
 
@@ -47,19 +47,19 @@ class FitConfig(Part):
     steps: int = 2000
     """Gradient steps."""
     batch: int = 256
-    """Recorded env steps that a gradient step learns from, over all ranks."""
+    """Recorded env steps per gradient step, over all ranks."""
     learning_rate: float = 1e-3
     """Largest step size of AdamW."""
     warmup: int = 100
     """Gradient steps over which the step size rises from 0; then it falls to 0 along a cosine."""
     weight_decay: float = 0.0
-    """Share of their size, times the step size, that matrices lose in each step; biases and other vectors do not."""
+    """Weight decay of matrices, times the step size; biases and other vectors have none."""
     gradient_clip: float = 1.0
     """Largest global norm of a gradient."""
     validation: float = 0.1
-    """Share of episodes that are not learned from but looked at; which, a hash of their seed says."""
+    """Share of episodes for validation; a hash of their seed selects them."""
     every: int = 200
-    """Gradient steps between two validations, and rows of metrics."""
+    """Gradient steps between two validations, and between two rows of metrics."""
 
     def step_size(self, step: int) -> float:
         """AdamW's step size for step 0, 1, ..., `steps` - 1."""
@@ -70,8 +70,8 @@ class GeneraliseConfig(Part):
     """Evaluation of a language policy in other words and worlds."""
 
     episodes: int = 256
-    """Episodes of each case, the first of the held-out seeds."""
+    """Episodes per case, on the first held-out seeds."""
     cases: list[str] = Field(default=[])
-    """Names of the cases, see `cluster/config/cases.py`; empty: all that the run's world has."""
+    """Names of the cases, see `cluster/config/cases.py`; empty: all cases of the run's environment."""
     baselines: bool = True
-    """Play each world at random too: a drop to chance is another thing than a harder world."""
+    """Also play each environment at random: this tells a drop to chance from a harder environment."""

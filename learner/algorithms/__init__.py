@@ -1,15 +1,15 @@
-"""Algorithms: what turns chunks into a better policy. One module each, found by name.
+"""Algorithms: they update a policy from chunks. One module each, found by name.
 
 An algorithm module publishes
 
     ALGORITHM = TheClass            a subclass of `Algorithm`, below
 
-`learner.algorithm=NAME` chooses the module; nothing else names it. A class that sets `Config` has keys of its own, in
-the configuration below `learner`, under the name of its module. What the rest of the house must know of an algorithm
-(does it work with this policy, how much memory does it need, does a checkpoint fit it) it asks the class, before any
-rank is built.
+`learner.algorithm=NAME` chooses the module; nothing else names it. A class that sets `Config` has its own keys in the
+configuration, below `learner`, under the name of its module. The rest of the project asks the class, before any rank is
+built, whatever it must know of an algorithm: whether it works with this policy, how much memory it needs, whether a
+checkpoint fits.
 
-Nothing here imports PyTorch: a configuration is read without it.
+Nothing here imports PyTorch, so a configuration can be read without it.
 """
 
 from __future__ import annotations
@@ -40,67 +40,67 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LearnerSetup:
-    """All that a rank of the learner group needs to build itself anew."""
+    """Everything that a rank of the learner group needs to build itself again."""
 
     learner: LearnerConfig
     policy: PolicyConfig
     spec: EnvSpec
     seed: int
-    actors: tuple[int, int] = (1, 1)  # how many, and envs of each
-    options: Part | None = None  # the algorithm's own part of the configuration
-    folder: Path | None = None  # for what ranks keep on disk of what was lived; None: they keep it in memory
+    actors: tuple[int, int] = (1, 1)  # number of actors, and envs per actor
+    options: Part | None = None  # the algorithm's own section of the configuration
+    folder: Path | None = None  # where ranks keep experience on disk; None: in memory
     intrinsic: IntrinsicConfig = field(default_factory=IntrinsicConfig)
     exact: bool = False  # equal inputs give equal bits, on a GPU too
 
     def env_index(self, rank: int) -> NDArray[np.int64]:
-        """Global indices [L] of the envs whose chunks go to `rank`: those of actors rank, rank + n, ..."""
+        """Global indices [L] of the envs whose chunks go to `rank`: the envs of actors rank, rank + n, ..."""
         actors, envs = self.actors
         return (np.arange(rank, actors, self.learner.n)[:, None] * envs + np.arange(envs)).ravel()
 
     def rank_folder(self, rank: int) -> Path | None:
-        """Where one rank may keep what was lived."""
+        """The folder where one rank may keep experience."""
         return None if self.folder is None else self.folder / f"rank-{rank}"
 
 
 @dataclass(frozen=True)
 class AlgorithmSetup:
-    """What one rank's algorithm is built of."""
+    """What one rank's algorithm is built from."""
 
     config: LearnerConfig
-    policy: AnyPolicy  # has its first weights; is changed in place
+    policy: AnyPolicy  # already has its first weights; changed in place
     group: Group
     seed: int  # root of all random numbers
-    intrinsic: Intrinsic  # what is paid for what is new, perhaps nothing
-    options: Part | None = None  # its own part of the configuration, of the class `Algorithm.Config`
+    intrinsic: Intrinsic  # reward for novelty, perhaps none
+    options: Part | None = None  # its own section of the configuration, of the class `Algorithm.Config`
     env_index: NDArray[np.integer] = field(default_factory=lambda: np.arange(1))  # [L] envs whose chunks come here
-    folder: Path | None = None  # where this rank may keep what it lived; None: nowhere
+    folder: Path | None = None  # where this rank may keep its experience; None: nowhere
 
 
 class Algorithm(ABC):
     """One rank of an algorithm. It owns the optimiser and changes the policy in place.
 
-    Every rank calls `learn` equally often, and all end with equal weights. Random choices are to follow from the seed
-    and from counters alone, so that a checkpoint is arrays.
+    Every rank calls `learn` equally often, and all end with equal weights. Random choices must depend on the seed and
+    on counters alone, so that a checkpoint needs only arrays.
     """
 
     Config: ClassVar[type[Part] | None] = None
-    """Its own part of the configuration; None if it reads `learner` only."""
+    """Its own section of the configuration; None if it reads only `learner`."""
 
     # ---- asked before anything is built; `config` is the whole configuration ------------------------------------
 
     @classmethod
     @abstractmethod
     def check(cls, config: Configuration, spec: EnvSpec) -> None:
-        """Raise ValueError with the reason if it cannot learn in that world, by that policy."""
+        """Raise ValueError with the reason if it cannot train that policy in that environment."""
 
     @classmethod
     def batch(cls, config: Configuration) -> int:
-        """Env steps, over all ranks, that are learned from at once: those among which reward terms compare."""
+        """Env steps, over all ranks, in one update. Reward terms compare steps among these."""
         return (config.learner.chunks or config.actors.n) * config.actors.envs * config.actors.steps
 
     @classmethod
     def memory(cls, config: Configuration, row: int) -> int:
-        """Bytes that all ranks will surely need for what they keep of the past, at `row` bytes of a step."""
+        """Minimum bytes that all ranks need for stored experience, at `row` bytes per step."""
         return 0
 
     @classmethod
@@ -110,12 +110,12 @@ class Algorithm(ABC):
 
     @classmethod
     def describe(cls, config: Configuration) -> str:
-        """What it does with what came, in a few words, for the drawing of the roles."""
+        """How it uses incoming chunks, in a few words, for the diagram of the roles."""
         return "updates"
 
-    @classmethod  # noqa: B027 - most keep nothing
+    @classmethod  # noqa: B027 - most store nothing
     def assert_restorable(cls, setup: LearnerSetup, found: Checkpoint) -> None:
-        """Raise UsageError if ranks of this setup could not continue from a checkpoint. Changes nothing."""
+        """Raise UsageError if ranks with this setup cannot continue from a checkpoint. Changes nothing."""
 
     # ---- a rank -------------------------------------------------------------------------------------------------
 
@@ -124,32 +124,32 @@ class Algorithm(ABC):
 
     @abstractmethod
     def learn(self, version: int, env_steps: int, chunks: Sequence[Chunk]) -> dict[str, Any]:
-        """Learn from chunks of equal T, by a policy that has `version` now, `env_steps` having been learned from.
+        """Learn from chunks of equal T. `version` is the policy's current version, `env_steps` the number used so far.
 
-        Returns a report, in it `learned`, the env steps used, and `dropped`, the number of chunks not used.
+        Returns a report that includes `learned`, the env steps used, and `dropped`, the number of unused chunks.
 
         Raises:
-            FloatingPointError: not one gradient was finite.
+            FloatingPointError: no gradient was finite.
         """
 
     @abstractmethod
     def begin(self) -> None:
-        """The policy was given other weights: begin anew with these."""
+        """The policy got other weights: start again from these."""
 
     @abstractmethod
     def state(self) -> dict[str, Arrays]:
-        """What a checkpoint holds beside the policy, by file; equal on all ranks."""
+        """The checkpoint's contents besides the policy, by file; equal on all ranks."""
 
     def rank_state(self) -> Arrays:
-        """What a checkpoint holds of this rank alone."""
+        """The checkpoint's contents for this rank alone."""
         return {}
 
     @abstractmethod
     def restore(self, state: dict[str, Arrays], own: Arrays) -> None:
-        """Continue from both, to the bit; the policy has its weights already.
+        """Continue from both, bit for bit; the policy already has its weights.
 
         Raises:
-            ValueError: they are of another policy, or of other ranks.
+            ValueError: they belong to another policy or to other ranks.
         """
 
 
@@ -167,5 +167,5 @@ def algorithm(name: str) -> type[Algorithm]:
 
 
 def parts() -> dict[str, type[Part]]:
-    """The parts of the configuration that algorithms have to themselves, by name."""
+    """The algorithms' own sections of the configuration, by name."""
     return {name: part for name in names() if (part := algorithm(name).Config) is not None}

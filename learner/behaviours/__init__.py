@@ -1,4 +1,5 @@
-"""From an archive of behaviours to what a transformer learns from, and is judged by (`learner/methods/lgqd.py`).
+"""From an archive of behaviours to a transformer's training data and evaluation (`learner/methods/lgqd.py`).
 
-After Salehi and Doncieux (2023, arXiv 2308.13278). Verbs of `cluster/stages/curate` call this, and stages after them.
+After Salehi and Doncieux (2023, arXiv 2308.13278). Stages of `cluster/stages/curate`, and the stages after them, call
+this.
 """

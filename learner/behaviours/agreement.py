@@ -1,8 +1,8 @@
 """Do two raters agree? Correlations and errors of paired scores, with intervals.
 
-Intervals are percentile bootstraps (Efron 1979), 95 %, over what the pairs are of: several scores of one behaviour stay
-together (Field and Welsh 2007). A rater who gives everything the same score
-correlates with nobody: such a number is None, and so are its ends.
+Intervals are 95 % percentile bootstraps (Efron 1979) over the rated items: several scores of one behaviour stay
+together (Field and Welsh 2007). A rater who gives everything the same score correlates with nobody: the correlation is
+None, and so are the ends of its interval.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def pearson(a: Scores, b: Scores) -> float:
 
 
 def spearman(a: Scores, b: Scores) -> float:
-    """Correlation of ranks, from 1; equal scores share the mean of theirs. nan if one does not vary."""
+    """Correlation of ranks, from 1; equal scores share their mean rank. nan if one does not vary."""
     return pearson(scipy.stats.rankdata(a), scipy.stats.rankdata(b))
 
 
 def kendall(a: Scores, b: Scores) -> float:
-    """Tau-b (Kendall 1945): of pairs that neither rater ties, those in the same order less the others, corrected for
-    ties. nan if one does not vary."""
+    """Tau-b (Kendall 1945): among pairs that neither rater ties, concordant less discordant ones, corrected for ties.
+    nan if one does not vary."""
     return float(scipy.stats.kendalltau(a, b).statistic) if np.ptp(a) and np.ptp(b) else float("nan")
 
 
@@ -49,7 +49,7 @@ MEASURES: dict[str, Callable[[Scores, Scores], float]] = {
 def agreement(a: Scores, b: Scores, of: NDArray[Any] | None = None) -> dict[str, Any]:
     """Each of MEASURES of paired scores [N] in [0, 1] as {"value", "low", "high"}, and `n`.
 
-    of: what each pair is of, [N]; None: each of another thing.
+    of: the item of each pair, [N]; None: each pair has its own item.
 
     Raises:
         ValueError: there are no pairs.

@@ -1,11 +1,11 @@
-"""What actions are made of: centres of clusters, one list for each wheel.
+"""The discretisation of actions: cluster centres, one list for each wheel.
 
     speeds of one wheel ──> at most BINS values and how often ──> the best intervals, exactly ──> centres, ascending
 
-k-means in one dimension, where clusters are intervals and the best ones are found by dynamic programming (Wang and Song
-2011, "Ckmeans.1d.dp"), so that nothing depends on where one begins. After it an action is the cluster of each wheel and
-an offset from its centre (Salehi and Doncieux 2023; their clusters come from training and test data alike, ours from
-training alone).
+k-means in one dimension, where clusters are intervals and dynamic programming finds the best ones (Wang and Song 2011,
+"Ckmeans.1d.dp"), so that nothing depends on an initial guess. An action is then the cluster of each wheel and an offset
+from its centre (Salehi and Doncieux 2023; their clusters come from training and test data, ours from training data
+alone).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 BINS = 1024
-"""Distinct values beyond as many are first put together with their neighbours, in bins of equal width."""
+"""If there are more distinct values than this, they are first grouped in bins of equal width."""
 
 
 def centres(values: NDArray[np.float32], count: int) -> NDArray[np.float32]:
@@ -35,7 +35,7 @@ def centres(values: NDArray[np.float32], count: int) -> NDArray[np.float32]:
     begin, end = np.arange(size)[:, None], np.arange(1, size + 1)
     with np.errstate(invalid="ignore", divide="ignore"):
         spread = second[end] - second[begin] - (first[end] - first[begin]) ** 2 / (weight[end] - weight[begin])
-    spread[end <= begin] = np.inf  # an interval holds something
+    spread[end <= begin] = np.inf  # no interval is empty
     best, cuts = spread[0], []  # best[e - 1]: of the first e values in so many intervals
     for _ in range(count - 1):
         through = np.vstack([np.full(size, np.inf), best[:-1, None] + spread[1:]])

@@ -1,4 +1,4 @@
-"""Settings of the stages between an archive and its transformer, one part a stage."""
+"""Settings of the stages between an archive and its transformer, one section per stage."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""Recorded episodes as a sequence model learns from them, read from a store when they are asked for.
+"""Recorded episodes as training data of a sequence model, read from a store on demand.
 
-    EpisodeStore ── rows of the episodes asked for ──┐
+    EpisodeStore ── rows of the requested episodes ──┐
     texts of each episode, as token ids ── one ──────┼──> Demonstrations: every `stride`-th step is one
     targets ─────────────────────────────────────────┘
 
-With a stride of k a step stands for a window of k: its sensors are those at the window's start, its action the mean of
-what was executed. Who acts by such a model holds each action for k steps. The last window may be shorter.
+With a stride of k, a step stands for a window of k steps: its sensors are read at the window's start, its action is the
+mean of the executed actions. A player that uses such a model holds each action for k steps. The last window may be
+shorter.
 """
 
 from __future__ import annotations
@@ -22,31 +23,31 @@ from learner.store.episodes import EpisodeStore, Steps
 from llm_service.errors import UsageError
 
 SENSED = "observation"
-"""The field of a store that holds what was sensed before each action."""
+"""The field of a store with the sensor readings before each action."""
 
 UNKNOWN = 0
-"""The token of a word that is in no vocabulary."""
+"""The token of words outside the vocabulary."""
 
 Texts = Sequence[Sequence[NDArray[np.integer[Any]]]]
 
 
 class Sequences:
-    """Episodes of a store, each with texts that describe it and the place where it ends.
+    """Episodes of a store, each with texts that describe it and its end position.
 
     Args:
         store: steps have a vector `observation` and continuous actions.
-        episodes: which of it, int64 [E].
+        episodes: their indices in the store, int64 [E].
         texts: alternative texts of each, as token ids.
         target: float32 [E, 2], world units.
         stride: steps of the store that one step of a sequence stands for.
-        odometry: the start that robots take for granted, [3]: where they think that they are is sensed too. None: not.
-        guided: with odometry also where they think that the target is.
+        odometry: the start pose that robots assume, [3]; their estimated position is then sensed too. None: it is not.
+        guided: with odometry, the estimated position of the target is sensed too.
 
     Attributes:
         steps: of each sequence, int64 [E].
 
     Raises:
-        UsageError: the store has other steps, or what is given does not fit together.
+        UsageError: the store has other steps, or the arguments do not fit together.
     """
 
     def __init__(
@@ -103,10 +104,10 @@ class Sequences:
     ) -> Demonstrations:
         """Sequences `rows` [B] of 0 to E - 1.
 
-        uniform: a number in [0, 1) for each, [B], which of its texts is taken and how it is blurred; None: the first.
-        blur: mean share of a text's tokens, but for its first and last, that are left out or unknown, one as likely as
-            the other; of some texts none, of some twice as many.
-        forget: share of sequences whose target is not told: nan.
+        uniform: a number in [0, 1) for each, [B], selects its text and the blurred tokens; None: the first text. blur:
+        mean share of a text's tokens, except its first and last, that are dropped or made unknown, both equally likely;
+        the share varies per text from 0 to twice this.
+        forget: share of sequences whose target is hidden (nan).
         """
         which = np.zeros(len(rows)) if uniform is None else uniform
         chosen = [self.texts[row][int(u * len(self.texts[row]))] for row, u in zip(rows.tolist(), which, strict=True)]
@@ -114,13 +115,13 @@ class Sequences:
             chosen = [_blurred(text, u, blur) for text, u in zip(chosen, uniform.tolist(), strict=True)]
         target = self.target[rows]
         if forget and uniform is not None:
-            shifted = (uniform * 2**20) % 1.0  # digits that say nothing of which text was taken
+            shifted = (uniform * 2**20) % 1.0  # digits that are independent of the chosen text
             target = np.where((shifted < forget)[:, None], np.float32(np.nan), target)
         episodes = self.episodes[rows]
         first, length, steps = self.store.first[episodes], self.store.length[episodes], self.steps[rows]
         found = self.store.rows(np.concatenate([np.arange(a, a + n) for a, n in zip(first, length, strict=True)]))
         begins = zip(np.cumsum([0, *length[:-1]]), length.tolist(), strict=True)
-        windows = np.concatenate([at + np.arange(0, n, self.stride) for at, n in begins])  # where each begins
+        windows = np.concatenate([at + np.arange(0, n, self.stride) for at, n in begins])  # the start of each window
         sizes = np.diff([*windows, len(found.action)])[:, None]
         return Demonstrations(
             tokens=np.concatenate(chosen).astype(np.int64),
@@ -134,21 +135,21 @@ class Sequences:
     def _sensed(
         self, found: Steps, length: NDArray[np.integer[Any]], target: NDArray[np.float32]
     ) -> NDArray[np.float32]:
-        """What was sensed before each of the steps of whole episodes, [N, 5], with odometry [N, 9] or [N, 13]."""
+        """Sensor readings before each step of whole episodes, [N, 5], with odometry [N, 9] or [N, 13]."""
         obs = found.obs[SENSED]
         if self.odometry is None:
             return obs
         start, parts = np.array(self.odometry), []
         firsts = np.cumsum([0, *length[:-1]]).tolist()
         for first, count, place in zip(firsts, length.tolist(), target, strict=True):
-            own = slice(first, first + count - 1)  # what came of the last action was not recorded, and is not asked for
+            own = slice(first, first + count - 1)  # the result of the last action was not recorded, and is not needed
             after = reckon(start, found.action[own], obs[first + 1 : first + count])
             parts.append(felt(np.concatenate([start[None], after]), place if self.guided else None))
         return np.concatenate([obs, np.concatenate(parts)], 1)
 
 
 def _blurred(text: NDArray[np.integer[Any]], uniform: float, blur: float) -> NDArray[np.integer[Any]]:
-    """A text without some of its tokens, and with others unknown: a function of all three."""
+    """A text with some tokens dropped and others made unknown: a function of the three arguments alone."""
     generator = np.random.default_rng(int(uniform * 2**53))
     share = 2 * blur * generator.random()
     drawn = generator.random(len(text))

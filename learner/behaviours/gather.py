@@ -1,13 +1,13 @@
-"""Archives become one store: every behaviour played again in full, each once, near-duplicates in one group.
+"""Merge archives into one store: every behaviour is replayed in full, once, and near-duplicates form one group.
 
     archives ──> weights ──rollout──> the same actions? ──> EpisodeStore: observation, action of every step
                                                        └──> Behaviours: group, descriptor, start, ...
 
-What is the same in its every action from the same start is kept once. Copies of a behaviour from starts nearby
-(`copies`) are behaviours of their own, with ends of their own, in the group of the first: they teach what to do when
-the start is not quite that of the map.
+Behaviours with identical actions from the same start are kept once. Copies of a behaviour from nearby starts (`copies`)
+are separate behaviours with their own ends, in the group of the original: they teach a model what to do when the start
+differs slightly from the map's.
 
-Limit: playing, 7,000 behaviours a second; then the disk.
+The limit is the simulation, 7,000 behaviours per second; then the disk.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class GatherConfig(Part):
     take: Literal["novel", "elites"] = "novel"
     """What to take from search stages: novelty archives, or grids of least effort (`method.search.cells`)."""
     resolution: float = Field(default=15.0, gt=0)
-    """World units: behaviours whose positions at all moments share cells of this size are one group."""
+    """Cell size in world units: behaviours whose positions share cells at all moments are one group."""
     still: float = Field(default=1.0, ge=0, le=1)
     """Maximum share of steps in which a robot is stuck, mostly at a wall; behaviours above it are left out."""
     copies: int = Field(default=0, ge=0, le=15)
@@ -54,13 +54,13 @@ class GatherConfig(Part):
     distance: float = Field(default=15.0, ge=0)
     """How far from the map's start nearby starts may be along each axis, world units."""
     degrees: float = Field(default=15.0, ge=0)
-    """How much they may be turned."""
+    """How much nearby starts may be turned."""
 
 
 def nearby(
     house: navigation.Map, ids: NDArray[np.int64], seed: int, distance: float, degrees: float
 ) -> NDArray[np.float32]:
-    """A free start near the map's own for each number [N]: [N, 3], a function of seed and number alone."""
+    """For each number [N], a free start near the map's own: [N, 3], a function of seed and number alone."""
     starts = np.empty((len(ids), 3), np.float32)
     reach = np.array([distance, distance, np.radians(degrees)])
     for row, number in enumerate(ids.tolist()):
@@ -71,16 +71,17 @@ def nearby(
 
 
 def still(pose: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Share of the steps in which robots [N, T, 3] do not get on, though they may turn: [N]."""
+    """Share of the steps in which robots [N, T, 3] are stuck, even if they turn: [N]."""
     moved = np.linalg.norm(np.diff(pose[..., :2], axis=1), axis=-1)
     share: NDArray[np.float64] = (moved < STILL).mean(1)
     return share
 
 
 def groups(pose: NDArray[np.float32], resolution: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Keys of trajectories [N, T, 3], int64 [N] each: of their cells at all moments, in two grids half a cell apart.
+    """Two keys of trajectories [N, T, 3], int64 [N] each: hashes of their cells at all moments, in two grids half a
+    cell apart.
 
-    Two that nearly agree differ in one grid where a border of it lies between them, hardly in both.
+    Two similar trajectories differ in one grid if one of its borders lies between them, but rarely in both.
     """
     length = pose.shape[1]
     moments = np.append(np.arange(1, MOMENTS) * length // MOMENTS, length - 1)
@@ -100,7 +101,8 @@ def _key(cells: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def joined(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The group of each [N], named by the smallest key of `first` in it: those that share a key in either are one."""
+    """The group of each [N], named by its smallest key of `first`: trajectories that share a key in either grid are one
+    group."""
     group = first.copy()
     while True:
         before = group.copy()
@@ -124,13 +126,13 @@ def gather(
     look: Callable[[int], None] = lambda done: None,
     attempt: Attempt | None = None,
 ) -> Behaviours:
-    """Write the store of all behaviours into `folder`, and return its table, which is saved there too.
+    """Write the store of all behaviours into `folder`, and return its table, which is also saved there.
 
-    look: called with how many are played.
-    attempt: in whose name it is written.
+    look: called with the number of behaviours played so far.
+    attempt: the attempt that writes it.
 
     Raises:
-        ArchiveError: an archive's actions are not what its policies do in this house.
+        ArchiveError: an archive's actions differ from what its policies do in this house.
     """
     writer = EpisodeWriter(folder, LAYOUT, about, attempt)
     seen: set[bytes] = set()

@@ -1,8 +1,8 @@
-"""Fitting a sequence model to recorded episodes: behavioural cloning of a text's and a target's deeds, one rank of it.
+"""Fitting a sequence model to recorded episodes: behavioural cloning given a text and a target, one rank of it.
 
     Sequences, a text of each ──> loss; batches, pieces and gradients as `learner/optim/sequences.py` says
 
-A text is drawn anew each time, where an episode has several.
+If an episode has several texts, one is sampled each time.
 
 The limit is the decoder's arithmetic (`learner/models/sequence/decoder.py`); reading takes some microseconds a step.
 """
@@ -39,22 +39,22 @@ class SequenceConfig(Part):
     model: BehaviourConfig = BehaviourConfig()
     """The model."""
     clusters: list[int] = Field(default=[4, 4])
-    """Centres that stand for each dimension of an action."""
+    """Number of cluster centres for each dimension of an action."""
     stride: int = Field(default=10, ge=1)
-    """Env steps that an action is held, and that a step of a sequence stands for; 1 as published."""
+    """Env steps for which an action is held; a step of a sequence stands for as many. 1 as published."""
     odometry: bool = False
-    """Robots sense also where they think that they and the target are, by what wheels did and bumpers felt; published:
-    no."""
+    """Robots also sense where they and the target should be, estimated from wheels and bumpers; published: no."""
     blur: float = Field(default=0.0, ge=0, le=0.5)
-    """Mean share of a text's words that are left out or unknown, others each time: names matter then, not grammar."""
+    """Mean share of a text's words that are dropped or made unknown, chosen anew each time: names then matter, not
+    grammar."""
     forget: float = Field(default=0.0, ge=0, lt=1)
-    """Share of sequences that are learned without their target: where to go must then be read in the text."""
+    """Share of sequences that are learned without their target: the model must then read in the text where to go."""
     steps: int = Field(default=3000, ge=1)
     """Gradient steps."""
     batch: int = Field(default=32, ge=1)
-    """Sequences that a gradient step learns from, over all ranks."""
+    """Sequences per gradient step, over all ranks."""
     tokens: int = Field(default=8192, ge=1)
-    """Tokens, or one sequence, that are computed at once; gradients of a batch add up."""
+    """Maximum tokens that are computed at once, at least one sequence; gradients of a batch are summed."""
     learning_rate: float = Field(default=1e-3, gt=0)
     """Largest step size of AdamW."""
     least_rate: float = Field(default=1e-5, ge=0)
@@ -62,13 +62,13 @@ class SequenceConfig(Part):
     warmup: int = Field(default=100, ge=0)
     """Gradient steps over which the step size rises from 0; then it falls to `least_rate` along a cosine."""
     betas: list[float] = Field(default=[0.9, 0.95], min_length=2, max_length=2)
-    """Decay a step of AdamW's means of gradients and of their squares."""
+    """AdamW's decay rates per step for the means of gradients and of their squares."""
     weight_decay: float = Field(default=0.1, ge=0)
-    """Share of their size, times the step size, that matrices lose in each step; biases and other vectors do not."""
+    """Weight decay of matrices, times the step size; biases and other vectors have none."""
     gradient_clip: float = Field(default=1.0, gt=0)
     """Largest global norm of a gradient."""
     every: int = Field(default=200, ge=1)
-    """Gradient steps between two validations, and rows of metrics."""
+    """Gradient steps between two validations, and between two rows of metrics."""
 
     def step_size(self, step: int) -> float:
         """AdamW's step size for step 0, 1, ..., `steps` - 1."""
@@ -77,7 +77,7 @@ class SequenceConfig(Part):
 
 @dataclass(frozen=True)
 class SequenceSetup:
-    """All that a rank needs to build itself anew."""
+    """Everything that a rank needs to build itself again."""
 
     config: SequenceConfig
     learner: LearnerConfig
@@ -90,15 +90,15 @@ class SequenceSetup:
     vocabulary: int  # token ids
     centres: tuple[NDArray[np.float32], ...]  # of each dimension of an action, [K_d]
     scales: Scales = field(default_factory=Scales)
-    odometry: tuple[float, float, float] | None = None  # the start that robots take for granted, if they reckon
-    longest: tuple[int, int] = (0, 0)  # tokens of a text, steps, that the model shall know of; at least those there are
+    odometry: tuple[float, float, float] | None = None  # the start pose that robots assume, if they have odometry
+    longest: tuple[int, int] = (0, 0)  # minimum tokens of a text, and steps, that the model supports
 
 
 class SequenceFitter(SequenceSupervised):
-    """One rank. Its accuracy is the share of steps of which all clusters were the most probable ones.
+    """One rank. Its accuracy is the share of steps in which every recorded cluster was the most probable one.
 
     Raises:
-        UsageError: what is to be learned does not fit together.
+        UsageError: the training data does not fit together.
         ValueError: the model cannot be built.
     """
 
@@ -130,7 +130,7 @@ class SequenceFitter(SequenceSupervised):
         super().__init__(setup.config, group, model, setup.held_out, VALIDATED, [setup.seed, 0], optimiser)
 
     def ready(self) -> dict[str, int]:
-        """What there is to learn from, once the rank is built."""
+        """Counts of the training data, once the rank is built."""
         training, validation = (int(self.data.steps[rows].sum()) for rows in (self.training, self.validation))
         return {"episodes": len(self.data), "steps": training, "validation_steps": validation}
 
@@ -141,7 +141,7 @@ class SequenceFitter(SequenceSupervised):
         return self.data.steps[rows] * self.model.tokens_per_step + self.data.longest[0]
 
     def losses(self, rows: NDArray[np.int64], uniform: NDArray[np.float64] | None) -> Mapping[str, Tensor]:
-        """Beside the loss its parts: `cluster`, and `offset`, the squared error of an action, world units."""
+        """Besides the loss, its parts: `cluster`, and `offset`, the squared error of an action, world units."""
         if uniform is None:
             return self.model.loss(self.data.read(rows))
         return self.model.loss(self.data.read(rows, uniform[:, 0], self.setup.config.blur, self.setup.config.forget))

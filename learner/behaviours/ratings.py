@@ -1,14 +1,14 @@
-"""What people think of behaviour: scores that only become more, so that no answer is lost, whatever dies.
+"""People's ratings of behaviours: an append-only log, so that a crash loses no answer.
 
     ratings/ana.jsonl   {"n": 0, "item": "3f0c...", "score": 0.7, "at": 1795370353.4}    an answer
-                        {"n": 1, "item": "9a51...", "score": null, "at": ...}            passed over: asked again later
+                        {"n": 1, "item": "9a51...", "score": null, "at": ...}            skipped: asked again later
                         {"n": 2, "retracts": 1, "at": ...}                               taken back
 
-A file a rater, a line an answer, appended and synced before the rater is told that it is saved. Nothing is rewritten:
-what a killed process left of a line is dropped when it is read, and the next line begins after it. An item is whatever
-is shown, by a name that follows from its content, so that a rating is never counted for something else.
+One file per rater, one line per answer, appended and synced before the rater sees that it is saved. Nothing is
+rewritten: a partial line from a killed process is dropped on reading, and the next line begins after it. An item is
+whatever is shown, named by a hash of its content, so that a rating never counts for something else.
 
-Limit: a file is read whole at each answer, a few milliseconds for a thousand of them.
+The limit is reading a whole file at each answer, a few milliseconds for a thousand answers.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from learner.files import sync_folder
 from llm_service.errors import UsageError
 
 LEVELS = tuple(tenths / 10 for tenths in range(11))
-"""Scores that can be given."""
+"""The possible scores."""
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 PEOPLE, MODEL, RULE = "people", "language model", "rule"
 
 
 class RatingError(UsageError):
-    """A rating, a rater or a file of ratings is not what it should be."""
+    """A rating, a rater's name or a file of ratings is invalid."""
 
 
 class Answer(NamedTuple):
-    """One that was not taken back."""
+    """A rating that was not retracted."""
 
-    n: int  # the number of its line
+    n: int  # its line number
     item: str
-    score: float | None  # one of LEVELS; None: passed over
+    score: float | None  # one of LEVELS; None: skipped
 
 
 class Ratings:
@@ -55,10 +55,10 @@ class Ratings:
 
     Args:
         folder: of the ratings of a run; made at the first answer.
-        rater: who.
+        rater: the rater's name.
 
     Raises:
-        RatingError: the name cannot be that of a file.
+        RatingError: the name cannot be a file name.
     """
 
     def __init__(self, folder: Path, rater: str) -> None:
@@ -71,10 +71,10 @@ class Ratings:
         self.path = folder / f"{rater}.jsonl"
 
     def answers(self) -> list[Answer]:
-        """Those that stand, in the order in which they were given.
+        """The ratings that were not retracted, in order.
 
         Raises:
-            RatingError: a whole line is no rating, or the file is a symbolic link.
+            RatingError: a complete line is not a rating, or the file is a symbolic link.
         """
         try:
             file = self._open(os.O_RDONLY)
@@ -84,7 +84,7 @@ class Ratings:
             return _standing(reader.read(), self.path)[0]
 
     def give(self, item: str, score: float | None) -> None:
-        """Append an answer: a score of LEVELS, or None for passing over. It is on the disk when this returns.
+        """Append an answer: a score of LEVELS, or None to skip. It is on disk when this returns.
 
         Raises:
             RatingError: another score, or the file is damaged.
@@ -95,7 +95,7 @@ class Ratings:
             _append(file, {"n": n, "item": item, "score": score, "at": time.time()})
 
     def take_back(self) -> Answer | None:
-        """Retract the last answer that stands. Returns it, None if there is none.
+        """Retract the last answer that was not retracted. Returns it, or None if there is none.
 
         Raises:
             RatingError: the file is damaged.
@@ -110,7 +110,7 @@ class Ratings:
 
     @contextmanager
     def _appending(self) -> Iterator[tuple[int, list[Answer], int]]:
-        """The locked file, what stands in it, and the number of its next line."""
+        """The locked file, its valid ratings, and its next line number."""
         if not self.folder.exists():
             self.folder.mkdir(exist_ok=True)
             sync_folder(self.folder.parent)
@@ -138,7 +138,7 @@ class Ratings:
 
 
 def read(folder: Path) -> dict[str, dict[str, float]]:
-    """The scores of every rater by item; passed over ones are not there, of several of one item the last counts.
+    """Every rater's scores by item. Skipped items are absent; of several scores of one item, the last counts.
 
     Raises:
         RatingError: a file is damaged.
@@ -153,15 +153,15 @@ def scores(answers: Iterable[Answer]) -> dict[str, float]:
 
 
 def waiting(items: Iterable[str], answers: Iterable[Answer]) -> list[str]:
-    """The items without a score: new ones in their order, then those passed over, the longest ago first."""
+    """The items without a score: new ones in their order, then the skipped ones, starting with the oldest skip."""
     given = list(answers)
     rated, passed = scores(given), {answer.item: answer.n for answer in given}
     left = [item for item in items if item not in rated]
-    return sorted(left, key=lambda item: passed.get(item, -1))  # stable: new ones stay as they are
+    return sorted(left, key=lambda item: passed.get(item, -1))  # stable: new ones keep their order
 
 
 def shuffled(items: Iterable[str], rater: str) -> list[str]:
-    """An order of its own for each rater, the same whenever it is asked for."""
+    """Each rater's own order, always the same."""
     return sorted(items, key=lambda item: hashlib.sha256(f"{rater}\n{item}".encode()).digest())
 
 
@@ -171,8 +171,8 @@ Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
 def pairs(
     people: Mapping[str, Mapping[str, float]], model: Mapping[str, float], rule: Mapping[str, float]
 ) -> dict[tuple[str, str], Pair]:
-    """Who can be compared with whom, as scores [N] of the items that both have; those without a common item are left
-    out. For `learner.behaviours.agreement`.
+    """All pairs of raters that can be compared, as scores [N] of their common items; pairs without a common item are
+    left out. For `learner.behaviours.agreement`.
 
     people: scores by rater and item; a mean over raters stands for all of them.
     model, rule: scores by item of the language model and of the rule.
@@ -196,13 +196,13 @@ def pairs(
 
 
 def _standing(content: bytes, path: Path) -> tuple[list[Answer], int]:
-    """The answers that stand in a file, and the number of its next line."""
+    """The answers in a file that were not retracted, and its next line number."""
     found: dict[int, Answer] = {}
     n = 0
     for number, line in enumerate(content.split(b"\n"), 1):
         try:
             row = json.loads(line)
-        except ValueError:  # torn: whoever gave it was not told that it is saved
+        except ValueError:  # partial: its rater never saw that it was saved
             continue
         if not isinstance(row, dict) or row.get("n") != n or not _is_answer(row):
             raise RatingError(f"line {number} of {path} is no rating: restore the file from a copy, or move it away")

@@ -1,6 +1,6 @@
-"""What is known of each behaviour of a store, beside its steps: one row each, in the order of the store's episodes.
+"""Data on each behaviour of a store besides its steps: one row each, in the order of the store's episodes.
 
-Groups are split as a whole: near-duplicates of what is learned from are not asked for in tests.
+Groups are split as a whole: tests never ask for near-duplicates of training behaviours.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ class Behaviours:
     """E behaviours."""
 
     id: NDArray[np.int64]  # [E] the seed of its episode: place of its archive * 2^40 + copy * 2^36 + id there
-    archive: NDArray[np.int32]  # [E] which it is from
-    group: NDArray[np.int64]  # [E] hash of where the group's first goes
+    archive: NDArray[np.int32]  # [E] index of its archive
+    group: NDArray[np.int64]  # [E] hash of the route of the group's first
     descriptor: NDArray[np.float32]  # [E, 2] the last position, world units
     start: NDArray[np.float32]  # [E, 3] x, y, heading
     effort: NDArray[np.float32]  # [E] mean square of a wheel's speed
-    weights: NDArray[np.float32]  # [E, P] of the small policy that did it
+    weights: NDArray[np.float32]  # [E, P] of the small policy that produced it
 
     def __len__(self) -> int:
         return len(self.id)
 
     def save(self, folder: Path, attempt: Attempt | None = None) -> None:
-        """Into a folder, in an attempt's name: complete or absent."""
+        """Save into a folder, on behalf of an attempt: complete or absent."""
         arrays = {field.name: np.ascontiguousarray(getattr(self, field.name)) for field in fields(self)}
         replace_file(folder / FILE, safetensors.numpy.save(arrays), attempt)
 
     @staticmethod
     def load(folder: Path) -> Behaviours:
-        """What `save` wrote.
+        """Read what `save` wrote.
 
         Raises:
-            StoreError: it is not there, or damaged.
+            StoreError: the file is missing or damaged.
         """
         try:
             found: dict[str, Any] = safetensors.numpy.load_file(folder / FILE)
@@ -56,8 +56,8 @@ class Behaviours:
 
 
 def split(group: NDArray[np.int64], shares: tuple[float, float, float]) -> NDArray[np.int8]:
-    """The part, an index into PARTS, of each behaviour [E]: a function of its group alone, so that more behaviours do
-    not move those that were there.
+    """The part, an index into PARTS, of each behaviour [E]: a function of its group alone, so that adding behaviours
+    does not move existing ones.
 
     shares: of PARTS; they add up to 1.
     """

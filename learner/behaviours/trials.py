@@ -1,11 +1,11 @@
-"""What a fitted transformer is asked to do: frozen before anything is fitted, so that no choice can follow the answers.
+"""The trials of a fitted transformer: frozen before anything is fitted, so that no choice can depend on the results.
 
-    test behaviours ──> plain   the text and the end of one that was held out
-                    └─> how     two that end at one place by different ways: the text of each with the end of the first,
-                                so that only the text can say which way
+    test behaviours ──> plain   the text and the end of a held-out behaviour
+                    └─> how     two with the same end but different routes: the text of each with the end of the first,
+                                so that only the text tells which route
 
-Each is asked in the describer's words, and in others that the describer never uses; from the map's start, and from
-starts nearby. After the wish of Salehi and Doncieux's users that language be isolated from the goal's coordinates.
+Each is asked in the describer's words and in words that the describer never uses, from the map's start and from nearby
+starts. This separates language from the goal's coordinates, as users in Salehi and Doncieux wished.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ SINGLE = ("destination: {last}", "finish at {last}", "{last} is the terminus", "
 
 @dataclass(frozen=True)
 class Trial:
-    """One question."""
+    """One trial."""
 
     text: str
     wanted: list[str]  # places in order
     target: list[float]  # x, y
     start: list[float]  # x, y, heading
-    behaviour: int  # whose text it is, its id
+    behaviour: int  # id of the behaviour whose text it is
     kind: str  # plain, how
     wording: str  # described, reworded
     begins: str  # map, nearby
 
 
 def reworded(wanted: Sequence[str], number: int) -> str:
-    """A text that asks for places in an order, in words that no describer uses; which words, the number says."""
+    """A text that asks for places in an order, in words that no describer uses; the number selects the words."""
     places = [f"the {place}" for place in wanted]
     forms = SINGLE if len(places) == 1 else SHORT if len(places) == 2 else WORDINGS
     middle = " and ".join(places[1:-1])
@@ -67,10 +67,10 @@ def rivals(
     count: int,
     generator: np.random.Generator,
 ) -> list[tuple[int, int]]:
-    """Up to `count` pairs of rows that end within `near` world units by ways that share nothing but the end.
+    """Up to `count` pairs of rows that end within `near` world units by routes that share only the end.
 
-    descriptor: [N, 2]; wanted: the places of each row's text, in order; group: [N]. A row is in one pair at most, and a
-    pair is of two groups. Both texts name a place before the last, and the same last one.
+    descriptor: [N, 2]; wanted: the places of each row's text, in order; group: [N]. A row is in one pair at most, and
+    the rows of a pair are in different groups. Both texts name a place before the last, and the same last one.
     """
     way = [frozenset(places[:-1]) - set(places[-1:]) for places in wanted]
     free = set(range(len(wanted)))
@@ -91,15 +91,15 @@ def rivals(
 
 
 def save(trials: Sequence[Trial], folder: Path, attempt: Attempt | None = None) -> None:
-    """A line each, in an attempt's name: complete or absent."""
+    """Save one line per trial, on behalf of an attempt: complete or absent."""
     replace_file(folder / FILE, "".join(json.dumps(asdict(trial)) + "\n" for trial in trials).encode(), attempt)
 
 
 def load(folder: Path) -> list[Trial]:
-    """What `save` wrote.
+    """Read what `save` wrote.
 
     Raises:
-        StoreError: it is not there, or damaged.
+        StoreError: the file is missing or damaged.
     """
     try:
         return [Trial(**json.loads(line)) for line in (folder / FILE).read_text().splitlines()]

@@ -1,9 +1,9 @@
-"""Behaviour and language: what a trajectory passes as sentences, what a text asks for, and how well it was obeyed.
+"""Behaviour and language: sentences for what a trajectory passes, the request of a text, and how well it was followed.
 
-    symbols ──told──> sentences of each moment ──> the describer (LLM service) ──> text ──asked──> places in order
+    symbols ──said──> sentences of each moment ──> the describer (LLM service) ──> text ──asked──> places in order
     pose ──> visits ─────────────────────────────────────────────────────────────────┴──obeyed──> score in [0, 1]
 
-The score is a rule, not an opinion: it can be computed for millions, and judges are compared with it.
+The score is a rule, not an opinion: it can be computed for millions of behaviours, and raters are compared with it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from envs.navigation.scene import NEAR, SIDES, Scene, Symbols, said
 
 UNKNOWN, BEGIN, END = "[UNK]", "[CLS]", "[SEP]"
 DRIVE = "drive"
-"""What a robot is said to do between two moments."""
+"""The sentence for a robot's motion between two moments."""
 
 
 def told(scene: Scene, symbols: Symbols, trajectory: int) -> list[list[str]]:
-    """Sentences of each moment of a trajectory: its tile, and the furniture that is near, nearest first."""
+    """Sentences for each moment of a trajectory: its tile, and the nearby furniture, nearest first."""
     result = []
     for moment in range(len(symbols.step)):
         here = trajectory, moment
@@ -36,29 +36,29 @@ def told(scene: Scene, symbols: Symbols, trajectory: int) -> list[list[str]]:
 
 
 def asked(scene: Scene, text: str) -> list[str]:
-    """The places of the scene that a text names, in the order in which it names them, each once in a row.
+    """The places of the scene that a text names, in order, without immediate repetitions.
 
     A tile is named by its colour, whatever noun follows.
     """
     names = {name: name for name in scene.objects}
     names |= {colour: f"{colour} tile" for colour in scene.colours[1:]}
-    longest = sorted(names, key=len, reverse=True)  # a file cabinet is no cabinet
+    longest = sorted(names, key=len, reverse=True)  # a file cabinet is not a cabinet
     found = [names[name] for name in re.findall(rf"\b({'|'.join(map(re.escape, longest))})\b", text.lower())]
     return [place for i, place in enumerate(found) if i == 0 or place != found[i - 1]]
 
 
 def visited(scene: Scene, pose: NDArray[np.float32]) -> tuple[list[list[str]], list[set[str]]]:
-    """Of trajectories [N, T, 3]: the places that each came to, in order and at every visit, and where it is at last."""
+    """For trajectories [N, T, 3]: the places that each visited, in order and at every visit, and its final places."""
     routes = scene.route(pose, near=NEAR, again=True)
     last = [set(places) for places in scene.route(pose[:, -1:], near=NEAR)]
     return routes, last
 
 
 def obeyed(wanted: Sequence[str], route: Sequence[str], last: set[str]) -> float:
-    """How well a robot did what was asked, in [0, 1].
+    """How well a robot followed a request, in [0, 1].
 
-    Of the places wanted the share that was visited in the order asked for (longest common subsequence), and whether it
-    is at the last one in the end, as one more place.
+    The share of the requested places that was visited in the requested order (longest common subsequence); ending at
+    the last one counts as one more place.
     """
     if not wanted:
         return 0.0
@@ -66,13 +66,13 @@ def obeyed(wanted: Sequence[str], route: Sequence[str], last: set[str]) -> float
 
 
 def is_true(scene: Scene, text: str, route: Sequence[str]) -> bool:
-    """Whether a description names places, and all of them were visited in its order."""
+    """Whether a description names places and the robot visited all of them in that order."""
     named = asked(scene, text)
     return bool(named) and in_order(named, route) == len(named)
 
 
 def in_order(wanted: Sequence[str], route: Sequence[str]) -> int:
-    """How many places of `wanted` a route visits in that order: the longest common subsequence."""
+    """How many places of `wanted` a route visits in order: the longest common subsequence."""
     best = [0] * (len(route) + 1)
     for place in wanted:
         before = 0
@@ -87,12 +87,12 @@ def in_order(wanted: Sequence[str], route: Sequence[str]) -> int:
 
 
 def train_tokenizer(texts: Sequence[str], size: int, least: int) -> Tokenizer:
-    """Lower-case words without accents, and one token, number 0, for all that are not common.
+    """Lower-case words without accents, and one token, number 0, for all rare words.
 
     A learned vocabulary of word parts would depend on the order of a hash table where two are equally common, and so
-    differ from one process to the next; and parts of words that were never read say nothing to who reads them.
+    differ from one process to the next; and a model cannot understand parts of words that it never read.
 
-    size: the most entries.
+    size: maximum number of entries.
     least: how often a word must occur.
     """
     tokenizer = Tokenizer(models.WordLevel({UNKNOWN: 0}, unk_token=UNKNOWN))

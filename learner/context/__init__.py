@@ -3,8 +3,8 @@
 config    the arms, and the options of each stage
 keys      the mean of hidden states over the last steps
 encoders/ what makes keys of chunks, and queries: fitted to histories, a language model, a random projection
-chunks    which chunks an episode is cut into, and where it asks for others'
-reader    whole episodes and chunks of a store, as what a transformer takes
+chunks    how an episode is cut into chunks, and at which steps it queries others
+reader    whole episodes and chunks of a store, as a transformer's input
 lookup    training: the chunk that each stretch of an episode looks at
 fit       one rank that fits a transformer of an arm
 """

@@ -1,15 +1,14 @@
-"""Which chunks an episode is cut into, where it asks for others', and what returns were still to come.
+"""How an episode is cut into chunks, at which steps it queries the chunks of others, and returns to go.
 
     an episode, every = past = future = 25
     step    0         25        50        75       99
-    chunks  [ 0 ...  24]                               key at step 2: at 0 there is nothing to tell of
+    chunks  [ 0 ...  24]                               key at step 2: at step 0 nothing has happened
             [ 0 ............ 49]                       key at step 25
                       [25 ............ 74]             key at step 50
                                 [50 ............ 99]   key at step 75
-    queries ^         ^         ^         ^            steps 0 to 24 look at what the first one found, and so on
+    queries ^         ^         ^         ^            steps 0 to 24 use what the first query found, and so on
 
-So a chunk tells what had been when its key was made, and what came next (Schmied et al. 2024, arXiv 2410.07071,
-section 3.1).
+So a chunk shows the steps before and after its key (Schmied et al. 2024, arXiv 2410.07071, section 3.1).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from learner.context.config import RetrieveConfig
 
 Integers = NDArray[np.int64]
 FIRST_KEY = 2
-"""The earliest step that a key is of, where an episode has it."""
+"""The earliest step of a key, if an episode is that long."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +37,14 @@ class Chunks:
 
 
 def points_of(lengths: NDArray[Any], every: int) -> tuple[Integers, Integers]:
-    """Steps 0, every, 2 every, ... of episodes of these lengths [E]: each one's episode and step, int64 [P]."""
+    """Steps 0, every, 2 every, ... of episodes of these lengths [E]: the episode and step of each, int64 [P]."""
     counts = -(-np.asarray(lengths, np.int64) // every)
     episode = np.repeat(np.arange(len(counts)), counts)
     return episode, (np.arange(len(episode)) - np.repeat(np.cumsum(counts) - counts, counts)) * every
 
 
 def chunks_of(lengths: NDArray[Any], config: RetrieveConfig) -> Chunks:
-    """The chunks of episodes of these lengths [E]; of a chunk, what lies outside of its episode is cut off."""
+    """The chunks of episodes of these lengths [E]; chunks are cut off at the ends of their episode."""
     episode, at = points_of(lengths, config.every)
     length = np.asarray(lengths, np.int64)[episode]
     return Chunks(
@@ -57,7 +56,7 @@ def chunks_of(lengths: NDArray[Any], config: RetrieveConfig) -> Chunks:
 
 
 def to_go(reward: NDArray[np.float32], lengths: NDArray[Any]) -> NDArray[np.float64]:
-    """What each of S steps and all later ones of its episode pay, [S]; `lengths` of the episodes, whose sum is S."""
+    """Return to go of each of S steps, [S]; `lengths` of the episodes, whose sum is S."""
     lengths = np.asarray(lengths, np.int64)
     paid = np.cumsum(reward, dtype=np.float64)
     end = np.repeat(np.cumsum(lengths) - 1, lengths)
@@ -66,9 +65,10 @@ def to_go(reward: NDArray[np.float32], lengths: NDArray[Any]) -> NDArray[np.floa
 
 
 def paid_in(ahead: NDArray[np.float64], start: Integers, stop: Integers, end: Integers | int) -> NDArray[np.float64]:
-    """What chunks paid, the sums of rewards of steps [start, stop), [K]; steps count as in `ahead`.
+    """Sums of rewards of the chunks' steps [start, stop), [K]; steps count as in `ahead`.
 
-    ahead: returns to go, [S]. A sum of numbers of 32 bits is exact in 64, so that chunks which paid the same are equal.
+    ahead: returns to go, [S]. A sum of 32-bit numbers is exact in 64 bits, so chunks with the same reward compare
+    equal.
     end: of the chunks' episodes.
     """
     later: NDArray[np.float64] = np.where(stop < end, ahead[np.minimum(stop, end - 1)], 0.0)

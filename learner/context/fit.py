@@ -1,16 +1,17 @@
-"""Fitting a transformer of an arm to learning histories: one rank of it.
+"""Fitting an arm's transformer to learning histories: one rank of it.
 
     histories ──> batch of episodes ──> pieces of some thousand steps ──> -log p(recorded action), gradients add up;
-                                  of actions that are vectors the squared error, a mean over their numbers ──^
-    Lookup: which chunk each stretch looks at ──> Memory of the chunks of a piece, each once ──^
+                                  for vector actions, the squared error, a mean over their numbers ──^
+    Lookup: which chunk each stretch attends to ──> Memory of the chunks of a piece, each once ──^
 
-All arms have the same sampler: each episode once an epoch, in an order that follows from the seed. A sequence is an
-episode; with two episodes a sequence, an earlier one of the task comes before it, and actions of both are learned
-(Laskin et al. 2022, arXiv 2210.14215). Where the best are learned, as if their learner knew the task (Lee et al. 2023,
-arXiv 2306.14892), an epoch is of these. The loss is a mean over the steps of the batch, whoever computes them.
+All arms have the same sampler: each episode once per epoch, in an order that depends on the seed. A sequence is an
+episode; with two episodes per sequence, an earlier one of the task comes before it, and the actions of both are learned
+(Laskin et al. 2022, arXiv 2210.14215). If only the best episodes are learned, as if their learner knew the task (Lee et
+al. 2023, arXiv 2306.14892), an epoch consists of these. The loss is a mean over the steps of the batch, whichever rank
+computes them.
 
-The limit is the decoder's arithmetic, 14 products of width by width a block for a step, and two more for each token of
-a chunk.
+The limit is the decoder's arithmetic: per block, 14 products of width by width for a step, and two more for each token
+of a chunk.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from learner.store.episodes import EpisodeStore, StoreError
 
 @dataclass(frozen=True)
 class HistorySetup:
-    """All that a rank needs to build itself anew."""
+    """Everything that a rank needs to build itself again."""
 
     sequence: SequenceConfig
     retrieve: RetrieveConfig
@@ -55,11 +56,11 @@ class HistorySetup:
     learner: LearnerConfig
     seed: int
     store: Path
-    encoder: Weights | None = None  # of what makes keys, none if that is frozen; for arms that look at what is nearest
+    encoder: Weights | None = None  # of the encoder, none if frozen; for arms that look at the nearest chunk
 
 
 def held_out(task: NDArray[np.int64], number: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
-    """Which episodes are for validation, bool [E]: a function of each one's task and number."""
+    """Which episodes are for validation, bool [E]: a function of each episode's task and number."""
     return uniform(task * 2**32 + number) < share
 
 
@@ -67,7 +68,7 @@ class HistoryFitter(SequenceSupervised):
     """One rank. Its accuracy is the share of actions that were the most probable; nan where actions are vectors.
 
     Raises:
-        StoreError: there is nothing to learn from.
+        StoreError: there is no training data.
         ValueError: the transformer cannot be built.
     """
 
@@ -103,13 +104,14 @@ class HistoryFitter(SequenceSupervised):
         super().__init__(config, group, model, kept, VALIDATED, [setup.seed, 0], among=used)
 
     def ready(self) -> dict[str, int]:
-        """What there is to learn from, once the rank is built."""
+        """Counts of the training data, once the rank is built."""
         length = self.reader.store.length
         training, validation = (int(length[rows].sum()) for rows in (self.training, self.validation))
         return {"episodes": len(length), "steps": training, "validation_steps": validation}
 
     def look_up(self) -> dict[str, float]:
-        """Find what each stretch of each episode looks at. Returns how that went; empty if the arm looks nowhere."""
+        """Find the chunk that each stretch of each episode looks at. Returns statistics; empty if the arm looks
+        nowhere."""
         setup = self.setup
         if setup.arm.looks == "nowhere":
             return {}
@@ -124,9 +126,10 @@ class HistoryFitter(SequenceSupervised):
         return self.lookup.report(self.reader)
 
     def losses(self, rows: Integers, uniform: Floats | None) -> dict[str, Tensor]:
-        """Of the sequences that end with these episodes [B], or of a window of each. What is drawn of one: if it looks
-        at nothing, and where its window ends; in validation, where the episode does. Where steps are alone, each is
-        learned once: who waits at a goal would else teach to wait wherever one may be."""
+        """Losses of the sequences that end with these episodes [B], or of a window of each. The random numbers of a
+        sequence decide whether it looks at nothing, and where its window ends; in validation it ends with the episode.
+        If steps are alone, each distinct step is learned once: otherwise a player that waits at a goal would teach the
+        model to wait anywhere."""
         blind = np.zeros(len(rows), np.bool_) if uniform is None else uniform[:, 0] < self.retrieve.nothing
         steps, action, lengths = self.reader.episodes(self._sequences(rows))
         counts, ends = self.steps_of(rows, uniform), self._ends(rows, uniform) if self.model.windowed else None
@@ -160,17 +163,17 @@ class HistoryFitter(SequenceSupervised):
         return length[rows] + np.where(before >= 0, length[before], 0)
 
     def _ends(self, rows: Integers, uniform: Floats | None) -> Integers:
-        """Steps of each episode up to the end of its window, [B], so that it is as often short as in acting."""
+        """Steps of each episode up to the end of its window, [B]; windows are short as often as in acting."""
         length = self.reader.store.length[rows].astype(np.int64)
         return length if uniform is None else 1 + (uniform[:, 1] * length).astype(np.int64)
 
     def apart(self, rows: Integers) -> list[NDArray[np.intp]]:
-        """Sequences of one episode and those of two, since sequences of equal length attend faster."""
+        """Sequences of one episode and of two, separately, since sequences of equal length are computed faster."""
         longer = self.steps_of(rows, None) > self.reader.store.length[rows]
         return [np.flatnonzero(~longer), np.flatnonzero(longer)]
 
     def _sequences(self, episodes: Integers) -> Integers:
-        """The episodes that make up the sequences that end with these [B], in order."""
+        """The episodes of the sequences that end with these [B], in order."""
         if self.setup.arm.episodes == 1:
             return episodes
         both = np.stack([self.reader.earlier(episodes, self.setup.sequence.skip), episodes], 1).ravel()
@@ -179,15 +182,15 @@ class HistoryFitter(SequenceSupervised):
     def _memory(
         self, episodes: Integers, blind: NDArray[np.bool_], ends: Integers | None = None
     ) -> tuple[Memory | None, Tensor | None]:
-        """The chunks that these episodes look at, each once, and which of them each step looks at; only those of the
-        last steps of windows, where these end."""
+        """The distinct chunks that these episodes look at, and the chunk of each step; with windows, only the chunks of
+        their last steps."""
         if self.setup.arm.looks == "nowhere":
             return None, None
         table, every = self.lookup, self.retrieve.every
         assert table is not None, "chunks are looked up before anything is learned"
         length = self.reader.store.length[episodes].astype(np.int64)
         counts = table.first[episodes + 1] - table.first[episodes]
-        of = np.repeat(np.arange(len(episodes)), counts)  # of each point, which episode of the batch
+        of = np.repeat(np.arange(len(episodes)), counts)  # the batch's episode of each point
         number = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
         point = table.first[episodes][of] + number
         seen = (table.episode[point] >= 0) & ~blind[of]
@@ -199,6 +202,6 @@ class HistoryFitter(SequenceSupervised):
             return None, None
         index = np.full(len(point), -1)
         index[seen] = which.ravel()
-        stretch = np.minimum(length[of] - number * every, every)  # steps that look at what this point found
+        stretch = np.minimum(length[of] - number * every, every)  # steps that use what this point found
         memory = self.model.remember(*self.reader.chunks(chunks[:, 0], chunks[:, 1], chunks[:, 2]))
         return memory, torch.from_numpy(np.repeat(index, stretch))

@@ -1,7 +1,7 @@
 """Keys and queries: the mean of an encoder's hidden states over the last steps of an episode.
 
     whole episodes  hidden [S, width]  ──Pooled.of──> means [K, width] of chosen steps
-    as it is lived  hidden [B, width] a step ──add──> Pooled ──mean──> [B, width]
+    while acting    hidden [B, width] a step ──add──> Pooled ──mean──> [B, width]
 
 Both add the same numbers in the same order, newest first, so that equal hidden states give equal keys, bit by bit.
 (Mean over time of the last hidden states: Schmied et al. 2024, arXiv 2410.07071, section 3.)
@@ -16,13 +16,13 @@ from torch import Tensor
 
 
 class Pooled:
-    """Of B rows, the mean of the last `pool` hidden states since each row's episode began.
+    """The mean of each of B rows' last `pool` hidden states since its episode began.
 
     Args:
         rows: B.
         width: of a hidden state.
-        pool: steps of a mean, where there are so many.
-        device: where hidden states are.
+        pool: steps of a mean, if there are as many.
+        device: of the hidden states.
 
     Attributes:
         ages: steps of each row since it began, int64 [B].
@@ -44,7 +44,7 @@ class Pooled:
         self.ages += 1
 
     def mean(self) -> Tensor:
-        """Of the last steps of each row, [B, width]; zeros where a row has none."""
+        """Means over the last steps of each row, [B, width]; zeros where a row has none."""
         pool, total = len(self._kept), torch.zeros_like(self._kept[0])
         for back in range(pool):
             seen = self._kept[(self._next - 1 - back) % pool]
@@ -58,8 +58,8 @@ class Pooled:
         Args:
             hidden: [S, width], of each episode in turn.
             lengths: of the episodes; their sum is S.
-            pool: steps of a mean, where there are so many.
-            at: int64 [K], which steps' means are wanted, numbered through all episodes; all S if None.
+            pool: steps of a mean, if there are as many.
+            at: int64 [K], the steps whose means are returned, numbered through all episodes; all S if None.
 
         Returns:
             [K, width].

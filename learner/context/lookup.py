@@ -1,14 +1,14 @@
-"""Training: for each query point of each episode the chunk of another episode that the steps from there on look at.
+"""Training: for each query point of each episode, the chunk of another episode that the steps from there on look at.
 
-    episodes ──encoder──> keys of chunks ──> MemoryIndex, an owner a task
-                    └──> queries ──search, rank──> Lookup: a chunk a point
+    episodes ──encoder──> keys of chunks ──> MemoryIndex, one owner per task
+                    └──> queries ──search, rank──> Lookup: a chunk per point
 
-An encoder gives all keys and queries of an episode at once, since they know nothing of what comes later. What is found
-depends on the histories, the encoder and the seed alone, so it is found once. Beside `nearest` there are two that know
-less: any chunk of the task, and any at all (the same ablations: Schmied et al. 2024, arXiv 2410.07071, section 5); and
-one that knows more: any chunk of the task's best episodes.
+An encoder computes all keys and queries of an episode at once, since they do not depend on later steps. The result
+depends on the histories, the encoder and the seed alone, so it is computed once. Besides `nearest` there are two
+lookups that know less: any chunk of the task, and any chunk at all (the same ablations: Schmied et al. 2024, arXiv
+2410.07071, section 5); and one that knows more: any chunk of the task's best episodes.
 
-The limit is the encoder's pass, as long as tasks have few episodes; the search is of a task's own keys.
+The limit is the encoder's pass, as long as tasks have few episodes; a search covers only a task's own keys.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ class Keys(Protocol):
     """Keys and queries of episodes."""
 
     def __call__(self, episodes: Integers, at: list[Integers]) -> NDArray[np.float32]:
-        """Of episodes [B], the vectors [K, width] of some steps of each."""
+        """The vectors [K, width] of some steps of episodes [B]."""
 
 
 @dataclass(frozen=True)
 class Lookup:
-    """What the P query points of all episodes of a store look at.
+    """The chunks that the P query points of all episodes of a store look at.
 
     Attributes:
-        first: int64 [E + 1], the number of each episode's first point, and that of all points.
+        first: int64 [E + 1], the index of each episode's first point, and the number of all points.
         episode, start, stop: int64 [P], the chunk: steps [start, stop) of an episode of the store; episode -1: none.
-        similarity: float32 [P], its cosine; nan where it was drawn by chance, or is none.
-        short: bool [P], points whose query said too little, and which look at a chunk that was drawn instead.
+        similarity: float32 [P], its cosine; nan where the chunk was random, or there is none.
+        short: bool [P], points whose query was too short, and which look at a random chunk instead.
     """
 
     first: Integers
@@ -57,9 +57,9 @@ class Lookup:
     short: NDArray[np.bool_]
 
     def report(self, reader: Reader) -> dict[str, float]:
-        """Shares of points that are answered and that are `short`, the mean similarity of those that were searched
-        for, and how many episodes of its task the chunk's episode is away; the latter over chunks of the same task. A
-        mean of nothing is left out."""
+        """Shares of points that found a chunk and of `short` ones, the mean similarity of found chunks, and the mean
+        distance to the chunk's episode, in episodes of the task, over chunks of the same task. A mean of nothing is
+        left out."""
         store, there = reader.store, self.episode >= 0
         own = np.repeat(np.arange(len(store)), np.diff(self.first))[there]
         other = self.episode[there]
@@ -86,21 +86,21 @@ def keys_by(encoder: Encoder, reader: Reader) -> Keys:
 def look_up(
     reader: Reader, config: RetrieveConfig, looks: Looks, keys: Keys | None, seed: int, tokens: int = 8192
 ) -> Lookup:
-    """What all query points look at; never at their own episode.
+    """The chunks that all query points look at; never of their own episode.
 
     Args:
         reader: of the histories.
-        config: which chunks there are, and which are found.
-        looks: at which chunk.
-        keys: of `nearest`.
-        seed: of what is drawn.
-        tokens: steps, or one episode, that are encoded at once.
+        config: how chunks are cut, and which are found.
+        looks: the kind of chunk to look at.
+        keys: for `nearest`.
+        seed: of random choices.
+        tokens: maximum steps that are encoded at once, at least one episode.
     """
     store = reader.store
     episode, step = points_of(store.length, config.every)
     first = np.searchsorted(episode, np.arange(len(store) + 1))
     chunks = _by_task(reader, config, looks == "best")
-    drawn = _drawn(reader, chunks, episode, looks == "uniform", seed)  # a number of a chunk, -1 for none
+    drawn = _drawn(reader, chunks, episode, looks == "uniform", seed)  # index of a chunk, -1 for none
     similarity = np.full(len(episode), np.nan, np.float32)
     short = np.zeros(len(episode), np.bool_)
     if looks == "nearest":
@@ -117,7 +117,7 @@ def look_up(
 
 
 def _by_task(reader: Reader, config: RetrieveConfig, best: bool) -> Chunks:
-    """Chunks of the store, all or those of the best episodes, in order of task, number and step; `episode` is the
+    """Chunks of the store, all or only of the best episodes, in order of task, number and step; `episode` is the
     store's."""
     order = reader.order[reader.best[reader.order]] if best else reader.order
     found = chunks_of(reader.store.length[order], config)
@@ -125,9 +125,9 @@ def _by_task(reader: Reader, config: RetrieveConfig, best: bool) -> Chunks:
 
 
 def _drawn(reader: Reader, chunks: Chunks, episode: Integers, of_all: bool, seed: int) -> Integers:
-    """For each query [P] any chunk, of its task or of all, but of its own episode; -1 where there is none.
+    """For each query [P] a random chunk, of its task or of all, but not of its own episode; -1 where there is none.
 
-    Chunks of a task stand together, and in there those of an episode: what must not be drawn is one gap.
+    Chunks of a task are adjacent, and among them the chunks of an episode: the excluded chunks form one gap.
     """
     tasks, place = reader.store.task[chunks.episode], np.empty(len(reader.order), np.int64)
     place[reader.order] = np.arange(len(reader.order))
@@ -155,7 +155,7 @@ def _nearest(
     keys: Keys,
     tokens: int,
 ) -> tuple[Integers, NDArray[np.float32]]:
-    """For each query [P] the number of the best chunk of its task, and its similarity; -1 and nan: there is none."""
+    """For each query [P] the index of the best chunk of its task, and its similarity; -1 and nan: there is none."""
     store, found = reader.store, []
     of_chunks = np.split(chunks.key, np.flatnonzero(np.diff(chunks.episode)) + 1)  # of each episode, in reader's order
     of_points = np.split(step, np.flatnonzero(np.diff(episode)) + 1)  # of each episode, in the store's order

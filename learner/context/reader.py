@@ -1,9 +1,9 @@
-"""Whole episodes and chunks of a store, as a transformer of histories takes them.
+"""Whole episodes and chunks of a store, as a history transformer's input.
 
-    EpisodeStore ──> Reader: which episodes are of which task, in order; returns to go, once for all steps
+    EpisodeStore ──> Reader: the episodes of each task, in order; returns to go, once for all steps
     episodes [E] ──episodes──> StepInputs, actions, lengths        (episode, start, stop) [K] ──chunks──> ChunkSteps
 
-Steps are copied as they are asked for: a store may be larger than memory, but for eight bytes a step, returns to go.
+Steps are copied on demand, so a store may be larger than memory; only returns to go, eight bytes per step, must fit.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ class Reader:
     """Episodes of learning histories.
 
     Args:
-        store: of whole episodes; `task` and `episode`, its number in the task, say whose they are.
+        store: of whole episodes, with their `task`, and `episode`, their number in the task.
 
     Attributes:
         order: int64 [E], the store's episodes by task and number.
-        to_go: float64 [S], what each step of the store and all later ones of its episode pay.
+        to_go: float64 [S], the return to go of each step of the store.
     """
 
     def __init__(self, store: EpisodeStore) -> None:
         self.store = store
         self.order = np.lexsort((store.episode, store.task))
-        blocks = np.flatnonzero(np.diff(store.first[:-1] // BLOCK, prepend=-1))  # the episodes with which they begin
+        blocks = np.flatnonzero(np.diff(store.first[:-1] // BLOCK, prepend=-1))  # the first episode of each block
         parts = [np.zeros(0)]
         for begin, end in zip(blocks, [*blocks[1:], len(store)], strict=True):
             reward = store.rows(np.arange(store.first[begin], store.first[end])).reward
@@ -48,7 +48,7 @@ class Reader:
 
     @property
     def reach(self) -> NDArray[np.float32]:
-        """The largest return to go of each step of an episode, over all episodes that have so many, [T]."""
+        """The largest return to go at each step of an episode, over all episodes that are long enough, [T]."""
         length = self.store.length.astype(np.int64)
         step = np.arange(length.sum()) - np.repeat(self.store.first[:-1], length)
         found = np.full(int(length.max()), -np.inf, np.float32)
@@ -57,7 +57,7 @@ class Reader:
 
     @property
     def best(self) -> NDArray[np.bool_]:
-        """Which episodes are among the best of their task, bool [E]: see `BEST`; of two or more, at least two."""
+        """Which episodes are among the best of their task, bool [E], see `BEST`; at least two if there are two."""
         task, found = self.store.task[self.order], np.empty(len(self.order), np.bool_)
         end = np.searchsorted(task, task, "right")
         count = np.maximum(2, np.ceil(BEST * (end - np.searchsorted(task, task, "left"))))
@@ -65,7 +65,8 @@ class Reader:
         return found
 
     def earlier(self, episodes: Integers, skip: int) -> Integers:
-        """Of each episode [B] that of the same task whose number is lower by `skip`; -1 where there is none."""
+        """For each episode [B], the episode of the same task whose number is lower by `skip`; -1 where there is
+        none."""
         task, number = self.store.task, self.store.episode
         size = int(number.max()) + 1
         known = task[self.order] * size + number[self.order]  # ascending
@@ -75,7 +76,7 @@ class Reader:
         return np.where((wanted >= 0) & (known[at] == code), self.order[at], -1)
 
     def episodes(self, index: Integers) -> tuple[StepInputs, Tensor, list[int]]:
-        """Whole episodes [B], one after the other: what was known before each step, what was done, and lengths."""
+        """Whole episodes [B], one after the other: inputs before each step, actions, and lengths."""
         lengths = self.store.length[index].astype(np.int64)
         first = np.cumsum(lengths) - lengths
         steps, to_go = self._read(self.store.first[index], lengths)
@@ -87,8 +88,8 @@ class Reader:
         return given, _tensor(steps.action), lengths.tolist()
 
     def new(self, index: Integers) -> tuple[NDArray[np.bool_], Integers]:
-        """Of whole episodes [B], one after the other: whether a step shows and does what none before it in its episode
-        did; and how many such steps each has, int64 [B]."""
+        """For whole episodes [B], one after the other: whether a step's observation and action are new in its episode;
+        and the number of such steps of each, int64 [B]."""
         lengths = self.store.length[index].astype(np.int64)
         steps, _ = self._read(self.store.first[index], lengths)
         of = np.repeat(np.arange(len(index)), lengths)

@@ -1,1 +1,1 @@
-"""What reward terms are made of: steps to be judged, and networks that judge them by numbers."""
+"""Building blocks of intrinsic reward terms: the steps to evaluate, and networks that evaluate them."""

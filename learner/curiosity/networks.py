@@ -1,10 +1,10 @@
-"""A reward term whose networks judge observations: reads them, pays for steps, learns from them.
+"""A reward term with networks that evaluate observations: it reads them, rewards steps, and learns from them.
 
     Steps ──> Reader: numbers [M, width] ──> Judge: worth of each step ──> weighed, summed over views
                                          └─> its loss, gradients averaged over ranks, Adam
 
-Texts are judged apart from the rest, in a view of their own. Everything is computed with the networks as they are when
-steps are drawn, and then these learn from the first step of each walk, in minibatches. Weights, optimiser and
+Texts are evaluated separately from the rest, in a view of their own. Rewards are computed with the networks' weights at
+the time of sampling; then the networks learn from the first step of each walk, in minibatches. Weights, optimiser and
 statistics are equal on all ranks.
 The limit is arithmetic: three layers forward for every observation, and forward and backward for every walk.
 """
@@ -31,15 +31,15 @@ from learner.optim.device import read, read_mean, send
 from learner.rewards import RewardSetup, RewardTerm
 from learner.store.replay import Floats
 
-STREAM = 1_000_003  # tells the random numbers drawn here from others with the same counters
+STREAM = 1_000_003  # separates the random numbers here from others with the same counters
 
 
 @dataclass
 class Places:
-    """Which observations a judge is asked about, by their rows, int64, where the networks are.
+    """The observations that a judge evaluates, as rows, int64, on the networks' device.
 
-    Of the S steps that were taken, the walk, and rows before and after; of the first step of each of B walks, rows and
-    the action; and a random order of the walks, the same for all views.
+    For the S steps that were taken: the walk, and the rows before and after. For the first step of each of B walks:
+    rows and action. And a random order of the walks, the same for all views.
     """
 
     walk: Tensor  # [S]
@@ -58,19 +58,19 @@ class Places:
 
 
 class Judge(nn.Module):
-    """What judges one view. All its parameters that take gradients are trained by `loss`."""
+    """The networks that evaluate one view. All parameters with gradients are trained by `loss`."""
 
     @abstractmethod
     def worth(self, x: Tensor, places: Places) -> Tensor:
-        """Rewards [S] of the steps that were taken, whose observations have numbers `x` [M, width]; no gradient."""
+        """Rewards [S] of the steps that were taken, from features `x` [M, width] of the observations; no gradient."""
 
     @abstractmethod
     def loss(self, before: Tensor, after: Tensor, action: Tensor) -> Tensor:
-        """What is to become small, of B steps between numbers [B, width] by actions int64 [B]."""
+        """The loss of B steps between features [B, width] by actions int64 [B]."""
 
 
 class View(nn.Module):
-    """Fields that are judged together."""
+    """Fields that are evaluated together."""
 
     def __init__(
         self, fields: Mapping[str, Field], weight: float, setup: RewardSetup, judge: Callable[[int], Judge]
@@ -82,7 +82,7 @@ class View(nn.Module):
 
 
 class NetworkTerm(RewardTerm):
-    """A term that says which network judges, by `judge`; the rest is here."""
+    """A term that defines its networks by `judge`; the rest is here."""
 
     def __init__(self, setup: RewardSetup) -> None:
         self.setup = setup
@@ -95,11 +95,11 @@ class NetworkTerm(RewardTerm):
         parameters, self.gradient = side_by_side(self.owned)
         self.adam = Adam(parameters)
         self.calls = 0
-        self._paid: tuple[list[Tensor], Places] | None = None  # numbers by view
+        self._paid: tuple[list[Tensor], Places] | None = None  # features by view
 
     @abstractmethod
     def judge(self, width: int) -> Judge:
-        """A new judge of observations by so many numbers."""
+        """A new judge of observations with this many features."""
 
     def pay(self, steps: Steps) -> Floats:
         random = np.random.default_rng([self.setup.seed, self.calls, self.setup.group.rank, STREAM])
@@ -115,7 +115,7 @@ class NetworkTerm(RewardTerm):
         return read(worth)
 
     def update(self, steps: Steps) -> float:
-        """One pass over the walks that were just paid for. Returns the mean loss."""
+        """One pass over the walks that were just rewarded. Returns the mean loss."""
         assert self._paid, "what is learned from was paid for"
         numbers, places = self._paid
         parts = places.order.tensor_split(max(1, round(len(places.order) / self.setup.minibatch)))
@@ -131,7 +131,7 @@ class NetworkTerm(RewardTerm):
         return loss.detach()
 
     def state(self) -> Arrays:
-        """Networks, optimiser, and the number of calls, which the random numbers follow from."""
+        """Networks, optimiser, and the number of calls, from which the random numbers follow."""
         arrays = {f"networks.{name}": read(value).copy() for name, value in self.networks.state_dict().items()}
         arrays |= {f"optimiser.{name}": value for name, value in self.adam.state().items()}
         return arrays | {"calls": np.array(self.calls)}

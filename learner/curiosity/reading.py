@@ -1,11 +1,11 @@
-"""What an observation says, as numbers: the input of the networks that judge it.
+"""An observation's features: the input of the networks that evaluate it.
 
     pictures      -> random convolutions          texts -> MiniLM vectors, or random codes of their words
-    categories one-hot, vectors, grids            of a set of texts, the mean
-    all side by side -> less the mean, by the deviation of all that was seen, cut to [-5, 5]
+    categories one-hot, vectors, grids            for a set of texts, the mean
+    all side by side -> normalised by the mean and deviation so far, clipped to [-5, 5]
 
-Nothing here learns: were these the features of the policy, a state would become new again whenever the policy changes.
-The limit is the convolutions, and the embedding of texts that were never seen.
+Nothing here is trained: with the policy's own features, a state would become new again whenever the policy changes. The
+limit is the convolutions, and the embedding of new texts.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from learner.optim.device import send
 from llm_service.embedding import MINILM_WIDTH, embed_one
 
 CUT = 5.0  # deviations (Burda et al. 2019, section 2.4)
-TEXT_WIDTH = 128  # numbers of a text that is read by its words
-BLOCK = 256  # pictures that are looked at together
+TEXT_WIDTH = 128  # features of a text that is read by its words
+BLOCK = 256  # pictures that are computed together
 
 Texts = Callable[[NDArray[Any]], list[str]]
 
 
 class Moments(nn.Module):
-    """Mean and variance of each of `width` numbers over all that was ever seen, on all ranks; float64 [width]."""
+    """Mean and variance of each of `width` features over all observations so far, on all ranks; float64 [width]."""
 
     count: Tensor
     mean: Tensor
@@ -43,12 +43,12 @@ class Moments(nn.Module):
     def __init__(self, width: int, group: Group) -> None:
         super().__init__()
         self.group = group
-        self.register_buffer("count", torch.zeros(1, dtype=torch.float64))  # a rank's share of it
+        self.register_buffer("count", torch.zeros(1, dtype=torch.float64))  # a rank's share of the count
         self.register_buffer("mean", torch.zeros(width, dtype=torch.float64))
         self.register_buffer("square", torch.zeros(width, dtype=torch.float64))  # mean of the squares
 
     def update(self, x: Tensor) -> None:
-        """Take numbers [M, width]; every rank must take some."""
+        """Add features [M, width]; every rank must add some."""
         sums = [x.new_full((1,), len(x), dtype=torch.float64), x.sum(0, dtype=torch.float64)]
         message = torch.cat([*sums, x.square().sum(0, dtype=torch.float64)])
         self.group.average(message)
@@ -64,10 +64,10 @@ class Moments(nn.Module):
 
 
 class Reader(nn.Module):
-    """Numbers [M, width] of the `fields` of observations.
+    """Features [M, width] of the `fields` of observations.
 
     Args:
-        fields: what is read.
+        fields: the fields to read.
         words: the vocabulary, if texts are read by their words; None: by MiniLM.
     """
 
@@ -83,7 +83,7 @@ class Reader(nn.Module):
 
     @torch.no_grad()
     def read(self, obs: Observation, texts: Texts) -> Tensor:
-        """Observations [M, ...], whose texts are names of `texts` -> float32 [M, width], sent in one copy."""
+        """Observations [M, ...], whose text fields hold names of `texts` -> float32 [M, width], sent in one copy."""
         columns: dict[tuple[str, bool], Any] = {}
         for name, field in self.fields.items():
             columns[name, True] = obs[name]
@@ -99,7 +99,7 @@ class Reader(nn.Module):
         return ((numbers - mean) / (deviation + 1e-8)).clamp(-CUT, CUT)
 
     def _numbers(self, name: str, value: Tensor, prepared: Tensor | None) -> Tensor:
-        """Of one field [M, ...]; of texts, rows of what was prepared."""
+        """Features of one field [M, ...]; text fields hold rows of the prepared texts."""
         field = self.fields[name]
         if prepared is not None:
             codes: Tensor = (prepared if self.text is None else self.text(prepared))[value]
@@ -113,7 +113,7 @@ class Reader(nn.Module):
         return value.flatten(1).float()
 
     def _prepared(self, texts: Sequence[str]) -> Tensor:
-        """Texts [U] as their words' tokens, or as what MiniLM says of them, [U, ...]."""
+        """Texts [U] as their words' tokens or as MiniLM embeddings, [U, ...]."""
         if self.text is None:
             return torch.from_numpy(np.stack([embed_one(text) for text in texts]))
         return self.text.prepare(texts)

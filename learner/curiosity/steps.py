@@ -1,6 +1,6 @@
-"""Steps that are to be judged, whether they come from chunks or from a replay.
+"""The steps to evaluate, whether they come from chunks or from a replay.
 
-What is judged of a step is the observation after it: where an episode ended, its last one, never the next one's first.
+The observation after a step is evaluated: at an episode's end its own last observation, never the next episode's first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from envs.api import Chunk, Observation
 from learner.store.replay import Floats, Replay, Rows, Walk
 
 COLUMN = "intrinsic"
-"""The column of rewards that terms pay."""
+"""The reward column of intrinsic terms."""
 
 
 @dataclass
@@ -30,11 +30,11 @@ class Steps:
     after: Rows  # [B, n] the same
     live: NDArray[np.bool_]  # [B, n] whether a step was taken there
     action: NDArray[np.int64]  # [B] in the first step
-    share: Floats | None = None  # [B, n] what is paid of the reward, 0 or 1; None: all
+    share: Floats | None = None  # [B, n] share of the reward that counts, 0 or 1; None: all
 
     @cached_property
     def taken(self) -> tuple[Rows, Rows, Rows]:
-        """Of the S steps that were taken, walk by walk: number of the walk, rows before and after, each [S]."""
+        """For the S steps that were taken, walk by walk: number of the walk, rows before and after, each [S]."""
         walk, place = np.nonzero(self.live)
         return walk, self.before[walk, place], self.after[walk, place]
 

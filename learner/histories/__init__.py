@@ -109,7 +109,7 @@ class HistoryLearner(ABC):
 
     @classmethod
     def memory(cls, config: HistoriesConfig, spec: EnvSpec) -> int:
-        """Bytes that it needs at least per task."""
+        """Minimum bytes that it needs per task."""
         return 0
 
     @abstractmethod
@@ -123,7 +123,7 @@ class HistoryLearner(ABC):
     def act(self, obs: Observation, random: NDArray[np.float64]) -> NDArray[Any]:
         """The next action of each task, int64 [N] or float32 [N, D].
 
-        random: float64 [N, 1 + D] in [0, 1), of the task and the step alone; D is 1 where actions are one of so many.
+        random: float64 [N, 1 + D] in [0, 1), functions of task and step alone; D is 1 for discrete actions.
         """
 
     @abstractmethod
@@ -136,9 +136,9 @@ class HistoryLearner(ABC):
         terminated: NDArray[np.bool_],
         truncated: NDArray[np.bool_],
     ) -> None:
-        """Learn from a step of tasks `at` [n], whose episodes were on; all else is of all tasks [N].
+        """Learn from a step of tasks `at` [n], whose episodes had not ended; all other arguments are for all tasks [N].
 
-        obs: what was observed after it, in the same episode.
+        obs: the observation after it, in the same episode.
         """
 
 
@@ -156,7 +156,7 @@ def learner(name: str) -> type[HistoryLearner]:
 
 
 def parts() -> dict[str, type[Part]]:
-    """The parts of the configuration that learners have to themselves, by name."""
+    """The learners' own sections of the configuration, by name."""
     return {name: part for name in names() if (part := learner(name).Config) is not None}
 
 
@@ -166,5 +166,5 @@ def training_tasks(spec: EnvSpec) -> int:
 
 
 def kept_fields(spec: EnvSpec) -> dict[str, Field]:
-    """Fields of a step that are stored, and that a learner may read: all that are not privileged."""
+    """Fields of a step that are stored and that a learner may read: all that are not privileged."""
     return {name: field for name, field in spec.fields.items() if not field.privileged}

@@ -1,6 +1,6 @@
 """Noise distillation (Zisman et al. 2024, arXiv 2312.12275): a planner with ever fewer random actions.
 
-It learns nothing, and its history looks as if it did. Limit: there must be a planner.
+It does not learn, but its history looks as if it did. The limit: the environment must have a planner.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class HinderedExpert(HistoryLearner):
     def act(self, obs: Observation, random: NDArray[np.float64]) -> NDArray[Any]:
         """The next action of each task [N].
 
-        random: float64 [N, 1 + D] in [0, 1): whether chance chooses, and which it takes.
+        random: float64 [N, 1 + D] in [0, 1): whether the action is random, and the random action.
         """
         drawn = by_chance(self._env.env_spec, random[:, 1:])
         chance = (random[:, 0] < self._epsilon).reshape(-1, *[1] * (drawn.ndim - 1))
@@ -52,7 +52,7 @@ class HinderedExpert(HistoryLearner):
         terminated: NDArray[np.bool_],
         truncated: NDArray[np.bool_],
     ) -> None:
-        """It needs no learning."""
+        """Nothing: it does not learn."""
 
 
 LEARNER = HinderedExpert

@@ -1,7 +1,7 @@
 """Tabular Q-learning (Watkins 1989) of many tasks at once, in one table [tasks, states, actions].
 
-Where all that is observed are categories or other whole numbers. Limit: a step of N tasks is some ten calls of NumPy,
-whatever N is.
+For observations of only categories or other whole numbers. The limit is some ten NumPy calls per step, whatever the
+number of tasks.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from learner.histories import HistoriesConfig, HistoryLearner
 class QLearning(HistoryLearner):
     """A learner of N tasks.
 
-    A state is what is observed; where `EnvSpec.staged` also whether anything was paid in the episode so far, which is
-    how a player knows of a key that it holds. Of actions that are worth the same, chance chooses one. The last step of
-    an episode that is cut off counts on what would have come.
+    A state is an observation; if `EnvSpec.staged`, also whether the episode had any reward so far, which tells a player
+    that it holds a key. Ties between actions are broken at random. The last step of a truncated episode is
+    bootstrapped.
 
     Attributes:
         values: float64 [N, states, actions].
@@ -58,12 +58,12 @@ class QLearning(HistoryLearner):
     def act(self, obs: Observation, random: NDArray[np.float64]) -> NDArray[np.int64]:
         """The next action of each task [N].
 
-        random: float64 [N, 2] in [0, 1): whether chance chooses, and which it takes.
+        random: float64 [N, 2] in [0, 1): whether the action is random, and the choice among candidates.
         """
         self._state = self._state_of(obs)
         values = self.values[self._rows, self._state]
         best = values == values.max(1, keepdims=True)
-        best[random[:, 0] < self._epsilon] = True  # all the same to it
+        best[random[:, 0] < self._epsilon] = True  # a random action: all are candidates
         counted = best.cumsum(1)
         wanted = (random[:, 1] * counted[:, -1]).astype(np.int64)
         action: NDArray[np.int64] = (counted > wanted[:, None]).argmax(1)
@@ -95,8 +95,8 @@ class QLearning(HistoryLearner):
 
 
 def states(spec: EnvSpec) -> int:
-    """How many states a table has: one for each observation, where every field has a `size`, and is shown to a player;
-    twice as many where what pays changes within an episode (`EnvSpec.staged`)."""
+    """Number of states of a table: one per observation, if every field has a `size` and is visible to a player; twice
+    as many if the rewarded behaviour changes within an episode (`EnvSpec.staged`)."""
     each = [field.size ** math.prod(field.shape) for field in spec.fields.values()]
     return int(math.prod(each)) * (2 if spec.staged else 1)
 

@@ -1,4 +1,4 @@
-"""Chance alone acts: a history that does not rise, for worlds that nobody else can play, and for tests."""
+"""Random actions: a history without progress, for environments that no other learner can play, and for tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from learner.histories import HistoriesConfig, HistoryLearner
 
 
 def by_chance(spec: EnvSpec, random: NDArray[np.float64]) -> NDArray[Any]:
-    """An action of each row, int64 [N] or float32 [N, D], of as many numbers in [0, 1) as it consists of, [N, D]."""
+    """An action for each row, int64 [N] or float32 [N, D], from random numbers [N, D] in [0, 1), one per dimension."""
     if spec.discrete:
         return (random[:, 0] * len(spec.action_names)).astype(np.int64)
     low, high = np.array(spec.action_bounds).T
@@ -21,11 +21,11 @@ def by_chance(spec: EnvSpec, random: NDArray[np.float64]) -> NDArray[Any]:
 
 
 class Random(HistoryLearner):
-    """Nobody learns."""
+    """Acts at random, and does not learn."""
 
     @classmethod
     def check(cls, spec: EnvSpec) -> None:
-        """Chance can play every world."""
+        """Every environment can be played at random."""
 
     def __init__(self, config: HistoriesConfig, env: VectorEnv, seed: int, tasks: NDArray[np.int64]) -> None:
         self._spec = env.env_spec

@@ -1,4 +1,5 @@
-"""What was asked about a world once, and what it became: segments of what was lived, preferences, goals, programs.
+"""Knowledge from a language model that is asked once about an environment: segments of episodes, preferences, goals,
+programs.
 
 episodes ──> segments ──> preferences, goals, programs ──> potentials, for any number of tasks
 """

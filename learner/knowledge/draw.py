@@ -1,10 +1,10 @@
-"""Which segments a language model is asked about, and which pairs of them: drawn from lived episodes, by a seed.
+"""The segments and pairs that a language model is asked about: sampled from recorded episodes, by a seed.
 
-    steps of a store ──> strata of training step and return to come ──> in turn, each content once ──> Segments
+    steps of a store ──> strata of training step and return to go ──> in turn, without duplicates ──> Segments
     segments ──> strata ──> partners from strata far apart, never of equal captions ──> pairs [P, 2]
 
-Steps drawn evenly would nearly all be the same: early episodes that came to nothing. So every stratum gives as many as
-the others, as long as it has some, and what was learned late and what was paid stand beside what was not.
+Uniformly sampled steps would nearly all be alike: early episodes without success. So every stratum contributes equally,
+as long as it has steps, and late, rewarded steps appear beside early, unrewarded ones.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from learner.store.episodes import EpisodeStore, StoreError
 from learner.windows import NO_ACTION
 
 BLOCK, WINDOWS = 4096, 512
-"""Steps that are read at once; windows that are made at once."""
+"""Steps that are read at once; windows that are built at once."""
 SOURCES, RETURNS = 4, 3
-"""Strata: quarters by training step; of what is paid, thirds by the return to come, beside what is not paid."""
+"""Strata: quarters by training step; steps with a return to go in thirds of it, and a group of steps without."""
 
 Rows = NDArray[np.int64]
 
 
 def draw(store: EpisodeStore, number: int, window: int, discount: float, told: Sequence[str], seed: int) -> Segments:
-    """Segments, in turn from every stratum: the first few are as mixed as all of them.
+    """Segments, in turn from every stratum, so that the first few are as mixed as all.
 
-    All of the store is read once, for its rewards.
+    The whole store is read once, for its rewards.
 
     Args:
-        number: how many; fewer where the store has not so many that differ.
-        window: K, observations of each.
-        discount: of the return to come.
+        number: how many; fewer if the store has fewer distinct ones.
+        window: K, observations per segment.
+        discount: of the return to go.
         told: names of the text fields of captions.
 
     Raises:
-        StoreError: it is empty, or its actions have no names.
+        StoreError: the store is empty, or its actions have no names.
     """
     if not store.steps:
         raise StoreError(f"{store.folder} holds no episodes: nothing can be drawn from it")
@@ -66,10 +66,10 @@ def draw(store: EpisodeStore, number: int, window: int, discount: float, told: S
 
 
 def pairs(segments: Segments, number: int, seed: int) -> Rows:
-    """Pairs [P, 2] of different segments, no two alike, none of equal captions; fewer where there are not so many.
+    """Distinct pairs [P, 2] of different segments, without equal captions; fewer if there are not enough.
 
-    Partners are a quarter to a half of all segments apart in the order of their strata, so that few are
-    near equals. In each round every segment is in two pairs at most; there are as many rounds as are needed.
+    Partners are a quarter to a half of all segments apart in the order of their strata, so that few are nearly equal.
+    In each round every segment is in two pairs at most; there are as many rounds as needed.
     """
     generator, total = np.random.default_rng([seed, 4]), len(segments)
     stratum = strata(segments.source, segments.to_come)
@@ -94,7 +94,7 @@ def strata(source: Rows, to_come: NDArray[np.floating]) -> Rows:
 
 
 def _in_turn(stratum: Rows, generator: np.random.Generator) -> Rows:
-    """All steps, one of each stratum after the other; within a stratum as they are drawn."""
+    """All steps, taken from the strata in turn; within a stratum in random order."""
     shuffled = generator.permutation(len(stratum))
     stratum = stratum[shuffled]
     by = np.argsort(stratum, kind="stable")
@@ -107,7 +107,7 @@ def _to_come(store: EpisodeStore, discount: float) -> NDArray[np.float64]:
     """The discounted return from each step on, [S]."""
     starts = range(0, store.steps, BLOCK)
     blocks = [store.rows(np.arange(i, min(i + BLOCK, store.steps))).reward for i in starts]
-    value = np.concatenate([np.zeros(0), *blocks, np.zeros(1)])  # of each step its reward first; then nothing
+    value = np.concatenate([np.zeros(0), *blocks, np.zeros(1)])  # at first each step's reward; then 0
     for step in range(int(store.length.max(initial=1)) - 2, -1, -1):
         at = store.first[:-1][store.length > step + 1] + step
         value[at] += discount * value[at + 1]
@@ -122,11 +122,11 @@ def _source(store: EpisodeStore) -> Rows:
 def _segments(
     store: EpisodeStore, rows: Rows, window: int, told: Sequence[str], source: Rows, to_come: NDArray[np.float64]
 ) -> Segments:
-    """Those that end with the observations of these steps."""
+    """The segments that end with the observations of these steps."""
     episode = np.searchsorted(store.first, rows, side="right") - 1
     step = rows - store.first[episode]
     back = np.arange(window - 1, -1, -1)
-    lived = back <= step[:, None]  # [B, K]; what is before the first observation is that one again
+    lived = back <= step[:, None]  # [B, K]; the first observation is repeated before it
     steps = store.rows((rows[:, None] - np.minimum(back, step[:, None])).ravel())
     columns = {name: column.reshape(len(rows), window, *column.shape[1:]) for name, column in steps.obs.items()}
     actions = np.where(lived[:, :-1], steps.action.reshape(len(rows), window)[:, :-1], NO_ACTION)
@@ -137,11 +137,12 @@ def _segments(
 
 
 def _captions(store: EpisodeStore, hashes: Rows, actions: Rows) -> list[list[str]]:
-    """The lines of each segment, of the texts [B, K, n] of its observations. What was not lived is not told."""
+    """The lines of each segment, from the texts [B, K, n] of its observations, without the repeated ones before an
+    episode."""
     unique, which = np.unique(hashes, return_inverse=True)
     said = [sentences([text]) for text in store.texts(unique)]
     found = []
-    rows: Any = which.reshape(hashes.shape).tolist()  # numbers of texts, of each observation of each segment
+    rows: Any = which.reshape(hashes.shape).tolist()  # text numbers by segment and observation
     for row, done in zip(rows, actions.tolist(), strict=True):
         names = [store.layout.actions[action] for action in done if action != NO_ACTION]
         seen = [[sentence for text in texts for sentence in said[text]] for texts in row[-1 - len(names) :]]
@@ -150,7 +151,7 @@ def _captions(store: EpisodeStore, hashes: Rows, actions: Rows) -> list[list[str
 
 
 def _contents(segments: Segments) -> list[bytes]:
-    """Equal for segments of which a potential and a language model see the same."""
+    """Equal for segments that look the same to a potential and to a language model."""
     shown = [segments.actions, *(segments.obs[name] for name in sorted(segments.obs))]
     found = []
     for i, caption in enumerate(segments.captions):

@@ -1,9 +1,9 @@
-"""A model of preferences on disk: what a stage of kind `prefer` leaves, and a potential begins with.
+"""A preference model on disk: the artifact of a stage of kind `prefer`, which a potential loads.
 
-    preference.json    shape, fixed scale, whence it is        preference.safetensors    weights
+    preference.json    shape, fixed scale, provenance        preference.safetensors    weights
 
-phi is the score less its mean over the segments that the model was fitted to, in three standard deviations of it, cut
-off at -1 and 1: scaled like a world's reward. It is fixed once, for a scale that moves would be paid for.
+phi is the score minus its mean over the training segments, divided by three standard deviations, and clipped to [-1,
+1]: the scale of an environment's reward. The scale is fixed once, because a moving scale would create reward.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from learner.windows import Windows
 
 ABOUT, WEIGHTS = "preference.json", "preference.safetensors"
 SPREADS = 3.0
-"""Standard deviations of the score that are 1 of phi."""
+"""Standard deviations of the score that make phi 1."""
 
 
 class About(Part):
-    """What a model says of itself, as JSON."""
+    """A model's metadata, as JSON."""
 
     shape: SegmentShape
-    """What it is built of, and reads."""
+    """Its architecture and input."""
     mean: float
-    """Of its scores over the segments."""
+    """Mean of its scores over the segments."""
     spread: float
     """Their standard deviation."""
     weights: str
@@ -56,7 +56,7 @@ class FittedPreference:
     scores: SegmentScores
 
     def phi(self, windows: Windows) -> NDArray[np.float32]:
-        """Float32 [M] in [-1, 1], the same to the bit whatever else is asked."""
+        """Float32 [M] in [-1, 1], bit for bit independent of the rest of the batch."""
         scores, about = self.scores.of(windows), self.about
         scaled = (scores - np.float32(about.mean)) / np.float32(SPREADS * about.spread)
         phi: NDArray[np.float32] = np.clip(scaled, np.float32(-1), np.float32(1))
@@ -64,10 +64,10 @@ class FittedPreference:
 
     @staticmethod
     def load(folder: Path) -> FittedPreference:
-        """What a stage has left.
+        """Load a stage's artifact.
 
         Raises:
-            StoreError: it is not there, damaged, or of other weights than it says.
+            StoreError: it is missing or damaged, or the weights do not match the metadata.
         """
         about, path = read_about(folder), folder / WEIGHTS
         try:
@@ -78,10 +78,10 @@ class FittedPreference:
 
 
 def read_about(folder: Path) -> About:
-    """What the model of a folder says of itself.
+    """The metadata of a folder's model.
 
     Raises:
-        StoreError: it is not there, damaged, or beside other weights than it says.
+        StoreError: it is missing or damaged, or does not match the weights beside it.
     """
     path, weights = folder / ABOUT, folder / WEIGHTS
     try:

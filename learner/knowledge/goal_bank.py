@@ -1,17 +1,17 @@
-"""The goal bank: what it was sensible to set out for, and where; and how near to that a step has come.
+"""The goal bank: sensible goals and the situations they belong to; and how near a step came to them.
 
-    goals.jsonl, captions.jsonl ──> keys [n, D], goals [G, D], who named which ──> goals.safetensors, goals.json
+    goals.jsonl, captions.jsonl ──> keys [n, D], goals [G, D], goals by key ──> goals.safetensors, goals.json
 
-    past        what led to the last step ──> its 3 nearest keys ──> their goals ──┐
+    past        the steps before the last ──> its 3 nearest keys ──> their goals ──┐
     transition  what was seen, done and seen in the last step ──> cosines ─────────┴─> the largest; above a threshold
                                                                                       it is phi, else phi is 0
 
-Zhang et al. 2024 (arXiv 2407.03964), BK-Goal. Vectors are MiniLM's. The threshold is a quantile of the cosines of the
-segments that were asked about, so that it means the same whatever the encoder.
+Zhang et al. 2024 (arXiv 2407.03964), BK-Goal. Vectors are MiniLM embeddings. The threshold is a quantile of the
+labelled segments' cosines, so that it means the same for any encoder.
 
-A text is embedded as a whole (`caption`), or its vector is the sum of those of its sentences (`sentence`), of which a
-world has few while it has endlessly many captions. Then all but the last step is linear: an embedded text becomes a
-*row* once, and the row of a longer text is the sum of those of its parts:
+A text is embedded as a whole (`caption`), or its vector is the sum of its sentences' vectors (`sentence`): an
+environment has few sentences, but endlessly many captions. Then all but the last step is linear: an embedded text
+becomes a *row* once, and the row of a longer text is the sum of its parts' rows:
 
     [ vector (D) | its products with all keys (n) | and with all goals (G) ]
 """
@@ -44,9 +44,9 @@ FORMAT = 1
 NEAREST = 3
 """Keys whose goals count (Zhang et al.)."""
 SAME_GOAL = 0.98
-"""Goals with a higher cosine are one."""
+"""Goals with a higher cosine are merged."""
 SAME_KEY = 1 - 1e-5
-"""Keys with a higher cosine are one: rounding would decide which of them is nearer."""
+"""Keys with a higher cosine are merged: rounding would decide which of them is nearer."""
 
 By = Literal["sentence", "caption"]
 Vectors = NDArray[np.float32]
@@ -58,7 +58,7 @@ _BREAK = re.compile(r"[.;,]\s+")
 
 
 def in_order(lines: Iterable[str]) -> list[str]:
-    """Lines of a segment's caption -> what was seen, done, seen, ..., seen: texts, in order of time."""
+    """Lines of a segment's caption -> observation, action, observation, ..., observation: texts, in order of time."""
     texts = [""]
     for line in lines:
         if line.startswith(CHOSEN):
@@ -69,20 +69,21 @@ def in_order(lines: Iterable[str]) -> list[str]:
 
 
 def deeds(captions: Iterable[Iterable[str]]) -> set[str]:
-    """The actions that segments' captions tell of, by name: those of the world where they were lived."""
+    """Names of the actions in segments' captions: actions of the environment where they were recorded."""
     return {line.removeprefix(CHOSEN) for lines in captions for line in lines if line.startswith(CHOSEN)}
 
 
 def split(texts: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """Texts `in_order` -> the past and the transition: what the last action follows, and what it joins.
+    """Texts `in_order` -> the past, up to the last action, and the transition: the last action with the observations
+    around it.
 
-    A state that nothing led to is its own past.
+    A state without a past is its own past.
     """
     return texts[:-2] or texts, texts[-3:]
 
 
 def units(texts: Iterable[str], by: By) -> list[str]:
-    """What is embedded of texts: each sentence, or part of one between commas; or all as one."""
+    """The units of texts to embed: each sentence, or part of one between commas; or the whole text."""
     said = [text for text in texts if text]
     if by == "caption":
         return [". ".join(said)][: len(said)]
@@ -90,17 +91,17 @@ def units(texts: Iterable[str], by: By) -> list[str]:
 
 
 class Embedded:
-    """Vectors of texts, each embedded once and alone.
+    """Vectors of texts, each embedded once and separately.
 
     Args:
-        known: those that are embedded; others are added.
+        known: texts that are already embedded; others are added.
     """
 
     def __init__(self, known: dict[str, Vectors]) -> None:
         self.known = known
 
     def vector(self, parts: Sequence[str]) -> Vectors:
-        """The sum of the parts' vectors, as a unit vector [D]; 0 of no parts."""
+        """The sum of the parts' vectors, as a unit vector [D]; 0 without parts."""
         for text in parts:
             if text not in self.known:
                 self.known[text] = embed_one(text)
@@ -114,46 +115,45 @@ class Embedded:
 
 @dataclass(frozen=True)
 class GoalBank:
-    """Of S segments about which goals were asked: n keys and G goals, equal ones once."""
+    """The bank of S segments with goals: n keys and G goals, without duplicates."""
 
     by: By
     keys: Vectors  # [n, D] unit vectors of the segments' captions
     goals: Vectors  # [G, D] unit vectors
-    named: NDArray[np.bool_]  # [n, G] which goals were named there
+    named: NDArray[np.bool_]  # [n, G] which goals were named for each key
     goal_texts: list[str]
-    merged: list[tuple[str, str]]  # a goal, and another that is taken for it
-    units: list[str]  # all that was embedded
+    merged: list[tuple[str, str]]  # a goal, and the goal it was merged into
+    units: list[str]  # all embedded texts
     vectors: Vectors  # [U, D] unit vectors of `units`
-    source: str  # digest of what it is made of
-    cosines: Vectors  # [S] of each segment's transition to the goals that its past chooses; 0 if these are none
+    source: str  # digest of its sources
+    cosines: Vectors  # [S] of each segment's transition to the goals selected by its past; 0 without goals
 
     # ---- phi ----
 
     def row(self, vector: Vectors) -> Vectors:
-        """[D + n + G]: a vector and its products, made one by one: their bits depend on nothing else."""
+        """[D + n + G]: a vector and its products, computed one by one, so that their bits depend on nothing else."""
         products = [(matrix * vector).sum(1) for matrix in (self.keys, self.goals)]
         return np.concatenate([vector, *products])
 
     def nearest(self, pasts: Vectors) -> NDArray[np.intp]:
-        """The keys that are most like pasts, rows [M, D + n + G] -> [M, 3]."""
+        """The keys most similar to pasts, rows [M, D + n + G] -> [M, 3]."""
         last = self.goals.shape[1] + len(self.keys)
         products, n = pasts[:, self.goals.shape[1] : last], min(NEAREST, len(self.keys))
         return np.argpartition(products, len(self.keys) - n, axis=1)[:, len(self.keys) - n :]
 
     def likeness(self, transitions: Vectors) -> Vectors:
-        """Cosines of transitions, rows [M, D + n + G], to all goals [M, G]; 0 for negative ones, and
-        where there is no text."""
+        """Cosines of transitions, rows [M, D + n + G], to all goals [M, G]; 0 for negative ones and without text."""
         vectors = transitions[:, : self.goals.shape[1]]
         length = np.sqrt((vectors * vectors).sum(1, keepdims=True))
         products = transitions[:, self.goals.shape[1] + len(self.keys) :]
         return np.clip(products / np.maximum(length, np.float32(1e-6)), 0, 1)  # type: ignore[no-any-return]
 
     def closest(self, nearest: NDArray[np.intp], likeness: Vectors) -> Vectors:
-        """The largest cosine [M] to a goal of the nearest keys; 0 if none was named there."""
+        """The largest cosine [M] to a goal of the nearest keys; 0 if these have none."""
         return np.where(self.named[nearest].any(1), likeness, np.float32(0)).max(1)  # type: ignore[no-any-return]
 
     def threshold(self, quantile: float) -> np.float32:
-        """What a cosine must exceed."""
+        """The threshold for cosines."""
         return np.float32(np.quantile(self.cosines, quantile))
 
     def phi_of_captions(self, captions: Sequence[Sequence[str]], quantile: float) -> Vectors:
@@ -162,7 +162,7 @@ class GoalBank:
         return np.where(closest > self.threshold(quantile), closest, np.float32(0))
 
     def agreement(self, segments: Segments, quantile: float) -> float:
-        """Rank correlation of phi with the return to come; NaN if one of them is the same everywhere."""
+        """Rank correlation of phi with the return to go; NaN if one of them is constant."""
         phi = self.phi_of_captions(segments.captions, quantile).astype(np.float64)
         return spearman(phi, segments.to_come.astype(np.float64))
 
@@ -178,7 +178,7 @@ class GoalBank:
 
     @staticmethod
     def of(folder: Path, by: By = "sentence") -> GoalBank:
-        """That of a label stage: as `build` left it there, else made now, at 9 ms for each text that is embedded.
+        """The bank of a label stage: loaded if `build` left it there, otherwise built now, at 9 ms per embedded text.
 
         Raises:
             StoreError: the folder has no goals, or is damaged.
@@ -191,10 +191,10 @@ class GoalBank:
 
     @staticmethod
     def make(folder: Path, by: By = "sentence") -> GoalBank:
-        """Of a label stage's goals and captions.
+        """Build the bank from a label stage's goals and captions.
 
         Raises:
-            StoreError: they are not there or damaged, or no goal was named.
+            StoreError: they are missing or damaged, or no goal was named.
         """
         captions, named = read(folder)
         texts = list(dict.fromkeys(goal for goals in named for goal in goals))
@@ -214,7 +214,7 @@ class GoalBank:
         return dataclasses.replace(bank, cosines=cosines, units=list(known), vectors=np.stack([*known.values()]))
 
     def save(self, folder: Path, attempt: Attempt | None = None) -> None:
-        """Into a folder, in an attempt's name. `goals.json` comes last: without it there is no bank."""
+        """Save into a folder, on behalf of an attempt. `goals.json` is written last: without it there is no bank."""
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         replace_file(folder / ARRAYS, safetensors.numpy.save(arrays), attempt)
         about = self.report() | {"format": FORMAT, "arrays": sha256(folder / ARRAYS)}
@@ -223,10 +223,10 @@ class GoalBank:
 
     @staticmethod
     def load(folder: Path) -> GoalBank:
-        """What `save` wrote.
+        """Load what `save` wrote.
 
         Raises:
-            StoreError: it is not there, or damaged.
+            StoreError: it is missing or damaged.
         """
         about = read_about(folder / ABOUT, "goal bank", (FORMAT,), (*_TOLD, "arrays"), StoreError)
         try:
@@ -239,7 +239,8 @@ class GoalBank:
         return bank
 
     def report(self) -> dict[str, Any]:
-        """What there is, in numbers: segments, keys, goals, and tenths of the cosines that a threshold is taken of."""
+        """Statistics: numbers of segments, keys and goals, and deciles of the cosines from which a threshold is
+        taken."""
         tenths = {f"{q / 10:.1f}": round(float(np.quantile(self.cosines, q / 10)), 4) for q in range(11)}
         return {"segments": len(self.cosines), "keys": len(self.keys), "goals": len(self.goals), "quantiles": tenths}
 
@@ -249,14 +250,14 @@ _TOLD = ("by", "goal_texts", "merged", "units", "source")
 
 
 def build(folder: Path, by: By = "sentence", attempt: Attempt | None = None) -> GoalBank:
-    """Make the bank of a label stage and leave it there, so that whoever uses it has it at once.
+    """Build the bank of a label stage and save it there, so that users have it at once.
 
-    On one core, as actors embed: the last bits of a vector may depend on how many there are.
+    This runs on one core, as in actors: the last bits of a vector may depend on the number of cores.
 
     Raises:
         StoreError: as `GoalBank.make`.
     """
-    import torch  # whoever reads a bank does without it
+    import torch  # not needed to read a bank
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -269,10 +270,10 @@ def build(folder: Path, by: By = "sentence", attempt: Attempt | None = None) -> 
 
 
 def digest(folder: Path) -> str:
-    """Of all that a bank is made of: equal for equal goals and captions.
+    """Digest of a bank's sources: equal for equal goals and captions.
 
     Raises:
-        StoreError: they are not there.
+        StoreError: they are missing.
     """
     try:
         return hashlib.sha256(f"{sha256(folder / GOALS)} {sha256(folder / CAPTIONS)}".encode()).hexdigest()
@@ -281,12 +282,12 @@ def digest(folder: Path) -> str:
 
 
 def read(folder: Path) -> tuple[list[list[str]], list[list[str]]]:
-    """Captions of the S segments about which goals were asked, and the goals that were named for each.
+    """Captions of the S segments with goals, and the goals that were named for each.
 
     Raises:
-        StoreError: they are not there or damaged, or no goal was named.
+        StoreError: they are missing or damaged, or no goal was named.
     """
-    digest(folder)  # says what is not there
+    digest(folder)  # reports a missing file
     try:
         captions = [json.loads(line) for line in (folder / CAPTIONS).read_text(encoding="utf-8").splitlines()]
         asked = [json.loads(line) for line in (folder / GOALS).read_text(encoding="utf-8").splitlines()]
@@ -300,7 +301,7 @@ def read(folder: Path) -> tuple[list[list[str]], list[list[str]]]:
 
 
 def _deduplicate(vectors: Sequence[Vectors], same: float) -> tuple[Vectors, list[int]]:
-    """Unit vectors that are left when each with a cosine above `same` to an earlier one goes, and which each is now."""
+    """Unit vectors without those that have a cosine above `same` to an earlier one, and the new index of each."""
     left, number = [vectors[0]], []
     for vector in vectors:
         alike = np.stack(left) @ vector

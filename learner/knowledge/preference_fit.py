@@ -2,9 +2,10 @@
 
     pairs ──> p(first is better) = sigmoid(score of first - score of second) ──> cross-entropy to 1, 0, or 0.5 for a tie
 
-Two models are fitted, one after the other, in as many steps. The first never sees some segments: on the pairs of these
-it is measured. Pairs of which it knows one segment are left out, for it could have learned what that one is worth. The
-second is kept: it learns from all pairs, since each was paid for. What step k does is a function of (seed, k) alone.
+Two models are fitted, one after the other, for the same number of steps. The first never sees some held-out segments,
+and is evaluated on the pairs of these. Pairs with only one held-out segment are left out, because the model could have
+learned the value of the other. The second model is kept: it learns from all pairs, since each was paid for. Step k is a
+function of (seed, k) alone.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ from learner.optim.supervised import Supervised
 from learner.store.episodes import StoreError
 
 FEWEST = 20
-"""Pairs without ties below which nothing is fitted."""
+"""Minimum number of pairs without ties for fitting."""
 BINS = 10
-"""Of the table of calibration."""
+"""Bins of the calibration table."""
 
 
 @dataclass(frozen=True)
 class PreferenceSetup:
-    """All that the role needs to build itself anew."""
+    """Everything that the role needs to build itself again."""
 
     prefer: PreferConfig
     shape: SegmentShape
@@ -59,11 +60,11 @@ class PreferenceSetup:
 
 @dataclass(frozen=True)
 class Fitted:
-    """What has come out.
+    """The result of a fit.
 
-    weights: of the model that is kept.
+    weights: of the kept model.
     mean, spread: of its scores over all segments.
-    report: what is known of it, for JSON; see `PreferenceFitter.result`.
+    report: its metrics, for JSON; see `PreferenceFitter.result`.
     """
 
     weights: Weights
@@ -73,14 +74,14 @@ class Fitted:
 
 
 def shape_of(segments: Segments, fields: dict[str, Field], actions: int, width: int) -> SegmentShape:
-    """A model that reads all fields of the segments but texts and pictures.
+    """A model that reads all fields of the segments except texts and pictures.
 
     Args:
-        fields: of the world, whose kinds they are.
-        actions: how many the world has.
+        fields: of the environment, with their kinds.
+        actions: number of the environment's actions.
 
     Raises:
-        StoreError: the segments are of another world, or there is nothing in them that it could read.
+        StoreError: the segments are from another environment, or have no field that the model can read.
     """
     columns = dict[str, Column]()
     for name, values in segments.obs.items():
@@ -136,7 +137,7 @@ class Fit(Supervised):
         return self.number(loss), self.number(_accuracy(logits, wanted))
 
     def validate(self) -> dict[str, float]:
-        """Nothing: it is measured in the end."""
+        """Nothing: it is evaluated at the end."""
         return {}
 
 
@@ -144,7 +145,7 @@ class PreferenceFitter:
     """A role. Methods are called by the controller, one at a time.
 
     Raises:
-        StoreError: so much is held out that nothing is left to learn from.
+        StoreError: so much is held out that no training pair is left.
     """
 
     def __init__(self, setup: PreferenceSetup) -> None:
@@ -166,7 +167,7 @@ class PreferenceFitter:
             self._fits.insert(0, Fit(setup, encoded, preferences, first | second))
 
     def ready(self) -> dict[str, int]:
-        """What there is to learn from, once the role is built, and how many steps that takes."""
+        """Counts of the training data, once the role is built, and the number of steps."""
         learned = len(self._fits[0].training)
         counts = {"pairs": len(self._all), "ties": int((self._all.probability == 0.5).sum())}
         return counts | {
@@ -176,19 +177,19 @@ class PreferenceFitter:
         }
 
     def fit(self, steps: int) -> list[list[float]]:
-        """Take so many gradient steps, or what is left. Returns loss, accuracy and gradient norm of each."""
+        """Take this many gradient steps, or the remaining ones. Returns loss, accuracy and gradient norm of each."""
         found: list[list[float]] = []
         for each in self._fits:
             found += each.fit(min(steps - len(found), self.setup.prefer.steps - each.step))
         return found
 
     def result(self) -> Fitted:
-        """What has come out, once all steps are taken. The report:
+        """The result, after all steps. The report:
 
         pairs, ties, measured_on, measured_learned: counts, as `ready`.
-        accuracy, log_loss, calibration: of the model that was measured on pairs that it did not know, see `measured`;
-            log_loss of a model that always says 0.5 beside it.
-        agreement: of the model that is kept with the return to come of all segments, Spearman's; None: one does not
+        accuracy, log_loss, calibration: of the first model on unseen pairs, see `measured`; also the log_loss of a
+            model that always predicts 0.5.
+        agreement: Spearman's correlation of the kept model with the return to go, over all segments; None: one does not
             vary.
         """
         setup = self.setup
@@ -202,18 +203,19 @@ class PreferenceFitter:
         return Fitted(weights, float(scores.mean()), spread if spread > 0 else 1.0, report)
 
     def _scores(self, fit: Fit) -> NDArray[np.float32]:
-        """Of all segments, as they are in use."""
+        """Scores of all segments, computed as in use."""
         return SegmentScores(self.setup.shape, fit.weights()).of(self.setup.segments.windows())
 
 
 def measured(preferences: Preferences, scores: NDArray[np.float32]) -> dict[str, Any]:
-    """What a model's scores [S] say of pairs that it did not learn from.
+    """Metrics of a model's scores [S] on pairs that it was not trained on.
 
     accuracy: share of the `decided` pairs, those without a tie, whose better segment has the higher score; None if
         there is none.
-    log_loss: mean cross-entropy to the labels, nats; undecided: that of always saying 0.5; None without pairs.
-    calibration: for each tenth of the predicted probability that the first is better its mean, the share of first
-        ones (a tie is half a one), and how many pairs; only those with pairs.
+    log_loss: mean cross-entropy to the labels, nats; undecided: the same for a constant prediction of 0.5; None without
+        pairs.
+    calibration: for each tenth of the predicted probability that the first is better: its mean, the share of pairs in
+        which the first is better (a tie counts half), and the number of pairs; only non-empty tenths.
     """
     if not len(preferences):
         return {"accuracy": None, "decided": 0, "log_loss": None, "undecided": None, "calibration": []}
@@ -238,7 +240,7 @@ def measured(preferences: Preferences, scores: NDArray[np.float32]) -> dict[str,
 
 
 def _accuracy(logits: Tensor, wanted: Tensor) -> Tensor:
-    """Share [] of pairs without a tie that come out right, 0.5 where all are ties."""
+    """Share [] of pairs without a tie that are predicted correctly; 0.5 if all are ties."""
     decided = wanted != 0.5
     right = ((logits > 0) == (wanted > 0.5)) & decided
     return torch.where(decided.any(), right.sum() / decided.sum(), 0.5)

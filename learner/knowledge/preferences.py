@@ -1,4 +1,4 @@
-"""Preferences between segments, as a language model told them.
+"""Preferences between segments, from a language model.
 
 preferences.jsonl    {"first": 3, "second": 17, "label": "first", "probability": 1.0, "consistent": true}
 """
@@ -19,7 +19,7 @@ FILE = "preferences.jsonl"
 
 @dataclass(frozen=True)
 class Preferences:
-    """P pairs that were judged; where the model abstained or failed there is none."""
+    """P judged pairs; pairs for which the model abstained or failed are absent."""
 
     first: NDArray[np.int64]  # [P] segment
     second: NDArray[np.int64]  # [P] another
@@ -30,16 +30,16 @@ class Preferences:
 
     @property
     def decided(self) -> int:
-        """Pairs without a tie: those that an agreement is a share of."""
+        """Number of pairs without a tie, the denominator of an agreement."""
         return int((self.probability != 0.5).sum())
 
     def take(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> Preferences:
-        """Some of them."""
+        """Some of the preferences."""
         return Preferences(self.first[index], self.second[index], self.probability[index])
 
     def agreement(self, values: NDArray[np.float32]) -> float:
-        """Share of pairs without a tie in which the better segment has the higher of `values` [S]; a half for equal
-        ones. NaN if all pairs are ties."""
+        """Share of pairs without a tie in which the better segment has the higher of `values` [S]; equal values count
+        half. NaN if all pairs are ties."""
         decided = self.probability != 0.5
         difference = np.sign(values[self.first] - values[self.second])[decided]
         right = 0.5 + 0.5 * difference * np.sign(self.probability[decided] - 0.5)
@@ -47,10 +47,10 @@ class Preferences:
 
     @staticmethod
     def load(folder: Path) -> Preferences:
-        """Those of a label stage.
+        """The preferences of a label stage.
 
         Raises:
-            StoreError: they are not there, or damaged.
+            StoreError: they are missing or damaged.
         """
         try:
             lines = [json.loads(line) for line in (folder / FILE).read_text(encoding="utf-8").splitlines()]

@@ -1,7 +1,8 @@
-"""Programs that a language model wrote, judged by what it prefers: each on segments, the best chosen, told apart.
+"""Programs that a language model wrote, evaluated against its own preferences: run on segments, the best is selected,
+and reported on held-out preferences.
 
-code, segments ──> sandbox ──> values [S], faults ──> agreement with half of the preferences: which is chosen
-                                                  ──> agreement with the other half: what is told of the chosen one
+code, segments ──> sandbox ──> values [S], faults ──> agreement with half of the preferences: selects a program
+                                                  ──> agreement with the other half: reported for the selected one
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from learner.windows import Windows
 from llm_service.sandbox.process import Sandbox
 
 EVIDENCE = 5
-"""Segments of which a program's values are shown to whoever writes the next one."""
+"""Segments whose values by a program are shown to the writer of the next program."""
 EVIDENCE_CHARACTERS = 14_000
-"""Of their captions at most, so that the program finds room beside them; segments beyond are left out."""
+"""Maximum characters of their captions, to leave room for the program; further segments are left out."""
 FAULTLESS = 0.5
-"""Share of segments that a program must have a value for."""
+"""Minimum share of segments for which a program must return a value."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A program of one round, and what it is worth."""
+    """A program of one round, and its evaluation."""
 
     variant: int
     round: int
@@ -37,14 +38,14 @@ class Candidate:
     hash: str = ""
     values: NDArray[np.float32] = field(
         default_factory=lambda: np.zeros(0, np.float32)
-    )  # of each segment; 0 at a fault
+    )  # value of each segment; 0 at a fault
     faults: Mapping[str, int] = field(default_factory=dict)  # segments without a value, by the reason
-    agreement: float = math.nan  # with the preferences that are chosen by
-    reason: str = ""  # why none was written
+    agreement: float = math.nan  # with the preferences used for selection
+    reason: str = ""  # why no program was written
 
     @property
     def valid(self) -> bool:
-        """Whether it may be chosen."""
+        """Whether it may be selected."""
         judged = len(self.values) - sum(self.faults.values())
         return bool(self.code) and judged > FAULTLESS * len(self.values) and math.isfinite(self.agreement)
 
@@ -58,9 +59,9 @@ class Judge:
     """Judges programs on segments.
 
     Args:
-        shown: the field that they are shown.
-        chosen_by: preferences between the segments.
-        seed: of the segments that are evidence.
+        shown: the field that programs read.
+        chosen_by: preferences between the segments, used for selection.
+        seed: of the choice of segments shown as evidence.
     """
 
     def __init__(self, sandbox: Sandbox, segments: Segments, shown: str, chosen_by: Preferences, seed: int) -> None:
@@ -68,13 +69,13 @@ class Judge:
         self._seed, self._windows = seed, segments.windows()
 
     def judge(self, variant: int, turn: int, code: str, digest: str) -> Candidate:
-        """A program that was written in round `turn`."""
+        """Evaluate a program that was written in round `turn`."""
         done = self._sandbox.check(code, self._windows.obs(self._shown), self._windows.actions)
         agreement = self._chosen_by.agreement(done.values)
         return Candidate(variant, turn, code, digest, done.values, dict(done.faults), agreement)
 
     def evidence(self, code: str, turn: int) -> list[dict[str, Any]]:
-        """Captions of some segments, in each round others, with what a program says: its value, or its fault."""
+        """Captions of some segments, different in each round, with a program's result: its value or its fault."""
         chosen = np.random.default_rng([self._seed, 6, turn]).permutation(len(self._segments))[:EVIDENCE]
         found, left = [], EVIDENCE_CHARACTERS
         for i in chosen.tolist():
@@ -89,17 +90,17 @@ class Judge:
 
 
 def halves(preferences: Preferences, seed: int) -> tuple[Preferences, Preferences]:
-    """Those by which a program is chosen, and those by which the chosen one is judged."""
+    """The preferences that select a program, and those that evaluate the selected one."""
     drawn = np.random.default_rng([seed, 5]).permutation(len(preferences))
     middle = (len(drawn) + 1) // 2
     return preferences.take(np.sort(drawn[:middle])), preferences.take(np.sort(drawn[middle:]))
 
 
 def best(candidates: Sequence[Candidate]) -> Candidate | None:
-    """The valid one of the highest agreement; of several the first; None: none is valid."""
+    """The valid program with the highest agreement, the first of several; None: no program is valid."""
     return max((c for c in candidates if c.valid), key=lambda candidate: candidate.agreement, default=None)
 
 
 def number(value: float) -> float | None:
-    """As JSON has it: None for what cannot be told."""
+    """As JSON: None for NaN."""
     return value if math.isfinite(value) else None

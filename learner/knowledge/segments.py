@@ -1,9 +1,9 @@
-"""Segments: pieces of what was lived, as a potential sees them, and as a language model is told of them.
+"""Segments: pieces of episodes, as input of a potential, and as captions for a language model.
 
-A segment ends with an observation of some episode: the last K observations and the actions between them, exactly the
-window that a potential is given in that state (`learner.windows`). One file of arrays, one of texts:
+A segment ends with an observation of some episode: the last K observations and the actions between them, exactly a
+potential's window in that state (`learner.windows`). One file of arrays, one of texts:
 
-    segments.safetensors    fields of numbers, actions, and whence they are
+    segments.safetensors    fields of numbers, actions, and provenance
     captions.jsonl          a list of lines for each
 """
 
@@ -37,17 +37,17 @@ class Segments:
     step: NDArray[np.int64]  # [S] step of the episode whose observation is the last
     source: NDArray[np.int64]  # [S] training step at which the episode ended, 0 where the store does not say
     to_come: NDArray[np.float32]  # [S] discounted return from that observation on
-    captions: list[list[str]]  # what a language model is told, in order of time
+    captions: list[list[str]]  # the text for a language model, in order of time
 
     def __len__(self) -> int:
         return len(self.actions)
 
     def windows(self, index: NDArray[np.int64] | slice = slice(None)) -> Windows:
-        """As a potential sees them."""
+        """As windows of a potential."""
         return Windows.of({name: column[index] for name, column in self.obs.items()}, self.actions[index])
 
     def take(self, index: NDArray[np.int64]) -> Segments:
-        """Some of them."""
+        """Some of the segments."""
         return Segments(
             {name: column[index] for name, column in self.obs.items()},
             self.actions[index],
@@ -59,7 +59,7 @@ class Segments:
         )
 
     def save(self, folder: Path, attempt: Attempt | None = None) -> None:
-        """Into a folder, in an attempt's name: each file complete or absent."""
+        """Save into a folder, on behalf of an attempt: each file complete or absent."""
         arrays: dict[str, NDArray[np.generic]] = {OBSERVED + name: column for name, column in self.obs.items()}
         arrays |= {name: getattr(self, name) for name in ("actions", "episode", "step", "source", "to_come")}
         arrays = {name: np.ascontiguousarray(column) for name, column in arrays.items()}
@@ -68,10 +68,10 @@ class Segments:
 
     @staticmethod
     def load(folder: Path) -> Segments:
-        """What `save` wrote.
+        """Load what `save` wrote.
 
         Raises:
-            StoreError: it is not there, or damaged.
+            StoreError: it is missing or damaged.
         """
         try:
             found: Mapping[str, NDArray[np.generic]] = safetensors.numpy.load_file(folder / ARRAYS)

@@ -1,10 +1,10 @@
-"""Methods: what is trained, as data. One module each, found by name.
+"""Methods: their stages and options, as data. One module each, found by name.
 
 A method module publishes
 
-    Config                          a `Part`: its `name`, its own options, and the parts that its stages are told
+    Config                          a `Part`: its `name`, its own options, and the sections that its stages read
     stages(config) -> list[Stage]   what runs, in order
-    check(config, spec)             raises ValueError with the reason if the method cannot run in that world
+    check(config, spec)             raises ValueError with the reason if the method cannot run in that environment
 
 where `config` is the whole resolved configuration. A stage's kind names the engine in `cluster/stages` that runs it.
 """
@@ -33,7 +33,7 @@ class Stage:
 
     name: str
     kind: str
-    player: str = "policy"  # who acts, where a kind has actors: the policy, or a module of `actors/players`
+    player: str = "policy"  # for kinds with actors: the policy, or a module of `actors/players`
     asked_for: bool = False  # runs only where `stages` names it
 
 
@@ -67,8 +67,8 @@ def method(name: str) -> Any:
 
 
 def every_stage(config: Configuration) -> list[Stage]:
-    """The stages of a configuration's method, in order; a policy that is a language model may be tried in other words
-    in any."""
+    """The stages of a configuration's method, in order; with any method, a language-model policy may be tested in other
+    words."""
     stages: list[Stage] = method(config.method.model_dump()["name"]).stages(config)
     if config.policy.network != LANGUAGE_MODEL or any(stage.kind == "generalise" for stage in stages):
         return stages

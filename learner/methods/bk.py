@@ -1,11 +1,11 @@
-"""Background knowledge: ask a language model once about a world, then shape any number of tasks by what it said (Zhang
-et al. 2024, arXiv 2407.03964).
+"""Background knowledge: ask a language model once about an environment, then shape any number of tasks by its answers
+(Zhang et al. 2024, arXiv 2407.03964).
 
-    explore ──> label ──> prefer                                 this method: once a world, no task is told
+    explore ──> label ──> prefer                                 this method: once per environment, without a task
                   │         └── preference ──┐
-                  └── program, goals ────────┴──> method.shaping of any method that trains, a run a task
+                  └── program, goals ────────┴──> method.shaping of any training method, one run per task
 
-    explore    PPO, paid for what is new; every finished episode is kept       learner/rewards, method.tee
+    explore    PPO with a reward for novelty; every finished episode is kept    learner/rewards, method.tee
     label      segments of these episodes; a language model compares them,      learner/knowledge, llm_service/tasks
                names goals, writes programs, of which the one that agrees
                best with its own preferences is chosen
@@ -13,7 +13,7 @@ et al. 2024, arXiv 2407.03964).
 
 | paper | here |
 |---|---|
-| exploration that no task directs | stage `explore`: `method.intrinsic`, `learner.reward_weights` |
+| exploration without a task | stage `explore`: `method.intrinsic`, `learner.reward_weights` |
 | BK-Code | `method.shaping.potential=code method.shaping.program=run:NAME/label` |
 | BK-Pref | `method.shaping.potential=preference method.shaping.preference=run:NAME/prefer` |
 | BK-Goal | `method.shaping.potential=goal method.shaping.goals=run:NAME/label` |
@@ -54,7 +54,8 @@ def stages(config: Configuration) -> list[Stage]:
 
 
 def check(config: Configuration, spec: EnvSpec) -> None:
-    """Exploring needs what its algorithm needs, and keeps in words what happened, for a language model is told so.
+    """Exploration has its algorithm's requirements, and must record observations in words, which the language model
+    reads.
 
     Raises:
         ValueError: one sentence.
@@ -62,7 +63,7 @@ def check(config: Configuration, spec: EnvSpec) -> None:
     assert_suits("bk", config, spec)
     algorithm(config.learner.algorithm).check(config, spec)
     if config.stages and "explore" not in config.stages:
-        return  # the episodes are there already, and say themselves what they hold
+        return  # the episodes exist already, and describe their own contents
     method = config.method
     assert isinstance(method, Config)
     if not method.tee:

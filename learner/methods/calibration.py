@@ -1,8 +1,7 @@
-"""Calibration: no training, a language model answers questions that people have answered, each once.
+"""Calibration: no training; a language model answers questions that people have answered, each once.
 
-How often it says what they say, by groups of questions, beside answers that need no model; and whether what it calls
-likely comes true. ELLM (Du et al. 2023, arXiv 2302.06692) pays an agent by such answers: what they are wrong about, no
-agent that is paid by them can learn.
+Reported are its agreement with people by groups of questions, beside baselines without a model, and its calibration.
+ELLM (Du et al. 2023, arXiv 2302.06692) rewards an agent by such answers: an agent cannot learn what they get wrong.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ neural networks for autonomous navigation").
 
     collect ──> fit ──> evaluate
 
-The loss is cross-entropy alone (`learner/fit.py`). The critic is left as it was drawn, so PPO that begins from a clone
-(`method=ppo from=run:NAME/fit`) learns its values first. A store may serve many fits: `stages=[fit,evaluate]
+The loss is cross-entropy alone (`learner/fit.py`). The critic keeps its initial weights, so PPO that starts from a
+clone (`method=ppo from=run:NAME/fit`) learns its values first. A store may serve many fits: `stages=[fit,evaluate]
 from=run:NAME/collect`.
 """
 

@@ -30,7 +30,7 @@ def stages(config: Configuration) -> list[Stage]:
 
 
 def check(config: Configuration, spec: EnvSpec) -> None:
-    """DQN needs what its algorithm needs, and that this algorithm is selected."""
+    """DQN has its algorithm's requirements, and this algorithm must be selected."""
     if config.learner.algorithm != "dqn":
         raise ValueError(f"method dqn needs learner.algorithm=dqn, got {config.learner.algorithm}")
     algorithm("dqn").check(config, spec)

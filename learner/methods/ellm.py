@@ -2,7 +2,7 @@
 
     pretrain ──> evaluate
 
-    what is seen and held ──> language model: goals ──> policy; what is done ──> likeliest goal ──> reward
+    what is seen and held ──> language model: goals ──> policy; event of a step ──> most similar goal ──> reward
 
 | paper | here |
 |---|---|
@@ -43,7 +43,7 @@ def stages(config: Configuration) -> list[Stage]:
 
 
 def check(config: Configuration, spec: EnvSpec) -> None:
-    """ELLM needs what its algorithm needs, and a reward in addition to the environment's."""
+    """ELLM has its algorithm's requirements, and needs a reward in addition to the environment's."""
     algorithm(config.learner.algorithm).check(config, spec)
     method = config.method
     if method.part(GoalsConfig).source == "none" and method.part(IntrinsicConfig).name == NONE:

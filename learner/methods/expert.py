@@ -1,4 +1,5 @@
-"""Expert: no training, the world's own planner acts. The ceiling over every table, where a world has one."""
+"""Expert: no training; the environment's own planner acts. The upper bound of every table, if an environment has
+one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GLAM: a language model grounded in a world by online PPO (Carta et al. 2023, arXiv 2302.02662).
+"""GLAM: a language model grounded in an environment by online PPO (Carta et al. 2023, arXiv 2302.02662).
 
     train ──> evaluate ──> generalise
 
@@ -10,7 +10,7 @@
 | 3.3: PPO, updates spread over copies of the model | `learner`; `learner/algorithms/ppo` |
 | 4: AFlan, NPAE, NPA, NPE | `policy.lm.head`, `policy.lm.pretrained` |
 | 5: other words, actions, tasks, French | stage `generalise`; `cluster/config/cases.py` |
-| what the policy does in chosen states | `learner/models/language/probes.py`, in every row of metrics |
+| the policy's behaviour in selected states | `learner/models/language/probes.py`, in every row of metrics |
 | 4.4: behavioural cloning | `method=cloning`, and `from=run:NAME/fit` to go on from there |
 """
 
@@ -35,7 +35,7 @@ def stages(config: Configuration) -> list[Stage]:
 
 
 def check(config: Configuration, spec: EnvSpec) -> None:
-    """GLAM needs what PPO needs, a language model as the policy, and some of its weights to train."""
+    """GLAM has PPO's requirements, and needs a language model as the policy with some trainable weights."""
     ppo.check(config, spec)
     policy = config.policy
     if policy.network != "language_model":

@@ -2,19 +2,19 @@
 
     search ──> merge ──> annotate ──> describe ──> split ──> cluster ──> tokenize ──> imitate ──> deploy ──> judge
 
-    search     novelty search fills archives of behaviours                   learner/search, actors/behaviours
-    merge      one store, each behaviour once, near-duplicates in groups      learner/behaviours/gather.py
-    annotate   what each passes, at eleven moments                           envs/navigation/scene.py
-    describe   a language model says it in words, in three styles            llm_service/tasks/caption_trajectory.py
-    split      by group, and the trials that will be asked: frozen here       learner/behaviours/{table,trials}.py
-    cluster    k-means of each wheel's speed, on what is learned from         learner/behaviours/clusters.py
-    tokenize   the vocabulary of its descriptions                            learner/behaviours/words.py
-    imitate    a transformer of (text, end, history) -> action               learner/behaviours/imitation.py
-    deploy     trials: distance to the end, obedience to the text             actors/behaviours
-    judge      a language model's opinion, and whether it agrees              llm_service/tasks/judge_trajectory.py
+    search     novelty search fills archives of behaviours                learner/search, actors/behaviours
+    merge      one store, each behaviour once, near-duplicates in groups  learner/behaviours/gather.py
+    annotate   what each one passes, at eleven moments                    envs/navigation/scene.py
+    describe   a language model says it in words, in three styles         llm_service/tasks/caption_trajectory.py
+    split      by group, and the trials: frozen here                      learner/behaviours/{table,trials}.py
+    cluster    k-means of each wheel's speed, on training data            learner/behaviours/clusters.py
+    tokenize   the vocabulary of its descriptions                         learner/behaviours/words.py
+    imitate    a transformer of (text, end, history) -> action            learner/behaviours/imitation.py
+    deploy     trials: distance to the end, obedience to the text         actors/behaviours
+    judge      a language model's opinion, and whether it agrees          llm_service/tasks/judge_trajectory.py
 
-Each stage is a verb on what those before it left, and can run alone: `stages=[describe] from=run:NAME/merge` reads the
-other run's artifacts where this one has none. Other than published: docs/methods/lgqd.md.
+Each stage works on the artifacts of earlier stages, and can run alone: `stages=[describe] from=run:NAME/merge` reads
+the other run's artifacts where this one has none. Differences from the paper: docs/methods/lgqd.md.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def stages(config: Configuration) -> list[Stage]:
 
 
 def check(config: Configuration, spec: EnvSpec) -> None:
-    """PPO needs what its algorithm needs, and that this algorithm is selected."""
+    """PPO has its algorithm's requirements, and this algorithm must be selected."""
     if config.learner.algorithm != "ppo":
         raise ValueError(f"method ppo needs learner.algorithm=ppo, got {config.learner.algorithm}")
     algorithm("ppo").check(config, spec)

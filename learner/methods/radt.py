@@ -1,11 +1,12 @@
 """RADT: a decision transformer that retrieves learns in context (Schmied et al. 2024, arXiv 2410.07071).
 
-    histories ──> stages/histories/episodes/: each training task, learned from nothing   learner/histories
+    histories ──> stages/histories/episodes/: each training task, learned from scratch   learner/histories
     encoder       a transformer whose hidden states are keys (arm radt, if not frozen)   learner/context
     fit           the transformer of `method.arm`                                        learner/context
-    trials        unseen tasks, played again and again by weights that stay as they are  actors/trials.py
+    trials        unseen tasks, played repeatedly with frozen weights                    actors/trials.py
 
-For worlds whose seeds name tasks (docs/hidden_goals.md). What differs from the published system: docs/methods/radt.md.
+For environments whose seeds name tasks (docs/hidden_goals.md). What differs from the published system:
+docs/methods/radt.md.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ class Config(Part):
     name: Literal["radt"] = "radt"
     """The module of `learner/methods`."""
     arm: ArmName = "radt"
-    """What learns: `radt`, a decision transformer that looks at the chunk of another episode that is nearest; `dt`, one
-    that looks nowhere; `ad`, algorithm distillation: it is told no returns, and sees an earlier episode and the present
-    one as one sequence; `dpt`, the decision-pretrained transformer: it is told what it observes alone, looks at another
-    episode of the task, and learns what was done at last; `same_task` and `uniform`, decision transformers that look at
-    any chunk of the task, or of all tasks, by chance; `oracle_chunk`, an upper bound, one that looks at a chunk of the
-    task's best episodes, and in trials at its planner's."""
+    """The arm: `radt`, a decision transformer that looks at the nearest chunk of another episode; `dt`, one that looks
+    nowhere; `ad`, algorithm distillation: it gets no returns, and sees an earlier episode and the current one as one
+    sequence; `dpt`, the decision-pretrained transformer: it gets only its observation, looks at another episode of the
+    task, and learns the actions of the task's last episodes; `same_task` and `uniform`, decision transformers that look
+    at a random chunk of the task, or of all tasks; `oracle_chunk`, an upper bound, which looks at a chunk of the task's
+    best episodes, and in trials at its planner's."""
     histories: HistoriesConfig = Field(default_factory=HistoriesConfig)
     """Learners, one per task, whose every step is stored."""
     sequence: SequenceConfig = SequenceConfig()
@@ -65,8 +66,8 @@ def stages(config: Configuration) -> list[Stage]:
 
 
 def check(config: Configuration, spec: EnvSpec) -> None:
-    """Tasks must be there, those that are to be tried among them, and a learner that can play them where histories are
-    to be lived."""
+    """The environment must have tasks, including those of the trials, and a learner that can play them if histories are
+    to be recorded."""
     method = config.method
     assert isinstance(method, Config)
     if not spec.tasks or not (spec.discrete or spec.action_bounds):
@@ -75,7 +76,7 @@ def check(config: Configuration, spec: EnvSpec) -> None:
         )
     if any(field.kind == "text" for field in spec.fields.values()):
         raise ValueError(f"method radt keeps no texts, but {spec.id} shows some: choose another world")
-    if any(stage.kind == "histories" for stage in selected(config)):  # else they are taken from another run
+    if any(stage.kind == "histories" for stage in selected(config)):  # otherwise they come from another run
         learner(config.method.part(HistoriesConfig).learner).check(spec)
     arm, split = ARMS[method.arm], method.trials.split
     try:

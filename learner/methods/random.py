@@ -1,4 +1,4 @@
-"""Random: no training, uniform actions. The floor under every table."""
+"""Random: no training, uniform actions. The lower bound of every table."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Zero-shot: no training, a language model acts by scoring the names of the actions. The floor of language policies.
+"""Zero-shot: no training; a language model acts by scoring the names of the actions. The baseline of language policies.
 
 Carta et al., "Grounding large language models in interactive environments with online RL" (arXiv 2302.02662), use it as
-the starting point of their agents: the policy is the model's probability of each action's name after a prompt of goal
-and observations.
+their agents' starting point: the policy is the model's probability of each action's name after a prompt of goal and
+observations.
 """
 
 from __future__ import annotations

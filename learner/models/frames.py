@@ -1,10 +1,10 @@
-"""The last pictures of an episode, side by side: what moves cannot be seen in one (Mnih et al. 2015).
+"""The last pictures of an episode, side by side: motion cannot be seen in one (Mnih et al. 2015).
 
     acting:    frame [B, H, W, C] + state ──> [B, S, H, W, C], oldest first, and the next state
     learning:  the replay gives            ──> [B, S, H, W, C]                    ──> channels [B, H, W, S * C]
 
-Where an episode begins, its first frame stands for those before it. Acting keeps the frames before the current one as
-a policy's state, which its holder sets to 0 where an episode ended, as for any memory.
+At the start of an episode, its first frame is repeated. While acting, the frames before the current one are the
+policy's state, which the caller sets to 0 at an episode's end, as for any memory.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Frames:
     """The `pixels` fields of a world, `stack` (S, at least 2) frames of each.
 
     A state is uint8 [B, 1 + numbers of the S - 1 frames before, field by field]; the first is 1, or 0 at an episode's
-    begin, when there are none. The limit is copying, S pictures of every env twice a step: well below what the wider
-    first convolution takes.
+    start, when there are none. The limit is copying, S pictures of every env twice per step: well below the cost of the
+    wider first convolution.
     """
 
     def __init__(self, spec: EnvSpec, stack: int) -> None:
@@ -33,7 +33,7 @@ class Frames:
         self._sizes = [(stack - 1) * math.prod(field.shape) for field in self.fields.values()]
 
     def widen(self, spec: EnvSpec) -> EnvSpec:
-        """What a network sees of the world: pictures [H, W, S * C]."""
+        """A network's view of the environment: pictures [H, W, S * C]."""
         fields = dict(spec.fields)
         for name, field in self.fields.items():
             height, width, channels = field.shape

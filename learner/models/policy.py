@@ -6,16 +6,16 @@ A network is a module of `networks` that publishes `Network(config, spec)`: an `
 `forward(obs, codes)` returns the features of the actor and of the critic, each [B, width] (they may be one tensor).
 `obs` holds tensors [B, ...] by field; a text field holds row indices into `codes` [U, hidden], the encoded texts.
 
-A network may publish `inputs(obs)` too: what can be made of observations [..., *shape] without any parameter, a
-dictionary of tensors with the same leading axes and with texts as they were. It is done once; `forward` then gets the
-result in many passes.
+A network may also publish `inputs(obs)`: preprocessing of observations [..., *shape] without any parameter, into a
+dictionary of tensors with the same leading axes and with unchanged texts. It runs once; `forward` then gets the result
+in many passes.
 
-`language_model` is no network of this kind but a policy of its own, with the same face (`language/llm_policy.py`).
+`language_model` is not such a network but a separate policy with the same interface (`language/llm_policy.py`).
 
-A network of which a part depends on single texts alone may publish that: `of_texts(codes, sizes)`, the part of each
-text of each text field, and `combine(obs, texts)`, which is `forward` with rows of these parts in place of codes.
+A network with a part that depends only on single texts may publish this part: `of_texts(codes, sizes)`, the part of
+each text of each text field, and `combine(obs, texts)`, which is `forward` with rows of these parts in place of codes.
 
-A network may publish `values()`, a head of action values (`ActionValues`) that it has in place of the dueling one.
+A network may publish `values()`, its own head of action values (`ActionValues`), in place of the dueling one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Observations = Mapping[str, Tensor]
 
 
 class Policy(nn.Module):
-    """Acts and judges in a discrete action space of A actions; `q` is its head of action values, if it has that one."""
+    """Actor and critic in a discrete action space of A actions; `q` is its head of action values, if any."""
 
     def __init__(self, config: PolicyConfig, spec: EnvSpec) -> None:
         super().__init__()
@@ -67,16 +67,16 @@ class Policy(nn.Module):
 
     @property
     def value_layer(self) -> nn.Linear:
-        """The critic's last."""
+        """The critic's last layer."""
         return self.critic
 
     @property
     def device(self) -> torch.device:
-        """Where its weights are, and what it is given must be."""
+        """The device of its weights, where its inputs must be."""
         return next(self.parameters()).device
 
     def payload(self) -> dict[str, Tensor]:
-        """Parameters, and the numbers that travel with them, by name: what actors get and checkpoints hold."""
+        """Parameters, and the numbers that belong to them, by name: sent to actors, and stored in checkpoints."""
         return self.state_dict()
 
     def prepare(self, texts: Sequence[str]) -> Tensor | None:
@@ -91,7 +91,7 @@ class Policy(nn.Module):
         return result
 
     def of_texts(self, prepared: Tensor | None, sizes: Sequence[int]) -> Tensor:
-        """What depends on prepared texts alone, [U, width]: U texts, the first sizes[0] of the first text field, and so
+        """The features of prepared texts, [U, width]: U texts, the first sizes[0] of the first text field, and so
         on."""
         codes = self.codes(prepared)
         result: Tensor = self.network.of_texts(codes, sizes) if hasattr(self.network, "of_texts") else codes
@@ -157,14 +157,14 @@ class Policy(nn.Module):
         return logits.view(length, envs, -1), values.view(length, envs), states
 
     def _remember(self, features: Tensor, state: Tensor, done: Tensor) -> Tensor:
-        """`memory` over features [T, N, width], as in `unroll`: what does not depend on the state is one product."""
+        """`memory` over features [T, N, width], as in `unroll`: everything independent of the state is one product."""
         assert self.memory is not None
         linear, sizes = nn.functional.linear, [2 * self.hidden, self.hidden]  # two gates, and what is new
         given = linear(features, self.memory.weight_ih, self.memory.bias_ih)
         given_gates, given_new = (part.unbind() for part in torch.split(given, sizes, -1))
         goes_on = (~done).to(given.dtype).unsqueeze(-1)
         on_host = done.device.type == "cpu"
-        some_done = done.any(1).tolist() if on_host else [True] * len(done)  # of another device one had to wait for it
+        some_done = done.any(1).tolist() if on_host else [True] * len(done)  # elsewhere, the host would have to wait
         state = state.to(given.dtype)
         states = []
         for t in range(len(features)):

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from learner.optim.precision import whole
 
 MOST_EPSILON = 0.999
-"""Epsilon is cut here, so that the best action stays the most probable one: who plays greedily looks for that."""
+"""Maximum epsilon, so that the best action stays the most probable one: greedy play looks for that."""
 LEAST = 1e-30
-"""No action is less probable: its logarithm must be a number."""
+"""Minimum probability of an action: its logarithm must be finite."""
 
 
 class ActionValues(nn.Module):
@@ -41,7 +41,7 @@ class ActionValues(nn.Module):
         raise NotImplementedError
 
     def mean(self, outputs: Tensor) -> Tensor:
-        """Outputs [..., atoms] -> the value that is expected, [...]."""
+        """Outputs [..., atoms] -> expected values [...]."""
         if self.atoms == 1:
             return outputs.squeeze(-1)
         return (outputs.softmax(-1) * self.support).sum(-1)  # no product of matrices: that may be in bfloat16
@@ -81,7 +81,7 @@ class Dueling(ActionValues):
         return stream(self.value, critic).unsqueeze(-2) + advantage - advantage.mean(-2, keepdim=True)
 
     def best(self, actor: Tensor, critic: Tensor) -> Tensor:
-        """With one atom, the advantages tell alone."""
+        """With one atom, the advantages suffice."""
         return stream(self.advantage, actor).argmax(-1) if self.atoms == 1 else super().best(actor, critic)
 
 
@@ -95,7 +95,7 @@ def stream(layers: nn.Sequential, features: Tensor) -> Tensor:
 
 
 def project(probability: Tensor, reward: Tensor, discount: Tensor, support: Tensor) -> Tensor:
-    """The distribution of reward + discount * return, brought back to the atoms of `support`.
+    """The distribution of reward + discount * return, projected onto the atoms of `support`.
 
     Args:
         probability: [B, atoms] of the return.

@@ -1,4 +1,4 @@
-"""Text encoders: what a policy makes of a mission or a caption.
+"""Text encoders: from a mission or a caption to a policy's features.
 
 Texts are prepared once per unique text (`prepare`: strings to a tensor row) and encoded once per unique text of a
 batch (`forward`); the caller gathers rows by index. Rows are prepared alone, so that a text's row does not depend on
@@ -18,7 +18,7 @@ PADDING = 0
 UNKNOWN = 1
 EMBEDDED = 32  # numbers of a word
 PLACES = 64  # further words share the last
-MOST_EMBEDDED = 100_000  # texts whose embeddings are at hand, 0.2 GB; then they are begun anew
+MOST_EMBEDDED = 100_000  # texts with cached embeddings, 0.2 GB; then the cache is cleared
 
 
 class Words(nn.Module):
@@ -68,7 +68,7 @@ class LearnedText(Words):
 
 
 class GRUText(Words):
-    """Words read one after the other, trained with the policy: binds what stands far apart in a long text.
+    """Words read one after the other, trained with the policy: relates words that are far apart in a long text.
 
     width: of a word's embedding, and of the code.
     """

@@ -1,1 +1,1 @@
-"""From a gradient to a step: what serves any learner."""
+"""From a gradient to an optimiser step, for any learner."""

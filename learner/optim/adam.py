@@ -1,9 +1,9 @@
-"""From a gradient to a step: averaged over the ranks, clipped, then Adam (Kingma & Ba 2015), all on one flat array.
+"""The optimiser step: gradients are averaged over the ranks, clipped, then Adam (Kingma & Ba 2015), all on one flat
+array.
 
-A small network takes a step in 10 us; the bookkeeping of a general optimiser alone takes 100. The limit is reading and
-writing four arrays, 0.5 ns a parameter once they are too large for the processor's cache. On another device PyTorch's
-one operation for all of it does the same, and the norm of a gradient and whether it is finite stay there, too: no step
-waits for the device.
+A step of a small network takes 10 us; the bookkeeping of a general optimiser alone takes 100. The limit is reading and
+writing four arrays, 0.5 ns per parameter once they exceed the CPU's cache. On another device, one PyTorch operation
+does the same, and the gradient's norm and the check for finite numbers stay there too: no step waits for the device.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TO_MEAN, TO_SQUARE, EPSILON = np.float32(1 - DECAY_MEAN), np.float32(1 - DECAY_S
 
 
 class Adam:
-    """Moves `parameters` [P], in place, against gradients [P]. `state` and `restore` are its memory."""
+    """Moves `parameters` [P], in place, against gradients [P]. `state` and `restore` save and load its moments."""
 
     betas: Sequence[float] = (DECAY_MEAN, DECAY_SQUARE)
     epsilon: ClassVar[float] = float(EPSILON)  # added to the root of a mean square gradient
@@ -37,7 +37,7 @@ class Adam:
         self.parameters = parameters
         self.mean, self.square = torch.zeros_like(parameters), torch.zeros_like(parameters)
         self.steps = 0
-        self._taken = torch.zeros((), device=parameters.device)  # `steps` on another device, which alone knows
+        self._taken = torch.zeros((), device=parameters.device)  # `steps`, kept on another device
 
     @property
     def on_host(self) -> bool:
@@ -85,13 +85,13 @@ class Adam:
         self._taken -= skipped
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """What a successor needs to continue: `mean` [P], `square` [P], `steps`."""
+        """The state needed to continue: `mean` [P], `square` [P], `steps`."""
         moments = {"mean": self.mean, "square": self.square}
         steps = self.steps if self.on_host else int(read(self._taken))
         return {name: read(each).copy() for name, each in moments.items()} | {"steps": np.array(steps)}
 
     def restore(self, state: dict[str, NDArray[Any]]) -> None:
-        """Continue from `state`; ValueError if it is of other parameters."""
+        """Continue from `state`; ValueError if it belongs to other parameters."""
         if set(state) != {"mean", "square", "steps"} or state["mean"].shape != self.mean.shape:
             raise ValueError("the optimiser's state does not fit this policy")
         self.mean.copy_(torch.from_numpy(np.array(state["mean"])))
@@ -101,7 +101,7 @@ class Adam:
 
 
 class DecayingAdam(Adam):
-    """Adam whose decays are given. On the processor, too, parameters are changed by array operations."""
+    """Adam with given decay rates. It changes parameters by array operations, on the CPU too."""
 
     epsilon = 1e-8
 
@@ -131,11 +131,11 @@ def side_by_side(parameters: Sequence[nn.Parameter]) -> tuple[Tensor, Tensor]:
 
 
 def optimiser_step(adam: Adam, gradients: Sequence[Tensor], group: Group, clip: float, rate: float) -> tuple[Any, Any]:
-    """One step of size `rate` against a rank's gradients. Returns their norm over all ranks, and if it was taken: a
-    float and a bool, or tensors [] where the parameters are on another device than the processor.
+    """One step of size `rate` against a rank's gradients. Returns their norm over all ranks, and whether the step was
+    taken: a float and a bool, or tensors [] if the parameters are on a device other than the CPU.
 
-    gradients: of all parameters in their order, [P] together. They are read where they are: to gather or to clear them
-        would cost as much as a third of Adam.
+    gradients: of all parameters in their order, [P] together. They are read in place: gathering or clearing them would
+        cost as much as a third of Adam.
     clip: the largest norm. Gradients beyond it are shortened, those that are not finite are skipped.
     """
     if group.size > 1:
@@ -164,11 +164,11 @@ def _step(
     scale: np.float32,
     root: np.float32,
 ) -> None:
-    """`scale` and `root` make up for the moments' having begun at 0."""
+    """`scale` and `root` correct the moments' bias from starting at 0."""
     for i in range(len(parameters)):
         slope = gradient[i] * factor
         average = mean[i] + TO_MEAN * (slope - mean[i])
         spread = square[i] + TO_SQUARE * (slope * slope - square[i])
         parameters[i] -= scale * average / (math.sqrt(spread) * root + EPSILON)
-        # Written last: in between, it would have to be read again, and the whole take almost twice as long.
+        # Written last: otherwise it would be read again, and the whole step would take almost twice as long.
         mean[i], square[i] = average, spread

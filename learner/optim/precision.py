@@ -1,4 +1,4 @@
-"""Arithmetic of networks while they learn: float32, or bfloat16 where the device multiplies it itself."""
+"""Arithmetic of networks in training: float32, or bfloat16 if the device supports it natively."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def halves(autocast: Autocast, device: torch.device = HOST) -> bool:
 
 
 def arithmetic(half: bool, device: str = "cpu") -> AbstractContextManager[Any]:
-    """Within it, networks on a kind of device multiply bfloat16 numbers, or float32. Weights stay as they are."""
+    """In this context, networks on a kind of device multiply in bfloat16 or in float32. Weights keep their type."""
     return torch.autocast(device, torch.bfloat16) if half else nullcontext()
 
 
 def whole(device: str) -> AbstractContextManager[Any]:
-    """Within it, float32, whatever is around it."""
+    """In this context, float32, whatever the surrounding context."""
     return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()

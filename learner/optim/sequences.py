@@ -1,9 +1,9 @@
-"""Supervised learning from whole sequences of different lengths: what every fit of a sequence model shares.
+"""Supervised learning from whole sequences of different lengths: the common part of fitting sequence models.
 
     batch of sequences ──> pieces of about `tokens` tokens ──> losses, summed over steps ──> gradients add up
 
-The loss is a mean over the steps of the batch, whoever computes them and in whatever pieces. Some numbers in [0, 1)
-a sequence and step say what is drawn anew of it each time. What step k drops is a function of (seed, k, rank).
+The loss is a mean over the steps of the batch, whichever rank computes them and in whatever pieces. For each sequence
+and step, some numbers in [0, 1) fix the random choices. Dropout in step k is a function of (seed, k, rank).
 
 The limit is the model's arithmetic.
 """
@@ -23,35 +23,35 @@ from learner.optim.device import read
 from learner.optim.supervised import Supervised
 
 VALIDATED = 512
-"""Held-out sequences that are looked at each time, always the same ones."""
+"""Number of held-out sequences per validation, always the same ones."""
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
 class SequenceSupervised(Supervised):
-    """One rank. Its accuracy is the share of steps of which the model's first choice was what was done.
+    """One rank. Its accuracy is the share of steps in which the model's first choice was the recorded action.
 
     Attributes:
-        seed: of what is drawn and dropped. Set before the first step.
+        seed: of random choices and dropout. Set before the first step.
     """
 
     PARTS: ClassVar[Sequence[str]] = ()
-    """Further sums of `losses` that a validation tells of."""
+    """Further sums of `losses` that a validation reports."""
     DRAWN: ClassVar[int] = 1
-    """Numbers that are drawn of a sequence."""
+    """Random numbers per sequence."""
     seed: int
 
     @abstractmethod
     def steps_of(self, rows: Integers, uniform: Floats | None) -> Integers:
-        """Steps of which these sequences [B] are learned, int64 [B]; `uniform` as below."""
+        """Number of steps learned from each of these sequences [B], int64 [B]; `uniform` as below."""
 
     @abstractmethod
     def losses(self, rows: Integers, uniform: Floats | None) -> Mapping[str, Tensor]:
-        """Sums over all steps of these sequences [B]: `loss`, `hits`, how many first choices were right, nan where
+        """Sums over all steps of these sequences [B]: `loss`, `hits`, the number of correct first choices, nan if
         nothing is chosen, and `PARTS`.
 
-        uniform: in [0, 1), [B, DRAWN], what is drawn of each; None when they are validated: nothing is drawn.
+        uniform: random numbers in [0, 1), [B, DRAWN]; None in validation, which is not random.
         """
 
     def cost_of(self, rows: Integers, uniform: Floats | None) -> Integers:
@@ -64,7 +64,7 @@ class SequenceSupervised(Supervised):
 
     def learn(self, batch: Integers) -> tuple[Any, Any]:
         uniform = np.random.default_rng([self.seed, 1, self.step]).random((len(batch), self.DRAWN))
-        # So that the mean over ranks is the sum over the batch, divided by its steps.
+        # So the mean over ranks is the sum over the batch, divided by its steps.
         share = self.group.size / int(self.steps_of(batch, uniform).sum())
         drops = np.random.SeedSequence([self.seed, self.step, self.group.rank])
         torch.manual_seed(int(drops.generate_state(1)[0]))
@@ -80,7 +80,7 @@ class SequenceSupervised(Supervised):
         return loss, hits
 
     def validate(self) -> dict[str, float]:
-        """Means over the steps of held-out sequences; empty if there are none. What is nan is not told."""
+        """Means over the steps of held-out sequences; empty if there are none. Means that are nan are left out."""
         if not len(self.validation):
             return {}
         self.model.eval()
@@ -96,7 +96,7 @@ class SequenceSupervised(Supervised):
         return {f"fit/validation_{'accuracy' if name == 'hits' else name}": mean for name, mean in found.items()}
 
     def _pieces(self, rows: Integers, uniform: Floats | None = None) -> Iterator[tuple[Integers, Floats | None]]:
-        """Sequences that are computed together: of about `tokens` tokens, at least one."""
+        """Groups of sequences that are computed together: about `tokens` tokens, at least one sequence."""
         for kind in self.apart(rows):
             cost = self.cost_of(rows[kind], None if uniform is None else uniform[kind])
             piece = np.maximum(0, np.cumsum(cost) - 1) // self.config.tokens

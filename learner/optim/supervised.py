@@ -1,4 +1,4 @@
-"""Supervised learning by gradient steps: one rank of it, whatever learns from whatever.
+"""Supervised learning by gradient steps: one rank, for any model and data.
 
     rows in an order of their own each epoch ──> batch, dealt to the ranks ──> `learn`: gradients add up
         ──> averaged over ranks, clipped, AdamW
@@ -31,18 +31,18 @@ class Supervised(ABC):
     """A role. Methods are called by the controller, one at a time, on all ranks alike.
 
     Args:
-        held_out: bool [N], of all rows those that are not learned from; not all of them.
-        looked_at: so many of these are validated, always the same ones.
-        seeds: of the orders of an epoch; the first is also of the choice of what is looked at.
-        optimiser: of the parameters side by side.
-        among: bool [N], of all rows those that are learned from or validated; all of them if None.
+        held_out: bool [N], the rows that are not used for training; not all rows.
+        looked_at: number of held-out rows per validation, always the same ones.
+        seeds: of the orders of an epoch; the first also selects the rows for validation.
+        optimiser: of the concatenated parameters.
+        among: bool [N], the rows for training or validation; all rows if None.
 
     Attributes:
         step: gradient steps taken.
     """
 
     RATE: ClassVar[str]
-    """What to lower where a gradient is not finite."""
+    """The key to lower if a gradient is not finite."""
     WHAT: ClassVar[str] = "policy"
     """What learns."""
 
@@ -50,7 +50,7 @@ class Supervised(ABC):
         self,
         config: Any,  # has `batch`, `weight_decay`, `gradient_clip` and `step_size`
         group: Group,
-        model: Any,  # has `parameters` and `payload`; what takes gradients is learned
+        model: Any,  # has `parameters` and `payload`; those with gradients are trained
         held_out: NDArray[np.bool_],
         looked_at: int,
         seeds: Sequence[int],
@@ -69,7 +69,7 @@ class Supervised(ABC):
         self.adam = optimiser(self.parameters)
 
     def weights(self) -> Weights:
-        """Copies of what a checkpoint holds of what learns."""
+        """Copies of the model's arrays for a checkpoint."""
         return get_weights(self.model)
 
     def load_weights(self, weights: Weights) -> None:
@@ -79,11 +79,11 @@ class Supervised(ABC):
     @abstractmethod
     def learn(self, batch: NDArray[np.int64]) -> tuple[Any, Any]:
         """Add up gradients. Returns this rank's share of loss and accuracy, whose mean over ranks is the batch's:
-        floats, or tensors [] where the model is on another device than the processor."""
+        floats, or tensors [] if the model is on a device other than the CPU."""
 
     @abstractmethod
     def validate(self) -> dict[str, float]:
-        """Loss and accuracy on what is held out; empty if nothing is."""
+        """Loss and accuracy on held-out rows; empty if there are none."""
 
     @property
     def nothing(self) -> Any:
@@ -91,7 +91,8 @@ class Supervised(ABC):
         return 0.0 if self.adam.on_host else self.gradient.new_zeros(())
 
     def number(self, x: Tensor) -> Any:
-        """A number of the model's, without its gradient: at once on the processor, else a tensor [] to read later."""
+        """A number from the model, without its gradient: read at once on the CPU, otherwise a tensor [] to read
+        later."""
         return float(x.detach()) if self.adam.on_host else x.detach().float()
 
     def batch(self, step: int) -> NDArray[np.int64]:
@@ -130,7 +131,7 @@ class Supervised(ABC):
 
         Raises:
             CheckpointError: it is damaged.
-            ValueError: it is of something else.
+            ValueError: it belongs to another model.
         """
         found = checkpoint.read(path)
         self.load_weights(found.arrays["model"])
@@ -138,7 +139,7 @@ class Supervised(ABC):
         self.step = found.record.get("step", found.record["counters"]["version"])
 
     def _fit_one(self) -> tuple[Any, Any, Any, Any]:
-        """Loss, accuracy, gradient norm, and if it was not finite: as `learn` and `optimiser_step` give them."""
+        """Loss, accuracy, gradient norm, and whether it was not finite: as returned by `learn` and `optimiser_step`."""
         config = self.config
         self.gradient.zero_()
         loss, hits = self.learn(self.batch(self.step))

@@ -6,14 +6,14 @@ A module publishes
 
     POTENTIAL = TheClass            a subclass of `Potential`, below
 
-`method.shaping.potential=NAME` chooses the module. Options of a potential's own are further keys
-of `method.shaping`. The wrapper `actors/wrappers/shaping.py` pays it, once a chunk.
+`method.shaping.potential=NAME` chooses the module. A potential's own options are further keys of `method.shaping`. The
+wrapper `actors/wrappers/shaping.py` computes the reward, once per chunk.
 
 Ng, Harada and Russell 1999 ("Policy invariance under reward transformations"): whatever phi is, F changes no optimal
-policy. That needs three things, which the form `potential` and the wrapper see to: gamma is the learner's; phi is 0
-where an episode terminated, and only there; where one was cut off, phi is that of its own last state, not of the next
-episode's first. A potential of the last K observations and actions keeps this, in the process whose states are these
-windows.
+policy. This has three conditions, which the form `potential` and the wrapper ensure: gamma is the learner's; phi is 0
+where an episode terminated, and only there; where one was truncated, phi is taken at its own last state, not at the
+next episode's first. A potential of the last K observations and actions satisfies this in the process whose states are
+these windows.
 """
 
 from __future__ import annotations
@@ -37,27 +37,28 @@ from learner.options import ARTIFACT, WithOptions
 from learner.windows import Windows
 
 NONE = "none"
-"""The name of no potential."""
+"""The name that means no potential."""
 COLUMN = "shaping"
-"""The column of rewards that potentials pay."""
+"""The reward column of potentials."""
 
 
 class ShapingConfig(WithOptions):
-    """Shaping: reward for moving to where it is more sensible to be, which changes no optimal policy. It has the
-    options of every potential, each declared in its module; `learner.reward_weights.shaping` is its weight."""
+    """Shaping: reward for moving to more sensible states, which changes no optimal policy. It has the options of every
+    potential, each declared in its module; `learner.reward_weights.shaping` is its weight."""
 
     potential: str = NONE
     """`none`, or a module of `learner/potentials`. `code`: a program, run in a sandbox. `preference`: a model fitted to
-    preferences between segments. `goal`: likeness to goals that were named in similar situations. `random`: a number
-    drawn for every entry of an observation, which knows nothing: a control. `oracle`: minus the distance to the target,
-    which only the world knows: the other control."""
+    preferences between segments. `goal`: similarity to goals that were named in similar situations. `random`, a
+    control: a random number for every entry of an observation, without any knowledge. `oracle`, the other control:
+    minus the distance to the target, which only the environment knows."""
     form: FormName = "potential"
-    """How phi becomes reward. `potential`: gamma phi(s') - phi(s). To compare with it: `additive` pays phi(s') itself,
-    which changes what is best; `published` does what the code of Zhang et al. 2024 does, late and on a moving scale."""
+    """How phi becomes reward. `potential`: gamma phi(s') - phi(s). For comparison: `additive` pays phi(s') itself,
+    which can change the optimal policy; `published` reproduces the code of Zhang et al. 2024, one step late and on a
+    moving scale."""
     window: int = Option(default=5, ge=1, le=64)
-    """K: observations that a potential sees, the present one included."""
+    """K: number of observations that a potential sees, including the current one."""
     scale: float = 1.0
-    """The potential is multiplied by this. It stays the same for a whole run: a scale that moves would be paid for."""
+    """Factor of the potential. It is constant over a run, because a moving scale would create reward."""
 
     @classmethod
     def modules(cls) -> list[type[Part]]:
@@ -66,36 +67,36 @@ class ShapingConfig(WithOptions):
 
 @dataclass(frozen=True)
 class PotentialSetup:
-    """What a potential is built of."""
+    """What a potential is built from."""
 
     config: ShapingConfig
-    fields: Mapping[str, Field]  # what the world shows, whether or not the policy reads it
+    fields: Mapping[str, Field]  # all observation fields, whether or not the policy reads them
     seed: int
-    texts: TextTable = field(default_factory=TextTable)  # what the ids in fields of text mean
+    texts: TextTable = field(default_factory=TextTable)  # the texts of the ids in text fields
     action_names: Sequence[str] = ()
 
 
 class Potential(ABC):
-    """Phi of windows. It must not depend on what else is asked in the same call, nor on what was asked before.
+    """Phi of windows. It must not depend on other windows in the same call, nor on earlier calls.
 
     Attributes:
-        fields: names of the observation's fields that it reads. Of texts, windows hold ids in `PotentialSetup.texts`,
-            which mean something as long as this potential lives: what is kept of them is kept by text, or by hash.
+        fields: names of the observation's fields that it reads. For texts, windows hold ids in `PotentialSetup.texts`,
+            which are valid only while this potential lives: saved data must refer to texts by their content or hash.
     """
 
     Config: ClassVar[type[Part]] = Part
-    """Options of its own; none unless it says so."""
+    """Its own options; none by default."""
 
     fields: tuple[str, ...]
 
-    @classmethod  # noqa: B027 - most have nothing to refuse
+    @classmethod  # noqa: B027 - most have nothing to check
     def check(cls, config: ShapingConfig, spec: EnvSpec) -> None:
-        """Raise ValueError with the reason if it cannot be had in this world."""
+        """Raise ValueError with the reason if it does not work in this environment."""
 
     @classmethod
     def content(cls, config: ShapingConfig) -> str:
-        """SHA-256 in hex of what phi is made of beside plain options: a program, files that an option names; "" where
-        there is nothing. Options of the type `Artifact` count by this alone: a folder may move, a run goes on.
+        """SHA-256 in hex of phi's sources besides plain options: a program, files that an option names; "" without any.
+        Options of the type `Artifact` count only by this hash, so that a run can continue after a folder moved.
         """
         return ""
 
@@ -107,17 +108,17 @@ class Potential(ABC):
         """Float32 [M], finite, of M windows."""
 
     def report(self) -> Mapping[str, int]:
-        """How many windows could not be judged since the last report, by the reason; phi was 0 there."""
+        """Number of windows since the last report that could not be evaluated, by reason; phi was 0 there."""
         return {}
 
     def counts(self) -> Mapping[str, int]:
-        """What else was counted since the last report."""
+        """Other counters since the last report."""
         return {}
 
 
 def depends_on(config: ShapingConfig) -> dict[str, Any]:
-    """What a potential depends on beside the world and the seed, as plain data: its name, the hash of its content, and
-    its own options but those that only say where that content is."""
+    """What a potential depends on besides the environment and the seed, as plain data: its name, the hash of its
+    content, and its own options, except those that only locate that content."""
     chosen = potential(config.potential)
     where = {name for name, option in chosen.Config.model_fields.items() if ARTIFACT in option.metadata}
     options = config.own(chosen.Config).model_dump(exclude=where)
@@ -130,8 +131,8 @@ def whole_numbers(fields: Mapping[str, Field]) -> list[str]:
 
 
 def shown(wanted: str, fields: Mapping[str, Field]) -> str:
-    """The field of whole numbers that a program is shown: the wanted one, or if "" the first grid, else the first there
-    is; "" where there is none."""
+    """The integer field that a program reads: the requested one, or if "" the first grid, otherwise the first integer
+    field; "" if there is none."""
     fitting = sorted(whole_numbers(fields), key=lambda name: fields[name].kind != "grid")
     return next((name for name in fitting if wanted in ("", name)), "")
 

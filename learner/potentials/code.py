@@ -26,7 +26,7 @@ from llm_service.sandbox.grammar import CodeRefused, normalise
 from llm_service.sandbox.process import Sandbox
 
 FILE = "program.py"
-"""Of the folder of a stage that had programs written: the one that was chosen."""
+"""The file with the selected program, in the folder of a stage that had programs written."""
 
 
 class CodeConfig(Part):
@@ -34,10 +34,10 @@ class CodeConfig(Part):
 
     program: Artifact = ""
     """`code`: a file with one function `potential(observations, actions)` in the language that docs/shaping.md
-    describes; or its text; or run:NAME/label, what a language model wrote in that run. A run keeps the text: the file
-    may change or go."""
+    describes; or its text; or run:NAME/label, a language model's program from that run. A run keeps the text, so the
+    file may change or disappear."""
     shows: str = ""
-    """`code`: the field of whole numbers that the program is shown; empty: the first grid, else the first there is."""
+    """`code`: the integer field that the program reads; empty: the first grid, otherwise the first integer field."""
 
     @field_validator("program")
     @classmethod
@@ -62,7 +62,7 @@ class CodeConfig(Part):
 
 
 class Code(Potential):
-    """Asks the sandbox once a chunk."""
+    """Calls the sandbox once per chunk."""
 
     Config = CodeConfig
 

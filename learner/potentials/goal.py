@@ -1,12 +1,12 @@
-"""How near the last step has come to what a language model would set out for here: cosines of sentences.
+"""How near the last step came to the goals that a language model would pursue here: cosines of sentences.
 
     texts of a window ──> text ids, in order of time ──┬─ past ───────> 3 nearest keys ─┐
                                                        └─ transition ─> cosines ────────┴─> phi in [0, 1]
 
-Goals come from a label stage, which asked about segments of what was lived (`learner/knowledge/goal_bank.py`). Nothing
-is asked here, and each text is embedded once: pasts and transitions that were met before are looked up, others are
-added up from their observations, and new observations from their sentences. What is kept is bounded, and its bits do
-not depend on what else was asked or when.
+Goals come from a label stage, which asked about segments of episodes (`learner/knowledge/goal_bank.py`). No model is
+asked here, and each text is embedded once: known pasts and transitions are looked up, others are summed from their
+observations, and new observations from their sentences. The caches are bounded, and their bits do not depend on other
+calls or their order.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ CAPTION, MISSION = "caption", "mission"
 NO_TEXT = -1
 
 MOST_UNITS = 10_000
-"""Embedded texts that are at hand."""
+"""Maximum number of cached text embeddings."""
 MOST_SEEN = 20_000
-"""Observations whose sentences are added up."""
+"""Maximum number of cached observations."""
 MOST_STEPS = 200_000
-"""Pasts, and as many transitions."""
+"""Maximum number of cached pasts, and of transitions."""
 MOST_BYTES = 100_000_000
-"""Of each kind; a row is the longer, the more goals there are: so many may be fewer than those above."""
+"""Maximum memory of each cache; rows grow with the number of goals, so this may allow fewer entries than the limits
+above."""
 
 Ids = NDArray[np.int32]
 
@@ -53,9 +54,9 @@ class GoalConfig(Part):
     """`goal`: `sentence` embeds each sentence and each action's name once, and adds them up; `caption` embeds whole
     captions of several steps, as published, which are nearly all new in large worlds."""
     goal_captions: list[str] = Option(default=[])
-    """`goal`: text fields that say what is seen; empty: `caption`, else all texts but `mission`."""
+    """`goal`: text fields that describe the observation; empty: `caption`, otherwise all texts except `mission`."""
     goal_quantile: float = Option(default=0.9, ge=0, le=1)
-    """`goal`: phi is 0 for steps less like their goals than this share of the segments that were asked about."""
+    """`goal`: phi is 0 for steps less similar to their goals than this share of the labelled segments."""
 
 
 def _folder(config: GoalConfig) -> Path:
@@ -63,7 +64,7 @@ def _folder(config: GoalConfig) -> Path:
 
 
 def _told(config: GoalConfig, fields: Mapping[str, Field]) -> tuple[str, ...]:
-    """The names of the fields that say what is seen; none where a world says nothing."""
+    """Names of the fields that describe the observation; none if an environment has no such texts."""
     texts = [name for name, field in fields.items() if field.kind == "text" and not field.shape]
     if config.goal_captions:
         return tuple(name for name in config.goal_captions if name in texts)
@@ -71,10 +72,10 @@ def _told(config: GoalConfig, fields: Mapping[str, Field]) -> tuple[str, ...]:
 
 
 class Kept:
-    """Rows of values by rows of integers; it forgets all when there are too many.
+    """A cache: rows of values by rows of integers; it is cleared when there are too many.
 
     Attributes:
-        asked, made: how many were looked up, and how many of them had to be made.
+        asked, made: number of lookups, and how many of them had to be computed.
     """
 
     def __init__(self, most: int) -> None:
@@ -86,7 +87,7 @@ class Kept:
         return len(self._place)
 
     def find(self, keys: Ids, make: Callable[[Ids], NDArray[Any]]) -> NDArray[Any]:
-        """Values [M, ...] of keys [M, W]. `make` is given those that are not known, each once."""
+        """Values [M, ...] of keys [M, W]. `make` gets the distinct unknown keys."""
         if len(self._place) > self._most:
             self._place.clear()
         keys = np.ascontiguousarray(keys)
@@ -113,7 +114,7 @@ class Kept:
 
 
 class Goal(Potential):
-    """Published: the largest cosine of the last step's caption to goals of what is like the steps before."""
+    """As published: the largest cosine of the last step's caption to the goals of similar pasts."""
 
     Config = GoalConfig
 
@@ -169,7 +170,7 @@ class Goal(Potential):
         return np.where(closest > self.threshold, closest, np.float32(0))
 
     def counts(self) -> dict[str, int]:
-        """Pasts and transitions that were looked up, those that were new, and texts that were embedded for them."""
+        """Numbers of looked-up and of new pasts and transitions, and of texts embedded for them."""
         steps = (self._pasts, self._transitions)
         found = {"texts": sum(kept.asked for kept in steps), "texts_new": sum(kept.made for kept in steps)}
         found["texts_embedded"], self._embedded = self._embedded, 0
@@ -178,8 +179,8 @@ class Goal(Potential):
         return found
 
     def _split(self, windows: Windows) -> tuple[Ids, Ids]:
-        """Ids of texts in order of time, of pasts and of transitions (`goal_bank.split`): F of an observation, one of
-        an action, F, ..., F. `NO_TEXT` stands for what was before the episode."""
+        """Text ids in order of time, of pasts and of transitions (`goal_bank.split`): F of an observation, one of an
+        action, F, ..., F. `NO_TEXT` fills the time before the episode."""
         m, width = len(windows), len(self.fields)
         seen = np.stack([windows.obs(name) for name in self.fields], 2).astype(np.int32)  # [M, K, F]
         seen[:, :-1][windows.actions == NO_ACTION] = NO_TEXT
@@ -195,7 +196,7 @@ class Goal(Potential):
     # ---- texts to rows: one by one, and sums in order of time, so that bits depend on nothing else ----
 
     def _rows(self, keys: Ids) -> NDArray[np.float32]:
-        """Rows [M, D + n + G] of texts that follow each other, ids [M, W]."""
+        """Rows [M, D + n + G] of sequences of texts, ids [M, W]."""
         if self.bank.by == "caption":
             return self._each(keys)
         ids, where = np.unique(keys, return_inverse=True)
@@ -210,7 +211,7 @@ class Goal(Potential):
         return np.stack([self._row(units(told, self.bank.by)) for told in texts])
 
     def _row(self, parts: Sequence[str]) -> NDArray[np.float32]:
-        """The sum of rows of what is embedded."""
+        """The sum of the rows of embedded units."""
         if len(self._row_of) > self._most_units:
             self._row_of.clear()
         for text in parts:

@@ -1,6 +1,6 @@
-"""The potential of one who knows the way: the nearer to what the mission is about, the better. A control, from above.
+"""The potential of an oracle: the nearer to the mission's target, the higher. A control: an upper bound.
 
-No player could know it: the world tells it apart, as a privileged field that no policy sees.
+No player can know it: the environment provides it as a privileged field that no policy sees.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What was preferred as the potential: a model that was fitted to a language model's preferences between segments.
+"""Preferences as the potential: a model that was fitted to a language model's preferences between segments.
 
     method.shaping.preference=FOLDER of a stage prefer ──> windows ──> score ──> fixed scale ──> phi in [-1, 1]
 
-Fitted once a world (`learner/knowledge/preference_fit.py`), used by any number of tasks, without a language model. The
-control `permuted` is the same potential, of a stage that was told `method.prefer.permute=true`.
+It is fitted once per environment (`learner/knowledge/preference_fit.py`) and used by any number of tasks, without a
+language model. The control `permuted` is the same potential, from a stage with `method.prefer.permute=true`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class PreferenceConfig(Part):
     """Options of `method.shaping.potential=preference`."""
 
     preference: Artifact = ""
-    """`preference`: the folder of a stage `prefer` that is done, or run:NAME/prefer."""
+    """`preference`: the folder of a finished stage `prefer`, or run:NAME/prefer."""
 
 
 class Preference(Potential):
-    """Judges windows as the model's score of a segment."""
+    """Evaluates windows by the model's score of a segment."""
 
     Config = PreferenceConfig
 
@@ -68,7 +68,7 @@ class Preference(Potential):
 
     @classmethod
     def content(cls, config: ShapingConfig) -> str:
-        """SHA-256 of what the model says of itself, which names its weights by theirs."""
+        """SHA-256 of the model's metadata, which includes the hash of its weights."""
         return sha256(_folder(config.own(PreferenceConfig).preference) / ABOUT)
 
     def __init__(self, setup: PotentialSetup) -> None:

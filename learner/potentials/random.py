@@ -1,6 +1,6 @@
-"""A potential that knows nothing: a number is drawn for every entry of the present observation, and they are added.
+"""A potential without knowledge: the sum of a random number for every entry of the current observation.
 
-It is a control. Shaping by it changes no optimal policy, so learning with it must end where learning without it ends.
+It is a control. Shaping by it changes no optimal policy, so training with it must end where training without it ends.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from learner.potentials import Potential, PotentialSetup, ShapingConfig, whole_n
 from learner.windows import Windows
 
 ROWS = 64
-"""Windows that are judged together."""
+"""Windows that are evaluated together."""
 
 
 class RandomPotential(Potential):

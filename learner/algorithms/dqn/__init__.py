@@ -4,10 +4,11 @@
            ──> loss of Q(obs, action), gradients averaged over ranks, Adam ──> every so often, target := policy
 
 Mnih et al. 2015; double: van Hasselt et al. 2016; dueling: Wang et al. 2016; prioritised: Schaul et al. 2016;
-distributional: Bellemare et al. 2017. As many rows are replayed as `samples_per_insert` says, whatever the speeds of
-actors and learner are. The target is a whole policy, encoder included, and stands still between two copies.
+distributional: Bellemare et al. 2017. `samples_per_insert` fixes how many rows are replayed, whatever the speeds of
+actors and learner. The target is a whole policy, encoder included, and does not change between two copies.
 
-Every random choice is a function of (seed, number of the gradient step, rank), so counters are all the random state.
+Every random choice is a function of (seed, number of the gradient step, rank), so the counters are the only random
+state.
 """
 
 from learner.algorithms.dqn.config import DQNConfig

@@ -1,4 +1,4 @@
-"""What DQN is told, and whether it can learn as told."""
+"""DQN's options, and a check that DQN can learn with them."""
 
 from __future__ import annotations
 
@@ -12,48 +12,49 @@ from learner.optim.precision import halves
 
 
 class DQNConfig(Part):
-    """Action values from a replay. Step size, discount, minibatch and the clipping of gradients are `learner`'s."""
+    """Action values from a replay. Step size, discount, minibatch and gradient clipping are keys of `learner`."""
 
     n_step: int = 3
-    """Rewards are summed over so many steps before the rest is estimated."""
+    """Number of steps over which rewards are summed before the value is bootstrapped."""
     double: bool = True
-    """The policy says which action is best, the target what it is worth; false: the target says both."""
+    """The policy selects the best action and the target network evaluates it; false: the target does both."""
     target_every: int = 2000
-    """Gradient steps between two copies of the policy to the target."""
+    """Gradient steps between two copies of the policy to the target network."""
     capacity: int = 1_000_000
-    """Rows of the replay, over all envs of a learner rank; the end of an episode takes one too."""
+    """Rows of the replay, over all envs of a learner rank; the end of an episode takes one row too."""
     keep: Literal["disk", "memory"] = "disk"
-    """Where the replay is: files in the run's folder, which outlive a crash and a stop, or the learner's memory."""
+    """Where the replay is kept: in files in the run's folder, which survive a crash and a stop, or in the learner's
+    memory."""
     samples_per_insert: float = 16.0
-    """Rows replayed for each env step that came: 16 are a minibatch of 64 every 4 steps."""
+    """Rows replayed per inserted env step: 16 means a minibatch of 64 every 4 steps."""
     start_steps: int = 5000
-    """Env steps before learning begins."""
+    """Env steps before training begins."""
     reward_clip: float | None = 1.0
-    """Each step's reward is cut to [-reward_clip, reward_clip], before an intrinsic one is added; none leaves it."""
+    """Clip each step's reward to [-reward_clip, reward_clip], before adding an intrinsic reward; none: no clipping."""
     epsilon_start: float = 1.0
     """Share of random actions at the start."""
     epsilon_end: float = 0.01
-    """Share of random actions in the end."""
+    """Share of random actions at the end."""
     decay_steps: int = 1_000_000
-    """Env steps over which the first becomes the second."""
+    """Env steps over which the share of random actions falls from its first to its last value."""
     train_after_reward: bool = False
-    """Do not learn until rewards of 1 in all have been seen."""
+    """Do not train until the rewards seen add up to 1."""
     decay_after_reward: bool = False
-    """Let epsilon stand at its start until rewards of 1 in all have been seen."""
+    """Keep epsilon at its start value until the rewards seen add up to 1."""
     prioritised: bool = False
-    """Draw rows by how wrong their value was, not all equally often."""
+    """Sample rows in proportion to a power of their value's error, instead of uniformly."""
     alpha: float = 0.5
-    """`prioritised`: the power of the error that a row is drawn in proportion to."""
+    """`prioritised`: exponent of the error; a row's probability is proportional to this power."""
     beta: float = 0.4
-    """`prioritised`: how far importance weights correct for it at the start; wholly in the end."""
+    """`prioritised`: exponent of the importance weights at the start; it rises to 1, full correction, at the end."""
     fit: Literal["train_all", "linear", "critic"] = "train_all"
-    """Which layers learn: all, the last ones of the two streams, or both streams whole; the others stay as they are."""
+    """Which layers are trained: all, the last ones of the two streams, or both whole streams; the others are frozen."""
     reinit: bool = False
-    """`linear`, `critic`: draw these layers anew after weights were loaded with `from`."""
+    """`linear`, `critic`: reinitialise these layers after weights were loaded with `from`."""
 
 
 def check_dqn(config: Configuration, spec: EnvSpec) -> None:
-    """DQN here needs discrete actions, a head of action values without memory, and lanes that hold some chunks.
+    """This DQN needs discrete actions, a head of action values without memory, and lanes that can hold several chunks.
 
     Raises:
         ValueError: one of these is missing, or keys of `learner.dqn` contradict each other.
@@ -66,7 +67,7 @@ def check_dqn(config: Configuration, spec: EnvSpec) -> None:
         raise ValueError(f"policy.v_min must be less than policy.v_max, got {policy.v_min} and {policy.v_max}")
     lanes = actors.n * actors.envs // learner.n
     lane = dqn.capacity // max(1, lanes)
-    drawn = lane - lane // 10 - dqn.n_step  # a tenth is kept out of draws, and the newest rows wait
+    drawn = lane - lane // 10 - dqn.n_step  # a tenth is never sampled, and the newest rows not yet
     if drawn < 4 * actors.steps:
         raise ValueError(
             f"learner.dqn.capacity={dqn.capacity} gives each of {lanes} envs {lane} rows: fewer can be drawn than four"

@@ -1,11 +1,12 @@
-"""What is drawn from a replay, each thing once: different observations, and the different texts that they name.
+"""Deduplicate a sample of the replay: its distinct observations, and the distinct texts that they name.
 
     parts [B, ...] ──> deduplicate ──> observations [U, ...] ──> Texts: ids by field
                                                            ──> policy: numbers of each text   ──> heads, for U rows
-                                                           ──> still copy of it: remembered   ──> heads, for U rows
+                                                           ──> frozen copy of it: cached      ──> heads, for U rows
 
-A world in words repeats itself: of 512 observations of Crafter some 150 differ, and they name 90 texts. What follows is
-computed for these and then gathered. The limit is looking at every byte of the observations once.
+Text environments repeat themselves: of 512 observations of Crafter some 150 are distinct, and they name 90 texts.
+Everything that follows is computed for these and then gathered. The limit is reading every byte of the observations
+once.
 """
 
 from __future__ import annotations
@@ -21,19 +22,20 @@ from envs.api import Field, Observation
 from learner.models.policy import Policy
 
 MOST_REMEMBERED = 100_000
-"""Texts whose numbers are remembered at most, 0.2 GB where the network is 512 wide; then all are forgotten."""
+"""Maximum number of texts whose features are cached, 0.2 GB for a network of width 512; beyond it, the cache is
+cleared."""
 
 Ids = list[NDArray[np.int32]]
-"""Ids of the different texts of each text field, in the order of `Policy.text_fields`."""
+"""Ids of the distinct texts of each text field, in the order of `Policy.text_fields`."""
 
 
 def deduplicate(fields: Mapping[str, Field], parts: Sequence[Observation]) -> tuple[Observation, NDArray[np.int64]]:
-    """The different ones of all observations in `parts`, each [B, ...].
+    """The distinct observations among all `parts`, each [B, ...].
 
-    Pictures are not looked at: observations with one are all taken to differ.
+    Pictures are not compared: all observations with a picture count as distinct.
 
     Returns:
-        Observations [U, ...], in the order in which they come first; and which of them each one is, [len(parts), B].
+        Observations [U, ...] in order of first occurrence, and for each input its index among them, [len(parts), B].
     """
     whole = {name: np.concatenate([part[name] for part in parts]) for name in fields}
     total = len(next(iter(whole.values())))
@@ -47,9 +49,9 @@ def deduplicate(fields: Mapping[str, Field], parts: Sequence[Observation]) -> tu
 
 
 def texts_of(names: Sequence[str], obs: Observation) -> tuple[Observation, Ids]:
-    """The different texts of the fields `names`, and observations that name them by their row, instead of by id.
+    """The distinct texts of the fields `names`, and observations that refer to them by row instead of by id.
 
-    Rows are those of `Policy.of_texts`: the texts of one field after those of another.
+    Rows are in the order of `Policy.of_texts`: field by field.
     """
     named, ids, before = dict(obs), Ids(), 0
     for name in names:
@@ -61,13 +63,13 @@ def texts_of(names: Sequence[str], obs: Observation) -> tuple[Observation, Ids]:
 
 
 class Remembered:
-    """What a policy that stands still makes of texts, each worked out once.
+    """The features of texts by a frozen policy, each computed once.
 
-    Each is worked out alone, so that its bits do not depend on its company, and thus not on what was forgotten. For the
-    processor: a GPU reads some hundred texts together sooner than one alone.
+    Each text is computed alone, so that its bits do not depend on the batch, and thus not on the state of the cache.
+    This is for the CPU: a GPU reads some hundred texts together faster than one alone.
 
     Args:
-        policy: whoever changes its weights calls `forget`.
+        policy: call `forget` after changing its weights.
         text: the text of an id.
     """
 
@@ -76,7 +78,7 @@ class Remembered:
         self.kept: dict[tuple[int, int], Tensor] = {}
 
     def forget(self) -> None:
-        """The policy has other weights, or ids mean other texts."""
+        """Clear the cache: the policy has other weights, or ids mean other texts."""
         self.kept.clear()
 
     @torch.no_grad()

@@ -1,9 +1,9 @@
-"""One rank of DQN: what it inserts and draws, its gradient step, its target.
+"""One rank of DQN: inserting, sampling, the gradient step, the target network.
 
-What is drawn is judged once where it is drawn more than once, texts too (`deduplicate.py`). On another device than the
-processor a sample is sent in one copy, and reports are read once an update; priorities, and rewards that the learner
-itself pays, are needed by the next draw, and are waited for. The limit is a pass of
-the policy forward and backward over what was seen, one forward over what followed, by policy and by target, and Adam.
+Duplicates in a sample are evaluated once, texts too (`deduplicate.py`). On a device other than the CPU, a sample is
+sent in one copy, and reports are read once per update. The host waits only for priorities and for intrinsic rewards,
+because the next sample needs them. The limit is a forward and backward pass of the policy over the observations,
+forward passes of policy and target over the following observations, and Adam.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ REPORT = ("losses/q", "losses/td_error", "policy/q_mean", "losses/gradient_norm"
 
 @dataclass
 class Counts:
-    """All that counts, over all ranks; with `inserted` and `reward` for this rank alone."""
+    """All counters, over all ranks; `inserted` and `reward` are for this rank alone."""
 
     updates: int = 0  # gradient steps
     seen: int = 0  # env steps inserted
-    fed: int = 0  # of these, since learning began
+    fed: int = 0  # of these, since training began
     owed: float = 0.0  # gradient steps that are due
-    rewarded: bool = False  # rewards of 1 in all have been seen
+    rewarded: bool = False  # the rewards seen add up to 1
     decay_from: int = -1  # `seen` when epsilon began to fall, -1 before
     inserted: int = 0  # env steps of this rank
     reward: float = 0.0  # summed over the steps of this rank, columns by their weights
@@ -57,18 +57,18 @@ class Counts:
 
 @dataclass
 class Drawn:
-    """A sample of B rows where the policy is: U different observations, of which the first `own` are acted in."""
+    """A sample of B rows on the policy's device: U distinct observations; actions were taken in the first `own`."""
 
     seen: dict[str, Tensor]  # [U, ...] inputs; a text field holds rows of `texts`
     texts: Tensor | None  # prepared, field by field
     ids: Ids  # of these texts, on the host
-    own: int  # what comes behind only follows, and needs no gradient
-    others: bool  # there are such
+    own: int  # the rest only follow an action, and need no gradient
+    others: bool  # whether there are such
     numbers: dict[str, Tensor]  # [B] `now`, `after`: rows of `seen`; `place` of what follows in `needed`; the sample's
 
 
 class DQN(Algorithm):
-    """Owns the optimiser, the target and the replay of one rank; `learn` is the whole of it.
+    """Owns the optimiser, the target and the replay of one rank; `learn` does everything.
 
     The replay is kept in `setup.folder`, or in memory if that is None or `learner.dqn.keep=memory`.
     """
@@ -88,7 +88,7 @@ class DQN(Algorithm):
 
     @classmethod
     def memory(cls, config: Configuration, row: int) -> int:
-        """A replay in memory; its rows take memory as they come."""
+        """A replay in memory; its rows take memory as they are inserted."""
         learner, dqn = config.learner, config.learner.part(DQNConfig)
         return min(learner.n * dqn.capacity, learner.env_steps) * row if dqn.keep == "memory" else 0
 
@@ -100,7 +100,7 @@ class DQN(Algorithm):
     def assert_restorable(cls, setup: LearnerSetup, found: Checkpoint) -> None:
         """
         Raises:
-            ReplayError: a rank could not go on with its replay.
+            ReplayError: a rank cannot continue with its replay.
         """
         ranks, kept = setup.learner.n, sum(stem.startswith("rank-") for stem in found.arrays)
         if ranks != kept:
@@ -158,7 +158,7 @@ class DQN(Algorithm):
         if ready and counts.seen >= self.dqn.start_steps and (counts.rewarded or not self.dqn.train_after_reward):
             counts.fed += counts.seen - before
             counts.owed += (counts.seen - before) * self.dqn.samples_per_insert / self.config.minibatch
-        # Not from `fed`: the ratio may be another than it was for the steps of the past. A little, for sums round.
+        # Not from `fed`: the ratio may have changed since the earlier steps. The small margin allows for rounding.
         due = math.floor(counts.owed + 1e-6)
         counts.owed -= due
         rate = self.config.step_size(env_steps)
@@ -177,7 +177,7 @@ class DQN(Algorithm):
         }
 
     def begin(self) -> None:
-        """The policy was given other weights: go on from these, with the layers drawn anew that shall be."""
+        """The policy got other weights: continue from these, and reinitialise the layers that `reinit` selects."""
         if self.dqn.reinit:
             with torch.random.fork_rng():
                 torch.manual_seed(self.seed)
@@ -189,12 +189,12 @@ class DQN(Algorithm):
         self._copy()
 
     def state(self) -> dict[str, Arrays]:
-        """The memory of the optimiser and of the intrinsic reward, and the target."""
+        """The state of the optimiser and of the intrinsic reward, and the target."""
         target = {name: read(value).copy() for name, value in self.target.state_dict().items()}
         return {"optimiser": self.adam.state(), "target": target} | self.intrinsic.state()
 
     def rank_state(self) -> Arrays:
-        """Counters and replay of this rank, and what its intrinsic reward keeps."""
+        """Counters and replay of this rank, and the state of its intrinsic reward."""
         counts = {f"counts.{name}": np.array(value) for name, value in asdict(self.counts).items()}
         replay = {f"replay.{name}": value for name, value in self.replay.state().items()}
         return counts | replay | self.intrinsic.rank_state()
@@ -254,10 +254,10 @@ class DQN(Algorithm):
         return np.array([*(float(read(each)) for each in report), norm, not usable])
 
     def rewards(self, walk: Walk) -> NDArray[np.float32]:
-        """What steps [B, n] are worth: the weighted sum of columns, scaled and clipped, then what is not clipped.
+        """Rewards of steps [B, n]: the weighted sum of columns, scaled and clipped, plus the unclipped columns.
 
-        That is shaping, which would change optimal policies otherwise, and the intrinsic reward: it is made of the
-        observations each time they are drawn, and is normalised already.
+        Two columns are not clipped: shaping, because clipping it could change the optimal policies, and the intrinsic
+        reward, which is computed from the observations of each sample and already normalised.
         """
         weights, scale = self.config.reward_weights, np.float32(self.config.reward_scale)
         clip = np.float32(math.inf if self.dqn.reward_clip is None else self.dqn.reward_clip)
@@ -267,7 +267,7 @@ class DQN(Algorithm):
         return worth + weigh(whole | self.intrinsic.pay_walk(walk, self.replay), weights) * scale
 
     def drawn(self, sample: Sample) -> Drawn:
-        """A sample as it is judged: each observation once, each text once, sent in one copy."""
+        """A deduplicated sample: each observation once, each text once, sent in one copy."""
         unique_obs, (now, after) = deduplicate(self.policy.fields, [sample.obs, sample.following])
         obs, ids = texts_of(self.policy.text_fields, unique_obs)
         seen = self.policy.inputs({name: torch.from_numpy(value) for name, value in obs.items()})
@@ -282,7 +282,7 @@ class DQN(Algorithm):
         return Drawn(found["seen"], found["texts"].get("texts"), ids, own, int(after.max()) >= own, found["numbers"])
 
     def loss(self, drawn: Drawn) -> tuple[Tensor, Tensor, Tensor]:
-        """Of each of B rows: the loss, with its gradient; the error of its value, and that value, each without."""
+        """For each of B rows: the loss, with gradient; the value's error and the value, without."""
         seen, own, numbers = drawn.seen, drawn.own, drawn.numbers
         sizes = [*map(len, drawn.ids)]
         texts = self.policy.of_texts(drawn.texts, sizes)
@@ -295,7 +295,7 @@ class DQN(Algorithm):
             theirs = judge(self.target, seen, numbers["needed"], known)
             if self.dqn.double:
                 best = self.q.mean(outputs).argmax(-1)
-                if drawn.others:  # else nothing follows that did not come before, and networks want a row
+                if drawn.others:  # otherwise every following one is known, and networks need a row
                     others = self.q.best(*self.policy.features(select(seen, slice(own, None)), texts))
                     best = torch.cat([best, others])
                 best = best[numbers["after"]]
@@ -314,7 +314,7 @@ class DQN(Algorithm):
 
 
 def judge(policy: Policy, seen: Mapping[str, Tensor], which: slice | Tensor, texts: Tensor) -> Tensor:
-    """What `policy` makes of n of the inputs [U, ...]: the outputs of its head of action values, [n, A, atoms]."""
+    """Outputs of the policy's head of action values for n of the inputs [U, ...]: [n, A, atoms]."""
     assert policy.q is not None
     outputs: Tensor = policy.q(*policy.features(select(seen, which), texts))
     return outputs
@@ -334,5 +334,5 @@ def learning_layers(policy: Policy, fit: Literal["train_all", "linear", "critic"
 
 
 def _folder(folder: Path | None, dqn: DQNConfig) -> Path | None:
-    """Where the replay of a rank is kept that may write to `folder`; None: in memory."""
+    """Where a rank that may write to `folder` keeps its replay; None: in memory."""
     return folder if dqn.keep == "disk" else None

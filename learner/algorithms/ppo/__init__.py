@@ -5,10 +5,10 @@
            ──> advantages (V-trace; GAE when nothing is stale)
            ──> epochs of shuffled minibatches: loss, gradients averaged over ranks, Adam
 
-On stale chunks the loss is the decoupled one (Hilton et al. 2021): the ratio is taken to the policy at the start of the
-update, and each step is weighted by the clipped ratio of that policy to the one that acted.
+On stale chunks the loss is the decoupled one (Hilton et al. 2021): the ratio is relative to the policy at the start of
+the update, and each step is weighted by the clipped ratio of that policy to the behaviour policy.
 
-Every random choice is a function of (seed, version, rank), so counters are all the random state there is to save.
+Every random choice is a function of (seed, version, rank), so the counters are the only random state to save.
 """
 
 from learner.algorithms.ppo.config import PPOConfig

@@ -1,7 +1,7 @@
 """Advantages and value targets from chunks, as pure functions on arrays [T, N].
 
-One recursion serves both: V-trace's corrected returns (Espeholt et al. 2018, eq. 1, with lambda as in remark 2) with an
-advantage that, at importance ratio 1, is GAE (Schulman et al. 2016, eq. 16) exactly.
+One recursion computes both: V-trace's corrected returns (Espeholt et al. 2018, eq. 1, with lambda as in remark 2), and
+an advantage that, at importance ratio 1, is exactly GAE (Schulman et al. 2016, eq. 16).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ def next_values(
     final_index: NDArray[np.int32],
     final_value: Array,
 ) -> Array:
-    """The value of what followed each step, [T, N].
+    """The value of the state after each step, [T, N].
 
-    `value` [T+1, N] holds, after an episode's end, the first state of the next one; there the last state of the ended
-    one counts instead: its own value `final_value` [D] at `final_index` [D, 2] if truncated, 0 if terminated.
+    After an episode's end, `value` [T+1, N] holds the value of the next episode's first state. There the last state of
+    the ended episode counts instead: its value `final_value` [D] at `final_index` [D, 2] if truncated, 0 if terminated.
     """
     following = value[1:].copy()
     if len(final_index):
@@ -58,7 +58,7 @@ def vtrace(
     """
     clipped: Array = np.minimum(rho, np.float32(1))
     goes_on = np.where(done, np.float32(0), np.float32(discount * gae_lambda))
-    advantage = reward + np.float32(discount) * following - value  # one-step errors, for now
+    advantage = reward + np.float32(discount) * following - value  # one-step errors at first
     _accumulate(advantage, goes_on, clipped)
     return advantage, value + clipped * advantage
 

@@ -1,4 +1,4 @@
-"""What PPO is told, and whether it can learn as told."""
+"""PPO's options, and a check that PPO can learn with them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from learner.parts import GuideConfig
 
 
 class PPOConfig(Part):
-    """PPO (Schulman et al. 2017). Step size, discount, minibatch and the clipping of gradients are `learner`'s."""
+    """PPO (Schulman et al. 2017). Step size, discount, minibatch and gradient clipping are keys of `learner`."""
 
     epochs: int = 4
     """Passes over each batch of chunks."""
@@ -30,22 +30,22 @@ class PPOConfig(Part):
     target_kl: float | None = None
     """Stop the epochs of an update once the approximate KL exceeds this; none never stops."""
     normalise_advantage: bool = True
-    """Zero mean and unit variance over each batch (over all ranks)."""
+    """Normalise advantages to zero mean and unit variance over each batch (over all ranks)."""
     max_lag: int = 4
     """Chunks made more than this many versions ago are dropped; younger stale ones are corrected by V-trace."""
     ratio: Literal["action", "token"] = "action"
-    """Language models: what the clipped ratio is of, the action or each token of its name."""
+    """Language models: whether the ratio is clipped for the whole action or for each token of its name."""
     reference_kl: float = 0.0
-    """Weight of KL(policy || the policy that training began with): how dear it is to become another one."""
+    """Weight of KL(policy || initial policy): the penalty for moving away from the policy that training began with."""
     critic_warmup: int = 0
-    """Env steps from the start in which values alone are learned and the policy is held where it is, for policies that
-    can do something before they are trained (`Origin` in `update`)."""
+    """Env steps at the start in which only values are learned and the policy is held in place, for policies that are
+    already useful before training (`Origin` in `update`)."""
     normalise_value: bool = False
-    """Learn values in units of their own mean and deviation (`value_scale`)."""
+    """Learn values normalised by their own mean and standard deviation (`value_scale`)."""
 
 
 def check_ppo(config: Configuration, spec: EnvSpec) -> None:
-    """PPO here needs a discrete action space and a network that can read the world.
+    """This PPO needs a discrete action space and a network that can read the environment.
 
     Raises:
         ValueError: one of these is missing, or keys contradict each other.

@@ -1,4 +1,4 @@
-"""PPO's loss in closed form (Schulman et al. 2017): from what a policy said of B steps to the gradient it learns from.
+"""PPO's loss in closed form (Schulman et al. 2017): from a policy's outputs for B steps to their gradient.
 
     loss = policy + value_coefficient * value - entropy_coefficient * entropy, each a mean over the B steps
 
@@ -6,13 +6,13 @@
     value     half the squared error to the target, or that of the clipped update where it is worse
     entropy   of the distribution over actions
 
-Two further terms are for policies that were something before they were trained: `pull`, towards what they were, and
-`token_gradient`, which clips the ratio of each token of an action's name instead of the action's.
+Two further terms are for pretrained policies: `pull`, towards the initial policy, and `token_gradient`, which clips the
+ratio of each token of an action's name instead of the action's ratio.
 
-The steps are gone through one by one in machine code: the derivatives of a softmax are a few lines of school algebra,
-and on hundreds of steps this takes a tenth of the time of recording thirty array operations and playing them back.
+Compiled code loops over the steps: the derivatives of a softmax are a few lines of algebra, and for hundreds of steps
+this takes a tenth of the time of recording thirty array operations and differentiating them.
 
-Where a policy is not on the processor, the same functions take and give tensors (`tensor_losses.py`).
+For a policy that is not on the CPU, the same functions take and return tensors (`tensor_losses.py`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Loss:
         """d loss / d logits [B, A] and d loss / d value [B] at logits [B, A] and value [B].
 
         Also the means that `REPORT` names: the three terms, KL(old || new) by the low-variance estimator r - 1 - log r
-        (Schulman 2020), and the share of steps whose ratio left the clip range. What is not finite stays so.
+        (Schulman 2020), and the share of steps whose ratio left the clip range. Non-finite numbers are passed on.
 
         Raises:
             ValueError: shapes differ.
@@ -107,7 +107,7 @@ def _gradient(
             largest = max(largest, logits[b, a])
         total = 0.0
         for a in range(size):
-            d_logits[b, a] = math.exp(logits[b, a] - largest)  # p(a) * total, for now
+            d_logits[b, a] = math.exp(logits[b, a] - largest)  # p(a) * total at first
             total += d_logits[b, a]
         normaliser = largest + math.log(total)  # log p(a) = logit(a) - normaliser
         entropy = 0.0
@@ -156,11 +156,11 @@ def pull(logits: Any, reference: Any, coefficient: float) -> tuple[Any, Any]:
 
 
 def token_gradient(new: Any, old: Any, steps: Steps[Any], clip: float) -> tuple[Any, Any]:
-    """The policy term by tokens: the mean over an action's tokens of what eq. 7 says of each token's own ratio.
+    """The policy term by tokens: eq. 7 for each token's own ratio, averaged over the action's tokens.
 
     Args:
         new, old: log-probabilities [B, L] of the tokens of each action's name, now and at the start of the update; 0 in
-            both where a name is over, which no log-probability of a token is in both unless it is certain.
+            both after the end of a name. A real token has 0 in both only if it is certain.
         steps: advantage and weight are used.
 
     Returns:
@@ -182,7 +182,7 @@ def token_gradient(new: Any, old: Any, steps: Steps[Any], clip: float) -> tuple[
 
 
 def of_tokens(said: Any, found: Any) -> Any:
-    """What `REPORT` names, by `token_gradient` what is about the ratio, and by `Loss.gradient` the rest."""
+    """The means of `REPORT`: the ones about the ratio from `token_gradient`, the rest from `Loss.gradient`."""
     join: Any = torch.cat if isinstance(said, Tensor) else np.concatenate
     return join([said[:1], found[1:3], said[3:]])
 

@@ -1,13 +1,13 @@
-"""What a policy, a network or a language model, says of the observations of a batch: logits, values, tokens.
+"""Outputs of a policy, a network or a language model, for the observations of a batch: logits, values, tokens.
 
-    whole     of all of it at once, without gradients
-    pieces    of a minibatch, with gradients, in as many pieces as memory takes
+    whole     of the whole batch at once, without gradients
+    pieces    of a minibatch, with gradients, in as few pieces as fit in memory
 
-Texts are encoded once for each batch, and of a minibatch only those that it names. A language model gets its
-observations as prompts, and cuts what it is asked into micro-batches itself.
+Texts are encoded once per batch, and for a minibatch only the texts that it names. A language model gets its
+observations as prompts, and splits them into micro-batches itself.
 
-A batch of a network's observations is where the network is; which of them a minibatch is made of the host says, with a
-few numbers that it does not wait for.
+A batch of observations is on the network's device. The host selects the rows of a minibatch by sending a few indices,
+without waiting.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from learner.optim.precision import arithmetic
 
 
 class Piece(NamedTuple):
-    """What a policy says of some env steps of a batch, with gradients."""
+    """A policy's outputs for some env steps of a batch, with gradients."""
 
-    at: NDArray[np.int64] | Tensor  # [b] which, flat t * N + n
+    at: NDArray[np.int64] | Tensor  # [b] indices of the steps, flat t * N + n
     logits: Tensor  # [b, A]
     value: Tensor  # [b]
-    tokens: Tensor | None = None  # [b, L] log-probabilities of the tokens of the actions' names, if the ratio is theirs
+    tokens: Tensor | None = None  # [b, L] log-probabilities of the actions' tokens, if the ratio is by token
 
 
 class Outputs:
     """
     Args:
         half: networks compute in bfloat16.
-        spelt: the ratio of PPO is that of the tokens of the actions' names.
+        spelt: PPO's ratio is computed for each token of the actions' names.
     """
 
     def __init__(self, policy: Policy | LanguagePolicy, half: bool, spelt: bool) -> None:
@@ -48,7 +48,7 @@ class Outputs:
 
     @torch.no_grad()
     def whole(self, batch: Batch) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
-        """Of a whole batch: logits [T * N, A], values [T+1, N], final values [D]."""
+        """For a whole batch: logits [T * N, A], values [T+1, N], final values [D]."""
         final_value = torch.zeros(0)
         if isinstance(self.policy, LanguagePolicy):
             seen = {name: column.flatten(0, 1) for name, column in batch.obs.items()}
@@ -77,7 +77,7 @@ class Outputs:
         return found
 
     def pieces(self, batch: Batch, index: NDArray[np.int64]) -> Iterator[Piece]:
-        """What the policy says of the env steps `index` [B], in micro-batches."""
+        """The policy's outputs for the env steps `index` [B], in micro-batches."""
         if isinstance(self.policy, LanguagePolicy):
             obs = {name: column.index_select(0, torch.from_numpy(index)) for name, column in batch.flat_obs.items()}
             if self.spelt:
@@ -101,11 +101,11 @@ class Outputs:
         yield Piece(index if self.device.type == "cpu" else at, logits, value)
 
     def _place(self, index: NDArray[np.int64]) -> NDArray[np.int64] | Tensor:
-        """Some env steps [b], where what the loss knows of them is."""
+        """Indices of some env steps [b], on the device of the loss's inputs."""
         return index if self.device.type == "cpu" else send({"at": index}, self.device)["at"]
 
     def _chosen(self, batch: Batch, index: NDArray[np.int64]) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """The env steps `index` [B] on the device, codes of the texts that they name, each once, and observations."""
+        """The env steps `index` [B] on the device, codes of the distinct texts that they name, and observations."""
         assert isinstance(self.policy, Policy)
         columns: dict[str | None, NDArray[np.int64]] = {None: index}
         if batch.named and batch.texts is not None:

@@ -1,6 +1,7 @@
-"""The loss of `losses.py` in array operations, for a policy that is not on the processor. The formulas are there.
+"""The loss of `losses.py` as array operations, for a policy that is not on the CPU. The formulas are explained there.
 
-Nothing here asks for a number, so a GPU is never waited for. The limit is starting some thirty small operations.
+Nothing here reads a number back, so the host never waits for a GPU. The limit is launching some thirty small
+operations.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ def gradient(
     value_coefficient: float,
     entropy_coefficient: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`Loss.gradient`: by logits [B, A], by values [B], and the means that `REPORT` names, [5]."""
+    """`Loss.gradient`: gradients by logits [B, A] and values [B], and the means that `REPORT` names, [5]."""
     size, log_probability = len(value), logits.log_softmax(-1)
     probability = log_probability.exp()
     entropy = -(probability * log_probability).sum(-1)

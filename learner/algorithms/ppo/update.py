@@ -1,11 +1,10 @@
 """One rank of PPO: advantages, minibatches, the gradient step.
 
-PyTorch differentiates the networks; the loss on top of them and Adam below are machine code of their own, since on the
-small minibatches of PPO what costs is the number of operations. The limit is arithmetic: `epochs` forward and backward
-passes a step.
+PyTorch differentiates the networks. The loss and Adam are separate compiled code, because with PPO's small minibatches
+the cost is the number of operations. The limit is arithmetic: `epochs` forward and backward passes per step.
 
-On another device than the processor, the batch is sent once and what is reported is read once, at the end: in between,
-the host only queues operations.
+On a device other than the CPU, the batch is sent once and the report is read once, at the end: in between, the host
+only queues operations.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ from learner.optim.precision import halves
 
 REPORT = (*losses.REPORT, "reference_kl", "gradient_norm", "skipped")
 HOLD = 1.0
-"""Weight of KL(policy || the one that training began with) while the critic warms up."""
+"""Weight of KL(policy || initial policy) while the critic warms up."""
 
 
 class Terms(NamedTuple):
-    """What counts in one update."""
+    """The coefficients of one update."""
 
     loss: losses.Loss
     pull: float  # weight of KL(policy || reference)
@@ -50,12 +49,12 @@ class Terms(NamedTuple):
 
 
 class Reference:
-    """The policy that training began with, for those that were something before: what they shall stay close to.
+    """The initial policy, to which a pretrained policy is kept close.
 
-    Two uses. `reference_kl` makes it dear, all along, to become another policy. `critic_warmup` holds the policy where
-    it is while its values are learned: a critic that knows nothing makes advantages of noise, and noise undoes within
-    some thousand steps what a policy had been given. The body that policy and values share is free to learn meanwhile:
-    values that a frozen body was asked for explained a tenth of what they then did.
+    It has two uses. `reference_kl` penalises, throughout training, moving away from the initial policy. `critic_warmup`
+    holds the policy in place while its values are learned: an untrained critic yields advantages of noise, and within
+    some thousand steps noise destroys what a policy had learned before. The body that policy and values share is free
+    to learn meanwhile: with a frozen body, the values explained a tenth as much.
     """
 
     def __init__(self, policy: Weighted) -> None:
@@ -63,23 +62,24 @@ class Reference:
         self.begin()
 
     def begin(self) -> None:
-        """The policy was given the weights that it begins with."""
+        """The policy got its initial weights."""
         self._weights = self._copies()
 
     @property
     def weights(self) -> Weights:
-        """What training began with."""
+        """The initial weights."""
         return {name: np.array(read(value)) for name, value in self._weights.items()}
 
     def restore(self, weights: Weights) -> None:
-        """Training began with these; ValueError if they are of another policy."""
+        """Set the initial weights; ValueError if they belong to another policy."""
         assert_same_shapes(self._weights, weights)
         for name, value in self._weights.items():
             value.copy_(torch.from_numpy(np.array(weights[name])))
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Within, the policy is what it began as. Both copies are on its device, so that nobody waits."""
+        """Within this context, the policy has its initial weights. Both copies are on its device, so that the host does
+        not wait."""
         own = self._copies()
         try:
             self._load(self._weights)
@@ -130,10 +130,10 @@ class PPO(Algorithm):
         """Learn from the chunks that are at most `max_lag` versions old, and drop the others."""
         lags = [version - chunk.version for chunk in chunks]
         young = sorted((lag, i) for i, lag in enumerate(lags) if lag <= self.ppo.max_lag)
-        # Every rank must learn from equally many, or some would wait for the others' gradients for ever.
+        # Every rank must use equally many chunks, or some ranks would wait forever for the others' gradients.
         used = sorted(i for _, i in young[: self.group.minimum(len(young))])
         report: dict[str, Any] = {"dropped": len(chunks) - len(used), "learned": sum(chunks[i].steps for i in used)}
-        chunks = [self.intrinsic.mark(chunk) for chunk in chunks]  # also those that are dropped: episodes go on
+        chunks = [self.intrinsic.mark(chunk) for chunk in chunks]  # dropped ones too: their episodes continue
         if used:
             config, paid = self.config, self.intrinsic.pay_chunks([chunks[i] for i in used])
             batch = collate(paid, self.policy, version, config.reward_scale, config.reward_weights)
@@ -145,7 +145,7 @@ class PPO(Algorithm):
             self.reference.begin()
 
     def state(self) -> dict[str, Arrays]:
-        """The memory of the optimiser, of the intrinsic reward, of the values' units; where training began."""
+        """The state of the optimiser, of the intrinsic reward and of the value scale; the initial weights."""
         state = {"optimiser": self.adam.state()} | self.intrinsic.state()
         if self.scale:
             state["value_scale"] = self.scale.state()
@@ -165,11 +165,12 @@ class PPO(Algorithm):
         self.intrinsic.restore(state, own)
 
     def update(self, batch: Batch, version: int, env_steps: int) -> dict[str, float]:
-        """Learn from one batch; `env_steps` learned from so far set the step size. Returns losses and statistics."""
+        """Learn from one batch; `env_steps`, the number used so far, sets the step size. Returns losses and
+        statistics."""
         config, ppo = self.config, self.ppo
         rate = config.step_size(env_steps)
         terms = self._terms(env_steps)
-        if not isinstance(self.policy, LanguagePolicy):  # that one makes prompts of them, on the host
+        if not isinstance(self.policy, LanguagePolicy):  # which makes prompts of them, on the host
             batch = batch.on(self.policy.device)
         old_log_prob, value, final_value = self._current(batch)
         if self.scale:
@@ -224,7 +225,7 @@ class PPO(Algorithm):
         }
 
     def _current(self, batch: Batch) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
-        """The current policy's log-probabilities [T, N], what it says of values [T+1, N] and final values [D]."""
+        """The current policy's log-probabilities [T, N], values [T+1, N] and final values [D]."""
         if batch.fresh:
             return batch.log_prob, batch.value, batch.final_value
         logits, value, final_value = self.outputs.whole(batch)
@@ -232,7 +233,7 @@ class PPO(Algorithm):
         return log_prob.reshape(batch.action.shape), value, final_value
 
     def _terms(self, env_steps: int) -> Terms:
-        """What counts in an update after `env_steps`."""
+        """The coefficients of an update after `env_steps`."""
         ppo = self.ppo
         if env_steps < ppo.critic_warmup:
             return Terms(losses.Loss(ppo.clip, None, ppo.value_coefficient, 0.0), max(HOLD, ppo.reference_kl), 0)
@@ -240,9 +241,9 @@ class PPO(Algorithm):
         return Terms(losses.Loss(ppo.clip, ppo.value_clip, *weights), ppo.reference_kl, 1)
 
     def _minibatches(self, batch: Batch, version: int, epoch: int) -> Iterator[NDArray[np.int64]]:
-        """Of each minibatch, the flat indices t * N + n; with memory, of whole env columns so that time is in order.
+        """The flat indices t * N + n of each minibatch; with memory, whole env columns, so that time is in order.
 
-        A language model computes equal states of a minibatch once: they come in the same one.
+        Equal states go into the same minibatch, because a language model computes them once there.
         """
         length, envs = batch.terminated.shape
         size = max(1, self.config.minibatch // self.group.size)

@@ -1,15 +1,15 @@
-"""What makes keys of chunks, and queries: an encoder, and the same of rows while they act.
+"""Encoders of chunks' keys and of queries: for whole episodes, and for rows while they act.
 
     whole episodes  steps [S], lengths ──Encoder.of──> vectors [K, width] of chosen steps
-    as it is lived  steps [B] ──Stream.add──> ... ──Stream.vectors──> [R, width] of some rows' last steps
+    while acting    steps [B] ──Stream.add──> ... ──Stream.vectors──> [R, width] of some rows' last steps
 
 fitted     the hidden states of a transformer that was fitted to the histories
 hopfield   the hidden states of MiniLM, a frozen language model that reads steps as if they were words
 random     a random projection of the steps: what remains without any model
 merged     a step as one vector, for the two that are fitted to nothing
 
-A vector is the mean over the last `pool` steps of its episode, and knows nothing of what comes later. So keys of whole
-episodes and queries of a stream are the same numbers, to the last bits of products.
+A vector is the mean over the last `pool` steps of its episode, and does not depend on later steps. So keys of whole
+episodes and queries of a stream are the same numbers, up to the last bits of products.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from learner.models.weights import Weights
 
 
 class Stream(Protocol):
-    """B rows that act, at first without a step."""
+    """B acting rows, at first without a step."""
 
     def restart(self, rows: Tensor) -> None:
         """Rows, bool [B] or int64, begin a new episode with their next step."""
@@ -39,7 +39,7 @@ class Stream(Protocol):
         """The next step of each row, [B]."""
 
     def vectors(self, rows: Tensor) -> Tensor:
-        """Of the last steps of some rows, int64 [R], float32 [R, width]; zeros where a row has none."""
+        """Vectors of the last steps of some rows, int64 [R]: float32 [R, width]; zeros where a row has none."""
 
 
 class Encoder(Protocol):
@@ -55,14 +55,14 @@ class Encoder(Protocol):
         Args:
             steps: [S], of each episode in turn.
             lengths: of the episodes; their sum is S.
-            at: int64 [K], which steps' vectors are wanted, numbered through all episodes.
+            at: int64 [K], the steps whose vectors are returned, numbered through all episodes.
 
         Returns:
             float32 [K, width].
         """
 
     def stream(self, rows: int) -> Stream:
-        """Of B rows that have not begun."""
+        """A stream of B rows that have not begun."""
 
 
 def make(
@@ -71,15 +71,15 @@ def make(
     """The encoder that `method.retrieve.encoder` names.
 
     Args:
-        sequence: how large a transformer is, and where is computed.
-        retrieve: which encoder, and how.
+        sequence: the size of a transformer, and the device.
+        retrieve: the encoder and its options.
         spec: of the world.
         weights: of `fitted`; the others have none.
-        largest: return to go, of the others, where they are told it.
+        largest: return to go, for the others, if they read it.
 
     Raises:
-        ValueError: weights are of another configuration or world.
-        EmbedderMissing: `hopfield` without the package of MiniLM.
+        ValueError: the weights belong to another configuration or environment.
+        EmbedderMissing: `hopfield` without MiniLM's package.
     """
     if retrieve.encoder == "fitted":
         return Fitted(HistoryTransformer.of(sequence.encoding, spec, weights), retrieve.pool)

@@ -1,10 +1,10 @@
 """Keys by a transformer that was fitted to the histories: the mean of its hidden states over the last steps.
 
     whole episodes  ──one pass──> hidden states ──Pooled.of──> vectors
-    as it is lived  ──a step, with a ring of the last ones──> hidden states ──Pooled──> vectors
+    while acting    ──a step, with a ring of the last ones──> hidden states ──Pooled──> vectors
 
 The embedding model of Schmied et al. 2024, arXiv 2410.07071, section 3: a decision transformer that was fitted before.
-The limit is its arithmetic, that of each step, also where nothing is asked for.
+The limit is its arithmetic for every step, including steps without a key or query.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Fitted:
 
     Args:
         model: whose hidden states are pooled.
-        pool: steps of a mean, where there are so many.
+        pool: steps of a mean, if there are as many.
     """
 
     def __init__(self, model: HistoryTransformer, pool: int) -> None:
@@ -37,7 +37,7 @@ class Fitted:
         return Pooled.of(self._model(steps, lengths), lengths, self._pool, at)
 
     def stream(self, rows: int) -> FittedStream:
-        """Of rows that have not begun."""
+        """A stream of rows that have not begun."""
         return FittedStream(self._model, rows, self._pool)
 
 
@@ -59,5 +59,5 @@ class FittedStream:
         self._pooled.add(self._model.step(steps, self._ring))
 
     def vectors(self, rows: Tensor) -> Tensor:
-        """Of the last steps of some rows, [R, width]."""
+        """Vectors of the last steps of some rows, [R, width]."""
         return self._pooled.mean()[rows]

@@ -1,4 +1,4 @@
-"""Keys by a language model that never saw a world: steps become words of MiniLM, and it reads the last ones.
+"""Keys from a language model that never saw an environment: steps become words of MiniLM, and it reads the last ones.
 
     steps ──merged──> x [S, size] ──P──> [S, 384] ──cosines with all words──softmax──> mix of words e [S, 384]
     the last `pool` e of a step ──MiniLM, each attends to all──> hidden states ──mean──> vectors [K, 384]
@@ -7,8 +7,8 @@ The mapping is FrozenHopfield (Paischer et al. 2022, arXiv 2205.12258): e = E^T 
 embeddings E, one step of retrieval in a modern Hopfield network whose patterns are the words. As keys for retrieval:
 Schmied et al. 2024, arXiv 2410.07071, there of four tokens a step, here of one. Nothing is fitted.
 
-Where steps are categories few different ones exist: the mix of each is computed once and kept. Equal windows are read
-once. The limit is MiniLM, 22 million operations a step of a window, and for steps that are new 47 million more.
+If steps are categories, few distinct ones exist: the mix of each is computed once and cached. Equal windows are read
+once. The limit is MiniLM, 22 million operations per step of a window, and 47 million more for new steps.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from learner.optim.device import device
 from llm_service.embedding import MINILM_WIDTH, Encoder, minilm_folder
 
 BLOCK = 16
-"""Steps that are mapped together, always so many: the bits of a mix do not depend on its company."""
+"""Steps that are mapped together, always as many, so that the bits of a mix do not depend on the batch."""
 MOST = 2**16
-"""Mixes that are kept, 100 MB; beyond that, all are forgotten."""
+"""Maximum number of cached mixes, 100 MB; beyond it, the cache is cleared."""
 WINDOWS = 64
 """Windows that are read together."""
 
@@ -39,8 +39,8 @@ class Hopfield:
     """An `Encoder`.
 
     Args:
-        shape: which fields a step has, and whether the return to go is told.
-        sequence: bins of the return to go, and where is computed.
+        shape: the fields of a step, and whether it includes the return to go.
+        sequence: bins of the return to go, and the device.
         retrieve: `pool`, `beta`, and the seed of the projection.
         largest: return to go.
 
@@ -58,7 +58,7 @@ class Hopfield:
         self._words: Tensor = self._model.get_input_embeddings().weight
         self._directions = normalize(self._words)
         self._projection = projection(self.merged.size, self.width, retrieve.projection).to(self._device)
-        self._place: dict[bytes, int] = {}  # among the mixes, of each step that was seen
+        self._place: dict[bytes, int] = {}  # row of each known step among the mixes
         self._mixes = torch.zeros(0, self.width, device=self._device)
 
     def of(self, steps: StepInputs, lengths: Sequence[int], at: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ class Hopfield:
         return self.read(self.merged(steps), at, ages[at].clamp(max=self.pool))
 
     def stream(self, rows: int) -> HopfieldStream:
-        """Of rows that have not begun."""
+        """A stream of rows that have not begun."""
         return HopfieldStream(self, rows)
 
     def read(self, x: Tensor, last: Tensor, sizes: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ class Hopfield:
         Args:
             x: merged steps, [S, size].
             last: int64 [K], the last step of each window.
-            sizes: int64 [K], its steps; of one without any the vector is zero.
+            sizes: int64 [K], its number of steps; an empty window has a zero vector.
         """
         vectors = torch.zeros(len(last), self.width, device=self._device)
         for size in sorted(set(sizes.tolist()) - {0}):
@@ -91,7 +91,7 @@ class Hopfield:
         return vectors
 
     def mix(self, x: Tensor) -> Tensor:
-        """Of merged steps [n, size] the words that they become, [n, 384]."""
+        """The words that merged steps [n, size] become, [n, 384]."""
         whole = pad(x, (0, 0, 0, -len(x) % BLOCK)).to(self._device)
         return torch.cat([self._mix(block) for block in torch.split(whole, BLOCK)])[: len(x)]
 
@@ -100,7 +100,7 @@ class Hopfield:
         return (self._beta * cosines).softmax(1) @ self._words
 
     def _known(self, distinct: Tensor) -> Tensor:
-        """`mix` of merged steps [n, size] that all differ; those that are new are computed, and kept."""
+        """`mix` of distinct merged steps [n, size]; new ones are computed and cached."""
         if len(self._place) > MOST:
             self._place, self._mixes = {}, self._mixes[:0]
         names = [step.tobytes() for step in _array(distinct)]
@@ -112,7 +112,7 @@ class Hopfield:
 
 
 class HopfieldStream:
-    """A `Stream`: it keeps the last steps, and reads them when it is asked."""
+    """A `Stream`: it keeps the last steps, and reads them on demand."""
 
     def __init__(self, encoder: Hopfield, rows: int) -> None:
         self._encoder = encoder
@@ -129,7 +129,7 @@ class HopfieldStream:
         self._ages += 1
 
     def vectors(self, rows: Tensor) -> Tensor:
-        """Of the last steps of some rows, [R, 384]."""
+        """Vectors of the last steps of some rows, [R, 384]."""
         pool = self._encoder.pool
         last = torch.arange(1, len(rows) + 1) * pool - 1
         return self._encoder.read(self._kept[rows].flatten(0, 1), last, self._ages[rows].clamp(max=pool))

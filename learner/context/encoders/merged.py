@@ -1,9 +1,10 @@
-"""A step as one vector, without a table that is learned; and a fixed random projection of such vectors.
+"""A step as one vector, without learned embeddings; and a fixed random projection of such vectors.
 
     last action | last reward | categories | vectors | return to go  ──side by side──> x [S, size] ──P──> [S, width]
-    one-hot       a number      one-hot      numbers   one-hot, if told
+    one-hot       a number      one-hot      numbers   one-hot, if read
 
-A number among others changes a vector's direction, so it needs no bins; alone, a projection of it would only be longer.
+A number among others changes a vector's direction, so it needs no bins; alone, it would only change the projection's
+length.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ class Merged:
     """Steps as vectors.
 
     Args:
-        shape: which fields a step has, and whether the return to go is told.
-        bins: in which it is told.
+        shape: the fields of a step, and whether it includes the return to go.
+        bins: of the return to go.
         largest: return to go, at the end of the last bin.
-        scale: what rewards are divided by.
+        scale: divisor of rewards.
 
     Attributes:
         size: of a vector.
@@ -36,9 +37,9 @@ class Merged:
         self.size = action + 1 + fields + (bins if shape.conditioned else 0)
 
     def __call__(self, steps: StepInputs) -> Tensor:
-        """float32 [S, size], where the steps are."""
+        """float32 [S, size], on the steps' device."""
         shape = self._shape
-        action = steps.last_action  # of a vector, none is zeros
+        action = steps.last_action  # a missing vector is zeros
         acted = action.nan_to_num() if shape.bounds else one_hot(action + 1, shape.actions + 1)
         parts = [acted, steps.last_reward[:, None] / self._scale]
         parts += [one_hot(steps.obs[name], size) for name, size in shape.categories]
@@ -52,7 +53,7 @@ def projection(size: int, width: int, seed: int) -> Tensor:
     """P, float32 [width, size], normal with variance size / width, a function of its shape and seed.
 
     Sizes and variance as in Schmied et al. 2024, arXiv 2410.07071, appendix on the domain-agnostic embedding model; a
-    cosine does not see the variance.
+    cosine does not depend on the variance.
     """
     drawn = np.random.default_rng([seed, size, width]).standard_normal((width, size)) * np.sqrt(size / width)
     return torch.from_numpy(drawn.astype(np.float32))

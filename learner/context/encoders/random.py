@@ -1,11 +1,11 @@
-"""Keys without any model: a random projection of what the last steps hold, and its mean.
+"""Keys without any model: a random projection of the last steps, and its mean.
 
     steps ──merged──> x [S, size] ──P──> [S, width] ──Pooled──> vectors
 
-Random directions keep cosines, as nearly as the width allows (Johnson and Lindenstrauss 1984). So what is similar is
-where the same was seen and done equally often, in whatever order: the control of encoders that know more.
+Random directions preserve cosines, as nearly as the width allows (Johnson and Lindenstrauss 1984). So two keys are
+similar if the same was seen and done equally often, in whatever order: a control for encoders that know more.
 
-The limit is the product, size * width operations a step.
+The limit is the product, size * width operations per step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Random:
     """An `Encoder` of the width of the transformer.
 
     Args:
-        shape: which fields a step has, and whether the return to go is told.
+        shape: the fields of a step, and whether it includes the return to go.
         sequence: width, and bins of the return to go.
         retrieve: `pool`, and the seed of the projection.
         largest: return to go.
@@ -40,11 +40,11 @@ class Random:
         return Pooled.of(self.states(steps), lengths, self._pool, at)
 
     def stream(self, rows: int) -> RandomStream:
-        """Of rows that have not begun."""
+        """A stream of rows that have not begun."""
         return RandomStream(self, rows, self._pool)
 
     def states(self, steps: StepInputs) -> Tensor:
-        """What is pooled, [S, width]; of each step the same, whatever is beside it: summed in float64, then rounded."""
+        """The vectors to pool, [S, width]; each is independent of the batch: summed in float64, then rounded."""
         return (self._merged(steps).double() @ self._projection).float()
 
 
@@ -63,5 +63,5 @@ class RandomStream:
         self._pooled.add(self._encoder.states(steps))
 
     def vectors(self, rows: Tensor) -> Tensor:
-        """Of the last steps of some rows, [R, width]."""
+        """Vectors of the last steps of some rows, [R, width]."""
         return self._pooled.mean()[rows]

@@ -10,7 +10,7 @@ from envs.config import Part
 
 
 class PPOHistoriesConfig(Part):
-    """`ppo`: PPO of each task. Defaults are those of Schmied et al. 2024 for rooms of 10 x 10 cells; the larger rooms
+    """`ppo`: PPO of each task. Defaults are the values of Schmied et al. 2024 for rooms of 10 x 10 cells; larger rooms
     had 30 epochs there, and 40x20 an entropy coefficient of 0.1."""
 
     learning_rate: Annotated[float, Option(gt=0, le=1)] = 3e-4
@@ -18,7 +18,7 @@ class PPOHistoriesConfig(Part):
     steps: Annotated[int, Option(ge=2, le=1_000_000)] = 2048
     """Steps of a task between two updates, across episodes."""
     minibatch: Annotated[int, Option(ge=2)] = 64
-    """Steps per gradient step; the last one of an epoch gets the rest."""
+    """Env steps per gradient step; the last one of an epoch gets the rest."""
     epochs: Annotated[int, Option(ge=1)] = 10
     """Passes over the steps of an update."""
     discount: Annotated[float, Option(ge=0, lt=1)] = 0.99
@@ -32,4 +32,4 @@ class PPOHistoriesConfig(Part):
     gradient_clip: Annotated[float, Option(gt=0)] = 0.5
     """Largest global norm of a task's gradient."""
     hidden: Annotated[int, Option(ge=1)] = 64
-    """Width of both hidden layers, of the policy and of the value each."""
+    """Width of both hidden layers, in the policy and in the value network."""

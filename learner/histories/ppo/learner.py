@@ -1,4 +1,4 @@
-"""What PPO's learners do between two updates: they act, and remember `steps` steps of each task."""
+"""PPO's learners between two updates: they act, and record `steps` steps of each task."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from learner.histories.ppo.config import PPOHistoriesConfig
 class PPO(HistoryLearner):
     """Learners of N tasks.
 
-    A policy sees categories one-hot and numbers as they are; where `EnvSpec.staged` also the logarithm of 1 and what
-    was paid in the episode so far, which is how a player knows of a key that it holds, or how many goals it has found.
-    It remembers nothing else. An episode that is cut off counts on what would have come.
+    A policy sees one-hot categories and unscaled numbers; if `EnvSpec.staged`, also the logarithm of 1 plus the
+    episode's reward so far, which tells a player that it holds a key, or how many goals it has found. It has no other
+    memory. A truncated episode is bootstrapped.
     """
 
     Config: ClassVar[type[PPOHistoriesConfig]] = PPOHistoriesConfig
@@ -43,7 +43,7 @@ class PPO(HistoryLearner):
         return config.part(PPOHistoriesConfig).steps * (2 * 4 * _columns(spec) + 14)
 
     def __init__(self, config: HistoriesConfig, env: VectorEnv, seed: int, tasks: NDArray[np.int64]) -> None:
-        from learner.histories.ppo.update import Networks, Rollout  # PyTorch, which other learners do without
+        from learner.histories.ppo.update import Networks, Rollout  # imports PyTorch, which other learners do not need
 
         self._own, spec, count = config.part(PPOHistoriesConfig), env.env_spec, len(tasks)
         self._names, self._staged, self._seed, self._tasks = tuple(kept_fields(spec)), spec.staged, seed, tasks
@@ -62,7 +62,7 @@ class PPO(HistoryLearner):
     def act(self, obs: Observation, random: NDArray[np.float64]) -> NDArray[np.int64]:
         """The next action of each task [N].
 
-        random: float64 [N, 2] in [0, 1), of which the second draws the action.
+        random: float64 [N, 2] in [0, 1); the second number samples the action.
         """
         self._seen = self._look(obs)
         logits = np.concatenate([networks.logits(self._seen[own]) for own, networks in self._shards])
@@ -95,19 +95,19 @@ class PPO(HistoryLearner):
             self._filled[full] = 0
 
     def _orders(self, rows: NDArray[np.intp]) -> NDArray[np.int64]:
-        """In which order each task [k] goes through its steps, in each epoch: int64 [epochs, k, steps]."""
+        """The order of each task's [k] steps in each epoch: int64 [epochs, k, steps]."""
         steps = np.tile(np.arange(self._own.steps), (self._own.epochs, 1))
         names = zip(self._tasks[rows].tolist(), self._updates[rows].tolist(), strict=True)
         drawn = [np.random.default_rng([self._seed, *of, 1]).permuted(steps, axis=1) for of in names]
         return np.stack(drawn, 1)
 
     def _look(self, obs: Observation) -> NDArray[np.float32]:
-        """What is observed, as numbers side by side, [N, columns]."""
+        """Observations as numbers side by side, [N, columns]."""
         columns = [obs[name].reshape(len(self._tasks), -1) for name in self._names]
         columns += [np.log1p(self._paid)[:, None]] if self._staged else []
         return np.concatenate(columns, 1, dtype=np.float32)
 
 
 def _columns(spec: EnvSpec) -> int:
-    """How many numbers are looked at in a step; a category is one of them."""
+    """How many numbers an observation has; a category is one number."""
     return sum(math.prod(field.shape) for field in kept_fields(spec).values()) + spec.staged

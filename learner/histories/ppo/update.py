@@ -3,8 +3,8 @@
     seen, after [k, T, columns] ──> values ──> GAE ──> minibatches ──> losses.Loss ──> Adam of each task
 
 The loss, GAE and Adam are those of `learner.algorithms.ppo` and `learner.optim`. As in Stable-Baselines3 (`MlpPolicy`):
-policy and value share nothing, weights begin orthogonal, advantages are normalised in each minibatch, and the value
-loss is half the squared error, which its coefficient of 0.5 makes of the whole.
+policy and value share nothing, initial weights are orthogonal, advantages are normalised in each minibatch, and the
+value loss is half the squared error: the squared error with a coefficient of 0.5.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from learner.optim.collective import Group
 Array = NDArray[np.float32]
 Layers = list[tuple[Tensor, Tensor]]
 ALONE = Group()
-GAINS = {"policy": 0.01, "value": 1.0}  # of the last layers, by which weights begin; the others' is the root of 2
+GAINS = {"policy": 0.01, "value": 1.0}  # of the last layers' initial weights; other layers have the root of 2
 
 
 @dataclass
@@ -48,32 +48,32 @@ class Rollout:
 
     @staticmethod
     def empty(tasks: int, steps: int, columns: int) -> Rollout:
-        """Room for so many."""
+        """Space for this many."""
         seen, after = np.zeros((2, tasks, steps, columns), np.float32)
         terminated, done = np.zeros((2, tasks, steps), np.bool_)
         action, reward = np.zeros((tasks, steps), np.int64), np.zeros((tasks, steps), np.float32)
         return Rollout(seen, after, action, reward, terminated, done)
 
     def take(self, rows: NDArray[np.intp]) -> Rollout:
-        """Those of some tasks."""
+        """The steps of some tasks."""
         return Rollout(**{name: column[rows] for name, column in vars(self).items()})
 
 
 class Networks:
-    """Policies and values of up to 16 tasks, and how they are learned.
+    """Policies and values of up to 16 tasks, and their training.
 
     Args:
-        config: how is learned.
+        config: hyperparameters.
         spec: of the world.
         seed: of the run.
-        tasks: int64 [G], which.
+        tasks: int64 [G], their numbers.
 
     Attributes:
         parameters: float32 [G, P], changed in place.
     """
 
     def __init__(self, config: PPOHistoriesConfig, spec: EnvSpec, seed: int, tasks: NDArray[np.int64]) -> None:
-        torch.set_num_threads(1)  # actors share the cores with each other; and threads may show in the last bits
+        torch.set_num_threads(1)  # actors share the cores; and threads may change the last bits
         self._config, self._staged = config, spec.staged
         self._fields, self._actions = list(kept_fields(spec).values()), len(spec.action_names)
         width = sum(size(field) for field in self._fields) + spec.staged
@@ -90,7 +90,7 @@ class Networks:
         self._policy, self._value = self._layers(self.parameters)
 
     def logits(self, seen: Array) -> Array:
-        """Logits [G, actions] of each task's policy, where it sees `seen` [G, columns]."""
+        """Logits [G, actions] of each task's policy for its observation `seen` [G, columns]."""
         found: Array = _through(self._policy, self._inputs(seen)[:, None])[:, 0].numpy()
         return found
 
@@ -109,7 +109,7 @@ class Networks:
                     optimiser_step(self._adams[row], [part], ALONE, config.gradient_clip, config.learning_rate)
 
     def _told(self, rows: NDArray[np.intp], lived: Rollout, seen_by: tuple[Layers, Layers]) -> dict[str, NDArray[Any]]:
-        """What the loss must know of each step, [k, T] by name, of networks as they are before the update."""
+        """The loss's inputs for each step, [k, T] by name, from the networks before the update."""
         policy, value = seen_by
         seen, after = self._inputs(lived.seen), self._inputs(lived.after)
         logits, now = _through(policy, seen).numpy(), _through(value, seen)[..., 0].numpy()
@@ -129,7 +129,7 @@ class Networks:
         }
 
     def _gradient(self, parameters: Tensor, seen: Tensor, steps: dict[str, NDArray[Any]]) -> Tensor:
-        """Of each task's loss, the mean over its own steps, by its own parameters: [k, P]."""
+        """Gradient of each task's loss, a mean over its own steps, by its own parameters: [k, P]."""
         policy, value = self._layers(parameters)
         outputs = [_through(policy, seen), _through(value, seen)[..., 0]]
         logits, said = (output.detach().flatten(0, 1).numpy() for output in outputs)
@@ -140,14 +140,14 @@ class Networks:
         return torch.autograd.grad(outputs, parameters, back)[0]
 
     def _layers(self, parameters: Tensor) -> tuple[Layers, Layers]:
-        """Weights [k, in, out] and biases [k, 1, out] of the policies and of the values, out of [k, P]."""
+        """Weights [k, in, out] and biases [k, 1, out] of the policies and of the values, as views of [k, P]."""
         parts = torch.split(parameters, [math.prod(shape) for shape in self._shapes], 1)
         views = [part.view(-1, *shape) for part, shape in zip(parts, self._shapes, strict=True)]
         layers = list(zip(views[::2], views[1::2], strict=True))
         return layers[: len(layers) // 2], layers[len(layers) // 2 :]
 
     def _first(self, seed: int, task: int) -> Tensor:
-        """What a task begins with, [P]."""
+        """A task's initial parameters, [P]."""
         number = int(np.random.SeedSequence([seed, task, 0, 2]).generate_state(1)[0])
         generator, parts = torch.Generator().manual_seed(number), []
         gains = [gain for last in GAINS.values() for gain in (math.sqrt(2), math.sqrt(2), last)]
@@ -156,7 +156,7 @@ class Networks:
         return torch.cat(parts)
 
     def _inputs(self, seen: Array) -> Tensor:
-        """Numbers [..., columns] as networks read them: categories one-hot, [..., width]."""
+        """Numbers [..., columns] as network inputs: categories one-hot, [..., width]."""
         columns, begin, parts = torch.from_numpy(seen), 0, []
         for field in self._fields:
             end = begin + math.prod(field.shape)
@@ -175,7 +175,7 @@ def _through(layers: Layers, seen: Tensor) -> Tensor:
 
 
 def _normalised(advantage: Array) -> Array:
-    """Of each task [k, B], mean 0 and deviation 1; a single step stays as it is."""
+    """Normalise each task's values [k, B] to mean 0 and deviation 1; a single step is unchanged."""
     if advantage.shape[1] == 1:
         return advantage
     mean, deviation = advantage.mean(1, keepdims=True), advantage.std(1, keepdims=True, ddof=1)

@@ -1,4 +1,4 @@
-"""DRRN: how much an action's name is worth in a state told in words (He et al. 2016, arXiv 1511.04636).
+"""DRRN: the value of an action's name in a state described in words (He et al. 2016, arXiv 1511.04636).
 
     mission ───────────────── GRU ─┐
     earlier caption, action ─ GRU ─┼─> codes ──> GRU ──> state [B, hidden] ──┐
@@ -6,12 +6,12 @@
     names of the actions ───────────────────> GRU ──> actions [A, hidden] ──┘
 
 The published agent reads one flat prompt of all these texts by one GRU. Here each text is read by itself (choose
-`policy.text=gru`), and a second GRU reads their codes in the prompt's order: goal, what was seen and done, oldest
-first, what is seen. Texts come again and again, in an episode as in a minibatch, and are so read once each; a prompt
-hardly ever comes again. Words of actions have embeddings of their own, since they hardly occur in what is seen.
+`policy.text=gru`), and a second GRU reads their codes in the prompt's order: goal, earlier observations and actions,
+oldest first, current observation. Texts recur often, in an episode as in a minibatch, and are read once each; a whole
+prompt hardly ever recurs. Words of actions have their own embeddings, since they rarely occur in observations.
 
-The first layer of Q is a sum of a part of the state and a part of the action: each is computed once, not for each pair.
-The limit is the word by word reading of captions.
+The first layer of Q is a sum of a state part and an action part: each is computed once, not for each pair. The limit is
+reading captions word by word.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from learner.models.text_encoder import GRUText
 
 
 class Network(nn.Module):
-    """The state [B, hidden]: texts in the prompt's order, behind what is no text, if there is any."""
+    """The state [B, hidden]: texts in the prompt's order, after the fields that are not texts, if any."""
 
     def __init__(self, config: PolicyConfig, spec: EnvSpec) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Network(nn.Module):
         self.state = nn.GRU(self.width, self.width, batch_first=True)
 
     def values(self) -> Relevance:
-        """The head of action values that belongs to it."""
+        """Its own head of action values."""
         return Relevance(self.spec.action_names, self.config)
 
     def inputs(self, obs: Observations) -> dict[str, Tensor]:
@@ -59,7 +59,7 @@ class Network(nn.Module):
 
 
 class Relevance(ActionValues):
-    """Q of A actions by their names. Its behaviour is a softmax over Q, and with probability epsilon any action."""
+    """Q of A actions by their names. It acts by a softmax over Q, and with probability epsilon at random."""
 
     names: Tensor
 

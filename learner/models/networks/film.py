@@ -6,14 +6,14 @@
                           -> ReLU -> Linear -> scaled and shifted by the context -> ReLU
                        -> all cells side by side, and the context -> Linear, twice -> features [B, hidden]
 
-A cell is told "you are the red ball that is to be picked up first" by one sum and a threshold, for every colour and
-noun alike, where FiLM alone needs a channel for each pair of them. The own cell is the one where the agent
-stands, in the middle of the view's last row, as Minigrid draws it: it shows what the agent carries, and with that a
-sentence of two parts means another object.
+One sum and a threshold can express "this cell is the red ball to pick up first", for every colour and noun alike; FiLM
+alone needs a channel for each pair of them. The own cell is the agent's cell, in the middle of the view's last row, as
+Minigrid draws it: it shows what the agent carries, which decides the object that a sentence of two parts currently
+means.
 
-What becomes of a cell depends on its symbol and on the context alone, and a batch of views has few such pairs: each is
+A cell's features depend only on its symbol and the context, and a batch of views has few such pairs: each pair is
 computed once, and the cells are looked up; on a GPU each cell is computed. The limit is the product of [B, H*W*C] with
-the layer after them, about 0.4 MFLOP a step forward and 0.8 backward.
+the next layer, about 0.4 MFLOP per step forward and 0.8 backward.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from learner.models.policy import Observations
 OBJECTS, COLOURS, STATES = 16, 8, 4  # room for the codes of a grid world
 CODES = OBJECTS * COLOURS * STATES
 WIDE, CHANNELS = 64, 32  # numbers of a cell before and after its first layer
-CELLS = "all cells"  # as `NUMBERS`: the key of what is a grid
+CELLS = "all cells"  # like `NUMBERS`: the key of the grids
 
 
 class Network(nn.Module):
@@ -98,7 +98,7 @@ class Network(nn.Module):
         return features, features
 
     def _said(self, obs: Observations, codes: Tensor, batch: int) -> tuple[Tensor, Tensor]:
-        """What is said [U, hidden * texts], and for each of B its row."""
+        """The distinct sentences [U, hidden * texts], and the row of each of B."""
         if len(self.texts) == 1:
             return codes, obs[self.texts[0]]
         if self.texts:
@@ -141,9 +141,10 @@ def _symbols(grid: Tensor) -> Tensor:
 
 
 def deduplicate(keys: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """The distinct among integers in [0, size), ascending, and for each of `keys` its place among them.
+    """The distinct integers in [0, size) among `keys`, ascending, and for each key its place among them.
 
-    On another device than the processor, all of them: one had to wait for how many there are, and computes them sooner.
+    On a device other than the CPU, all integers: the host would have to wait for their number, and computing all is
+    faster.
     """
     if keys.device.type != "cpu":
         return keys.flatten(), torch.arange(keys.numel(), device=keys.device).view(keys.shape)

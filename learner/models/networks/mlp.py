@@ -1,9 +1,10 @@
-"""Plain network: everything flattened, for vector worlds and for comparisons with libraries that do the same.
+"""Plain network: everything flattened, for environments with vectors and for comparisons with libraries that do the
+same.
 
-Grids are divided by 10, categories are one-hot, texts are their codes; actor and critic have a body of their own, two
+Grids are divided by 10, categories are one-hot, texts are their codes; actor and critic have separate bodies of two
 tanh layers of `hidden` each (Schulman et al. 2017, appendix A). The two are computed side by side: one product with
-[width, 2 * hidden], then a batch of two. The limit is these products in batches of thousands; in batches of hundreds
-half of the time goes into calling operations.
+[width, 2 * hidden], then a batch of two. The limit is these products in batches of thousands; in batches of hundreds,
+calling operations takes half of the time.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Texts, pictures and numbers side by side: what a language-guided agent of a picture world reads.
+"""Texts, pictures and numbers side by side: the input of a language-guided agent in an environment with pictures.
 
     every text field   -> code of the text; of a set of texts, the sum of their codes
     `pixels` fields    -> three convolutions (Mnih et al. 2015): 32 of 8x8, 64 of 4x4, 64 of 3x3, steps 4, 2, 1
     categories one-hot, vectors, grids divided by 10
     all side by side   -> Linear -> ReLU -> features [B, hidden]
 
-The last Linear is a sum over fields, and a text's part in it is computed once for each text that the field names in
-the batch, not once for each observation; `of_texts` gives these parts to whoever wants to keep them. With pictures the
+The last Linear is a sum over fields, and a text's part in it is computed once for each text that the field names in the
+batch, not once for each observation; `of_texts` returns these parts, so that callers can cache them. With pictures, the
 limit is the convolutions, some 14 MFLOP forward for 84 x 84 x 3; without, the text encoder and the heads.
 """
 
@@ -23,7 +23,7 @@ from envs.api import EnvSpec, Field
 from learner.models.config import PolicyConfig
 from learner.models.policy import Observations
 
-NUMBERS = "all numbers"  # the key of what is not text among the inputs; no field is named so
+NUMBERS = "all numbers"  # the inputs' key of everything but texts; no field has this name
 LEAST_SIDE = 36  # pixels: below, nothing is left after the convolutions
 
 
@@ -59,7 +59,7 @@ class Network(nn.Module):
             if obs[name].dim() > 1:  # a set [B, K]
                 total = total + linear(codes[obs[name]].sum(1), out)
                 continue
-            if codes.device.type != "cpu":  # which of the codes are named one had to wait for
+            if codes.device.type != "cpu":  # finding the named codes would make the host wait
                 total = total + linear(codes, out).index_select(0, obs[name])
                 continue
             named, row = torch.unique(obs[name], return_inverse=True)
@@ -83,7 +83,7 @@ class Network(nn.Module):
         return features, features
 
     def _of_rest(self, obs: Observations) -> Tensor:
-        """The part of what is no text, and the bias: [B, hidden], or [hidden] if there are only texts."""
+        """The part of all that is not text, and the bias: [B, hidden], or [hidden] if there are only texts."""
         rest = [obs[name] for name in self.numbers]
         for of, name in zip(self.of_picture, self.pictures, strict=True):
             rest.append(of(obs[name].permute(0, 3, 1, 2).float().div_(255)))

@@ -30,10 +30,9 @@ class LearnerConfig(Part):
     threads: int = 1
     """Torch threads of each rank."""
     device: Device = "auto"
-    """Where networks learn, and those of reward terms: cpu, cuda, or auto for a GPU if the rank was given one and is
-    the only rank: several need a GPU each, and are told `cuda`. A small network in small minibatches may be faster on
-    the processor. Language and sequence models have keys of their own; actors and evaluations of other networks compute
-    on the processor."""
+    """Where networks learn, and those of reward terms: cpu, cuda, or auto for a GPU if there is one for each rank. A
+    small network in small minibatches may be faster on the processor. Language and sequence models have keys of their
+    own; actors and evaluations of other networks compute on the processor."""
     env_steps: int = 1_000_000
     """Train until this many env steps have been learned from."""
     learning_rate: float = 3e-4

@@ -114,5 +114,6 @@ def _interface(host: str) -> str:
 
     with socket.socket(type=socket.SOCK_DGRAM) as probe:
         probe.connect((host, 9))  # sends nothing
-        own = probe.getsockname()[0]
-    return next(name for name, found in psutil.net_if_addrs().items() if own in [one.address for one in found])
+        own: str = probe.getsockname()[0]
+    names = [name for name, found in psutil.net_if_addrs().items() if own in [one.address for one in found]]
+    return str(names[0])

@@ -171,7 +171,7 @@ def _refusal(config: Config, roles: Sequence[Role], nodes: Sequence[int], where:
 
 def here() -> int:
     """How many GPUs this process sees."""
-    import torch  # the doctor asks without it
+    import torch
 
     return torch.cuda.device_count()
 
@@ -216,6 +216,14 @@ def describe(config: Config, nodes: Sequence[int] | None = None) -> str:
         taken = f"{seats[0].gpus:g} GPU each" if own else "on a shared GPU"
         lines.append(f"  {role:<11} x {len(seats):<3} {taken}{', on several nodes' if several else ''}")
     return "\n".join([*lines, "  all else    computes on the processor, and sees no GPU"])
+
+
+def offer(gpus: int) -> str:
+    """What a machine with so many GPUs has room for, in a sentence."""
+    if not gpus:
+        return "no GPU: every role computes on the processor; --dry-run says it of a run"
+    beside = f", {gpus - 1} beside a policy server" if gpus > 1 else "; a policy server needs cluster.share_gpus=true"
+    return f"{gpus} GPUs: learner.n may be up to {gpus}{beside}; --dry-run says what a run would place where"
 
 
 # ---- on Ray ---------------------------------------------------------------------------------------------------------

@@ -103,6 +103,12 @@ def test_placement_without_gpus_is_the_processor():
         assert planned(*words, "learner.device=cpu", "policy.lm.device=cpu", nodes=[8]) == Plan()
 
 
+def test_placement_of_a_machine_is_a_line_of_the_doctor():
+    assert "every role computes on the processor" in placement.offer(0)
+    assert "cluster.share_gpus=true" in placement.offer(1)
+    assert "learner.n may be up to 4, 3 beside a policy server" in placement.offer(4)
+
+
 # ---- what is asked of a queue ---------------------------------------------------------------------------------------
 
 

@@ -108,7 +108,7 @@ class Joined(Local):
     def _without_gpu(self, name: str) -> dict[str, Any]:
         if demand := getattr(launcher(self._config.cluster.name), "demand", None):
             return dict(demand(self._config, name))
-        if name.startswith("actor-"):
+        if name.startswith(("actor-", "replica-")):  # anywhere
             return {"num_cpus": 1}
         # Hard: if that node dies before the role has started, the role dies, and its successor finds another node.
         there = NodeAffinitySchedulingStrategy(self._find_home(), soft=False)

@@ -11,6 +11,7 @@ from pathlib import Path
 from cluster.config import limits
 from cluster.config import tree as configuration
 from cluster.config.tree import Config
+from cluster.roles import placement
 from cluster.roles.language import check_language_model
 from cluster.runs.controller import Controller, stages_left
 from cluster.runs.folder import RunError, RunFolder, manifest
@@ -38,6 +39,7 @@ def run(config: Config) -> int:
     """
     assert_installed(config)
     limits.assert_fits(config)
+    placement.assert_placed(config)
     assert_model(config)
     initial = initial_weights(config)
     guide_weights(config)  # a wrong name is reported before anything is written
@@ -65,6 +67,7 @@ def resume(path: Path, words: list[str], allow_change: bool) -> int:
         )
     folder = RunFolder(path)
     assert_installed(config)
+    placement.assert_placed(config)
     assert_model(config)
     found = read_checkpoint(folder)
     limits.assert_fits(config, kinds={stage.kind for stage in stages_left(selected(config), config, folder, found)})
@@ -91,6 +94,7 @@ def evaluate(path: Path, words: list[str]) -> int:
         raise RunError(f"run {path.name!r} has no stage that can be repeated: see its report")
     kind, player = able[0].kind, able[0].player
     limits.assert_fits(config, kinds={kind})
+    placement.assert_placed(config)
     weights: Weights | None = None
     if player == "policy":
         found = read_checkpoint(folder)

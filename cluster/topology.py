@@ -30,9 +30,11 @@ def _language_model(config: Config) -> Topology:
     does = f"LLM service, backend {llm.name}, with journal and Redis"
     if llm.address:
         does = f"LLM service at {llm.address}, started elsewhere"
-    drawn = Topology((Role("llm", int(not llm.address), 1, does),))
+    key = "llm.device" if hasattr(llm.options, "device") else ""
+    alone = not llm.replicas and config.cluster.name != "kubernetes"  # there it is not in this run's pods
+    drawn = Topology((Role("llm", int(not llm.address), 1, does, key if alone else ""),))
     if llm.replicas and not llm.address:
-        replica = Role("replica", llm.replicas, 1, "holds the model")
+        replica = Role("replica", llm.replicas, 1, "holds the model", key)
         drawn += Topology((replica,), (("llm", "replica", "batches of calls"),))
     return drawn + Topology((), tuple((role, "llm", "batches of questions over gRPC") for role in askers))
 

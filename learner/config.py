@@ -30,10 +30,9 @@ class LearnerConfig(Part):
     threads: int = 1
     """Torch threads of each rank."""
     device: Device = "auto"
-    """Where networks, including those of reward terms, are trained: cpu, cuda, or auto, which uses a GPU if the rank
-    has one and is the only rank. Several ranks need one GPU each and `cuda`. Small networks with small minibatches may
-    be faster on the CPU. Language and sequence models have their own keys; actors and evaluations of other networks run
-    on the CPU."""
+    """Where networks, including those of reward terms, are trained: cpu, cuda, or auto, which uses a GPU if there is
+    one for each rank. Small networks with small minibatches may be faster on the CPU. Language and sequence models have
+    their own keys; actors and evaluations of other networks run on the CPU."""
     env_steps: int = 1_000_000
     """Train until this many env steps have been used."""
     learning_rate: float = 3e-4

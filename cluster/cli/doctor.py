@@ -117,6 +117,12 @@ def _gpu(runs: Path) -> Finding:
     return Finding("ok", "none; everything runs on the CPU")
 
 
+def _placement(runs: Path) -> Finding:
+    from cluster.roles import placement
+
+    return Finding("ok", placement.offer(placement.here()))
+
+
 def _room(memory: int) -> str:
     """The largest known language models that a GPU of so many bytes could train."""
     whole, adapters = largest(memory, "all"), largest(memory, "lora")
@@ -255,6 +261,7 @@ CHECKS: dict[str, Callable[[Path], Finding]] = {
     "imports": _imports,
     "torch": _torch,
     "GPU": _gpu,
+    "placement": _placement,
     "memory": _memory,
     "disk": _disk,
     "runs folder": _writable,

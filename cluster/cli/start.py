@@ -42,13 +42,15 @@ def resume(path: Path, words: list[str], allow_change: bool) -> int:
 
 
 def dry_run(config: Config) -> str:
-    """What would be started, or submitted."""
-    if queue := _queue(config):
-        return str(queue.render(config))
+    """What would be started, or submitted, and where it would compute; in a script, as comments."""
+    from cluster.roles.placement import describe
     from cluster.topology import draw
 
+    placed = describe(config)
+    if queue := _queue(config):
+        return "\n".join([str(queue.render(config)).rstrip("\n"), *(f"# {line}" for line in placed.splitlines())])
     limits.assert_fits(config)
-    return draw(config)
+    return f"{draw(config)}\n\n{placed}"
 
 
 def _queue(config: Config) -> Any:

@@ -94,6 +94,9 @@ class ClusterConfig(Part):
     """Start Ray's dashboard and the Prometheus endpoint, on loopback, behind the run's token."""
     start_timeout_s: float = 120.0
     """Seconds that a role may take to start."""
+    share_gpus: bool = False
+    """Let the policy server, actors with a language model of their own, and processes of the LLM service share the GPUs
+    of the learner's ranks, instead of a whole GPU each for server and service, and none for actors."""
     slurm: SlurmConfig = SlurmConfig()
     """The job's settings, for `cluster=slurm`."""
     kubernetes: KubernetesConfig = KubernetesConfig()

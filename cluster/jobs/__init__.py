@@ -19,7 +19,7 @@ A launcher that leaves `<name>.json` in the folders of its runs also publishes
     forget(path)                      the run continues without the queue
 
 and optionally `array(config, fixed, members, at_once)`, a sweep as one job, and `demand(config, role)`, the Ray
-resources of a role.
+resources of a role without a GPU.
 """
 
 from __future__ import annotations

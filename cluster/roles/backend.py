@@ -21,6 +21,8 @@ from llm_service.errors import INTERRUPTED, UsageError
 
 Place = Literal["none", "there", "gone"]
 PLACE_S = 600.0  # seconds that a run waits for a node with room for roles that it needs
+JOIN = "CAIRN_RAY_ADDRESS"  # environment variable: HOST:PORT of the Ray to join
+LOOPBACK = "127.0.0.1"
 LOOK_S = 2.0  # seconds between checks during long waits: was the run asked to stop, is Ray still there
 
 
@@ -106,6 +108,12 @@ class Backend(Protocol):
     def start(self, name: str, cls: type, *args: Any) -> Handle:
         """Start a role; its constructor may still be running when this returns."""
 
+    def resources(self, name: str) -> dict[str, Any]:
+        """Arguments of `ray.remote` that place the role `name`; empty without Ray."""
+
+    def meeting(self, names: Sequence[str]) -> str:
+        """The address of the first of these roles' node for the others: loopback if all are on that node."""
+
     def submit(self, handle: Handle, method: str, *args: Any, returns: int = 1) -> Ticket:
         """Call a method; arguments may be parts of other tickets."""
 
@@ -179,6 +187,12 @@ class Inline:
 
     def start(self, name: str, cls: type, *args: Any) -> Handle:
         return Handle(name, cls(*args))
+
+    def resources(self, name: str) -> dict[str, Any]:
+        return {}
+
+    def meeting(self, names: Sequence[str]) -> str:
+        return LOOPBACK
 
     def submit(self, handle: Handle, method: str, *args: Any, returns: int = 1) -> Ticket:
         submitted = time.monotonic()

@@ -13,6 +13,8 @@ class Role:
     count: int
     threads: int
     does: str
+    device: str = ""
+    """The key that says what it computes on; empty: the processor."""
 
 
 Edge = tuple[str, str, str]

@@ -3,16 +3,16 @@
     CAIRN_RAY_ADDRESS  HOST:PORT of Ray's head              CAIRN_RAY_NODES  nodes to wait for
     RAY_AUTH_TOKEN_PATH  the file with the token that all of Ray's processes share
 
-Roles that compute with models run on one node with the resource `learner` (a learner's ranks communicate over loopback)
-and share its GPUs; if the node dies, they move to another one with the resource. Actors run wherever a CPU is free; the
-others wait for nodes that join later. Without Ray's head a run ends, and can be resumed on another cluster.
+Roles that compute with models run on one node with the resource `learner`; if the node dies, they move to another one
+with the resource. GPUs are placed by `placement.py`: what that node has no room for is on other nodes. Actors run
+wherever a CPU is free; the others wait for nodes that join later. Without Ray's head a run ends, and can be resumed on
+another cluster.
 """
 
 from __future__ import annotations
 
 import atexit
 import logging
-import math
 import os
 import socket
 import sys
@@ -24,7 +24,9 @@ from typing import Any
 from cluster.config.tree import Config
 from cluster.jobs import launcher
 from cluster.metrics.exporting import forget
+from cluster.roles import placement
 from cluster.roles.backend import (
+    JOIN,
     LOOK_S,
     PLACE_S,
     Backend,
@@ -35,7 +37,7 @@ from cluster.roles.backend import (
     assert_unasked,
     unasked,
 )
-from cluster.roles.local import JOIN, Local, actor_id, answers, only_our_words, runtime_env
+from cluster.roles.local import Local, actor_id, answers, only_our_words, runtime_env
 from cluster.topology import topology
 from llm_service.errors import UsageError
 
@@ -44,10 +46,6 @@ NODES = "CAIRN_RAY_NODES"
 import ray  # noqa: E402 - after `local`, which sees to the token first
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: E402
 
-LEARNER = {
-    "learner": 1e-4
-}  # a share of the resource that marks the learner's node, so small that any number of roles fits
-COMPUTING = ("learner", "fitter", "policy")  # roles that get a share of a GPU
 HEAD_S = 20.0
 """How long Ray's head may be unreachable. After 60 s, Ray ends a process without a message."""
 
@@ -57,7 +55,7 @@ def backend(config: Config, token_file: Path, stop_reason: Callable[[], str] = u
 
     Raises:
         AskedToStop: the run should stop before the cluster is complete.
-        UsageError: the named cluster has no token.
+        UsageError: the named cluster has no token, or a cluster does not have the GPUs that the run needs.
         Interrupted: the named cluster is unreachable or incomplete.
     """
     if JOIN in os.environ:
@@ -66,7 +64,9 @@ def backend(config: Config, token_file: Path, stop_reason: Callable[[], str] = u
                 f"{JOIN} names a Ray cluster without a token: start it and this run with RAY_AUTH_MODE=token"
             )
         return Joined(config, os.environ[JOIN], int(os.environ.get(NODES, "1")), stop_reason)
-    return Local(topology(config).processes, token_file, config.cluster.dashboard, stop_reason)
+    gpus = placement.here()
+    plan = placement.plan(config, [gpus])
+    return Local(topology(config).processes, token_file, config.cluster.dashboard, stop_reason, plan, gpus)
 
 
 class Joined(Local):
@@ -96,22 +96,23 @@ class Joined(Local):
                     "see ray-*.txt in the run folder for their errors, or raise cluster.start_timeout_s"
                 )
             time.sleep(1.0)
-        gpus = max((node["Resources"].get("GPU", 0.0) for node in alive() if "learner" in node["Resources"]), default=0)
         self._config, self._address = config, address
+        try:
+            self._reserved = placement.Reservation(placement.plan(config, *_gpus(config)))
+        except UsageError:
+            ray.shutdown()
+            raise
         self._home, self._seen = "", time.monotonic()
         self._lost: Interrupted | None = None
-        self._gpus = share(gpus - config.llm.replicas * config.llm.gpus, config)
 
-    def _resources(self, name: str) -> dict[str, Any]:
+    def _without_gpu(self, name: str) -> dict[str, Any]:
         if demand := getattr(launcher(self._config.cluster.name), "demand", None):
             return dict(demand(self._config, name))
-        if name.startswith("actor-"):
+        if name.startswith(("actor-", "replica-")):  # anywhere
             return {"num_cpus": 1}
-        computes = name.startswith(COMPUTING)
         # Hard: if that node dies before the role has started, the role dies, and its successor finds another node.
         there = NodeAffinitySchedulingStrategy(self._find_home(), soft=False)
-        demand = {"num_cpus": 0, "resources": LEARNER, "num_gpus": self._gpus if computes else 0}
-        return demand | {"scheduling_strategy": there}
+        return {"num_cpus": 0, "resources": placement.HOME, "scheduling_strategy": there}
 
     def _find_home(self) -> str:
         """The id of the computing node: the same while it is alive, then another with the resource `learner`."""
@@ -188,12 +189,12 @@ def _leave() -> None:
     os._exit(Interrupted.exit_code)
 
 
-def share(gpus: float, config: Config) -> float:
-    """The share of `gpus` GPUs that each computing role gets, so that all of them fit: 1, or 1/k of one."""
-    wanted = {role.name: role.count for role in topology(config).roles if role.name in COMPUTING}
-    # Only one stage's roles exist at a time: a fitter ends before a learner starts.
-    number = max(wanted.get("learner", 0), wanted.get("fitter", 0)) + wanted.get("policy", 0)
-    return 1 / math.ceil(number / int(gpus)) if gpus >= 1 and number else 0.0
+def _gpus(config: Config) -> tuple[list[int], str]:
+    """GPUs of each node, the learner's first, and what has them. Kubernetes adds its pods when they are asked for."""
+    if config.cluster.name == "kubernetes":
+        return placement.declared(config)
+    found = [("learner" in node["Resources"], int(node["Resources"].get("GPU", 0))) for node in alive()]
+    return [count for _, count in sorted(found, reverse=True)], "each node of this Ray"
 
 
 def alive() -> list[dict[str, Any]]:

@@ -65,10 +65,14 @@ class Warnings(logging.Handler):
 
 
 class LanguageRole:
-    """A service with its server, on an event loop in its own thread. `config` is the dumped `LLMConfig`."""
+    """A service with its server, on an event loop in its own thread.
 
-    def __init__(self, config: dict[str, Any], folder: str) -> None:
-        self._config, self._folder = LLMConfig(**config), Path(folder)
+    config: the dumped `LLMConfig`.
+    places: arguments of `ray.remote` for each of its replicas.
+    """
+
+    def __init__(self, config: dict[str, Any], folder: str, places: Sequence[dict[str, Any]] = ()) -> None:
+        self._config, self._folder, self._places = LLMConfig(**config), Path(folder), places
         self._warnings = Warnings()
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="llm-service", daemon=True).start()
@@ -76,7 +80,7 @@ class LanguageRole:
 
     async def _start(self) -> Server:
         config, logger = self._config, logging.getLogger("llm_service")
-        backend = Replicas(config) if config.replicas else None
+        backend = Replicas(config, self._places) if config.replicas else None
         logger.addHandler(self._warnings)
         try:
             service = await assembly.start(config, self._folder, backend)
@@ -135,17 +139,20 @@ class Replica:
 
 
 class Replicas:
-    """A backend that spreads batches over replicas on Ray. Ray restarts dead replicas; their batches are retried."""
+    """A backend that spreads batches over replicas on Ray. Ray restarts dead replicas; their batches are retried.
+
+    places: arguments of `ray.remote` for each replica.
+    """
 
     paid = False
 
-    def __init__(self, config: LLMConfig) -> None:
+    def __init__(self, config: LLMConfig, places: Sequence[dict[str, Any]]) -> None:
         import ray  # of the worker process in which this runs
 
-        remote: Any = ray.remote(num_cpus=1, num_gpus=config.gpus, max_restarts=-1, max_task_retries=0)(Replica)
+        remote: Any = ray.remote(max_restarts=-1, max_task_retries=0)(Replica)
         self._died: type[Exception] = ray.exceptions.RayError
         self._raised: type[Exception] = ray.exceptions.RayTaskError
-        self._handles = [remote.remote(config.model_dump()) for _ in range(config.replicas)]
+        self._handles = [remote.options(**place).remote(config.model_dump()) for place in places]
         self.model, self.verbs, self.max_batch, self.bucket_ratio = ray.get(self._handles[0].about.remote())
         self.concurrency = config.replicas
         self._idle: asyncio.Queue[Any] = asyncio.Queue()
@@ -238,7 +245,8 @@ class LanguageService:
     def _launch(self, llm: LLMConfig) -> None:
         self._llm = llm
         name = "llm" + (f".{self._restarts}" if self._restarts else "")
-        self._handle = self._backend.start(name, LanguageRole, llm.model_dump(), str(self._folder))
+        places = [self._backend.resources(f"replica-{number}") for number in range(llm.replicas)]
+        self._handle = self._backend.start(name, LanguageRole, llm.model_dump(), str(self._folder), places)
         ready = self._backend.submit(self._handle, "ready")
         try:
             address = await_role(self._backend, ready, self._config.cluster.start_timeout_s)

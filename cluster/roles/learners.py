@@ -14,6 +14,7 @@ from cluster.roles.supervisor import last_line
 from envs.api import EnvSpec, Summary
 from learner.algorithms import LearnerSetup
 from learner.group import Learner
+from learner.models.config import LANGUAGE_MODEL
 from learner.optim.collective import free_address
 from learner.rewards import IntrinsicConfig
 
@@ -42,15 +43,19 @@ class Ranks:
 
     def __init__(self, backend: Backend, config: Config, name: str, role: type, setup: Any, incarnation: int) -> None:
         self.backend, self.size = backend, config.learner.n
-        address = free_address() if self.size > 1 else None
         suffix = f".{incarnation}" if incarnation else ""
-        self.ranks: list[Handle] = [
-            backend.start(f"{name}-{rank}{suffix}", role, setup, rank, address) for rank in range(self.size)
-        ]
+        names = [f"{name}-{rank}{suffix}" for rank in range(self.size)]
+        address = free_address(backend.meeting(names)) if self.size > 1 else None
+        self.ranks: list[Handle] = [backend.start(name, role, setup, rank, address) for rank, name in enumerate(names)]
 
     def kill(self) -> None:
         for rank in self.ranks:
             self.backend.kill(rank)
+
+
+def device_of(config: Config) -> str:
+    """The key that says where the policy learns."""
+    return "policy.lm.device" if config.policy.network == LANGUAGE_MODEL else "learner.device"
 
 
 def learner_setup(config: Config, spec: EnvSpec, replay: Path) -> LearnerSetup:

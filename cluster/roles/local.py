@@ -28,6 +28,9 @@ from typing import Any
 
 from cluster.metrics.exporting import beats, exporting
 from cluster.roles.backend import (
+    JOIN,
+    LOOPBACK,
+    PLACE_S,
     Handle,
     InputLost,
     Interrupted,
@@ -40,9 +43,8 @@ from cluster.roles.backend import (
     unasked,
 )
 from cluster.roles.checkout import refuse_shadowed_workers
+from cluster.roles.placement import Plan, Reservation
 from llm_service.errors import UsageError
-
-JOIN = "CAIRN_RAY_ADDRESS"  # environment variable: HOST:PORT of the Ray to join
 
 
 def write_secret(path: Path, secret: str) -> None:
@@ -73,6 +75,10 @@ def make_private() -> Path:
         ) from None
 
 
+SEES_NONE = "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"
+"""Ray's name of a switch: a process that was given no GPU sees none, instead of all."""
+
+
 def _make_token(folder: Path) -> str:
     token = secrets.token_hex(32)
     write_secret(folder / "token", token)
@@ -80,7 +86,7 @@ def _make_token(folder: Path) -> str:
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(folder / "token"),
         "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        SEES_NONE: "1",
     }
     # Ray's own is 15: the kernel would give the controller as much weight as 28 actors, which wait while it computes.
     os.environ.setdefault("RAY_worker_niceness", "0")
@@ -177,7 +183,7 @@ def runtime_env() -> dict[str, Any]:
     """The environment of a role's process: our packages on its path, and one thread unless it needs more."""
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {
-        "env_vars": {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": path},
+        "env_vars": {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": path, SEES_NONE: "1"},
         "worker_process_setup_hook": refuse_shadowed_workers,
     }
 
@@ -207,9 +213,18 @@ class Local:
         token_file: file in the run's folder, mode 0600, where people find the dashboard's token.
         dashboard: start Ray's dashboard and metrics endpoint.
         stop_reason: see `Backend`.
+        plan, gpus: who computes on which of this many GPUs.
     """
 
-    def __init__(self, roles: int, token_file: Path, dashboard: bool, stop_reason: Callable[[], str] = unasked) -> None:
+    def __init__(
+        self,
+        roles: int,
+        token_file: Path,
+        dashboard: bool,
+        stop_reason: Callable[[], str] = unasked,
+        plan: Plan | None = None,
+        gpus: int = 0,
+    ) -> None:
         self._begin(token_file.parent.name, stop_reason)
         self._token_file = token_file
         write_secret(token_file, TOKEN)
@@ -217,6 +232,8 @@ class Local:
         context = _init(
             lambda: assert_unasked(self),
             num_cpus=roles,
+            num_gpus=gpus,
+            resources={"learner": 1},
             include_dashboard=dashboard,
             dashboard_host="127.0.0.1",
             dashboard_port=_free_port(),
@@ -228,6 +245,7 @@ class Local:
             logging_level=logging.ERROR,
             runtime_env=runtime_env(),
         )
+        self._reserved = Reservation(plan or Plan())
         if dashboard:
             self.links["dashboard"] = f"http://{context.dashboard_url}"
             self.links["metrics"] = f"http://127.0.0.1:{metrics_port}/metrics"
@@ -237,16 +255,51 @@ class Local:
         self.links: dict[str, str] = {}
         self._started: Counter[str] = Counter()
 
-    def _resources(self, name: str) -> dict[str, Any]:
-        """The Ray resources of the role `name`."""
+    def resources(self, name: str) -> dict[str, Any]:
+        if seat := self._reserved.plan.seat(name):
+            self._await_gpus()
+            return self._reserved.options(seat)
+        return self._without_gpu(name)
+
+    def _without_gpu(self, name: str) -> dict[str, Any]:
+        """Arguments of `ray.remote` for a role that computes on the processor."""
         return {"num_cpus": 1}
+
+    def _await_gpus(self) -> list[dict[str, Any]]:
+        """The nodes of the reserved GPUs, as Ray lists them, once it has placed them on nodes that answer.
+
+        Raises:
+            Interrupted: there is no room, for `PLACE_S` seconds.
+        """
+        ends = time.monotonic() + PLACE_S
+        while True:
+            assert_unasked(self)
+            listed = {node["NodeID"]: node for node in ray.nodes()}  # type: ignore[no-untyped-call]
+            nodes = [listed[one] for one in self._reserved.nodes()]
+            if nodes and all(answers(node) for node in nodes):
+                return nodes
+            if time.monotonic() > ends:
+                bundles = self._reserved.plan.bundles
+                raise Interrupted(
+                    f"no nodes have had {sum(bundles):g} free GPUs for {PLACE_S:.0f} s: add some, then resume"
+                )
+            time.sleep(0.2)
+
+    def meeting(self, names: Sequence[str]) -> str:
+        seats = [self._reserved.plan.seat(name) for name in names]
+        if None in seats:  # on the learner's node
+            return LOOPBACK
+        nodes = self._await_gpus()
+        own = [nodes[seat.bundle] for seat in seats if seat]
+        several = len({node["NodeID"] for node in own}) > 1
+        return str(own[0]["NodeManagerAddress"]) if several else LOOPBACK
 
     def start(self, name: str, cls: type, *args: Any) -> Handle:
         # One call at a time, in the main thread, except for a role with many callers. Where Ray's threads do the
         # work, its main thread wakes every 10 ms to check signals: with 64 such actors, a tenth of two cores.
         options: dict[str, Any] = {"max_concurrency": cls.concurrency} if hasattr(cls, "concurrency") else {}
         options |= {"max_restarts": 0, "enable_task_events": False}  # Ray's log of calls: its cost grows with chunks
-        remote: Any = ray.remote(**options, **self._resources(name))(exporting(cls, name, self._run))
+        remote: Any = ray.remote(**options, **self.resources(name))(exporting(cls, name, self._run))
         # Ray frees a name some time after its actor was killed: a successor does not wait for that.
         self._started[name] += 1
         unique = name if self._started[name] == 1 else f"{name}#{self._started[name]}"

@@ -33,6 +33,10 @@ class Engine(Fitting):
     section = SequenceConfig
     items = "episodes"
 
+    @classmethod
+    def device(cls, config: Config) -> str:
+        return "method.sequence.device"
+
     def run(self) -> Outcome | None:
         config, method = self.config, self.config.method
         sequence, retrieve = method.part(SequenceConfig), method.part(RetrieveConfig)

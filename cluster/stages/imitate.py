@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 import safetensors.numpy
 
+from cluster.config.tree import Config
 from cluster.runs.folder import RunError
 from cluster.runs.stage import Outcome
 from cluster.stages._shared.fitting import Fitting
@@ -26,6 +27,10 @@ class Engine(BehaviourStage, Fitting):
 
     section = SequenceConfig
     items = "episodes"
+
+    @classmethod
+    def device(cls, config: Config) -> str:
+        return "method.sequence.model.device"
 
     def run(self) -> Outcome | None:
         if not self.fit(SequenceFitter, self._setup()):

@@ -137,7 +137,7 @@ class Engine(StageEngine):
     def roles(cls, config: Config) -> Topology:
         prefer = config.method.part(PreferConfig)
         does = f"{prefer.steps:,} gradient steps, twice, each on {prefer.batch} pairs"
-        role = Role("preference", 1, config.learner.threads, does)
+        role = Role("preference", 1, config.learner.threads, does, "learner.device")
         return Topology((role,), (("labels", "preference", "segments, preferences"),))
 
     @classmethod

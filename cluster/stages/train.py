@@ -22,7 +22,7 @@ from cluster.config import limits
 from cluster.config.tree import Config
 from cluster.roles.backend import InputLost, RoleDied, Ticket
 from cluster.roles.drawing import Role, Topology
-from cluster.roles.learners import LearnerDied, LearnerGroup, Ready
+from cluster.roles.learners import LearnerDied, LearnerGroup, Ready, device_of
 from cluster.roles.policy_server import ServedPolicy, served
 from cluster.roles.supervisor import AllQuarantined, Crew, last_line
 from cluster.runs.stage import Artifact, Outcome, Run
@@ -324,7 +324,8 @@ class Engine(ActingStage):
         edges = [("actor", "learner", chunk), ("learner", acts, "weights by argument, one version at a time")]
         if "tee" in wrappers.chosen(config):
             edges.append(("actor", "store", "every training step, one shard per chunk"))
-        return super().roles(config) + Topology((Role("learner", learner.n, learner.threads, does),), tuple(edges))
+        ranks = Role("learner", learner.n, learner.threads, does, device_of(config))
+        return super().roles(config) + Topology((ranks,), tuple(edges))
 
     @classmethod
     def memory(cls, config: Config) -> int:

@@ -86,7 +86,8 @@ class Engine(StageEngine):
     def roles(cls, config: Config) -> Topology:
         settings = config.method.part(TrialsConfig)
         does = f"{settings.trials} trials of each task for {settings.seeds} seeds, {settings.together} side by side"
-        return Topology((Role("actor", config.actors.n, 1, does),), (("actor", "controller", "returns over trials"),))
+        actor = Role("actor", config.actors.n, 1, does, "method.sequence.device")
+        return Topology((actor,), (("actor", "controller", "returns over trials"),))
 
     @classmethod
     def memory(cls, config: Config) -> int:

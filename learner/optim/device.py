@@ -28,10 +28,11 @@ ALIGNED = 64
 
 
 def device(name: str, key: str = "learner.device", ranks: int = 1) -> torch.device:
-    """The device that a configuration names; `auto` is a GPU if there is one and one rank learns.
+    """The device that a configuration names; `auto` is a GPU if there is one, for several ranks if each sees its own.
 
-    Several ranks may see the same GPU, which NCCL refuses: they learn on the processor unless told `cuda`. A small
-    network in small minibatches may learn faster on the processor, too: `cpu` says so.
+    A run shows each rank the GPU that it was given (`cluster/roles/placement.py`). Ranks that see more may mean the
+    same one, which NCCL refuses: they learn on the processor unless told `cuda`. A small network in small minibatches
+    may learn faster on the processor, too: `cpu` says so.
 
     Raises:
         ValueError: it names a GPU and there is none.
@@ -39,7 +40,9 @@ def device(name: str, key: str = "learner.device", ranks: int = 1) -> torch.devi
     if name == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"{key}=cuda: PyTorch finds no GPU here: set it to auto or cpu, or start where there is one")
     if name == "auto":
-        name = "cuda" if ranks == 1 and torch.cuda.is_available() else "cpu"
+        shown = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        own = ranks == 1 or (shown != "" and "," not in shown)
+        name = "cuda" if own and torch.cuda.is_available() else "cpu"
     return torch.device(name)
 
 

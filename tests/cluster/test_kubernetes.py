@@ -18,6 +18,7 @@ from cluster.jobs.kubernetes import language_model, ray_cluster
 from cluster.jobs.kubernetes import launcher as kubernetes
 from cluster.jobs.kubernetes.config import amount
 from cluster.jobs.kubernetes.launcher import KubernetesError, demand, render, submit, words
+from cluster.roles.placement import declared, plan
 from cluster.topology import topology
 from llm_service import settings as llm_settings
 from tests.cluster.kuberay import faults, templates
@@ -202,8 +203,9 @@ def test_every_role_finds_room_in_its_group(n, pod_actors, ranks, threads, gpus)
     asked = demand(config, "learner-0")
     assert asked["num_cpus"] * ranks < int(learner["rayStartParams"]["num-cpus"])  # and one for Ray itself
     assert asked["resources"]["learner"] * ranks <= int(learner["resources"]["learner"])
-    assert 0 < asked["num_gpus"] * ranks <= gpus
-    assert asked["num_gpus"] <= 1 or asked["num_gpus"] == int(asked["num_gpus"])  # Ray shares one GPU, not several
+    assert "num_gpus" not in asked, "GPUs are reserved, whole ones"
+    seats = plan(config, *declared(config)).seats.get("learner", ())
+    assert [seat.gpus for seat in seats] == [1.0] * (ranks if ranks <= gpus else 0)  # all in the learner's pod
     assert {name for role in topology(config).roles for name in demand(config, role.name)["resources"]} <= set(pods)
 
 

@@ -1,7 +1,6 @@
 """Runs handed over to SLURM, looked up and stopped; its commands are stand-ins that take notes."""
 
 import json
-import math
 import re
 import shlex
 from pathlib import Path
@@ -253,7 +252,7 @@ def test_one_array_asks_the_same_for_all(accepts, tmp_path, word, sentence):
 
 
 def test_a_joined_ray_has_a_token_and_answers(monkeypatch):
-    from cluster.roles.joined import backend, share
+    from cluster.roles.joined import backend
 
     monkeypatch.setenv("CAIRN_RAY_ADDRESS", "127.0.0.1:1")
     config = compose(["experiment=toy", "cluster.start_timeout_s=0.5"])
@@ -264,11 +263,3 @@ def test_a_joined_ray_has_a_token_and_answers(monkeypatch):
     with pytest.raises(UsageError, match=r"does not answer on 127\.0\.0\.1:1, Connection refused") as raised:
         backend(config, Path("token"))
     assert raised.value.exit_code == 5, "a head that ended before the run came is no fault of who asked for the run"
-    for ranks in (1, 2, 3, 5, 8):
-        several = compose(["experiment=toy", f"learner.n={ranks}", f"actors.n={ranks}"])
-        for gpus in (0, 0.5, 1, 2, 4):
-            part = share(gpus, several)
-            assert (part == 0) == (gpus < 1)
-            if part:  # each rank finds that much of one GPU free
-                assert math.floor(1 / part + 1e-9) * gpus >= ranks
-                assert part <= 1

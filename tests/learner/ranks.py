@@ -6,14 +6,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from learner.optim.collective import free_address
+from learner.optim.collective import LOOPBACK, free_address
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def both(module: str, function: str, *arguments: Any) -> list[Any]:
+def both(module: str, function: str, *arguments: Any, host: str = LOOPBACK) -> list[Any]:
     """What `function(*arguments, rank, address)` of a test module prints last, as JSON, with rank 0 and rank 1."""
-    address = free_address()
+    address = free_address(host)
     code = f"from tests.learner.{module} import {function}; {function}(*{arguments!r}, {{}}, {address!r})"
     ranks = [
         subprocess.Popen([sys.executable, "-c", code.format(rank)], stdout=subprocess.PIPE, cwd=ROOT)

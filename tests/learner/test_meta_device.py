@@ -175,6 +175,10 @@ def test_meta_device_fits_preferences():
 def test_several_ranks_share_no_gpu_unless_told(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert device("auto").type == "cuda"
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert device("auto", ranks=2).type == "cpu"
+    for shown, where in (("0,1", "cpu"), ("", "cpu"), ("1", "cuda")):  # a run shows each rank the GPU it was given
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
+        assert device("auto", ranks=2).type == where
     assert device("cuda", ranks=2).type == "cuda"
     assert device("cpu").type == "cpu"

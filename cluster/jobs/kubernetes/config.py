@@ -2,8 +2,8 @@
 
 head      controller and Ray's own services; no role runs there
 actors    0..n pods, each with `pod_actors` actors; they are created on demand and may be lost
-learner   exactly 1 pod with GPUs: learner, fitter, policy server
-llm       0..`llm_pods` pods with GPUs: processes that hold a language model (`llm.replicas`)
+learner   exactly 1 pod with GPUs, a whole one for each rank: learner, fitter
+llm       0..`llm_pods` pods with GPUs: the policy server, if the learner's pod has no GPU left
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ from cluster.jobs.kubernetes.config import LABEL, LONGEST, RUNS
 from cluster.jobs.kubernetes.language_model import LLM_PORT, as_yaml, serves
 from cluster.jobs.kubernetes.manifests import Object, labelled, storage, thing
 from cluster.jobs.kubernetes.ray_cluster import LEARNS
+from cluster.roles.placement import assert_placed
 from llm_service.errors import UsageError
 
 OWN = (
@@ -76,6 +77,7 @@ def check(config: Config) -> None:
             "llm.replicas: on Kubernetes the LLM service runs outside Ray: leave it out, and give the service "
             "cluster.kubernetes.llm_gpus, or let it use a model server with llm=openai llm.base_url=..."
         )
+    assert_placed(config)
 
 
 def words(config: Config) -> list[str]:
@@ -103,14 +105,12 @@ def spelled(key: str, value: Any) -> str:
 
 
 def demand(config: Config, name: str) -> dict[str, Any]:
-    """The Ray resources of the role `name`, as arguments of `ray.remote`; they place the role on its pods."""
-    kubernetes, role = config.cluster.kubernetes, re.split(r"\W", name)[0]
+    """The Ray resources of the role `name` if it has no GPU, as arguments of `ray.remote`: they name its pods."""
+    role = re.split(r"\W", name)[0]
     if role in LEARNS:
-        gpus = kubernetes.asked(kubernetes.learner_gpus) / config.learner.n
-        share = int(gpus) if gpus >= 1 else gpus
-        return {"num_cpus": config.learner.threads, "num_gpus": share, "resources": {"learner": 1}}
+        return {"num_cpus": config.learner.threads, "resources": {"learner": 1}}
     if role == "policy":
-        return {"num_cpus": 1, "num_gpus": kubernetes.asked(kubernetes.llm_gpus), "resources": {"llm": 1}}
+        return {"num_cpus": 1, "resources": {"llm": 1}}
     return {"num_cpus": 1, "resources": {"actors": 1}}
 
 

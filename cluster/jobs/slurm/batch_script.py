@@ -160,7 +160,7 @@ def _names(config: Config, job: Job, needed: Cores) -> list[str]:
 BEGIN = r"""
 export CAIRN_JOB=$SLURM_JOB_ID
 export PATH="${python%/*}:$PATH" PYTHONPATH="$cairn${PYTHONPATH:+:$PYTHONPATH}"
-export OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 RAY_USAGE_STATS_ENABLED=0 RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=0
+export OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 RAY_USAGE_STATS_ENABLED=0 RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO=1
 # Ray's sockets and logs, on this node. On another the folder has this name and the number of the node.
 if ! { mkdir -p "$place" && temporary=$(mktemp -d "$place/cairn-XXXXXX"); }; then
     echo "error: cannot create this job's folder in $place: free some space there, or set cluster.slurm.temporary" >&2

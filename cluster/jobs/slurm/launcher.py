@@ -30,6 +30,7 @@ from cluster.jobs import Queued
 from cluster.jobs.slurm import batch_script, requeue
 from cluster.jobs.slurm.batch_script import Job
 from cluster.jobs.slurm.commands import RECORD, SlurmError, last_state, look_up, read_record, record, sbatch, scancel
+from cluster.roles.placement import assert_placed
 from cluster.runs.folder import RunError, RunFolder, manifest
 from cluster.topology import asks_a_language_model
 from learner.files import replace_file
@@ -51,6 +52,7 @@ def check(config: Config) -> None:
             f"actors on other nodes cannot reach an LLM service on {llm.server.listen}: start one "
             "separately and set llm.address, set llm.server.listen, or use one node"
         )
+    assert_placed(config)
     from cluster.runs.supply import assert_supplied, initial_weights  # both import PyTorch
     from cluster.runs.weights import assert_model, guide_weights
 

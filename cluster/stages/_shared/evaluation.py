@@ -25,6 +25,7 @@ from envs.api import EnvSpec, Episodes
 from learner.goals import GoalsConfig
 from learner.group import Weights
 from learner.methods import Stage
+from learner.models.config import LANGUAGE_MODEL
 
 BATCH = 64  # episodes that one actor plays at once
 
@@ -46,9 +47,11 @@ class ActingStage(StageEngine):
     def roles(cls, config: Config) -> Topology:
         actors = config.actors
         does = f"{actors.envs} envs of {config.env.id}, chunks of {actors.steps} steps"
-        drawn = Topology((Role("actor", actors.n, 1, does),), (("actor", "controller", "summary and heartbeat"),))
+        copied = "policy.lm.device" if config.policy.network == LANGUAGE_MODEL and not served(config) else ""
+        actor = Role("actor", actors.n, 1, does, copied)
+        drawn = Topology((actor,), (("actor", "controller", "summary and heartbeat"),))
         if served(config):
-            policy = Role("policy", 1, 1, f"answers for all actors with {config.policy.lm.folder}")
+            policy = Role("policy", 1, 1, f"answers for all actors with {config.policy.lm.folder}", "policy.lm.device")
             drawn += Topology((policy,), (("actor", "policy", "batches of prompts"),))
         return drawn
 

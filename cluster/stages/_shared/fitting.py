@@ -21,7 +21,7 @@ import numpy as np
 from cluster.config.tree import Config
 from cluster.roles.backend import RoleDied, assert_unasked
 from cluster.roles.drawing import Role, Topology
-from cluster.roles.learners import LearnerDied, Ranks
+from cluster.roles.learners import LearnerDied, Ranks, device_of
 from cluster.roles.supervisor import last_line
 from cluster.runs.progress import Pace, duration
 from cluster.runs.stage import StageEngine
@@ -71,10 +71,15 @@ class Fitting(StageEngine):
     """The items of a batch, in words."""
 
     @classmethod
+    def device(cls, config: Config) -> str:
+        """The key that says where it fits."""
+        return device_of(config)
+
+    @classmethod
     def roles(cls, config: Config) -> Topology:
         fit, learner = config.method.part(cls.section), config.learner
         does = f"{fit.steps:,} gradient steps, each on {fit.batch} {cls.items}"
-        fitter = Role("fitter", learner.n, learner.threads, does)
+        fitter = Role("fitter", learner.n, learner.threads, does, cls.device(config))
         return Topology((fitter,), (("store", "fitter", "steps, mapped from disk"),))
 
     def prepare(self) -> None:

@@ -7,8 +7,7 @@ from typing import Literal
 from envs.api import EnvSpec
 from envs.config import Part
 from learner.config import Configuration, assert_suits
-from learner.optim.device import device
-from learner.optim.precision import halves
+from learner.optim.precision import assert_arithmetic
 
 
 class DQNConfig(Part):
@@ -62,7 +61,7 @@ def check_dqn(config: Configuration, spec: EnvSpec) -> None:
     assert_suits("dqn", config, spec, head="dueling", memory="none")
     policy, learner, actors = config.policy, config.learner, config.actors
     dqn = learner.part(DQNConfig)
-    halves(learner.autocast, device(learner.device, ranks=learner.n))
+    assert_arithmetic(learner.autocast, learner.device)
     if policy.atoms > 1 and policy.v_min >= policy.v_max:
         raise ValueError(f"policy.v_min must be less than policy.v_max, got {policy.v_min} and {policy.v_max}")
     lanes = actors.n * actors.envs // learner.n

@@ -7,8 +7,7 @@ from typing import Literal
 from envs.api import EnvSpec
 from envs.config import Part
 from learner.config import Configuration, assert_suits
-from learner.optim.device import device
-from learner.optim.precision import halves
+from learner.optim.precision import assert_arithmetic
 from learner.parts import GuideConfig
 
 
@@ -59,4 +58,4 @@ def check_ppo(config: Configuration, spec: EnvSpec) -> None:
         raise ValueError(
             "learner.ppo.ratio=token needs actions that are spelt: policy.network=language_model, lm.head=scores"
         )
-    halves(config.learner.autocast, device(config.learner.device, ranks=config.learner.n))
+    assert_arithmetic(config.learner.autocast, config.learner.device)

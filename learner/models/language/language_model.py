@@ -121,7 +121,7 @@ def inspect(lm: Any) -> Boundary:
         UsageError: as `load`.
     """
     folder = shape_of(lm.folder)
-    check(folder, lm.device, KEY)
+    check(folder, "auto", KEY)  # where the GPUs are that `cuda` asks for is seen when roles are placed
     if not any((folder / name).is_file() for name in TOKENIZERS):  # of some families the library would make up one
         raise UsageError(f"{KEY}: {folder} has no tokenizer that can be read: there is none of {', '.join(TOKENIZERS)}")
     from transformers import AutoConfig, AutoTokenizer

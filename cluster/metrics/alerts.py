@@ -66,7 +66,7 @@ ALERTS = (
         "critical",
         "Run {{ $labels.run }} vanished 15 minutes ago without having ended, and nothing has resumed it.",
         "'launch.py status RUN' says what its folder knows; error.txt, the queue or the kernel's log say why. Continue "
-        "it with 'launch.py resume RUN'. A signal does not count as an end: its sender is expected to start the run again.",
+        "it with 'launch.py resume RUN'. A signal is not an end: its sender is expected to restart the run.",
     ),
     Alert(
         "CairnNoLearnerStep",

@@ -46,7 +46,7 @@ CONTROLLER = _rows(
      "Restarts an hour", "", _HOURLY),
     ("resumes_total", "resumes", "", "How often the run was resumed.", "Restarts an hour", "", _HOURLY),
     ("training", "training", "", "1 while the run trains, 0 once it ends or is asked to end."),
-    ("advancing", "advancing", "", "1 while the run trains, searches or fits; 0 once this ends or a stop is requested."),
+    ("advancing", "advancing", "", "1 while it trains, searches or fits; 0 once this ends or a stop is requested."),
     ("last_update_time_seconds", "last_update", "time",
      "When the learner's last update came back; in a search or a fit, when its last row was written.",
      "Since the last update", "", _AGE),

@@ -1,8 +1,8 @@
 """ellm: env steps per second with learning included, against the published design of ELLM as one loop.
 
-Crafter in words with 139 deeds, goals from a language model and rewards by meaning, a double dueling 3-step DQN of
-layers of 512; 16 rows are replayed for each env step. CPU only. Both sides play 5,000 steps before learning begins, and
-are timed after that.
+Crafter in words with 139 actions, goals from a language model and rewards by meaning, a double dueling 3-step DQN
+with layers of 512; 16 rows are replayed for each env step. CPU only. Both sides play 5,000 steps before they learn,
+and are timed after that.
 
     text_with_llm_latency    a question to the model takes 200 ms; each situation is asked about once
     text                     it takes no time
@@ -13,7 +13,7 @@ are timed after that.
 
 The peer is `peers/ellm_loop.py`: one world, one process, each thing in turn. As `published_loop_drawing` it draws, as
 published, two pictures in each step that nobody looks at; else only what is used. Before anything is timed, both sides
-play the same worlds with the same actions: situations, states, deeds, goals and ends must be equal.
+play the same worlds with the same actions: situations, states, achievements, goals and ends must be equal.
 
 Limit: arithmetic of the gradient steps, 16 rows an env step forward and backward. Both sides have one torch thread or
 one for each core for it, whichever is better; in ours waiting, worlds and captions are beside it.
@@ -44,7 +44,7 @@ from benchmarks.measure import (
     compare,
     run_peer,
 )
-from benchmarks.peers.ellm_world import DEEDS, Payment, World
+from benchmarks.peers.ellm_world import EVENTS, Payment, World
 from benchmarks.train import PATIENCE, WARM_UP_UPDATES, Rows, better_of, run_ours, steady
 from envs.crafter.rules import SENSIBLE
 from learner.goals import GoalsConfig
@@ -240,10 +240,11 @@ def check(worlds: int = CHECKED_WORLDS, steps: int = CHECKED_STEPS) -> None:
     pay = Payment(lambda names: np.stack([embed_one(name) for name in names]))
     achieved: list[set[str]] = [set() for _ in theirs]
     random = np.random.default_rng(0)
-    apt = [place for place, deed in enumerate(DEEDS) if deed.name in SENSIBLE]  # half the time, for things to happen
+    # Half of the actions come from these, so that something happens.
+    apt = [place for place, event in enumerate(EVENTS) if event.name in SENSIBLE]
     playing = np.ones(worlds, np.bool_)
     for step in range(steps):
-        choices = random.choice(apt, worlds), random.integers(0, len(DEEDS), worlds)
+        choices = random.choice(apt, worlds), random.integers(0, len(EVENTS), worlds)
         actions = np.where(random.random(worlds) < 0.5, *choices)
         situations, told = ours.situations(), []
         for i, world in enumerate(theirs):
@@ -262,9 +263,9 @@ def check(worlds: int = CHECKED_WORLDS, steps: int = CHECKED_STEPS) -> None:
         obs = transition.obs
         for i in np.flatnonzero(playing).tolist():
             what = f"crafter/Text seed {i} step {step}"
-            deed, died = theirs[i].act(int(actions[i]))
-            assert_equal(f"{what} deed", events[i], deed)
-            paid = pay(deed, told[i], achieved[i])
+            achievement, died = theirs[i].act(int(actions[i]))
+            assert_equal(f"{what} achievement", events[i], achievement)
+            paid = pay(achievement, told[i], achieved[i])
             assert_equal(f"{what} reward", round(float(reward[i]), 4), round(paid, 4))
             assert_equal(f"{what} end", bool(transition.terminated[i]), died)
         playing[transition.final_index] = False

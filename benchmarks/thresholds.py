@@ -4,7 +4,7 @@
 
 A goal is rewarded if the name of what was done is similar enough to it: the cosine of their embeddings is above a
 threshold (Du et al. 2023, arXiv 2302.06692, section 3). The right threshold depends on the encoder, so it is measured
-here for ours. A pair of a deed and a goal is a match if the goal is one of the names of the deed, in any wording. A
+here for ours. A pair of an event and a goal is a match if the goal is one of the names of the event, in any wording. A
 match below the threshold is missed; any other pair above it is false.
 """
 
@@ -74,24 +74,24 @@ def _framed(goal: str) -> list[str]:
 
 
 class Pairs(NamedTuple):
-    """Similarities of deeds and goals, for one kind of wording."""
+    """Similarities of events and goals, for one kind of wording."""
 
     matches: NDArray[np.float32]
-    sensible: NDArray[np.float32]  # other pairs, with deeds that can succeed
+    sensible: NDArray[np.float32]  # other pairs, with events that can succeed
     senseless: NDArray[np.float32]  # and the rest, which counts only where trying counts (success=loose)
 
 
 def compare(goals: Goals, embed: Callable[[str], NDArray[np.float32]]) -> Pairs:
-    """Every deed with every goal."""
-    deeds = np.stack([embed(deed) for deed in COMBINED])
-    similarity = np.stack([embed(said) for said, _ in goals]) @ deeds.T
-    match = np.array([[SYNONYMS.get(deed, deed) == goal for deed in COMBINED] for _, goal in goals])
-    sensible = np.array([deed in SENSIBLE for deed in COMBINED])
+    """Every event with every goal."""
+    events = np.stack([embed(event) for event in COMBINED])
+    similarity = np.stack([embed(said) for said, _ in goals]) @ events.T
+    match = np.array([[SYNONYMS.get(event, event) == goal for event in COMBINED] for _, goal in goals])
+    sensible = np.array([event in SENSIBLE for event in COMBINED])
     return Pairs(similarity[match], similarity[~match & sensible], similarity[~match & ~sensible])
 
 
 def recommended(found: Mapping[str, Pairs], everything: bool) -> float:
-    """The lowest threshold without a false match, of deeds that can succeed and goals of this world, or of everything.
+    """The lowest threshold without a false match, of events that can succeed and goals of this world, or of everything.
 
     A false match always teaches something wrong; a missed one gives no reward for one wording of a goal.
     """

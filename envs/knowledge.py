@@ -53,7 +53,7 @@ class Knowledge(TypedDict):
     slots: NotRequired[dict[str, list[str]]]  # words by slot
     goals: NotRequired[list[Goal]]
     endings: NotRequired[list[Ending]]
-    synonyms: NotRequired[list[list[str]]]  # names of one deed each, first the one that goals have
+    synonyms: NotRequired[list[list[str]]]  # names of one event each, first the one that goals have
     progress: NotRequired[list[Progress]]
     facts: NotRequired[dict[str, bool]]  # yes/no questions, as patterns; the first that is found in a question counts
     dissent: NotRequired[dict[str, float]]  # of yes/no questions in full: the share of people who say otherwise

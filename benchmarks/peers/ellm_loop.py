@@ -1,7 +1,7 @@
 """The published design of ELLM as one loop, re-created with our own code: one world, one process, each thing in turn.
 
     caption ──> goals: by text from a cache, else a query that is waited for ──> epsilon-greedy action ──> step
-            ──> reward: cosine of the deed's name and the goals ──> every 4th step, one update on 64 rows
+            ──> reward: cosine of the event's name and the goals ──> every 4th step, one update on 64 rows
 
 Du et al. 2023 (arXiv 2302.06692): one env, goals of a situation asked for when they are needed, double dueling 3-step
 DQN with uniform replay, of which the target has heads of its own but no encoder of its own. The state is one text, the
@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from benchmarks.peers.common import arguments, report
 from benchmarks.peers.ellm_memory import WIDTH, Embeddings, Encode, Replay
-from benchmarks.peers.ellm_world import DEEDS, Payment, World
+from benchmarks.peers.ellm_world import EVENTS, Payment, World
 from learner.optim.precision import arithmetic, has_bfloat16
 
 HIDDEN = 512  # of every layer
@@ -47,7 +47,7 @@ PARTS = ("env", "drawing", "caption", "goals", "policy", "reward", "replay", "em
 
 def heads() -> nn.ModuleList:
     """Value and advantage streams."""
-    outputs = (1, len(DEEDS))
+    outputs = (1, len(EVENTS))
     return nn.ModuleList(nn.Sequential(nn.Linear(HIDDEN, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, n)) for n in outputs)
 
 
@@ -148,12 +148,12 @@ class Loop:
         """One env step; every `batch` / 16 of them one update of `batch` rows."""
         epsilon = max(EPSILON_END, 1 - (1 - EPSILON_END) * self.steps / DECAY_STEPS)
         before, goals = self.place, self.goals
-        action = int(self.random.integers(len(DEEDS))) if self.random.random() < epsilon else self.best()
+        action = int(self.random.integers(len(EVENTS))) if self.random.random() < epsilon else self.best()
         self.clock.lap("policy")
-        deed, died = self.world.act(action)
+        event, died = self.world.act(action)
         ended = died or self.world.over
         self.clock.lap("env")
-        reward = self.pay(deed, goals, self.achieved)
+        reward = self.pay(event, goals, self.achieved)
         self.clock.lap("reward")
         self.look(latency_s)
         self.replay.add(before, action, reward, self.place, died, ended)

@@ -1,4 +1,4 @@
-"""Crafter as the published loop sees it: one of upstream's simulators, told in words and acted on by 139 deeds.
+"""Crafter as the published loop sees it: one of upstream's simulators, told in words and acted on by 139 events.
 
 Our sentences and the rules of Du et al. 2023, written down here once more without arrays of worlds: sets, strings and a
 dictionary. `benchmarks.ellm` holds both sides to the same words. Nothing is drawn unless a picture is asked for.
@@ -46,7 +46,7 @@ THRESHOLD = 0.95  # of cosine similarity, as our own `method.goals.threshold`
 
 
 @dataclass(frozen=True)
-class Deed:
+class Event:
     """One of the 139 actions."""
 
     name: str
@@ -56,7 +56,7 @@ class Deed:
     needed: str  # what must be in front
 
     @classmethod
-    def called(cls, name: str) -> Deed:
+    def called(cls, name: str) -> Event:
         noun = name.partition(" ")[2]
         noun = noun if noun in NOUNS else ""
         game, needed = SENSIBLE.get(name, ("noop", ""))
@@ -64,7 +64,7 @@ class Deed:
         return cls(name, noun, item if item in ITEMS else "", GAME_ACTIONS.index(game), needed)
 
 
-DEEDS = tuple(Deed.called(name) for name in COMBINED)
+EVENTS = tuple(Event.called(name) for name in COMBINED)
 
 
 def listed(words: Sequence[str]) -> str:
@@ -132,13 +132,13 @@ class World:
 
     def act(self, action: int) -> tuple[str, bool]:
         """Take one of the 139 actions, after `look`. Its name if it succeeded, loosely, else ""; and: is one dead?"""
-        deed, player = DEEDS[action], self.player
+        event, player = EVENTS[action], self.player
         front = self.front.removeprefix("ripe ")
-        tried = deed.noun and not player.sleeping
-        tried = tried and (deed.noun == front or bool(deed.item and player.inventory[deed.item]))
-        self.simulator.step(deed.game if deed.needed in ("", front) else NOOP)
+        tried = event.noun and not player.sleeping
+        tried = tried and (event.noun == front or bool(event.item and player.inventory[event.item]))
+        self.simulator.step(event.game if event.needed in ("", front) else NOOP)
         self.steps += 1
-        return deed.name if player.effect or tried else "", bool(player.health <= 0)
+        return event.name if player.effect or tried else "", bool(player.health <= 0)
 
     def picture(self, side: int = 64) -> NDArray[np.uint8]:
         """Upstream's picture, uint8 [side, side, 3]."""
@@ -164,21 +164,21 @@ class Payment:
         self.vectors: dict[str, NDArray[np.float32]] = {}
         self.known: dict[tuple[str, str], float] = {}
 
-    def __call__(self, deed: str, goals: Sequence[str], achieved: set[str]) -> float:
-        """What `deed` is worth, "" for nothing; goals that are reached, and the deed, go into `achieved`."""
-        deed = SYNONYMS.get(deed, deed)
-        if not deed or deed in achieved:
+    def __call__(self, event: str, goals: Sequence[str], achieved: set[str]) -> float:
+        """What `event` is worth, "" for nothing; goals that are reached, and the event, go into `achieved`."""
+        event = SYNONYMS.get(event, event)
+        if not event or event in achieved:
             return 0.0
-        reached = {goal: likeness for goal in goals if (likeness := self.likeness(deed, goal)) > THRESHOLD}
+        reached = {goal: likeness for goal in goals if (likeness := self.likeness(event, goal)) > THRESHOLD}
         if reached:
-            achieved.update(reached, {deed})
+            achieved.update(reached, {event})
         return max(reached.values(), default=0.0)
 
-    def likeness(self, deed: str, goal: str) -> float:
+    def likeness(self, event: str, goal: str) -> float:
         """Cosine similarity."""
-        if (deed, goal) not in self.known:
-            self.known[deed, goal] = float(self.vector(deed) @ self.vector(goal))
-        return self.known[deed, goal]
+        if (event, goal) not in self.known:
+            self.known[event, goal] = float(self.vector(event) @ self.vector(goal))
+        return self.known[event, goal]
 
     def vector(self, name: str) -> NDArray[np.float32]:
         """The embedding of a name."""

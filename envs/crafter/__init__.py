@@ -52,10 +52,10 @@ class Config(Part):
     change of health; `none`: 0. A task's reward comes on top. None: `none` where there is a task; else the name's own,
     `crafter` for Standard, else `achievements`."""
     success: Success = "strict"
-    """When a deed is told in `events`. `strict`: it changed the game as it was meant; `loose`: or what it names was in
-    front or held; `any`: it was tried, by an action of text, whatever came of it. Tasks are always strict."""
+    """When `events` reports an event. `strict`: it changed the game as intended; `loose`: or what it names was in front
+    or held; `any`: it was tried, by an action of text, whatever the result. Tasks are always strict."""
     task: str | None = None
-    """What is to be done: a deed such as "mine stone", or one of those that have a name, such as "gardening"."""
+    """What is to be done: an event such as "mine stone", or one of those that have a name, such as "gardening"."""
     subgoals: Subgoals = "none"
     """`none`: the mission is the task, and its end pays 1. `rewarded`: the mission is the next part of the way there,
     and each part pays 1. `shown`: the mission is the next part, but only the end pays."""
@@ -64,7 +64,7 @@ class Config(Part):
 
 
 def names() -> list[str]:
-    """Standard: Crafter's actions and rules. Text: every verb with every noun, and Named: the 27 deeds, both with the
+    """Standard: Crafter's actions and rules. Text: every verb with every noun, and Named: the 27 events, both with the
     rules of Du et al. 2023."""
     return list(_NAMES)
 
@@ -78,12 +78,12 @@ def spec(name: str, config: Config) -> EnvSpec:
     """What a policy must know of it.
 
     Raises:
-        ValueError: there is no such task, options of a task without one, or actions that are no deeds are to be told.
+        ValueError: there is no such task, options of a task without one, or actions that are no events are to be told.
     """
     actions, _, default, own = _NAMES[name]
     if actions == "standard" and config.success == "any":
         raise ValueError(
-            f"env.success=any tells every action as a deed, and the 17 of crafter/{name} are none: "
+            f"env.success=any tells every action as an event, and the 17 of crafter/{name} are none: "
             "use crafter/Text or crafter/Named, or success=loose"
         )
     observed, pursued = config.observe or own, _task(name, config)

@@ -83,7 +83,7 @@ _FACTS = {  # the first that fits a question counts
 
 
 def possible(inventory: NDArray[np.int16], symbols: NDArray[np.uint8], rules: Rules = ELLM) -> NDArray[np.bool_]:
-    """Which deeds make sense now as goals: bool [N, 27], columns as `rules.NAMED`.
+    """Which events make sense now as goals: bool [N, 27], columns as `rules.NAMED`.
 
     Args:
         inventory: [N, 16], as `Crafter.inventory`.
@@ -106,7 +106,7 @@ def possible(inventory: NDArray[np.int16], symbols: NDArray[np.uint8], rules: Ru
 
 
 def knowledge(name: str = "") -> Knowledge:
-    """The same for every Crafter but for the names of its actions; the family's are the deeds."""
+    """The same for every Crafter but for the names of its actions; the family's are the events."""
     kinds = {"Standard": ACTION_NAMES["standard"], "Text": ACTION_NAMES["combined"]}
     return {
         "name": "crafter",
@@ -153,10 +153,10 @@ def _goals() -> list[Goal]:
 
 
 def _progress() -> list[Progress]:
-    """Deeds that succeeded, and how one feels."""
-    deeds: list[Progress] = [{"seen": goal, "worth": _worth(goal)} for goal in GOALS]
+    """Events that succeeded, and how one feels."""
+    events: list[Progress] = [{"seen": goal, "worth": _worth(goal)} for goal in GOALS]
     hurt: list[Progress] = [{"seen": say_feelings(1), "worth": -0.5}, {"seen": "hungry", "worth": -0.1}]
-    return [*deeds, *hurt, {"seen": "thirsty", "worth": -0.1}, {"seen": "sleepy", "worth": -0.1}]
+    return [*events, *hurt, {"seen": "thirsty", "worth": -0.1}, {"seen": "sleepy", "worth": -0.1}]
 
 
 def _captions() -> Iterator[str]:

@@ -139,10 +139,10 @@ SENSIBLE: dict[str, tuple[str, str]] = {
 """The 29 actions that mean something: name -> (the simulator's action, the noun that must be in front, if any)."""
 
 SYNONYMS: dict[str, str] = {"eat cow": "attack cow", "make crafting table": "place crafting table"}
-"""Two names of one deed: the second is the one we use."""
+"""Two names of one event: the second is the one we use."""
 
 NAMED = tuple(name for name in SENSIBLE if name not in SYNONYMS)
-"""The 27 deeds, each by one name."""
+"""The 27 events, each by one name."""
 COMBINED = (*ALONE, *(f"{verb} {noun}" for verb in VERBS for noun in NOUNS))
 """139 actions: every verb with every noun. Those that are not in `SENSIBLE` do nothing."""
 

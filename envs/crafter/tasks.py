@@ -1,8 +1,8 @@
 """Tasks of Crafter: what is to be done, and the way there.
 
-A task is a list of parts in order, most often one: a deed, and perhaps a condition that holds when it is done. The way
-to it is a list of parts too, made from what each deed needs. A player follows both at once: a part counts when its turn
-has come and its deed succeeds, and the task is reached when its own parts are done, however far the way was followed.
+A task is an ordered list of parts, most often one: an event, and perhaps a condition that holds when it succeeds. The
+way to it is a list of parts too, made from what each event needs. A player follows both at once: a part counts when its
+turn has come and its event succeeds; the task is reached when its own parts are done, however far the way was followed.
 
     mine stone:  chop tree, place crafting table, chop tree, make wood pickaxe │ mine stone
                  └──────────────────────── the way ─────────────────────────┘ └ the task ┘
@@ -23,11 +23,11 @@ from envs.crafter.rules import COMBINED, FACINGS, ITEMS, NAMED, PLANT, RIPE, SYN
 Subgoals = Literal["none", "rewarded", "shown"]
 
 GOALS = tuple(name for name in NAMED if name == "sleep" or not name.startswith(("do ", "move ")))
-"""The 22 deeds that are worth setting out for."""
+"""The 22 events that are worth setting out for."""
 BASE = (*NAMED[1:], *SYNONYMS)
-"""Deeds that are tasks by themselves: all but "do nothing"."""
+"""Events that are tasks by themselves: all but "do nothing"."""
 
-# ---- what deeds need ------------------------------------------------------------------------------------------------
+# ---- what events need ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def needs(table_wood: int) -> dict[str, Need]:
     }
 
 
-_SOURCES = {  # the deed that gives an item
+_SOURCES = {  # the event that gives an item
     "wood": "chop tree",
     "sapling": "chop grass",
     **{item: f"mine {item}" for item in ("stone", "coal", "iron", "diamond")},
@@ -80,21 +80,21 @@ _MAKERS = {"crafting table": "place crafting table", "furnace": "place furnace",
 
 @dataclass(frozen=True)
 class Part:
-    """A deed that must succeed, and what must be so then."""
+    """An event that must succeed, and what must be so then."""
 
-    deed: str
+    event: str
     item: str = ""
     """An item of which `amount` are held once it is done."""
     amount: int = 0
     beside: Literal["", "plant", "crafting table"] = ""
     """What was placed lies beside another of these, in one of the 8 cells around."""
     called: str = ""
-    """Its name, if it is not the deed's."""
+    """Its name, if it is not the event's."""
 
     @property
     def name(self) -> str:
         """What a mission says."""
-        return self.called or self.deed
+        return self.called or self.event
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,9 @@ class Task:
     """Reward of each step that the player lives."""
 
 
-def way_to(deed: str, table_wood: int) -> tuple[Part, ...]:
-    """The deeds by which a player with nothing comes to be able to do `deed`, in order; what is lacking is got when it
-    is needed. What only lies about, such as ore, is looked for."""
+def way_to(event: str, table_wood: int) -> tuple[Part, ...]:
+    """The events, in order, that enable a player with an empty inventory to do `event`. Items are collected when they
+    are needed. What only lies about, such as ore, has to be found."""
     required, held, made, way = needs(table_wood), Counter[str](), set[str](), list[Part]()
 
     def prepare(goal: str) -> None:
@@ -125,17 +125,17 @@ def way_to(deed: str, table_wood: int) -> tuple[Part, ...]:
             held[lacking[0]] = amount
 
     def do(part: Part) -> None:
-        prepare(part.deed)
-        for item, amount in required[part.deed].items.items():
+        prepare(part.event)
+        for item, amount in required[part.event].items.items():
             held[item] -= 0 if "_" in item else amount  # tools are kept
         way.append(part)
 
-    prepare(SYNONYMS.get(deed, deed))
+    prepare(SYNONYMS.get(event, event))
     return tuple(way)
 
 
 def _own(table_wood: int) -> list[Task]:
-    """The tasks that are more than a deed."""
+    """The tasks that are more than an event."""
     chop, place, table = Part("chop grass"), Part("place plant"), Part("place crafting table")
     wood = Part("chop tree", "wood", table_wood)
     with_pickaxe = Part("chop grass", "wood_pickaxe", 1, called="chop grass with wood pickaxe")
@@ -145,7 +145,7 @@ def _own(table_wood: int) -> list[Task]:
     return [
         Task("plant row", (row,), (chop, place, chop)),
         Task("make workshop", (second,), (wood, table, wood)),
-        Task("chop grass with wood pickaxe", (with_pickaxe,), (*way_to(pickaxe.deed, table_wood), pickaxe)),
+        Task("chop grass with wood pickaxe", (with_pickaxe,), (*way_to(pickaxe.event, table_wood), pickaxe)),
         Task("vegetarianism", (Part("drink water"), chop)),
         Task("deforestation", (Part("chop tree"),) * 5),
         Task("gardening", (chop, Part("chop tree"), place)),
@@ -185,7 +185,7 @@ def sayings(rules: Rules) -> tuple[str, ...]:
 
 
 def _counts_as(done: str, asked: str) -> bool:
-    """Is the deed that was done one that was asked for? Eating a cow is also attacking it, but not the reverse."""
+    """Is the event that was done one that was asked for? Eating a cow is also attacking it, but not the reverse."""
     names = {done, SYNONYMS.get(done, done)}
     return asked in names or (asked != "eat cow" and SYNONYMS.get(asked) in names)
 
@@ -213,10 +213,10 @@ class Pursuit:
         self._on_task = np.zeros(num_envs, np.int64)  # parts of the task
         self._parts = (*task.way, *task.parts)
         self.names = (task.name, *(part.name for part in self._parts))
-        # A row for each part and one of no part, a column for each deed and one of no deed.
+        # A row for each part and one of no part, a column for each event and one of no event.
         self._wanted = np.zeros((len(self._parts) + 1, len(COMBINED) + 1), np.bool_)
         for row, part in enumerate(self._parts):
-            self._wanted[row, :-1] = [_counts_as(done, part.deed) for done in COMBINED]
+            self._wanted[row, :-1] = [_counts_as(done, part.event) for done in COMBINED]
         self._item = np.array([ITEMS.index(part.item or ITEMS[0]) for part in self._parts] + [0])
         self._amount = np.array([part.amount for part in self._parts] + [0])
 
@@ -231,7 +231,7 @@ class Pursuit:
         """Count what envs `index` [M] have done in a step.
 
         Args:
-            done: [M] place among `COMBINED` of the deed that succeeded, -1 for none.
+            done: [M] place among `COMBINED` of the event that succeeded, -1 for none.
             inventory, symbols: [M, 16] and [M, 9, 7, 3], after it.
 
         Returns:

@@ -1,7 +1,7 @@
 """Crafter: gather, build and survive in a wilderness of 64 x 64 cells. N of them behind the contract of `envs.api`.
 
-Actions: `standard`: the simulator's 17, where "do" is whatever can be done to what is in front. `named`: the 27 deeds
-of `rules.NAMED`. `combined`: every verb with every noun, 139. A deed acts only if what it names is in front: "mine
+Actions: `standard`: the simulator's 17, where "do" is whatever can be done to what is in front. `named`: the 27 events
+of `rules.NAMED`. `combined`: every verb with every noun, 139. An event acts only if what it names is in front: "mine
 stone" before coal does nothing, as does "drink tree".
 Observation: the fields of `Config.observe`; `mission` text where there is a task.
 Reward: see `Config.reward`. A task's own reward is added, see `tasks`.
@@ -51,7 +51,7 @@ Numbers = NDArray[np.int64]
 
 SEEN, SHOWN = 64, 126  # pixels a side of pictures: what players see, as in the simulator, and what people are shown
 
-# Deeds are numbered as in `COMBINED`, nouns as in `NOUNS`. Tables by deed or noun end in a row for -1, none.
+# Events are numbered as in `COMBINED`, nouns as in `NOUNS`. Tables by event or noun end in a row for -1, none.
 ATTACK_COW, EAT_COW = COMBINED.index("attack cow"), COMBINED.index("eat cow")
 EATEN = ACHIEVEMENTS.index("eat_cow")
 
@@ -71,16 +71,16 @@ def _item(noun: str) -> int:
 
 
 FRONT = np.array([[_front(m, o) for o in range(len(OBJECTS))] for m in range(len(MATERIALS))])
-"""Noun by (material, object), -1 for what no deed names."""
+"""Noun by (material, object), -1 for what no event names."""
 _ITEM_OF_NOUN = np.array([_item(noun) for noun in NOUNS] + [-1])
-_NOUN_OF_DEED = np.array([_noun(deed.partition(" ")[2]) for deed in COMBINED] + [-1])
-_ACTS = [SENSIBLE.get(deed, ("noop", "")) for deed in COMBINED] + [("noop", "")]
-_GAME_OF_DEED = np.array([GAME_ACTIONS.index(action) for action, _ in _ACTS])
+_NOUN_OF_EVENT = np.array([_noun(event.partition(" ")[2]) for event in COMBINED] + [-1])
+_ACTS = [SENSIBLE.get(event, ("noop", "")) for event in COMBINED] + [("noop", "")]
+_GAME_OF_EVENT = np.array([GAME_ACTIONS.index(action) for action, _ in _ACTS])
 _NEEDED_IN_FRONT = np.array([_noun(noun) for _, noun in _ACTS])
-_DEED_OF_NAMED = np.array([COMBINED.index(deed) for deed in NAMED])
-_DEEDS = {SENSIBLE[deed]: COMBINED.index(deed) for deed in NAMED}  # by (the simulator's action, the noun in front)
-_DEED_OF_GAME = np.array([_DEEDS.get((action, ""), -1) for action in GAME_ACTIONS])
-_DEED_OF_DO = np.array([_DEEDS.get(("do", noun), -1) for noun in NOUNS] + [-1])
+_EVENT_OF_NAMED = np.array([COMBINED.index(event) for event in NAMED])
+_EVENTS = {SENSIBLE[event]: COMBINED.index(event) for event in NAMED}  # by (the simulator's action, the noun in front)
+_EVENT_OF_GAME = np.array([_EVENTS.get((action, ""), -1) for action in GAME_ACTIONS])
+_EVENT_OF_DO = np.array([_EVENTS.get(("do", noun), -1) for noun in NOUNS] + [-1])
 _GOALS = [NAMED.index(goal) for goal in GOALS]
 
 
@@ -131,7 +131,7 @@ class Crafter(VectorEnv):
         self._actions, self._reward, self._told = actions, reward, success
         self._end_on_success = end_on_success
         self._captions = Captions(self.texts)
-        self._said_of_deed = np.array([self.texts.intern(name) for name in COMBINED] + [-1], np.int32)
+        self._said_of_event = np.array([self.texts.intern(name) for name in COMBINED] + [-1], np.int32)
         self._pursuit = Pursuit(task, subgoals, num_envs) if task else None
         names = self._pursuit.names if self._pursuit else ()
         self._missions = np.array([self.texts.intern(name) for name in names], np.int32)
@@ -189,33 +189,33 @@ class Crafter(VectorEnv):
             paid, reached = self._pursuit.advance(index, done, self.inventory[index], self.symbols[index])
             reward += paid
             terminated |= reached & self._end_on_success
-        self.events[index] = self._said_of_deed[self._named(meant, done, tried)]
+        self.events[index] = self._said_of_event[self._named(meant, done, tried)]
         return reward.astype(np.float32), terminated
 
     def _meant(self, actions: Numbers, front: Numbers) -> tuple[Numbers, Numbers]:
-        """The deeds [M] that actions mean before what is in front, -1 for none, and the simulator's actions [M]."""
+        """The events [M] that actions mean before what is in front, -1 for none, and the simulator's actions [M]."""
         if self._actions == "standard":
-            return np.where(actions == DO, _DEED_OF_DO[front], _DEED_OF_GAME[actions]), actions
-        meant = _DEED_OF_NAMED[actions] if self._actions == "named" else actions
+            return np.where(actions == DO, _EVENT_OF_DO[front], _EVENT_OF_GAME[actions]), actions
+        meant = _EVENT_OF_NAMED[actions] if self._actions == "named" else actions
         needed = _NEEDED_IN_FRONT[meant]
-        return meant, np.where((needed < 0) | (needed == front), _GAME_OF_DEED[meant], NOOP)
+        return meant, np.where((needed < 0) | (needed == front), _GAME_OF_EVENT[meant], NOOP)
 
     def _tried(self, index: Index, meant: Numbers, front: Numbers) -> NDArray[np.bool_]:
         """Is the noun of what is meant in front of an awake player, or held?"""
-        noun = _NOUN_OF_DEED[meant]
+        noun = _NOUN_OF_EVENT[meant]
         item = _ITEM_OF_NOUN[noun]
         held = (item >= 0) & (self.inventory[index, item] > 0)
         named: NDArray[np.bool_] = (noun == front) | held
         return named & (noun >= 0) & ~self.sleeping[index]
 
     def _done(self, index: Index, meant: Numbers, eaten: NDArray[np.int16]) -> Numbers:
-        """The deeds [M] that succeeded strictly, -1 for none; a cow is eaten if it died, else attacked."""
+        """The events [M] that succeeded strictly, -1 for none; a cow is eaten if it died, else attacked."""
         cow = (meant == ATTACK_COW) | (meant == EAT_COW)
         died = self.achieved[index, EATEN] > eaten
         return np.where(self.effect[index], np.where(cow, np.where(died, EAT_COW, ATTACK_COW), meant), -1)
 
     def _named(self, meant: Numbers, done: Numbers, tried: NDArray[np.bool_]) -> Numbers:
-        """The deeds [M] that are told: by the player's own word for it, if it was a deed of text."""
+        """The events [M] that are told: by the player's own word for it, if it was an event of text."""
         if self._told == "any":
             return meant
         told = done

@@ -11,8 +11,8 @@ Reward: see `Config.reward`.
 Termination: each object lies right, and none is held. Truncation: after `Config.length` steps.
 Success: the first of these. Right is where the people of `Config.preferences` want it.
 Events: "pick lamp", "lamp in kitchen sink", when it succeeded.
-Goals: the same deeds. One makes sense if the object lies wrong and is seen, or if it is held and the place is known and
-right; and if it was not put right before in this episode: the oracle of Du et al.
+Goals: the same events. A goal makes sense if the object is misplaced and seen, or if it is held and the place is known
+and right; and if it was not put right before in this episode: the oracle of Du et al.
 Ids: housekeep/Task1 to Task4, one home and five objects each; housekeep/House, by seed.
 
 Nothing in a step is drawn by chance. What moves and draws is `envs.native.housekeep`, or habitat-sim: see `engines`.

@@ -68,7 +68,7 @@ def in_order(lines: Iterable[str]) -> list[str]:
     return texts
 
 
-def deeds(captions: Iterable[Iterable[str]]) -> set[str]:
+def events(captions: Iterable[Iterable[str]]) -> set[str]:
     """Names of the actions in segments' captions: actions of the environment where they were recorded."""
     return {line.removeprefix(CHOSEN) for lines in captions for line in lines if line.startswith(CHOSEN)}
 

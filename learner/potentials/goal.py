@@ -22,7 +22,7 @@ from pydantic import Field as Option
 
 from envs.api import EnvSpec, Field
 from envs.config import Part
-from learner.knowledge.goal_bank import By, GoalBank, deeds, digest, read, units
+from learner.knowledge.goal_bank import By, GoalBank, digest, events, read, units
 from learner.options import Artifact
 from learner.potentials import Potential, PotentialSetup, ShapingConfig
 from learner.store.episodes import StoreError
@@ -127,7 +127,7 @@ class Goal(Potential):
             captions, _ = read(_folder(own))
         except StoreError as error:
             raise ValueError(f"method.shaping.goals: {error}") from None
-        done = deeds(captions)
+        done = events(captions)
         if done and not done & {*spec.action_names}:
             raise ValueError(
                 f"method.shaping.goals: {own.goals} tells of another world, where one can {min(done)!r} and nothing "
@@ -153,7 +153,7 @@ class Goal(Potential):
         self.bank = GoalBank.of(_folder(own), own.goal_by)
         self.threshold = self.bank.threshold(own.goal_quantile)
         self._texts = setup.texts
-        self._deeds = np.array([*map(self._texts.intern, setup.action_names), NO_TEXT], np.int32)  # the last: of -1
+        self._events = np.array([*map(self._texts.intern, setup.action_names), NO_TEXT], np.int32)  # the last: of -1
         self._known = dict(zip(self.bank.units, self.bank.vectors, strict=True))
         self._row_of: dict[str, NDArray[np.float32]] = {}
         self._nothing = np.zeros(self.bank.goals.shape[1] + len(self.bank.keys) + len(self.bank.goals), np.float32)
@@ -184,7 +184,7 @@ class Goal(Potential):
         m, width = len(windows), len(self.fields)
         seen = np.stack([windows.obs(name) for name in self.fields], 2).astype(np.int32)  # [M, K, F]
         seen[:, :-1][windows.actions == NO_ACTION] = NO_TEXT
-        before = np.concatenate([seen[:, :-1], self._deeds[windows.actions][..., None]], 2)
+        before = np.concatenate([seen[:, :-1], self._events[windows.actions][..., None]], 2)
         texts = np.concatenate([before.reshape(m, -1), seen[:, -1]], 1)
         if not windows.actions.shape[1]:
             return texts, texts

@@ -12,7 +12,7 @@ from benchmarks import ellm
 from benchmarks.measure import OWN, ROOT, DifferentOutputs, Options, OursFailed, peer_python
 from benchmarks.peers import ellm_loop, ellm_world
 from benchmarks.peers.ellm_memory import GAMMA, N_STEP, WIDTH, Embeddings, Replay
-from benchmarks.peers.ellm_world import DEEDS, Payment
+from benchmarks.peers.ellm_world import EVENTS, Payment
 from cluster.config.tree import compose
 from envs.crafter.rules import COMBINED
 from learner.algorithms.dqn import DQNConfig
@@ -68,10 +68,10 @@ def test_a_difference_fails(monkeypatch):
         ellm.check(worlds=1, steps=60)
 
 
-def test_deeds_are_the_139():
-    assert [deed.name for deed in DEEDS] == list(COMBINED)
-    assert DEEDS[COMBINED.index("mine stone")] == ellm_world.Deed("mine stone", "stone", "stone", 5, "stone")
-    assert DEEDS[COMBINED.index("drink tree")] == ellm_world.Deed("drink tree", "tree", "", 0, "")
+def test_events_are_the_139():
+    assert [event.name for event in EVENTS] == list(COMBINED)
+    assert EVENTS[COMBINED.index("mine stone")] == ellm_world.Event("mine stone", "stone", "stone", 5, "stone")
+    assert EVENTS[COMBINED.index("drink tree")] == ellm_world.Event("drink tree", "tree", "", 0, "")
 
 
 def test_a_goal_is_paid_once_by_either_of_its_names():

@@ -37,7 +37,7 @@ def letters(text):
     return vector / np.linalg.norm(vector)
 
 
-def test_pairs_are_those_of_every_deed():
+def test_pairs_are_those_of_every_event():
     goals = [("Chop the tree", "chop tree"), ("eat cow", "attack cow")]
     matches, sensible, senseless = compare(goals, letters)
     assert len(matches) == 1 + 2  # a cow that is eaten is attacked

@@ -1,6 +1,7 @@
-"""What players of Crafter do by words: which deeds act, when they count, what they earn, when episodes end.
+"""What players of Crafter do by words: which achievements act, when they count, what they earn, when episodes end.
 
-Scenes are set up in the engines' own state; what a deed changed is read from there, not from what the world says of it.
+Scenes are set up in the engines' own state; what an achievement changed is read from there, not
+from what the world says of it.
 """
 
 import numpy as np
@@ -145,7 +146,7 @@ def said(env):
     return ["" if event < 0 else env.texts[event] for event in env.events]
 
 
-SCENES = {  # deed -> (what is in front, what is held), just enough of both
+SCENES = {  # achievement -> (what is in front, what is held), just enough of both
     "move left": ((), {}),
     "move right": ((), {}),
     "move up": ((), {}),
@@ -174,15 +175,15 @@ SCENES = {  # deed -> (what is in front, what is held), just enough of both
 }
 
 
-def stage_of(deed, name="Text", engine="native", **options):
-    things, items = SCENES[deed]
+def stage_of(achievement, name="Text", engine="native", **options):
+    things, items = SCENES[achievement]
     stage = Stage(name, engine, **options).put(*things).hold(**items)
-    return stage.put(FURNACE, at=(0, 1)) if "make iron" in deed else stage
+    return stage.put(FURNACE, at=(0, 1)) if "make iron" in achievement else stage
 
 
-def achievements_of(deed):
-    """Of which one rises when the deed is done, in games where each creature dies at once."""
-    verb, _, noun = deed.partition(" ")
+def achievements_of(achievement):
+    """Of which one rises when the achievement is done, in games where each creature dies at once."""
+    verb, _, noun = achievement.partition(" ")
     item = {"tree": "wood", "grass": "sapling", "water": "drink"}.get(noun, noun)
     if verb in ("chop", "mine", "drink"):
         return {f"collect_{item}"}
@@ -192,25 +193,25 @@ def achievements_of(deed):
         return {f"defeat_{noun}"}
     if noun == "crafting table":
         return {"place_table"}
-    return {deed.replace(" ", "_")}
+    return {achievement.replace(" ", "_")}
 
 
-def truly(deed, before, after, achieved_before, achieved_after):
-    """Did the game change as the deed says? From rows of the compiled engine before and after a step."""
-    if deed == "sleep":
+def truly(achievement, before, after, achieved_before, achieved_after):
+    """Did the game change as the achievement says? From rows of the compiled engine before and after a step."""
+    if achievement == "sleep":
         woken = min(before[ITEM], after[ITEM]) < before[LAST_HEALTH]  # by a wound, at once
         return bool(before[ITEM + ITEMS.index("energy")] < MOST and (after[SLEEPING] == 1 or woken))
-    if deed.startswith("move"):
-        dx, dy = FACINGS[GAME_ACTIONS.index(deed.replace(" ", "_")) - 1]
+    if achievement.startswith("move"):
+        dx, dy = FACINGS[GAME_ACTIONS.index(achievement.replace(" ", "_")) - 1]
         return bool(after[X] - before[X] == dx and after[Y] - before[Y] == dy)
     rose = {name for k, name in enumerate(ACHIEVEMENTS) if achieved_after[k] > achieved_before[k]}
-    if not achievements_of(deed) & rose:
+    if not achievements_of(achievement) & rose:
         return False
-    gained = {f"collect_{item}": item for item in ITEMS}.get(next(iter(achievements_of(deed))))
+    gained = {f"collect_{item}": item for item in ITEMS}.get(next(iter(achievements_of(achievement))))
     return gained is None or before[ITEM + ITEMS.index(gained)] < MOST
 
 
-# ---- which deeds act -------------------------------------------------------------------------------------------------
+# ---- which achievements act ------------------------------------------------------------------------------------------
 
 
 def test_there_are_139_actions_of_text_of_which_29_mean_something():
@@ -222,40 +223,42 @@ def test_there_are_139_actions_of_text_of_which_29_mean_something():
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("deed", SCENES)
-def test_a_deed_succeeds_where_it_can_and_says_so(deed, engine):
-    stage = stage_of(deed, engine=engine)
+@pytest.mark.parametrize("achievement", SCENES)
+def test_an_achievement_succeeds_where_it_can_and_says_so(achievement, engine):
+    stage = stage_of(achievement, engine=engine)
     before, x = stage.has, stage.env.symbols.copy()
-    for _ in range(200 if deed == "chop grass" else 1):  # it gives a plant one time in ten
-        event, _ = stage.do(deed)
+    for _ in range(200 if achievement == "chop grass" else 1):  # it gives a plant one time in ten
+        event, _ = stage.do(achievement)
         if event:
             break
-    assert event == deed
-    if deed.startswith("move"):
+    assert event == achievement
+    if achievement.startswith("move"):
         assert not np.array_equal(stage.env.symbols, x) or stage.env.effect[0]
-    elif deed == "sleep":
+    elif achievement == "sleep":
         assert stage.env.sleeping[0]
     else:
-        (name,) = achievements_of(deed)
+        (name,) = achievements_of(achievement)
         assert stage.env.achieved[0, ACHIEVEMENTS.index(name)] == 1
-        for item in SCENES[deed][1]:
+        for item in SCENES[achievement][1]:
             if "_" not in item and item != "drink":
-                assert stage.has[item] == before[item] - SCENES[deed][1][item]
+                assert stage.has[item] == before[item] - SCENES[achievement][1][item]
 
 
-@pytest.mark.parametrize("deed", SENSIBLE)
-def test_no_deed_succeeds_where_nothing_can_be_done(deed):
+@pytest.mark.parametrize("achievement", SENSIBLE)
+def test_no_achievement_succeeds_where_nothing_can_be_done(achievement):
     stage = Stage().walled()
-    assert stage.do(deed) == ("", 0.0)
+    assert stage.do(achievement) == ("", 0.0)
     assert stage.env.achieved.sum() == 0
 
 
-@pytest.mark.parametrize(("deed", "item"), [(deed, item) for deed, (_, items) in SCENES.items() for item in items])
-def test_one_less_of_what_it_takes_and_it_fails(deed, item):
+@pytest.mark.parametrize(
+    ("achievement", "item"), [(achievement, item) for achievement, (_, items) in SCENES.items() for item in items]
+)
+def test_one_less_of_what_it_takes_and_it_fails(achievement, item):
     """A vital of one more, where it is to be below its most."""
-    amount = SCENES[deed][1][item]
-    stage = stage_of(deed).hold(**{item: amount + 1 if item in ITEMS[:4] else amount - 1})
-    assert stage.do(deed)[0] == ""
+    amount = SCENES[achievement][1][item]
+    stage = stage_of(achievement).hold(**{item: amount + 1 if item in ITEMS[:4] else amount - 1})
+    assert stage.do(achievement)[0] == ""
 
 
 @pytest.mark.parametrize("tool", ["pickaxe", "sword"])
@@ -273,20 +276,20 @@ def test_actions_that_mean_nothing_here_do_what_doing_nothing_does(front):
     after = idle.row.copy()
     facing = {**{m: MATERIALS[m] for m in (TREE, STONE, COAL, WATER, GRASS)}, -COW: "cow", -ZOMBIE: "zombie"}
     facing |= {TABLE: "crafting table", -RIPE: "plant"}
-    for deed in COMBINED:
-        game, noun = SENSIBLE.get(deed, ("noop", ""))
+    for achievement in COMBINED:
+        game, noun = SENSIBLE.get(achievement, ("noop", ""))
         if game == "noop" or (game == "do" and noun != facing.get(front)):
             idle.row[:], idle.env.randoms[:], idle.env._length[:] = before, random, 0
             idle.refresh()
-            assert idle.do(deed)[0] == ""
-            assert np.array_equal(idle.row, after), deed
+            assert idle.do(achievement)[0] == ""
+            assert np.array_equal(idle.row, after), achievement
 
 
-@pytest.mark.parametrize(("deed", "synonym"), SYNONYMS.items())
-def test_synonyms_do_the_same(deed, synonym):
+@pytest.mark.parametrize(("achievement", "synonym"), SYNONYMS.items())
+def test_synonyms_do_the_same(achievement, synonym):
     rows = []
-    for name in (deed, synonym):
-        stage = stage_of(deed)
+    for name in (achievement, synonym):
+        stage = stage_of(achievement)
         assert stage.do(name)[0] == name
         rows.append(stage.row.copy())
     assert np.array_equal(*rows)
@@ -302,13 +305,13 @@ def test_a_creature_hides_the_ground_it_stands_on(name):
     assert all(np.array_equal(one, other) for one, other in zip(*after, strict=True))
 
 
-def test_named_actions_are_the_27_deeds():
+def test_named_actions_are_the_27_achievements():
     assert envs.spec("crafter/Named").action_names == NAMED
-    for deed in ("mine stone", "attack cow", "make iron sword"):
-        assert stage_of(deed, "Named").do(deed)[0] == deed
+    for achievement in ("mine stone", "attack cow", "make iron sword"):
+        assert stage_of(achievement, "Named").do(achievement)[0] == achievement
 
 
-# ---- when deeds count ------------------------------------------------------------------------------------------------
+# ---- when achievements count -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -337,10 +340,10 @@ def test_what_is_neither_in_front_nor_held_counts_in_no_way(action):
     assert Stage(success="loose").walled().do(action)[0] == ""
 
 
-@pytest.mark.parametrize("deed", SCENES)
-def test_what_counts_strictly_counts_loosely(deed):
-    stage = stage_of(deed, success="loose")
-    assert deed in {stage.do(deed)[0] for _ in range(100 if deed == "chop grass" else 1)}
+@pytest.mark.parametrize("achievement", SCENES)
+def test_what_counts_strictly_counts_loosely(achievement):
+    stage = stage_of(achievement, success="loose")
+    assert achievement in {stage.do(achievement)[0] for _ in range(100 if achievement == "chop grass" else 1)}
 
 
 @pytest.mark.parametrize("success", ["strict", "loose"])
@@ -355,12 +358,12 @@ def test_a_sleeper_does_nothing(success):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_in_the_standard_game_do_is_named_after_what_is_in_front(engine):
-    for deed, (game, noun) in SENSIBLE.items():
-        if deed in SCENES and deed not in SYNONYMS and deed != "chop grass":
+    for achievement, (game, noun) in SENSIBLE.items():
+        if achievement in SCENES and achievement not in SYNONYMS and achievement != "chop grass":
             options = {"damage": 5, "table_wood": 1, "observe": ["counts"]}
-            stage = stage_of(deed, "Standard", engine, **options)
+            stage = stage_of(achievement, "Standard", engine, **options)
             event, _ = stage.do(game.replace("_", " ") if not noun else "do")
-            assert event == ("eat cow" if noun == "cow" else deed)
+            assert event == ("eat cow" if noun == "cow" else achievement)
     nothing = Stage("Standard", engine, observe=["counts"])
     for front in (SAND, TABLE, FURNACE, PATH):
         assert nothing.put(front).do("do")[0] == ""
@@ -572,10 +575,10 @@ def sow(env, generator):
 
 
 def chosen(env, generator, names):
-    """Actions of text that often mean something: what can be done in front, or a random deed."""
+    """Actions of text that often mean something: what can be done in front, or a random achievement."""
     actions = np.zeros(env.num_envs, np.int64)
     for i in range(env.num_envs):
-        options = [deed for deed in SENSIBLE if SENSIBLE[deed][0] != "do" and deed in names]
+        options = [achievement for achievement in SENSIBLE if SENSIBLE[achievement][0] != "do" and achievement in names]
         front = {0: MATERIALS[env.ahead[i, 0]], COW: "cow", ZOMBIE: "zombie", SKELETON: "skeleton"}
         noun = front.get(int(env.ahead[i, 1]), "plant")
         options += [d for d, (game, needed) in SENSIBLE.items() if game == "do" and needed == noun and d in names] * 6

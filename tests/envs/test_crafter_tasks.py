@@ -50,17 +50,17 @@ def until(stage, action, steps=200):
     pytest.fail(f"{action} never succeeded")
 
 
-# ---- single deeds ----------------------------------------------------------------------------------------------------
+# ---- single events ---------------------------------------------------------------------------------------------------
 
 
-def test_there_is_a_task_for_every_deed_and_nine_more():
+def test_there_is_a_task_for_every_event_and_nine_more():
     assert set(BASE) == set(SCENES)
     assert len(OWN) == 9
     assert set(TASKS) == set(BASE) | set(OWN)
 
 
 @pytest.mark.parametrize("name", BASE)
-def test_a_deed_pays_once_and_only_it(name):
+def test_an_event_pays_once_and_only_it(name):
     stage = stage_of(name, task=name)
     assert mission(stage) == name
     rewards = [stage.do(name)[1] for _ in range(100 if name == "chop grass" else 1)]
@@ -71,7 +71,7 @@ def test_a_deed_pays_once_and_only_it(name):
 
 
 @pytest.mark.parametrize("name", [n for n in BASE if not n.startswith(("move", "sleep", "make crafting"))])
-def test_to_try_a_deed_does_not_pay(name):
+def test_to_try_an_event_does_not_pay(name):
     stage = Stage(task=name, success="loose").walled().hold(sapling=1, wood_pickaxe=1, stone_sword=1)
     assert stage.do(name)[1] == 0
     assert not stage.env._pursuit.reached[0]
@@ -120,7 +120,7 @@ def test_the_reward_of_achievements_may_come_on_top():
     assert stage_of("chop tree", task="drink water").do("chop tree")[1] == 0.0
 
 
-# ---- tasks of more than a deed ---------------------------------------------------------------------------------------
+# ---- tasks of more than an event -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("engine", ["native", "crafter"])
@@ -226,7 +226,7 @@ def test_survival_pays_every_step_of_life():
 
 @pytest.mark.parametrize("rules", [ELLM, CRAFTER])
 @pytest.mark.parametrize("goal", GOALS)
-def test_who_follows_the_way_has_what_the_deed_takes(goal, rules):
+def test_who_follows_the_way_has_what_the_event_takes(goal, rules):
     """A bookkeeper with nothing does each part as often as it asks for, and can always afford the next."""
     prices = {"place crafting table": {"wood": rules.table_wood}, "place furnace": {"stone": 4}}
     prices |= {"place stone": {"stone": 1}, "place plant": {"sapling": 1}}
@@ -237,24 +237,24 @@ def test_who_follows_the_way_has_what_the_deed_takes(goal, rules):
         prices[f"make iron {tool}"] = {"wood": 1, "coal": 1, "iron": 1}
     held, there = Counter(), set()
 
-    def do(deed):
-        assert held[tools[deed]] if deed in tools else True
-        if deed.startswith("make"):
+    def do(event):
+        assert held[tools[event]] if event in tools else True
+        if event.startswith("make"):
             assert "place crafting table" in there
-            assert "iron" not in deed or "place furnace" in there
-        for item, amount in prices.get(deed, {}).items():
-            assert held[item] >= amount, (goal, deed, item)
+            assert "iron" not in event or "place furnace" in there
+        for item, amount in prices.get(event, {}).items():
+            assert held[item] >= amount, (goal, event, item)
             held[item] -= amount
-        held[{"chop tree": "wood", "chop grass": "sapling"}.get(deed, "_".join(deed.split()[1:]))] += 1
-        there.add(deed)
+        held[{"chop tree": "wood", "chop grass": "sapling"}.get(event, "_".join(event.split()[1:]))] += 1
+        there.add(event)
 
     made = task(goal, rules)
     for part in made.way:
-        do(part.deed)
+        do(part.event)
         while part.item and held[part.item] < part.amount:
-            do(part.deed)
-    do(made.parts[0].deed)
-    assert [part.deed for part in made.parts] == [goal]
+            do(part.event)
+    do(made.parts[0].event)
+    assert [part.event for part in made.parts] == [goal]
 
 
 def test_the_way_to_diamond():
@@ -368,9 +368,9 @@ class Bookkeeper:
         self.way, self.parts, self.each = list(made.way), list(made.parts), made.each_step
         self.subgoals, self.over = subgoals, not made.parts
 
-    def met(self, part, deeds, row):
-        asked = {part.deed, SYNONYMS.get(part.deed, part.deed)} | {a for a, b in SYNONYMS.items() if b == part.deed}
-        if not asked & deeds or (part.item and row[ITEM + ITEMS.index(part.item)] < part.amount):
+    def met(self, part, events, row):
+        asked = {part.event, SYNONYMS.get(part.event, part.event)} | {a for a, b in SYNONYMS.items() if b == part.event}
+        if not asked & events or (part.item and row[ITEM + ITEMS.index(part.item)] < part.amount):
             return False
         if not part.beside:
             return True
@@ -385,15 +385,15 @@ class Bookkeeper:
                     return True
         return False
 
-    def paid(self, deeds, row):
+    def paid(self, events, row):
         reward = self.each * (row[ITEM] > 0)
         if self.over:
             return reward
-        if self.met(self.parts[0], deeds, row):
+        if self.met(self.parts[0], events, row):
             self.parts.pop(0)
             self.over = not self.parts
             return reward + (self.subgoals == "rewarded" or self.over)
-        if self.way and self.met(self.way[0], deeds, row):
+        if self.way and self.met(self.way[0], events, row):
             self.way.pop(0)
             return reward + (self.subgoals == "rewarded")
         return reward
@@ -411,7 +411,7 @@ class Bookkeeper:
     success=st.sampled_from(["strict", "loose"]),
     rich=st.booleans(),
 )
-def test_no_reward_without_the_deed(seed, name, subgoals, success, rich):
+def test_no_reward_without_the_event(seed, name, subgoals, success, rich):
     assume(subgoals == "none" or name != "survival")  # which has no parts, and is refused
     env = envs.make("crafter/Text", 2, seed=seed, task=name, subgoals=subgoals, success=success, dying=False)
     env.begin()
@@ -483,7 +483,7 @@ def test_the_patterns_of_goals_say_of_situations_what_possible_says_of_numbers()
     assert met == set(GOALS)
 
 
-def test_every_goal_published_is_a_deed_and_every_deed_that_is_a_goal_is_published():
+def test_every_goal_published_is_an_event_and_every_event_that_is_a_goal_is_published():
     known = envs.knowledge("crafter")
     assert {goal["goal"] for goal in known["goals"]} == set(GOALS)
     assert known["actions"] == list(NAMED)

@@ -85,7 +85,7 @@ def tasks():
     return rows
 
 
-def test_the_tasks_need_two_deeds_an_object():
+def test_the_tasks_need_two_events_an_object():
     needed, hands = play(world(tasks(), TIDY), Expert())
     assert needed.all()
     assert needed.max() <= 200

@@ -29,20 +29,20 @@ from learner.behaviours.ratings import (
 )
 
 ITEMS = ["a", "b", "c", "d"]
-DEEDS = st.one_of(st.just("back"), st.tuples(st.sampled_from(ITEMS), st.sampled_from([None, *LEVELS])))
+EVENTS = st.one_of(st.just("back"), st.tuples(st.sampled_from(ITEMS), st.sampled_from([None, *LEVELS])))
 
 
-def play(ratings: Ratings, deeds: list[object]) -> list[list[tuple[str, float | None]]]:
-    """What must stand after each deed, by a list that one pushes to and pops from."""
+def play(ratings: Ratings, events: list[object]) -> list[list[tuple[str, float | None]]]:
+    """What must stand after each event, by a list that one pushes to and pops from."""
     standing: list[tuple[str, float | None]] = []
     after = []
-    for deed in deeds:
-        if deed == "back":
+    for event in events:
+        if event == "back":
             taken = ratings.take_back()
             assert (taken and (taken.item, taken.score)) == (standing.pop() if standing else None)
         else:
-            ratings.give(*deed)  # type: ignore[misc]
-            standing.append(deed)  # type: ignore[arg-type]
+            ratings.give(*event)  # type: ignore[misc]
+            standing.append(event)  # type: ignore[arg-type]
         after.append(list(standing))
     return after
 
@@ -52,29 +52,29 @@ def stands(ratings: Ratings) -> list[tuple[str, float | None]]:
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(DEEDS, max_size=12))
-def test_what_stands_is_what_was_given_and_not_taken_back(deeds):
+@given(st.lists(EVENTS, max_size=12))
+def test_what_stands_is_what_was_given_and_not_taken_back(events):
     with tempfile.TemporaryDirectory() as folder:
         ratings = Ratings(Path(folder) / "ratings", "ana")
-        after = play(ratings, deeds)
+        after = play(ratings, events)
         assert stands(ratings) == (after[-1] if after else [])
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(DEEDS, min_size=1, max_size=8), st.lists(DEEDS, max_size=4), st.integers(0, 10**6))
-def test_a_file_cut_anywhere_keeps_every_whole_line_and_goes_on(deeds, more, place):
+@given(st.lists(EVENTS, min_size=1, max_size=8), st.lists(EVENTS, max_size=4), st.integers(0, 10**6))
+def test_a_file_cut_anywhere_keeps_every_whole_line_and_goes_on(events, more, place):
     with tempfile.TemporaryDirectory() as folder:
         ratings = Ratings(Path(folder) / "ratings", "ana")
         sizes, after = [0], [[]]
-        for deed in deeds:
+        for event in events:
             before = ratings.path.read_bytes() if ratings.path.exists() else b""
             play_one = stands(ratings)
-            if deed == "back":
+            if event == "back":
                 ratings.take_back()
                 play_one = play_one[:-1]
             else:
-                ratings.give(*deed)
-                play_one = [*play_one, deed]
+                ratings.give(*event)
+                play_one = [*play_one, event]
             content = ratings.path.read_bytes() if ratings.path.exists() else b""
             assert content.startswith(before)  # never rewritten
             sizes.append(len(content))
@@ -87,13 +87,13 @@ def test_a_file_cut_anywhere_keeps_every_whole_line_and_goes_on(deeds, more, pla
         whole = max(k for k, size in enumerate(sizes) if size <= cut or (size - 1 == cut and size > sizes[k - 1]))
         assert stands(ratings) == after[whole]
         expected = list(after[whole])
-        for deed in more:
-            if deed == "back":
+        for event in more:
+            if event == "back":
                 ratings.take_back()
                 expected = expected[:-1]
             else:
-                ratings.give(*deed)
-                expected.append(deed)
+                ratings.give(*event)
+                expected.append(event)
         assert stands(ratings) == expected
         assert ratings.path.read_bytes().startswith(content[:cut])
 
@@ -109,9 +109,9 @@ def test_an_answer_is_on_the_disk_when_it_is_given(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", fsync)
     ratings = Ratings(tmp_path / "ratings", "ana")
-    for deed in (lambda: ratings.give("a", 0.5), lambda: ratings.give("b", None), ratings.take_back):
+    for event in (lambda: ratings.give("a", 0.5), lambda: ratings.give("b", None), ratings.take_back):
         synced.clear()
-        deed()
+        event()
         assert synced[str(ratings.path)] == ratings.path.stat().st_size
         assert str(tmp_path / "ratings") in synced
     with monkeypatch.context() as patch:
@@ -144,9 +144,9 @@ def test_a_symbolic_link_is_refused_and_what_it_names_stays(tmp_path, link):
         folder.mkdir()
         (folder / "ana.jsonl").symlink_to(outside / ("ana.jsonl" if link == "file" else "new.jsonl"))
     ratings = Ratings(folder, "ana")
-    for deed in (ratings.answers, ratings.take_back, lambda: ratings.give("b", 0.1), lambda: read(folder)):
+    for event in (ratings.answers, ratings.take_back, lambda: ratings.give("b", 0.1), lambda: read(folder)):
         with pytest.raises(RatingError, match=r"ana\.jsonl is reached by a symbolic link: put the file itself there"):
-            deed()
+            event()
     assert {path.name: path.read_bytes() for path in outside.iterdir()} == before
 
 
@@ -161,14 +161,14 @@ def test_a_whole_line_that_is_no_rating_is_told(tmp_path, line):
     ratings.give("a", 0.5)
     before = ratings.path.read_text()
     ratings.path.write_text(f"{before}{line}\n")
-    for deed in (
+    for event in (
         ratings.answers,
         ratings.take_back,
         lambda: ratings.give("b", 0.1),
         lambda: read(tmp_path / "ratings"),
     ):
         with pytest.raises(RatingError, match=r"line 2 of .*ana\.jsonl is no rating"):
-            deed()
+            event()
     assert ratings.path.read_text() == f"{before}{line}\n"
 
 

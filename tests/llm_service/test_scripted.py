@@ -227,12 +227,12 @@ def test_of_two_segments_the_more_sensible_is_preferred(better, worse):
     assert value(model, "label_preference", first=worse, second=better)["label"] == "second"
 
 
-def test_deeds_of_the_world_s_progress_count_if_they_changed_something():
+def test_events_of_the_world_s_progress_count_if_they_changed_something():
     world = World(**envs.knowledge("crafter"))
-    seen, deed = "You see the tree 1 step left", "You choose: chop tree"
+    seen, event = "You see the tree 1 step left", "You choose: chop tree"
     did, missed, other = (
-        [seen, deed, f"{seen}. You have wood"],
-        [seen, deed, seen],
+        [seen, event, f"{seen}. You have wood"],
+        [seen, event, seen],
         [seen, LEFT, f"{seen}. You have wood"],
     )
     ask = backend(world)

@@ -3,7 +3,7 @@
     mission, caption, what was seen and done ──> policy ──> probability of the right action, after every update
 
 Carta et al. 2023 (arXiv 2302.02662) draw such curves too; these states are our own. Each differs from a neighbour in
-one thing that matters: the side on which the goal is, what is carried, which of two deeds comes first.
+one thing that matters: the side on which the goal is, what is carried, which of two events comes first.
 """
 
 from __future__ import annotations

@@ -62,10 +62,12 @@ def language(model: Any, computed: Computed) -> int:
     if config.is_encoder_decoder:
         encoder, decoder = model.encoder.block, model.decoder.block
         products = computed.told * weights(encoder) + computed.nodes * weights(decoder, head)
-        width = encoder[0].layer[0].SelfAttention.inner_dim
-        return 2 * products + 4 * width * (len(encoder) * computed.told_pairs + len(decoder) * computed.node_pairs)
+        width: int = encoder[0].layer[0].SelfAttention.inner_dim
+        seen = len(encoder) * computed.told_pairs + len(decoder) * computed.node_pairs
+        return 2 * products + 4 * width * seen
     passed = computed.tokens - computed.prompts  # the root of a tree is its prompt's last token
     products = passed * (weights(model) - weights(head)) + computed.nodes * weights(head)
-    heads = config.num_attention_heads
+    heads: int = config.num_attention_heads
     width = heads * (getattr(config, "head_dim", None) or config.hidden_size // heads)
-    return 2 * products + 4 * width * config.num_hidden_layers * (computed.told_pairs // 2 + computed.node_pairs)
+    layers: int = config.num_hidden_layers
+    return 2 * products + 4 * width * layers * (computed.told_pairs // 2 + computed.node_pairs)

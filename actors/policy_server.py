@@ -28,7 +28,9 @@ from envs.api import EnvSpec
 from learner.group import Weights, build_policy, set_weights
 from learner.models.config import PolicyConfig
 from learner.models.language.llm_policy import LanguagePolicy
+from learner.models.language.meter import Meter
 from learner.models.language.prompter import Asked
+from learner.optim.gpu import readings
 
 KEPT = 4
 """Number of recently used versions of the weights to keep: actors and evaluations may be a few versions behind."""
@@ -63,6 +65,7 @@ class PolicyServer:
         self._turn = threading.Lock()  # to compute
         self._waiting: list[_Call] = []
         self._answered, self._batches, self._began = 0, 0, time.monotonic()
+        self._meter, self._speed = Meter(policy), dict[str, float]()  # of the last batch
 
     def load(self, version: int, weights: Weights) -> None:
         """Store the weights of a version."""
@@ -95,7 +98,9 @@ class PolicyServer:
 
     def numbers(self) -> dict[str, float]:
         """Its counters, named as in `cluster.metrics.table.POLICY`; any thread may call this."""
-        return {"policy/states": float(self._answered), "policy/batches": float(self._batches)}
+        done = {"states": self._answered, "batches": self._batches, "tokens": self._meter.tokens}
+        numbers = done | self._speed | readings(self._policy.device)
+        return {f"policy/{key}": float(value) for key, value in numbers.items()}
 
     def _together(self, call: _Call) -> list[_Call]:
         """The calls to compute with this one; they are removed from the waiting ones."""
@@ -110,7 +115,9 @@ class PolicyServer:
             if version != self._version:
                 set_weights(self._policy, self._weights[version])
                 self._version = version
+            began = time.perf_counter()
             logits, values = self._policy.answer([question for call in calls for question in call.asked])
+            self._speed = self._meter.lap(time.perf_counter() - began)
         except Exception as error:  # each caller gets the error, whatever it is
             for call in calls:
                 call.answer.set_exception(error)

@@ -21,11 +21,13 @@ from learner.checkpoint import Arrays
 from learner.intrinsic import build_intrinsic
 from learner.models.config import LANGUAGE_MODEL, PolicyConfig, visible
 from learner.models.language.llm_policy import AnyPolicy, LanguagePolicy, parts_without_numbers
+from learner.models.language.meter import Meter
 from learner.models.language.probes import probe
 from learner.models.policy import Policy
 from learner.models.weights import Weights, assert_same_shapes, get_weights, set_weights
 from learner.optim.collective import Group
 from learner.optim.device import device, settle
+from learner.optim.gpu import readings
 
 __all__ = ["Learner", "Weights", "assert_of_shape", "build_policy", "get_weights", "set_weights"]
 
@@ -74,6 +76,7 @@ class Learner:
         self.rank = rank
         names = ("updates", "steps", "seconds", "update_seconds", "gradient_norm")
         self._done = dict.fromkeys(names, 0.0)  # for `numbers`
+        self._meter = Meter(self.policy)
 
     def ready(self) -> Weights | None:
         """The current weights (rank 0), once the rank is built."""
@@ -104,12 +107,15 @@ class Learner:
         if self.rank == 0 and isinstance(self.policy, LanguagePolicy):
             report |= {f"probes/{name}": share for name, share in probe(self.policy).items()}
         report["seconds"] = time.perf_counter() - began
+        speed = self._meter.lap(report["seconds"])
+        report |= {f"charts/{name}": number for name, number in speed.items()} | readings(self.policy.device)
         done = self._done
         done["updates"] += bool(report["learned"])
         done["steps"] += report["learned"]
         done["seconds"] += report["seconds"]
         done["update_seconds"] = report["seconds"]
         done["gradient_norm"] = report.get("losses/gradient_norm", done["gradient_norm"])
+        done |= speed | ({"tokens": self._meter.tokens} if speed else {})
         return report, self.ready()
 
     def _shares(self, chunks: Sequence[Chunk]) -> dict[str, float]:
@@ -123,7 +129,8 @@ class Learner:
 
     def numbers(self) -> dict[str, float]:
         """What it has done since it was built, as `cluster.metrics.table.LEARNER` names it; any thread may ask."""
-        return {f"learner/{key}": float(value) for key, value in dict(self._done).items()}
+        numbers = self._done | readings(self.policy.device)
+        return {f"learner/{key}": float(value) for key, value in numbers.items()}
 
     def rank_state(self) -> Arrays:
         """What this rank alone keeps; rank 0 writes it for all."""

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from learner.algorithms.ppo.losses import Loss, Steps
 from learner.models import flops
+from llm_service.scoring.computed import Computed
 from llm_service.scoring.scorer import Question
 from llm_service.scoring.trie import grow
 
@@ -104,18 +105,8 @@ def _padded(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor
 
 def operations(model: Any, questions: Sequence[Question]) -> int:
     """Operations forward: of the encoder for the tokens of prompts, of decoder and head for the nodes of actions."""
-    told = [len(prompt) for prompt, _ in questions]
     nodes = [len(grow(found).tokens) for _, found in questions]
-    encoder, decoder, width = (
-        model.encoder.block,
-        model.decoder.block,
-        model.encoder.block[0].layer[0].SelfAttention.inner_dim,
-    )
-    products = 2 * sum(told) * flops.weights(encoder) + 2 * sum(nodes) * flops.weights(decoder, model.lm_head)
-    seen = flops.attention(((n, n) for n in told), len(encoder), width)
-    return (
-        products + seen + flops.attention(((n, m + n) for m, n in zip(told, nodes, strict=True)), len(decoder), width)
-    )
+    return flops.language(model, Computed.of([len(prompt) for prompt, _ in questions], nodes))
 
 
 def experience(n: int, seed: int) -> Steps[Any]:

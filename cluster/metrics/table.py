@@ -92,6 +92,31 @@ POLICY = _rows(
     ("batches_total", "policy/batches", "", "Batches in which the policy server computed them.", "Batches a second"),
 )
 
+
+def _computing(role: str, prefix: str, work: str, whose: str) -> tuple[Metric, ...]:
+    """What a role tells of a language model and of its GPU, where it has one; `work` is what it does at a time."""
+    return _rows(
+        role,
+        prefix,
+        ("tokens_total", f"{role}/tokens", "", "Tokens that a language model computed, without padding.",
+         f"Tokens a second, {whose}"),
+        ("tokens_per_second", f"{role}/tokens_per_second", "", f"The same a second, in the last {work}."),
+        ("mfu", f"{role}/mfu", "share",
+         f"Model FLOP utilisation: share of the GPU's peak that the model's own arithmetic took in the last {work}.",
+         f"Model FLOP utilisation, {whose}"),
+        ("gpu_use", f"{role}/gpu/use", "share", "Share of the last second, or less, in which the GPU was busy.",
+         f"GPU use, {whose}"),
+        ("gpu_memory", f"{role}/gpu/memory", "share", "Share of the GPU's memory that is taken, by whatever process.",
+         f"GPU memory, {whose}"),
+    )  # fmt: skip
+
+
+COMPUTING = (
+    *_computing("learner", "learner_", "update", "learner"),
+    *_computing("policy", "policy_server_", "batch", "policy server"),
+)
+"""Told only by roles that have a language model, or a GPU."""
+
 SEARCH = _rows(
     "search",
     "search_",
@@ -138,7 +163,7 @@ FITTER = _rows(
     ("gradient_norm", "fit/gradient_norm", "", "Mean gradient norm since the previous row.", "Fit gradient norm"),
 )
 
-TABLE = (*CONTROLLER, *ACTOR, *LEARNER, *POLICY, *SEARCH, *EVALUATOR, *FITTER, *LLM)
+TABLE = (*CONTROLLER, *ACTOR, *LEARNER, *POLICY, *COMPUTING, *SEARCH, *EVALUATOR, *FITTER, *LLM)
 """Every metric of Cairn. Keys are unique: a key alone identifies the role."""
 RAY = (
     Metric(

@@ -18,6 +18,9 @@ from learner.models.config import LANGUAGE_MODEL
 from learner.optim.collective import free_address
 from learner.rewards import IntrinsicConfig
 
+TOKENS = "charts/tokens_per_second"
+"""The one speed in a report that adds up over ranks."""
+
 
 @dataclass
 class Ready:
@@ -147,6 +150,8 @@ class LearnerGroup(Ranks):
             "policy/lag_max": max(r["policy/lag_max"] for r in reports),
             "seconds": max(r["seconds"] for r in reports),
         }
+        if TOKENS in report:
+            report[TOKENS] = sum(r[TOKENS] for r in reports)
         return report, weights
 
     def _read(self, ticket: Ticket) -> Any:

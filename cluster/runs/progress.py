@@ -84,6 +84,7 @@ class Progress:
                 f"lag {row.get('policy/lag_mean', 0):.1f}",
                 f"actors {row.get('actors_alive', 0)}/{row.get('actors', 0)}",
                 f"bottleneck {row.get('bottleneck', '-')}",
+                *computed(row),
                 f"left {duration(row.get('seconds_left'))}",
             ]
         )
@@ -110,6 +111,8 @@ class Progress:
             f"{row.get('restarts', 0)} restarts, {row.get('dropped_chunks', 0)} chunks dropped, "
             f"left {duration(row.get('seconds_left'))}",
         )
+        if computing := computed(row):
+            table.add_row("model", computing[0], ", ".join(computing[1:]))
         for note in self._notes:
             table.add_row("", "", f"[dim]{note.splitlines()[0][:90]}[/dim]")
         return Panel(table, title=self._folder.name, title_align="left", expand=False)
@@ -166,6 +169,14 @@ class Pace:
         if now - began < SURE_S or last == first:
             return None
         return (self._total - last) * (now - began) / (last - first)
+
+
+def computed(row: dict[str, Any]) -> list[str]:
+    """What a row says of a language model and of the learner's GPU, in words; empty if there is neither."""
+    tokens = row.get("charts/tokens_per_second")
+    shares = {"charts/mfu": "MFU", "gpu/use": "GPU use", "gpu/memory": "GPU memory"}
+    found = [] if tokens is None else [f"{tokens:,.0f} tokens/s"]
+    return found + [f"{name} {row[key]:.0%}" for key, name in shares.items() if key in row]
 
 
 def duration(seconds: float | None) -> str:

@@ -6,14 +6,17 @@ nothing.
 
     a token forward                       2 a weight of every matrix that it passes
     a query forward, for each key seen    4 a layer and unit of width: its score, and its part of the sum
-    forward and backward                  three times that
+    forward and backward                  three times that; twice if only adapters learn
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from torch import nn
+
+from llm_service.scoring.computed import Computed
 
 PEAK = {
     "A100": 312e12,
@@ -38,11 +41,33 @@ def peak(name: str) -> float | None:
 
 
 def weights(*modules: nn.Module) -> int:
-    """Weights of the matrices in modules: all linear layers, none of the tables that tokens are looked up in."""
-    layers = (layer for module in modules for layer in module.modules() if isinstance(layer, nn.Linear))
-    return sum(layer.weight.numel() for layer in layers)
+    """Weights of the matrices in modules: of all layers that multiply, none of the tables that tokens are looked up
+    in."""
+    layers = (layer for module in modules for layer in module.modules() if not isinstance(layer, nn.Embedding))
+    own = (parameter for layer in layers for parameter in layer.parameters(recurse=False))
+    return sum(parameter.numel() for parameter in own if parameter.ndim == 2)
 
 
 def attention(queries_and_keys: Iterable[tuple[int, int]], layers: int, width: int) -> int:
     """Operations of attention forward: for each sequence its queries and the keys that each of them sees."""
     return 4 * layers * width * sum(queries * keys for queries, keys in queries_and_keys)
+
+
+def language(model: Any, computed: Computed) -> int:
+    """Operations forward of a language model, as transformers builds it, for what a scorer has computed with it.
+
+    Of a T5 the encoder counts for the tokens of prompts, decoder and head for the nodes of candidates.
+    """
+    config, head = model.config.get_text_config(), model.get_output_embeddings()
+    if config.is_encoder_decoder:
+        encoder, decoder = model.encoder.block, model.decoder.block
+        products = computed.told * weights(encoder) + computed.nodes * weights(decoder, head)
+        width: int = encoder[0].layer[0].SelfAttention.inner_dim
+        seen = len(encoder) * computed.told_pairs + len(decoder) * computed.node_pairs
+        return 2 * products + 4 * width * seen
+    passed = computed.tokens - computed.prompts  # the root of a tree is its prompt's last token
+    products = passed * (weights(model) - weights(head)) + computed.nodes * weights(head)
+    heads: int = config.num_attention_heads
+    width = heads * (getattr(config, "head_dim", None) or config.hidden_size // heads)
+    layers: int = config.num_hidden_layers
+    return 2 * products + 4 * width * layers * (computed.told_pairs // 2 + computed.node_pairs)

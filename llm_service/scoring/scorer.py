@@ -26,6 +26,7 @@ from llm_service.errors import ContextTooLong, Refused, UsageError
 from llm_service.records import Normalisation
 from llm_service.scoring.buckets import buckets
 from llm_service.scoring.causal import Causal
+from llm_service.scoring.computed import Computed
 from llm_service.scoring.seq2seq import FAMILY, Seq2Seq
 from llm_service.scoring.tokens import Boundary
 from llm_service.scoring.trie import Tokens, Trie, grow
@@ -69,7 +70,12 @@ class _Work:
 
 
 class Scorer:
-    """Scores candidates with a Hugging Face model: the T5 family, or any decoder-only that obeys mask and positions."""
+    """Scores candidates with a Hugging Face model: the T5 family, or any decoder-only that obeys mask and positions.
+
+    Attributes:
+        computed: how much it has computed.
+        learned: how much of that with gradients.
+    """
 
     def __init__(
         self,
@@ -103,6 +109,7 @@ class Scorer:
             )
         self.model = model
         self.version = 0
+        self.computed = self.learned = Computed()
         self._raw = raw
         self.boundary = None if tokenizer is None else Boundary(tokenizer, seq2seq)
         budget = budget or (8192 if model.device.type != "cpu" else 2048 if seq2seq else 256)
@@ -111,6 +118,7 @@ class Scorer:
         self._remember = remember
         self._remembered: OrderedDict[tuple[int, str, tuple[str, ...]], Tensor] = OrderedDict()
         self._check()
+        self.computed = Computed()
 
     def score(
         self, prompts: Sequence[str], candidates: Sequence[Sequence[str]], normalise: Normalisation = "none"
@@ -224,6 +232,10 @@ class Scorer:
     ) -> tuple[Sequence[Tensor], Sequence[Tensor], Tensor]:
         """Scores [K] of each work's candidates, those of their tokens [K, L], and states [B, D]."""
         tries = [work.trie for work in batch]
+        computed = Computed.of([len(work.prompt) for work in batch], [len(trie.tokens) for trie in tries])
+        self.computed += computed
+        if torch.is_grad_enabled():
+            self.learned += computed
         logits, states = self._network.forward([work.prompt for work in batch], tries)
         rows = np.repeat(np.arange(len(tries)), [len(trie.nodes) for trie in tries])
         where = np.stack([rows, np.concatenate([t.nodes for t in tries]), np.concatenate([t.labels for t in tries])])

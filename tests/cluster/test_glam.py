@@ -9,6 +9,7 @@ import safetensors.numpy
 
 from cluster import run as controller
 from cluster.config.tree import compose
+from cluster.report import document
 from cluster.stages.train import Engine as Training
 from learner import checkpoint
 from llm_service.errors import UsageError
@@ -101,6 +102,19 @@ def test_the_actors_play_by_the_words_that_the_learner_learns_from(tmp_path):
     for row in fresh:
         assert abs(row["losses/approx_kl"]) < 1e-7
         assert row["losses/clip_fraction"] == 0
+
+
+def test_a_run_tells_how_fast_its_language_model_computes(tmp_path):
+    """In its rows, its log and its report; of a GPU, which it does not use, nothing."""
+    assert controller.run(config(tmp_path, "a", "stages=[train]", "run.log_every_s=0.01", model="t5")) == 0
+    found = rows(tmp_path / "a", "train")
+    assert found
+    assert all(row["charts/tokens_per_second"] > 0 for row in found)
+    assert not [key for row in found for key in row if "gpu" in key or "mfu" in key]
+    assert " tokens/s" in (tmp_path / "a/run.log").read_text()
+    page = document.write([tmp_path / "a"]).read_text()
+    assert "Tokens per second." in page
+    assert "GPU" not in page.partition("Learner's device")[2].partition("<h2")[0]
 
 
 # ---- what could never run -------------------------------------------------------------------------------------------

@@ -39,6 +39,15 @@ def test_speaks_of_success_or_of_the_score(tmp_path, capsys, score, line, row):
     assert f"{row}, {'0.25' if score else '25.0%'} validation" in panel(progress, validated)
 
 
+def test_says_how_fast_a_language_model_computes_and_what_of_its_gpu_is_used(tmp_path, capsys):
+    progress = Progress(RunFolder(tmp_path), 10_000, 0.0)
+    row = ROW | {"charts/tokens_per_second": 41_234.5, "charts/mfu": 0.18, "gpu/use": 0.71, "gpu/memory": 0.43}
+    progress.update(row)
+    assert "41,234 tokens/s  MFU 18%  GPU use 71%  GPU memory 43%  left" in capsys.readouterr().out
+    assert "MFU 18%, GPU use 71%, GPU memory 43%" in panel(progress, row)
+    assert "GPU" not in panel(progress, ROW)
+
+
 @pytest.mark.parametrize("score", ["", "points"])
 def test_before_the_first_episode_there_is_a_dash(tmp_path, capsys, score):
     progress = Progress(RunFolder(tmp_path), 10_000, 0.0, score)

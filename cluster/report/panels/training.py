@@ -16,7 +16,7 @@ SUBJECT, ORDER = "agents", 90
 
 def panel(runs: Sequence[Run], groups: Arms) -> str:
     """The sections, as HTML; "" where nothing was recorded."""
-    return join(*(of_part(runs[0], len(runs)) for of_part in (_throughput, _losses, _probes)))
+    return join(*(of_part(runs[0], len(runs)) for of_part in (_throughput, _computing, _losses, _probes)))
 
 
 def _throughput(run: Run, of: int) -> str:
@@ -40,6 +40,22 @@ def _throughput(run: Run, of: int) -> str:
         shares_of = [f"{name} {100 * n / limits.total():.0f} %" for name, n in limits.most_common()]
         parts.append(text(f"What held the run back, by share of its rows: {', '.join(shares_of)}."))
     return section("Throughput and policy lag", *parts, _only(run, of))
+
+
+def _computing(run: Run, of: int) -> str:
+    """How fast a language model learns, and how busy and full the GPU is; "" where there is neither."""
+    shares = {"gpu/use": "busy", "charts/mfu": "model FLOP utilisation"}
+    drawn = [
+        metrics_figure([run], "tokens", {"charts/tokens_per_second": "learner"}, "Tokens per second.", zero=True),
+        metrics_figure([run], "gpu-use", shares, "Share of the GPU that is used.", percent=True),
+        metrics_figure([run], "gpu-memory", {"gpu/memory": "taken"}, "Share of the GPU's memory.", percent=True),
+    ]
+    if not any(drawn):
+        return ""
+    note = "A language model's tokens are counted without padding. Busy: the share of a second before the end of an "
+    note += "update in which the GPU computed anything. Utilisation: the share of its peak, over whole updates, that "
+    note += "the model's own arithmetic took."
+    return section("Learner's device", grid("plots", drawn), text(note), _only(run, of))
 
 
 def _losses(run: Run, of: int) -> str:

@@ -202,9 +202,17 @@ class Local:
         token_file: file in the run's folder, mode 0600, where people find the dashboard's token.
         dashboard: start Ray's dashboard and metrics endpoint.
         stop_reason: see `Backend`.
+        store: bytes of the object store.
     """
 
-    def __init__(self, roles: int, token_file: Path, dashboard: bool, stop_reason: Callable[[], str] = unasked) -> None:
+    def __init__(
+        self,
+        roles: int,
+        token_file: Path,
+        dashboard: bool,
+        stop_reason: Callable[[], str] = unasked,
+        store: int = 1_000_000_000,
+    ) -> None:
         self._begin(token_file.parent.name, stop_reason)
         self._token_file = token_file
         write_secret(token_file, TOKEN)
@@ -217,7 +225,7 @@ class Local:
             _node_ip_address="127.0.0.1",
             _temp_dir=FILES or None,
             _metrics_export_port=metrics_port,
-            object_store_memory=1_000_000_000,
+            object_store_memory=store,
             log_to_driver=False,
             logging_level=logging.ERROR,
             runtime_env=runtime_env(),

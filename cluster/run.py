@@ -13,6 +13,7 @@ from cluster.config import tree as configuration
 from cluster.config.tree import Config
 from cluster.roles import placement
 from cluster.roles.language import check_language_model
+from cluster.roles.object_store import assert_room
 from cluster.runs.controller import Controller, stages_left
 from cluster.runs.folder import RunError, RunFolder, manifest
 from cluster.runs.supply import assert_resumable, assert_supplied, initial_weights, plays_a_policy
@@ -41,6 +42,7 @@ def run(config: Config) -> int:
     limits.assert_fits(config)
     placement.assert_placed(config)
     assert_model(config)
+    assert_room(config)
     initial = initial_weights(config)
     guide_weights(config)  # a wrong name is reported before anything is written
     assert_supplied(config, initial)
@@ -69,6 +71,7 @@ def resume(path: Path, words: list[str], allow_change: bool) -> int:
     assert_installed(config)
     placement.assert_placed(config)
     assert_model(config)
+    assert_room(config)
     found = read_checkpoint(folder)
     limits.assert_fits(config, kinds={stage.kind for stage in stages_left(selected(config), config, folder, found)})
     if found is not None and (learns(config) or plays_a_policy(config)):

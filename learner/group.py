@@ -24,7 +24,7 @@ from learner.models.language.llm_policy import AnyPolicy, LanguagePolicy, parts_
 from learner.models.language.meter import Meter
 from learner.models.language.probes import probe
 from learner.models.policy import Policy
-from learner.models.weights import Weights, assert_same_shapes, get_weights, set_weights
+from learner.models.weights import Weighted, Weights, assert_same_shapes, get_weights, set_weights
 from learner.optim.collective import Group
 from learner.optim.device import device, settle
 from learner.optim.gpu import readings
@@ -46,6 +46,16 @@ def assert_of_shape(config: PolicyConfig, spec: EnvSpec, weights: Weights) -> No
         assert_same_shapes(parts_without_numbers(config, spec).payload(), weights)
     else:
         set_weights(build_policy(config, spec, 0), weights)
+
+
+def payload_size(config: PolicyConfig, spec: EnvSpec) -> int:
+    """Bytes of the weights of a policy of this configuration, without making them. A language model is not loaded."""
+    if config.network == LANGUAGE_MODEL:
+        policy: Weighted = parts_without_numbers(config, spec)
+    else:
+        with torch.device("meta"):
+            policy = Policy(config, spec)
+    return sum(value.nbytes for value in policy.payload().values())
 
 
 class Learner:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Literal
 
-from pydantic import ConfigDict, create_model, model_validator
+from pydantic import ConfigDict, Field, create_model, model_validator
 
 from cluster.jobs.kubernetes.config import KubernetesConfig
 from cluster.jobs.slurm.config import SlurmConfig
@@ -94,9 +94,14 @@ class ClusterConfig(Part):
     """Start Ray's dashboard and the Prometheus endpoint, on loopback, behind the run's token."""
     start_timeout_s: float = 120.0
     """Seconds that a role may take to start."""
-    share_gpus: bool = False
-    """Let the policy server, actors with a language model of their own, and processes of the LLM service share the GPUs
-    of the learner's ranks, instead of a whole GPU each for server and service, and none for actors."""
+    share_gpus: Literal["auto", "yes", "no"] = "auto"
+    """Whether the policy server and the LLM service's model compute on the GPUs of the learner's ranks. `no`: each has
+    a GPU of its own. `yes`: they share, and so do actors with a language model of their own. `auto`: they share if
+    there are too few GPUs."""
+    object_store_gb: float = Field(default=0.0, ge=0.0)
+    """Size of Ray's object store on a node, in units of 10^9 bytes. 0: on this machine, or in a SLURM job of one node,
+    large enough for a few versions of the policy's weights, and at least 1; in a SLURM job of several nodes 1.
+    Kubernetes has `cluster.kubernetes.shared_memory` for this."""
     slurm: SlurmConfig = SlurmConfig()
     """The job's settings, for `cluster=slurm`."""
     kubernetes: KubernetesConfig = KubernetesConfig()

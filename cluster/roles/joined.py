@@ -38,6 +38,7 @@ from cluster.roles.backend import (
     unasked,
 )
 from cluster.roles.local import Local, actor_id, answers, only_our_words, runtime_env
+from cluster.roles.object_store import object_store
 from cluster.topology import topology
 from llm_service.errors import UsageError
 
@@ -66,7 +67,8 @@ def backend(config: Config, token_file: Path, stop_reason: Callable[[], str] = u
         return Joined(config, os.environ[JOIN], int(os.environ.get(NODES, "1")), stop_reason)
     gpus = placement.here()
     plan = placement.plan(config, [gpus])
-    return Local(topology(config).processes, token_file, config.cluster.dashboard, stop_reason, plan, gpus)
+    roles, store = topology(config).processes, object_store(config)
+    return Local(roles, token_file, config.cluster.dashboard, stop_reason, plan, gpus, store)
 
 
 class Joined(Local):

@@ -214,6 +214,7 @@ class Local:
         dashboard: start Ray's dashboard and metrics endpoint.
         stop_reason: see `Backend`.
         plan, gpus: who computes on which of this many GPUs.
+        store: bytes of the object store.
     """
 
     def __init__(
@@ -224,6 +225,7 @@ class Local:
         stop_reason: Callable[[], str] = unasked,
         plan: Plan | None = None,
         gpus: int = 0,
+        store: int = 1_000_000_000,
     ) -> None:
         self._begin(token_file.parent.name, stop_reason)
         self._token_file = token_file
@@ -240,7 +242,7 @@ class Local:
             _node_ip_address="127.0.0.1",
             _temp_dir=FILES or None,
             _metrics_export_port=metrics_port,
-            object_store_memory=1_000_000_000,
+            object_store_memory=store,
             log_to_driver=False,
             logging_level=logging.ERROR,
             runtime_env=runtime_env(),

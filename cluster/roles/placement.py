@@ -6,8 +6,9 @@
 - A rank that learns has a whole GPU, and no two ranks share one: NCCL refuses that. Ranks of small networks learn on
   the processor if there is not a GPU for each, unless their key says `cuda`. Language models are not left to the
   processor where there are GPUs: what does not fit is refused.
-- The policy server, and processes that hold a model of the LLM service, have a whole GPU each, apart from the learner;
-  with `cluster.share_gpus` they share the GPUs of its ranks, and so do actors with a model of their own.
+- The policy server, and processes that hold a model of the LLM service, have a whole GPU each, apart from the learner.
+  If there are too few, they share the GPUs of its ranks; `cluster.share_gpus` forbids or forces that. Actors with a
+  model of their own share only if it is forced.
 - Every other role has none, and sees none: Ray shows a process the GPUs that it was given.
 
 Ray places the bundles. It packs them onto few nodes, and the ranks are on the learner's node if that has enough.
@@ -33,6 +34,8 @@ RANKS = ("learner", "fitter", "preference")
 """Roles that learn. Only one of them exists at a time, so they use the same GPUs."""
 MODELS = ("policy.lm.device", "llm.device")
 """Keys of language models."""
+SHARE = {"auto": (False, True), "yes": (True,), "no": (False,)}
+"""Ways to place those beside the ranks, in the order of trial: whether they share the ranks' GPUs."""
 HOME = {"learner": 1e-4}
 """A share of the resource that marks the learner's node, so small that any number of roles fits."""
 
@@ -73,10 +76,13 @@ def plan(config: Config, nodes: Sequence[int], where: str = "this machine") -> P
     """
     able = [role for role in topology(config).roles if _gpus(config, role)]
     chosen = [role for role in able if _must(config, role, nodes)]
-    if not _fits(found := _seated(config, chosen, nodes), nodes):
+    for share in SHARE[config.cluster.share_gpus]:
+        if _fits(found := _seated(config, chosen, nodes, share), nodes):
+            break
+    else:
         raise ConfigError(_refusal(config, chosen, nodes, where))
     for role in able:
-        more = _seated(config, [*chosen, role], nodes)
+        more = _seated(config, [*chosen, role], nodes, share)
         if role not in chosen and _fits(more, nodes):
             chosen, found = [*chosen, role], more
     return found
@@ -89,7 +95,7 @@ def _gpus(config: Config, role: Role) -> float:
     name = _device(config, role)
     if not role.count or name not in ("auto", "cuda"):
         return 0
-    return 0 if role.name == "actor" and name == "auto" and not config.cluster.share_gpus else 1
+    return 0 if role.name == "actor" and name == "auto" and config.cluster.share_gpus != "yes" else 1
 
 
 def _device(config: Config, role: Role) -> str:
@@ -105,14 +111,14 @@ def _must(config: Config, role: Role, nodes: Sequence[int]) -> bool:
     return told or (role.device in MODELS and any(nodes) and role.name != "actor")
 
 
-def _seated(config: Config, roles: Sequence[Role], nodes: Sequence[int]) -> Plan:
+def _seated(config: Config, roles: Sequence[Role], nodes: Sequence[int], share: bool) -> Plan:
     """The plan that gives all of these roles GPUs, whether there are so many or not."""
     ranks = max((role.count for role in roles if role.name in RANKS), default=0)
     guests = [role.name for role in roles if role.name not in RANKS for _ in range(role.count)]
     bundles, at, turn = [1.0] * ranks, list[int](), 0
     for name in guests:
         amount = config.llm.gpus if name in ("llm", "replica") else 0
-        if not config.cluster.share_gpus or amount:
+        if not share or amount:
             bundles.append(amount or 1)
             at.append(len(bundles) - 1)
             continue
@@ -151,13 +157,13 @@ def _fits(found: Plan, nodes: Sequence[int]) -> bool:
 
 
 def _refusal(config: Config, roles: Sequence[Role], nodes: Sequence[int], where: str) -> str:
-    needed = sum(_seated(config, roles, nodes).bundles)
+    needed = sum(_seated(config, roles, nodes, SHARE[config.cluster.share_gpus][-1]).bundles)
     who = ", ".join(f"{role.name} x {role.count} ({role.device or 'llm.gpus'})" for role in roles)
     advice = ["add GPUs"]
     if any(role.name in RANKS and role.count > 1 for role in roles):
         advice.append("take a smaller learner.n")
-    if not config.cluster.share_gpus and any(role.name not in RANKS for role in roles):
-        advice.append("set cluster.share_gpus=true")
+    if config.cluster.share_gpus == "no" and any(role.name not in RANKS for role in roles):
+        advice.append("set cluster.share_gpus=auto")
     if any(role.name == "actor" for role in roles):
         advice.append("set policy.lm.placement=server")
     keys = dict.fromkeys(f"{role.device}=cpu" for role in roles if role.device)
@@ -193,7 +199,7 @@ def assert_placed(config: Config) -> None:
 
     A run that joins a cluster of nodes is checked by `plan` once it sees them."""
     if config.cluster.name == "inline":  # one process sees what there is
-        config = config.model_copy(update={"cluster": config.cluster.model_copy(update={"share_gpus": True})})
+        config = config.model_copy(update={"cluster": config.cluster.model_copy(update={"share_gpus": "yes"})})
     if JOIN not in os.environ or config.cluster.name == "kubernetes":
         plan(config, *declared(config))
 
@@ -222,8 +228,9 @@ def offer(gpus: int) -> str:
     """What a machine with so many GPUs has room for, in a sentence."""
     if not gpus:
         return "no GPU: every role computes on the processor; --dry-run says it of a run"
-    beside = f", {gpus - 1} beside a policy server" if gpus > 1 else "; a policy server needs cluster.share_gpus=true"
-    return f"{gpus} GPUs: learner.n may be up to {gpus}{beside}; --dry-run says what a run would place where"
+    beside = f", {gpus - 1} beside a policy server" if gpus > 1 else ", which a policy server shares"
+    least = f"{gpus} GPU{'s' * (gpus > 1)}: learner.n may be up to {gpus}{beside}"
+    return f"{least}; --dry-run says what a run would place where"
 
 
 # ---- on Ray ---------------------------------------------------------------------------------------------------------

@@ -40,8 +40,10 @@ def refused(*words, nodes):
 @pytest.mark.parametrize("ranks", [1, 2, 4, 8])
 @pytest.mark.parametrize("words", [LEARNS, ACTS], ids=["network", "language-model"])
 def test_placement_gives_each_rank_a_whole_gpu_or_none(words, ranks, nodes):
-    fits = ranks + (words is ACTS) <= sum(nodes)
-    if words is ACTS and not fits:
+    words = [*words, "cluster.share_gpus=no"]
+    acts = words[:-1] == ACTS
+    fits = ranks + acts <= sum(nodes)
+    if acts and not fits:
         message = refused(*words, f"learner.n={ranks}", nodes=nodes)
         assert f"learner x {ranks}" in message
         assert f"{ranks + 1} GPUs are needed" in message
@@ -60,9 +62,13 @@ def test_placement_gives_each_rank_a_whole_gpu_or_none(words, ranks, nodes):
 
 
 @pytest.mark.parametrize("gpus", [1, 2, 4])
-@pytest.mark.parametrize("words", [ACTS, ["experiment=glam_small", "actors.n=8"]], ids=["server", "copies"])
-def test_placement_beside_the_ranks_if_asked(words, gpus):
-    found = planned(*words, f"learner.n={gpus}", "cluster.share_gpus=true", nodes=[gpus])
+@pytest.mark.parametrize(
+    "words",
+    [[*ACTS, "cluster.share_gpus=auto"], ["experiment=glam_small", "actors.n=8", "cluster.share_gpus=yes"]],
+    ids=["server", "copies"],
+)
+def test_placement_beside_the_ranks_if_there_are_too_few_or_if_asked(words, gpus):
+    found = planned(*words, f"learner.n={gpus}", nodes=[gpus])
     assert found.bundles == (1.0,) * gpus
     assert [seat.bundle for seat in found.seats["learner"]] == list(range(gpus)), "never two ranks on one"
     held = [0.0] * gpus
@@ -74,14 +80,17 @@ def test_placement_beside_the_ranks_if_asked(words, gpus):
 
 
 def test_placement_refuses_what_does_not_fit_and_says_what_to_do():
-    message = refused(*ACTS, nodes=[1])
+    apart = "cluster.share_gpus=no"
+    message = refused(*ACTS, apart, nodes=[1])
     assert message.startswith("policy x 1 (policy.lm.device), learner x 1 (policy.lm.device): 2 GPUs are needed")
     assert "this machine has 1" in message
-    assert "cluster.share_gpus=true" in message
+    assert "cluster.share_gpus=auto" in message
     assert "policy.lm.device=cpu" in message
     assert "learner.device=cpu" in refused(*LEARNS, "learner.device=cuda", nodes=[0])
     assert "smaller learner.n" in refused(*LEARNS, "learner.n=4", "learner.device=cuda", nodes=[1, 2])
-    assert "placement=server" in refused("experiment=glam_small", "policy.lm.device=cuda", "actors.n=8", nodes=[8])
+    assert "placement=server" in refused(
+        "experiment=glam_small", "policy.lm.device=cuda", "actors.n=8", apart, nodes=[8]
+    )
     assert "llm.gpus" in refused("experiment=ellm_crafter_small", "llm.replicas=2", "llm.gpus=1", nodes=[1])
 
 
@@ -105,7 +114,7 @@ def test_placement_without_gpus_is_the_processor():
 
 def test_placement_of_a_machine_is_a_line_of_the_doctor():
     assert "every role computes on the processor" in placement.offer(0)
-    assert "cluster.share_gpus=true" in placement.offer(1)
+    assert placement.offer(1).startswith("1 GPU: learner.n may be up to 1, which a policy server shares")
     assert "learner.n may be up to 4, 3 beside a policy server" in placement.offer(4)
 
 
@@ -167,8 +176,8 @@ def test_placement_on_declared_gpus(gpus, tmp_path):
         local.shutdown()
 
 
-def test_placement_shares_a_declared_gpu_if_asked(tmp_path):
-    made = planned(*ACTS, "cluster.share_gpus=true", "learner.n=2", nodes=[2])
+def test_placement_shares_a_declared_gpu_if_there_are_too_few(tmp_path):
+    made = planned(*ACTS, "learner.n=2", nodes=[2])
     local = Local(4, tmp_path / "token", False, plan=made, gpus=2)
     try:
         handles = [local.start(name, Sees) for name in ("learner-0", "learner-1", "policy")]
@@ -210,7 +219,7 @@ def test_placement_that_does_not_fit_a_joined_ray_is_refused(monkeypatch):
     monkeypatch.setenv("CAIRN_RAY_ADDRESS", nodes.cluster.address)
     try:
         with pytest.raises(ConfigError, match="2 GPUs are needed, but each node of this Ray has 1 \\+ 0"):
-            backend(compose([*ACTS, "cluster.dashboard=false"]), None)
+            backend(compose([*ACTS, "cluster.share_gpus=no", "cluster.dashboard=false"]), None)
         assert not ray.is_initialized()
     finally:
         nodes.shutdown()

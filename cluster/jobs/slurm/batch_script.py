@@ -150,6 +150,7 @@ def _names(config: Config, job: Job, needed: Cores) -> list[str]:
             f"export nodes={slurm.nodes} all_nodes={slurm.all_nodes} interface={shlex.quote(slurm.interface)}",
             f"export slots_first={first} slots_node={node} slots_actor_node={actor_node}",
             f"dashboard={int(config.cluster.dashboard)}",
+            f"export CAIRN_OBJECT_STORE={round((config.cluster.object_store_gb or 1) * 10**9)}",
             f"export RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT={math.ceil(config.cluster.start_timeout_s)}",
         ]
     return lines
@@ -212,7 +213,7 @@ OPTIONS = r"""
         echo "error: cannot create $RAY_TMPDIR on $(hostname): free space there, or set cluster.slurm.temporary" >&2
         exit 1
     fi
-    options=(--disable-usage-stats --dashboard-agent-listen-port=0 --object-store-memory=1000000000)
+    options=(--disable-usage-stats --dashboard-agent-listen-port=0 "--object-store-memory=$CAIRN_OBJECT_STORE")
     if [ "$SLURM_PROCID" -eq 0 ]; then
         options+=("--num-cpus=$slots_first" '--resources={"learner": 1}' --no-monitor)
         options+=(--include-dashboard=false "--ray-client-server-port=$client_port")

@@ -1,7 +1,7 @@
 """Ray's head in a job of several nodes, until the job ends it.
 
     python -m cluster.jobs.slurm.head ADDRESS CPUS DASHBOARD_PORT      DASHBOARD_PORT 0: no dashboard
-           RAY_GCS_SERVER_PORT, RAY_AUTH_TOKEN_PATH, RAY_TMPDIR: from the batch script
+           RAY_GCS_SERVER_PORT, RAY_AUTH_TOKEN_PATH, RAY_TMPDIR, CAIRN_OBJECT_STORE: from the batch script
 
 It does what `ray start --head --block` does, without Ray's Client server. Nothing needs that extra open port, and on a
 busy node, where it starts late, `ray start` would end all of Ray because of it. However this process ends, Ray's
@@ -28,7 +28,7 @@ def main(address: str, cpus: int, dashboard_port: int) -> None:
         include_dashboard=dashboard_port > 0,
         dashboard_host="127.0.0.1",
         dashboard_port=dashboard_port or None,
-        object_store_memory=1_000_000_000,  # bytes, as on one machine
+        object_store_memory=int(os.environ.get("CAIRN_OBJECT_STORE", 1_000_000_000)),  # bytes
         log_to_driver=False,
         _node_ip_address=address,
     )
